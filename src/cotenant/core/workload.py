@@ -1,0 +1,151 @@
+"""The jobs of a log or a generator, as columns. Rows are sorted by (submit time, row in the source)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Status(IntEnum):
+    """How a job ended in its log."""
+
+    UNKNOWN = 0
+    PASSED = 1
+    KILLED = 2
+    FAILED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """A text column as small numbers: `names[code[i]]` is the text of row i; '' means not given."""
+
+    code: Ints
+    names: tuple[str, ...]
+
+    @classmethod
+    def empty(cls, rows: int) -> Codes:
+        """A column that the source does not have."""
+        return cls(np.zeros(rows, np.int64), ("",))
+
+    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Codes:
+        """The same names, fewer rows."""
+        return Codes(self.code[rows], self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Jobs as equal-length columns. Times in seconds; NaN in cpus, mem_gib, deadline_s means not given.
+
+    `duration_s` is the time the job needs on the GPUs it asked for. `attempts`, where a log has them,
+    lists per row the durations of the attempts that failed before the last one; they are part of
+    `duration_s`, and a replay fails and requeues the job at each of those points.
+    `extra` keeps columns that only some formats have (iterations, batch size, stage times, ...).
+    """
+
+    source: str
+    job_id: NDArray[np.object_]
+    submit_s: Floats
+    gpus: Ints
+    duration_s: Floats
+    tenant: Codes
+    user: Codes
+    model: Codes
+    status: Ints
+    cpus: Floats
+    mem_gib: Floats
+    deadline_s: Floats
+    attempts: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    extra: dict[str, NDArray[np.generic]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.submit_s)
+
+    @property
+    def span_s(self) -> float:
+        """Seconds from the first to the last submission."""
+        return float(self.submit_s[-1] - self.submit_s[0]) if len(self) else 0.0
+
+    @property
+    def gpu_s(self) -> float:
+        """GPU-seconds of all jobs."""
+        return float(np.dot(self.gpus, self.duration_s))
+
+    def load(self, cluster_gpus: int) -> float:
+        """Offered load: GPU-seconds asked over GPU-seconds available while jobs arrive."""
+        return self.gpu_s / (cluster_gpus * self.span_s) if self.span_s > 0 else np.inf
+
+    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Workload:
+        """Some of the rows, in their order. Notes are kept."""
+        index = np.flatnonzero(rows) if rows.dtype == np.bool_ else np.asarray(rows, np.int64)
+        attempts = {new: self.attempts[old] for new, old in enumerate(index.tolist()) if old in self.attempts}
+        return Workload(
+            source=self.source,
+            job_id=self.job_id[index],
+            submit_s=self.submit_s[index],
+            gpus=self.gpus[index],
+            duration_s=self.duration_s[index],
+            tenant=self.tenant.take(index),
+            user=self.user.take(index),
+            model=self.model.take(index),
+            status=self.status[index],
+            cpus=self.cpus[index],
+            mem_gib=self.mem_gib[index],
+            deadline_s=self.deadline_s[index],
+            attempts=attempts,
+            extra={name: column[index] for name, column in self.extra.items()},
+            notes=self.notes,
+        )
+
+
+def make_workload(
+    source: str,
+    submit_s: Floats,
+    gpus: Ints,
+    duration_s: Floats,
+    *,
+    job_id: NDArray[np.object_] | None = None,
+    tenant: Codes | None = None,
+    user: Codes | None = None,
+    model: Codes | None = None,
+    status: Ints | None = None,
+    cpus: Floats | None = None,
+    mem_gib: Floats | None = None,
+    deadline_s: Floats | None = None,
+    attempts: dict[int, tuple[float, ...]] | None = None,
+    extra: dict[str, NDArray[np.generic]] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Workload:
+    """Build a workload from the columns a source has; sorts by submit time, keeping row order on ties."""
+    rows = len(submit_s)
+
+    def absent() -> Floats:
+        return np.full(rows, np.nan)
+
+    ids = job_id if job_id is not None else np.array([str(i) for i in range(rows)], dtype=object)
+    work = Workload(
+        source=source,
+        job_id=ids,
+        submit_s=np.asarray(submit_s, np.float64),
+        gpus=np.asarray(gpus, np.int64),
+        duration_s=np.asarray(duration_s, np.float64),
+        tenant=tenant or Codes.empty(rows),
+        user=user or Codes.empty(rows),
+        model=model or Codes.empty(rows),
+        status=status if status is not None else np.zeros(rows, np.int64),
+        cpus=cpus if cpus is not None else absent(),
+        mem_gib=mem_gib if mem_gib is not None else absent(),
+        deadline_s=deadline_s if deadline_s is not None else absent(),
+        attempts=attempts or {},
+        extra=extra or {},
+        notes=notes,
+    )
+    if rows and np.any(np.diff(work.submit_s) < 0):
+        work = work.take(np.argsort(work.submit_s, kind="stable"))
+    return work
