@@ -1,0 +1,64 @@
+"""What one run of a workload under one policy produced, as columns; made by `sim`, read by `report`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core.workload import Floats, Ints, Workload
+
+Scalar = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The state of the cluster over time, sampled at decisions (thinned evenly when there are many)."""
+
+    time_s: Floats
+    gpus_busy: Floats
+    jobs_waiting: Floats
+    jobs_running: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Stretches of time in which a job held GPUs of a node, inside the window that was asked for."""
+
+    job: Ints
+    node: Ints
+    gpus: Ints
+    start_s: Floats
+    end_s: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Per-job results in the row order of `workload`; NaN where a job did not start or finish."""
+
+    policy: str
+    placement: str
+    cluster: str
+    cluster_gpus: int
+    workload: Workload
+    first_start_s: Floats
+    finish_s: Floats
+    queue_s: Floats
+    preemptions: Ints
+    restarts: Ints
+    lost_gpu_s: Floats
+    measured: NDArray[np.bool_]
+    series: Series
+    segments: Segments
+    summary: dict[str, Scalar] = field(default_factory=dict)
+
+    @property
+    def jct_s(self) -> Floats:
+        """Job completion time: finish minus submission."""
+        return self.finish_s - self.workload.submit_s
+
+    @property
+    def finished(self) -> NDArray[np.bool_]:
+        """Measured jobs that finished; all metrics are taken over these."""
+        return self.measured & np.isfinite(self.finish_s)
