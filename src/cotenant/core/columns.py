@@ -1,0 +1,152 @@
+"""Names of the columns of the engine's tables. Rows of `f` and `i` are jobs, in order of submission.
+
+Plain integers, not enums, because compiled code folds them into constants.
+"""
+
+from __future__ import annotations
+
+# Job table, floats. Times are seconds on the driver's clock; NaN means "not yet".
+SUBMIT = 0  # when the job arrived
+WORK = 1  # truth: seconds of work at speed 1
+BELIEF = 2  # belief: what the estimator says WORK is
+DONE = 3  # seconds of work finished when the job last stopped
+ATTAINED = 4  # executed seconds that count for priority (a promotion sets it to 0)
+OCCUPIED = 5  # all seconds in which it held GPUs
+SINCE = 6  # when the present run, or the present wait, began
+WARM = 7  # when the present run starts to make progress (after restoring)
+SPEED = 8  # seconds of work per second in the present run
+FIRST = 9  # first start
+FINISH = 10  # end of the job
+WAITED = 11  # seconds of waiting before the present run or wait
+LOST = 12  # GPU-seconds spent restoring or redoing
+KEY1 = 13  # order: smaller first, then KEY2, KEY3, then the row
+KEY2 = 14
+KEY3 = 15
+EVENT = 16  # time of the job's next own event
+FAIL_AT = 17  # DONE at which the present attempt fails; inf when it will not
+CPUS = 18  # cores asked for the whole gang
+MEM = 19  # GiB asked for the whole gang
+DRAW = 20  # one random number per job
+RESTORE = 21  # seconds to save and restore it when it is stopped
+DEADLINE = 22
+FLOAT_COLUMNS = 23
+
+# Job table, integers.
+GPUS = 0
+CLASS = 1  # jobs of one class are alike for placement and quotas
+STATE = 2
+QUEUE = 3  # index of the priority queue, for policies that have queues
+PREEMPTS = 4
+STARTS = 5
+EVENT_KIND = 6
+HEAP_AT = 7  # position in the heap of its class, -1 when not waiting
+EVENT_AT = 8  # position in the event heap, -1 when it has no event
+SLICE = 9  # first slice of its allocation, -1 when it has none
+TENANT = 10
+MODEL = 11
+RUN_AT = 12  # position in the list of running jobs
+ATTEMPT = 13  # failed attempts so far
+OWES = 14  # 1 when the next start has to restore first
+RANK = 15  # rank inside the class by row, for backfill searches
+INT_COLUMNS = 16
+
+# States of a job inside the engine.
+FUTURE, WAITING, RUNNING, FINISHED, HELD = 0, 1, 2, 3, 4
+
+# Kinds of job events, in the order in which equal times are handled.
+END, FAIL, CROSS, PROMOTE, RELAX = 0, 1, 2, 3, 4
+
+# Nodes.
+NODE_CAP, NODE_FREE, NODE_POOL, NODE_SIZE = 0, 1, 2, 3
+HOST_CPU_CAP, HOST_CPU_FREE, HOST_MEM_CAP, HOST_MEM_FREE = 0, 1, 2, 3
+
+# Pools: nodes [LO, HI) of one GPU type and one partition.
+POOL_LO, POOL_HI, POOL_TYPE, POOL_LARGEST, POOL_LARGEST_COUNT, POOL_PART = 0, 1, 2, 3, 4, 5
+
+# Slices of allocations: a linked list per job in one pool of records.
+SLICE_NODE, SLICE_GPUS, SLICE_NEXT = 0, 1, 2
+
+# Classes.
+C_GPUS, C_TENANT, C_PART, C_MODE, C_POOLS, C_OFFSET, C_LEN, C_BLOCKED, C_TWIN, C_TREE, C_LEAVES = range(11)
+CLASS_COLUMNS = 11
+
+# Placement modes.
+CONSOLIDATED, ANYWHERE, SPREAD = 0, 1, 2
+
+# Quotas.
+Q_LIMIT, Q_USED, Q_CLAIMED = 0, 1, 2
+
+# Integer scalars of the engine.
+(
+    N_RUN,  # entries of the running list, stale ones included
+    N_RUNNING,
+    N_WAITING,
+    N_EVENTS,  # entries of the event heap
+    FREE_SLICE,  # head of the list of unused slices
+    IDLE,  # idle GPUs on nodes that are up
+    STAMP,  # changes whenever capacity is freed; classes blocked at an older stamp are tried again
+    NEXT_ARRIVAL,
+    N_DECISIONS,
+    N_HANDLED,  # events handled
+    N_FINISHED,
+    N_MEASURED_LEFT,
+    MEASURE_FROM,
+    MEASURE_TO,
+    NEXT_OUTAGE,
+    DIRTY,  # something but an arrival happened since the last decision
+    ARRIVED,  # arrivals since the last decision
+    N_SERIES,
+    N_SEGMENTS,
+    N_STOPS,  # planned stops
+    N_PLANNED,  # planned starts
+    USE_HOST,  # 1 when cores or memory can bind
+    WATCH,  # job whose turn in the walk is recorded, -1 for none
+    WATCH_CODE,
+    WATCH_POSITION,
+    WATCH_FREE,
+    COMPLETIONS,
+    NODE_FAILURES,
+    N_BUSY,  # GPUs held by jobs
+    WATCH_AHEAD,  # jobs ahead of the watched one that run
+    LEFT,  # GPUs not yet claimed in this walk
+    N_LINES,
+) = range(32)
+INT_SCALARS = 32
+
+# Float scalars of the engine.
+NOW, NEXT_ROUND, SERIES_GAP, BUSY_GPU_S, WINDOW_FROM, WINDOW_TO, LAST_SAMPLE, BUSY_SINCE, HEAD_START = range(9)
+FLOAT_SCALARS = 9
+
+# What became of a job at its turn in the walk (WATCH_CODE).
+(
+    W_NOT_REACHED,
+    W_RUNS,
+    W_QUOTA,
+    W_CAPACITY,
+    W_FRAGMENTED,
+    W_BLOCKED_BY_HEAD,
+    W_RESERVED,
+) = range(7)
+
+# Order columns: what a policy may sort by (see `cotenant.core.rule`).
+(
+    BY_NOTHING,
+    BY_BELIEF,
+    BY_REMAINING,
+    BY_REMAINING_GPU,
+    BY_ATTAINED_GPU,
+    BY_DRAW,
+    BY_QUEUE,
+    BY_FIRST_START,
+    BY_GITTINS,
+    BY_GPUS,
+    BY_DEADLINE,
+    BY_BELIEF_GPU,
+) = range(12)
+
+# Rule flags and numbers.
+PREEMPTIVE, STRICT, EASY, STABLE, EXTERNAL, QUANTUM, QUEUES = range(7)
+RULE_FLAGS = 7
+ROUND_S, KNOB, RELAX_S, CHECKPOINT_S = range(4)
+RULE_NUMBERS = 4
+QUANTUM_QUEUE, QUANTUM_FIXED, QUANTUM_SUP = 0, 1, 2

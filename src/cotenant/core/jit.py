@@ -1,0 +1,78 @@
+"""Hot loops that run as plain Python when the work is small and compiled when it is large.
+
+Loading numba costs every process about 1.7 CPU seconds, more than a small simulation takes. So kernels
+are ordinary functions marked with `@kernel`; `enable()` compiles all of them at once, for the rest of
+the process, by replacing each one in every module that holds it. Both forms give the same numbers.
+
+numba's own file cache does not notice when a *called* kernel changed, so the cache lives in a folder named
+after a digest of every kernel's source; the folder is kept in the user's cache (or `COTENANT_CACHE`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_kernels: list[Callable[..., Any]] = []
+_enabled = False
+
+
+def kernel(function: _F) -> _F:
+    """Mark a function as part of the hot loops; its callees must be kernels too."""
+    _kernels.append(function)
+    return function
+
+
+def enabled() -> bool:
+    """Whether kernels are compiled in this process."""
+    return _enabled
+
+
+def enable() -> None:
+    """Compile every kernel (lazily, at its first call; from the cache where there is one)."""
+    global _enabled
+    if _enabled:
+        return
+    import numba
+
+    numba.config.CACHE_DIR = str(_cache_folder())
+    compiled = {id(plain): numba.njit(cache=True, error_model="numpy")(plain) for plain in _kernels}
+    for name, module in list(sys.modules.items()):
+        if not name.startswith("cotenant.") or module is None:
+            continue
+        for attribute, value in list(vars(module).items()):
+            if id(value) in compiled and inspect.isfunction(value):
+                setattr(module, attribute, compiled[id(value)])
+    _enabled = True
+
+
+def _cache_folder() -> Path:
+    """A writable folder that changes whenever any kernel changes."""
+    files = sorted({inspect.getsourcefile(plain) or "" for plain in _kernels} | {__file__})
+    digest = hashlib.sha256()
+    for name in files:
+        digest.update(Path(name).read_bytes())
+    digest.update(sys.version.encode())
+    home = os.environ.get("COTENANT_CACHE") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"), "cotenant"
+    )
+    folder = Path(home) / f"kernels-{digest.hexdigest()[:16]}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="cotenant-kernels-"))
+
+
+def is_cached() -> bool:
+    """Whether compiled kernels of this very version lie in the cache, so that enabling is quick."""
+    return any(_cache_folder().rglob("*.nbi"))

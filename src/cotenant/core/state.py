@@ -1,0 +1,79 @@
+"""The tables of the engine and the rule of a policy, as tuples of arrays that compiled code can take."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core.columns import RULE_FLAGS, RULE_NUMBERS
+from cotenant.core.workload import Floats, Ints
+
+Matrix = NDArray[np.float64]
+IntMatrix = NDArray[np.int64]
+
+
+class State(NamedTuple):
+    """Everything the engine knows. Columns are named in `cotenant.core.columns`."""
+
+    f: Matrix  # jobs x float columns
+    i: IntMatrix  # jobs x integer columns
+    node: IntMatrix  # nodes x (capacity, free, pool, size)
+    host: Matrix  # nodes x (cores, cores free, GiB, GiB free)
+    pool: IntMatrix
+    cls: IntMatrix
+    slices: IntMatrix
+    quota: IntMatrix  # tenants x (limit, used, claimed in this walk)
+    run: Ints  # running jobs
+    heap: Ints  # one heap per class, side by side
+    members: Ints  # jobs per class by row, in the layout of `heap`
+    events: Ints  # heap of jobs by their next own event
+    tree: Floats  # per class a tree of shortest believed durations, for backfill searches
+    speed: NDArray[np.float64]  # model x GPU type x (consolidated, spread)
+    attempts: Matrix  # rows (DONE at which an attempt fails), in order, by `attempt_of`
+    attempt_of: IntMatrix  # jobs x (first row, rows) of attempts
+    x: Ints  # integer scalars
+    t: Floats  # float scalars
+    # Scratch of one walk.
+    open: IntMatrix  # nodes x (GPUs nobody ahead has claimed, idle GPUs, usable now)
+    open_host: Matrix  # nodes x (cores unclaimed, cores idle, GiB unclaimed, GiB idle)
+    pick: IntMatrix  # (node, GPUs) of the placement just found
+    stops: Ints
+    starts: IntMatrix  # (job, first slice, moved)
+    failed: Ints  # classes that did not fit in this walk
+    lines: Ints  # classes in the order of their first waiting jobs
+    series: Matrix
+    segments: Matrix  # job, node, gpus, start, end
+
+
+class Rule(NamedTuple):
+    """A policy as data: what to sort by, whether to preempt, when to look again."""
+
+    columns: Ints  # three order columns
+    flags: Ints
+    numbers: Floats
+    thresholds: Floats  # upper limits of the queues but the last, GPU-seconds
+    samples: Floats  # past total services, sorted, GPU-seconds (Gittins)
+    prefix: Floats  # running sums of samples, starting with 0
+
+
+def make_rule(
+    columns: tuple[int, ...],
+    flags: dict[int, int],
+    numbers: dict[int, float],
+    thresholds: tuple[float, ...] = (),
+    samples: Floats | None = None,
+) -> Rule:
+    """Fill in what a policy leaves out."""
+    flag = np.zeros(RULE_FLAGS, np.int64)
+    for place, value in flags.items():
+        flag[place] = value
+    number = np.full(RULE_NUMBERS, np.inf)
+    for spot, amount in numbers.items():
+        number[spot] = amount
+    order = np.zeros(3, np.int64)
+    order[: len(columns)] = columns
+    sample = np.sort(np.asarray(samples if samples is not None else [], np.float64))
+    prefix = np.concatenate([[0.0], np.cumsum(sample)])
+    return Rule(order, flag, number, np.asarray(thresholds, np.float64), sample, prefix)

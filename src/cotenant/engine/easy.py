@@ -1,0 +1,201 @@
+"""EASY backfill: the head of the line gets a reservation, others may pass if they do not delay it.
+
+Lifka, "The ANL/IBM SP scheduling system" (1995). The reservation is the earliest moment at which running
+jobs, ending when they are believed to end, leave a place for the head. A job may pass if it is believed to
+end before that, or if it uses only GPUs that the head will not need then.
+"""
+
+from __future__ import annotations
+
+import math
+
+from cotenant.core.columns import (
+    BELIEF,
+    C_GPUS,
+    C_LEAVES,
+    C_LEN,
+    C_OFFSET,
+    C_PART,
+    C_TREE,
+    CLASS,
+    CPUS,
+    DONE,
+    GPUS,
+    HEAD_START,
+    IDLE,
+    KEY1,
+    KEY2,
+    KEY3,
+    MEM,
+    N_RUN,
+    N_WAITING,
+    NODE_POOL,
+    POOL_LARGEST,
+    SINCE,
+    SLICE,
+    SLICE_GPUS,
+    SLICE_NEXT,
+    SLICE_NODE,
+    SPEED,
+    WARM,
+)
+from cotenant.core.jit import kernel
+from cotenant.core.state import Rule, State
+from cotenant.engine.fill import fill, open_idle, room_in_quota
+from cotenant.engine.ledger import compact_running, new_slices, start
+from cotenant.engine.walk import sort_by_keys
+from cotenant.placement.fit import BOTH, IDLE_NOW, UNCLAIMED, find_place
+
+
+@kernel
+def believed_end(s: State, job: int, now: float) -> float:
+    """When a running job is believed to end; one that is overdue, at once."""
+    end = s.f[job, WARM] + (s.f[job, BELIEF] - s.f[job, DONE]) / s.f[job, SPEED]
+    return float(max(end, now))
+
+
+@kernel
+def head_of(s: State, part: int) -> int:
+    """The first waiting job of a partition that its quota allows; -1 if there is none."""
+    head = -1
+    for c in range(s.cls.shape[0]):
+        if s.cls[c, C_LEN] > 0 and s.cls[c, C_PART] == part and room_in_quota(s, c):
+            job = s.heap[s.cls[c, C_OFFSET]]
+            if head < 0 or job < head:
+                head = job
+    return int(head)
+
+
+@kernel
+def _give_back(s: State, job: int) -> bool:
+    """Add the GPUs of an ending job to those free at the reservation; whether a node can hold the head."""
+    at = s.i[job, SLICE]
+    gpus = s.i[job, GPUS]
+    while at >= 0:
+        n, count = s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS]
+        s.open[n, UNCLAIMED] += count
+        s.open_host[n, 0] += s.f[job, CPUS] * count / gpus
+        s.open_host[n, 2] += s.f[job, MEM] * count / gpus
+        at = s.slices[at, SLICE_NEXT]
+    return True
+
+
+@kernel
+def _may_fit(s: State, ending: int, gpus: int) -> bool:
+    """A quick test before the search: a gang of one node can only fit where something was just freed."""
+    at = s.i[ending, SLICE]
+    while at >= 0:
+        n = s.slices[at, SLICE_NODE]
+        if gpus > s.pool[s.node[n, NODE_POOL], POOL_LARGEST] or s.open[n, UNCLAIMED] >= gpus:
+            return True
+        at = s.slices[at, SLICE_NEXT]
+    return False
+
+
+@kernel
+def reserve(s: State, head: int, now: float) -> float:
+    """When the head can start. Leaves in UNCLAIMED what is free then, beside the head's GPUs."""
+    compact_running(s)
+    for k in range(s.x[N_RUN]):
+        job = s.run[k]
+        s.f[job, KEY1] = believed_end(s, job, now)
+        s.f[job, KEY2] = 0.0
+        s.f[job, KEY3] = 0.0
+    sort_by_keys(s)
+    for n in range(s.node.shape[0]):
+        s.open[n, UNCLAIMED] = s.open[n, IDLE_NOW]
+        s.open_host[n, 0] = s.open_host[n, 1]
+        s.open_host[n, 2] = s.open_host[n, 3]
+    c, gpus, free = s.i[head, CLASS], s.i[head, GPUS], s.x[IDLE]
+    for k in range(s.x[N_RUN]):
+        job = s.run[k]
+        _give_back(s, job)
+        free += s.i[job, GPUS]
+        if free < gpus or not _may_fit(s, job, gpus):
+            continue
+        count = find_place(s, c, head, UNCLAIMED)
+        if count > 0:
+            end = s.f[job, KEY1]
+            following = k + 1
+            while following < s.x[N_RUN] and s.f[s.run[following], KEY1] == end:
+                _give_back(s, s.run[following])
+                following += 1
+            for piece in range(count):
+                n, taken = s.pick[piece, 0], s.pick[piece, 1]
+                s.open[n, UNCLAIMED] -= taken
+                s.open_host[n, 0] -= s.f[head, CPUS] * taken / gpus
+                s.open_host[n, 2] -= s.f[head, MEM] * taken / gpus
+            return float(end)
+    return math.inf
+
+
+@kernel
+def first_short(s: State, c: int, limit_s: float) -> int:
+    """The first waiting job of a class, by row, that is believed to take at most `limit_s`; -1 if none."""
+    base, leaves = s.cls[c, C_TREE], s.cls[c, C_LEAVES]
+    if s.tree[base + 1] > limit_s:
+        return -1
+    at = 1
+    while at < leaves:
+        at *= 2
+        if s.tree[base + at] > limit_s:
+            at += 1
+    return int(s.members[s.cls[c, C_OFFSET] + at - leaves])
+
+
+@kernel
+def easy(s: State, rule: Rule, now: float) -> None:
+    """Strict order first; then per partition a reservation for the head and backfill around it."""
+    fill(s, rule, now, True)
+    s.t[HEAD_START] = math.nan
+    parts = 0
+    for c in range(s.cls.shape[0]):
+        parts = max(parts, s.cls[c, C_PART] + 1)
+    for part in range(parts):
+        if s.x[N_WAITING] == 0 or s.x[IDLE] == 0:
+            return
+        head = head_of(s, part)
+        if head >= 0:
+            open_idle(s)
+            s.t[HEAD_START] = reserve(s, head, now)
+            _backfill(s, rule, part, head, s.t[HEAD_START], now)
+
+
+@kernel
+def _backfill(s: State, rule: Rule, part: int, head: int, head_start: float, now: float) -> None:
+    for c in range(s.cls.shape[0]):
+        s.failed[c] = 0
+    while s.x[IDLE] > 0:
+        best, best_long = -1, False
+        for c in range(s.cls.shape[0]):
+            if s.cls[c, C_LEN] == 0 or s.cls[c, C_PART] != part or s.failed[c] == 1:
+                continue
+            first = s.heap[s.cls[c, C_OFFSET]]
+            if s.cls[c, C_GPUS] > s.x[IDLE] or not room_in_quota(s, c):
+                s.failed[c] = 1
+                continue
+            if best >= 0 and first > best:
+                continue
+            if find_place(s, c, first, BOTH) > 0:
+                best, best_long = first, True
+                continue
+            if find_place(s, c, first, IDLE_NOW) == 0:
+                s.failed[c] = 1
+                continue
+            job = first_short(s, c, head_start - now)
+            if job >= 0 and job != head and (best < 0 or job < best):
+                best, best_long = job, False
+        if best < 0:
+            return
+        gpus = s.i[best, GPUS]
+        count = find_place(s, s.i[best, CLASS], best, BOTH if best_long else IDLE_NOW)
+        for piece in range(count):
+            n, taken = s.pick[piece, 0], s.pick[piece, 1]
+            s.open[n, IDLE_NOW] -= taken
+            s.open_host[n, 1] -= s.f[best, CPUS] * taken / gpus
+            s.open_host[n, 3] -= s.f[best, MEM] * taken / gpus
+            if best_long:
+                s.open[n, UNCLAIMED] -= taken
+                s.open_host[n, 0] -= s.f[best, CPUS] * taken / gpus
+                s.open_host[n, 2] -= s.f[best, MEM] * taken / gpus
+        start(s, rule, best, new_slices(s, count), now)

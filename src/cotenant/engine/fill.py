@@ -1,0 +1,89 @@
+"""Deciding without preemption: start waiting jobs in order on idle GPUs, with or without skipping.
+
+A class that did not fit stays blocked until capacity is freed, so an arrival into a long queue costs
+nothing more than its place in the heap.
+"""
+
+from __future__ import annotations
+
+from cotenant.core.columns import (
+    C_BLOCKED,
+    C_GPUS,
+    C_LEN,
+    C_OFFSET,
+    C_PART,
+    C_TENANT,
+    HOST_CPU_FREE,
+    HOST_MEM_FREE,
+    IDLE,
+    N_LINES,
+    NODE_FREE,
+    Q_LIMIT,
+    Q_USED,
+    STAMP,
+    USE_HOST,
+)
+from cotenant.core.jit import kernel
+from cotenant.core.state import Rule, State
+from cotenant.engine.ledger import new_slices, start
+from cotenant.engine.walk import advance_line, insert_line
+from cotenant.placement.fit import IDLE_NOW, find_place
+
+
+@kernel
+def open_idle(s: State) -> None:
+    """Show the placement rules what is idle now."""
+    for n in range(s.node.shape[0]):
+        s.open[n, IDLE_NOW] = s.node[n, NODE_FREE]
+    if s.x[USE_HOST] == 1:
+        for n in range(s.node.shape[0]):
+            s.open_host[n, 1] = s.host[n, HOST_CPU_FREE]
+            s.open_host[n, 3] = s.host[n, HOST_MEM_FREE]
+
+
+@kernel
+def room_in_quota(s: State, c: int) -> bool:
+    """Whether the tenant of a class may hold one more gang of it."""
+    q = s.cls[c, C_TENANT]
+    return bool(s.quota[q, Q_USED] + s.cls[c, C_GPUS] <= s.quota[q, Q_LIMIT])
+
+
+@kernel
+def start_if_it_fits(s: State, rule: Rule, job: int, c: int, now: float) -> bool:
+    """Start one waiting job on idle GPUs, if there is a place for it."""
+    if s.cls[c, C_GPUS] > s.x[IDLE] or not room_in_quota(s, c):
+        return False
+    open_idle(s)
+    count = find_place(s, c, job, IDLE_NOW)
+    if count == 0:
+        return False
+    start(s, rule, job, new_slices(s, count), now)
+    return True
+
+
+@kernel
+def fill(s: State, rule: Rule, now: float, strict: bool) -> None:
+    """Start what fits, in order. With `strict` the first job that does not fit closes its partition."""
+    stamp = s.x[STAMP]
+    count = 0
+    for c in range(s.cls.shape[0]):
+        if s.cls[c, C_LEN] > 0 and (strict or s.cls[c, C_BLOCKED] != stamp):
+            insert_line(s, c, count)
+            count += 1
+    s.x[N_LINES] = count
+    closed = 0
+    line = 0
+    while line < s.x[N_LINES]:
+        c = s.lines[line]
+        part = s.cls[c, C_PART]
+        if strict and (closed >> part) & 1:
+            line += 1
+            continue
+        if s.cls[c, C_BLOCKED] != stamp:
+            if start_if_it_fits(s, rule, s.heap[s.cls[c, C_OFFSET]], c, now):
+                advance_line(s, line)
+                continue
+            s.cls[c, C_BLOCKED] = stamp
+        if strict:
+            closed |= 1 << part
+        line += 1

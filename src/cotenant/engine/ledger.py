@@ -1,0 +1,298 @@
+"""What starting, stopping and ending a job changes: GPUs, cores, quotas, clocks, the job's next event."""
+
+from __future__ import annotations
+
+import math
+
+from cotenant.core.columns import (
+    ATTAINED,
+    BELIEF,
+    BUSY_GPU_S,
+    BUSY_SINCE,
+    C_LEAVES,
+    C_TREE,
+    C_TWIN,
+    CLASS,
+    CPUS,
+    CROSS,
+    DIRTY,
+    DONE,
+    EASY,
+    END,
+    FAIL,
+    FAIL_AT,
+    FIRST,
+    FREE_SLICE,
+    GPUS,
+    HEAP_AT,
+    HOST_CPU_FREE,
+    HOST_MEM_FREE,
+    IDLE,
+    KNOB,
+    LOST,
+    MEM,
+    MODEL,
+    N_BUSY,
+    N_RUN,
+    N_RUNNING,
+    N_SEGMENTS,
+    N_WAITING,
+    NODE_FREE,
+    NODE_POOL,
+    OCCUPIED,
+    OWES,
+    POOL_TYPE,
+    PROMOTE,
+    Q_USED,
+    QUEUE,
+    QUEUES,
+    RANK,
+    RELAX,
+    RELAX_S,
+    RESTORE,
+    RUN_AT,
+    RUNNING,
+    SINCE,
+    SLICE,
+    SLICE_GPUS,
+    SLICE_NEXT,
+    SLICE_NODE,
+    SPEED,
+    STAMP,
+    STARTS,
+    STATE,
+    TENANT,
+    WAITED,
+    WAITING,
+    WARM,
+    WINDOW_FROM,
+    WINDOW_TO,
+    WORK,
+)
+from cotenant.core.jit import kernel
+from cotenant.core.state import Rule, State
+from cotenant.engine.heaps import drop_event, push_waiting, remove_waiting, set_event
+from cotenant.engine.keys import set_keys, work_done
+from cotenant.placement.fit import fewest_nodes
+
+
+@kernel
+def new_slices(s: State, count: int) -> int:
+    """Turn the placement in `s.pick` into a linked list of slices; the head of the list."""
+    head = -1
+    for k in range(count - 1, -1, -1):
+        slot = s.x[FREE_SLICE]
+        s.x[FREE_SLICE] = s.slices[slot, SLICE_NEXT]
+        s.slices[slot, SLICE_NODE] = s.pick[k, 0]
+        s.slices[slot, SLICE_GPUS] = s.pick[k, 1]
+        s.slices[slot, SLICE_NEXT] = head
+        head = slot
+    return int(head)
+
+
+@kernel
+def count_busy(s: State, now: float, gpus: int) -> None:
+    """Integrate busy GPU-seconds up to now, before `gpus` more (or fewer) are idle."""
+    busy = s.t[BUSY_GPU_S]
+    s.t[BUSY_GPU_S] = busy + (now - s.t[BUSY_SINCE]) * s.x[N_BUSY]
+    s.t[BUSY_SINCE] = now
+    s.x[N_BUSY] -= gpus
+
+
+@kernel
+def set_leaf(s: State, job: int, value: float) -> None:
+    """Tell the backfill tree of the job's class that the job waits (its belief) or not (infinity)."""
+    c = s.i[job, CLASS]
+    base, leaves = s.cls[c, C_TREE], s.cls[c, C_LEAVES]
+    at = leaves + s.i[job, RANK]
+    s.tree[base + at] = value
+    at >>= 1
+    while at >= 1:
+        s.tree[base + at] = min(s.tree[base + 2 * at], s.tree[base + 2 * at + 1])
+        at >>= 1
+
+
+@kernel
+def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
+    """A job begins to wait: keys, heap of its class, and the event that may change its standing."""
+    s.i[job, STATE] = WAITING
+    s.f[job, SINCE] = now
+    s.x[N_WAITING] += 1
+    twin = s.cls[s.i[job, CLASS], C_TWIN]
+    if twin < -1:
+        s.i[job, CLASS] = -2 - twin
+    set_keys(s.f, s.i, rule, job, now)
+    push_waiting(s.f, s.i, s.cls, s.heap, job)
+    if rule.flags[EASY] == 1:
+        set_leaf(s, job, s.f[job, BELIEF])
+    schedule_wait(s, rule, job)
+
+
+@kernel
+def schedule_wait(s: State, rule: Rule, job: int) -> None:
+    """Set the event that may change the standing of a waiting job: promotion or relaxed placement."""
+    time_s, kind = math.inf, PROMOTE
+    if s.i[job, QUEUE] > 0 and rule.numbers[KNOB] < math.inf:
+        time_s = s.f[job, SINCE] + rule.numbers[KNOB] * s.f[job, ATTAINED]
+    if rule.numbers[RELAX_S] < math.inf and s.cls[s.i[job, CLASS], C_TWIN] >= 0:
+        relax = s.f[job, SINCE] + rule.numbers[RELAX_S]
+        if relax < time_s:
+            time_s, kind = relax, RELAX
+    if time_s < math.inf:
+        set_event(s.f, s.i, s.events, s.x, job, time_s, kind)
+    else:
+        drop_event(s.f, s.i, s.events, s.x, job)
+
+
+@kernel
+def dequeue(s: State, rule: Rule, job: int) -> None:
+    """A job stops waiting."""
+    if s.i[job, HEAP_AT] >= 0:
+        remove_waiting(s.f, s.i, s.cls, s.heap, job)
+    s.x[N_WAITING] -= 1
+    if rule.flags[EASY] == 1:
+        set_leaf(s, job, math.inf)
+    drop_event(s.f, s.i, s.events, s.x, job)
+
+
+@kernel
+def schedule_run(s: State, rule: Rule, job: int) -> None:
+    """Set the next event of a running job: its end, the end of a failing attempt, or a queue crossing."""
+    target, kind = s.f[job, WORK], END
+    if s.f[job, FAIL_AT] < target:
+        target, kind = s.f[job, FAIL_AT], FAIL
+    time_s = s.f[job, WARM] + (target - s.f[job, DONE]) / s.f[job, SPEED]
+    queue = s.i[job, QUEUE]
+    if queue < rule.flags[QUEUES] - 1:
+        crossing = s.f[job, SINCE] + rule.thresholds[queue] / s.i[job, GPUS] - s.f[job, ATTAINED]
+        if crossing < time_s:
+            time_s, kind = crossing, CROSS
+    set_event(s.f, s.i, s.events, s.x, job, time_s, kind)
+
+
+@kernel
+def take(s: State, job: int, head: int, sign: int) -> int:
+    """Take (+1) or give back (-1) the GPUs, cores and memory of a list of slices; how many nodes."""
+    gpus = s.i[job, GPUS]
+    nodes = 0
+    at = head
+    while at >= 0:
+        n, count = s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS]
+        s.node[n, NODE_FREE] -= sign * count
+        share = sign * count / gpus
+        s.host[n, HOST_CPU_FREE] -= share * s.f[job, CPUS]
+        s.host[n, HOST_MEM_FREE] -= share * s.f[job, MEM]
+        nodes += 1
+        at = s.slices[at, SLICE_NEXT]
+    s.x[IDLE] -= sign * gpus
+    s.quota[s.i[job, TENANT], Q_USED] += sign * gpus
+    return nodes
+
+
+@kernel
+def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
+    """A waiting job starts on the slices of `head`."""
+    dequeue(s, rule, job)
+    count_busy(s, now, -s.i[job, GPUS])
+    nodes = take(s, job, head, 1)
+    pool = s.node[s.slices[head, SLICE_NODE], NODE_POOL]
+    spread = 1 if nodes > fewest_nodes(s, pool, s.i[job, GPUS]) else 0
+    s.i[job, SLICE] = head
+    s.i[job, STATE] = RUNNING
+    s.i[job, STARTS] += 1
+    s.f[job, WAITED] += now - s.f[job, SINCE]
+    s.f[job, SINCE] = now
+    s.f[job, WARM] = now + (s.f[job, RESTORE] if s.i[job, OWES] == 1 else 0.0)
+    s.f[job, SPEED] = s.speed[s.i[job, MODEL], s.pool[pool, POOL_TYPE], spread]
+    if math.isnan(s.f[job, FIRST]):
+        s.f[job, FIRST] = now
+    s.run[s.x[N_RUN]] = job
+    s.i[job, RUN_AT] = s.x[N_RUN]
+    s.x[N_RUN] += 1
+    s.x[N_RUNNING] += 1
+    schedule_run(s, rule, job)
+    if s.x[N_RUN] > s.run.shape[0] - 2:
+        compact_running(s)
+
+
+@kernel
+def release(s: State, job: int, now: float) -> None:
+    """A running job leaves its GPUs: clocks are settled, slices go back, the window of the Gantt is fed."""
+    s.f[job, DONE] = min(work_done(s.f, s.i, job, now), s.f[job, WORK])
+    elapsed = now - s.f[job, SINCE]
+    restoring = min(now, s.f[job, WARM]) - s.f[job, SINCE]
+    if restoring > 0:
+        s.f[job, LOST] += restoring * s.i[job, GPUS]
+    if now >= s.f[job, WARM]:
+        s.i[job, OWES] = 0
+    s.f[job, OCCUPIED] += elapsed
+    s.f[job, ATTAINED] += elapsed
+    head = s.i[job, SLICE]
+    if now > s.t[WINDOW_FROM] and s.f[job, SINCE] < s.t[WINDOW_TO]:
+        _keep_segments(s, job, head, now)
+    count_busy(s, now, s.i[job, GPUS])
+    take(s, job, head, -1)
+    while head >= 0:
+        following = s.slices[head, SLICE_NEXT]
+        s.slices[head, SLICE_NEXT] = s.x[FREE_SLICE]
+        s.x[FREE_SLICE] = head
+        head = following
+    s.i[job, SLICE] = -1
+    s.i[job, RUN_AT] = -1
+    s.x[N_RUNNING] -= 1
+    s.x[STAMP] += 1
+    s.x[DIRTY] = 1
+    drop_event(s.f, s.i, s.events, s.x, job)
+
+
+@kernel
+def _keep_segments(s: State, job: int, head: int, now: float) -> None:
+    while head >= 0 and s.x[N_SEGMENTS] < s.segments.shape[0]:
+        row = s.x[N_SEGMENTS]
+        s.segments[row, 0] = job
+        s.segments[row, 1] = s.slices[head, SLICE_NODE]
+        s.segments[row, 2] = s.slices[head, SLICE_GPUS]
+        s.segments[row, 3] = s.f[job, SINCE]
+        s.segments[row, 4] = now
+        s.x[N_SEGMENTS] += 1
+        head = s.slices[head, SLICE_NEXT]
+
+
+@kernel
+def compact_running(s: State) -> None:
+    """Drop entries of jobs that no longer run from the list of running jobs, keeping its order."""
+    count = 0
+    for k in range(s.x[N_RUN]):
+        job = s.run[k]
+        if s.i[job, RUN_AT] == k:
+            s.run[count] = job
+            s.i[job, RUN_AT] = count
+            count += 1
+    s.x[N_RUN] = count
+
+
+
+@kernel
+def promote(s: State, rule: Rule, job: int, now: float) -> None:
+    """A starved job goes back to the first queue with a fresh priority clock; its progress is untouched."""
+    remove_waiting(s.f, s.i, s.cls, s.heap, job)
+    s.i[job, QUEUE] = 0
+    s.f[job, ATTAINED] = 0.0
+    set_keys(s.f, s.i, rule, job, now)
+    push_waiting(s.f, s.i, s.cls, s.heap, job)
+    schedule_wait(s, rule, job)
+    s.x[DIRTY] = 1
+
+
+@kernel
+def relax(s: State, rule: Rule, job: int) -> None:
+    """A job that has waited long enough may be placed anywhere: it moves to the twin of its class."""
+    remove_waiting(s.f, s.i, s.cls, s.heap, job)
+    if rule.flags[EASY] == 1:
+        set_leaf(s, job, math.inf)
+    s.i[job, CLASS] = s.cls[s.i[job, CLASS], C_TWIN]
+    push_waiting(s.f, s.i, s.cls, s.heap, job)
+    if rule.flags[EASY] == 1:
+        set_leaf(s, job, s.f[job, BELIEF])
+    schedule_wait(s, rule, job)
+    s.x[DIRTY] = 1

@@ -1,0 +1,198 @@
+"""Build the engine's tables from a workload and a cluster."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotenant.core import columns as col
+from cotenant.core.cluster import Cluster
+from cotenant.core.errors import InputError
+from cotenant.core.state import IntMatrix, State
+from cotenant.core.workload import Floats, Ints, Workload
+from cotenant.placement.modes import PlacementRule
+
+_SERIES_ROWS, _SEGMENT_ROWS = 4096, 50_000
+
+
+def build_state(
+    work: Workload,
+    cluster: Cluster,
+    placement: PlacementRule,
+    *,
+    belief_s: Floats,
+    restore_s: Floats,
+    draw: Floats,
+    speed: np.ndarray,
+    skew: Floats,
+    gantt_window: tuple[float, float] = (0.0, np.inf),
+    measure: tuple[int, int] | None = None,
+) -> State:
+    """Lay out all tables for the jobs of `work`, nothing arrived yet."""
+    rows = len(work)
+    node, host, pool = _nodes(cluster, placement.counts_only)
+    f = np.zeros((rows, col.FLOAT_COLUMNS))
+    i = np.zeros((rows, col.INT_COLUMNS), np.int64)
+    f[:, col.SUBMIT], f[:, col.WORK], f[:, col.BELIEF] = work.submit_s, work.duration_s, belief_s
+    f[:, col.SPEED] = 1.0
+    f[:, col.FIRST] = f[:, col.FINISH] = np.nan
+    f[:, col.FAIL_AT] = f[:, col.EVENT] = np.inf
+    f[:, col.CPUS], f[:, col.MEM] = np.nan_to_num(work.cpus), np.nan_to_num(work.mem_gib)
+    f[:, col.DRAW], f[:, col.RESTORE], f[:, col.DEADLINE] = draw, restore_s, work.deadline_s
+    i[:, col.GPUS], i[:, col.TENANT], i[:, col.MODEL] = work.gpus, work.tenant.code, work.model.code
+    for name in (col.HEAP_AT, col.EVENT_AT, col.SLICE, col.RUN_AT):
+        i[:, name] = -1
+    modelled = bool(np.isfinite(host[:, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]]).any())
+    if not modelled:
+        f[:, col.CPUS] = f[:, col.MEM] = 0.0
+    quota = _quotas(work, cluster)
+    modes = placement.modes(skew)
+    cls, of = _classes(work, cluster, f, modes, pool, quota, node, host)
+    i[:, col.CLASS] = of
+    cls, members, tree_size = _lay_out_classes(cls, of, i, placement.relax_after_s < np.inf)
+    attempts, attempt_of = _attempts(work)
+    have = attempt_of[:, 1] > 0
+    f[have, col.FAIL_AT] = attempts[attempt_of[have, 0], 0]
+    gpus = int(node[:, col.NODE_CAP].sum())
+    spare = 3 * gpus + 16
+    slices = np.zeros((spare, 3), np.int64)
+    slices[:, col.SLICE_NEXT] = np.arange(1, spare + 1)
+    slices[-1, col.SLICE_NEXT] = -1
+    x = np.zeros(col.INT_SCALARS, np.int64)
+    x[col.IDLE], x[col.STAMP], x[col.USE_HOST], x[col.WATCH] = gpus, 1, int(modelled), -1
+    first, last = measure or (0, rows - 1)
+    x[col.MEASURE_FROM], x[col.MEASURE_TO] = first, last
+    x[col.N_MEASURED_LEFT] = max(min(last, rows - 1) - first + 1, 0)
+    t = np.zeros(col.FLOAT_SCALARS)
+    t[col.NOW] = t[col.BUSY_SINCE] = work.submit_s[0] if rows else 0.0
+    t[col.WINDOW_FROM], t[col.WINDOW_TO] = gantt_window
+    t[col.LAST_SAMPLE] = -np.inf
+    nodes = len(node)
+    return State(
+        f=f, i=i, node=node, host=host, pool=pool, cls=cls, slices=slices, quota=quota,
+        run=np.zeros(2 * gpus + 16, np.int64), heap=np.zeros(len(members), np.int64), members=members,
+        events=np.zeros(rows + 1, np.int64), tree=np.full(tree_size, np.inf), speed=np.ascontiguousarray(speed),
+        attempts=attempts, attempt_of=attempt_of, x=x, t=t,
+        open=np.zeros((nodes, 3), np.int64), open_host=np.zeros((nodes, 4)),
+        pick=np.zeros((gpus + 1, 2), np.int64), stops=np.zeros(gpus + 1, np.int64),
+        starts=np.zeros((gpus + 1, 3), np.int64), failed=np.zeros(len(cls), np.int64),
+        lines=np.zeros(len(cls) + 1, np.int64), series=np.zeros((_SERIES_ROWS, 4)),
+        segments=np.zeros((_SEGMENT_ROWS, 5)),
+    )  # fmt: skip
+
+
+def _nodes(cluster: Cluster, counts_only: bool) -> tuple[IntMatrix, np.ndarray, IntMatrix]:
+    """Nodes pool by pool: a pool is one GPU type of one partition. Counting merges a pool into one node."""
+    types = list(dict.fromkeys(group.gpu_type for group in cluster.groups))
+    parts = list(cluster.partitions)
+    pools = list(dict.fromkeys((group.partition, group.gpu_type) for group in cluster.groups))
+    if len(pools) > 60:
+        raise InputError(f"cluster has {len(pools)} pools of GPU type and partition; at most 60 are supported")
+    sizes, cpus, mems, pool_rows, node_pool = [], [], [], [], []
+    for at, (part, kind) in enumerate(pools):
+        groups = [g for g in cluster.groups if (g.partition, g.gpu_type) == (part, kind)]
+        lo = len(sizes)
+        for group in groups:
+            count = 1 if counts_only else group.count
+            factor = group.count if counts_only else 1
+            sizes += [group.gpus_per_node * factor] * count
+            cpus += [group.cpus * factor] * count
+            mems += [group.mem_gib * factor] * count
+        if counts_only:
+            sizes[lo:], cpus[lo:], mems[lo:] = [sum(sizes[lo:])], [sum(cpus[lo:])], [sum(mems[lo:])]
+        largest = max(sizes[lo:])
+        pool_rows.append(
+            [lo, len(sizes), types.index(kind), largest, sizes[lo:].count(largest), parts.index(part)]
+        )
+        node_pool += [at] * (len(sizes) - lo)
+    size = np.array(sizes, np.int64)
+    node = np.stack([size, size, np.array(node_pool, np.int64), size], axis=1)
+    host = np.stack([cpus, cpus, mems, mems], axis=1).astype(np.float64)
+    return node, host, np.array(pool_rows, np.int64)
+
+
+def _quotas(work: Workload, cluster: Cluster) -> IntMatrix:
+    quota = np.zeros((len(work.tenant.names), 3), np.int64)
+    quota[:, col.Q_LIMIT] = [cluster.quotas.get(name, 2**40) for name in work.tenant.names]
+    return quota
+
+
+def _partition_of(work: Workload, cluster: Cluster) -> Ints:
+    """Partition of each job: the one named after its tenant, else the open one, else none (-1)."""
+    parts = list(cluster.partitions)
+    fallback = parts.index("") if "" in parts else -1
+    by_tenant = np.array([parts.index(t) if t in parts else fallback for t in work.tenant.names], np.int64)
+    return by_tenant[work.tenant.code]
+
+
+def _classes(
+    work: Workload, cluster: Cluster, f: np.ndarray, modes: Ints, pool: IntMatrix,
+    quota: IntMatrix, node: IntMatrix, host: np.ndarray,
+) -> tuple[IntMatrix, Ints]:  # fmt: skip
+    part = _partition_of(work, cluster)
+    limited = quota[:, col.Q_LIMIT] < 2**40
+    tenant = np.where(limited[work.tenant.code], work.tenant.code, -1)
+    shape = np.stack(
+        [work.gpus, modes[work.model.code], tenant, part, f[:, col.CPUS], f[:, col.MEM]], axis=1
+    ).astype(np.float64)
+    unique, first, of = np.unique(shape, axis=0, return_index=True, return_inverse=True)
+    cls = np.zeros((len(unique), col.CLASS_COLUMNS), np.int64)
+    for c, row in enumerate(first):
+        cls[c, col.C_GPUS], cls[c, col.C_MODE] = unique[c, 0], unique[c, 1]
+        cls[c, col.C_TENANT], cls[c, col.C_PART] = work.tenant.code[row], unique[c, 3]
+        mask = 0
+        for p in range(len(pool)):
+            lo, hi = pool[p, col.POOL_LO], pool[p, col.POOL_HI]
+            if pool[p, col.POOL_PART] == unique[c, 3] and _holds(cls[c, col.C_GPUS], unique[c, 4:], node, host, lo, hi):
+                mask |= 1 << p
+        if cls[c, col.C_GPUS] > quota[cls[c, col.C_TENANT], col.Q_LIMIT]:
+            mask = 0
+        cls[c, col.C_POOLS] = mask
+    return cls, of.reshape(-1).astype(np.int64)
+
+
+def _holds(gpus: int, host_need: Floats, node: IntMatrix, host: np.ndarray, lo: int, hi: int) -> bool:
+    """Whether an empty pool can hold the gang at all."""
+    fed = node[lo:hi, col.NODE_SIZE].astype(np.float64)
+    for need, cap in zip(host_need, (col.HOST_CPU_CAP, col.HOST_MEM_CAP), strict=True):
+        if need > 0:
+            fed = np.minimum(fed, np.floor(host[lo:hi, cap] / (need / gpus) + 1e-9))
+    return bool(fed.sum() >= gpus)
+
+
+def _lay_out_classes(cls: IntMatrix, of: Ints, i: IntMatrix, twins: bool) -> tuple[IntMatrix, Ints, int]:
+    """Give each class its stretch of the heap and of the backfill tree; a twin for relaxed placement."""
+    count = len(cls)
+    sizes = np.bincount(of, minlength=count)
+    order = np.argsort(of, kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    for c in range(count):
+        i[order[offsets[c] : offsets[c + 1]], col.RANK] = np.arange(sizes[c])
+    leaves = np.array([1 << max(int(size - 1).bit_length(), 0) for size in sizes], np.int64)
+    trees = np.concatenate([[0], np.cumsum(2 * leaves)])
+    cls[:, col.C_OFFSET], cls[:, col.C_TREE], cls[:, col.C_LEAVES] = offsets[:-1], trees[:-1], leaves
+    cls[:, col.C_TWIN] = -1
+    if not twins:
+        return cls, order.astype(np.int64), int(trees[-1])
+    twin = cls.copy()
+    twin[:, col.C_MODE] = col.ANYWHERE
+    twin[:, col.C_OFFSET] += len(of)
+    twin[:, col.C_TREE] += trees[-1]
+    twin[:, col.C_TWIN] = -2 - np.arange(count)
+    cls[:, col.C_TWIN] = np.arange(count) + count
+    return np.concatenate([cls, twin]), np.concatenate([order, order]).astype(np.int64), 2 * int(trees[-1])
+
+
+def _attempts(work: Workload) -> tuple[np.ndarray, IntMatrix]:
+    """Points of DONE at which attempts fail, and where each job's points begin."""
+    of = np.zeros((len(work), 2), np.int64)
+    points: list[float] = []
+    for job, durations in sorted(work.attempts.items()):
+        ends = [p for p in np.cumsum(durations).tolist() if 0 < p < work.duration_s[job]]
+        of[job] = len(points), len(ends)
+        points += ends
+    return np.array(points or [np.inf]).reshape(-1, 1), of
+
+
+def infeasible(state: State) -> Ints:
+    """Jobs that no pool could hold even if it were empty."""
+    return np.flatnonzero(state.cls[state.i[:, col.CLASS], col.C_POOLS] == 0)

@@ -1,0 +1,229 @@
+"""Where a gang goes. Every rule looks at GPUs per node that it may use and writes (node, GPUs) pairs.
+
+`consolidated` takes one node if the gang fits one (best fit: fewest free GPUs that suffice, lowest index),
+else whole empty nodes and, for a remainder, the emptiest other node; it waits rather than spread (as
+Helios' simulator does). `anywhere` takes one node if it can and else fills the smallest gaps first.
+`spread` deals GPUs one by one to the emptiest nodes. Counting GPUs only is the same code on one big node.
+A gang never spans two pools.
+"""
+
+from __future__ import annotations
+
+from cotenant.core.columns import (
+    ANYWHERE,
+    C_GPUS,
+    C_MODE,
+    C_POOLS,
+    CONSOLIDATED,
+    CPUS,
+    HOST_CPU_CAP,
+    HOST_MEM_CAP,
+    MEM,
+    NODE_SIZE,
+    POOL_HI,
+    POOL_LARGEST,
+    POOL_LARGEST_COUNT,
+    POOL_LO,
+    USE_HOST,
+)
+from cotenant.core.jit import kernel
+from cotenant.core.state import IntMatrix, Matrix, State
+
+UNCLAIMED, IDLE_NOW, USABLE, BOTH = 0, 1, 2, 3
+
+
+@kernel
+def one_node(open_: IntMatrix, lo: int, hi: int, gpus: int, displacing: bool) -> int:
+    """The node for a gang that fits one node, or -1.
+
+    Among idle GPUs best fit; when others may be displaced, the node where the fewest are.
+    """
+    best = -1
+    best_idle = 0
+    best_free = 0
+    for n in range(lo, hi):
+        free = open_[n, USABLE]
+        if free < gpus:
+            continue
+        idle = min(max(open_[n, IDLE_NOW], 0), gpus) if displacing else 0
+        if best < 0 or idle > best_idle or (idle == best_idle and free < best_free):
+            best, best_idle, best_free = n, idle, free
+            if free == gpus and not displacing:
+                break
+    return best
+
+
+@kernel
+def whole_nodes(
+    open_: IntMatrix, pick: IntMatrix, lo: int, hi: int, gpus: int, largest: int
+) -> int:
+    """A gang larger than a node: whole empty nodes in order, the remainder on the emptiest other node."""
+    needed = gpus // largest
+    rest = gpus - needed * largest
+    count = 0
+    rest_node = -1
+    rest_free = 0
+    for n in range(lo, hi):
+        free = open_[n, USABLE]
+        if count < needed and free == largest:
+            pick[count, 0], pick[count, 1] = n, largest
+            count += 1
+        elif rest > 0 and free >= rest and free > rest_free:
+            rest_node, rest_free = n, free
+    if count < needed:
+        return 0
+    if rest > 0:
+        if rest_node < 0:
+            return 0
+        pick[count, 0], pick[count, 1] = rest_node, rest
+        count += 1
+    return count
+
+
+@kernel
+def gather(open_: IntMatrix, pick: IntMatrix, lo: int, hi: int, gpus: int, fullest_first: bool) -> int:
+    """GPUs from as many nodes as it takes: fullest nodes first fills gaps, emptiest first uses few nodes."""
+    total = 0
+    largest = 0
+    for n in range(lo, hi):
+        free = open_[n, USABLE]
+        if free > 0:
+            total += free
+            largest = max(largest, free)
+    if total < gpus:
+        return 0
+    count = 0
+    for step in range(largest):
+        level = step + 1 if fullest_first else largest - step
+        for n in range(lo, hi):
+            if open_[n, USABLE] == level:
+                take = min(level, gpus)
+                pick[count, 0], pick[count, 1] = n, take
+                count += 1
+                gpus -= take
+                if gpus == 0:
+                    return count
+    return 0
+
+
+@kernel
+def deal(open_: IntMatrix, pick: IntMatrix, lo: int, hi: int, gpus: int) -> int:
+    """One GPU at a time to the node with the most GPUs left, lowest index on ties."""
+    count = 0
+    for _ in range(gpus):
+        best, best_free, best_at = -1, 0, -1
+        for n in range(lo, hi):
+            free = open_[n, USABLE]
+            at = -1
+            for k in range(count):
+                if pick[k, 0] == n:
+                    at = k
+                    free -= pick[k, 1]
+                    break
+            if free > best_free:
+                best, best_free, best_at = n, free, at
+        if best < 0:
+            return 0
+        if best_at < 0:
+            pick[count, 0], pick[count, 1] = best, 1
+            count += 1
+        else:
+            pick[best_at, 1] += 1
+    return count
+
+
+@kernel
+def _limit_by_host(
+    open_: IntMatrix, open_host: Matrix, host: Matrix, node: IntMatrix, lo: int, hi: int,
+    cpus_per_gpu: float, mem_per_gpu: float, source: int,
+) -> int:
+    """Cut the usable GPUs of each node to what its cores and memory can feed; the largest empty node."""
+    largest = 0
+    for n in range(lo, hi):
+        usable = open_[n, USABLE]
+        empty = node[n, NODE_SIZE]
+        cpus, mem = open_host[n, 0], open_host[n, 2]
+        if source != UNCLAIMED:
+            cpus, mem = open_host[n, 1], open_host[n, 3]
+        if source == BOTH:
+            cpus, mem = min(cpus, open_host[n, 0]), min(mem, open_host[n, 2])
+        if cpus_per_gpu > 0:
+            usable = min(usable, int(cpus / cpus_per_gpu + 1e-9))
+            empty = min(empty, int(host[n, HOST_CPU_CAP] / cpus_per_gpu + 1e-9))
+        if mem_per_gpu > 0:
+            usable = min(usable, int(mem / mem_per_gpu + 1e-9))
+            empty = min(empty, int(host[n, HOST_MEM_CAP] / mem_per_gpu + 1e-9))
+        open_[n, USABLE] = usable
+        largest = max(largest, empty)
+    return largest
+
+
+@kernel
+def find_place(s: State, c: int, job: int, source: int) -> int:
+    """Find a place for a job of class c; pairs go to `s.pick`, the answer is how many (0: none).
+
+    `source` says which GPUs are usable: UNCLAIMED (those of running jobs further back in the order too),
+    IDLE_NOW, or BOTH (idle now and not promised to a reservation).
+    """
+    gpus = s.cls[c, C_GPUS]
+    mode = s.cls[c, C_MODE]
+    mask = s.cls[c, C_POOLS]
+    displacing = source == UNCLAIMED
+    for p in range(s.pool.shape[0]):
+        if not (mask >> p) & 1:
+            continue
+        lo, hi = s.pool[p, POOL_LO], s.pool[p, POOL_HI]
+        largest = s.pool[p, POOL_LARGEST]
+        whole = s.pool[p, POOL_LARGEST_COUNT]
+        for n in range(lo, hi):
+            if source == BOTH:
+                s.open[n, USABLE] = min(s.open[n, UNCLAIMED], s.open[n, IDLE_NOW])
+            else:
+                s.open[n, USABLE] = s.open[n, source]
+        if s.x[USE_HOST] == 1 and (s.f[job, CPUS] > 0 or s.f[job, MEM] > 0):
+            fed = _limit_by_host(
+                s.open, s.open_host, s.host, s.node, lo, hi,
+                s.f[job, CPUS] / gpus, s.f[job, MEM] / gpus, source,
+            )
+            if fed < largest:
+                largest, whole = max(fed, 1), hi - lo
+        count = 0
+        if mode != 2 and gpus <= largest:
+            n = one_node(s.open, lo, hi, gpus, displacing)
+            if n >= 0:
+                s.pick[0, 0], s.pick[0, 1] = n, gpus
+                count = 1
+            elif mode == ANYWHERE:
+                count = gather(s.open, s.pick, lo, hi, gpus, True)
+        elif mode == CONSOLIDATED:
+            nodes = gpus // largest
+            if nodes > whole or (gpus > nodes * largest and hi - lo <= nodes):
+                count = gather(s.open, s.pick, lo, hi, gpus, False)
+            else:
+                count = whole_nodes(s.open, s.pick, lo, hi, gpus, largest)
+        elif mode == ANYWHERE:
+            count = gather(s.open, s.pick, lo, hi, gpus, True)
+        else:
+            count = deal(s.open, s.pick, lo, hi, gpus)
+        if count > 0:
+            return int(count)
+    return 0
+
+
+@kernel
+def fewest_nodes(s: State, p: int, gpus: int) -> int:
+    """How many nodes of an empty pool a gang needs; using more counts as spread."""
+    largest = s.pool[p, POOL_LARGEST]
+    if gpus <= largest:
+        return 1
+    nodes = gpus // largest
+    if nodes <= s.pool[p, POOL_LARGEST_COUNT]:
+        return int(nodes + (1 if gpus > nodes * largest else 0))
+    left = gpus
+    count = 0
+    for step in range(largest):
+        for n in range(s.pool[p, POOL_LO], s.pool[p, POOL_HI]):
+            if s.node[n, NODE_SIZE] == largest - step and left > 0:
+                left -= largest - step
+                count += 1
+    return int(count)
