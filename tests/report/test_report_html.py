@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from synthetic_outcomes import outcome
+
+from cotenant.core.outcome import Outcome, Segments, Series
+from cotenant.report.html import render_html, write_html
+from cotenant.report.stats import aggregate
+from cotenant.report.table import comparison_rows
+
+EVIL = "<script>alert('x')</script>&\"q\""
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, and the text inside scripts apart from the text of the page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts[-1] += data
+        elif self._inside != "style":
+            self.text += data
+
+    def ids(self) -> list[str]:
+        return [attrs["id"] or "" for _, attrs in self.tags if "id" in attrs]
+
+
+def render(runs: list[Outcome], **options: Any) -> str:
+    return render_html(runs, title="A title", command="cotenant compare t.csv --policies a,b", **options)
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[Outcome]:
+    return [outcome("fifo", delay=4.0), outcome("srsf", delay=0.5), outcome(EVIL)]
+
+
+@pytest.fixture(scope="module")
+def text(runs: list[Outcome]) -> str:
+    return render(runs)
+
+
+@pytest.fixture(scope="module")
+def page(text: str) -> Page:
+    return Page(text)
+
+
+def data_of(page: Page) -> dict[str, Any]:
+    return json.loads(page.scripts[0])  # type: ignore[no-any-return]
+
+
+def test_nothing_is_fetched(page: Page, text: str) -> None:
+    for tag, attrs in page.tags:
+        assert tag not in ("link", "iframe", "img", "object", "embed", "base", "form")
+        assert not {"src", "href", "srcset", "action", "data"} & set(attrs)
+    style = text[text.index("<style>") : text.index("</style>")]
+    assert "url(" not in style
+    assert "@import" not in style
+    policy = next(a for t, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert "default-src 'none'" in (policy["content"] or "")
+
+
+def test_plotly_is_inside_once(page: Page, text: str) -> None:
+    assert text.count("* plotly.js v") == 1
+    assert len(page.scripts) == 3
+    assert len(text.encode()) < 6_000_000
+
+
+def test_every_section_is_there(page: Page) -> None:
+    ids = page.ids()
+    for slug in (
+        "jct-cdf",
+        "queue-cdf",
+        "utilisation",
+        "queue-length",
+        "jct-by-size",
+        "slowdown-cdf",
+        "gantt",
+    ):
+        assert slug in ids
+        assert f"plot-{slug}" in ids
+    assert len(ids) == len(set(ids))
+    for words in ("A title", "philly-like:jobs=2000", "8x8 (64 GPUs)", "cotenant compare t.csv", "0.1.0"):
+        assert words in page.text
+
+
+def test_it_is_accessible(page: Page, text: str) -> None:
+    assert '<html lang="en">' in text
+    assert "<title>A title</title>" in text
+    assert [tag for tag, _ in page.tags if tag == "h1"] == ["h1"]
+    plots = [attrs for _, attrs in page.tags if attrs.get("class") == "plot"]
+    assert len(plots) == 7
+    assert all(attrs["role"] == "img" and attrs["aria-label"] for attrs in plots)
+    cells = [attrs for tag, attrs in page.tags if tag == "th"]
+    assert {attrs["scope"] for attrs in cells} == {"col", "row"}
+    assert all(attrs["aria-sort"] == "none" for attrs in cells if attrs["scope"] == "col")
+
+
+def test_user_text_cannot_become_markup(page: Page, text: str) -> None:
+    evil = render_html([outcome(EVIL), outcome("b")], title=EVIL, command=EVIL)
+    for made in (text, evil):
+        assert "<script>alert" not in made
+        assert "</script>&" not in made
+    assert len(Page(evil).scripts) == 3
+    assert EVIL in page.text
+    names = {trace["name"] for chart in data_of(page)["charts"] for trace in chart["data"]}
+    assert "&lt;script&gt;alert('x')&lt;/script&gt;&amp;\"q\"" in names
+
+
+def test_figures_are_valid_plotly(page: Page) -> None:
+    from plotly.graph_objects import Figure
+
+    data = data_of(page)
+    for chart in data["charts"]:
+        Figure(data=chart["data"], layout=chart["layout"])
+    for traces in data["gantt"]["lines"]:
+        Figure(data=traces, layout=data["gantt"]["layout"])
+    assert len(data["gantt"]["lines"]) == 3
+
+
+def test_a_policy_has_one_colour_everywhere(page: Page) -> None:
+    colors: dict[int, set[str]] = {}
+    for chart in data_of(page)["charts"]:
+        for trace in chart["data"]:
+            colors.setdefault(trace["meta"], set()).add(trace["line"]["color"])
+            assert len(trace["x"]) <= 400
+    assert [len(colors[index]) for index in range(3)] == [1, 1, 1]
+    assert len(set.union(*colors.values())) == 3
+
+
+def test_same_input_same_bytes_whatever_the_machine(runs: list[Outcome], tmp_path: Path, text: str) -> None:
+    slower = [replace(run, summary={**run.summary, "wall_s": 9.0, "peak_rss_mib": 1.0}) for run in runs]
+    assert render(slower) == text
+    write_html(runs, tmp_path / "r.html", title="A title", command="cotenant compare t.csv --policies a,b")
+    assert (tmp_path / "r.html").read_bytes() == text.encode()
+
+
+def test_many_jobs_stay_small() -> None:
+    run = outcome("fifo", 20_000)
+    made = render([replace(run, policy=f"policy-{i}", summary={**run.summary}) for i in range(10)])
+    assert len(made.encode()) < 6_000_000
+
+
+def test_seeds_and_loads_get_intervals_and_one_curve_per_policy() -> None:
+    runs = [
+        outcome(policy, 60, delay=delay * load, seed=seed, load=load)
+        for load in (0.7, 1.0)
+        for seed in (0, 1)
+        for policy, delay in (("fifo", 2.0), ("srsf", 1.0))
+    ]
+    rows = comparison_rows(runs)
+    page = Page(render(runs, rows=rows, aggregates=aggregate(rows)))
+    assert "±" in page.text
+    assert "All 8 runs" in page.text
+    assert "first run of each policy (load 0.7, seed 0)" in page.text
+    charts = {chart["slug"]: chart["data"] for chart in data_of(page)["charts"]}
+    assert [len(trace["x"]) for trace in charts["seeds"]] == [2, 2]
+    assert len(charts["jct-cdf"]) == 2
+
+
+def test_a_run_without_anything_still_makes_a_page() -> None:
+    none = np.zeros(0, np.int64)
+    run = outcome("fifo", 5)
+    run = replace(
+        run,
+        finish_s=np.full(5, np.nan),
+        series=Series(*(np.zeros(0) for _ in range(4))),
+        segments=Segments(none, none, none, np.zeros(0), np.zeros(0)),
+        summary={},
+    )
+    assert "plot-gantt" not in Page(render([run])).ids()
+    assert Page(render([])).text
+
+
+def test_importing_the_room_is_cheap() -> None:
+    code = (
+        "import sys, cotenant.report.html, cotenant.report.table, cotenant.report.jobs_csv;"
+        "print([m for m in ('plotly', 'rich', 'polars', 'scipy') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": re.sub(r"/cotenant/.*", "", sys.modules["cotenant.report"].__file__ or "")},
+    )
+    assert done.stdout.strip() == "[]"
