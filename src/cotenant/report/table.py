@@ -80,8 +80,8 @@ def comparison_rows(outcomes: Sequence[Outcome]) -> list[Row]:
     """One row per outcome, in their order: summary, `lost_gpu_h`, `unfinished`, `jct_ratio`."""
     rows: list[Row] = []
     for outcome in outcomes:
-        row: Row = {"policy": outcome.policy, "placement": outcome.placement, "cluster": outcome.cluster}
-        row.update(outcome.summary)
+        own = {"policy": outcome.policy, "placement": outcome.placement, "cluster": outcome.cluster}
+        row: Row = {**own, **outcome.summary, **own}
         lost = number(row.get("lost_gpu_s"))
         row["unfinished"] = int(outcome.measured.sum()) - int(outcome.finished.sum())
         row["lost_gpu_h"] = None if lost is None else lost / 3600
@@ -89,8 +89,8 @@ def comparison_rows(outcomes: Sequence[Outcome]) -> list[Row]:
     known = [value for value in (number(row.get("avg_jct_s")) for row in rows) if value is not None]
     best = min(known, default=0.0)
     for row in rows:
-        own = number(row.get("avg_jct_s"))
-        row["jct_ratio"] = own / best if own is not None and best > 0 else None
+        jct = number(row.get("avg_jct_s"))
+        row["jct_ratio"] = jct / best if jct is not None and best > 0 else None
     return rows
 
 
