@@ -1,0 +1,30 @@
+"""Workloads made on the spot: `philly-like:jobs=2000,seed=1,load=0.9,gpus=128`.
+
+Parameters of all: `jobs`; `load` = GPU-seconds over GPUs times span, met exactly (0 = the original log's
+arrival rate, inf = everything at once); `seed`; `gpus` of the cluster that load refers to (0 = of the
+cluster given); `max_gpus` of a job (0 = the cluster's); `mix` = share of jobs per GPU count, as
+`[1:0.7/2:0.1/4:0.15/8:0.05]`.
+"""
+
+from __future__ import annotations
+
+from cotenant.core.errors import unknown
+from cotenant.core.spec import Spec
+from cotenant.core.workload import Workload
+from cotenant.workload.generators.base import Generator
+from cotenant.workload.generators.gavel_like import GAVEL_LIKE
+from cotenant.workload.generators.helios_like import HELIOS_LIKE
+from cotenant.workload.generators.pai_like import PAI_LIKE
+from cotenant.workload.generators.philly_like import PHILLY_LIKE
+
+GENERATORS: dict[str, Generator] = {
+    generator.name: generator for generator in (PHILLY_LIKE, HELIOS_LIKE, PAI_LIKE, GAVEL_LIKE)
+}
+"""Every generator: name, about, source, defaults."""
+
+
+def generate(spec: Spec, cluster_gpus: int | None = None) -> Workload:
+    """Make the workload that `spec` describes; the same spec and cluster give the same jobs."""
+    if spec.name not in GENERATORS:
+        raise unknown("generator", spec.name, GENERATORS)
+    return GENERATORS[spec.name].make(spec, cluster_gpus)

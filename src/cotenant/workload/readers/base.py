@@ -1,0 +1,122 @@
+"""What a reader of one log format is, and the words that all of them share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core.workload import Floats, Ints, Status, Workload, make_workload
+from cotenant.workload.readers.table import Table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_WORDS = {
+    Status.PASSED: (
+        "pass",
+        "passed",
+        "completed",
+        "complete",
+        "terminated",
+        "succeeded",
+        "success",
+        "finished",
+    ),
+    Status.KILLED: ("killed", "cancelled", "canceled", "cancel"),
+    Status.FAILED: ("failed", "fail", "unsuccessful", "timeout", "node_fail", "out_of_memory", "error"),
+    Status.UNKNOWN: ("", "unknown", "running", "waiting", "pending"),
+}
+STATUS_OF = {word: status for status, words in _WORDS.items() for word in words}
+
+
+class Reader(Protocol):
+    """One log format: how to tell it by its columns, and how to make jobs of them."""
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+    required: ClassVar[tuple[str, ...]]
+    headerless: ClassVar[tuple[str, ...]]
+
+    def matches(self, columns: tuple[str, ...]) -> bool:
+        """Whether a header with these columns is of this format."""
+
+    def matches_cells(self, cells: tuple[str, ...]) -> bool:
+        """Whether a first line with these cells is of this format, written without a header."""
+
+    def parse(self, table: Table, profile: Path | None) -> Workload:
+        """Make jobs of the table."""
+
+
+class HeaderReader:
+    """A format told by its required columns, which always come with a header line."""
+
+    required: ClassVar[tuple[str, ...]] = ()
+    headerless: ClassVar[tuple[str, ...]] = ()
+
+    def matches(self, columns: tuple[str, ...]) -> bool:
+        """All required columns are there."""
+        return set(self.required) <= set(columns)
+
+    def matches_cells(self, cells: tuple[str, ...]) -> bool:
+        """Never: this format has a header."""
+        return False
+
+
+def is_number(cell: str) -> bool:
+    """Whether a cell reads as a number."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def statuses(series: pl.Series) -> Ints:
+    """Words of many logs to `Status`; words nobody knows become UNKNOWN."""
+    from cotenant.workload.readers.table import encode
+
+    codes = encode(series)
+    of_name = np.array(
+        [STATUS_OF.get(name.strip().lower(), Status.UNKNOWN) for name in codes.names], np.int64
+    )
+    return np.asarray(of_name[codes.code], np.int64)
+
+
+def keep_gpu_rows(table: Table, column: str) -> tuple[Table, Ints]:
+    """Leave out the rows that ask for no GPU, with a counted note; the GPUs of the others."""
+    gpus = table.whole(column)
+    return table.keep(gpus > 0, "they ask for 0 GPUs"), gpus[gpus > 0]
+
+
+def build(
+    table: Table,
+    job_id: NDArray[np.object_],
+    submit_s: Floats,
+    gpus: Ints,
+    duration_s: Floats,
+    **columns: object,
+) -> Workload:
+    """`make_workload` with the table's notes, and one more where rows had to be sorted."""
+    if np.any(np.diff(submit_s) < 0):
+        table = table.note("rows were not sorted by submit time; sorted")
+    return make_workload(
+        str(table.path),
+        submit_s,
+        gpus,
+        duration_s,
+        job_id=job_id,
+        notes=table.notes,
+        **columns,  # type: ignore[arg-type]
+    )
+
+
+def extras(table: Table, columns: dict[str, tuple[str, float]]) -> dict[str, NDArray[np.generic]]:
+    """Numeric columns that only this format has: source column -> (name with unit, factor)."""
+    return {
+        name: table.numbers(column, low=None, empty=np.nan) * factor
+        for column, (name, factor) in columns.items()
+        if table.has(column)
+    }

@@ -1,0 +1,113 @@
+"""Gavel traces: ten tab-separated columns without a header, job lengths in steps.
+
+Steps become seconds by the authors' throughput file (JSON: GPU type -> "('model', scale)" -> {"null":
+steps/s}): duration = steps / V100 rate at the job's scale factor, as their generator made them (OSDI'20,
+released code).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from cotenant.core.errors import InputError
+from cotenant.core.workload import Workload
+from cotenant.workload.readers.base import build, is_number, keep_gpu_rows
+from cotenant.workload.readers.table import Table, open_bytes
+
+_REFERENCE = "v100"
+
+
+class Gavel:
+    """Told by its shape: ten tab-separated cells, the last six of them numbers."""
+
+    name: ClassVar[str] = "gavel"
+    about: ClassVar[str] = "Gavel trace (no header, 10 tab-separated columns; needs --profile)"
+    required: ClassVar[tuple[str, ...]] = (
+        "job_type",
+        "command",
+        "working_directory",
+        "num_steps_arg",
+        "needs_data_dir",
+        "total_steps",
+        "scale_factor",
+        "weight",
+        "slo",
+        "arrival_s",
+    )
+    headerless: ClassVar[tuple[str, ...]] = required
+
+    def matches(self, columns: tuple[str, ...]) -> bool:
+        """With a header the names must be exactly ours."""
+        return set(self.required) <= set(columns)
+
+    def matches_cells(self, cells: tuple[str, ...]) -> bool:
+        """Ten cells ending in six numbers."""
+        return len(cells) == 10 and not is_number(cells[0]) and all(is_number(cell) for cell in cells[4:])
+
+    def parse(self, table: Table, profile: Path | None) -> Workload:
+        """`total_steps`, `weight` and `slo` (-1 = none) are kept as extra columns."""
+        if profile is None:
+            raise InputError(
+                f"{table.path}: a Gavel trace counts steps, not seconds; "
+                "give the throughputs with --profile throughputs.json"
+            )
+        table, gpus = keep_gpu_rows(table, "scale_factor")
+        rates = reference_rates(profile)
+        model = table.codes("job_type")
+        steps = table.numbers("total_steps")
+        scales = np.unique(gpus)
+        lookup = np.array(
+            [[rates.get((name, int(scale)), 0.0) for scale in scales] for name in model.names], np.float64
+        )
+        rate = lookup[model.code, np.searchsorted(scales, gpus)]
+        if (rate <= 0).any():
+            at = int(np.argmax(rate <= 0))
+            raise InputError(
+                f"{table.where(at)}: {profile} has no {_REFERENCE} throughput for "
+                f"'{model.names[model.code[at]]}' on {gpus[at]} GPUs; use the file the trace was made for"
+            )
+        ids = np.array([str(row) for row in table.row.tolist()], dtype=object)
+        return build(
+            table,
+            ids,
+            table.numbers("arrival_s", low=None),
+            gpus,
+            steps / rate,
+            model=model,
+            extra={
+                "total_steps": steps,
+                "weight": table.numbers("weight", low=None),
+                "slo": table.numbers("slo", low=None),
+            },
+        )
+
+
+def load_throughputs(path: Path) -> dict[str, dict[tuple[str, int], float]]:
+    """Isolated rates of the authors' file: GPU type -> (model, scale factor) -> steps/s."""
+    try:
+        data = json.loads(open_bytes(path))
+        return {
+            gpu_type: {_key(key): float(rates["null"]) for key, rates in table.items() if "null" in rates}
+            for gpu_type, table in data.items()
+        }
+    except (ValueError, TypeError, AttributeError, KeyError):
+        raise InputError(
+            f"{path}: not a Gavel throughput file (JSON: GPU type -> \"('model', scale)\" -> rates)"
+        ) from None
+
+
+def reference_rates(path: Path) -> dict[tuple[str, int], float]:
+    """The rates on the GPU type that the steps of a trace refer to."""
+    tables = load_throughputs(path)
+    if _REFERENCE not in tables:
+        raise InputError(f"{path}: has no GPU type '{_REFERENCE}', which the steps of a Gavel trace refer to")
+    return tables[_REFERENCE]
+
+
+def _key(text: str) -> tuple[str, int]:
+    model, _, scale = text.strip("()").rpartition(",")
+    return model.strip().strip("'"), int(scale)

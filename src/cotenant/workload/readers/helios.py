@@ -1,0 +1,42 @@
+"""Helios `cluster_log.csv` (S-Lab, SC'21): one row per Slurm job, CPU jobs among them.
+
+`duration` is the run time in seconds; `submit_time` is a date, so time is counted from the first GPU job.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from cotenant.core.workload import Workload
+from cotenant.workload.readers.base import HeaderReader, build, keep_gpu_rows, statuses
+from cotenant.workload.readers.table import Table
+
+_OPTIONAL = ("node_num", "start_time", "end_time", "queue", "cpu_num", "vc", "user", "state")
+
+
+class Helios(HeaderReader):
+    """Told by `gpu_num` beside `submit_time` and `duration`."""
+
+    name: ClassVar[str] = "helios"
+    about: ClassVar[str] = "Helios cluster_log.csv (gpu_num, submit_time as date, duration in s, vc, state)"
+    required: ClassVar[tuple[str, ...]] = ("job_id", "gpu_num", "submit_time", "duration")
+
+    def parse(self, table: Table, profile: Path | None) -> Workload:
+        """Rows without GPUs, most of the file, are left out with a counted note."""
+        table = table.ignore_others((*self.required, *_OPTIONAL))
+        table, gpus = keep_gpu_rows(table, "gpu_num")
+        submit = table.seconds("submit_time")
+        return build(
+            table,
+            table.ids("job_id"),
+            submit - submit.min(),
+            gpus,
+            table.numbers("duration"),
+            tenant=table.codes("vc"),
+            user=table.codes("user"),
+            status=statuses(table.text("state")) if table.has("state") else None,
+            cpus=table.numbers("cpu_num", empty=np.nan) if table.has("cpu_num") else None,
+        )
