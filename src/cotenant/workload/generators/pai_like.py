@@ -2,7 +2,7 @@
 
 Sizes, durations by size and arrival cycles are fitted to a 60,105-task sample of the public table
 (fractions of a GPU rounded up to one, cut at 48 h, start times in place of submissions). Users follow a
-power law.
+power law, and a quarter of the tasks fails (a round figure: the sample holds terminated tasks only).
 """
 
 from __future__ import annotations

@@ -72,11 +72,12 @@ def _choose(path: Path, columns: tuple[str, ...], format: str | None) -> Reader:
     """The first reader whose columns are all there, or an error naming what the nearest one misses."""
     candidates = [reader for reader in READERS if format in (None, reader.name)]
     for reader in candidates:
-        if reader.matches(columns):
-            return reader
-    repeated = [name for name in dict.fromkeys(columns) if columns.count(name) > 1]
-    if repeated:
-        raise InputError(f"{path} line 1: column '{repeated[0]}' appears twice; rename one of them")
+        if not reader.matches(columns):
+            continue
+        for name in reader.required:
+            if columns.count(name) > 1:
+                raise InputError(f"{path} line 1: column '{name}' appears twice; rename one of them")
+        return reader
 
     def nearness(reader: Reader) -> float:
         return len(set(reader.required) & set(columns)) / len(reader.required)

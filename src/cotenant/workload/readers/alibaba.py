@@ -56,9 +56,9 @@ class PaiTask:
 
         table = table.ignore_others((*self.required, "user"))
         share = table.numbers("plan_gpu", empty=0.0)
-        table, share = table.keep(share > 0, "they ask for 0 GPUs"), share[share > 0]
+        table, share = table.keep(share > 0, "0 GPUs asked"), share[share > 0]
         ran = _present(table, "start_time") & _present(table, "end_time")
-        table, share = table.keep(ran, "they have no start or end time"), share[ran]
+        table, share = table.keep(ran, "no start or end time"), share[ran]
         instances = table.numbers("inst_num")
         gpus = (instances * np.ceil(share / 100)).astype(np.int64)
         if (gpus < 1).any():
@@ -144,7 +144,7 @@ class Openb(HeaderReader):
         table = table.ignore_others((*self.required, *optional))
         table, gpus = keep_gpu_rows(table, "num_gpu")
         ran = _present(table, "scheduled_time")
-        table, gpus = table.keep(ran, "they were never scheduled"), gpus[ran]
+        table, gpus = table.keep(ran, "never scheduled"), gpus[ran]
         start = table.numbers("scheduled_time")
         end = table.numbers("deletion_time")
         _forward(table, start, end)

@@ -88,7 +88,7 @@ def statuses(series: pl.Series) -> Ints:
 def keep_gpu_rows(table: Table, column: str) -> tuple[Table, Ints]:
     """Leave out the rows that ask for no GPU, with a counted note; the GPUs of the others."""
     gpus = table.whole(column)
-    return table.keep(gpus > 0, "they ask for 0 GPUs"), gpus[gpus > 0]
+    return table.keep(gpus > 0, "0 GPUs asked"), gpus[gpus > 0]
 
 
 def build(

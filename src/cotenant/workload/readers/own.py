@@ -35,12 +35,13 @@ class Own(HeaderReader):
         table, gpus = keep_gpu_rows(table, "num_gpus")
         if len(ids) > len(table):
             ids = table.ids("job_id")
+        duration_s = table.numbers("duration_s")
         return build(
             table,
             ids,
             table.numbers("submit_s", low=None),
             gpus,
-            table.numbers("duration_s"),
+            duration_s,
             tenant=_tenant(table),
             user=table.codes("user"),
             model=table.codes("model"),
@@ -48,7 +49,7 @@ class Own(HeaderReader):
             cpus=_optional(table, "cpus"),
             mem_gib=_optional(table, "mem_gib"),
             deadline_s=_optional(table, "deadline_s"),
-            attempts=_attempts(table),
+            attempts=_attempts(table, duration_s),
         )
 
 
@@ -74,7 +75,7 @@ def _status(table: Table) -> Ints | None:
     return statuses(text)
 
 
-def _attempts(table: Table) -> dict[int, tuple[float, ...]]:
+def _attempts(table: Table, duration_s: Floats) -> dict[int, tuple[float, ...]]:
     if not table.has("attempts"):
         return {}
     text = table.text("attempts")
@@ -83,7 +84,12 @@ def _attempts(table: Table) -> dict[int, tuple[float, ...]]:
     found: dict[int, tuple[float, ...]] = {}
     for row, cell in zip(rows.tolist(), cells, strict=True):
         try:
-            found[row] = tuple(map(float, cell.split(";")))
+            lengths = tuple(map(float, cell.split(";")))
         except ValueError:
             raise InputError(f"{table.where(row)}: attempts is '{cell}', not seconds joined by ';'") from None
+        if not (min(lengths) >= 0 and sum(lengths) <= duration_s[row] * (1 + 1e-9)):
+            raise InputError(
+                f"{table.where(row)}: attempts '{cell}' must be part of duration_s, which is less"
+            )
+        found[row] = lengths
     return found

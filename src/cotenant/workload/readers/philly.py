@@ -40,9 +40,9 @@ class Philly:
         jobs = [row for row in ran if row[2] > 0]
         notes = []
         if len(ran) < len(rows):
-            notes.append(f"{path.name}: {len(rows) - len(ran)} jobs left out because no attempt ended")
+            notes.append(f"{path.name}: {len(rows) - len(ran)} jobs left out (no attempt ended)")
         if len(jobs) < len(ran):
-            notes.append(f"{path.name}: {len(ran) - len(jobs)} jobs left out because they ask for 0 GPUs")
+            notes.append(f"{path.name}: {len(ran) - len(jobs)} jobs left out (0 GPUs asked)")
         if not jobs:
             raise InputError(f"{path}: no job is left; none has GPUs and an attempt that ended")
         submit_s = np.array([row[1] for row in jobs], np.float64)

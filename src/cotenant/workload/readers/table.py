@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -102,10 +101,10 @@ class Table:
         if not dropped:
             return self
         if dropped == len(self):
-            raise InputError(f"{self.path}: no job is left; all {dropped} rows are left out because {why}")
+            raise InputError(f"{self.path}: no job is left; all {dropped} rows are left out ({why})")
         rows = np.flatnonzero(mask)
         kept = replace(self, frame=self.frame[rows], row=self.row[rows])
-        return kept.note(f"{dropped} row{'s' * (dropped > 1)} left out because {why}")
+        return kept.note(f"{dropped} row{'s' * (dropped > 1)} left out ({why})")
 
     def ignore_others(self, known: Sequence[str]) -> Table:
         """One note naming the columns that no reader looks at."""
@@ -217,10 +216,9 @@ def load_csv(path: Path, raw: bytes, separator: str, names: Sequence[str] | None
 
     if b"\r" in raw[:10_000]:
         raw = raw.replace(b"\r\n", b"\n")
-    text = re.sub(rb"\n\n+", b"\n", raw).lstrip(b"\n") if b"\n\n" in raw or raw[:1] == b"\n" else raw
     try:
         frame = pl.read_csv(
-            io.BytesIO(text),
+            io.BytesIO(raw.lstrip(b"\n")),
             has_header=names is None,
             separator=separator,
             infer_schema=False,
@@ -230,6 +228,8 @@ def load_csv(path: Path, raw: bytes, separator: str, names: Sequence[str] | None
     except pl.exceptions.PolarsError:
         raise _bad_shape(path, raw, separator) from None
     frame.columns = [name.strip() for name in frame.columns]
+    if b"\n\n" in raw:
+        frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
     if not len(frame):
         raise InputError(f"{path} has a header line but no jobs below it")
     return Table(path, frame, np.arange(len(frame)), raw, 0 if names is not None else 1)

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import io
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cotenant.core.errors import InputError
+from cotenant.core.spec import Spec
+from cotenant.core.workload import Codes, Workload, make_workload
+from cotenant.workload.generators import generate
+from cotenant.workload.readers import read
+from cotenant.workload.writer import write_csv
+
+
+def texts(codes: Codes) -> list[str]:
+    return [codes.names[code] for code in codes.code]
+
+
+def assert_same(a: Workload, b: Workload) -> None:
+    assert a.job_id.tolist() == b.job_id.tolist()
+    for column in ("submit_s", "gpus", "duration_s", "status", "cpus", "mem_gib", "deadline_s"):
+        np.testing.assert_array_equal(getattr(a, column), getattr(b, column), column)
+    for column in ("tenant", "user", "model"):
+        assert texts(getattr(a, column)) == texts(getattr(b, column))
+    assert a.attempts == b.attempts
+
+
+name = st.text(
+    st.characters(codec="utf-8", exclude_characters="\r\x00", exclude_categories=["Cs"]), max_size=6
+)
+amount = st.floats(0, 1e9, allow_nan=False)
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    rows = draw(st.integers(1, 8))
+
+    def column(items: st.SearchStrategy[float]) -> np.ndarray:
+        return np.array(draw(st.lists(items, min_size=rows, max_size=rows)))
+
+    def codes() -> Codes:
+        names = tuple(draw(st.lists(name, min_size=1, max_size=3, unique=True)))
+        return Codes(column(st.integers(0, len(names) - 1)), names)
+
+    ids = draw(st.lists(name.filter(bool), min_size=rows, max_size=rows, unique=True))
+    duration_s = column(amount)
+    parts = draw(st.lists(st.floats(0, 0.3), min_size=1, max_size=3))
+    maybe = st.one_of(amount, st.just(float("nan")))
+    return make_workload(
+        "x",
+        np.sort(column(amount)),
+        column(st.integers(1, 64)),
+        duration_s,
+        job_id=np.array(ids, dtype=object),
+        tenant=codes(),
+        user=codes(),
+        model=codes(),
+        status=column(st.integers(0, 3)),
+        cpus=column(maybe).astype(float),
+        mem_gib=column(maybe).astype(float),
+        deadline_s=column(maybe).astype(float),
+        attempts={0: tuple(float(duration_s[0] * part) for part in parts)} if draw(st.booleans()) else {},
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(workloads(), st.sampled_from(["t.csv", "t.csv.gz", "t.parquet"]))
+def test_what_is_written_reads_back(work: Workload, file: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        write_csv(work, Path(folder) / file)
+        assert_same(work, read(Path(folder) / file))
+
+
+def test_same_bytes_and_only_the_columns_that_carry_something(tmp_path: Path) -> None:
+    work = make_workload("x", np.array([0.0, 1.5]), np.array([1, 2]), np.array([10.0, 20.0]))
+    handle = io.StringIO()
+    write_csv(work, handle)
+    assert handle.getvalue() == "job_id,submit_s,num_gpus,duration_s\n0,0.0,1,10\n1,1.5,2,20\n"
+    for suffix in ("csv", "csv.gz", "parquet"):
+        write_csv(work, tmp_path / f"a.{suffix}")
+        write_csv(work, tmp_path / f"b.{suffix}")
+        assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"b.{suffix}").read_bytes()
+
+
+def test_a_generated_log_survives_the_file(tmp_path: Path) -> None:
+    work = generate(Spec.parse("philly-like:jobs=3000,gpus=128"))
+    write_csv(work, tmp_path / "t.csv.gz")
+    back = read(tmp_path / "t.csv.gz")
+    assert_same(work, back)
+    assert back.attempts
+
+
+def test_unwritable_path(tmp_path: Path) -> None:
+    work = generate(Spec.parse("gavel-like:jobs=3,gpus=8"))
+    with pytest.raises(InputError, match="cannot be written"):
+        write_csv(work, tmp_path / "no" / "t.csv")
