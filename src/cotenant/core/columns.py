@@ -53,6 +53,10 @@ INT_COLUMNS = 16
 # States of a job inside the engine.
 FUTURE, WAITING, RUNNING, FINISHED, HELD = 0, 1, 2, 3, 4
 
+# Hot rows of running jobs: what the walk needs, side by side. H_NODE is -1 for gangs of several nodes.
+H_LEFT, H_WARM, H_SPEED, H_GPUS, H_ATTAINED, H_SINCE, H_QUEUE, H_FIRST, H_NODE, H_TENANT = range(10)
+HOT_COLUMNS = 10
+
 # Kinds of job events, in the order in which equal times are handled.
 END, FAIL, CROSS, PROMOTE, RELAX = 0, 1, 2, 3, 4
 
@@ -107,14 +111,16 @@ Q_LIMIT, Q_USED, Q_CLAIMED = 0, 1, 2
     COMPLETIONS,
     NODE_FAILURES,
     N_BUSY,  # GPUs held by jobs
-    WATCH_AHEAD,  # jobs ahead of the watched one that run
+    WATCH_AHEAD,  # running jobs ahead of the watched one
     LEFT,  # GPUs not yet claimed in this walk
     N_LINES,
 ) = range(32)
 INT_SCALARS = 32
 
 # Float scalars of the engine.
-NOW, NEXT_ROUND, SERIES_GAP, BUSY_GPU_S, WINDOW_FROM, WINDOW_TO, LAST_SAMPLE, BUSY_SINCE, HEAD_START = range(9)
+NOW, NEXT_ROUND, SERIES_GAP, BUSY_GPU_S, WINDOW_FROM, WINDOW_TO, LAST_SAMPLE, BUSY_SINCE, HEAD_START = range(
+    9
+)
 FLOAT_SCALARS = 9
 
 # What became of a job at its turn in the walk (WATCH_CODE).
@@ -131,18 +137,19 @@ FLOAT_SCALARS = 9
 # Order columns: what a policy may sort by (see `cotenant.core.rule`).
 (
     BY_NOTHING,
-    BY_BELIEF,
     BY_REMAINING,
     BY_REMAINING_GPU,
     BY_ATTAINED_GPU,
-    BY_DRAW,
     BY_QUEUE,
     BY_FIRST_START,
     BY_GITTINS,
+    BY_BELIEF,  # from here on columns that never change
+    BY_BELIEF_GPU,
+    BY_DRAW,
     BY_GPUS,
     BY_DEADLINE,
-    BY_BELIEF_GPU,
 ) = range(12)
+FIRST_FIXED_COLUMN = BY_BELIEF
 
 # Rule flags and numbers.
 PREEMPTIVE, STRICT, EASY, STABLE, EXTERNAL, QUANTUM, QUEUES = range(7)

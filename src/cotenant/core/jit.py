@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _kernels: list[Callable[..., Any]] = []
+_entries: set[int] = set()
 _enabled = False
 
 
@@ -28,6 +29,12 @@ def kernel(function: _F) -> _F:
     """Mark a function as part of the hot loops; its callees must be kernels too."""
     _kernels.append(function)
     return function
+
+
+def entry(function: _F) -> _F:
+    """A kernel that Python calls; the others are reached only from kernels once compiled."""
+    _entries.add(id(function))
+    return kernel(function)
 
 
 def enabled() -> bool:
@@ -43,7 +50,12 @@ def enable() -> None:
     import numba
 
     numba.config.CACHE_DIR = str(_cache_folder())
-    compiled = {id(plain): numba.njit(cache=True, error_model="numpy")(plain) for plain in _kernels}
+    compiled = {}
+    for plain in _kernels:
+        inner = id(plain) not in _entries
+        compiled[id(plain)] = numba.njit(
+            cache=True, error_model="numpy", no_cpython_wrapper=inner, no_cfunc_wrapper=True
+        )(plain)
     for name, module in list(sys.modules.items()):
         if not name.startswith("cotenant.") or module is None:
             continue

@@ -25,7 +25,9 @@ class State(NamedTuple):
     cls: IntMatrix
     slices: IntMatrix
     quota: IntMatrix  # tenants x (limit, used, claimed in this walk)
-    run: Ints  # running jobs
+    run: Ints  # running jobs, -1 where one has left
+    hot: Matrix  # what the walk needs of running jobs, side by side, in step with `run`
+    keys: Matrix  # keys of running jobs at the present walk, in step with `run`
     heap: Ints  # one heap per class, side by side
     members: Ints  # jobs per class by row, in the layout of `heap`
     events: Ints  # heap of jobs by their next own event

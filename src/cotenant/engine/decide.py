@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from cotenant.core.columns import (
     ARRIVED,
     CLASS,
@@ -11,27 +9,23 @@ from cotenant.core.columns import (
     EASY,
     GPUS,
     IDLE,
-    KEY1,
-    N_RUN,
     N_WAITING,
     NEXT_ARRIVAL,
     PREEMPTIVE,
-    RUN_AT,
     STABLE,
+    STATE,
     STRICT,
     WAITING,
-    STATE,
 )
-from cotenant.core.jit import kernel
+from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
 from cotenant.engine.easy import easy
 from cotenant.engine.fill import fill, start_if_it_fits
-from cotenant.engine.heaps import ahead
-from cotenant.engine.keys import set_keys
+from cotenant.engine.keys import gpus_behind
 from cotenant.engine.walk import walk_preemptive
 
 
-@kernel
+@entry
 def decide(s: State, rule: Rule, now: float) -> None:
     """Bring what runs in line with the policy after everything that happened at `now`."""
     if s.x[N_WAITING] == 0:
@@ -64,13 +58,5 @@ def _arrival_is_settled(s: State, rule: Rule, now: float) -> bool:
         return True
     if rule.flags[STABLE] == 0:
         return False
-    needed = s.i[job, GPUS] - s.x[IDLE]
-    for k in range(s.x[N_RUN]):
-        other = s.run[k]
-        if s.i[other, RUN_AT] == k:
-            set_keys(s.f, s.i, rule, other, now)
-            if ahead(s.f, job, other):
-                needed -= s.i[other, GPUS]
-                if needed <= 0:
-                    return False
-    return True
+    behind = gpus_behind(s, rule, job, now)
+    return behind == 0 or behind + s.x[IDLE] < s.i[job, GPUS]

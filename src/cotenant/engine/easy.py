@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 
 from cotenant.core.columns import (
-    BELIEF,
     C_GPUS,
     C_LEAVES,
     C_LEN,
@@ -19,39 +18,35 @@ from cotenant.core.columns import (
     C_TREE,
     CLASS,
     CPUS,
-    DONE,
     GPUS,
+    H_LEFT,
+    H_SPEED,
+    H_WARM,
     HEAD_START,
     IDLE,
-    KEY1,
-    KEY2,
-    KEY3,
     MEM,
     N_RUN,
     N_WAITING,
     NODE_POOL,
     POOL_LARGEST,
-    SINCE,
     SLICE,
     SLICE_GPUS,
     SLICE_NEXT,
     SLICE_NODE,
-    SPEED,
-    WARM,
 )
 from cotenant.core.jit import kernel
-from cotenant.core.state import Rule, State
+from cotenant.core.state import Matrix, Rule, State
 from cotenant.engine.fill import fill, open_idle, room_in_quota
-from cotenant.engine.ledger import compact_running, new_slices, start
-from cotenant.engine.walk import sort_by_keys
+from cotenant.engine.keys import compact_running
+from cotenant.engine.ledger import new_slices, start
+from cotenant.engine.walk import sort_running
 from cotenant.placement.fit import BOTH, IDLE_NOW, UNCLAIMED, find_place
 
 
 @kernel
-def believed_end(s: State, job: int, now: float) -> float:
-    """When a running job is believed to end; one that is overdue, at once."""
-    end = s.f[job, WARM] + (s.f[job, BELIEF] - s.f[job, DONE]) / s.f[job, SPEED]
-    return float(max(end, now))
+def believed_end(hot: Matrix, k: int, now: float) -> float:
+    """When the running job at position k is believed to end; one that is overdue, at once."""
+    return float(max(hot[k, H_WARM] + hot[k, H_LEFT] / hot[k, H_SPEED], now))
 
 
 @kernel
@@ -97,11 +92,10 @@ def reserve(s: State, head: int, now: float) -> float:
     """When the head can start. Leaves in UNCLAIMED what is free then, beside the head's GPUs."""
     compact_running(s)
     for k in range(s.x[N_RUN]):
-        job = s.run[k]
-        s.f[job, KEY1] = believed_end(s, job, now)
-        s.f[job, KEY2] = 0.0
-        s.f[job, KEY3] = 0.0
-    sort_by_keys(s)
+        s.keys[k, 0] = believed_end(s.hot, k, now)
+        s.keys[k, 1] = 0.0
+        s.keys[k, 2] = 0.0
+    sort_running(s)
     for n in range(s.node.shape[0]):
         s.open[n, UNCLAIMED] = s.open[n, IDLE_NOW]
         s.open_host[n, 0] = s.open_host[n, 1]
@@ -115,9 +109,9 @@ def reserve(s: State, head: int, now: float) -> float:
             continue
         count = find_place(s, c, head, UNCLAIMED)
         if count > 0:
-            end = s.f[job, KEY1]
+            end = s.keys[k, 0]
             following = k + 1
-            while following < s.x[N_RUN] and s.f[s.run[following], KEY1] == end:
+            while following < s.x[N_RUN] and s.keys[following, 0] == end:
                 _give_back(s, s.run[following])
                 following += 1
             for piece in range(count):

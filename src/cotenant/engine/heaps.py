@@ -141,9 +141,7 @@ def _event_down(f: Matrix, i: IntMatrix, events: Ints, size: int, at: int) -> No
 
 
 @kernel
-def set_event(
-    f: Matrix, i: IntMatrix, events: Ints, x: Ints, job: int, time_s: float, kind: int
-) -> None:
+def set_event(f: Matrix, i: IntMatrix, events: Ints, x: Ints, job: int, time_s: float, kind: int) -> None:
     """Give a job its next event, in place of the one it had."""
     f[job, EVENT] = time_s
     i[job, EVENT_KIND] = kind

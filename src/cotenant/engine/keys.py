@@ -25,16 +25,27 @@ from cotenant.core.columns import (
     DONE,
     DRAW,
     FIRST,
+    FIRST_FIXED_COLUMN,
     GPUS,
+    H_ATTAINED,
+    H_FIRST,
+    H_GPUS,
+    H_LEFT,
+    H_QUEUE,
+    H_SINCE,
+    H_SPEED,
+    H_WARM,
     KEY1,
     KEY2,
     KEY3,
+    N_RUN,
     QUANTUM,
     QUANTUM_FIXED,
     QUANTUM_SUP,
     QUEUE,
     QUEUES,
     ROUND_S,
+    RUN_AT,
     RUNNING,
     SINCE,
     SPEED,
@@ -42,7 +53,8 @@ from cotenant.core.columns import (
     WARM,
 )
 from cotenant.core.jit import kernel
-from cotenant.core.state import IntMatrix, Matrix, Rule
+from cotenant.core.state import IntMatrix, Matrix, Rule, State
+from cotenant.core.workload import Floats
 
 
 @kernel
@@ -55,101 +67,180 @@ def work_done(f: Matrix, i: IntMatrix, job: int, now: float) -> float:
 
 
 @kernel
-def gittins_index(rule: Rule, attained_gpu_s: float, quantum: float) -> float:
-    """Gittins index of a job that has attained this much service, over the samples of past services.
+def gittins_index(samples: Floats, prefix: Floats, supremum: bool, attained: float, quantum: float) -> float:
+    """Gittins index of a job that has attained this much service, over sorted samples of past services.
 
     P(S - a <= D | S > a) / E[min(S - a, D) | S > a]; for the supremum over D it is enough to look at
     D = s - a for the samples s above a (Tiresias, section 3.2). Above the largest sample it is 0.
+    `prefix` holds the running sums of the samples. All in GPU-seconds.
     """
-    samples, prefix = rule.samples, rule.prefix
     count = len(samples)
-    below = np.searchsorted(samples, attained_gpu_s, "right")
+    below = np.searchsorted(samples, attained, "right")
     if below >= count:
         return 0.0
-    if rule.flags[QUANTUM] != QUANTUM_SUP:
-        within = np.searchsorted(samples, attained_gpu_s + quantum, "right")
+    if not supremum:
+        within = np.searchsorted(samples, attained + quantum, "right")
         ending = float(within - below)
-        cost = prefix[within] - prefix[below] - ending * attained_gpu_s
+        cost = prefix[within] - prefix[below] - ending * attained
         if within < count:
             cost += (count - within) * quantum
         return float(ending / cost) if cost > 0 else 0.0
     best = 0.0
     for last in range(below, count):
         ending = float(last + 1 - below)
-        cost = prefix[last + 1] - prefix[below] - ending * attained_gpu_s
-        cost += (count - last - 1) * (samples[last] - attained_gpu_s)
+        cost = prefix[last + 1] - prefix[below] - ending * attained
+        cost += (count - last - 1) * (samples[last] - attained)
         if cost > 0 and ending / cost > best:
             best = ending / cost
     return float(best)
 
 
 @kernel
-def order_value(f: Matrix, i: IntMatrix, rule: Rule, column: int, job: int, now: float) -> float:
-    """One order column of one job at `now`."""
-    if column == BY_NOTHING:
-        return 0.0
+def _moving(column: int, left_s: float, attained_s: float, gpus: float, queue: float, first: float) -> float:
+    """Order columns that change while a job runs, from their ingredients at a moment."""
     if column == BY_REMAINING:
-        return max(float(f[job, BELIEF]) - work_done(f, i, job, now), 0.0)
+        return max(left_s, 0.0)
     if column == BY_REMAINING_GPU:
-        return max(float(f[job, BELIEF]) - work_done(f, i, job, now), 0.0) * i[job, GPUS]
+        return max(left_s, 0.0) * gpus
+    if column == BY_QUEUE:
+        return queue
+    if column == BY_FIRST_START:
+        return math.inf if math.isnan(first) else first
+    if column == BY_ATTAINED_GPU:
+        return attained_s * gpus
+    return 0.0
+
+
+@kernel
+def _fixed(f: Matrix, i: IntMatrix, column: int, job: int) -> float:
+    """Order columns that never change."""
     if column == BY_BELIEF:
         return float(f[job, BELIEF])
-    if column == BY_QUEUE:
-        return float(i[job, QUEUE])
-    if column == BY_FIRST_START:
-        first = f[job, FIRST]
-        return math.inf if math.isnan(first) else float(first)
-    if column == BY_ATTAINED_GPU:
-        return attained_at_round(f, i, rule, job, now) * i[job, GPUS]
-    if column == BY_GITTINS:
-        return -gittins_of(f, i, rule, job, now)
     if column == BY_DRAW:
         return float(f[job, DRAW])
     if column == BY_GPUS:
         return float(i[job, GPUS])
     if column == BY_DEADLINE:
-        deadline = f[job, DEADLINE]
-        return math.inf if math.isnan(deadline) else float(deadline)
+        deadline = float(f[job, DEADLINE])
+        return math.inf if math.isnan(deadline) else deadline
     if column == BY_BELIEF_GPU:
         return float(f[job, BELIEF]) * i[job, GPUS]
     return 0.0
 
 
 @kernel
-def attained_at_round(f: Matrix, i: IntMatrix, rule: Rule, job: int, now: float) -> float:
-    """Executed seconds as of the last round boundary: between rounds a running job's key stands still."""
-    attained = float(f[job, ATTAINED])
-    if i[job, STATE] == RUNNING:
-        boundary = math.floor(now / rule.numbers[ROUND_S]) * rule.numbers[ROUND_S]
-        if boundary > f[job, SINCE]:
-            attained += boundary - float(f[job, SINCE])
-    return attained
-
-
-@kernel
-def gittins_of(f: Matrix, i: IntMatrix, rule: Rule, job: int, now: float) -> float:
-    """Gittins index of a job now; the last of several queues is first-in-first-out, so 0 there."""
-    queue = i[job, QUEUE]
+def _quantum(rule: Rule, queue: int) -> float:
+    """Service quantum of the Gittins index in a queue; 0 in the last of several, which is in FIFO order."""
     queues = rule.flags[QUEUES]
     if queues > 1 and queue >= queues - 1:
         return 0.0
-    attained = float(f[job, ATTAINED])
-    if i[job, STATE] == RUNNING:
-        attained += now - float(f[job, SINCE])
-    quantum = math.inf
     if rule.flags[QUANTUM] == QUANTUM_FIXED:
-        quantum = float(rule.thresholds[0])
-    elif queues > 1:
-        quantum = float(rule.thresholds[queue])
-    return gittins_index(rule, attained * i[job, GPUS], quantum)
+        return float(rule.thresholds[0])
+    return float(rule.thresholds[queue]) if queues > 1 else math.inf
+
+
+@kernel
+def _key(f: Matrix, i: IntMatrix, rule: Rule, column: int, job: int, now: float) -> float:
+    if column >= FIRST_FIXED_COLUMN:
+        return _fixed(f, i, column, job)
+    running = i[job, STATE] == RUNNING
+    attained = float(f[job, ATTAINED])
+    if column == BY_GITTINS:
+        quantum = _quantum(rule, i[job, QUEUE])
+        if quantum == 0.0:
+            return 0.0
+        if running:
+            attained += now - float(f[job, SINCE])
+        supremum = rule.flags[QUANTUM] == QUANTUM_SUP
+        return -gittins_index(rule.samples, rule.prefix, supremum, attained * i[job, GPUS], quantum)
+    if running and column == BY_ATTAINED_GPU:
+        attained += max(round_start(rule, now) - float(f[job, SINCE]), 0.0)
+    left = float(f[job, BELIEF]) - work_done(f, i, job, now)
+    return _moving(column, left, attained, float(i[job, GPUS]), float(i[job, QUEUE]), float(f[job, FIRST]))
+
+
+@kernel
+def round_start(rule: Rule, now: float) -> float:
+    """The last round boundary. Attained service counts up to it: between rounds keys stand still."""
+    round_s = rule.numbers[ROUND_S]
+    return float(math.floor(now / round_s) * round_s) if round_s < math.inf else 0.0
 
 
 @kernel
 def set_keys(f: Matrix, i: IntMatrix, rule: Rule, job: int, now: float) -> None:
-    """Write the job's three keys as of `now`."""
-    columns = rule.columns
-    f[job, KEY1] = order_value(f, i, rule, columns[0], job, now)
-    if columns[1] != BY_NOTHING:
-        f[job, KEY2] = order_value(f, i, rule, columns[1], job, now)
-        if columns[2] != BY_NOTHING:
-            f[job, KEY3] = order_value(f, i, rule, columns[2], job, now)
+    """Write the three keys of a job as of `now`."""
+    f[job, KEY1] = _key(f, i, rule, rule.columns[0], job, now)
+    if rule.columns[1] != BY_NOTHING:
+        f[job, KEY2] = _key(f, i, rule, rule.columns[1], job, now)
+        f[job, KEY3] = _key(f, i, rule, rule.columns[2], job, now)
+
+
+@kernel
+def _hot_key(hot: Matrix, k: int, column: int, boundary: float, now: float) -> float:
+    """The same as `_key` for the running job at position k, from its hot row alone."""
+    attained = hot[k, H_ATTAINED] + max(boundary - hot[k, H_SINCE], 0.0)
+    left = hot[k, H_LEFT] - max(now - hot[k, H_WARM], 0.0) * hot[k, H_SPEED]
+    return _moving(column, left, attained, hot[k, H_GPUS], hot[k, H_QUEUE], hot[k, H_FIRST])
+
+
+@kernel
+def refresh_keys(s: State, rule: Rule, now: float) -> None:
+    """Write the keys of all running jobs, in step with `s.run`; arrays are taken out before the loop."""
+    f, i, hot, run, keys = s.f, s.i, s.hot, s.run, s.keys
+    samples, prefix, supremum = rule.samples, rule.prefix, rule.flags[QUANTUM] == QUANTUM_SUP
+    boundary = round_start(rule, now)
+    for c in range(3):
+        column = rule.columns[c]
+        if column == BY_NOTHING:
+            continue
+        for k in range(s.x[N_RUN]):
+            if column == BY_GITTINS:
+                quantum = _quantum(rule, int(hot[k, H_QUEUE]))
+                attained = (hot[k, H_ATTAINED] + now - hot[k, H_SINCE]) * hot[k, H_GPUS]
+                keys[k, c] = 0.0
+                if quantum > 0.0:
+                    keys[k, c] = -gittins_index(samples, prefix, supremum, attained, quantum)
+            elif column >= FIRST_FIXED_COLUMN:
+                keys[k, c] = _fixed(f, i, column, run[k])
+            else:
+                keys[k, c] = _hot_key(hot, k, column, boundary, now)
+
+
+@kernel
+def gpus_behind(s: State, rule: Rule, job: int, now: float) -> int:
+    """GPUs of the running jobs that come after a waiting job in the order."""
+    compact_running(s)
+    refresh_keys(s, rule, now)
+    f, keys, run, hot = s.f, s.keys, s.run, s.hot
+    total = 0.0
+    for k in range(s.x[N_RUN]):
+        if before_running(f, job, keys, k, run[k]):
+            total += hot[k, H_GPUS]
+    return int(total)
+
+
+@kernel
+def before_running(f: Matrix, job: int, keys: Matrix, k: int, other: int) -> bool:
+    """Whether a waiting job comes before the running job `other` whose keys stand in row k."""
+    if f[job, KEY1] != keys[k, 0]:
+        return bool(f[job, KEY1] < keys[k, 0])
+    if f[job, KEY2] != keys[k, 1]:
+        return bool(f[job, KEY2] < keys[k, 1])
+    if f[job, KEY3] != keys[k, 2]:
+        return bool(f[job, KEY3] < keys[k, 2])
+    return job < other
+
+
+@kernel
+def compact_running(s: State) -> None:
+    """Drop the places of jobs that no longer run from the list of running jobs, keeping its order."""
+    count = 0
+    for k in range(s.x[N_RUN]):
+        job = s.run[k]
+        if job >= 0:
+            if count < k:
+                s.run[count] = job
+                s.hot[count] = s.hot[k]
+                s.i[job, RUN_AT] = count
+            count += 1
+    s.x[N_RUN] = count

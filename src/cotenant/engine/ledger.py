@@ -24,6 +24,16 @@ from cotenant.core.columns import (
     FIRST,
     FREE_SLICE,
     GPUS,
+    H_ATTAINED,
+    H_FIRST,
+    H_GPUS,
+    H_LEFT,
+    H_NODE,
+    H_QUEUE,
+    H_SINCE,
+    H_SPEED,
+    H_TENANT,
+    H_WARM,
     HEAP_AT,
     HOST_CPU_FREE,
     HOST_MEM_FREE,
@@ -62,6 +72,7 @@ from cotenant.core.columns import (
     STARTS,
     STATE,
     TENANT,
+    USE_HOST,
     WAITED,
     WAITING,
     WARM,
@@ -72,7 +83,7 @@ from cotenant.core.columns import (
 from cotenant.core.jit import kernel
 from cotenant.core.state import Rule, State
 from cotenant.engine.heaps import drop_event, push_waiting, remove_waiting, set_event
-from cotenant.engine.keys import set_keys, work_done
+from cotenant.engine.keys import compact_running, set_keys, work_done
 from cotenant.placement.fit import fewest_nodes
 
 
@@ -206,13 +217,32 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     s.f[job, SPEED] = s.speed[s.i[job, MODEL], s.pool[pool, POOL_TYPE], spread]
     if math.isnan(s.f[job, FIRST]):
         s.f[job, FIRST] = now
+    if s.x[N_RUN] > s.run.shape[0] - 2 or s.x[N_RUN] > 2 * s.x[N_RUNNING] + 16:
+        compact_running(s)
     s.run[s.x[N_RUN]] = job
     s.i[job, RUN_AT] = s.x[N_RUN]
+    heat(s, job)
     s.x[N_RUN] += 1
     s.x[N_RUNNING] += 1
     schedule_run(s, rule, job)
-    if s.x[N_RUN] > s.run.shape[0] - 2:
-        compact_running(s)
+
+
+@kernel
+def heat(s: State, job: int) -> None:
+    """Write the hot row of a running job, from which its keys are computed at every walk."""
+    k = s.i[job, RUN_AT]
+    s.hot[k, H_LEFT] = s.f[job, BELIEF] - s.f[job, DONE]
+    s.hot[k, H_WARM] = s.f[job, WARM]
+    s.hot[k, H_SPEED] = s.f[job, SPEED]
+    s.hot[k, H_GPUS] = s.i[job, GPUS]
+    s.hot[k, H_ATTAINED] = s.f[job, ATTAINED]
+    s.hot[k, H_SINCE] = s.f[job, SINCE]
+    s.hot[k, H_QUEUE] = s.i[job, QUEUE]
+    s.hot[k, H_FIRST] = s.f[job, FIRST]
+    s.hot[k, H_TENANT] = s.i[job, TENANT]
+    head = s.i[job, SLICE]
+    one_node = s.slices[head, SLICE_NEXT] < 0 and s.x[USE_HOST] == 0
+    s.hot[k, H_NODE] = s.slices[head, SLICE_NODE] if one_node else -1
 
 
 @kernel
@@ -238,6 +268,7 @@ def release(s: State, job: int, now: float) -> None:
         s.x[FREE_SLICE] = head
         head = following
     s.i[job, SLICE] = -1
+    s.run[s.i[job, RUN_AT]] = -1
     s.i[job, RUN_AT] = -1
     s.x[N_RUNNING] -= 1
     s.x[STAMP] += 1
@@ -256,20 +287,6 @@ def _keep_segments(s: State, job: int, head: int, now: float) -> None:
         s.segments[row, 4] = now
         s.x[N_SEGMENTS] += 1
         head = s.slices[head, SLICE_NEXT]
-
-
-@kernel
-def compact_running(s: State) -> None:
-    """Drop entries of jobs that no longer run from the list of running jobs, keeping its order."""
-    count = 0
-    for k in range(s.x[N_RUN]):
-        job = s.run[k]
-        if s.i[job, RUN_AT] == k:
-            s.run[count] = job
-            s.i[job, RUN_AT] = count
-            count += 1
-    s.x[N_RUN] = count
-
 
 
 @kernel

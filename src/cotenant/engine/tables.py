@@ -69,7 +69,7 @@ def build_state(
     nodes = len(node)
     return State(
         f=f, i=i, node=node, host=host, pool=pool, cls=cls, slices=slices, quota=quota,
-        run=np.zeros(2 * gpus + 16, np.int64), heap=np.zeros(len(members), np.int64), members=members,
+        run=np.zeros(2 * gpus + 16, np.int64), hot=np.zeros((2 * gpus + 16, col.HOT_COLUMNS)), keys=np.zeros((2 * gpus + 16, 3)), heap=np.zeros(len(members), np.int64), members=members,
         events=np.zeros(rows + 1, np.int64), tree=np.full(tree_size, np.inf), speed=np.ascontiguousarray(speed),
         attempts=attempts, attempt_of=attempt_of, x=x, t=t,
         open=np.zeros((nodes, 3), np.int64), open_host=np.zeros((nodes, 4)),
@@ -86,7 +86,9 @@ def _nodes(cluster: Cluster, counts_only: bool) -> tuple[IntMatrix, np.ndarray, 
     parts = list(cluster.partitions)
     pools = list(dict.fromkeys((group.partition, group.gpu_type) for group in cluster.groups))
     if len(pools) > 60:
-        raise InputError(f"cluster has {len(pools)} pools of GPU type and partition; at most 60 are supported")
+        raise InputError(
+            f"cluster has {len(pools)} pools of GPU type and partition; at most 60 are supported"
+        )
     sizes, cpus, mems, pool_rows, node_pool = [], [], [], [], []
     for at, (part, kind) in enumerate(pools):
         groups = [g for g in cluster.groups if (g.partition, g.gpu_type) == (part, kind)]
@@ -142,7 +144,9 @@ def _classes(
         mask = 0
         for p in range(len(pool)):
             lo, hi = pool[p, col.POOL_LO], pool[p, col.POOL_HI]
-            if pool[p, col.POOL_PART] == unique[c, 3] and _holds(cls[c, col.C_GPUS], unique[c, 4:], node, host, lo, hi):
+            if pool[p, col.POOL_PART] == unique[c, 3] and _holds(
+                cls[c, col.C_GPUS], unique[c, 4:], node, host, lo, hi
+            ):
                 mask |= 1 << p
         if cls[c, col.C_GPUS] > quota[cls[c, col.C_TENANT], col.Q_LIMIT]:
             mask = 0

@@ -17,10 +17,14 @@ from cotenant.core.columns import (
     CPUS,
     DONE,
     GPUS,
+    H_GPUS,
+    H_NODE,
+    H_TENANT,
     HOST_CPU_CAP,
     HOST_CPU_FREE,
     HOST_MEM_CAP,
     HOST_MEM_FREE,
+    IDLE,
     LEFT,
     MEM,
     N_LINES,
@@ -33,6 +37,7 @@ from cotenant.core.columns import (
     PREEMPTS,
     Q_CLAIMED,
     Q_LIMIT,
+    Q_USED,
     RUN_AT,
     RUNNING,
     SLICE,
@@ -53,12 +58,12 @@ from cotenant.core.columns import (
     WATCH_FREE,
     WATCH_POSITION,
 )
-from cotenant.core.jit import kernel
-from cotenant.core.state import Rule, State
+from cotenant.core.jit import entry, kernel
+from cotenant.core.state import IntMatrix, Matrix, Rule, State
 from cotenant.core.workload import Ints
 from cotenant.engine.heaps import ahead, remove_waiting
-from cotenant.engine.keys import set_keys
-from cotenant.engine.ledger import compact_running, enqueue, new_slices, release, start
+from cotenant.engine.keys import before_running, compact_running, refresh_keys
+from cotenant.engine.ledger import enqueue, new_slices, release, start
 from cotenant.placement.fit import IDLE_NOW, UNCLAIMED, find_place
 
 
@@ -86,45 +91,94 @@ def open_all(s: State) -> None:
 
 
 @kernel
-def _holds_its_place(s: State, job: int) -> bool:
-    """Whether nobody ahead has claimed the GPUs (cores, memory) that a running job sits on."""
-    gpus = s.i[job, GPUS]
-    at = s.i[job, SLICE]
+def _keep_place(
+    f: Matrix, i: IntMatrix, slices: IntMatrix, open_: IntMatrix, open_host: Matrix,
+    quota: IntMatrix, x: Ints, job: int,
+) -> bool:  # fmt: skip
+    """Claim for a running job the GPUs it sits on, unless somebody ahead has claimed them."""
+    gpus, tenant = i[job, GPUS], i[job, TENANT]
+    if x[LEFT] < gpus or quota[tenant, Q_CLAIMED] + gpus > quota[tenant, Q_LIMIT]:
+        return False
+    head = i[job, SLICE]
+    at = head
     while at >= 0:
-        n, count = s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS]
-        if s.open[n, UNCLAIMED] < count:
+        n, count = slices[at, SLICE_NODE], slices[at, SLICE_GPUS]
+        if open_[n, UNCLAIMED] < count:
             return False
-        if s.x[USE_HOST] == 1:
+        if x[USE_HOST] == 1:
             share = count / gpus - 1e-9
-            if s.open_host[n, 0] < share * s.f[job, CPUS] or s.open_host[n, 2] < share * s.f[job, MEM]:
+            if open_host[n, 0] < share * f[job, CPUS] or open_host[n, 2] < share * f[job, MEM]:
                 return False
-        at = s.slices[at, SLICE_NEXT]
+        at = slices[at, SLICE_NEXT]
+    at = head
+    while at >= 0:
+        n, count = slices[at, SLICE_NODE], slices[at, SLICE_GPUS]
+        open_[n, UNCLAIMED] -= count
+        if x[USE_HOST] == 1:
+            open_host[n, 0] -= count / gpus * f[job, CPUS]
+            open_host[n, 2] -= count / gpus * f[job, MEM]
+        at = slices[at, SLICE_NEXT]
+    x[LEFT] -= gpus
+    quota[tenant, Q_CLAIMED] += gpus
     return True
 
 
 @kernel
-def _claim(s: State, job: int, head: int, also_idle: bool, sign: int) -> None:
-    """Claim (+1) the slices of `head` for a job, or give their idle side back (-1)."""
+def _keep_stretch(s: State, first: int, waiting: int) -> int:
+    """Let running jobs from position `first` keep their places, up to the turn of a waiting job or to the
+    first one whose place is taken."""
+    f, i, slices, open_, open_host, quota, x = s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x
+    run, hot, keys = s.run, s.hot, s.keys
+    for k in range(first, x[N_RUN]):
+        job = run[k]
+        if before_running(f, waiting, keys, k, job):
+            return k
+        node = int(hot[k, H_NODE])
+        if node < 0:
+            if not _keep_place(f, i, slices, open_, open_host, quota, x, job):
+                return k
+            continue
+        gpus, tenant = int(hot[k, H_GPUS]), int(hot[k, H_TENANT])
+        if open_[node, UNCLAIMED] < gpus or quota[tenant, Q_CLAIMED] + gpus > quota[tenant, Q_LIMIT]:
+            return k
+        open_[node, UNCLAIMED] -= gpus
+        quota[tenant, Q_CLAIMED] += gpus
+        x[LEFT] -= gpus
+    return int(x[N_RUN])
+
+
+@kernel
+def _claim(s: State, job: int, head: int) -> None:
+    """Claim the slices of `head` for a job that is planned to start on them."""
     gpus = s.i[job, GPUS]
     at = head
     while at >= 0:
         n, count = s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS]
-        if sign > 0:
-            s.open[n, UNCLAIMED] -= count
-        if also_idle:
-            s.open[n, IDLE_NOW] -= sign * count
+        s.open[n, UNCLAIMED] -= count
+        s.open[n, IDLE_NOW] -= count
         if s.x[USE_HOST] == 1:
-            share = sign * count / gpus
-            if sign > 0:
-                s.open_host[n, 0] -= share * s.f[job, CPUS]
-                s.open_host[n, 2] -= share * s.f[job, MEM]
-            if also_idle:
-                s.open_host[n, 1] -= share * s.f[job, CPUS]
-                s.open_host[n, 3] -= share * s.f[job, MEM]
+            cpus, mem = count / gpus * s.f[job, CPUS], count / gpus * s.f[job, MEM]
+            s.open_host[n, 0] -= cpus
+            s.open_host[n, 1] -= cpus
+            s.open_host[n, 2] -= mem
+            s.open_host[n, 3] -= mem
         at = s.slices[at, SLICE_NEXT]
-    if sign > 0:
-        s.x[LEFT] -= gpus
-        s.quota[s.i[job, TENANT], Q_CLAIMED] += gpus
+    s.x[LEFT] -= gpus
+    s.quota[s.i[job, TENANT], Q_CLAIMED] += gpus
+
+
+@kernel
+def _leave(s: State, job: int) -> None:
+    """A running job has lost its place: what it holds there counts as idle."""
+    gpus = s.i[job, GPUS]
+    at = s.i[job, SLICE]
+    while at >= 0:
+        n, count = s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS]
+        s.open[n, IDLE_NOW] += count
+        if s.x[USE_HOST] == 1:
+            s.open_host[n, 1] += count / gpus * s.f[job, CPUS]
+            s.open_host[n, 3] += count / gpus * s.f[job, MEM]
+        at = s.slices[at, SLICE_NEXT]
 
 
 @kernel
@@ -158,7 +212,7 @@ def visit_waiting(s: State, job: int, displacing: bool) -> bool:
         s.failed[c] = code
         return False
     head = new_slices(s, count)
-    _claim(s, job, head, True, 1)
+    _claim(s, job, head)
     row = s.x[N_PLANNED]
     s.starts[row, 0] = job
     s.starts[row, 1] = head
@@ -170,18 +224,17 @@ def visit_waiting(s: State, job: int, displacing: bool) -> bool:
 @kernel
 def visit_running(s: State, job: int) -> None:
     """The turn of a running job: it keeps its GPUs, moves if they were claimed, or has to stop."""
-    if s.x[LEFT] >= s.i[job, GPUS] and _within_quota(s, job) and _holds_its_place(s, job):
-        _claim(s, job, s.i[job, SLICE], False, 1)
+    if _keep_place(s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x, job):
         if s.x[WATCH] == job:
             s.x[WATCH_CODE] = W_RUNS
         return
-    _claim(s, job, s.i[job, SLICE], True, -1)
+    _leave(s, job)
     if not visit_waiting(s, job, True):
         s.stops[s.x[N_STOPS]] = job
         s.x[N_STOPS] += 1
 
 
-@kernel
+@entry
 def commit(s: State, rule: Rule, now: float) -> None:
     """Carry the plan out: stops and moves first, so that starts find their GPUs free."""
     for k in range(s.x[N_STOPS]):
@@ -206,61 +259,64 @@ def preempt(s: State, rule: Rule, job: int, now: float) -> None:
 
 
 @kernel
-def sort_running(s: State, rule: Rule, now: float) -> None:
-    """Bring the keys of running jobs up to date and sort them; nearly sorted lists are the common case."""
-    compact_running(s)
-    count = s.x[N_RUN]
-    run, f = s.run, s.f
-    for k in range(count):
-        set_keys(f, s.i, rule, run[k], now)
-    sort_by_keys(s)
+def _row_before(keys: Matrix, run: Ints, a: int, b: int) -> bool:
+    for c in range(3):
+        if keys[a, c] != keys[b, c]:
+            return bool(keys[a, c] < keys[b, c])
+    return bool(run[a] < run[b])
 
 
 @kernel
-def sort_by_keys(s: State) -> None:
-    """Sort the (compacted) list of running jobs by the keys they carry."""
-    run, f, count = s.run, s.f, s.x[N_RUN]
-    budget = 12 * count + 64
+def _swap(s_run: Ints, hot: Matrix, keys: Matrix, a: int, b: int) -> None:
+    s_run[a], s_run[b] = s_run[b], s_run[a]
+    for c in range(hot.shape[1]):
+        hot[a, c], hot[b, c] = hot[b, c], hot[a, c]
+    for c in range(3):
+        keys[a, c], keys[b, c] = keys[b, c], keys[a, c]
+
+
+@kernel
+def sort_running(s: State) -> None:
+    """Sort running jobs by their keys. The order hardly changes from walk to walk, so insertion is quick."""
+    run, hot, keys, i, count = s.run, s.hot, s.keys, s.i, s.x[N_RUN]
+    budget = 8 * count + 64
+    lowest = count
     for k in range(1, count):
-        job = run[k]
         at = k
-        while at > 0 and ahead(f, job, run[at - 1]):
-            run[at] = run[at - 1]
+        while at > 0 and _row_before(keys, run, at, at - 1):
+            _swap(run, hot, keys, at, at - 1)
             at -= 1
             budget -= 1
-        run[at] = job
+        lowest = min(lowest, at) if at < k else lowest
         if budget < 0:
-            _heap_sort(s, count)
+            _heap_sort(run, hot, keys, count)
+            lowest = 0
             break
-    for k in range(count):
-        s.i[run[k], RUN_AT] = k
+    for k in range(lowest, count):
+        i[run[k], RUN_AT] = k
 
 
 @kernel
-def _heap_sort(s: State, count: int) -> None:
-    run = s.run
+def _heap_sort(run: Ints, hot: Matrix, keys: Matrix, count: int) -> None:
     for first in range(count // 2 - 1, -1, -1):
-        _sink(s, first, count)
+        _sink(run, hot, keys, first, count)
     for last in range(count - 1, 0, -1):
-        run[0], run[last] = run[last], run[0]
-        _sink(s, 0, last)
+        _swap(run, hot, keys, 0, last)
+        _sink(run, hot, keys, 0, last)
 
 
 @kernel
-def _sink(s: State, at: int, count: int) -> None:
-    run, f = s.run, s.f
-    job = run[at]
+def _sink(run: Ints, hot: Matrix, keys: Matrix, at: int, count: int) -> None:
     while True:
         child = 2 * at + 1
         if child >= count:
-            break
-        if child + 1 < count and ahead(f, run[child], run[child + 1]):
+            return
+        if child + 1 < count and _row_before(keys, run, child, child + 1):
             child += 1
-        if not ahead(f, job, run[child]):
-            break
-        run[at] = run[child]
+        if not _row_before(keys, run, at, child):
+            return
+        _swap(run, hot, keys, at, child)
         at = child
-    run[at] = job
 
 
 @kernel
@@ -304,35 +360,87 @@ def advance_line(s: State, at: int) -> None:
 
 
 @kernel
-def walk_preemptive(s: State, rule: Rule, now: float) -> None:
-    """Merge running jobs with the first waiting jobs of each class, in order, and carry out the result."""
-    sort_running(s, rule, now)
-    line_up(s)
-    open_all(s)
-    running, count = 0, s.x[N_RUN]
-    line = 0
-    while running < count or line < s.x[N_LINES]:
-        if s.x[LEFT] == 0:
-            break
-        if line < s.x[N_LINES]:
-            c = s.lines[line]
-            job = s.heap[s.cls[c, C_OFFSET]]
-            if running >= count or ahead(s.f, job, s.run[running]):
-                if visit_waiting(s, job, True):
-                    remove_waiting(s.f, s.i, s.cls, s.heap, job)
-                    advance_line(s, line)
-                else:
-                    line += 1
-                continue
-        visit_running(s, s.run[running])
-        running += 1
-    for k in range(running, count):
-        s.stops[s.x[N_STOPS]] = s.run[k]
-        s.x[N_STOPS] += 1
-    commit(s, rule, now)
+def _open_behind(s: State, first: int) -> None:
+    """Begin a walk at the turn of the first waiting job: running jobs before position `first` keep
+    what they have, the rest is unclaimed."""
+    x, open_, open_host, slices, quota = s.x, s.open, s.open_host, s.slices, s.quota
+    f, i, run, hot, node, host = s.f, s.i, s.run, s.hot, s.node, s.host
+    x[N_STOPS] = 0
+    x[N_PLANNED] = 0
+    left = x[IDLE]
+    for n in range(node.shape[0]):
+        open_[n, UNCLAIMED] = open_[n, IDLE_NOW] = node[n, NODE_FREE]
+        open_host[n, 0] = open_host[n, 1] = host[n, HOST_CPU_FREE]
+        open_host[n, 2] = open_host[n, 3] = host[n, HOST_MEM_FREE]
+    for q in range(quota.shape[0]):
+        quota[q, Q_CLAIMED] = quota[q, Q_USED]
+    for c in range(s.failed.shape[0]):
+        s.failed[c] = 0
+    for k in range(first, x[N_RUN]):
+        gpus = int(hot[k, H_GPUS])
+        left += gpus
+        quota[int(hot[k, H_TENANT]), Q_CLAIMED] -= gpus
+        if hot[k, H_NODE] >= 0:
+            open_[int(hot[k, H_NODE]), UNCLAIMED] += gpus
+            continue
+        job = run[k]
+        at = i[job, SLICE]
+        while at >= 0:
+            n, count = slices[at, SLICE_NODE], slices[at, SLICE_GPUS]
+            open_[n, UNCLAIMED] += count
+            open_host[n, 0] += count / gpus * f[job, CPUS]
+            open_host[n, 2] += count / gpus * f[job, MEM]
+            at = slices[at, SLICE_NEXT]
+    x[LEFT] = left
 
 
 @kernel
+def _position(s: State, job: int) -> int:
+    """How many running jobs come before a waiting job."""
+    f, keys, run = s.f, s.keys, s.run
+    low, high = 0, s.x[N_RUN]
+    while low < high:
+        middle = (low + high) >> 1
+        if before_running(f, job, keys, middle, run[middle]):
+            high = middle
+        else:
+            low = middle + 1
+    return int(low)
+
+
+@kernel
+def walk_preemptive(s: State, rule: Rule, now: float) -> None:
+    """Merge running jobs with the first waiting jobs of each class, in order, and carry out the result.
+
+    Whoever runs ahead of the first waiting job keeps its place, so the walk begins there.
+    """
+    line_up(s)
+    compact_running(s)
+    refresh_keys(s, rule, now)
+    sort_running(s)
+    count = s.x[N_RUN]
+    running = _position(s, s.heap[s.cls[s.lines[0], C_OFFSET]])
+    _open_behind(s, running)
+    line = 0
+    while s.x[LEFT] > 0 and line < s.x[N_LINES]:
+        job = s.heap[s.cls[s.lines[line], C_OFFSET]]
+        running = _keep_stretch(s, running, job)
+        if running < count and not before_running(s.f, job, s.keys, running, s.run[running]):
+            visit_running(s, s.run[running])
+            running += 1
+        elif visit_waiting(s, job, True):
+            remove_waiting(s.f, s.i, s.cls, s.heap, job)
+            advance_line(s, line)
+        else:
+            line += 1
+    if s.x[N_PLANNED] == 0:
+        return
+    for k in range(running, count):
+        visit_running(s, s.run[k])
+    commit(s, rule, now)
+
+
+@entry
 def walk_order(s: State, order: Ints, preemptive: bool, strict: bool) -> None:
     """Plan for active jobs given in order (for policies that compute their own priorities).
 

@@ -54,9 +54,7 @@ def one_node(open_: IntMatrix, lo: int, hi: int, gpus: int, displacing: bool) ->
 
 
 @kernel
-def whole_nodes(
-    open_: IntMatrix, pick: IntMatrix, lo: int, hi: int, gpus: int, largest: int
-) -> int:
+def whole_nodes(open_: IntMatrix, pick: IntMatrix, lo: int, hi: int, gpus: int, largest: int) -> int:
     """A gang larger than a node: whole empty nodes in order, the remainder on the emptiest other node."""
     needed = gpus // largest
     rest = gpus - needed * largest
@@ -134,8 +132,15 @@ def deal(open_: IntMatrix, pick: IntMatrix, lo: int, hi: int, gpus: int) -> int:
 
 @kernel
 def _limit_by_host(
-    open_: IntMatrix, open_host: Matrix, host: Matrix, node: IntMatrix, lo: int, hi: int,
-    cpus_per_gpu: float, mem_per_gpu: float, source: int,
+    open_: IntMatrix,
+    open_host: Matrix,
+    host: Matrix,
+    node: IntMatrix,
+    lo: int,
+    hi: int,
+    cpus_per_gpu: float,
+    mem_per_gpu: float,
+    source: int,
 ) -> int:
     """Cut the usable GPUs of each node to what its cores and memory can feed; the largest empty node."""
     largest = 0
@@ -182,8 +187,15 @@ def find_place(s: State, c: int, job: int, source: int) -> int:
                 s.open[n, USABLE] = s.open[n, source]
         if s.x[USE_HOST] == 1 and (s.f[job, CPUS] > 0 or s.f[job, MEM] > 0):
             fed = _limit_by_host(
-                s.open, s.open_host, s.host, s.node, lo, hi,
-                s.f[job, CPUS] / gpus, s.f[job, MEM] / gpus, source,
+                s.open,
+                s.open_host,
+                s.host,
+                s.node,
+                lo,
+                hi,
+                s.f[job, CPUS] / gpus,
+                s.f[job, MEM] / gpus,
+                source,
             )
             if fed < largest:
                 largest, whole = max(fed, 1), hi - lo

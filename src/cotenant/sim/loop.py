@@ -50,7 +50,6 @@ from cotenant.core.columns import (
     PROMOTE,
     QUEUE,
     ROUND_S,
-    RUN_AT,
     SERIES_GAP,
     SLICE,
     SLICE_NEXT,
@@ -60,10 +59,10 @@ from cotenant.core.columns import (
     SUBMIT,
     WORK,
 )
-from cotenant.core.jit import kernel
+from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Matrix, Rule, State
 from cotenant.engine.decide import decide
-from cotenant.engine.ledger import enqueue, promote, relax, release, schedule_run
+from cotenant.engine.ledger import enqueue, heat, promote, relax, release, schedule_run
 
 FINISHED_ALL, NEEDS_DECISION, PAUSED, STUCK, NEEDS_OUTAGES, REACHED_UNTIL = 0, 1, 2, 3, 4, 5
 OUTAGE_TIME, OUTAGE_NODE, OUTAGE_UP = 0, 1, 2
@@ -98,6 +97,7 @@ def _handle(s: State, rule: Rule, job: int, now: float) -> None:
         _end_attempt(s, rule, job, now)
     elif kind == CROSS:
         s.i[job, QUEUE] += 1
+        heat(s, job)
         schedule_run(s, rule, job)
         s.x[DIRTY] = 1
     elif kind == PROMOTE:
@@ -113,7 +113,7 @@ def _node_down(s: State, rule: Rule, node: int, now: float) -> None:
         return
     for k in range(s.x[N_RUN]):
         job = s.run[k]
-        if s.i[job, RUN_AT] != k:
+        if job < 0:
             continue
         at = s.i[job, SLICE]
         while at >= 0 and s.slices[at, SLICE_NODE] != node:
@@ -169,7 +169,7 @@ def sample(s: State, now: float) -> None:
     s.t[LAST_SAMPLE] = now
 
 
-@kernel
+@entry
 def settle_decision(s: State, now: float) -> None:
     """Close a decision: forget what led to it, count it, sample the curves."""
     s.x[DIRTY] = 0
@@ -187,13 +187,13 @@ def _next_time(s: State, rule: Rule, outages: Matrix) -> float:
         time_s = min(time_s, s.f[s.events[0], EVENT])
     if s.x[N_WAITING] > 0 and rule.numbers[ROUND_S] < math.inf and s.x[N_RUNNING] > 0:
         time_s = min(time_s, (math.floor(s.t[NOW] / rule.numbers[ROUND_S]) + 1) * rule.numbers[ROUND_S])
-    if time_s < math.inf or s.x[N_WAITING] > 0:
-        if s.x[NEXT_OUTAGE] < outages.shape[0]:
-            time_s = min(time_s, outages[s.x[NEXT_OUTAGE], OUTAGE_TIME])
+    pending = time_s < math.inf or s.x[N_WAITING] > 0
+    if pending and s.x[NEXT_OUTAGE] < outages.shape[0]:
+        time_s = min(time_s, outages[s.x[NEXT_OUTAGE], OUTAGE_TIME])
     return float(time_s)
 
 
-@kernel
+@entry
 def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, budget: int) -> int:
     """Advance until something needs Python. `outages` is complete up to `horizon`."""
     jobs = s.f.shape[0]
