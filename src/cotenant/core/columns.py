@@ -44,11 +44,10 @@ EVENT_AT = 8  # position in the event heap, -1 when it has no event
 SLICE = 9  # first slice of its allocation, -1 when it has none
 TENANT = 10
 MODEL = 11
-RUN_AT = 12  # position in the list of running jobs
-ATTEMPT = 13  # failed attempts so far
-OWES = 14  # 1 when the next start has to restore first
-RANK = 15  # rank inside the class by row, for backfill searches
-INT_COLUMNS = 16
+ATTEMPT = 12  # failed attempts so far
+OWES = 13  # 1 when the next start has to restore first
+RANK = 14  # rank inside the class by row, for backfill searches
+INT_COLUMNS = 15
 
 # States of a job inside the engine.
 FUTURE, WAITING, RUNNING, FINISHED, HELD = 0, 1, 2, 3, 4

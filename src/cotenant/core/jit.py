@@ -54,7 +54,7 @@ def enable() -> None:
     for plain in _kernels:
         inner = id(plain) not in _entries
         compiled[id(plain)] = numba.njit(
-            cache=True, error_model="numpy", no_cpython_wrapper=inner, no_cfunc_wrapper=True
+            cache=True, error_model="numpy", no_cpython_wrapper=inner, no_cfunc_wrapper=True, _nrt=False
         )(plain)
     for name, module in list(sys.modules.items()):
         if not name.startswith("cotenant.") or module is None:

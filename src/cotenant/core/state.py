@@ -41,6 +41,8 @@ class State(NamedTuple):
     open: IntMatrix  # nodes x (GPUs nobody ahead has claimed, idle GPUs, usable now)
     open_host: Matrix  # nodes x (cores unclaimed, cores idle, GiB unclaimed, GiB idle)
     pick: IntMatrix  # (node, GPUs) of the placement just found
+    order: IntMatrix  # two rows of positions, for sorting
+    scratch: Floats
     stops: Ints
     starts: IntMatrix  # (job, first slice, moved)
     failed: Ints  # classes that did not fit in this walk

@@ -39,14 +39,14 @@ from cotenant.core.state import Matrix, Rule, State
 from cotenant.engine.fill import fill, open_idle, room_in_quota
 from cotenant.engine.keys import compact_running
 from cotenant.engine.ledger import new_slices, start
-from cotenant.engine.walk import sort_running
+from cotenant.engine.sorting import sort_running
 from cotenant.placement.fit import BOTH, IDLE_NOW, UNCLAIMED, find_place
 
 
 @kernel
 def believed_end(hot: Matrix, k: int, now: float) -> float:
     """When the running job at position k is believed to end; one that is overdue, at once."""
-    return float(max(hot[k, H_WARM] + hot[k, H_LEFT] / hot[k, H_SPEED], now))
+    return float(max(hot[H_WARM, k] + hot[H_LEFT, k] / hot[H_SPEED, k], now))
 
 
 @kernel
@@ -92,9 +92,9 @@ def reserve(s: State, head: int, now: float) -> float:
     """When the head can start. Leaves in UNCLAIMED what is free then, beside the head's GPUs."""
     compact_running(s)
     for k in range(s.x[N_RUN]):
-        s.keys[k, 0] = believed_end(s.hot, k, now)
-        s.keys[k, 1] = 0.0
-        s.keys[k, 2] = 0.0
+        s.keys[0, k] = believed_end(s.hot, k, now)
+        s.keys[1, k] = 0.0
+        s.keys[2, k] = 0.0
     sort_running(s)
     for n in range(s.node.shape[0]):
         s.open[n, UNCLAIMED] = s.open[n, IDLE_NOW]
@@ -109,9 +109,9 @@ def reserve(s: State, head: int, now: float) -> float:
             continue
         count = find_place(s, c, head, UNCLAIMED)
         if count > 0:
-            end = s.keys[k, 0]
+            end = s.keys[0, k]
             following = k + 1
-            while following < s.x[N_RUN] and s.keys[following, 0] == end:
+            while following < s.x[N_RUN] and s.keys[0, following] == end:
                 _give_back(s, s.run[following])
                 following += 1
             for piece in range(count):

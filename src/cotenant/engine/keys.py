@@ -45,7 +45,6 @@ from cotenant.core.columns import (
     QUEUE,
     QUEUES,
     ROUND_S,
-    RUN_AT,
     RUNNING,
     SINCE,
     SPEED,
@@ -54,7 +53,7 @@ from cotenant.core.columns import (
 )
 from cotenant.core.jit import kernel
 from cotenant.core.state import IntMatrix, Matrix, Rule, State
-from cotenant.core.workload import Floats
+from cotenant.core.workload import Floats, Ints
 
 
 @kernel
@@ -176,34 +175,45 @@ def set_keys(f: Matrix, i: IntMatrix, rule: Rule, job: int, now: float) -> None:
 
 
 @kernel
-def _hot_key(hot: Matrix, k: int, column: int, boundary: float, now: float) -> float:
-    """The same as `_key` for the running job at position k, from its hot row alone."""
-    attained = hot[k, H_ATTAINED] + max(boundary - hot[k, H_SINCE], 0.0)
-    left = hot[k, H_LEFT] - max(now - hot[k, H_WARM], 0.0) * hot[k, H_SPEED]
-    return _moving(column, left, attained, hot[k, H_GPUS], hot[k, H_QUEUE], hot[k, H_FIRST])
+def _hot_column(hot: Matrix, out: Floats, count: int, column: int, boundary: float, now: float) -> None:
+    """The same as `_key` for all running jobs at once, one tight loop per column."""
+    left, warm, speed, gpus = hot[H_LEFT], hot[H_WARM], hot[H_SPEED], hot[H_GPUS]
+    if column == BY_REMAINING:
+        for k in range(count):
+            out[k] = max(left[k] - max(now - warm[k], 0.0) * speed[k], 0.0)
+    elif column == BY_REMAINING_GPU:
+        for k in range(count):
+            out[k] = max(left[k] - max(now - warm[k], 0.0) * speed[k], 0.0) * gpus[k]
+    elif column == BY_ATTAINED_GPU:
+        for k in range(count):
+            out[k] = (hot[H_ATTAINED, k] + max(boundary - hot[H_SINCE, k], 0.0)) * gpus[k]
+    else:
+        source = hot[H_QUEUE] if column == BY_QUEUE else hot[H_FIRST]
+        for k in range(count):
+            out[k] = source[k]
 
 
 @kernel
 def refresh_keys(s: State, rule: Rule, now: float) -> None:
-    """Write the keys of all running jobs, in step with `s.run`; arrays are taken out before the loop."""
-    f, i, hot, run, keys = s.f, s.i, s.hot, s.run, s.keys
+    """Write the keys of all running jobs, in step with `s.run`; arrays are taken out before the loops."""
+    f, i, hot, run, keys, count = s.f, s.i, s.hot, s.run, s.keys, s.x[N_RUN]
     samples, prefix, supremum = rule.samples, rule.prefix, rule.flags[QUANTUM] == QUANTUM_SUP
-    boundary = round_start(rule, now)
     for c in range(3):
         column = rule.columns[c]
         if column == BY_NOTHING:
             continue
-        for k in range(s.x[N_RUN]):
-            if column == BY_GITTINS:
-                quantum = _quantum(rule, int(hot[k, H_QUEUE]))
-                attained = (hot[k, H_ATTAINED] + now - hot[k, H_SINCE]) * hot[k, H_GPUS]
-                keys[k, c] = 0.0
+        if column == BY_GITTINS:
+            for k in range(count):
+                quantum = _quantum(rule, int(hot[H_QUEUE, k]))
+                attained = (hot[H_ATTAINED, k] + now - hot[H_SINCE, k]) * hot[H_GPUS, k]
+                keys[c, k] = 0.0
                 if quantum > 0.0:
-                    keys[k, c] = -gittins_index(samples, prefix, supremum, attained, quantum)
-            elif column >= FIRST_FIXED_COLUMN:
-                keys[k, c] = _fixed(f, i, column, run[k])
-            else:
-                keys[k, c] = _hot_key(hot, k, column, boundary, now)
+                    keys[c, k] = -gittins_index(samples, prefix, supremum, attained, quantum)
+        elif column >= FIRST_FIXED_COLUMN:
+            for k in range(count):
+                keys[c, k] = _fixed(f, i, column, run[k])
+        else:
+            _hot_column(hot, keys[c], count, column, round_start(rule, now), now)
 
 
 @kernel
@@ -215,32 +225,50 @@ def gpus_behind(s: State, rule: Rule, job: int, now: float) -> int:
     total = 0.0
     for k in range(s.x[N_RUN]):
         if before_running(f, job, keys, k, run[k]):
-            total += hot[k, H_GPUS]
+            total += hot[H_GPUS, k]
     return int(total)
 
 
 @kernel
 def before_running(f: Matrix, job: int, keys: Matrix, k: int, other: int) -> bool:
     """Whether a waiting job comes before the running job `other` whose keys stand in row k."""
-    if f[job, KEY1] != keys[k, 0]:
-        return bool(f[job, KEY1] < keys[k, 0])
-    if f[job, KEY2] != keys[k, 1]:
-        return bool(f[job, KEY2] < keys[k, 1])
-    if f[job, KEY3] != keys[k, 2]:
-        return bool(f[job, KEY3] < keys[k, 2])
+    if f[job, KEY1] != keys[0, k]:
+        return bool(f[job, KEY1] < keys[0, k])
+    if f[job, KEY2] != keys[1, k]:
+        return bool(f[job, KEY2] < keys[1, k])
+    if f[job, KEY3] != keys[2, k]:
+        return bool(f[job, KEY3] < keys[2, k])
     return job < other
 
 
 @kernel
 def compact_running(s: State) -> None:
     """Drop the places of jobs that no longer run from the list of running jobs, keeping its order."""
-    count = 0
-    for k in range(s.x[N_RUN]):
-        job = s.run[k]
-        if job >= 0:
-            if count < k:
-                s.run[count] = job
-                s.hot[count] = s.hot[k]
-                s.i[job, RUN_AT] = count
-            count += 1
-    s.x[N_RUN] = count
+    run, hot, count = s.run, s.hot, s.x[N_RUN]
+    first = 0
+    while first < count and run[first] >= 0:
+        first += 1
+    if first == count:
+        return
+    for c in range(hot.shape[0]):
+        column = hot[c]
+        kept = first
+        for k in range(first + 1, count):
+            if run[k] >= 0:
+                column[kept] = column[k]
+                kept += 1
+    kept = first
+    for k in range(first + 1, count):
+        if run[k] >= 0:
+            run[kept] = run[k]
+            kept += 1
+    s.x[N_RUN] = kept
+
+
+@kernel
+def position_of(run: Ints, count: int, job: int) -> int:
+    """Where a running job stands in the list of running jobs."""
+    for k in range(count):
+        if run[k] == job:
+            return k
+    return -1

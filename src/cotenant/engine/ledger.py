@@ -55,12 +55,10 @@ from cotenant.core.columns import (
     PROMOTE,
     Q_USED,
     QUEUE,
-    QUEUES,
     RANK,
     RELAX,
     RELAX_S,
     RESTORE,
-    RUN_AT,
     RUNNING,
     SINCE,
     SLICE,
@@ -81,9 +79,10 @@ from cotenant.core.columns import (
     WORK,
 )
 from cotenant.core.jit import kernel
-from cotenant.core.state import Rule, State
+from cotenant.core.state import IntMatrix, Matrix, Rule, State
+from cotenant.core.workload import Floats, Ints
 from cotenant.engine.heaps import drop_event, push_waiting, remove_waiting, set_event
-from cotenant.engine.keys import compact_running, set_keys, work_done
+from cotenant.engine.keys import compact_running, position_of, set_keys, work_done
 from cotenant.placement.fit import fewest_nodes
 
 
@@ -102,12 +101,11 @@ def new_slices(s: State, count: int) -> int:
 
 
 @kernel
-def count_busy(s: State, now: float, gpus: int) -> None:
-    """Integrate busy GPU-seconds up to now, before `gpus` more (or fewer) are idle."""
-    busy = s.t[BUSY_GPU_S]
-    s.t[BUSY_GPU_S] = busy + (now - s.t[BUSY_SINCE]) * s.x[N_BUSY]
-    s.t[BUSY_SINCE] = now
-    s.x[N_BUSY] -= gpus
+def count_busy(x: Ints, t: Floats, now: float, gpus: int) -> None:
+    """Integrate busy GPU-seconds up to now, before `gpus` more (or fewer) are busy."""
+    t[BUSY_GPU_S] += (now - t[BUSY_SINCE]) * x[N_BUSY]
+    t[BUSY_SINCE] = now
+    x[N_BUSY] += gpus
 
 
 @kernel
@@ -136,7 +134,8 @@ def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
     push_waiting(s.f, s.i, s.cls, s.heap, job)
     if rule.flags[EASY] == 1:
         set_leaf(s, job, s.f[job, BELIEF])
-    schedule_wait(s, rule, job)
+    if rule.numbers[KNOB] < math.inf or rule.numbers[RELAX_S] < math.inf:
+        schedule_wait(s, rule, job)
 
 
 @kernel
@@ -167,36 +166,39 @@ def dequeue(s: State, rule: Rule, job: int) -> None:
 
 
 @kernel
-def schedule_run(s: State, rule: Rule, job: int) -> None:
+def schedule_run(f: Matrix, i: IntMatrix, events: Ints, x: Ints, thresholds: Floats, job: int) -> None:
     """Set the next event of a running job: its end, the end of a failing attempt, or a queue crossing."""
-    target, kind = s.f[job, WORK], END
-    if s.f[job, FAIL_AT] < target:
-        target, kind = s.f[job, FAIL_AT], FAIL
-    time_s = s.f[job, WARM] + (target - s.f[job, DONE]) / s.f[job, SPEED]
-    queue = s.i[job, QUEUE]
-    if queue < rule.flags[QUEUES] - 1:
-        crossing = s.f[job, SINCE] + rule.thresholds[queue] / s.i[job, GPUS] - s.f[job, ATTAINED]
+    target, kind = f[job, WORK], END
+    if f[job, FAIL_AT] < target:
+        target, kind = f[job, FAIL_AT], FAIL
+    time_s = f[job, WARM] + (target - f[job, DONE]) / f[job, SPEED]
+    queue = i[job, QUEUE]
+    if queue < len(thresholds):
+        crossing = f[job, SINCE] + thresholds[queue] / i[job, GPUS] - f[job, ATTAINED]
         if crossing < time_s:
             time_s, kind = crossing, CROSS
-    set_event(s.f, s.i, s.events, s.x, job, time_s, kind)
+    set_event(f, i, events, x, job, time_s, kind)
 
 
 @kernel
-def take(s: State, job: int, head: int, sign: int) -> int:
+def take(
+    f: Matrix, i: IntMatrix, node: IntMatrix, host: Matrix, slices: IntMatrix, quota: IntMatrix, x: Ints,
+    job: int, head: int, sign: int,
+) -> int:  # fmt: skip
     """Take (+1) or give back (-1) the GPUs, cores and memory of a list of slices; how many nodes."""
-    gpus = s.i[job, GPUS]
+    gpus = i[job, GPUS]
     nodes = 0
     at = head
     while at >= 0:
-        n, count = s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS]
-        s.node[n, NODE_FREE] -= sign * count
-        share = sign * count / gpus
-        s.host[n, HOST_CPU_FREE] -= share * s.f[job, CPUS]
-        s.host[n, HOST_MEM_FREE] -= share * s.f[job, MEM]
+        n, count = slices[at, SLICE_NODE], slices[at, SLICE_GPUS]
+        node[n, NODE_FREE] -= sign * count
+        if x[USE_HOST] == 1:
+            host[n, HOST_CPU_FREE] -= sign * count / gpus * f[job, CPUS]
+            host[n, HOST_MEM_FREE] -= sign * count / gpus * f[job, MEM]
         nodes += 1
-        at = s.slices[at, SLICE_NEXT]
-    s.x[IDLE] -= sign * gpus
-    s.quota[s.i[job, TENANT], Q_USED] += sign * gpus
+        at = slices[at, SLICE_NEXT]
+    x[IDLE] -= sign * gpus
+    quota[i[job, TENANT], Q_USED] += sign * gpus
     return nodes
 
 
@@ -204,10 +206,10 @@ def take(s: State, job: int, head: int, sign: int) -> int:
 def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     """A waiting job starts on the slices of `head`."""
     dequeue(s, rule, job)
-    count_busy(s, now, -s.i[job, GPUS])
-    nodes = take(s, job, head, 1)
+    count_busy(s.x, s.t, now, s.i[job, GPUS])
+    nodes = take(s.f, s.i, s.node, s.host, s.slices, s.quota, s.x, job, head, 1)
     pool = s.node[s.slices[head, SLICE_NODE], NODE_POOL]
-    spread = 1 if nodes > fewest_nodes(s, pool, s.i[job, GPUS]) else 0
+    spread = 1 if nodes > 1 and nodes > fewest_nodes(s.node, s.pool, pool, s.i[job, GPUS]) else 0
     s.i[job, SLICE] = head
     s.i[job, STATE] = RUNNING
     s.i[job, STARTS] += 1
@@ -220,29 +222,27 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     if s.x[N_RUN] > s.run.shape[0] - 2 or s.x[N_RUN] > 2 * s.x[N_RUNNING] + 16:
         compact_running(s)
     s.run[s.x[N_RUN]] = job
-    s.i[job, RUN_AT] = s.x[N_RUN]
-    heat(s, job)
+    heat(s.f, s.i, s.slices, s.hot, s.x, job, s.x[N_RUN])
     s.x[N_RUN] += 1
     s.x[N_RUNNING] += 1
-    schedule_run(s, rule, job)
+    schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
 
 
 @kernel
-def heat(s: State, job: int) -> None:
-    """Write the hot row of a running job, from which its keys are computed at every walk."""
-    k = s.i[job, RUN_AT]
-    s.hot[k, H_LEFT] = s.f[job, BELIEF] - s.f[job, DONE]
-    s.hot[k, H_WARM] = s.f[job, WARM]
-    s.hot[k, H_SPEED] = s.f[job, SPEED]
-    s.hot[k, H_GPUS] = s.i[job, GPUS]
-    s.hot[k, H_ATTAINED] = s.f[job, ATTAINED]
-    s.hot[k, H_SINCE] = s.f[job, SINCE]
-    s.hot[k, H_QUEUE] = s.i[job, QUEUE]
-    s.hot[k, H_FIRST] = s.f[job, FIRST]
-    s.hot[k, H_TENANT] = s.i[job, TENANT]
-    head = s.i[job, SLICE]
-    one_node = s.slices[head, SLICE_NEXT] < 0 and s.x[USE_HOST] == 0
-    s.hot[k, H_NODE] = s.slices[head, SLICE_NODE] if one_node else -1
+def heat(f: Matrix, i: IntMatrix, slices: IntMatrix, hot: Matrix, x: Ints, job: int, k: int) -> None:
+    """Write the hot row of the running job at position k, from which every walk computes its keys."""
+    hot[H_LEFT, k] = f[job, BELIEF] - f[job, DONE]
+    hot[H_WARM, k] = f[job, WARM]
+    hot[H_SPEED, k] = f[job, SPEED]
+    hot[H_GPUS, k] = i[job, GPUS]
+    hot[H_ATTAINED, k] = f[job, ATTAINED]
+    hot[H_SINCE, k] = f[job, SINCE]
+    hot[H_QUEUE, k] = i[job, QUEUE]
+    hot[H_FIRST, k] = f[job, FIRST]
+    hot[H_TENANT, k] = i[job, TENANT]
+    head = i[job, SLICE]
+    one_node = slices[head, SLICE_NEXT] < 0 and x[USE_HOST] == 0
+    hot[H_NODE, k] = slices[head, SLICE_NODE] if one_node else -1
 
 
 @kernel
@@ -260,16 +260,15 @@ def release(s: State, job: int, now: float) -> None:
     head = s.i[job, SLICE]
     if now > s.t[WINDOW_FROM] and s.f[job, SINCE] < s.t[WINDOW_TO]:
         _keep_segments(s, job, head, now)
-    count_busy(s, now, s.i[job, GPUS])
-    take(s, job, head, -1)
+    count_busy(s.x, s.t, now, -s.i[job, GPUS])
+    take(s.f, s.i, s.node, s.host, s.slices, s.quota, s.x, job, head, -1)
     while head >= 0:
         following = s.slices[head, SLICE_NEXT]
         s.slices[head, SLICE_NEXT] = s.x[FREE_SLICE]
         s.x[FREE_SLICE] = head
         head = following
     s.i[job, SLICE] = -1
-    s.run[s.i[job, RUN_AT]] = -1
-    s.i[job, RUN_AT] = -1
+    s.run[position_of(s.run, s.x[N_RUN], job)] = -1
     s.x[N_RUNNING] -= 1
     s.x[STAMP] += 1
     s.x[DIRTY] = 1

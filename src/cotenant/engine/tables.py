@@ -39,7 +39,7 @@ def build_state(
     f[:, col.CPUS], f[:, col.MEM] = np.nan_to_num(work.cpus), np.nan_to_num(work.mem_gib)
     f[:, col.DRAW], f[:, col.RESTORE], f[:, col.DEADLINE] = draw, restore_s, work.deadline_s
     i[:, col.GPUS], i[:, col.TENANT], i[:, col.MODEL] = work.gpus, work.tenant.code, work.model.code
-    for name in (col.HEAP_AT, col.EVENT_AT, col.SLICE, col.RUN_AT):
+    for name in (col.HEAP_AT, col.EVENT_AT, col.SLICE):
         i[:, name] = -1
     modelled = bool(np.isfinite(host[:, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]]).any())
     if not modelled:
@@ -69,11 +69,11 @@ def build_state(
     nodes = len(node)
     return State(
         f=f, i=i, node=node, host=host, pool=pool, cls=cls, slices=slices, quota=quota,
-        run=np.zeros(2 * gpus + 16, np.int64), hot=np.zeros((2 * gpus + 16, col.HOT_COLUMNS)), keys=np.zeros((2 * gpus + 16, 3)), heap=np.zeros(len(members), np.int64), members=members,
+        run=np.zeros(2 * gpus + 16, np.int64), hot=np.zeros((col.HOT_COLUMNS, 2 * gpus + 16)), keys=np.zeros((3, 2 * gpus + 16)), heap=np.zeros(len(members), np.int64), members=members,
         events=np.zeros(rows + 1, np.int64), tree=np.full(tree_size, np.inf), speed=np.ascontiguousarray(speed),
         attempts=attempts, attempt_of=attempt_of, x=x, t=t,
         open=np.zeros((nodes, 3), np.int64), open_host=np.zeros((nodes, 4)),
-        pick=np.zeros((gpus + 1, 2), np.int64), stops=np.zeros(gpus + 1, np.int64),
+        pick=np.zeros((gpus + 1, 2), np.int64), order=np.zeros((2, 2 * gpus + 16), np.int64), scratch=np.zeros(2 * gpus + 16), stops=np.zeros(gpus + 1, np.int64),
         starts=np.zeros((gpus + 1, 3), np.int64), failed=np.zeros(len(cls), np.int64),
         lines=np.zeros(len(cls) + 1, np.int64), series=np.zeros((_SERIES_ROWS, 4)),
         segments=np.zeros((_SEGMENT_ROWS, 5)),

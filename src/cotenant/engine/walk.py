@@ -38,7 +38,6 @@ from cotenant.core.columns import (
     Q_CLAIMED,
     Q_LIMIT,
     Q_USED,
-    RUN_AT,
     RUNNING,
     SLICE,
     SLICE_GPUS,
@@ -64,6 +63,7 @@ from cotenant.core.workload import Ints
 from cotenant.engine.heaps import ahead, remove_waiting
 from cotenant.engine.keys import before_running, compact_running, refresh_keys
 from cotenant.engine.ledger import enqueue, new_slices, release, start
+from cotenant.engine.sorting import sort_running
 from cotenant.placement.fit import IDLE_NOW, UNCLAIMED, find_place
 
 
@@ -133,12 +133,12 @@ def _keep_stretch(s: State, first: int, waiting: int) -> int:
         job = run[k]
         if before_running(f, waiting, keys, k, job):
             return k
-        node = int(hot[k, H_NODE])
+        node = int(hot[H_NODE, k])
         if node < 0:
             if not _keep_place(f, i, slices, open_, open_host, quota, x, job):
                 return k
             continue
-        gpus, tenant = int(hot[k, H_GPUS]), int(hot[k, H_TENANT])
+        gpus, tenant = int(hot[H_GPUS, k]), int(hot[H_TENANT, k])
         if open_[node, UNCLAIMED] < gpus or quota[tenant, Q_CLAIMED] + gpus > quota[tenant, Q_LIMIT]:
             return k
         open_[node, UNCLAIMED] -= gpus
@@ -259,67 +259,6 @@ def preempt(s: State, rule: Rule, job: int, now: float) -> None:
 
 
 @kernel
-def _row_before(keys: Matrix, run: Ints, a: int, b: int) -> bool:
-    for c in range(3):
-        if keys[a, c] != keys[b, c]:
-            return bool(keys[a, c] < keys[b, c])
-    return bool(run[a] < run[b])
-
-
-@kernel
-def _swap(s_run: Ints, hot: Matrix, keys: Matrix, a: int, b: int) -> None:
-    s_run[a], s_run[b] = s_run[b], s_run[a]
-    for c in range(hot.shape[1]):
-        hot[a, c], hot[b, c] = hot[b, c], hot[a, c]
-    for c in range(3):
-        keys[a, c], keys[b, c] = keys[b, c], keys[a, c]
-
-
-@kernel
-def sort_running(s: State) -> None:
-    """Sort running jobs by their keys. The order hardly changes from walk to walk, so insertion is quick."""
-    run, hot, keys, i, count = s.run, s.hot, s.keys, s.i, s.x[N_RUN]
-    budget = 8 * count + 64
-    lowest = count
-    for k in range(1, count):
-        at = k
-        while at > 0 and _row_before(keys, run, at, at - 1):
-            _swap(run, hot, keys, at, at - 1)
-            at -= 1
-            budget -= 1
-        lowest = min(lowest, at) if at < k else lowest
-        if budget < 0:
-            _heap_sort(run, hot, keys, count)
-            lowest = 0
-            break
-    for k in range(lowest, count):
-        i[run[k], RUN_AT] = k
-
-
-@kernel
-def _heap_sort(run: Ints, hot: Matrix, keys: Matrix, count: int) -> None:
-    for first in range(count // 2 - 1, -1, -1):
-        _sink(run, hot, keys, first, count)
-    for last in range(count - 1, 0, -1):
-        _swap(run, hot, keys, 0, last)
-        _sink(run, hot, keys, 0, last)
-
-
-@kernel
-def _sink(run: Ints, hot: Matrix, keys: Matrix, at: int, count: int) -> None:
-    while True:
-        child = 2 * at + 1
-        if child >= count:
-            return
-        if child + 1 < count and _row_before(keys, run, child, child + 1):
-            child += 1
-        if not _row_before(keys, run, at, child):
-            return
-        _swap(run, hot, keys, at, child)
-        at = child
-
-
-@kernel
 def line_up(s: State) -> None:
     """Order the classes that have waiting jobs by their first ones."""
     count = 0
@@ -377,11 +316,11 @@ def _open_behind(s: State, first: int) -> None:
     for c in range(s.failed.shape[0]):
         s.failed[c] = 0
     for k in range(first, x[N_RUN]):
-        gpus = int(hot[k, H_GPUS])
+        gpus = int(hot[H_GPUS, k])
         left += gpus
-        quota[int(hot[k, H_TENANT]), Q_CLAIMED] -= gpus
-        if hot[k, H_NODE] >= 0:
-            open_[int(hot[k, H_NODE]), UNCLAIMED] += gpus
+        quota[int(hot[H_TENANT, k]), Q_CLAIMED] -= gpus
+        if hot[H_NODE, k] >= 0:
+            open_[int(hot[H_NODE, k]), UNCLAIMED] += gpus
             continue
         job = run[k]
         at = i[job, SLICE]

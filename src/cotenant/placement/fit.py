@@ -223,19 +223,19 @@ def find_place(s: State, c: int, job: int, source: int) -> int:
 
 
 @kernel
-def fewest_nodes(s: State, p: int, gpus: int) -> int:
+def fewest_nodes(node: IntMatrix, pool: IntMatrix, p: int, gpus: int) -> int:
     """How many nodes of an empty pool a gang needs; using more counts as spread."""
-    largest = s.pool[p, POOL_LARGEST]
+    largest = pool[p, POOL_LARGEST]
     if gpus <= largest:
         return 1
     nodes = gpus // largest
-    if nodes <= s.pool[p, POOL_LARGEST_COUNT]:
+    if nodes <= pool[p, POOL_LARGEST_COUNT]:
         return int(nodes + (1 if gpus > nodes * largest else 0))
     left = gpus
     count = 0
     for step in range(largest):
-        for n in range(s.pool[p, POOL_LO], s.pool[p, POOL_HI]):
-            if s.node[n, NODE_SIZE] == largest - step and left > 0:
+        for n in range(pool[p, POOL_LO], pool[p, POOL_HI]):
+            if node[n, NODE_SIZE] == largest - step and left > 0:
                 left -= largest - step
                 count += 1
     return int(count)

@@ -62,6 +62,7 @@ from cotenant.core.columns import (
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Matrix, Rule, State
 from cotenant.engine.decide import decide
+from cotenant.engine.keys import position_of
 from cotenant.engine.ledger import enqueue, heat, promote, relax, release, schedule_run
 
 FINISHED_ALL, NEEDS_DECISION, PAUSED, STUCK, NEEDS_OUTAGES, REACHED_UNTIL = 0, 1, 2, 3, 4, 5
@@ -97,8 +98,8 @@ def _handle(s: State, rule: Rule, job: int, now: float) -> None:
         _end_attempt(s, rule, job, now)
     elif kind == CROSS:
         s.i[job, QUEUE] += 1
-        heat(s, job)
-        schedule_run(s, rule, job)
+        heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
+        schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
         s.x[DIRTY] = 1
     elif kind == PROMOTE:
         promote(s, rule, job, now)
