@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@echo "== compiling the hot loops once (kept in the user cache)"
-	@$(BIN)/python -m cotenant.engine.jit
+	@$(BIN)/python -m cotenant.sim.warm
 	@touch $(STAMP)
 
 demo: setup

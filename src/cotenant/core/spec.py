@@ -80,9 +80,7 @@ def typed_params(spec: Spec, defaults: dict[str, Value], what: str) -> dict[str,
 def _convert(text: str, like: Value, where: str) -> Value:
     try:
         if isinstance(like, bool):
-            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[
-                text.lower()
-            ]
+            return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[text.lower()]
         if isinstance(like, int):
             return int(text)
         if isinstance(like, float):
@@ -91,9 +89,7 @@ def _convert(text: str, like: Value, where: str) -> Value:
                 raise ValueError
             return value
         if isinstance(like, tuple):
-            return tuple(
-                float(part) for part in text.strip("[]").replace("/", ",").split(",") if part.strip()
-            )
+            return tuple(float(part) for part in text.strip("[]").replace("/", ",").split(",") if part.strip())
     except (ValueError, KeyError):
         kind = {bool: "true or false", int: "a whole number", float: "a number", tuple: "a list like [1,2]"}
         raise InputError(f"{where} is not {kind[type(like)]}") from None

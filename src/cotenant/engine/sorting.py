@@ -52,9 +52,7 @@ def _merge_sort(keys: Matrix, run: Ints, order: IntMatrix, count: int) -> int:
             middle, high = min(low + width, count), min(low + 2 * width, count)
             left, right = low, middle
             for k in range(low, high):
-                if left < middle and (
-                    right >= high or not _before(keys, run, order[side, right], order[side, left])
-                ):
+                if left < middle and (right >= high or not _before(keys, run, order[side, right], order[side, left])):
                     order[1 - side, k] = order[side, left]
                     left += 1
                 else:

@@ -86,9 +86,7 @@ def _nodes(cluster: Cluster, counts_only: bool) -> tuple[IntMatrix, np.ndarray, 
     parts = list(cluster.partitions)
     pools = list(dict.fromkeys((group.partition, group.gpu_type) for group in cluster.groups))
     if len(pools) > 60:
-        raise InputError(
-            f"cluster has {len(pools)} pools of GPU type and partition; at most 60 are supported"
-        )
+        raise InputError(f"cluster has {len(pools)} pools of GPU type and partition; at most 60 are supported")
     sizes, cpus, mems, pool_rows, node_pool = [], [], [], [], []
     for at, (part, kind) in enumerate(pools):
         groups = [g for g in cluster.groups if (g.partition, g.gpu_type) == (part, kind)]
@@ -102,9 +100,7 @@ def _nodes(cluster: Cluster, counts_only: bool) -> tuple[IntMatrix, np.ndarray, 
         if counts_only:
             sizes[lo:], cpus[lo:], mems[lo:] = [sum(sizes[lo:])], [sum(cpus[lo:])], [sum(mems[lo:])]
         largest = max(sizes[lo:])
-        pool_rows.append(
-            [lo, len(sizes), types.index(kind), largest, sizes[lo:].count(largest), parts.index(part)]
-        )
+        pool_rows.append([lo, len(sizes), types.index(kind), largest, sizes[lo:].count(largest), parts.index(part)])
         node_pool += [at] * (len(sizes) - lo)
     size = np.array(sizes, np.int64)
     node = np.stack([size, size, np.array(node_pool, np.int64), size], axis=1)
@@ -133,9 +129,9 @@ def _classes(
     part = _partition_of(work, cluster)
     limited = quota[:, col.Q_LIMIT] < 2**40
     tenant = np.where(limited[work.tenant.code], work.tenant.code, -1)
-    shape = np.stack(
-        [work.gpus, modes[work.model.code], tenant, part, f[:, col.CPUS], f[:, col.MEM]], axis=1
-    ).astype(np.float64)
+    shape = np.stack([work.gpus, modes[work.model.code], tenant, part, f[:, col.CPUS], f[:, col.MEM]], axis=1).astype(
+        np.float64
+    )
     unique, first, of = np.unique(shape, axis=0, return_index=True, return_inverse=True)
     cls = np.zeros((len(unique), col.CLASS_COLUMNS), np.int64)
     for c, row in enumerate(first):
@@ -144,9 +140,7 @@ def _classes(
         mask = 0
         for p in range(len(pool)):
             lo, hi = pool[p, col.POOL_LO], pool[p, col.POOL_HI]
-            if pool[p, col.POOL_PART] == unique[c, 3] and _holds(
-                cls[c, col.C_GPUS], unique[c, 4:], node, host, lo, hi
-            ):
+            if pool[p, col.POOL_PART] == unique[c, 3] and _holds(cls[c, col.C_GPUS], unique[c, 4:], node, host, lo, hi):
                 mask |= 1 << p
         if cls[c, col.C_GPUS] > quota[cls[c, col.C_TENANT], col.Q_LIMIT]:
             mask = 0

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Where a gang goes."""

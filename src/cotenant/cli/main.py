@@ -1,0 +1,69 @@
+"""The command line. One file per verb; heavy imports happen inside the verbs, so that --help is instant."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from cotenant.cli import compare, generate, policies, simulate, traces, why
+
+app = typer.Typer(
+    name="cotenant",
+    help="The scheduler for shared GPU clusters: simulate, compare and explain.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("simulate")(simulate.simulate)
+app.command("compare")(compare.compare)
+app.command("policies")(policies.policies)
+app.command("generate")(generate.generate)
+app.add_typer(traces.app, name="traces")
+app.command("why")(why.why)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from cotenant import __version__
+
+        typer.echo(f"cotenant {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """The scheduler for shared GPU clusters: simulate, compare and explain."""
+
+
+def main() -> None:
+    """Run a verb. What the user can mend is one line on standard error and exit code 2."""
+    from click.exceptions import Abort, ClickException, NoArgsIsHelpError
+
+    from cotenant.core.errors import CotenantError
+
+    try:
+        code = app(standalone_mode=False)
+    except NoArgsIsHelpError as help_:
+        typer.echo(help_.format_message())
+        code = 2
+    except ClickException as error:
+        typer.echo(f"cotenant: {error.format_message()}", err=True)
+        code = 2
+    except CotenantError as error:
+        typer.echo(f"cotenant: {' '.join(str(error).split())}", err=True)
+        code = 2
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = 0
+    except (Abort, KeyboardInterrupt):
+        typer.echo("cotenant: interrupted", err=True)
+        code = 130
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Options that several verbs share, and how their texts become objects."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from cotenant.core.cluster import Cluster
+    from cotenant.core.workload import Workload
+    from cotenant.sim.driver import Experiment
+
+Trace = Annotated[
+    str, typer.Argument(help="Job log (csv, json, gz, parquet) or generator, e.g. philly-like:jobs=2000.")
+]
+ClusterSpec = Annotated[
+    str, typer.Option("--cluster", help="15x4, 32x8:h200, 9x4:v100+9x4:p100/cpu=96,mem=768, or YAML.")
+]
+PolicySpec = Annotated[str, typer.Option("--policy", help="A policy (see `cotenant policies`) or ./mine.py:MyPolicy.")]
+Placement = Annotated[str, typer.Option(help="count, consolidated, relaxed:after=S, spread or skew:limit=X.")]
+Allocator = Annotated[str, typer.Option(help="Cores and memory: fixed (what the job asks) or proportional.")]
+Profile = Annotated[str, typer.Option(help="Truth about speeds: none, tiresias, or a file.")]
+Estimator = Annotated[str, typer.Option(help="Belief about durations: oracle, noisy:error=0.5, mean.")]
+Costs = Annotated[str, typer.Option(help="Per preemption: default (per model, else 60 s), none, flat, or seconds.")]
+Round = Annotated[float, typer.Option("--round", help="Round length in seconds, for policies that have rounds.")]
+Compat = Annotated[str, typer.Option(help="Follow a released simulator's quirks: tiresias.")]
+Measure = Annotated[str, typer.Option(help="FROM-TO: metrics over these jobs (rank by submit time), stop when done.")]
+Until = Annotated[float, typer.Option(help="Stop at this second.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+FailNodes = Annotated[str, typer.Option("--fail-nodes", help="mtbf=S,mttr=S[,checkpoint=S]: nodes fail at random.")]
+SkipInfeasible = Annotated[bool, typer.Option("--skip-infeasible", help="Leave out jobs larger than the cluster.")]
+Format = Annotated[str, typer.Option(help="Format of the log, where detection is not wanted.")]
+Json = Annotated[str, typer.Option("--json", help="Write JSON to FILE, or to standard output with '-'.")]
+
+Plain = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+INFINITY = float("inf")
+
+
+def console(stderr: bool = False) -> Console:
+    """A Rich console that stays plain in a pipe."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+
+
+def load_workload(
+    trace: str, cluster_gpus: int | None, *, format_: str = "", profile: str = "", quiet: bool = False
+) -> Workload:
+    """A log or a generated workload; its notes go to standard error."""
+    from cotenant.core.spec import Spec
+    from cotenant.workload.generators import GENERATORS
+    from cotenant.workload.generators import generate as generate_workload
+    from cotenant.workload.readers import read
+
+    name = trace.split(":", 1)[0]
+    if name in GENERATORS:
+        work = generate_workload(Spec.parse(trace), cluster_gpus)
+    elif not Path(trace).exists() and name.endswith("-like"):
+        from cotenant.core.errors import unknown
+
+        raise unknown("generator", name, GENERATORS)
+    else:
+        work = read(trace, format=format_ or None, profile=profile or None)
+    if not quiet:
+        tell(work.notes)
+    return work
+
+
+def load_cluster(spec: str) -> Cluster:
+    """A cluster from a spec or a YAML file."""
+    from cotenant.workload.cluster_file import load_cluster as load
+
+    return load(spec)
+
+
+def tell(notes: Sequence[str]) -> None:
+    """Notes for people, on standard error, each once."""
+    for note in dict.fromkeys(notes):
+        typer.echo(f"note: {note}", err=True)
+
+
+def parse_range(text: str, option: str) -> tuple[int, int] | None:
+    """`4000-4999`."""
+    if not text:
+        return None
+    from cotenant.core.errors import InputError
+
+    first, dash, last = text.partition("-")
+    if not dash or not first.isdigit() or not last.isdigit() or int(first) > int(last):
+        raise InputError(f"{option} '{text}': write FROM-TO, two whole numbers")
+    return int(first), int(last)
+
+
+def make_experiment(
+    work: Workload, cluster: Cluster, policy: str, *, placement: str, allocator: str, profile: str, estimator: str,
+    costs: str, round_s: float, compat: str, measure: str, until: float, seed: int, fail_nodes: str,
+    skip_infeasible: bool,
+) -> Experiment:  # fmt: skip
+    """The options of a verb as an experiment."""
+    from cotenant.sim.driver import Experiment
+
+    return Experiment(
+        work, cluster, policy, placement=placement, allocator=allocator, profile=profile, estimator=estimator,
+        costs=costs, round_s=round_s, compat=tuple(part for part in compat.split(",") if part),
+        measure=parse_range(measure, "--measure"), until_s=until, seed=seed,
+        fail_nodes=fail_nodes or None, skip_infeasible=skip_infeasible,
+    )  # fmt: skip
+
+
+def write_json(data: Any, target: str) -> None:
+    """JSON to a file or, with `-`, to standard output. Numbers that are not finite become null."""
+    text = json.dumps(_finite(data), indent=2, allow_nan=False)
+    if target == "-":
+        sys.stdout.write(text + "\n")
+    else:
+        write_text(target, text + "\n")
+
+
+def write_text(target: str, text: str) -> None:
+    """Write a file, or say in one line why not."""
+    guarded_write(target, lambda: _write(target, text))
+
+
+def _write(target: str, text: str) -> None:
+    Path(target).write_text(text, encoding="utf-8")
+
+
+def guarded_write(target: str, write: Callable[[], None]) -> None:
+    """Call `write`; a path that cannot be written is one clear line."""
+    from cotenant.core.errors import InputError
+
+    try:
+        write()
+    except OSError as error:
+        raise InputError(f"cannot write '{target}': {error.strerror or error}") from None
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {str(key): _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    if isinstance(data, float) and data - data != 0:
+        return None
+    if hasattr(data, "item"):
+        return _finite(data.item())
+    return data

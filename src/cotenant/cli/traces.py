@@ -1,0 +1,56 @@
+"""`cotenant traces describe`: what a log contains, and its flaws."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from cotenant.cli import options as opt
+
+app = typer.Typer(help="Look at job logs.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def _traces() -> None:
+    """Look at job logs."""
+
+
+@app.command()
+def describe(
+    trace: opt.Trace,
+    cluster: Annotated[str, typer.Option(help="Cluster for the offered load.")] = "",
+    format_: Annotated[str, typer.Option("--format", help="Format of the log, instead of detecting it.")] = "",
+    profile: Annotated[str, typer.Option(help="Throughputs, for logs that count steps (Gavel).")] = "",
+    json_: opt.Plain = False,
+) -> None:
+    """Print jobs, span, GPU-hours, sizes, durations, offered load and flaws of a log."""
+    from cotenant.workload.describe import describe as describe_workload
+
+    gpus = opt.load_cluster(cluster).gpus if cluster else None
+    work = opt.load_workload(trace, gpus, format_=format_, profile=profile, quiet=True)
+    facts = describe_workload(work, gpus)
+    if json_:
+        opt.write_json(facts, "-")
+        return
+    _print(facts)
+
+
+def _print(facts: dict[str, Any], indent: str = "") -> None:
+    width = max((len(str(key)) for key in facts), default=0)
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            typer.echo(f"{indent}{key}")
+            _print(value, indent + "  ")
+        elif isinstance(value, list):
+            typer.echo(f"{indent}{key}" + ("" if value else ": none"))
+            for item in value:
+                typer.echo(f"{indent}  - {item}")
+        else:
+            typer.echo(f"{indent}{key!s:<{width}}  {_number(value)}")
+
+
+def _number(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,40 @@
+"""Why a job does not run, taken from the decision itself."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    """The kinds of answers to `why`."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    NOT_SUBMITTED = "not submitted yet"
+    HELD = "held"
+    EXCEEDS_CLUSTER = "exceeds the cluster"
+    OVER_QUOTA = "over quota"
+    CAPACITY = "waiting for capacity"
+    FRAGMENTED = "fragmented"
+    BEHIND_HEAD = "held back by policy"
+    RESERVED = "held back by a reservation"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One answer. `position` counts from 1 among waiting jobs; `free_gpus` is what was left at its turn."""
+
+    job: str
+    at_s: float
+    cause: Cause
+    text: str
+    need_gpus: int = 0
+    free_gpus: int = 0
+    position: int = 0
+    waiting: int = 0
+    ahead: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        return asdict(self)

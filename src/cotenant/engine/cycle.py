@@ -1,0 +1,129 @@
+"""The cycle for policies written in Python: view, decide, check, commit.
+
+Built-in orders take the compiled `decide` instead; both end in the same walk, ledger and tables.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotenant.core import columns as col
+from cotenant.core.errors import InputError
+from cotenant.core.plan import Plan
+from cotenant.core.state import Rule, State
+from cotenant.core.view import VIEW_COLUMNS, View
+from cotenant.core.workload import Floats, Ints
+from cotenant.engine.decide import decide
+from cotenant.engine.observe import keep_active, look, order_keys
+from cotenant.engine.walk import commit, walk_order
+from cotenant.policies.base import PlanPolicy, Policy, PriorityPolicy
+
+
+class Engine:
+    """One policy on one set of tables. A driver moves time and reports events; `cycle` decides."""
+
+    def __init__(self, state: State, policy: Policy, rule: Rule) -> None:
+        self.state, self.policy, self.rule = state, policy, rule
+        self._rows = np.zeros(1024, np.int64)
+        self._count = 0
+        self._seen = 0  # arrivals already listed
+
+    def active_rows(self) -> Ints:
+        """Rows of active jobs, in the order of the last decision: nearly sorted lists sort quickly."""
+        arrived = int(self.state.x[col.NEXT_ARRIVAL])
+        need = self._count + arrived - self._seen
+        if need > len(self._rows):
+            self._rows = np.concatenate([self._rows, np.zeros(need, np.int64)])
+        self._count = keep_active(self.state, self._rows, self._count, self._seen, arrived)
+        self._seen = arrived
+        return self._rows[: self._count]
+
+    def view(self, now_s: float) -> View:
+        """What the policy may see now."""
+        rows = self.active_rows().copy()
+        computed = np.empty((VIEW_COLUMNS, len(rows)))
+        look(self.state, rows, now_s, computed)
+        return View(now_s, rows, computed, self.state)
+
+    def cycle(self, now_s: float) -> None:
+        """One decision."""
+        if isinstance(self.policy, PriorityPolicy):
+            self._by_priority(self.policy, now_s)
+        elif isinstance(self.policy, PlanPolicy):
+            view = self.view(now_s)
+            self._carry_out(self.policy.decide(view), view, now_s)
+        else:
+            decide(self.state, self.rule, now_s)
+
+    def order(self, now_s: float) -> Ints:
+        """Active jobs in the order of the policy (for explanations and tests)."""
+        if isinstance(self.policy, PriorityPolicy):
+            view = self.view(now_s)
+            return view.rows[np.lexsort((view.rows, _checked(self.policy, view)))]
+        rows = self.active_rows().copy()
+        keys = np.zeros((3, len(rows)))
+        order_keys(self.state, self.rule, rows, now_s, keys)
+        return rows[np.lexsort((rows, keys[2], keys[1], keys[0]))]
+
+    def _by_priority(self, policy: PriorityPolicy, now_s: float) -> None:
+        view = self.view(now_s)
+        priority = _checked(policy, view)
+        order = np.argsort(priority, kind="stable")
+        ordered = priority[order]
+        rows = view.rows[order]
+        if (ordered[1:] == ordered[:-1]).any():
+            rows = view.rows[np.lexsort((view.rows, priority))]
+        self._rows[: len(rows)] = rows
+        walk_order(self.state, rows, policy.preemptive, policy.strict)
+        commit(self.state, self.rule, now_s)
+
+    def _carry_out(self, plan: Plan, view: View, now_s: float) -> None:
+        """Check a whole plan, then turn the difference to what runs into stops and starts."""
+        state = self.state
+        _check_plan(plan, view, self.policy.name or type(self.policy).__name__)
+        stops, starts = [], []
+        for row, running in zip(view.rows.tolist(), view.running.tolist(), strict=True):
+            wanted = plan.run.get(row)
+            if running and (wanted is None or sorted(wanted) != sorted(view.placement(row))):
+                stops.append(row) if wanted is None else starts.append((row, wanted, 1))
+            elif not running and wanted is not None:
+                starts.append((row, wanted, 0))
+        state.stops[: len(stops)] = stops
+        state.x[col.N_STOPS], state.x[col.N_PLANNED] = len(stops), len(starts)
+        for at, (row, wanted, moved) in enumerate(starts):
+            head = -1
+            for node, gpus in reversed(wanted):
+                slot = int(state.x[col.FREE_SLICE])
+                state.x[col.FREE_SLICE] = state.slices[slot, col.SLICE_NEXT]
+                state.slices[slot] = node, gpus, head
+                head = slot
+            state.starts[at] = row, head, moved
+        commit(state, self.rule, now_s)
+
+
+def _checked(policy: PriorityPolicy, view: View) -> Floats:
+    """The priorities of a user's policy, or one clear line about what is wrong with them."""
+    priority = np.asarray(policy.priority(view), np.float64)
+    name = policy.name or type(policy).__name__
+    if priority.shape != view.rows.shape:
+        raise InputError(f"policy '{name}': priority() returned shape {priority.shape}, not {view.rows.shape}")
+    if np.isnan(priority).any():
+        raise InputError(f"policy '{name}': priority() returned NaN at {view.now_s:g} s")
+    return priority
+
+
+def _check_plan(plan: Plan, view: View, name: str) -> None:
+    """Gangs whole, only active jobs, no node over its GPUs."""
+    active = set(view.rows.tolist())
+    used: dict[int, int] = {}
+    cap = view.state.node[:, col.NODE_CAP]
+    for row, slices in plan.run.items():
+        if row not in active:
+            raise InputError(f"policy '{name}': plan runs job row {row}, which is not active")
+        if sum(gpus for _, gpus in slices) != view.state.i[row, col.GPUS] or any(g < 1 for _, g in slices):
+            raise InputError(f"policy '{name}': plan gives job row {row} a broken gang {slices}")
+        for node, gpus in slices:
+            used[node] = used.get(node, 0) + gpus
+    for node, gpus in used.items():
+        if not 0 <= node < len(cap) or gpus > cap[node]:
+            raise InputError(f"policy '{name}': plan puts {gpus} GPUs on node {node}, which has too few")

@@ -1,0 +1,58 @@
+"""The rules that hold after every decision, as code. Always on in tests; one flag elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotenant.core import columns as col
+from cotenant.core.errors import InvariantError
+from cotenant.core.state import State
+
+
+def check(state: State) -> None:
+    """Raise `InvariantError` at the first rule that is broken."""
+    node, i, f, x = state.node, state.i, state.f, state.x
+    used = np.zeros(len(node), np.int64)
+    cpus, mem = np.zeros(len(node)), np.zeros(len(node))
+    tenant_used = np.zeros(len(state.quota), np.int64)
+    running = np.flatnonzero(i[:, col.STATE] == col.RUNNING)
+    listed = sorted(int(job) for job in state.run[: x[col.N_RUN]] if job >= 0)
+    _require(listed == running.tolist(), "the list of running jobs is not the jobs that run")
+    for job in running:
+        gpus, at, pools = 0, i[job, col.SLICE], set()
+        while at >= 0:
+            n, count, at = state.slices[at]
+            used[n] += count
+            gpus += count
+            pools.add(int(node[n, col.NODE_POOL]))
+            share = count / i[job, col.GPUS]
+            cpus[n] += share * f[job, col.CPUS]
+            mem[n] += share * f[job, col.MEM]
+        _require(gpus == i[job, col.GPUS], f"job {job} holds {gpus} of {i[job, col.GPUS]} GPUs: gang not whole")
+        _require(len(pools) == 1, f"job {job} spans pools {pools}")
+        mask = state.cls[i[job, col.CLASS], col.C_POOLS]
+        _require(bool((mask >> pools.pop()) & 1), f"job {job} runs in a pool it may not use")
+        tenant_used[i[job, col.TENANT]] += gpus
+    free = node[:, col.NODE_CAP] - used
+    _require(bool((free >= 0).all()), "a node gives more GPUs than it has")
+    _require(bool((free == node[:, col.NODE_FREE]).all()), "free GPUs are not capacity minus use")
+    _require(int(free.sum()) == x[col.IDLE], "idle GPUs do not add up")
+    _require(int(used.sum()) == x[col.N_BUSY], "busy GPUs do not add up")
+    if x[col.USE_HOST]:
+        _require(bool((cpus <= state.host[:, col.HOST_CPU_CAP] + 1e-6).all()), "a node gives too many cores")
+        _require(bool((mem <= state.host[:, col.HOST_MEM_CAP] + 1e-6).all()), "a node gives too much memory")
+    _require(bool((tenant_used == state.quota[:, col.Q_USED]).all()), "GPUs per tenant do not add up")
+    _require(bool((tenant_used <= state.quota[:, col.Q_LIMIT]).all()), "a tenant is over its quota")
+    waiting = int((i[:, col.STATE] == col.WAITING).sum())
+    _require(waiting == x[col.N_WAITING] == int(state.cls[:, col.C_LEN].sum()), "waiting jobs do not add up")
+    _require(len(running) == x[col.N_RUNNING], "running jobs do not add up")
+    _require(bool((f[:, col.DONE] <= f[:, col.WORK] + 1e-6).all()), "a job did more work than it has")
+    ended = i[:, col.STATE] == col.FINISHED
+    lasted = f[ended, col.FINISH] - f[ended, col.SUBMIT]
+    spent = f[ended, col.WAITED] + f[ended, col.OCCUPIED]
+    _require(bool(np.allclose(lasted, spent, rtol=1e-9, atol=1e-3)), "time of a job is not waiting plus running")
+
+
+def _require(holds: bool, text: str) -> None:
+    if not holds:
+        raise InvariantError(text)

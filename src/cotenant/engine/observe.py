@@ -1,0 +1,65 @@
+"""Kernels that show the engine's tables to Python: the view's columns, and orders for explanations."""
+
+from __future__ import annotations
+
+from cotenant.core.columns import (
+    ATTAINED,
+    BELIEF,
+    KEY1,
+    KEY2,
+    KEY3,
+    RUNNING,
+    SINCE,
+    STATE,
+    WAITED,
+    WAITING,
+)
+from cotenant.core.jit import entry
+from cotenant.core.state import Matrix, Rule, State
+from cotenant.core.view import V_ATTAINED, V_PROGRESS, V_REMAINING, V_RUNNING, V_WAITED
+from cotenant.core.workload import Ints
+from cotenant.engine.keys import set_keys, work_done
+
+
+@entry
+def keep_active(s: State, rows: Ints, count: int, first_new: int, end_new: int) -> int:
+    """Drop rows that are no longer active from a list, keeping its order, and append new arrivals."""
+    i = s.i
+    kept = 0
+    for k in range(count):
+        state = i[rows[k], STATE]
+        if state == WAITING or state == RUNNING:
+            rows[kept] = rows[k]
+            kept += 1
+    for job in range(first_new, end_new):
+        state = i[job, STATE]
+        if state == WAITING or state == RUNNING:
+            rows[kept] = job
+            kept += 1
+    return kept
+
+
+@entry
+def look(s: State, rows: Ints, now: float, out: Matrix) -> None:
+    """Compute the moving columns of the view for some jobs."""
+    f, i = s.f, s.i
+    for k in range(len(rows)):
+        job = rows[k]
+        running = i[job, STATE] == RUNNING
+        done = work_done(f, i, job, now)
+        since = now - f[job, SINCE]
+        out[V_REMAINING, k] = max(f[job, BELIEF] - done, 0.0)
+        out[V_ATTAINED, k] = f[job, ATTAINED] + (since if running else 0.0)
+        out[V_WAITED, k] = f[job, WAITED] + (0.0 if running else since)
+        out[V_RUNNING, k] = 1.0 if running else 0.0
+        out[V_PROGRESS, k] = done
+
+
+@entry
+def order_keys(s: State, rule: Rule, rows: Ints, now: float, out: Matrix) -> None:
+    """Write the three keys of some jobs; waiting jobs keep the keys they already carry."""
+    for k in range(len(rows)):
+        set_keys(s.f, s.i, rule, rows[k], now)
+        out[0, k] = s.f[rows[k], KEY1]
+        out[1, k] = s.f[rows[k], KEY2]
+        out[2, k] = s.f[rows[k], KEY3]

@@ -1,0 +1,105 @@
+"""Three ways to write a policy, from least to most work.
+
+* `OrderPolicy`: names columns to sort by; everything else is shared and compiled.
+* `PriorityPolicy`: computes one number per active job with NumPy; smaller runs first.
+* `PlanPolicy`: returns the whole target state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from cotenant.core import columns as col
+from cotenant.core.plan import Plan
+from cotenant.core.spec import Value
+from cotenant.core.state import Rule, make_rule
+from cotenant.core.view import View
+from cotenant.core.workload import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a policy may know of the run before it starts."""
+
+    round_s: float = 360.0
+    compat: frozenset[str] = frozenset()
+    services_gpu_s: Floats = field(default_factory=lambda: np.zeros(0))  # total services of the whole trace
+
+
+class Policy(ABC):
+    """What every policy has. Parameters come as keyword arguments, checked against `defaults`."""
+
+    name: ClassVar[str] = ""
+    source: ClassVar[str] = "user"
+    preemptive: ClassVar[bool] = False
+    defaults: ClassVar[dict[str, Value]] = {}
+
+    def __init__(self, **params: Value) -> None:
+        self.params: dict[str, Value] = {**self.defaults, **params}
+
+    @classmethod
+    def description(cls) -> str:
+        """First line of the docstring."""
+        return (cls.__doc__ or "").strip().split("\n")[0]
+
+    @abstractmethod
+    def rule(self, context: Context) -> Rule:
+        """The policy as data for the engine."""
+
+    def number(self, name: str) -> float:
+        """A parameter as a number."""
+        value = self.params[name]
+        if isinstance(value, str | tuple):
+            raise TypeError(f"{name} is not a number")
+        return float(value)
+
+
+class OrderPolicy(Policy):
+    """Sort by `order` columns, then by submit time and row; start (and keep) whoever fits in that order."""
+
+    order: ClassVar[tuple[int, ...]] = ()
+
+    def rule(self, context: Context) -> Rule:
+        """Order columns and flags; `stable` because running jobs only gain on waiting ones."""
+        flags = {col.PREEMPTIVE: int(self.preemptive), col.STABLE: 1}
+        if self.params.get("strict"):
+            flags[col.STRICT] = 1
+        return make_rule(self.order, flags, {})
+
+
+class PriorityPolicy(Policy):
+    """One number per active job; the smallest come first, ties by submit time and row.
+
+    Called after every arrival and completion while somebody waits, and every `round_s` seconds if finite.
+    """
+
+    preemptive: ClassVar[bool] = True
+    strict: ClassVar[bool] = False
+    round_s: ClassVar[float] = np.inf
+
+    @abstractmethod
+    def priority(self, view: View) -> Floats:
+        """Priority of each job of the view; smaller is sooner."""
+
+    def rule(self, context: Context) -> Rule:
+        """Order by row; the real order comes from `priority`."""
+        return make_rule((), {col.EXTERNAL: 1}, {col.ROUND_S: self.round_s})
+
+
+class PlanPolicy(Policy):
+    """The whole target state at once; called after every event."""
+
+    preemptive: ClassVar[bool] = True
+    round_s: ClassVar[float] = np.inf
+
+    @abstractmethod
+    def decide(self, view: View) -> Plan:
+        """Who runs next, and where. The engine checks it and carries out the difference."""
+
+    def rule(self, context: Context) -> Rule:
+        """Always ask the policy."""
+        return make_rule((), {col.EXTERNAL: 2}, {col.ROUND_S: self.round_s})

@@ -1,0 +1,84 @@
+"""Policies by name: ours, those of entry points, and a user's own file `./mine.py:MyPolicy`."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from cotenant.core.errors import InputError, unknown
+from cotenant.core.spec import Spec, typed_params
+from cotenant.policies.backfill import Backfill
+from cotenant.policies.base import OrderPolicy, PlanPolicy, Policy, PriorityPolicy
+from cotenant.policies.easy import Easy
+from cotenant.policies.fifo import Fifo
+from cotenant.policies.las import Las
+from cotenant.policies.random_order import RandomOrder
+from cotenant.policies.sjf import Sjf
+from cotenant.policies.srsf import Srsf
+from cotenant.policies.srtf import Srtf
+from cotenant.policies.tiresias import TiresiasG, TiresiasL
+
+BUILT_IN: tuple[type[Policy], ...] = (
+    Fifo,
+    Backfill,
+    Easy,
+    Sjf,
+    RandomOrder,
+    Srtf,
+    Srsf,
+    Las,
+    TiresiasL,
+    TiresiasG,
+)
+
+
+def known_policies() -> dict[str, type[Policy]]:
+    """All policies by name; entry points of group `cotenant.policies` come after ours."""
+    found = {policy.name: policy for policy in BUILT_IN}
+    for point in entry_points(group="cotenant.policies"):
+        if point.name not in found:
+            found[point.name] = point.load()
+    return found
+
+
+def make_policy(text: str) -> Policy:
+    """A policy from `srsf`, `tiresias-l:threshold=3200,queues=2` or `./mine.py:MyPolicy:key=value`."""
+    if ".py" in text.split(":", 1)[0]:
+        path, _, rest = text.partition(":")
+        if not rest:
+            raise InputError(f"policy '{text}': write FILE.py:ClassName")
+        spec = Spec.parse(rest)
+        policy = _from_file(Path(path), spec.name)
+    else:
+        spec = Spec.parse(text)
+        known = known_policies()
+        if spec.name not in known:
+            raise unknown("policy", spec.name, known)
+        policy = known[spec.name]
+    return policy(**typed_params(spec, policy.defaults, "policy"))
+
+
+def _from_file(path: Path, name: str) -> type[Policy]:
+    if not path.is_file():
+        raise InputError(f"policy file '{path}' does not exist")
+    spec = importlib.util.spec_from_file_location(f"cotenant_user_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"policy file '{path}' is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InputError(f"policy file '{path}' does not load: {type(error).__name__}: {error}") from error
+    classes = {
+        key: value
+        for key, value in vars(module).items()
+        if inspect.isclass(value) and issubclass(value, Policy) and not inspect.isabstract(value)
+        and value not in (OrderPolicy, PriorityPolicy, PlanPolicy)
+    }  # fmt: skip
+    if name not in classes:
+        raise unknown(f"policy class in {path}", name, classes or ["(none: subclass PriorityPolicy)"])
+    return classes[name]

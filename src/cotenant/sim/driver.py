@@ -1,0 +1,269 @@
+"""Driver 1 of the engine: virtual time. An `Experiment` in, an `Outcome` out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cotenant._version import __version__
+from cotenant.core import columns as col
+from cotenant.core import jit
+from cotenant.core.cluster import Cluster
+from cotenant.core.errors import InputError, unknown
+from cotenant.core.outcome import Outcome, Scalar, Segments, Series
+from cotenant.core.state import Rule, State
+from cotenant.core.workload import Workload
+from cotenant.engine.cycle import Engine
+from cotenant.engine.invariants import check
+from cotenant.engine.tables import build_state, infeasible
+from cotenant.placement.modes import parse_placement
+from cotenant.policies import Context, make_policy
+from cotenant.policies.tiresias import TiresiasG
+from cotenant.sim import loop
+from cotenant.sim.costs import restore_seconds
+from cotenant.sim.failures import Outages
+from cotenant.sim.metrics import jct_metrics, peak_rss_mib
+from cotenant.workload.estimators import estimate
+from cotenant.workload.model_facts import skew
+from cotenant.workload.profiles import load_profile
+
+COMPAT = ("tiresias",)
+ALLOCATORS = ("fixed", "proportional")
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One run: a workload on a cluster under a policy, and everything that can be varied about it."""
+
+    workload: Workload
+    cluster: Cluster
+    policy: str
+    placement: str = "consolidated"
+    allocator: str = "fixed"
+    profile: str = "none"
+    estimator: str = "oracle"
+    costs: str = "default"
+    round_s: float = 360.0
+    compat: tuple[str, ...] = ()
+    measure: tuple[int, int] | None = None
+    until_s: float = np.inf
+    seed: int = 0
+    fail_nodes: str | None = None
+    skip_infeasible: bool = False
+    window_s: tuple[float, float] = (-np.inf, np.inf)
+    check_invariants: bool = False
+    compiled: bool | None = None  # None: when the work is large
+    notes: list[str] = field(default_factory=list)
+
+
+class Simulation:
+    """A run in progress: advance it to the end, or to a moment and look."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.began = time.perf_counter()
+        _validate(experiment)
+        self.experiment = experiment
+        self.policy = make_policy(experiment.policy)
+        self.work, self.state = self._prepare(experiment)
+        self.context = Context(
+            round_s=experiment.round_s,
+            compat=frozenset(experiment.compat),
+            services_gpu_s=self.work.gpus * self.work.duration_s,
+        )
+        self.learns = isinstance(self.policy, TiresiasG) and self.policy.learns
+        start = float(self.work.submit_s[0])
+        self.outages = Outages(experiment.fail_nodes, len(self.state.node), experiment.seed, start)
+        self.engine = Engine(self.state, self.policy, self._rule())
+        if experiment.compiled if experiment.compiled is not None else is_large(self.work, experiment.cluster):
+            jit.enable()
+
+    def _prepare(self, e: Experiment) -> tuple[Workload, State]:
+        work = e.workload
+        state = _tables(e, work)
+        bad = infeasible(state)
+        if len(bad):
+            first = f"job '{work.job_id[bad[0]]}' asks for {work.gpus[bad[0]]} GPUs"
+            hours = float((work.gpus[bad] * work.duration_s[bad]).sum()) / 3600
+            if not e.skip_infeasible:
+                raise InputError(
+                    f"{work.source}: {first}, which cluster '{e.cluster.spec}' cannot hold"
+                    f" ({len(bad)} such jobs): use a larger cluster or --skip-infeasible"
+                )
+            e.notes.append(f"left out {len(bad)} jobs ({hours:.1f} GPU-hours) larger than the cluster; first: {first}")
+            keep = np.ones(len(work), bool)
+            keep[bad] = False
+            work = work.take(keep)
+            if not len(work):
+                raise InputError(f"{work.source}: no job fits cluster '{e.cluster.spec}'")
+            state = _tables(e, work)
+        return work, state
+
+    def _rule(self) -> Rule:
+        context = self.context
+        if self.learns:
+            ended = self.state.i[:, col.STATE] == col.FINISHED
+            context = Context(context.round_s, context.compat, context.services_gpu_s[ended])
+        rule = self.policy.rule(context)
+        rule.numbers[col.RELAX_S] = parse_placement(self.experiment.placement).relax_after_s
+        rule.numbers[col.CHECKPOINT_S] = self.outages.checkpoint_s
+        return rule
+
+    def advance(self, until_s: float, progress: Progress | None = None) -> bool:
+        """Run until a moment or the end; whether everything measured has finished."""
+        state, step = self.state, 1 if self.experiment.check_invariants else 200_000
+        step = 1000 if self.learns and step > 1000 else step
+        while True:
+            code = loop.run(state, self.engine.rule, self.outages.table, self.outages.horizon_s, until_s, step)
+            if self.experiment.check_invariants:
+                check(state)
+            if code == loop.NEEDS_DECISION:
+                now = float(state.t[col.NOW])
+                self.engine.cycle(now)
+                loop.settle_decision(state, now)
+                if self.experiment.check_invariants:
+                    check(state)
+            elif code == loop.NEEDS_OUTAGES:
+                self.outages.extend()
+            elif code == loop.STUCK:
+                raise self._stuck()
+            elif code != loop.PAUSED:
+                return bool(code == loop.FINISHED_ALL)
+            elif self.learns:
+                self.engine.rule = self._rule()
+            if progress is not None and code == loop.PAUSED:
+                progress(int(state.x[col.N_FINISHED]), len(self.work))
+
+    def _stuck(self) -> InputError:
+        row = int(np.flatnonzero(self.state.i[:, col.STATE] == col.WAITING)[0])
+        return InputError(
+            f"job '{self.work.job_id[row]}' ({self.work.gpus[row]} GPUs) waits for ever under policy "
+            f"'{self.experiment.policy}' with placement '{self.experiment.placement}'"
+        )
+
+    def outcome(self) -> Outcome:
+        """The result so far."""
+        e, state, work = self.experiment, self.state, self.work
+        _close_open_runs(state)
+        rank = np.arange(len(work))
+        measured = (rank >= state.x[col.MEASURE_FROM]) & (rank <= state.x[col.MEASURE_TO])
+        finish = state.f[:, col.FINISH].copy()
+        points, rows = int(state.x[col.N_SERIES]), int(state.x[col.N_SEGMENTS])
+        series, segments = state.series[:points].copy(), state.segments[:rows].copy()
+        result = Outcome(
+            policy=e.policy,
+            placement=e.placement,
+            cluster=e.cluster.spec,
+            cluster_gpus=e.cluster.gpus,
+            workload=work,
+            first_start_s=state.f[:, col.FIRST].copy(),
+            finish_s=finish,
+            queue_s=np.where(np.isnan(finish), np.nan, state.f[:, col.WAITED]),
+            preemptions=state.i[:, col.PREEMPTS].copy(),
+            restarts=np.maximum(state.i[:, col.STARTS] - 1 - state.i[:, col.PREEMPTS], 0),
+            lost_gpu_s=state.f[:, col.LOST].copy(),
+            measured=measured,
+            series=Series(series[:, 0], series[:, 1], series[:, 2], series[:, 3]),
+            segments=Segments(
+                segments[:, 0].astype(np.int64), segments[:, 1].astype(np.int64),
+                segments[:, 2].astype(np.int64), segments[:, 3], segments[:, 4],
+            ),
+        )  # fmt: skip
+        result.summary.update(self._summary(result))
+        return result
+
+    def _summary(self, result: Outcome) -> dict[str, Scalar]:
+        e, state, work = self.experiment, self.state, self.work
+        done = result.finished
+        last = float(np.nanmax(result.finish_s)) if np.isfinite(result.finish_s).any() else float(state.t[col.NOW])
+        span = last - float(work.submit_s[0])
+        busy = float(state.t[col.BUSY_GPU_S])
+        lost = float(result.lost_gpu_s[result.measured].sum())
+        return {
+            "policy": e.policy, "placement": e.placement, "cluster": e.cluster.spec,
+            "workload": work.source, "allocator": e.allocator, "profile": e.profile, "estimator": e.estimator,
+            "costs": e.costs, "compat": ",".join(e.compat),
+            "jobs": int(result.measured.sum()), "finished": int(done.sum()),
+            **jct_metrics(result.jct_s[done], result.queue_s[done], work.duration_s[done]),
+            "makespan_s": span,
+            "gpu_utilization": busy / (e.cluster.gpus * span) if span > 0 else 0.0,
+            "preemptions": int(result.preemptions[result.measured].sum()),
+            "restarts": int(result.restarts[result.measured].sum()),
+            "lost_gpu_s": lost, "node_failures": int(state.x[col.NODE_FAILURES]),
+            "offered_load": float(work.load(e.cluster.gpus)) if work.span_s > 0 else None,
+            "events": int(state.x[col.N_HANDLED]), "decisions": int(state.x[col.N_DECISIONS]),
+            "wall_s": time.perf_counter() - self.began, "peak_rss_mib": peak_rss_mib(),
+            "seed": e.seed, "version": __version__,
+        }  # fmt: skip
+
+
+def simulate(experiment: Experiment, progress: Progress | None = None) -> Outcome:
+    """Run an experiment to its end (or to `until_s`)."""
+    run = Simulation(experiment)
+    run.advance(experiment.until_s, progress)
+    return run.outcome()
+
+
+def _tables(e: Experiment, work: Workload) -> State:
+    generator = np.random.default_rng([e.seed, 104729])
+    types = tuple(dict.fromkeys(group.gpu_type for group in e.cluster.groups))
+    speed = load_profile(e.profile, work.model.names, types).speed
+    if e.allocator == "proportional":
+        work = _without_host_demands(work)
+    return build_state(
+        work,
+        e.cluster,
+        parse_placement(e.placement),
+        belief_s=estimate(e.estimator, work, e.seed),
+        restore_s=restore_seconds(e.costs, work),
+        draw=generator.random(len(work)),
+        speed=speed,
+        skew=skew(work.model.names),
+        gantt_window=e.window_s,
+        measure=e.measure,
+    )
+
+
+def _without_host_demands(work: Workload) -> Workload:
+    """Cores and memory in proportion to GPUs never bind, so they need not be modelled."""
+    absent = np.full(len(work), np.nan)
+    changed = work.take(np.arange(len(work)))
+    object.__setattr__(changed, "cpus", absent)
+    object.__setattr__(changed, "mem_gib", absent)
+    return changed
+
+
+def _close_open_runs(state: State) -> None:
+    """Count busy time and Gantt pieces of jobs that still run when a simulation is cut off."""
+    now = float(state.t[col.NOW])
+    state.t[col.BUSY_GPU_S] += (now - state.t[col.BUSY_SINCE]) * state.x[col.N_BUSY]
+    state.t[col.BUSY_SINCE] = now
+
+
+def is_large(work: Workload, cluster: Cluster) -> bool:
+    """Whether compiling pays: loading compiled kernels takes about 2 s, building them first much longer."""
+    size = len(work) * min(cluster.gpus, 200)
+    return size > (150_000 if jit.is_cached() else 1_500_000)
+
+
+def _validate(e: Experiment) -> None:
+    if not len(e.workload):
+        raise InputError(f"{e.workload.source}: no jobs to simulate")
+    for name in e.compat:
+        if name not in COMPAT:
+            raise unknown("--compat", name, COMPAT)
+    if e.allocator not in ALLOCATORS:
+        raise unknown("allocator", e.allocator, ALLOCATORS)
+    if not e.round_s > 0:
+        raise InputError(f"--round {e.round_s:g} must be above 0 seconds")
+    if e.fail_nodes is not None and e.placement.split(":")[0] == "count":
+        raise InputError("--fail-nodes needs a placement that knows nodes: use --placement consolidated")
+    if e.measure is not None:
+        first, last = e.measure
+        if not 0 <= first <= last:
+            raise InputError(f"--measure {first}-{last}: write FROM-TO with 0 <= FROM <= TO")
+        if first >= len(e.workload):
+            raise InputError(f"--measure {first}-{last}: the workload has only {len(e.workload)} jobs")

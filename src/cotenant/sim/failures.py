@@ -1,0 +1,46 @@
+"""Node failures: every node fails and is repaired after exponential times, drawn per node from the seed."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotenant.core.errors import InputError
+from cotenant.core.spec import Spec, typed_params
+from cotenant.core.state import Matrix
+
+
+class Outages:
+    """A growing, sorted table of (time, node, 1 if it comes back) rows, complete up to `horizon_s`."""
+
+    def __init__(self, text: str | None, nodes: int, seed: int, start_s: float) -> None:
+        self.table: Matrix = np.zeros((0, 3))
+        self.horizon_s = np.inf
+        self.checkpoint_s = np.inf
+        if text is None:
+            return
+        params = typed_params(
+            Spec.parse(f"fail-nodes:{text}"), {"mtbf": 0.0, "mttr": 3600.0, "checkpoint": 1800.0}, "option"
+        )
+        self._mtbf_s, self._mttr_s = float(str(params["mtbf"])), float(str(params["mttr"]))
+        self.checkpoint_s = float(str(params["checkpoint"]))
+        if not (self._mtbf_s > 0 and self._mttr_s > 0 and self.checkpoint_s > 0):
+            raise InputError(f"--fail-nodes '{text}': write mtbf=SECONDS,mttr=SECONDS, both above 0")
+        self._generators = [np.random.default_rng([seed, 7919, node]) for node in range(nodes)]
+        self._clock_s = np.full(nodes, start_s)
+        self._down = np.zeros(nodes, bool)
+        self.horizon_s = start_s
+        self.extend()
+
+    def extend(self) -> None:
+        """Draw further failures, a good stretch beyond what there is."""
+        target = self.horizon_s + 20 * (self._mtbf_s + self._mttr_s) / max(len(self._clock_s) ** 0.5, 1)
+        rows = []
+        for node, generator in enumerate(self._generators):
+            while self._clock_s[node] <= target:
+                mean = self._mttr_s if self._down[node] else self._mtbf_s
+                self._clock_s[node] += generator.exponential(mean)
+                rows.append((self._clock_s[node], node, float(self._down[node])))
+                self._down[node] = not self._down[node]
+        table = np.concatenate([self.table, np.array(rows).reshape(-1, 3)])
+        self.table = table[np.lexsort((table[:, 1], table[:, 0]))]
+        self.horizon_s = target
