@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from cotenant.core.cluster import Cluster
     from cotenant.core.outcome import Outcome
     from cotenant.core.workload import Workload
+    from cotenant.sim.driver import Experiment
     from cotenant.sim.sweep import Run
 
 
@@ -38,7 +39,7 @@ def compare(
     seed: opt.Seed = 0,
     fail_nodes: opt.FailNodes = "",
     skip_infeasible: opt.SkipInfeasible = False,
-    format_: Annotated[str, typer.Option("--format", help="Format of the log, instead of detecting it.")] = "",
+    format_: opt.Format = "",
     json_: opt.Json = "",
     jobs_csv: Annotated[str, typer.Option("--jobs-csv", help="Write one file per policy into DIR.")] = "",
     gantt: Annotated[str, typer.Option(help="FROM-TO seconds of the Gantt chart in the report.")] = "",
@@ -58,30 +59,24 @@ def compare(
     window = opt.parse_range(gantt, "--gantt")
     workloads = _Workloads(trace, machines, format_, profile, bool(seeds))
 
-    def make(run: Run) -> object:
-        work = workloads.get(run)
-        return opt.make_experiment(
-            work, machines, run.policy, placement=placement, allocator=allocator, profile=profile,
+    experiments: list[Experiment] = []
+
+    def make(run: Run) -> Experiment:
+        experiment = opt.make_experiment(
+            workloads.get(run), machines, run.policy, placement=placement, allocator=allocator, profile=profile,
             estimator=estimator, costs=costs, round_s=round_s, compat=compat, measure=measure, until=until,
             seed=run.seed, fail_nodes=fail_nodes, skip_infeasible=skip_infeasible,
         )  # fmt: skip
+        experiments.append(experiment)
+        return experiment
 
     outcomes: list[Outcome] = []
-    notes: list[str] = []
-    experiments = {}
-
-    def remember(run: Run):  # type: ignore[no-untyped-def]
-        experiments[run] = make(run)
-        return experiments[run]
-
     with progress_bar(f"{len(runs)} runs") as progress:
-        for outcome in run_all(runs, remember, workers or default_workers()):
+        for outcome in run_all(runs, make, workers or default_workers()):
             outcomes.append(outcome)
             if progress is not None:
                 progress(len(outcomes), len(runs))
-    for experiment in experiments.values():
-        notes += experiment.notes
-    opt.tell(notes)
+    opt.tell([note for experiment in experiments for note in experiment.notes])
     rows = comparison_rows(outcomes)
     several = len(runs) > len(names)
     sums = aggregate(rows) if several else None

@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     from cotenant.core.workload import Workload
     from cotenant.sim.driver import Experiment
 
-Trace = Annotated[
-    str, typer.Argument(help="Job log (csv, json, gz, parquet) or generator, e.g. philly-like:jobs=2000.")
-]
+Trace = Annotated[str, typer.Argument(help="Job log (csv, json, gz, parquet) or a generator: philly-like:jobs=2000.")]
 ClusterSpec = Annotated[
-    str, typer.Option("--cluster", help="15x4, 32x8:h200, 9x4:v100+9x4:p100/cpu=96,mem=768, or YAML.")
+    str, typer.Option("--cluster", help="15x4, 32x8:h200, 9x4:v100+9x4:p100, 4x8/cpu=96,mem=768, or YAML.")
 ]
 PolicySpec = Annotated[str, typer.Option("--policy", help="A policy (see `cotenant policies`) or ./mine.py:MyPolicy.")]
 Placement = Annotated[str, typer.Option(help="count, consolidated, relaxed:after=S, spread or skew:limit=X.")]
@@ -36,7 +34,7 @@ Until = Annotated[float, typer.Option(help="Stop at this second.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 FailNodes = Annotated[str, typer.Option("--fail-nodes", help="mtbf=S,mttr=S[,checkpoint=S]: nodes fail at random.")]
 SkipInfeasible = Annotated[bool, typer.Option("--skip-infeasible", help="Leave out jobs larger than the cluster.")]
-Format = Annotated[str, typer.Option(help="Format of the log, where detection is not wanted.")]
+Format = Annotated[str, typer.Option("--format", help="Format of the log, instead of detecting it.")]
 Json = Annotated[str, typer.Option("--json", help="Write JSON to FILE, or to standard output with '-'.")]
 
 Plain = Annotated[bool, typer.Option("--json", help="Print JSON.")]

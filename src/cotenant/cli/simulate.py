@@ -25,7 +25,7 @@ def simulate(
     seed: opt.Seed = 0,
     fail_nodes: opt.FailNodes = "",
     skip_infeasible: opt.SkipInfeasible = False,
-    format_: Annotated[str, typer.Option("--format", help="Format of the log, instead of detecting it.")] = "",
+    format_: opt.Format = "",
     json_: opt.Json = "",
     jobs_csv: Annotated[str, typer.Option("--jobs-csv", help="Write one row per job to FILE.")] = "",
 ) -> None:

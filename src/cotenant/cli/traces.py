@@ -20,7 +20,7 @@ def _traces() -> None:
 def describe(
     trace: opt.Trace,
     cluster: Annotated[str, typer.Option(help="Cluster for the offered load.")] = "",
-    format_: Annotated[str, typer.Option("--format", help="Format of the log, instead of detecting it.")] = "",
+    format_: opt.Format = "",
     profile: Annotated[str, typer.Option(help="Throughputs, for logs that count steps (Gavel).")] = "",
     json_: opt.Plain = False,
 ) -> None:

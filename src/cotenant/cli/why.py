@@ -25,7 +25,7 @@ def why(
     seed: opt.Seed = 0,
     fail_nodes: opt.FailNodes = "",
     skip_infeasible: opt.SkipInfeasible = False,
-    format_: Annotated[str, typer.Option("--format", help="Format of the log, instead of detecting it.")] = "",
+    format_: opt.Format = "",
     json_: opt.Plain = False,
 ) -> None:
     """Say why a job was not running at a moment of a simulation."""

@@ -31,72 +31,78 @@ class View:
     @property
     def gpus(self) -> Ints:
         """GPUs that each job asks for."""
-        return self.state.i[self.rows, col.GPUS]
+        return self._ints(col.GPUS)
 
     @property
     def submit_s(self) -> Floats:
         """When each job arrived."""
-        return self.state.f[self.rows, col.SUBMIT]
+        return self._floats(col.SUBMIT)
 
     @property
     def believed_s(self) -> Floats:
         """How long each job is believed to take in all, on the GPUs it asked for."""
-        return self.state.f[self.rows, col.BELIEF]
+        return self._floats(col.BELIEF)
 
     @property
     def remaining_s(self) -> Floats:
         """How long each job is believed to take from now on."""
-        return self.computed[V_REMAINING]
+        return np.asarray(self.computed[V_REMAINING])
 
     @property
     def attained_s(self) -> Floats:
         """Seconds in which each job has held its GPUs."""
-        return self.computed[V_ATTAINED]
+        return np.asarray(self.computed[V_ATTAINED])
 
     @property
     def attained_gpu_s(self) -> Floats:
         """GPU-seconds that each job has held."""
-        return self.computed[V_ATTAINED] * self.gpus
+        return np.asarray(self.computed[V_ATTAINED] * self.gpus)
 
     @property
     def waited_s(self) -> Floats:
         """Seconds in which each job has waited so far."""
-        return self.computed[V_WAITED]
+        return np.asarray(self.computed[V_WAITED])
 
     @property
     def running(self) -> NDArray[np.bool_]:
         """Whether each job runs now."""
-        return self.computed[V_RUNNING] > 0
+        return np.asarray(self.computed[V_RUNNING] > 0)
 
     @property
     def first_start_s(self) -> Floats:
         """First start of each job; NaN before it."""
-        return self.state.f[self.rows, col.FIRST]
+        return self._floats(col.FIRST)
 
     @property
     def tenant(self) -> Ints:
         """Tenant of each job, as a small number."""
-        return self.state.i[self.rows, col.TENANT]
+        return self._ints(col.TENANT)
 
     @property
     def deadline_s(self) -> Floats:
         """Deadline of each job; NaN without one."""
-        return self.state.f[self.rows, col.DEADLINE]
+        return self._floats(col.DEADLINE)
 
     @property
     def preemptions(self) -> Ints:
         """How often each job has been preempted."""
-        return self.state.i[self.rows, col.PREEMPTS]
+        return self._ints(col.PREEMPTS)
 
     @property
     def node_free_gpus(self) -> Ints:
         """Idle GPUs per node."""
-        return self.state.node[:, col.NODE_FREE].copy()
+        return np.array(self.state.node[:, col.NODE_FREE], np.int64)
 
     @property
     def cluster_gpus(self) -> int:
         """GPUs on nodes that are up."""
         return int(self.state.node[:, col.NODE_CAP].sum())
+
+    def _floats(self, column: int) -> Floats:
+        return np.asarray(self.state.f[self.rows, column], np.float64)
+
+    def _ints(self, column: int) -> Ints:
+        return np.asarray(self.state.i[self.rows, column], np.int64)
 
     def placement(self, row: int) -> tuple[tuple[int, int], ...]:
         """(node, GPUs) pairs that a running job holds."""

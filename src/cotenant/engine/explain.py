@@ -39,7 +39,7 @@ def explain(engine: Engine, work: Workload, cluster: Cluster, row: int, now_s: f
 
 def _waiting_reason(engine: Engine, work: Workload, row: int, now_s: float, name: str, need: int) -> Reason:
     order = engine.order(now_s)
-    preemptive, strict, easy = _how_it_walks(engine)
+    preemptive, strict = _how_it_walks(engine)
     planned = _plan_apart(engine.state, row)
     walk_order(planned, order, preemptive, strict)
     code, free = int(planned.x[col.WATCH_CODE]), int(planned.x[col.WATCH_FREE])
@@ -57,24 +57,22 @@ def _waiting_reason(engine: Engine, work: Workload, row: int, now_s: float, name
     elif code == col.W_BLOCKED_BY_HEAD:
         cause = Cause.BEHIND_HEAD
         text = f"the policy holds it behind '{ahead[0] if ahead else '?'}', which does not fit; {line}"
-    elif code == col.W_RUNS or (easy and code == col.W_BLOCKED_BY_HEAD):
+    elif code == col.W_RUNS:
         cause = Cause.RESERVED
         text = f"it would fit, but would delay the reservation of '{ahead[0] if ahead else '?'}'; {line}"
     elif code == col.W_CAPACITY or free < need:
         cause, text = Cause.CAPACITY, f"it needs {need} GPUs and {free} are left when its turn comes; {line}"
     else:
         cause = Cause.FRAGMENTED
-        text = (
-            f"it needs {need} GPUs together; {free} are left when its turn comes, but not on few enough nodes; {line}"
-        )
+        text = f"it needs {need} GPUs together; {free} are left at its turn, but not on few enough nodes; {line}"
     return Reason(name, now_s, cause, text, need, free, position, len(waiting), ahead)
 
 
-def _how_it_walks(engine: Engine) -> tuple[bool, bool, bool]:
+def _how_it_walks(engine: Engine) -> tuple[bool, bool]:
     policy, flags = engine.policy, engine.rule.flags
     if isinstance(policy, PriorityPolicy):
-        return policy.preemptive, policy.strict, False
-    return bool(flags[col.PREEMPTIVE]), bool(flags[col.STRICT]), bool(flags[col.EASY])
+        return policy.preemptive, policy.strict
+    return bool(flags[col.PREEMPTIVE]), bool(flags[col.STRICT])
 
 
 def _plan_apart(state: State, row: int) -> State:

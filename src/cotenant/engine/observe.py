@@ -28,12 +28,12 @@ def keep_active(s: State, rows: Ints, count: int, first_new: int, end_new: int) 
     kept = 0
     for k in range(count):
         state = i[rows[k], STATE]
-        if state == WAITING or state == RUNNING:
+        if state in (WAITING, RUNNING):
             rows[kept] = rows[k]
             kept += 1
     for job in range(first_new, end_new):
         state = i[job, STATE]
-        if state == WAITING or state == RUNNING:
+        if state in (WAITING, RUNNING):
             rows[kept] = job
             kept += 1
     return kept

@@ -66,18 +66,40 @@ def build_state(
     t[col.NOW] = t[col.BUSY_SINCE] = work.submit_s[0] if rows else 0.0
     t[col.WINDOW_FROM], t[col.WINDOW_TO] = gantt_window
     t[col.LAST_SAMPLE] = -np.inf
-    nodes = len(node)
+    nodes, room = len(node), 2 * gpus + 16
     return State(
-        f=f, i=i, node=node, host=host, pool=pool, cls=cls, slices=slices, quota=quota,
-        run=np.zeros(2 * gpus + 16, np.int64), hot=np.zeros((col.HOT_COLUMNS, 2 * gpus + 16)), keys=np.zeros((3, 2 * gpus + 16)), heap=np.zeros(len(members), np.int64), members=members,
-        events=np.zeros(rows + 1, np.int64), tree=np.full(tree_size, np.inf), speed=np.ascontiguousarray(speed),
-        attempts=attempts, attempt_of=attempt_of, x=x, t=t,
-        open=np.zeros((nodes, 3), np.int64), open_host=np.zeros((nodes, 4)),
-        pick=np.zeros((gpus + 1, 2), np.int64), order=np.zeros((2, 2 * gpus + 16), np.int64), scratch=np.zeros(2 * gpus + 16), stops=np.zeros(gpus + 1, np.int64),
-        starts=np.zeros((gpus + 1, 3), np.int64), failed=np.zeros(len(cls), np.int64),
-        lines=np.zeros(len(cls) + 1, np.int64), series=np.zeros((_SERIES_ROWS, 4)),
+        f=f,
+        i=i,
+        node=node,
+        host=host,
+        pool=pool,
+        cls=cls,
+        slices=slices,
+        quota=quota,
+        run=np.zeros(room, np.int64),
+        hot=np.zeros((col.HOT_COLUMNS, room)),
+        keys=np.zeros((3, room)),
+        heap=np.zeros(len(members), np.int64),
+        members=members,
+        events=np.zeros(rows + 1, np.int64),
+        tree=np.full(tree_size, np.inf),
+        speed=np.ascontiguousarray(speed),
+        attempts=attempts,
+        attempt_of=attempt_of,
+        x=x,
+        t=t,
+        open=np.zeros((nodes, 3), np.int64),
+        open_host=np.zeros((nodes, 4)),
+        pick=np.zeros((gpus + 1, 2), np.int64),
+        order=np.zeros((2, room), np.int64),
+        scratch=np.zeros(room),
+        stops=np.zeros(gpus + 1, np.int64),
+        starts=np.zeros((gpus + 1, 3), np.int64),
+        failed=np.zeros(len(cls), np.int64),
+        lines=np.zeros(len(cls) + 1, np.int64),
+        series=np.zeros((_SERIES_ROWS, 4)),
         segments=np.zeros((_SEGMENT_ROWS, 5)),
-    )  # fmt: skip
+    )
 
 
 def _nodes(cluster: Cluster, counts_only: bool) -> tuple[IntMatrix, np.ndarray, IntMatrix]:
@@ -87,7 +109,11 @@ def _nodes(cluster: Cluster, counts_only: bool) -> tuple[IntMatrix, np.ndarray, 
     pools = list(dict.fromkeys((group.partition, group.gpu_type) for group in cluster.groups))
     if len(pools) > 60:
         raise InputError(f"cluster has {len(pools)} pools of GPU type and partition; at most 60 are supported")
-    sizes, cpus, mems, pool_rows, node_pool = [], [], [], [], []
+    sizes: list[int] = []
+    cpus: list[float] = []
+    mems: list[float] = []
+    pool_rows: list[list[int]] = []
+    node_pool: list[int] = []
     for at, (part, kind) in enumerate(pools):
         groups = [g for g in cluster.groups if (g.partition, g.gpu_type) == (part, kind)]
         lo = len(sizes)

@@ -31,7 +31,7 @@ class TiresiasL(OrderPolicy):
 
     name = "tiresias-l"
     source = "Tiresias-L, NSDI'19"
-    order = (col.BY_QUEUE, col.BY_FIRST_START)
+    order: ClassVar[tuple[int, ...]] = (col.BY_QUEUE, col.BY_FIRST_START)
     preemptive = True
     defaults: ClassVar[dict[str, Value]] = {
         "threshold": _THRESHOLD_GPU_S,
@@ -67,7 +67,7 @@ class TiresiasG(TiresiasL):
 
     name = "tiresias-g"
     source = "Tiresias-G, NSDI'19"
-    order = (col.BY_QUEUE, col.BY_GITTINS, col.BY_FIRST_START)
+    order: ClassVar[tuple[int, ...]] = (col.BY_QUEUE, col.BY_GITTINS, col.BY_FIRST_START)
     defaults: ClassVar[dict[str, Value]] = {
         **TiresiasL.defaults,
         "quantum": "queue",

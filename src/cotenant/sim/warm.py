@@ -29,7 +29,9 @@ def warm() -> float:
     began = time.perf_counter()
     jit.enable()
     jobs = 12
-    work = make_workload("warm-up", np.arange(jobs) * 2.0, np.ones(jobs, np.int64), np.full(jobs, 7.0))
+    work = make_workload(
+        "warm-up", np.arange(jobs, dtype=np.float64) * 2.0, np.ones(jobs, np.int64), np.full(jobs, 7.0)
+    )
     run = Simulation(Experiment(work, Cluster.parse("1x2"), "srsf", compiled=True))
     run.advance(np.inf)
     run = Simulation(Experiment(work, Cluster.parse("1x2"), "srsf", compiled=True))
