@@ -24,7 +24,7 @@ def compare(
     cluster: opt.ClusterSpec,
     policies: Annotated[str, typer.Option(help="Policies, separated by commas.")],
     html: Annotated[str, typer.Option(help="Write a self-contained report to FILE.")] = "",
-    workers: Annotated[int, typer.Option(help="Processes; 0 takes every core.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Processes; 0 takes every core.")] = 0,
     seeds: Annotated[str, typer.Option(help="Seeds such as 0-4 or 1,5: means with confidence intervals.")] = "",
     loads: Annotated[str, typer.Option(help="Offered loads such as 0.7,1.0,1.3.")] = "",
     placement: opt.Placement = "consolidated",
@@ -46,13 +46,19 @@ def compare(
 ) -> None:
     """Run a workload under several policies and compare them."""
     from cotenant.cli.progress import progress_bar
+    from cotenant.core.errors import InputError
     from cotenant.core.spec import split_specs
     from cotenant.policies import make_policy
     from cotenant.report.table import aggregate, comparison_rows, print_aggregates, print_comparison
     from cotenant.sim.sweep import default_workers, plan_runs, run_all
 
+    opt.check_targets(json_, html)
+    if jobs_csv and Path(jobs_csv).exists() and not Path(jobs_csv).is_dir():
+        raise InputError(f"cannot write '{jobs_csv}': --jobs-csv of compare names a folder, and this is a file")
     machines = opt.load_cluster(cluster)
     names = split_specs(policies)
+    if not names:
+        raise InputError(f"--policies '{policies}': write names such as fifo,srsf")
     for name in names:
         make_policy(name)
     runs = plan_runs(names, _seeds(seeds) or [seed], _loads(loads) or [None])
@@ -138,14 +144,17 @@ def _seeds(text: str) -> list[int]:
     from cotenant.core.errors import InputError
 
     numbers: list[int] = []
+    wrong = InputError(f"--seeds '{text}': write 0-4 or 1,5,7")
     for part in filter(None, text.split(",")):
         if re.fullmatch(r"\d+-\d+", part):
             first, last = (int(end) for end in part.split("-"))
+            if first > last:
+                raise wrong
             numbers += range(first, last + 1)
         elif part.isdigit():
             numbers.append(int(part))
         else:
-            raise InputError(f"--seeds '{text}': write 0-4 or 1,5,7")
+            raise wrong
     return numbers
 
 

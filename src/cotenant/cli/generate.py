@@ -23,6 +23,7 @@ def generate(
     name = spec.split(":", 1)[0]
     if name not in GENERATORS:
         raise unknown("generator", name, GENERATORS)
+    opt.check_targets(out)
     gpus = opt.load_cluster(cluster).gpus if cluster else None
     work = opt.load_workload(spec, gpus)
     if out == "-":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 import typer
 
@@ -41,16 +42,17 @@ def _root(
 
 def main() -> None:
     """Run a verb. What the user can mend is one line on standard error and exit code 2."""
-    from click.exceptions import Abort, ClickException, NoArgsIsHelpError
-
     from cotenant.core.errors import CotenantError
+
+    # Some versions of Typer carry a copy of click; the errors to catch are those that Typer itself raises.
+    click = import_module(typer.BadParameter.__module__)
 
     try:
         code = app(standalone_mode=False)
-    except NoArgsIsHelpError as help_:
+    except click.NoArgsIsHelpError as help_:
         typer.echo(help_.format_message())
         code = 2
-    except ClickException as error:
+    except click.ClickException as error:
         typer.echo(f"cotenant: {error.format_message()}", err=True)
         code = 2
     except CotenantError as error:
@@ -59,7 +61,7 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         code = 0
-    except (Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt):
         typer.echo("cotenant: interrupted", err=True)
         code = 130
     sys.exit(code if isinstance(code, int) else 0)

@@ -31,7 +31,7 @@ Round = Annotated[float, typer.Option("--round", help="Round length in seconds, 
 Compat = Annotated[str, typer.Option(help="Follow a released simulator's quirks: tiresias.")]
 Measure = Annotated[str, typer.Option(help="FROM-TO: metrics over these jobs (rank by submit time), stop when done.")]
 Until = Annotated[float, typer.Option(help="Stop at this second.")]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 FailNodes = Annotated[str, typer.Option("--fail-nodes", help="mtbf=S,mttr=S[,checkpoint=S]: nodes fail at random.")]
 SkipInfeasible = Annotated[bool, typer.Option("--skip-infeasible", help="Leave out jobs larger than the cluster.")]
 Format = Annotated[str, typer.Option("--format", help="Format of the log, instead of detecting it.")]
@@ -103,8 +103,11 @@ def make_experiment(
     skip_infeasible: bool,
 ) -> Experiment:  # fmt: skip
     """The options of a verb as an experiment."""
+    from cotenant.core.errors import InputError
     from cotenant.sim.driver import Experiment
 
+    if len(work) and not until >= work.submit_s[0]:
+        raise InputError(f"--until {until:g}: must not be before the first submission, at {work.submit_s[0]:g} s")
     return Experiment(
         work, cluster, policy, placement=placement, allocator=allocator, profile=profile, estimator=estimator,
         costs=costs, round_s=round_s, compat=tuple(part for part in compat.split(",") if part),
@@ -120,6 +123,19 @@ def write_json(data: Any, target: str) -> None:
         sys.stdout.write(text + "\n")
     else:
         write_text(target, text + "\n")
+
+
+def check_targets(*targets: str) -> None:
+    """Refuse files that cannot be written before hours of work, not after; '' and '-' are no files."""
+    from cotenant.core.errors import InputError
+
+    for target in targets:
+        if target in ("", "-"):
+            continue
+        if Path(target).is_dir():
+            raise InputError(f"cannot write '{target}': it is a directory")
+        if not Path(target).absolute().parent.is_dir():
+            raise InputError(f"cannot write '{target}': its folder does not exist")
 
 
 def write_text(target: str, text: str) -> None:

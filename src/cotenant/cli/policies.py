@@ -43,7 +43,8 @@ def _print(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     for kind in dict.fromkeys(row["kind"] for row in rows):
-        table = Table(title=f"{kind} (--{kind} NAME or NAME:key=value,...)", title_justify="left", expand=False)
+        where = "as TRACE" if kind == "generator" else f"--{kind}"
+        table = Table(title=f"{kind} ({where} NAME or NAME:key=value,...)", title_justify="left", expand=False)
         for column in ("name", "what it does", "parameters", "source"):
             table.add_column(column, overflow="fold")
         for row in rows:

@@ -35,6 +35,7 @@ def simulate(
     from cotenant.report.table import print_summary
     from cotenant.sim import driver
 
+    opt.check_targets(json_, jobs_csv)
     machines = opt.load_cluster(cluster)
     work = opt.load_workload(trace, machines.gpus, format_=format_, profile=profile)
     experiment = opt.make_experiment(

@@ -31,15 +31,17 @@ def why(
     """Say why a job was not running at a moment of a simulation."""
     import numpy as np
 
-    from cotenant.core.errors import unknown
+    from cotenant.core.errors import InputError, unknown
     from cotenant.engine.explain import explain
     from cotenant.sim.driver import Simulation
 
+    if not abs(at) < opt.INFINITY:
+        raise InputError(f"--at {at:g}: write a number of seconds")
     machines = opt.load_cluster(cluster)
     work = opt.load_workload(trace, machines.gpus, format_=format_, profile=profile)
     experiment = opt.make_experiment(
         work, machines, policy, placement=placement, allocator=allocator, profile=profile, estimator=estimator,
-        costs=costs, round_s=round_s, compat=compat, measure="", until=at, seed=seed,
+        costs=costs, round_s=round_s, compat=compat, measure="", until=opt.INFINITY, seed=seed,
         fail_nodes=fail_nodes, skip_infeasible=skip_infeasible,
     )  # fmt: skip
     run = Simulation(experiment)
