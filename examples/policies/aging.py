@@ -1,0 +1,13 @@
+"""Shortest remaining service first, but nobody starves."""
+
+from cotenant.policies import PriorityPolicy
+
+
+class Aging(PriorityPolicy):
+    """Remaining service, less `weight` GPU-seconds for each second of waiting."""
+
+    defaults = {"weight": 4.0}  # noqa: RUF012
+    round_s = 600.0
+
+    def priority(self, view):
+        return view.remaining_s * view.gpus - self.number("weight") * view.waited_s

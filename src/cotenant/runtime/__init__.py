@@ -1,0 +1,35 @@
+"""The side of Cotenant that lives inside a user's job. Standard library only; this folder works alone.
+
+    from cotenant import runtime
+
+    with runtime.job(batch_size=32) as job:
+        job.save(lambda path: model.write(path / "model.bin"))
+        job.restore(lambda path: model.read(path / "model.bin"))
+        for step in job.steps(1000):
+            loss = model.train(job.batch_size)
+            job.report(loss=loss)
+
+Outside Cotenant the same script runs unchanged: steps start at 0, nobody asks it to stop, and checkpoints are
+written only where a directory is named. What the scheduler says wins over what the script says.
+
+Environment, set by the service for each attempt:
+
+    COTENANT_SOCKET                 unix socket of the service; absent means "outside Cotenant"
+    COTENANT_JOB_TOKEN              this job's own short-lived token
+    COTENANT_JOB_ID, COTENANT_ATTEMPT, COTENANT_TENANT
+    COTENANT_CHECKPOINT_DIR         where checkpoints live; the same for all attempts of a job
+    COTENANT_CHECKPOINT_INTERVAL_S  seconds between checkpoints (0: after every step)
+    COTENANT_SETTINGS               first settings as a JSON object, as in the `set` message
+    RANK                            read, not set: in a process of another rank than 0 nothing is saved or reported
+
+Exit codes: EXIT_PREEMPTED (75), stopped on request with its work saved, start it again; EXIT_TERMINATED (143), ended
+by SIGTERM without a way to save. A job that the scheduler asks to stop and that cannot save says so and goes on.
+"""
+
+from __future__ import annotations
+
+from ._checkpoint import CheckpointStore
+from ._job import EXIT_PREEMPTED, EXIT_TERMINATED, Job, job
+from .protocol import VERSION, Settings
+
+__all__ = ["EXIT_PREEMPTED", "EXIT_TERMINATED", "VERSION", "CheckpointStore", "Job", "Settings", "job"]

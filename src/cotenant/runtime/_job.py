@@ -1,0 +1,371 @@
+"""The object a training script holds: steps, checkpoints, settings and the wish of the scheduler to stop."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, NoReturn
+
+from ._checkpoint import CheckpointStore
+from ._link import Link
+from .protocol import (
+    Checkpoint,
+    Declined,
+    Done,
+    Hello,
+    JobMessage,
+    Progress,
+    Restored,
+    ServiceMessage,
+    Settings,
+    Stop,
+    Stopping,
+    settings_from,
+)
+
+log = logging.getLogger("cotenant.runtime")
+
+EXIT_PREEMPTED = 75  # EX_TEMPFAIL: stopped on request, checkpoint saved, start it again
+EXIT_TERMINATED = 143  # 128 + SIGTERM: ended by the signal, nothing could be saved
+
+_PROGRESS_INTERVAL_S = 0.2
+_WELCOME_WAIT_S = 1.0
+_CLOSE_WAIT_S = 1.0
+_NAP_S = 0.05  # how quickly a throttled job notices that it should stop
+_METRICS_LIMIT = 64
+
+
+def job(
+    *,
+    batch_size: int = 1,
+    accumulation: int = 1,
+    workers: int = 0,
+    checkpoint_dir: str | os.PathLike[str] | None = None,
+    checkpoint_interval_s: float = 300.0,
+) -> Job:
+    """The job this process is, to be used as `with runtime.job() as job`.
+
+    The arguments are the script's own wishes: they hold outside Cotenant and wherever the scheduler says nothing.
+    """
+    env = os.environ
+    wishes = Settings(batch_size, accumulation, workers, _visible_gpus(), 0.0, 1.0)
+    directory = env.get("COTENANT_CHECKPOINT_DIR") or checkpoint_dir
+    interval_s = _number(env.get("COTENANT_CHECKPOINT_INTERVAL_S"), checkpoint_interval_s)
+    return Job(wishes.updated(_first_settings()), directory, interval_s)
+
+
+class Job:
+    """One attempt of a job, seen from inside. Not for other threads than the one that trains."""
+
+    def __init__(
+        self, settings: Settings, checkpoint_dir: str | os.PathLike[str] | None, checkpoint_interval_s: float
+    ) -> None:
+        env = os.environ
+        self.id = env.get("COTENANT_JOB_ID", "")
+        self.attempt = int(_number(env.get("COTENANT_ATTEMPT"), 0))
+        self.tenant = env.get("COTENANT_TENANT", "")
+        self.grace_s: float | None = None
+        """Seconds the scheduler gives a job that should stop; None before it asks."""
+        self._settings = settings
+        self._staged = Settings()
+        self._staging = threading.Lock()
+        self._on_change: list[Callable[[Settings], object]] = []
+        self._asked = False  # by the scheduler
+        self._signalled = False  # by SIGTERM
+        self._declined = False  # told the scheduler that this request cannot be met
+        self._leads = env.get("RANK", "0") in ("", "0")
+        self._store = CheckpointStore(checkpoint_dir) if checkpoint_dir else None
+        self._interval_s = checkpoint_interval_s
+        self._save_fn: Callable[[Path], object] | None = None
+        self._safe = 0  # finished steps that are in a checkpoint
+        self._done = 0  # finished steps
+        self._total: int | None = None
+        self._started = False
+        self._metrics: dict[str, Any] = {}
+        self._step_time_s = 0.0
+        self._timed = 0
+        self._step_began = self._saved_at = time.monotonic()
+        self._reported_at = 0.0
+        self._link: Link | None = None
+        self._handler_set = False
+        self._leaving = False
+
+    def __enter__(self) -> Job:
+        path = os.environ.get("COTENANT_SOCKET")
+        if path and self._link is None:
+            hello = Hello(os.environ.get("COTENANT_JOB_TOKEN", ""), self.id, self.attempt, os.getpid())
+            self._link = Link(path, hello, self._receive)
+            self._link.start(_WELCOME_WAIT_S)
+            self._apply_settings()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._release_sigterm()
+        if kind is None and (not self.should_stop or self._done == self._total):
+            self._tell(Done(self._done))
+        if self._link is not None:
+            self._link.close(_CLOSE_WAIT_S)
+
+    @property
+    def should_stop(self) -> bool:
+        """True when the scheduler wants the GPUs, or SIGTERM came. `steps` acts on it; look at it in long steps."""
+        return self._asked or self._signalled
+
+    @property
+    def batch_size(self) -> int:
+        """Samples to take per step (and per accumulation step)."""
+        return self._settings.batch_size or 1
+
+    @property
+    def accumulation(self) -> int:
+        """Batches whose gradients are summed before the optimizer steps."""
+        return self._settings.accumulation or 1
+
+    @property
+    def workers(self) -> int:
+        """Data loader workers to use."""
+        return self._settings.workers or 0
+
+    @property
+    def gpus(self) -> int:
+        """GPUs granted; outside Cotenant those named in CUDA_VISIBLE_DEVICES, else 0."""
+        return self._settings.gpus or 0
+
+    @property
+    def throttle_s(self) -> float:
+        """Pause between steps; `steps` keeps it."""
+        return self._settings.throttle_s or 0.0
+
+    @property
+    def learning_rate_scale(self) -> float:
+        """What to multiply the learning rate by, e.g. after a change of the batch size."""
+        return self._settings.learning_rate_scale or 1.0
+
+    @property
+    def step(self) -> int:
+        """Steps finished, those before the restored checkpoint included."""
+        return self._done
+
+    def on_change(self, fn: Callable[[Settings], object]) -> None:
+        """Call fn(settings) at the step boundary where the scheduler's new settings take hold."""
+        self._on_change.append(fn)
+
+    def save(self, save_fn: Callable[[Path], object]) -> None:
+        """Register save_fn(path): fill this empty directory with what restoring needs. Called at step boundaries.
+
+        A full or failing disk (OSError) is logged and training goes on; any other error is a bug and is raised.
+        """
+        self._save_fn = save_fn
+
+    def restore(self, load_fn: Callable[[Path], object]) -> int:
+        """Call load_fn(path) with the newest complete checkpoint, if any. Returns the steps already done."""
+        newest = self._store.newest() if self._store is not None else None
+        if newest is not None:
+            began = time.monotonic()
+            load_fn(newest.path)
+            self.resumed(newest.step, newest.path, time.monotonic() - began)
+        return self._done
+
+    def resumed(self, step: int, path: str | os.PathLike[str], seconds: float = 0.0) -> None:
+        """Someone else, e.g. a trainer, has restored or will restore this checkpoint. `restore` calls it by itself."""
+        self._done = self._safe = step
+        self._saved_at = time.monotonic()
+        self._tell(Restored(step, os.fspath(path), seconds))
+
+    def report(self, **metrics: Any) -> None:
+        """Hand over the latest metrics: anything `float` takes. They travel with the next progress message."""
+        for name, value in metrics.items():
+            detach = getattr(value, "detach", None)  # a tensor must not keep its graph alive until it is sent
+            self._metrics[name] = detach() if callable(detach) else value
+
+    def steps(self, total: int | None = None) -> Iterator[int]:
+        """Step numbers from the first unfinished one up to total (without end when None).
+
+        Between two steps: settings change, checkpoints are written, and a job that should stop saves and leaves with
+        SystemExit(EXIT_PREEMPTED). After the last step the work is saved and a wish to stop no longer counts.
+        """
+        if self._started:
+            raise RuntimeError("a job has one loop over steps(); put epochs and phases inside it")
+        try:
+            self.boundary(self._done, total)
+            while total is None or self._done < total:
+                yield self._done
+                self.boundary(self._done + 1, total)
+        finally:
+            self._release_sigterm()
+
+    def boundary(self, done: int, total: int | None = None) -> None:
+        """All that happens between two steps, for loops that someone else writes. `steps` calls it by itself."""
+        self.tick(done, total)
+        if total is not None and done >= total:
+            self.checkpoint()
+        elif self.should_stop and not self._declined:
+            self._stop()
+        else:
+            if self.checkpoint_due:
+                self.checkpoint()
+            self._throttle()
+        self._step_began = time.monotonic()
+
+    def tick(self, done: int, total: int | None = None, *, saves: bool = False) -> None:
+        """The part of `boundary` that never saves or stops: counting, timing, settings and progress.
+
+        `saves` tells the scheduler that someone else, e.g. a trainer, writes the checkpoints.
+        """
+        self._started = True
+        self._watch_sigterm()
+        if done > self._done:
+            self._time_steps(done - self._done)
+        self._done, self._total = done, total
+        self._apply_settings()
+        now = time.monotonic()
+        if now - self._reported_at >= _PROGRESS_INTERVAL_S or done == total:
+            self._reported_at = now
+            if self._link is not None:
+                self._tell(Progress(done, total, self._step_time_s, self._floats(), saves or self._can_save()))
+        self._step_began = now
+
+    @property
+    def saved(self) -> bool:
+        """True when all finished steps are in a checkpoint."""
+        return self._safe == self._done
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """True when steps are unsaved and the checkpoint interval has passed."""
+        return self._done > self._safe and time.monotonic() - self._saved_at >= self._interval_s
+
+    def checkpoint(self) -> bool:
+        """Save now. True when all finished steps are safe afterwards."""
+        if self._done > self._safe and self._can_save():
+            assert self._store is not None
+            assert self._save_fn is not None
+            try:
+                saved = self._store.save(self._done, self._save_fn)
+            except OSError as error:
+                log.warning("checkpoint at step %d failed: %s", self._done, error)
+                self._saved_at = time.monotonic()  # a full disk is asked again after the interval, not at every step
+                return False
+            self.checkpointed(saved.path, saved.seconds)
+        return self.saved
+
+    def checkpointed(self, path: str | os.PathLike[str], seconds: float) -> None:
+        """Someone else, e.g. a trainer, has made a complete and durable checkpoint of the finished steps."""
+        self._safe = self._done
+        self._saved_at = time.monotonic()
+        self._tell(Checkpoint(self._done, os.fspath(path), seconds))
+
+    def preempted(self) -> NoReturn:
+        """Leave the process as stopped on request, with the work saved."""
+        self._leaving = True
+        self._tell(Stopping(self._done, saved=True))
+        raise SystemExit(EXIT_PREEMPTED)
+
+    def _stop(self) -> None:
+        """Save and leave. Without a way to save, SIGTERM still ends the process, but a mere wish does not."""
+        if (self._can_save() or self._done == self._safe) and self.checkpoint():
+            self.preempted()
+        if self._signalled:
+            self._leaving = True
+            self._tell(Stopping(self._done, saved=False))
+            raise SystemExit(EXIT_TERMINATED)
+        self._declined = True
+        reason = "the checkpoint could not be written" if self._can_save() else "the job does not save checkpoints"
+        self._tell(Declined(self._done, reason))
+
+    def _can_save(self) -> bool:
+        return self._store is not None and self._save_fn is not None and self._leads
+
+    def _tell(self, message: JobMessage) -> None:
+        if self._link is not None and self._leads:
+            self._link.send(message)
+
+    def _receive(self, message: ServiceMessage) -> None:
+        """Called by the link's thread: only note what was said; the training thread acts on it."""
+        if isinstance(message, Stop):
+            self.grace_s = message.grace_s
+            self._declined = False
+            self._asked = True
+        elif isinstance(message, Settings):
+            with self._staging:
+                self._staged = self._staged.updated(message)
+
+    def _apply_settings(self) -> None:
+        with self._staging:
+            staged, self._staged = self._staged, Settings()
+        settings = self._settings.updated(staged)
+        if settings != self._settings:
+            self._settings = settings
+            for fn in self._on_change:
+                fn(settings)
+
+    def _time_steps(self, count: int) -> None:
+        """Moving average: the plain mean at first, then a memory of about ten reports."""
+        self._timed += 1
+        each_s = (time.monotonic() - self._step_began) / count
+        self._step_time_s += (each_s - self._step_time_s) * max(0.1, 1 / self._timed)
+
+    def _floats(self) -> dict[str, float]:
+        floats = {}
+        for name, value in list(self._metrics.items())[:_METRICS_LIMIT]:
+            try:
+                floats[name[:100]] = float(value)
+            except Exception:
+                log.debug("metric %s is not a number", name)
+        return floats
+
+    def _throttle(self) -> None:
+        until = time.monotonic() + self.throttle_s
+        while not (self.should_stop and not self._declined) and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _NAP_S))
+
+    def _watch_sigterm(self) -> None:
+        """Take SIGTERM as a wish to stop, from the first boundary to the last, unless the script handles it."""
+        main = threading.current_thread() is threading.main_thread()
+        if not self._handler_set and main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._on_sigterm)
+            os.register_at_fork(after_in_child=self._release_sigterm)  # a data loader's worker dies of it as usual
+            self._handler_set = True
+
+    def _release_sigterm(self) -> None:
+        """Give the signal back, but not on the way out, where a second one would spoil the exit code."""
+        if self._leaving:
+            return
+        main = threading.current_thread() is threading.main_thread()
+        if self._handler_set and main and signal.getsignal(signal.SIGTERM) == self._on_sigterm:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._handler_set = False
+
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        self._signalled = True
+
+
+def _visible_gpus() -> int:
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return len([part for part in named.split(",") if part.strip() and part.strip() != "-1"])
+
+
+def _first_settings() -> Settings:
+    text = os.environ.get("COTENANT_SETTINGS")
+    try:
+        return settings_from(json.loads(text)) if text else Settings()
+    except (ValueError, TypeError, AttributeError) as error:
+        log.warning("COTENANT_SETTINGS ignored: %s", error)
+        return Settings()
+
+
+def _number(text: str | None, default: float) -> float:
+    try:
+        return float(text) if text else default
+    except ValueError:
+        log.warning("%r in the environment is not a number; %s is used", text, default)
+        return default

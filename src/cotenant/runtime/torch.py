@@ -1,0 +1,148 @@
+"""PyTorch: checkpoints of models, optimizers and random numbers, and a data loader that follows the scheduler.
+
+PyTorch is imported only when a function is called. One process per job: under `torchrun` rank 0 alone saves and
+reports, and making all ranks stop at the same step is left to the script.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from ._job import Job
+
+FILE = "state.pt"
+
+
+class Stateful(Protocol):
+    """Models, optimizers, learning rate schedulers, gradient scalers, `Loader`: all have these two."""
+
+    def state_dict(self) -> Any:
+        """What has to be saved."""
+
+    def load_state_dict(self, state_dict: Any, /) -> Any:
+        """Take over what was saved."""
+
+
+def attach(job: Job, **parts: Stateful) -> int:
+    """Save and restore these parts and the random numbers: `attach(job, model=model, optimizer=optimizer)`.
+
+    Restores at once, if there is a checkpoint, and returns the steps already done. Tensors are read to the CPU and
+    copied by each part to where it lives, so the checkpoint may move to other GPUs.
+    """
+    torch: Any = import_module("torch")
+
+    def save(path: Path) -> None:
+        state = {name: part.state_dict() for name, part in parts.items()}
+        torch.save({"parts": state, "random": random_state()}, path / FILE)
+
+    def load(path: Path) -> None:
+        state = torch.load(path / FILE, map_location="cpu", weights_only=True)
+        for name, part in parts.items():
+            part.load_state_dict(state["parts"][name])
+        set_random_state(state["random"])
+
+    job.save(save)
+    return job.restore(load)
+
+
+def random_state() -> dict[str, Any]:
+    """State of the global generators of Python, NumPy (if the script uses it) and PyTorch."""
+    torch: Any = import_module("torch")
+    state: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    if (numpy := sys.modules.get("numpy")) is not None:
+        name, keys, *rest = numpy.random.get_state()
+        state["numpy"] = (name, keys.tolist(), *rest)
+    return state
+
+
+def set_random_state(state: dict[str, Any]) -> None:
+    """Put back what `random_state` returned; generators of GPUs that are no longer there are left out."""
+    torch: Any = import_module("torch")
+    version, internal, gauss = state["python"]
+    random.setstate((version, tuple(internal), gauss))
+    torch.set_rng_state(state["torch"])
+    if "cuda" in state and torch.cuda.is_available():
+        for device, cuda_state in list(enumerate(state["cuda"]))[: torch.cuda.device_count()]:
+            torch.cuda.set_rng_state(cuda_state, device)
+    if "numpy" in state and (numpy := sys.modules.get("numpy")) is not None:
+        numpy.random.set_state(tuple(state["numpy"]))
+
+
+class Loader:
+    """A DataLoader over a dataset with a length, whose batch size and workers are those of the job, at any step.
+
+    The order of an epoch depends on seed and epoch alone. `state_dict` knows how many samples the loop has taken, so
+    a restored run goes on with the very next one, also under another batch size or worker count. Further arguments
+    go to `torch.utils.data.DataLoader`.
+    """
+
+    def __init__(self, job: Job, dataset: Any, *, shuffle: bool = True, seed: int = 0, **options: Any) -> None:
+        self._job = job
+        self._dataset = dataset
+        self._shuffle = shuffle
+        self._seed = seed
+        self._options = options
+        self._epoch = 0
+        self._taken = 0
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch at the present batch size."""
+        return -(-len(self._dataset) // self._job.batch_size)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rest of this epoch."""
+        order = self._order()
+        while self._taken < len(order):
+            yield from self._with_present_settings(order[self._taken :])
+        self._epoch += 1
+        self._taken = 0
+
+    def forever(self) -> Iterator[Any]:
+        """Epoch after epoch, for `next(batches)` inside `job.steps`."""
+        while True:
+            yield from self
+
+    def state_dict(self) -> dict[str, int]:
+        """Epoch and samples taken in it."""
+        return {"epoch": self._epoch, "taken": self._taken}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Go on from there."""
+        self._epoch, self._taken = state_dict["epoch"], state_dict["taken"]
+
+    def _order(self) -> list[int]:
+        torch: Any = import_module("torch")
+        count = len(self._dataset)
+        if not self._shuffle:
+            return list(range(count))
+        order: list[int] = torch.randperm(count, generator=self._generator(torch)).tolist()
+        return order
+
+    def _generator(self, torch: Any) -> Any:
+        """Its own generator, so that loading data does not disturb the random numbers of the model."""
+        return torch.Generator().manual_seed(self._seed * 1_000_003 + self._epoch)
+
+    def _with_present_settings(self, order: list[int]) -> Iterator[Any]:
+        """Batches until the epoch ends or the scheduler changes batch size or workers."""
+        torch: Any = import_module("torch")
+        size, workers = self._job.batch_size, self._job.workers
+        batches = [order[at : at + size] for at in range(0, len(order), size)]
+        loader = torch.utils.data.DataLoader(
+            self._dataset,
+            batch_sampler=batches,
+            num_workers=workers,
+            generator=self._generator(torch),
+            **self._options,
+        )
+        for indices, batch in zip(batches, loader, strict=True):
+            self._taken += len(indices)
+            yield batch
+            if (self._job.batch_size, self._job.workers) != (size, workers):
+                return
