@@ -1,0 +1,53 @@
+"""What differs between the databases; everything else about a SQL journal is shared."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+
+class Cause(enum.Enum):
+    """Why the database refused."""
+
+    ENTRY = "entry"  # something about these rows; others may pass
+    FULL = "full"  # no space; nothing written
+    BUSY = "busy"  # another program holds the database
+    LOST = "lost"  # the connection is gone and it is unknown whether the commit took place
+    BROKEN = "broken"  # the disk does not do its duty; going on would be a lie
+    CORRUPT = "corrupt"  # the file is damaged
+
+
+class Dialect(ABC):
+    """One database at one address. `name` is how it is called in messages, without any password."""
+
+    name: str
+    types: ClassVar[Mapping[str, str]]
+
+    @abstractmethod
+    def hold(self) -> None:
+        """Become the one writer as far as that is possible before connecting; `JournalBusy` if it is not."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Undo `hold`."""
+
+    @abstractmethod
+    def engine(self) -> Engine:
+        """A pool of connections in which every commit is flushed to disk."""
+
+    @abstractmethod
+    def claim(self, connection: Connection) -> None:
+        """Make `connection` the one that writes; `JournalBusy` when another process has it."""
+
+    @abstractmethod
+    def begin(self, connection: Connection) -> None:
+        """First statement of a writing transaction."""
+
+    @abstractmethod
+    def cause(self, error: DBAPIError) -> Cause:
+        """What an error of the driver means for the writer."""

@@ -1,0 +1,37 @@
+# ruff: noqa: N818 - the names say what happened, as a reader would
+"""What can go wrong with a journal. Each text is one line that names the place and the fix."""
+
+from __future__ import annotations
+
+from cotenant.core.errors import CotenantError, InputError
+
+
+class JournalError(CotenantError):
+    """Base of all journal errors. An append that raises one was not acknowledged.
+
+    Unless a subclass promises more, the entries may or may not be found after a restart, never in part.
+    """
+
+
+class JournalFull(JournalError):
+    """No space left: nothing of the call was written, and the journal works again once there is space."""
+
+
+class JournalBusy(JournalError, InputError):
+    """Another live process holds the journal; its hold ends with that process, however it ends."""
+
+
+class JournalCorrupt(JournalError):
+    """What is stored is not a journal, or records that must be there are missing."""
+
+
+class JournalTooNew(JournalError, InputError):
+    """The journal was written by a later version of Cotenant."""
+
+
+class JournalUnavailable(JournalError, InputError):
+    """The file or server cannot be reached or opened."""
+
+
+class BadEntry(JournalError, ValueError):
+    """The entry itself cannot be stored; nothing of its call was written, and other callers do not notice."""
