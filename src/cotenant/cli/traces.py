@@ -42,6 +42,9 @@ def _print(facts: dict[str, Any], indent: str = "") -> None:
         if isinstance(value, dict):
             typer.echo(f"{indent}{key}")
             _print(value, indent + "  ")
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            typer.echo(f"{indent}{key}")
+            _print_rows(value, indent + "  ")
         elif isinstance(value, list):
             typer.echo(f"{indent}{key}" + ("" if value else ": none"))
             for item in value:
@@ -50,7 +53,18 @@ def _print(facts: dict[str, Any], indent: str = "") -> None:
             typer.echo(f"{indent}{key!s:<{width}}  {_number(value)}")
 
 
+def _print_rows(rows: list[dict[str, Any]], indent: str) -> None:
+    """Equal dicts as a table."""
+    heads = [str(key) for key in rows[0]]
+    lines = [heads, *([_number(value) for value in row.values()] for row in rows)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
+    for line in lines:
+        typer.echo(indent + "  ".join(f"{cell:>{width}}" for cell, width in zip(line, widths, strict=True)))
+
+
 def _number(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if value is None:
+        return "-"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
