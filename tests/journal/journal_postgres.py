@@ -39,13 +39,13 @@ def find_binaries() -> Path:
 class PostgresServer:
     """Starts on entering and stops on leaving; each `new_schema` holds a journal of its own."""
 
-    def __init__(self, binaries: Path) -> None:
-        self._binaries = binaries
+    def __init__(self, binaries: Path, fsync: str = "off") -> None:
+        self._binaries, self._fsync = binaries, fsync
         self._names = (f"journal_{i}" for i in itertools.count())
 
     def __enter__(self) -> Self:
         self._home = Path(tempfile.mkdtemp(prefix="cotenant-pg-"))
-        as_user = ["setpriv", "--pdeathsig=SIGINT"] if shutil.which("setpriv") else []
+        as_user = ["setpriv", "--pdeathsig=SIGQUIT"] if shutil.which("setpriv") else []
         if os.geteuid() == 0:  # the server refuses to run as root
             user = pwd.getpwnam("postgres")
             os.chown(self._home, user.pw_uid, user.pw_gid)
@@ -56,7 +56,7 @@ class PostgresServer:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
-        options = ["listen_addresses=127.0.0.1", f"unix_socket_directories={self._home}", "fsync=off"]
+        options = ["listen_addresses=127.0.0.1", f"unix_socket_directories={self._home}", f"fsync={self._fsync}"]
         start = [*as_user, self._binaries / "postgres", "-D", data, "-p", str(self.port)]
         start += [word for option in options for word in ("-c", option)]
         self._process = subprocess.Popen(start, stderr=subprocess.PIPE, cwd=self._home)
@@ -73,7 +73,7 @@ class PostgresServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.send_signal(signal.SIGINT)  # fast shutdown
+        self._process.send_signal(signal.SIGQUIT)  # at once; nothing in it is needed again
         self._process.wait(timeout=20)
         shutil.rmtree(self._home, ignore_errors=True)
 

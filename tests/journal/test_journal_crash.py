@@ -12,8 +12,8 @@ from journal_children import ForkServer, batch
 
 from cotenant.journal import Record, open_journal, recover
 
-KILLS = 25
-KILLS_POSTGRES = 8
+KILLS = 22
+KILLS_POSTGRES = 6
 
 Ack = tuple[int, int, int]
 

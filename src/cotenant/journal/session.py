@@ -42,7 +42,7 @@ class Session:
         try:
             self._connection = engine.connect()
         except DBAPIError as error:
-            raise self._unavailable(error) from None
+            raise self._refusal(error) from None
         try:
             dialect.claim(self._connection)
             with self._transaction() as connection:
@@ -53,7 +53,7 @@ class Session:
                 self.last_seq, self.last_time_s = position(connection)
         except DBAPIError as error:
             self._connection.close()
-            raise self.failure(error) from None
+            raise self._refusal(error) from None
         except BaseException:
             self._connection.close()
             raise
@@ -137,7 +137,10 @@ class Session:
         self.broken = JournalError(text)
         raise self.broken
 
-    def _unavailable(self, error: DBAPIError) -> JournalUnavailable:
+    def _refusal(self, error: DBAPIError) -> Exception:
+        """Why the journal cannot be opened."""
+        if self._dialect.cause(error) not in (Cause.ENTRY, Cause.LOST):
+            return self.failure(error)
         return JournalUnavailable(
             f"cannot open journal {self._dialect.name}: check the address and the server ({_first_line(error)})"
         )
