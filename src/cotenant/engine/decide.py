@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from cotenant.core.columns import (
     ARRIVED,
+    C_OFFSET,
     CLASS,
     DIRTY,
     EASY,
     GPUS,
     IDLE,
+    KEY1,
+    KEY2,
+    N_LINES,
+    N_RUN,
     N_WAITING,
     NEXT_ARRIVAL,
     PREEMPTIVE,
@@ -21,8 +26,8 @@ from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
 from cotenant.engine.easy import easy
 from cotenant.engine.fill import fill, start_if_it_fits
-from cotenant.engine.keys import gpus_behind
-from cotenant.engine.walk import walk_preemptive
+from cotenant.engine.keys import compact_running, gpus_not_ahead, refresh_keys
+from cotenant.engine.walk import advance_line, line_up, walk_preemptive
 
 
 @entry
@@ -31,7 +36,7 @@ def decide(s: State, rule: Rule, now: float) -> None:
     if s.x[N_WAITING] == 0:
         return
     if rule.flags[PREEMPTIVE] == 1:
-        if not _arrival_is_settled(s, rule, now):
+        if start_without_displacing(s, rule, now):
             walk_preemptive(s, rule, now)
     elif rule.flags[EASY] == 1:
         easy(s, rule, now)
@@ -40,23 +45,42 @@ def decide(s: State, rule: Rule, now: float) -> None:
 
 
 @kernel
-def _arrival_is_settled(s: State, rule: Rule, now: float) -> bool:
-    """Decide a single arrival without a walk, where that gives the same result.
+def start_without_displacing(s: State, rule: Rule, now: float) -> bool:
+    """Start waiting jobs that need nobody's GPUs; whether somebody may have to be displaced for another.
 
-    If nothing but one arrival happened, and keys move so that the last decision still stands (running jobs
-    only gain on waiting ones), then jobs ahead of it are untouched. It either fits into idle GPUs, or those
-    behind it do not hold enough for it and it waits; only otherwise somebody must be displaced.
+    A job whose GPUs are idle starts in a walk too, and displaces nobody. A job that would not fit even if
+    everybody behind it stopped is skipped in a walk too. Only where neither holds a walk is needed.
+    When one arrival is all that happened, and keys move so that the last decision still stands (running
+    jobs only gain on waiting ones), it is the only one to look at.
     """
-    if s.x[DIRTY] == 1 or s.x[ARRIVED] != 1:
-        return False
-    if rule.flags[STABLE] == 0 and s.x[N_WAITING] != 1:
-        return False
-    job = s.x[NEXT_ARRIVAL] - 1
-    if s.i[job, STATE] != WAITING:
-        return False
-    if start_if_it_fits(s, rule, job, s.i[job, CLASS], now):
-        return True
-    if rule.flags[STABLE] == 0:
-        return False
-    behind = gpus_behind(s, rule, job, now)
-    return behind == 0 or behind + s.x[IDLE] < s.i[job, GPUS]
+    newest = s.x[NEXT_ARRIVAL] - 1
+    alone = s.x[DIRTY] == 0 and s.x[ARRIVED] == 1 and s.i[newest, STATE] == WAITING
+    alone = alone and (rule.flags[STABLE] == 1 or s.x[N_WAITING] == 1)
+    if alone:
+        if start_if_it_fits(s, rule, newest, s.i[newest, CLASS], now):
+            return False
+        compact_running(s)
+        refresh_keys(s, rule, now)
+        return _could_displace(s, newest, s.x[N_RUN])
+    line_up(s)
+    compact_running(s)
+    refresh_keys(s, rule, now)
+    count = s.x[N_RUN]
+    line = 0
+    while line < s.x[N_LINES]:
+        c = s.lines[line]
+        job = s.heap[s.cls[c, C_OFFSET]]
+        if start_if_it_fits(s, rule, job, c, now):
+            advance_line(s, line)
+        elif _could_displace(s, job, count):
+            return True
+        else:
+            line += 1
+    return False
+
+
+@kernel
+def _could_displace(s: State, job: int, count: int) -> bool:
+    """Whether the running jobs behind a waiting one hold enough GPUs, so that stopping some might help."""
+    behind = gpus_not_ahead(s.keys, s.hot, count, s.f[job, KEY1], s.f[job, KEY2])
+    return behind > 0 and behind + s.x[IDLE] >= s.i[job, GPUS]

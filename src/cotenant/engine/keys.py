@@ -217,16 +217,14 @@ def refresh_keys(s: State, rule: Rule, now: float) -> None:
 
 
 @kernel
-def gpus_behind(s: State, rule: Rule, job: int, now: float) -> int:
-    """GPUs of the running jobs that come after a waiting job in the order."""
-    compact_running(s)
-    refresh_keys(s, rule, now)
-    f, keys, run, hot = s.f, s.keys, s.run, s.hot
+def gpus_not_ahead(keys: Matrix, hot: Matrix, count: int, key1: float, key2: float) -> float:
+    """GPUs of the running jobs whose first two keys are not below these: at least those behind such a job."""
+    first, second, gpus = keys[0], keys[1], hot[H_GPUS]
     total = 0.0
-    for k in range(s.x[N_RUN]):
-        if before_running(f, job, keys, k, run[k]):
-            total += hot[H_GPUS, k]
-    return int(total)
+    for k in range(count):
+        not_ahead = (first[k] > key1) | ((first[k] == key1) & (second[k] >= key2))
+        total += gpus[k] if not_ahead else 0.0
+    return total
 
 
 @kernel

@@ -83,7 +83,7 @@ def build_state(
         members=members,
         events=np.zeros(rows + 1, np.int64),
         tree=np.full(tree_size, np.inf),
-        speed=np.ascontiguousarray(speed),
+        speed=np.array(speed, np.float64, order="C"),
         attempts=attempts,
         attempt_of=attempt_of,
         x=x,
