@@ -16,7 +16,7 @@ from cotenant.runtime.server import RuntimeServer
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-of-one-job"
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 class Service:

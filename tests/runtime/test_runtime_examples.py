@@ -14,8 +14,11 @@ from cotenant.runtime import EXIT_PREEMPTED
 from cotenant.runtime.protocol import Checkpoint, Done, JobMessage, Progress, Restored, Stop, Stopping
 
 EXAMPLES = ROOT / "examples"
-STEPS = 60
-SCRIPTS = [("numpy_train.py", ["--step-time", "0.004"]), ("pure_python.py", ["--step-time", "0.004"])]
+STEPS = 200
+SCRIPTS = ["numpy_train.py", "pure_python.py"]
+PACED = ["--step-time", "0.005"]  # leaves about a second between the event waited for and the end
+FAST = ["--step-time", "0"]
+RARELY = {"COTENANT_CHECKPOINT_INTERVAL_S": "600"}
 
 
 def stop_at(service: Service, step: int) -> None:
@@ -28,22 +31,20 @@ def stop_at(service: Service, step: int) -> None:
     service.react = react
 
 
-@pytest.mark.parametrize(("script", "options"), SCRIPTS, ids=["numpy", "pure"])
-def test_stopped_twice_it_ends_like_an_undisturbed_run(
-    service: Service, tmp_path: Path, script: str, options: list[str]
-) -> None:
-    undisturbed = json.loads(finish(spawn(EXAMPLES / script, "--steps", STEPS, *options)))
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_stopped_twice_it_ends_like_an_undisturbed_run(service: Service, tmp_path: Path, script: str) -> None:
+    undisturbed = json.loads(finish(spawn(EXAMPLES / script, "--steps", STEPS, *FAST)))
     env = job_env(service.path, tmp_path / "ckpt")
-    command = [EXAMPLES / script, "--steps", STEPS, "--out", tmp_path / "result.json", *options]
+    command = [EXAMPLES / script, "--steps", STEPS, "--out", tmp_path / "result.json"]
     rng = random.Random(script)
-    for stop_step in (rng.randint(2, 20), rng.randint(30, 45)):
+    for stop_step in (rng.randint(2, 12), rng.randint(30, 40)):
         stop_at(service, stop_step)
-        assert finish(spawn(*command, env=env), EXIT_PREEMPTED) == ""
+        assert finish(spawn(*command, *PACED, env=env), EXIT_PREEMPTED) == ""
         stopping = service.of(Stopping)[-1]
         assert stopping.saved  # type: ignore[union-attr]
         assert stop_step <= stopping.step < STEPS  # type: ignore[union-attr]
     service.react = lambda message: None
-    finish(spawn(*command, env=env))
+    finish(spawn(*command, *FAST, env=env | RARELY))
     assert json.loads((tmp_path / "result.json").read_text()) == undisturbed
     stopped = [message.step for message in service.of(Stopping)]  # type: ignore[union-attr]
     assert [message.step for message in service.of(Restored)] == stopped  # type: ignore[union-attr]
@@ -52,28 +53,26 @@ def test_stopped_twice_it_ends_like_an_undisturbed_run(
     assert isinstance(last, Progress)
     assert (last.step, last.total, last.saves) == (STEPS, STEPS, True)
     assert "loss" in last.metrics
-    assert 0.003 < last.step_time_s < 0.1
+    assert last.step_time_s > 0
 
 
-@pytest.mark.parametrize(("script", "options"), SCRIPTS, ids=["numpy", "pure"])
-def test_killed_again_and_again_it_ends_like_an_undisturbed_run(
-    service: Service, tmp_path: Path, script: str, options: list[str]
-) -> None:
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_killed_again_and_again_it_ends_like_an_undisturbed_run(service: Service, tmp_path: Path, script: str) -> None:
     """kill -9 lands wherever the process happens to be, often inside a save, for it saves after every step."""
-    undisturbed = json.loads(finish(spawn(EXAMPLES / script, "--steps", STEPS, *options)))
+    undisturbed = json.loads(finish(spawn(EXAMPLES / script, "--steps", STEPS, *FAST)))
     env = job_env(service.path, tmp_path / "ckpt")
     rng = random.Random(script)
     safe = 0
     for _ in range(3):
         service.heard.clear()
-        target = safe + rng.randint(3, 12)
-        process = spawn(EXAMPLES / script, "--steps", STEPS, *options, env=env)
+        target = safe + rng.randint(3, 10)
+        process = spawn(EXAMPLES / script, "--steps", STEPS, *PACED, env=env)
         seen = service.wait_for(lambda message, at=target: isinstance(message, Checkpoint) and message.step >= at)
         process.kill()
         finish(process, -9)
         assert service.of(Restored) == [] or service.of(Restored)[0].step >= safe  # type: ignore[union-attr]
         safe = seen.step  # type: ignore[union-attr]
-    assert json.loads(finish(spawn(EXAMPLES / script, "--steps", STEPS, *options, env=env))) == undisturbed
+    assert json.loads(finish(spawn(EXAMPLES / script, "--steps", STEPS, *FAST, env=env | RARELY))) == undisturbed
 
 
 HEAVY = [
@@ -94,7 +93,7 @@ def test_frameworks_stop_and_resume(service: Service, tmp_path: Path, script: st
     stop_at(service, 21)
     finish(spawn(EXAMPLES / script, "--steps", STEPS, env=env), EXIT_PREEMPTED)
     service.react = lambda message: None
-    resumed = json.loads(finish(spawn(EXAMPLES / script, "--steps", STEPS, env=env)).splitlines()[-1])
+    resumed = json.loads(finish(spawn(EXAMPLES / script, "--steps", STEPS, env=env | RARELY)).splitlines()[-1])
     stopping, restored = service.of(Stopping)[0], service.of(Restored)[0]
     assert 21 <= stopping.step == restored.step < STEPS  # type: ignore[union-attr]
     assert resumed == undisturbed

@@ -269,9 +269,12 @@ with runtime.job(checkpoint_interval_s=1e9) as job:
         for step in job.steps(10**9):
             if step == 3:
                 if "fork" in sys.argv:  # a child, such as a data loader's worker, dies of the signal as usual
+                    there, here = os.pipe()
                     child = os.fork()
                     while child == 0:
+                        os.write(here, b"r")
                         signal.pause()
+                    os.read(there, 1)
                     os.kill(child, signal.SIGTERM)
                     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
                 print("ready", flush=True)
