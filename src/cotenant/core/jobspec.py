@@ -1,0 +1,206 @@
+"""What a person asks for: one job as a flat mapping in which everything but `run` is optional."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from cotenant.core.errors import InputError, unknown
+
+_NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,62}$")
+_SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGT]i?B?)?$", re.IGNORECASE)
+_TIME = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?$", re.IGNORECASE)
+_GIB = {"K": 2**-20, "M": 2**-10, "G": 1.0, "T": 1024.0}
+_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+MOST_ARRAY_TASKS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """One job. Times in seconds, memory in GiB; 0 GPUs is allowed for jobs that only use cores."""
+
+    run: str
+    name: str = "job"
+    setup: str = ""
+    workdir: str = ""
+    env: dict[str, str] = field(default_factory=dict)
+    gpus: int = 1
+    gpu_type: str = ""
+    cpus: float = 0.0
+    mem_gib: float = 0.0
+    nodes: int = 0
+    tenant: str = ""
+    priority: int = 0
+    deadline_s: float = 0.0  # after submission; 0 for none
+    max_runtime_s: float = 0.0
+    expected_s: float = 0.0  # what the user believes it takes; 0 for unknown
+    retries: int = 0
+    min_gpus: int = 0
+    max_gpus: int = 0
+    batch_size: int = 0
+    batch_min: int = 0
+    batch_max: int = 0
+    checkpoint_dir: str = ""
+    checkpoint_interval_s: float = 0.0
+    preemptible: bool = True
+    array: tuple[int, ...] = ()
+    after: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data; fields at their defaults are left out."""
+        default = JobSpec(run="")
+        return {key: value for key, value in asdict(self).items() if value != getattr(default, key)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> JobSpec:
+        """The inverse of `as_dict`."""
+        known = {item.name for item in fields(cls)}
+        values = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in data.items() if key in known
+        }
+        return cls(**values)
+
+
+_PLAIN = ("run", "name", "setup", "workdir", "tenant")
+_KEYS = (
+    *_PLAIN, "env", "gpus", "cpus", "mem", "nodes", "priority", "deadline", "max_runtime", "expected", "retries",
+    "elastic", "batch", "checkpoint", "preemptible", "array", "after",
+)  # fmt: skip
+
+
+def parse_job(data: Any, where: str = "job") -> JobSpec:
+    """Check a mapping (from YAML, JSON or options); every complaint names the field and the fix."""
+    if not isinstance(data, Mapping):
+        raise InputError(f"{where}: a job is a mapping with at least 'run', not {type(data).__name__}")
+    for key in data:
+        if key not in _KEYS:
+            raise _at(where, unknown("field", str(key), _KEYS))
+    if not isinstance(data.get("run"), str) or not str(data["run"]).strip():
+        raise InputError(f"{where}: field 'run' is missing: write the command to run, e.g. run: python train.py")
+    values: dict[str, Any] = {}
+    for key in _PLAIN:
+        if key in data:
+            values[key] = _text(data[key], key, where)
+    for key in ("name", "tenant"):
+        if values.get(key) and not _NAME.match(values[key]):
+            raise InputError(f"{where}: field '{key}' is '{values[key]}': use letters, digits, '.', '_' and '-'")
+    values["env"] = _env(data.get("env", {}), where)
+    values.update(_gpus(data.get("gpus", 1), where))
+    values["cpus"] = _number(data.get("cpus", 0), "cpus", where)
+    values["mem_gib"] = _memory(data.get("mem", 0), where)
+    for key in ("nodes", "retries", "priority"):
+        values[key] = _whole(data.get(key, 0), key, where, negative=key == "priority")
+    for key, target in (("deadline", "deadline_s"), ("max_runtime", "max_runtime_s"), ("expected", "expected_s")):
+        values[target] = _seconds(data.get(key, 0), key, where)
+    _nested(data, "elastic", {"min_gpus": "min_gpus", "max_gpus": "max_gpus"}, values, where)
+    _nested(data, "batch", {"size": "batch_size", "min": "batch_min", "max": "batch_max"}, values, where)
+    _checkpoint(data.get("checkpoint", {}), values, where)
+    if not isinstance(data.get("preemptible", True), bool):
+        raise InputError(f"{where}: field 'preemptible' must be true or false")
+    values["preemptible"] = data.get("preemptible", True)
+    values["array"] = _array(data.get("array", ""), where)
+    values["after"] = _after(data.get("after", ()), where)
+    return JobSpec(**values)
+
+
+def _at(where: str, error: InputError) -> InputError:
+    return InputError(f"{where}: {error}")
+
+
+def _text(value: Any, key: str, where: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise InputError(f"{where}: field '{key}' must be text")
+    text = str(value)
+    if "\x00" in text:
+        raise InputError(f"{where}: field '{key}' holds a NUL character")
+    return text
+
+
+def _number(value: Any, key: str, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e12:
+        raise InputError(f"{where}: field '{key}' is '{value}': write a number that is not negative")
+    return float(value)
+
+
+def _whole(value: Any, key: str, where: str, negative: bool = False) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not (-(10**9) if negative else 0) <= value <= 10**9:
+        raise InputError(f"{where}: field '{key}' is '{value}': write a whole number")
+    return value
+
+
+def _seconds(value: Any, key: str, where: str) -> float:
+    if not isinstance(value, str):
+        return _number(value, key, where)
+    match = _TIME.match(value.strip())
+    if match is None:
+        raise InputError(f"{where}: field '{key}' is '{value}': write seconds, or e.g. 90s, 30m, 2h, 1d")
+    return float(match[1]) * _SECONDS[(match[2] or "s").lower()]
+
+
+def _memory(value: Any, where: str) -> float:
+    if not isinstance(value, str):
+        return _number(value, "mem", where)
+    match = _SIZE.match(value.strip())
+    if match is None:
+        raise InputError(f"{where}: field 'mem' is '{value}': write GiB as a number, or e.g. 512M, 16G")
+    return float(match[1]) * _GIB[(match[2] or "G")[0].upper()]
+
+
+def _env(value: Any, where: str) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise InputError(f"{where}: field 'env' must be a mapping of names to values")
+    for key in value:
+        if not isinstance(key, str) or not re.fullmatch(r"[A-Za-z_]\w*", key):
+            raise InputError(f"{where}: field 'env' has a name '{key}' that is no variable name")
+    return {key: _text(item, f"env.{key}", where) for key, item in value.items()}
+
+
+def _gpus(value: Any, where: str) -> dict[str, Any]:
+    kind = ""
+    if isinstance(value, str):
+        kind, _, number = value.rpartition(":")
+        if not number.isdigit() or (kind and not _NAME.match(kind)):
+            raise InputError(f"{where}: field 'gpus' is '{value}': write N or TYPE:N, e.g. 4 or h200:4")
+        value = int(number)
+    return {"gpus": _whole(value, "gpus", where), "gpu_type": kind}
+
+
+def _nested(data: Mapping[str, Any], key: str, names: dict[str, str], values: dict[str, Any], where: str) -> None:
+    part = data.get(key, {})
+    if not isinstance(part, Mapping):
+        raise InputError(f"{where}: field '{key}' must be a mapping with {', '.join(names)}")
+    for name, value in part.items():
+        if name not in names:
+            raise _at(where, unknown(f"field in '{key}'", str(name), names))
+        values[names[name]] = _whole(value, f"{key}.{name}", where)
+
+
+def _checkpoint(part: Any, values: dict[str, Any], where: str) -> None:
+    if not isinstance(part, Mapping) or any(key not in ("dir", "interval") for key in part):
+        raise InputError(f"{where}: field 'checkpoint' must be a mapping with dir and interval")
+    values["checkpoint_dir"] = _text(part.get("dir", ""), "checkpoint.dir", where)
+    values["checkpoint_interval_s"] = _seconds(part.get("interval", 0), "checkpoint.interval", where)
+
+
+def _array(value: Any, where: str) -> tuple[int, ...]:
+    if value in ("", None):
+        return ()
+    indexes: list[int] = []
+    for part in str(value).split(","):
+        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
+        if match is None or (match[2] and int(match[2]) < int(match[1])):
+            raise InputError(f"{where}: field 'array' is '{value}': write e.g. 0-99 or 1,3,5")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if len(indexes) + last - first + 1 > MOST_ARRAY_TASKS:
+            raise InputError(f"{where}: field 'array' asks for more than {MOST_ARRAY_TASKS} tasks")
+        indexes += range(first, last + 1)
+    return tuple(dict.fromkeys(indexes))
+
+
+def _after(value: Any, where: str) -> tuple[str, ...]:
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str | int) for item in items):
+        raise InputError(f"{where}: field 'after' must be a list of job ids")
+    return tuple(str(item) for item in items)
