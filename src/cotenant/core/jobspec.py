@@ -57,9 +57,9 @@ class JobSpec:
     def from_dict(cls, data: Mapping[str, Any]) -> JobSpec:
         """The inverse of `as_dict`."""
         known = {item.name for item in fields(cls)}
-        values = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in data.items() if key in known
-        }
+        values: dict[str, Any] = {key: value for key, value in data.items() if key in known}
+        for key in ("array", "after"):
+            values[key] = tuple(values.get(key, ()))
         return cls(**values)
 
 

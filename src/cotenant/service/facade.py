@@ -1,0 +1,202 @@
+"""What the service offers to its doors (HTTP, tests): one method per thing a person can ask for.
+
+All methods may be called from any thread. Those that change something return only when the change is in the
+journal. A job that the caller may not see does not exist for him: `NotFound`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from cotenant.core.errors import CotenantError
+from cotenant.core.jobspec import JobSpec
+from cotenant.core.lifecycle import JobState
+
+
+class NotFound(CotenantError):
+    """No such job, node or token, or not yours."""
+
+
+class Conflict(CotenantError):
+    """The thing is not in a state that allows it, e.g. cancelling a finished job."""
+
+
+class Unavailable(CotenantError):
+    """The service cannot take this now (disk full, shutting down, not ready yet); nothing was lost."""
+
+
+class Role(StrEnum):
+    """What a token may do: viewer reads, user also submits and touches his tenant's jobs, admin everything."""
+
+    ADMIN = "admin"
+    USER = "user"
+    VIEWER = "viewer"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks. An empty tenant (admins, and viewers made without one) sees every tenant."""
+
+    name: str
+    role: Role
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptInfo:
+    """One try at running a job. Times are Unix seconds; lost work is seconds since the last checkpoint."""
+
+    number: int
+    state: str
+    started_s: float | None = None
+    ended_s: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    why: str = ""
+    lost_s: float = 0.0
+    nodes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobInfo:
+    """A job as shown to people."""
+
+    id: str
+    name: str
+    tenant: str
+    user: str
+    state: JobState
+    reason: str
+    gpus: int
+    priority: int
+    submitted_s: float
+    started_s: float | None
+    ended_s: float | None
+    expected_end_s: float | None
+    step: int | None
+    total_steps: int | None
+    step_time_s: float | None
+    metrics: dict[str, float] = field(default_factory=dict)
+    attempts: tuple[AttemptInfo, ...] = ()
+    spec: dict[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A node as shown to people."""
+
+    name: str
+    gpu_type: str
+    gpus: int
+    gpus_used: int
+    cpus: int
+    mem_gib: float
+    state: str  # up, draining, drained, down
+    jobs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EventInfo:
+    """One record of the journal, as shown to people."""
+
+    seq: int
+    time_s: float
+    kind: str
+    job: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenInfo:
+    """A token without its secret."""
+
+    id: str
+    name: str
+    role: Role
+    tenant: str
+    created_s: float
+    revoked: bool
+
+
+class Service(Protocol):
+    """The whole of it."""
+
+    def submit(self, caller: Caller, specs: list[JobSpec]) -> list[list[str]]:
+        """Durable when it returns: the ids per spec, several for an array, in order of its indexes."""
+
+    def jobs(self, caller: Caller, *, states: tuple[str, ...] = (), limit: int = 1000) -> list[JobInfo]:
+        """Jobs that the caller may see, newest last; without spec and attempts."""
+
+    def job(self, caller: Caller, job: str) -> JobInfo:
+        """One job with spec and attempts."""
+
+    def why(self, caller: Caller, job: str) -> dict[str, Any]:
+        """The reason of one job, as `Reason.as_dict`."""
+
+    def events(self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000) -> list[EventInfo]:
+        """History of one job, or of everything the caller may see."""
+
+    def wait_events(self, after: int, timeout_s: float) -> int:
+        """Block until the journal is past `after` or time is up; its last number."""
+
+    def log_file(self, caller: Caller, job: str, stream: str = "stdout", attempt: int = 0) -> Path | None:
+        """Where the output of an attempt (0: the newest) is; None before there is any."""
+
+    def cancel(self, caller: Caller, job: str) -> None:
+        """Ask a job to end for good. Cancelling a cancelled job is fine; a finished one is a `Conflict`."""
+
+    def hold(self, caller: Caller, job: str) -> None:
+        """Keep a pending job from starting; a running one is preempted and then held."""
+
+    def resume(self, caller: Caller, job: str) -> None:
+        """Let a held job go on."""
+
+    def set(self, caller: Caller, job: str, changes: dict[str, Any]) -> None:
+        """Change priority, deadline, max_runtime, retries, name or expected of a job that has not ended."""
+
+    def nodes(self, caller: Caller) -> list[NodeStatus]:
+        """All nodes."""
+
+    def drain(self, caller: Caller, node: str, undo: bool = False) -> None:
+        """Let nothing new start on a node (admin)."""
+
+    def policy(self) -> str:
+        """The live policy."""
+
+    def set_policy(self, caller: Caller, policy: str) -> None:
+        """Change the live policy (admin)."""
+
+    def whatif(self, caller: Caller, policies: list[str]) -> dict[str, Any]:
+        """Per job the expected finish now and under each policy: {"now": p, "jobs": [{"id":, p: seconds|None}]}."""
+
+    def tokens(self, caller: Caller) -> list[TokenInfo]:
+        """All tokens (admin)."""
+
+    def create_token(self, caller: Caller, name: str, role: Role, tenant: str) -> tuple[TokenInfo, str]:
+        """A new token and its secret, which is shown this once (admin)."""
+
+    def revoke_token(self, caller: Caller, token: str) -> None:
+        """Make a token useless at once (admin)."""
+
+    def authenticate(self, secret: str) -> Caller | None:
+        """Whose secret this is; compares in constant time."""
+
+    def backup(self, caller: Caller, path: str) -> None:
+        """A consistent copy of the journal at a new file under the service's own folder (admin)."""
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for Prometheus: name (with labels in braces) -> value."""
+
+    def ready(self) -> bool:
+        """Whether it has reconciled with what really runs and takes requests."""
+
+    def history(self, caller: Caller) -> Iterator[JobInfo]:
+        """Finished jobs, oldest first."""
