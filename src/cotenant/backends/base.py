@@ -1,0 +1,221 @@
+"""The boundary between the service and the world: start, watch and stop jobs.
+
+The contract that makes a crash of the service harmless (FfDL, "idempotent launch, undo by label"):
+
+* A launch carries a key, `job-attempt`. One key starts at most one job, however often and by whomever
+  `launch` is called, and wherever the caller died in between.
+* `observe` tells what is really there, found by marks in the world and never by the caller's memory. A key that
+  it does not name was never started: launching it again is safe, forgetting it is harmless.
+* `terminate`, `kill`, `suspend`, `resume` and `set_limits` may be repeated. They return whether the job is now
+  as asked (terminate: whether anybody was there to be told), so that the service can take the next rung.
+* The end of a job stays in `observe` until `forget`, which the service calls once it has journaled the end.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from cotenant.core.errors import CotenantError, InputError
+
+State = Literal["starting", "running", "suspended", "exited", "lost"]
+
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ARG_BYTES = 128 * 1024  # MAX_ARG_STRLEN of Linux: the longest single argument that exec takes
+
+
+class BackendError(CotenantError):
+    """The world refused: a process that would not start, a record that cannot be removed yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """One node of one GPU type. GPU indexes of a `LaunchSpec` count from 0 within the node."""
+
+    name: str
+    gpu_type: str
+    gpus: int
+    cpus: int
+    mem_gib: float
+    state: Literal["up", "down"] = "up"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """Everything one attempt needs. `script` and `setup` are shell texts, run by `bash -c` exactly as written.
+
+    `argv`, where given, is executed instead of `script`. `setup` runs first, in the same process group; when it
+    fails the job ends with its exit code. `cpus` are the cores the job is bound to; `cpu_share` caps its CPU time
+    in cores (1.5 is one and a half). After `terminate` what is left of the job has `grace_s` to finish once its
+    first process is gone.
+    """
+
+    key: str
+    job: str
+    workdir: str
+    argv: tuple[str, ...] | None = None
+    script: str = ""
+    setup: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
+    gpus: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    cpus: tuple[int, ...] | None = None
+    cpu_share: float | None = None
+    mem_gib: float | None = None
+    stdout_limit_mib: float = 64.0
+    stderr_limit_mib: float = 64.0
+    grace_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What is known of one key. Times are seconds of the backend's clock (wall time for real ones).
+
+    `exited` carries either an exit code or a signal. `lost` means that nobody can tell how the job ended, or will
+    end: `pid` is then a process that is still there and wants `kill`, or None when all are gone.
+    """
+
+    key: str
+    state: State
+    pid: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    started_s: float | None = None
+    ended_s: float | None = None
+    oom: bool = False
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What this backend can do here, as found and not as hoped for."""
+
+    gpu: Literal["nvml", "virtual", "none"]
+    memory_limit: bool
+    cpu_quota: bool
+    cpu_affinity: bool
+    suspend: Literal["freezer", "sigstop", "none"]
+    gpu_suspend: Literal["cuda-checkpoint", "driver", "none"]
+    kill_scope: Literal["cgroup", "descendants", "none"]
+    outlives_service: bool
+    notes: tuple[str, ...] = ()
+
+
+class Backend(Protocol):
+    """Start, watch and stop jobs; see the module for what every implementation owes."""
+
+    def nodes(self) -> list[NodeInfo]:
+        """The nodes and what each one has."""
+        ...
+
+    def launch(self, spec: LaunchSpec) -> None:
+        """Start the job unless its key was ever started. Bad specs raise `InputError` and leave nothing."""
+        ...
+
+    def observe(self) -> list[Observed]:
+        """Everything that bears our mark, running or ended and not yet forgotten, ordered by key."""
+        ...
+
+    def wait_change(self, timeout_s: float | None) -> bool:
+        """Sleep until something may have changed (True) or the time is over (False)."""
+        ...
+
+    def terminate(self, key: str) -> bool:
+        """Ask the whole process group to end (SIGTERM). A suspended job is woken to hear it."""
+        ...
+
+    def kill(self, key: str) -> bool:
+        """End every process of the job (SIGKILL), also those that left its process group."""
+        ...
+
+    def suspend(self, key: str) -> bool:
+        """Stop the job where it stands and free its GPU memory where the driver can."""
+        ...
+
+    def resume(self, key: str) -> bool:
+        """Undo `suspend`."""
+        ...
+
+    def set_limits(
+        self,
+        key: str,
+        cpus: Sequence[int] | None = None,
+        cpu_share: float | None = None,
+        mem_gib: float | None = None,
+    ) -> bool:
+        """Change limits of a running job. None leaves one as it is, infinity lifts a share or memory limit."""
+        ...
+
+    def forget(self, key: str) -> None:
+        """Remove all traces of an ended, lost or never started job. Refuses (`BackendError`) while it runs."""
+        ...
+
+    def log_paths(self, key: str) -> dict[str, tuple[str, ...]]:
+        """For `stdout` and `stderr` the files that exist now, oldest first."""
+        ...
+
+    def capabilities(self) -> Capabilities:
+        """What was found here."""
+        ...
+
+    def wake(self) -> None:
+        """End a `wait_change` that is in progress, from any thread."""
+        ...
+
+    def close(self) -> None:
+        """Let go of handles. Jobs run on."""
+        ...
+
+
+def check_key(key: str) -> str:
+    """The key itself, or an error. Keys become file and cgroup names, so the alphabet is small."""
+    if _KEY.fullmatch(key) is None:
+        raise InputError(f"launch key {key!r}: use up to 100 letters, digits, '.', '_' and '-'")
+    return key
+
+
+def check_spec(spec: LaunchSpec, nodes: Mapping[str, NodeInfo]) -> None:
+    """Refuse what no backend could run, with one line that says what to change."""
+    key = check_key(spec.key)
+    if spec.argv is None and not spec.script.strip():
+        raise InputError(f"job {key}: nothing to run: give `run`")
+    if spec.argv is not None and not spec.argv:
+        raise InputError(f"job {key}: the command is empty")
+    for name, text in (("run", spec.script), ("setup", spec.setup), *(("command", a) for a in spec.argv or ())):
+        if "\0" in text:
+            raise InputError(f"job {key}: {name} contains a NUL character")
+        if len(text.encode("utf-8", "surrogateescape")) >= _ARG_BYTES:
+            raise InputError(f"job {key}: {name} is longer than 128 KiB: put it into a file and call that")
+    for name, value in spec.env.items():
+        if _ENV_NAME.fullmatch(name) is None or "\0" in value:
+            raise InputError(f"job {key}: environment variable {name!r} is not one the shell can hold")
+    if not os.path.isabs(spec.workdir) or "\0" in spec.workdir:
+        raise InputError(f"job {key}: workdir '{spec.workdir}' is not an absolute path")
+    if spec.cpus is not None and not spec.cpus:
+        raise InputError(f"job {key}: an empty set of cores: leave cpus out to use all")
+    numbers = (("cpu_share", spec.cpu_share), ("mem_gib", spec.mem_gib))
+    limits = (("stdout_limit_mib", spec.stdout_limit_mib), ("stderr_limit_mib", spec.stderr_limit_mib))
+    for name, amount in (*numbers, *limits):
+        if amount is not None and not amount > 0:
+            raise InputError(f"job {key}: {name} is {amount}: it must be above 0")
+    if not 0 <= spec.grace_s < math.inf:
+        raise InputError(f"job {key}: grace_s is {spec.grace_s}: it must be 0 or more")
+    _check_gpus(spec, nodes)
+
+
+def _check_gpus(spec: LaunchSpec, nodes: Mapping[str, NodeInfo]) -> None:
+    seen: set[tuple[str, int]] = set()
+    for name, indexes in spec.gpus:
+        node = nodes.get(name)
+        if node is None:
+            raise InputError(f"job {spec.key}: there is no node '{name}'")
+        for index in indexes:
+            if not 0 <= index < node.gpus:
+                raise InputError(f"job {spec.key}: node '{name}' has no GPU {index}, only {node.gpus}")
+            if (name, index) in seen:
+                raise InputError(f"job {spec.key}: GPU {index} of node '{name}' is given twice")
+            seen.add((name, index))

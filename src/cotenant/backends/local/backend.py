@@ -1,0 +1,453 @@
+"""Jobs as real processes of this machine.
+
+The service may die between any two instructions of `launch` (Must show 2 of the live service): before the keeper is
+spawned nothing has been started and the lock falls free; from the spawn on the keeper holds the lock, which it
+inherited, and a second launch finds it taken. All knowledge is read back from the records and the kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import select
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from cotenant.backends.base import BackendError, Capabilities, LaunchSpec, NodeInfo, Observed, check_spec
+from cotenant.backends.local import cgroups, cuda, keeper, procs
+from cotenant.backends.local.machine import Machine
+from cotenant.backends.local.records import Record, all_records
+from cotenant.core.errors import InputError
+
+_BOOT = "import sys;sys.path.append(sys.argv[1]);import keeper;keeper.main(sys.argv[2])"
+_SETUP = 'bash -c "$1" || exit; shift; exec "$@"'  # a constant; the user's texts are its arguments
+_INHERITED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
+    *("LD_LIBRARY_PATH", "VIRTUAL_ENV", "CUDA_HOME"),
+)  # of the service's own environment, which may hold its secrets
+_SETTLE_S = 10.0
+_ROUNDS = 1000  # a job may fork while it is being killed, but not for ever
+_MIB = 1 << 20
+
+
+class LocalBackend:
+    """Processes, GPUs and control groups of this machine; state under `state_dir`.
+
+    `gpus` is how many GPUs to use: None takes all that the driver shows; on a machine without a driver they are
+    virtual slots. `gpu_types` names one type per slot and always makes them virtual. One thread drives an instance
+    (only `wake` may be called from others) and one service owns a state directory.
+    """
+
+    def __init__(
+        self,
+        state_dir: str | os.PathLike[str],
+        gpus: int | None = None,
+        gpu_types: Sequence[str] | None = None,
+        *,
+        name: str = "local",
+        use_cgroups: bool = True,
+        rlimit_as: bool = False,
+    ) -> None:
+        root = Path(state_dir).absolute()
+        self._jobs, self._trash = root / "jobs", root / "trash"
+        for path in (root, self._jobs, self._trash):
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for grave in self._trash.iterdir():
+            shutil.rmtree(grave, ignore_errors=True)
+        self._machine = Machine.find(name, gpus, gpu_types)
+        self._cgroups = cgroups.find() if use_cgroups else cgroups.Cgroups(notes=("cgroups are switched off",))
+        self._rlimit_as = rlimit_as
+        self._cuda = cuda.method() if self._machine.gpu == "nvml" else "none"
+        self._label = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
+        self._fifo = root / "notify"
+        with contextlib.suppress(FileExistsError):
+            os.mkfifo(self._fifo, 0o600)
+        self._notify = os.open(self._fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._epoll = select.epoll()
+        self._epoll.register(self._notify, select.EPOLLIN)
+        self._watched: dict[int, int] = {}  # pid -> pidfd
+        self._keepers: set[int] = set()  # our own children, to be reaped
+
+    def close(self) -> None:
+        """Let go of handles. Jobs run on."""
+        self._reap()
+        for pid in list(self._watched):
+            self._unwatch(pid)
+        self._epoll.close()
+        os.close(self._notify)
+
+    # -- what is there ---------------------------------------------------------------------------------------------
+
+    def nodes(self) -> list[NodeInfo]:
+        """One node per GPU type."""
+        return list(self._machine.nodes.values())
+
+    def capabilities(self) -> Capabilities:
+        """What was found here."""
+        roles = self._cgroups.parents
+        return Capabilities(
+            gpu=self._machine.gpu,
+            memory_limit="memory" in roles or self._rlimit_as,
+            cpu_quota="cpu" in roles,
+            cpu_affinity=True,
+            suspend="freezer" if "track" in roles else "sigstop",
+            gpu_suspend=self._cuda,
+            kill_scope="cgroup" if "track" in roles else "descendants",
+            outlives_service=True,
+            notes=(*(f"{role}: {parent}" for role, parent in sorted(roles.items())), *self._cgroups.notes),
+        )
+
+    def observe(self) -> list[Observed]:
+        """Read every record and hold it against the kernel."""
+        self._reap()
+        seen = map(self._observe, all_records(self._jobs))
+        return [one for one in seen if one is not None]
+
+    def _observe(self, record: Record) -> Observed | None:
+        # In this order: a keeper writes who runs, then how it ended, and lets go of the lock last.
+        child, held, end = record.child(), record.held(), record.exit()
+        key = record.key
+        if end is not None:
+            times = (end.started_s, end.ended_s)
+            return Observed(key, "exited", None, end.code, end.signal, *times, end.oom, end.message)
+        if child is None:
+            return Observed(key, "starting") if held else None
+        if held and procs.is_process(child.keeper, child.keeper_ticks):
+            self._watch(child.keeper)
+            stopped = self._is_suspended(record)
+            return Observed(key, "suspended" if stopped else "running", child.pid, started_s=child.started_s)
+        left = self._members(record)
+        for pid in left:
+            self._watch(pid)
+        message = "its keeper is gone: nobody saw how it ended"
+        return Observed(key, "lost", min(left, default=None), started_s=child.started_s, message=message)
+
+    def log_paths(self, key: str) -> dict[str, tuple[str, ...]]:
+        """For `stdout` and `stderr` the files that exist now, oldest first."""
+        record = Record(self._jobs, key)
+        names = {stream: (f"{stream}.log.1", f"{stream}.log") for stream in ("stdout", "stderr")}
+        return {
+            stream: tuple(str(record.path / file) for file in files if (record.path / file).exists())
+            for stream, files in names.items()
+        }
+
+    def wait_change(self, timeout_s: float | None) -> bool:
+        """Sleep on the keepers' notices and on the processes themselves: one may be killed before it can speak."""
+        events = self._epoll.poll(timeout_s)
+        for fd, _ in events:
+            if fd == self._notify:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(fd, 1 << 16)
+        ready = {fd for fd, _ in events}
+        for pid in [pid for pid, fd in self._watched.items() if fd in ready]:
+            self._unwatch(pid)
+        self._reap()
+        return bool(events)
+
+    def fileno(self) -> int:
+        """Readable when `wait_change` would not sleep; for event loops."""
+        return self._epoll.fileno()
+
+    def wake(self) -> None:
+        """End a `wait_change` that is in progress, from any thread."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._notify, b"w")
+
+    # -- starting and ending ---------------------------------------------------------------------------------------
+
+    def launch(self, spec: LaunchSpec) -> None:
+        """Start the job unless its key was ever started."""
+        check_spec(spec, self._machine.nodes)
+        self._check_here(spec)
+        record = Record(self._jobs, spec.key)
+        lock = record.lock()
+        if lock is None:
+            return
+        try:
+            if record.started():
+                return
+            groups = self._cgroups.paths(f"cotenant.{self._label}.{spec.key}")
+            facts = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec)}
+            facts |= {"env": sorted(spec.env), "cgroups": groups}
+            record.write("spec.json", json.dumps(facts).encode())
+            record.write("keeper.in", self._for_keeper(spec, groups))
+            self._spawn(record, lock)
+        except OSError as error:
+            raise BackendError(f"job {spec.key}: nothing was started: {error}") from error
+        finally:
+            os.close(lock)
+
+    def _check_here(self, spec: LaunchSpec) -> None:
+        if not os.path.isdir(spec.workdir):
+            raise InputError(f"job {spec.key}: workdir '{spec.workdir}' is not an existing directory")
+        if foreign := set(spec.cpus or ()) - os.sched_getaffinity(0):
+            raise InputError(f"job {spec.key}: cores {sorted(foreign)} are not ours to give")
+
+    def _for_keeper(self, spec: LaunchSpec, groups: dict[str, str]) -> bytes:
+        argv = spec.argv if spec.argv is not None else ("bash", "-c", spec.script)
+        if spec.setup.strip():
+            argv = ("bash", "-c", _SETUP, "cotenant", spec.setup, *argv)
+        env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        env |= {name: value for name, value in os.environ.items() if name.startswith("LC_")}
+        env |= {**spec.env, **self._machine.gpu_env(spec.gpus)}
+        env |= {"COTENANT_KEY": spec.key, "COTENANT_JOB": spec.job, "COTENANT_MARK": f"{self._label}/{spec.key}"}
+        oom = cgroups.oom_file(groups)
+        writes = cgroups.limit_writes(groups, spec.cpu_share, spec.mem_gib)
+        entries = [
+            *(("argv", word) for word in argv),
+            *(("env", f"{name}={value}") for name, value in env.items()),
+            *(("cpu", str(core)) for core in spec.cpus or ()),
+            *(("cgroup", path) for path in dict.fromkeys(groups.values())),
+            *(("cgset", f"{path}\n{value}") for path, value in writes),
+            *(("track", groups["track"]) for _ in groups if _ == "track"),
+            *([("oom", oom)] if oom else []),
+            ("workdir", spec.workdir),
+            ("stdout_limit", str(int(spec.stdout_limit_mib * _MIB) or 1)),
+            ("stderr_limit", str(int(spec.stderr_limit_mib * _MIB) or 1)),
+            ("grace_s", repr(spec.grace_s)),
+            ("notify", str(self._fifo)),
+        ]
+        if self._rlimit_as and spec.mem_gib is not None and "memory" not in groups:
+            entries.append(("rlimit_as", str(int(spec.mem_gib * cgroups.GIB))))
+        return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in entries)
+
+    def _spawn(self, record: Record, lock: int) -> None:
+        here = str(Path(__file__).resolve().parent)
+        log = str(record.path / "keeper.log")
+        pid = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-S", "-c", _BOOT, here, str(record.path)],
+            {"LC_ALL": "C.UTF-8"},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+                (os.POSIX_SPAWN_DUP2, lock, keeper.LOCK),
+            ],
+            setsid=True,
+            setsigmask=(),
+        )
+        self._keepers.add(pid)
+        self._watch(pid)
+
+    def terminate(self, key: str) -> bool:
+        """SIGTERM to the process group, then SIGCONT or thaw so that a suspended job hears it."""
+        record = Record(self._jobs, key)
+        if not self._lives(record):
+            return False
+        record.write("term", b"")
+        told = self._signal_group(record, signal.SIGTERM)
+        if track := record.cgroups().get("track"):
+            cgroups.freeze(track, False)
+        self._signal_group(record, signal.SIGCONT)
+        return told
+
+    def kill(self, key: str) -> bool:
+        """SIGKILL to the fence, the descendants and whoever carries the mark, until a look finds nobody new."""
+        record = Record(self._jobs, key)
+        return self._lives(record) and self._kill(record)
+
+    def _kill(self, record: Record) -> bool:
+        track = record.cgroups().get("track")
+        done: set[int] = set()
+        for _ in range(_ROUNDS):
+            if track is not None:
+                cgroups.kill(track)
+            new = self._members(record) - done
+            if not new:
+                return True
+            for pid in new:
+                self._watch(pid)
+                procs.send(pid, signal.SIGKILL, lambda p: p in self._members(record))
+            if track is not None:
+                cgroups.freeze(track, False)  # in v1 the frozen cannot die
+            done |= new
+        return False
+
+    def forget(self, key: str) -> None:
+        """Remove records and groups of a job that is over."""
+        record = Record(self._jobs, key)
+        if not record.exists():
+            return
+        lock = self._lock_ended(record)
+        try:
+            self._clear(record)
+            record.remove(self._trash)
+        finally:
+            os.close(lock)
+        self._reap()
+
+    def _lock_ended(self, record: Record) -> int:
+        """The lock of a job whose keeper is gone, or about to go: its exit record is written."""
+        give_up = time.monotonic() + _SETTLE_S
+        while (lock := record.lock()) is None:
+            child = record.child()
+            if record.exit() is None or time.monotonic() > give_up:
+                raise BackendError(f"job {record.key} still runs: kill it before forgetting it")
+            if child is not None:
+                _await_end(child.keeper, 100)
+        return lock
+
+    def _clear(self, record: Record) -> None:
+        """Nothing of the job may be left, neither processes (of a lost keeper) nor groups."""
+        groups = record.cgroups()
+        give_up = time.monotonic() + _SETTLE_S
+        while True:
+            left = self._members(record) if record.exit() is None else set()
+            if not left and cgroups.remove(groups):
+                return
+            if time.monotonic() > give_up:
+                raise BackendError(f"job {record.key}: processes {sorted(left)} do not die")
+            self._kill(record)
+            for pid in left:
+                _await_end(pid, 100)
+            select.select([], [], [], 0.002)
+
+    # -- while it runs ---------------------------------------------------------------------------------------------
+
+    def suspend(self, key: str) -> bool:
+        """GPU memory out first, while the process can still answer the driver; then stop it."""
+        record = Record(self._jobs, key)
+        if not self._lives(record):
+            return False
+        if self._is_suspended(record):
+            return True
+        if self._on_gpu(record) and not cuda.move(self._members(record), True, self._cuda):
+            cuda.move(self._members(record), False, self._cuda)
+            return False
+        track = record.cgroups().get("track")
+        if track is not None and cgroups.freeze(track, True):
+            return True
+        for _ in range(_ROUNDS):  # a signal takes a moment to arrive, and meanwhile the job may fork
+            moving = {pid for pid in self._members(record) if procs.state_of(pid) not in "TZX"}
+            if not moving:
+                return True
+            for pid in moving:
+                procs.send(pid, signal.SIGSTOP, lambda p: p in self._members(record))
+            select.select([], [], [], 0.001)
+        return False
+
+    def resume(self, key: str) -> bool:
+        """Run first, then GPU memory in."""
+        record = Record(self._jobs, key)
+        if not self._lives(record):
+            return False
+        if track := record.cgroups().get("track"):
+            cgroups.freeze(track, False)
+        members = self._members(record)
+        for pid in members:
+            if procs.state_of(pid) == "T":
+                procs.send(pid, signal.SIGCONT, lambda p: p in self._members(record))
+        return not self._on_gpu(record) or cuda.move(members, False, self._cuda)
+
+    def set_limits(
+        self,
+        key: str,
+        cpus: Sequence[int] | None = None,
+        cpu_share: float | None = None,
+        mem_gib: float | None = None,
+    ) -> bool:
+        """Affinity of every thread, quota and memory of the groups."""
+        record = Record(self._jobs, key)
+        if cpus is not None and not set(cpus) & os.sched_getaffinity(0):
+            raise InputError(f"job {key}: none of the cores {sorted(cpus)} is ours to give")
+        if not self._lives(record):
+            return False
+        if cpus is not None:
+            procs.set_affinity(self._members(record), cpus)
+        if cpu_share is None and mem_gib is None:
+            return True
+        return cgroups.apply_limits(record.cgroups(), cpu_share, mem_gib)
+
+    # -- who belongs to a job --------------------------------------------------------------------------------------
+
+    def _lives(self, record: Record) -> bool:
+        """Whether there is a process to act on. A job that is just being started is waited for."""
+        give_up = time.monotonic() + _SETTLE_S
+        while record.child() is None and record.exit() is None:
+            if not record.held() or time.monotonic() > give_up:
+                return False
+            select.select([], [], [], 0.002)
+        return record.exit() is None and bool(self._members(record))
+
+    def _members(self, record: Record) -> set[int]:
+        """Every living process of the job: in its fence, below its keeper, or, without keeper, by its mark."""
+        child = record.child()
+        if child is None or child.boot != procs.boot_id():
+            return set()
+        found: set[int] = set()
+        if track := record.cgroups().get("track"):
+            found |= cgroups.members(track)
+        if procs.is_process(child.keeper, child.keeper_ticks):
+            found |= procs.descendants(child.keeper)
+        else:
+            found |= procs.marked(f"COTENANT_MARK={self._label}/{record.key}".encode())
+            if procs.is_process(child.pid, child.ticks):  # between fork and exec it does not carry the mark yet
+                found |= {child.pid} | procs.descendants(child.pid)
+        return {pid for pid in found if procs.state_of(pid) not in "ZX"}
+
+    def _signal_group(self, record: Record, number: signal.Signals) -> bool:
+        child = record.child()
+        if child is None:
+            return False
+        told = False
+        if procs.is_process(child.pid, child.ticks):
+            with contextlib.suppress(OSError):
+                os.killpg(child.pid, number)
+                return True
+        for pid in self._members(record):  # the leader is gone, its group is not
+            told |= procs.send(pid, number, lambda p: procs.group_of(p) == child.pid)
+        return told
+
+    def _is_suspended(self, record: Record) -> bool:
+        track, child = record.cgroups().get("track"), record.child()
+        frozen = track is not None and cgroups.is_frozen(track)
+        return frozen or (child is not None and procs.state_of(child.pid) == "T")
+
+    def _on_gpu(self, record: Record) -> bool:
+        return self._cuda != "none" and bool(record.spec().get("gpus"))
+
+    # -- handles ---------------------------------------------------------------------------------------------------
+
+    def _watch(self, pid: int) -> None:
+        if pid in self._watched:
+            return
+        try:
+            handle = os.pidfd_open(pid)
+        except OSError:
+            self.wake()  # it is gone already, which is a change
+            return
+        self._watched[pid] = handle
+        self._epoll.register(handle, select.EPOLLIN)
+
+    def _unwatch(self, pid: int) -> None:
+        handle = self._watched.pop(pid)
+        self._epoll.unregister(handle)
+        os.close(handle)
+
+    def _reap(self) -> None:
+        for pid in list(self._keepers):
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                    continue
+            self._keepers.discard(pid)
+
+
+def _await_end(pid: int, timeout_ms: float) -> None:
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        poller = select.poll()
+        poller.register(handle, select.POLLIN)
+        poller.poll(timeout_ms)
+    finally:
+        os.close(handle)

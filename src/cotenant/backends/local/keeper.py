@@ -1,0 +1,388 @@
+"""The keeper: one small process beside each job, which outlives the service and tells how the job ended.
+
+It is started by path, without site-packages and without the rest of Cotenant, and imports only what starts fast (no
+json, no re: this file is on the path of every launch). It holds the record's lock for as long as it lives. The lock
+arrives already taken, inherited from `launch`, so there is no instant at which nobody holds it.
+
+Order is what makes it safe: the child waits behind a pipe until its identity is on disk, so user code never runs
+unrecorded; the exit record is written after the last process is gone, so a GPU is never reported free too early.
+As subreaper it inherits whatever the job leaves behind, daemons included, and ends them.
+"""
+
+# ruff: noqa: SIM105 (contextlib is one more import at every launch)
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+
+SWEEP_MS = 50
+RESERVED = 4096
+LOCK = 3
+PR_SET_CHILD_SUBREAPER = 36
+POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Job:
+    """What `launch` asked for, read from a file of NUL-ended `name=value` entries (values hold anything but NUL)."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.fields: dict[str, list[str]] = {}
+        for entry in raw.split(b"\0")[:-1]:
+            name, _, value = os.fsdecode(entry).partition("=")
+            self.fields.setdefault(name, []).append(value)
+
+    def all(self, name: str) -> list[str]:
+        """Every value of a name, in order."""
+        return self.fields.get(name, [])
+
+    def one(self, name: str) -> str:
+        """The only value of a name."""
+        return self.fields[name][0]
+
+
+class Log:
+    """A file of at most `limit` bytes and its predecessor: at least the newest `limit` bytes are kept."""
+
+    def __init__(self, path: str, limit: int) -> None:
+        self.path, self.limit, self.size = path, limit, 0
+        self.fd = self._open()
+
+    def _open(self) -> int:
+        return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def write(self, data: bytes) -> None:
+        """Append. On a full disk the text is dropped: a job must not hang because nobody can store its chatter."""
+        while data:
+            try:
+                if self.size >= self.limit:
+                    os.replace(self.path, self.path + ".1")
+                    os.close(self.fd)
+                    self.fd, self.size = self._open(), 0
+                count = os.write(self.fd, data[: self.limit - self.size])
+            except OSError:
+                return
+            self.size += count
+            data = data[count:]
+
+
+def text_of(path: str) -> str:
+    """A small file's text, '' where there is none."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.read(fd, 1 << 16).decode(errors="replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
+
+
+def put(path: str, text: str) -> None:
+    """Write to an existing file such as a cgroup's control file."""
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def reserve(path: str) -> None:
+    """Set disk space aside, so that a disk that fills up meanwhile cannot swallow how the job ended."""
+    fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, RESERVED)
+    finally:
+        os.close(fd)
+
+
+def publish(path: str, text: str, durable: bool = False) -> None:
+    """Write a file so that readers see all of it or nothing; a durable one fills the space that was set aside."""
+    fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if durable else os.O_TRUNC), 0o600)
+    try:
+        os.write(fd, text.encode().ljust(RESERVED if durable else 0))
+        if durable:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.replace(path + ".tmp", path)
+    if durable:
+        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def quote(text: str) -> str:
+    """A JSON string of printable ASCII."""
+    plain = (c if " " <= c <= "~" and c not in '"\\' else f"\\u{min(ord(c), 0xFFFD):04x}" for c in text)
+    return f'"{"".join(plain)}"'
+
+
+def start_ticks(pid: int) -> int:
+    """When a process began, in clock ticks since boot: with the pid it names one process for ever (proc(5))."""
+    return int(text_of(f"/proc/{pid}/stat").rpartition(")")[2].split()[19])
+
+
+def notify(fifo: str) -> None:
+    """Wake the service, if one listens."""
+    try:
+        fd = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        os.write(fd, b".")
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent dies (prctl(2), PR_SET_CHILD_SUBREAPER)."""
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    except (ImportError, OSError, AttributeError) as error:
+        print("no subreaper:", error, file=sys.stderr, flush=True)
+
+
+def make_cgroups(job: Job) -> None:
+    """Create the job's cgroups and set their limits. What the kernel refuses is noted and left out."""
+    for path in job.all("cgroup"):
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            print("cgroup:", error, file=sys.stderr, flush=True)
+    for entry in job.all("cgset"):
+        path, _, value = entry.partition("\n")
+        try:
+            put(path, value)
+        except OSError as error:
+            print("cgroup limit:", path, error, file=sys.stderr, flush=True)
+
+
+def become(job: Job, go: int, report: int, out: int, err: int) -> None:
+    """In the child: take on session, limits, files and directory, wait for the word, become the user's program."""
+    try:
+        os.setsid()
+        for path in job.all("cgroup"):
+            try:
+                put(path + "/cgroup.procs", "0")
+            except OSError as error:
+                print("cgroup:", path, error, file=sys.stderr, flush=True)
+        if job.all("cpu"):
+            os.sched_setaffinity(0, [int(core) for core in job.all("cpu")])
+        if job.all("rlimit_as"):
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_AS, (int(job.one("rlimit_as")),) * 2)
+        if not os.read(go, 1):
+            os._exit(0)  # the keeper died before it could record us: nothing has run
+        os.chdir(job.one("workdir"))
+        for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):
+            os.dup2(source, target)
+        signal.set_wakeup_fd(-1)
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        env = dict(entry.partition("=")[::2] for entry in job.all("env"))
+        argv = job.all("argv")
+        os.execvpe(argv[0], argv, env)
+    except OSError as error:
+        where = error.filename or job.all("argv")[0]
+        os.write(report, f"{126 if isinstance(error, PermissionError) else 127}\n{where}: {error.strerror}".encode())
+    except BaseException as error:
+        os.write(report, f"127\n{error!r}".encode())
+    finally:
+        os._exit(127)
+
+
+def sweep(job: Job) -> None:
+    """Kill all that is left of the job; repeated by the caller until nothing is."""
+    for track in job.all("track"):
+        try:
+            put(track + "/cgroup.kill", "1")
+        except OSError:
+            _kill_each(text_of(track + "/cgroup.procs"))
+    _kill_each(text_of(f"/proc/self/task/{os.getpid()}/children"))
+
+
+def _kill_each(pids: str) -> None:
+    for pid in pids.split():
+        try:
+            os.kill(int(pid), signal.SIGKILL)
+        except OSError:
+            pass
+
+
+def was_oom(job: Job) -> bool:
+    """Whether the kernel killed one of ours for memory (memory.events in v2, memory.oom_control in v1)."""
+    for path in job.all("oom"):
+        for line in text_of(path).splitlines():
+            name, _, count = line.partition(" ")
+            if name == "oom_kill" and int(count) > 0:
+                return True
+    return False
+
+
+class Watch:
+    """The wait for the end: pump the job's output, reap what dies, sweep what stays."""
+
+    def __init__(self, job: Job, leader: int, wake: int, logs: dict[int, Log]) -> None:
+        self.job, self.leader, self.wake, self.logs = job, leader, wake, logs
+        self.status: int | None = None
+        self.ended_s = 0.0
+        self.deadline = 0.0
+        self.poller = select.poll()
+        for fd in (wake, *logs):
+            os.set_blocking(fd, False)
+            self.poller.register(fd, select.POLLIN)
+
+    def run(self) -> None:
+        """Return when the job and all its descendants are gone and their output is stored."""
+        while self._reap():
+            wait_ms: float | None = None
+            if self.status is not None:
+                wait_ms = (self.deadline - time.monotonic()) * 1000
+                if wait_ms <= 0:
+                    sweep(self.job)
+                    wait_ms = SWEEP_MS
+            for fd, _ in self.poller.poll(wait_ms):
+                self._pump(fd)
+        for fd in list(self.logs):
+            while self._pump(fd):
+                pass
+
+    def _pump(self, fd: int) -> bool:
+        try:
+            data = os.read(fd, 1 << 16)
+        except BlockingIOError:
+            return False
+        if fd == self.wake:
+            return True
+        if data:
+            self.logs[fd].write(data)
+        else:
+            self.poller.unregister(fd)
+            os.close(fd)
+            del self.logs[fd]
+        return bool(data)
+
+    def _reap(self) -> bool:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self.leader:
+                self.status, self.ended_s = status, time.time()
+                polite = os.path.exists("term") or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in POLITE)
+                self.deadline = time.monotonic() + (float(self.job.one("grace_s")) if polite else 0.0)
+
+
+def start(job: Job) -> tuple[int, float, str, dict[int, Log]]:
+    """Fork, record, let go. Returns the child, its start, what went wrong at its exec ('' if nothing), its output."""
+    go_r, go_w = os.pipe()
+    report_r, report_w = os.pipe()
+    out_r, out_w = os.pipe()
+    err_r, err_w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(LOCK)  # it says that the keeper lives
+        os.close(go_w)
+        become(job, go_r, report_w, out_w, err_w)
+    for fd in (go_r, report_w, out_w, err_w):
+        os.close(fd)
+    started_s = time.time()
+    boot = text_of("/proc/sys/kernel/random/boot_id").strip()
+    me = os.getpid()
+    publish(
+        "child.json",
+        f'{{"pid": {pid}, "ticks": {start_ticks(pid)}, "keeper": {me}, "keeper_ticks": {start_ticks(me)}, '
+        f'"boot": {quote(boot)}, "started_s": {started_s!r}}}\n',
+    )
+    try:
+        os.write(go_w, b"!")
+    except OSError:
+        pass
+    os.close(go_w)
+    failure = b""
+    while part := os.read(report_r, 4096):
+        failure += part
+    os.close(report_r)
+    logs = {
+        out_r: Log("stdout.log", int(job.one("stdout_limit"))),
+        err_r: Log("stderr.log", int(job.one("stderr_limit"))),
+    }
+    return pid, started_s, failure.decode(errors="replace"), logs
+
+
+def record_exit(job: Job, status: int, started_s: float, ended_s: float, failure: str) -> None:
+    """The last word: durable, because the service may read it only after the machine has been off."""
+    code, message = (int(failure.split("\n")[0]), failure.partition("\n")[2]) if failure else (None, "")
+    number = "null"
+    if code is None:
+        code = os.waitstatus_to_exitcode(status)
+        if code < 0:
+            number, code = str(-code), None
+    oom = "true" if was_oom(job) else "false"
+    for path in job.all("cgroup"):
+        try:
+            os.rmdir(path)
+        except OSError:
+            pass  # `forget` tries again
+    publish(
+        "exit.json",
+        f'{{"code": {"null" if code is None else code}, "signal": {number}, "oom": {oom}, '
+        f'"started_s": {started_s!r}, "ended_s": {ended_s!r}, "message": {quote(message[:400])}}}\n',
+        durable=True,
+    )
+
+
+def main(record: str) -> None:
+    """Keep one job from start to end."""
+    os.closerange(LOCK + 1, 1 << 20)
+    os.set_inheritable(LOCK, False)
+    os.chdir(record)
+    fd = os.open("keeper.in", os.O_RDONLY | os.O_CLOEXEC)
+    raw = b""
+    while part := os.read(fd, 1 << 20):
+        raw += part
+    os.close(fd)
+    job = Job(raw)
+    for number in POLITE:
+        signal.signal(number, signal.SIG_IGN)
+    wake_r, wake_w = os.pipe()
+    os.set_blocking(wake_w, False)
+    signal.set_wakeup_fd(wake_w, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    started_s = time.time()
+    try:
+        reserve("exit.json")
+        adopt_orphans()
+        make_cgroups(job)
+        pid, started_s, failure, logs = start(job)
+        os.unlink("keeper.in")  # it held the environment, and with it whatever secrets the job was given
+        notify(job.one("notify"))
+        watch = Watch(job, pid, wake_r, logs)
+        watch.run()
+        record_exit(job, watch.status or 0, started_s, watch.ended_s, failure)
+    except Exception as error:
+        sweep(job)
+        record_exit(job, 0, started_s, time.time(), f"255\nthe keeper failed: {error!r}")
+        raise
+    finally:
+        notify(job.one("notify"))
+    os._exit(0)  # what Python would tidy up takes longer than all of the above

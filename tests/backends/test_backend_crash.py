@@ -1,0 +1,157 @@
+"""A launch survives `kill -9` anywhere: of the caller at each of its steps, and of the keeper at any instant."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from local_world import LocalWorld, wait_gone
+
+from cotenant.backends.local.records import Record
+
+STEPS = 20
+LATE = 60  # about the steps that follow the spawn
+SEED = 20261115
+
+
+def _launch_and_die(world: LocalWorld, key: str, script: str, steps: int | None) -> int:
+    """In a child: launch and die by SIGKILL after that many traced steps. Returns the steps made, -1 if it died."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        made = 0
+
+        def trace(frame: FrameType, event: str, arg: Any) -> Any:
+            nonlocal made
+            frame.f_trace_opcodes = frame.f_code.co_filename.endswith(("local/backend.py", "local/records.py"))
+            made += 1
+            if made == steps:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return trace
+
+        try:
+            backend = world.another()
+            sys.settrace(trace)
+            backend.launch(world.spec(key, script))
+            sys.settrace(None)
+            os.write(writer, str(made).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    told = os.read(reader, 64)
+    os.close(reader)
+    os.waitpid(pid, 0)
+    return int(told) if told else -1
+
+
+def _script(world: LocalWorld, key: str) -> str:
+    return f"echo $$ >> {world.work}/{key}.starts; echo $$ > {world.work}/pipe1; sleep infinity"
+
+
+def _check_one(world: LocalWorld, key: str, pid: int) -> None:
+    """Exactly one process runs, ran ever, and is reported."""
+    one = world.until(key, "running")
+    assert one.pid == pid
+    assert world.marked(key) == {pid}
+    assert (world.work / f"{key}.starts").read_text().split() == [str(pid)]
+    world.backend.kill(key)
+    world.until(key, "exited")
+    world.backend.forget(key)
+    assert world.marked(key) == set()
+    assert not Path(world.record(key)).exists()
+
+
+def test_caller_killed_at_every_kind_of_step(world: LocalWorld) -> None:
+    with world.pipe() as pipe:
+        total = _launch_and_die(world, "whole-0", _script(world, "whole-0"), None)
+        assert total > 200
+        _check_one(world, "whole-0", int(pipe.line()))
+        early = 0
+        chance = random.Random(SEED)
+        points = chance.sample(range(1, total - LATE), STEPS) + chance.sample(range(total - LATE, total), STEPS)
+        for turn, step in enumerate(sorted(points)):
+            key = f"crash-{turn}"
+            assert _launch_and_die(world, key, _script(world, key), step) == -1
+            before = world.seen(key)
+            assert before is None or before.state in ("starting", "running")
+            early += before is None
+            world.launch(key, _script(world, key))  # the service after its restart
+            pid = int(pipe.line())
+            _check_one(world, key, pid)
+            assert pipe.silent()
+        assert STEPS <= early < 2 * STEPS  # the points lie on both sides of the start
+
+
+def test_two_restarted_services_race(world: LocalWorld) -> None:
+    """Should two callers ever launch the same key at once, one process starts."""
+    with world.pipe() as pipe:
+        for turn in range(8):
+            key = f"race-{turn}"
+            pids = []
+            for _ in range(2):
+                pid = os.fork()
+                if pid == 0:
+                    try:
+                        world.another().launch(world.spec(key, _script(world, key)))
+                    finally:
+                        os._exit(0)
+                pids.append(pid)
+            for pid in pids:
+                os.waitpid(pid, 0)
+            _check_one(world, key, int(pipe.line()))
+            assert pipe.silent()
+
+
+def test_keeper_killed_at_random_instants(world: LocalWorld) -> None:
+    """At most one start ever; what was started is reported (lost), what was not can be launched again."""
+    instants = random.Random(SEED + 1)
+    fates = []
+    for turn in range(20):
+        key = f"orphan-{turn}"
+        world.launch(key, f"echo $$ >> {world.work}/{key}.starts; sleep infinity")
+        keeper = max(world.backend._keepers)
+        select.select([], [], [], instants.uniform(0.0, 0.06))
+        os.kill(keeper, signal.SIGKILL)
+        wait_gone(keeper)
+        one = world.seen(key)
+        fates.append(one.state if one else "never")
+        assert fates[-1] in ("lost", "never")
+        if one is None:
+            assert Record(world.state / "jobs", key).child() is None
+            world.launch(key, f"echo $$ >> {world.work}/{key}.starts; exit 0")
+            assert world.until(key, "exited").exit_code == 0
+        elif world.backend.kill(key):
+            while (left := world.seen(key)) and left.pid is not None:
+                assert world.backend.wait_change(30)
+        world.backend.forget(key)
+        assert world.marked(key) == set()
+        starts = world.work / f"{key}.starts"
+        assert not starts.exists() or len(starts.read_text().split()) <= 1
+    assert len(set(fates)) == 2, fates
+
+
+@pytest.mark.parametrize("what", ["spec.json", "keeper.in"])
+def test_a_full_disk_starts_nothing(world: LocalWorld, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cotenant.backends import BackendError
+
+    write = Record.write
+
+    def full(self: Record, name: str, data: bytes) -> None:
+        if name == what:
+            raise OSError(28, "No space left on device")
+        write(self, name, data)
+
+    monkeypatch.setattr(Record, "write", full)
+    with pytest.raises(BackendError, match="nothing was started"):
+        world.launch("full-1", "exit 0")
+    monkeypatch.undo()
+    assert world.backend.observe() == []
+    world.launch("full-1", "exit 0")
+    assert world.until("full-1", "exited").exit_code == 0
