@@ -53,4 +53,4 @@ def why(
     if json_:
         opt.write_json(reason.as_dict(), "-")
     else:
-        typer.echo(f"{reason.job} at {at:g} s under {policy}: {reason.cause}: {reason.text}")
+        typer.echo(f"{reason.job} at {at:.12g} s under {policy}: {reason.cause}: {reason.text}")
