@@ -24,6 +24,7 @@ from cotenant.backends.base import BackendError, Capabilities, LaunchSpec, NodeI
 from cotenant.backends.local import cgroups, cuda, keeper, procs
 from cotenant.backends.local.machine import Machine
 from cotenant.backends.local.records import Record, all_records
+from cotenant.backends.local.watcher import Watcher
 from cotenant.core.errors import InputError
 
 _BOOT = "import sys;sys.path.append(sys.argv[1]);import keeper;keeper.main(sys.argv[2])"
@@ -66,22 +67,11 @@ class LocalBackend:
         self._rlimit_as = rlimit_as
         self._cuda = cuda.method() if self._machine.gpu == "nvml" else "none"
         self._label = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
-        self._fifo = root / "notify"
-        with contextlib.suppress(FileExistsError):
-            os.mkfifo(self._fifo, 0o600)
-        self._notify = os.open(self._fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._epoll = select.epoll()
-        self._epoll.register(self._notify, select.EPOLLIN)
-        self._watched: dict[int, int] = {}  # pid -> pidfd
-        self._keepers: set[int] = set()  # our own children, to be reaped
+        self._watcher = Watcher(root / "notify")
 
     def close(self) -> None:
         """Let go of handles. Jobs run on."""
-        self._reap()
-        for pid in list(self._watched):
-            self._unwatch(pid)
-        self._epoll.close()
-        os.close(self._notify)
+        self._watcher.close()
 
     # -- what is there ---------------------------------------------------------------------------------------------
 
@@ -106,7 +96,7 @@ class LocalBackend:
 
     def observe(self) -> list[Observed]:
         """Read every record and hold it against the kernel."""
-        self._reap()
+        self._watcher.reap()
         seen = map(self._observe, all_records(self._jobs))
         return [one for one in seen if one is not None]
 
@@ -120,12 +110,12 @@ class LocalBackend:
         if child is None:
             return Observed(key, "starting") if held else None
         if held and procs.is_process(child.keeper, child.keeper_ticks):
-            self._watch(child.keeper)
+            self._watcher.watch(child.keeper)
             stopped = self._is_suspended(record)
             return Observed(key, "suspended" if stopped else "running", child.pid, started_s=child.started_s)
         left = self._members(record)
         for pid in left:
-            self._watch(pid)
+            self._watcher.watch(pid)
         message = "its keeper is gone: nobody saw how it ended"
         return Observed(key, "lost", min(left, default=None), started_s=child.started_s, message=message)
 
@@ -140,25 +130,15 @@ class LocalBackend:
 
     def wait_change(self, timeout_s: float | None) -> bool:
         """Sleep on the keepers' notices and on the processes themselves: one may be killed before it can speak."""
-        events = self._epoll.poll(timeout_s)
-        for fd, _ in events:
-            if fd == self._notify:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(fd, 1 << 16)
-        ready = {fd for fd, _ in events}
-        for pid in [pid for pid, fd in self._watched.items() if fd in ready]:
-            self._unwatch(pid)
-        self._reap()
-        return bool(events)
+        return self._watcher.wait(timeout_s)
 
     def fileno(self) -> int:
         """Readable when `wait_change` would not sleep; for event loops."""
-        return self._epoll.fileno()
+        return self._watcher.fileno()
 
     def wake(self) -> None:
         """End a `wait_change` that is in progress, from any thread."""
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._notify, b"w")
+        self._watcher.wake()
 
     # -- starting and ending ---------------------------------------------------------------------------------------
 
@@ -212,7 +192,7 @@ class LocalBackend:
             ("stdout_limit", str(int(spec.stdout_limit_mib * _MIB) or 1)),
             ("stderr_limit", str(int(spec.stderr_limit_mib * _MIB) or 1)),
             ("grace_s", repr(spec.grace_s)),
-            ("notify", str(self._fifo)),
+            ("notify", str(self._watcher.path)),
         ]
         if self._rlimit_as and spec.mem_gib is not None and "memory" not in groups:
             entries.append(("rlimit_as", str(int(spec.mem_gib * cgroups.GIB))))
@@ -234,8 +214,7 @@ class LocalBackend:
             setsid=True,
             setsigmask=(),
         )
-        self._keepers.add(pid)
-        self._watch(pid)
+        self._watcher.adopt(pid)
 
     def terminate(self, key: str) -> bool:
         """SIGTERM to the process group, then SIGCONT or thaw so that a suspended job hears it."""
@@ -264,7 +243,7 @@ class LocalBackend:
             if not new:
                 return True
             for pid in new:
-                self._watch(pid)
+                self._watcher.watch(pid)
                 procs.send(pid, signal.SIGKILL, lambda p: p in self._members(record))
             if track is not None:
                 cgroups.freeze(track, False)  # in v1 the frozen cannot die
@@ -282,7 +261,7 @@ class LocalBackend:
             record.remove(self._trash)
         finally:
             os.close(lock)
-        self._reap()
+        self._watcher.reap()
 
     def _lock_ended(self, record: Record) -> int:
         """The lock of a job whose keeper is gone, or about to go: its exit record is written."""
@@ -292,7 +271,7 @@ class LocalBackend:
             if record.exit() is None or time.monotonic() > give_up:
                 raise BackendError(f"job {record.key} still runs: kill it before forgetting it")
             if child is not None:
-                _await_end(child.keeper, 100)
+                procs.await_end(child.keeper, 100)
         return lock
 
     def _clear(self, record: Record) -> None:
@@ -307,7 +286,7 @@ class LocalBackend:
                 raise BackendError(f"job {record.key}: processes {sorted(left)} do not die")
             self._kill(record)
             for pid in left:
-                _await_end(pid, 100)
+                procs.await_end(pid, 100)
             select.select([], [], [], 0.002)
 
     # -- while it runs ---------------------------------------------------------------------------------------------
@@ -413,41 +392,3 @@ class LocalBackend:
 
     def _on_gpu(self, record: Record) -> bool:
         return self._cuda != "none" and bool(record.spec().get("gpus"))
-
-    # -- handles ---------------------------------------------------------------------------------------------------
-
-    def _watch(self, pid: int) -> None:
-        if pid in self._watched:
-            return
-        try:
-            handle = os.pidfd_open(pid)
-        except OSError:
-            self.wake()  # it is gone already, which is a change
-            return
-        self._watched[pid] = handle
-        self._epoll.register(handle, select.EPOLLIN)
-
-    def _unwatch(self, pid: int) -> None:
-        handle = self._watched.pop(pid)
-        self._epoll.unregister(handle)
-        os.close(handle)
-
-    def _reap(self) -> None:
-        for pid in list(self._keepers):
-            with contextlib.suppress(ChildProcessError):
-                if os.waitpid(pid, os.WNOHANG)[0] == 0:
-                    continue
-            self._keepers.discard(pid)
-
-
-def _await_end(pid: int, timeout_ms: float) -> None:
-    try:
-        handle = os.pidfd_open(pid)
-    except OSError:
-        return
-    try:
-        poller = select.poll()
-        poller.register(handle, select.POLLIN)
-        poller.poll(timeout_ms)
-    finally:
-        os.close(handle)

@@ -117,3 +117,17 @@ def set_affinity(pids: Iterable[int], cores: Iterable[int]) -> None:
                 for task in os.listdir(f"/proc/{pid}/task"):
                     with contextlib.suppress(ProcessLookupError):
                         os.sched_setaffinity(int(task), wanted)
+
+
+def await_end(pid: int, timeout_ms: float) -> None:
+    """Sleep until a process has ended, or the time is over."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        poller = select.poll()
+        poller.register(handle, select.POLLIN)
+        poller.poll(timeout_ms)
+    finally:
+        os.close(handle)
