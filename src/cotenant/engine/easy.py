@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from cotenant.core.columns import (
+    BELIEF,
     C_GPUS,
     C_LEAVES,
     C_LEN,
@@ -36,7 +37,7 @@ from cotenant.core.columns import (
 )
 from cotenant.core.jit import kernel
 from cotenant.core.state import Matrix, Rule, State
-from cotenant.engine.fill import fill, open_idle, room_in_quota
+from cotenant.engine.fill import fill, open_idle, room_in_quota, start_if_it_fits
 from cotenant.engine.keys import compact_running
 from cotenant.engine.ledger import new_slices, start
 from cotenant.engine.sorting import sort_running
@@ -149,6 +150,9 @@ def easy(s: State, rule: Rule, now: float) -> None:
         if s.x[N_WAITING] == 0 or s.x[IDLE] == 0:
             return
         head = head_of(s, part)
+        # Whoever stands behind a tenant at its quota becomes the head, and may fit at once.
+        while head >= 0 and start_if_it_fits(s, rule, head, s.i[head, CLASS], now):
+            head = head_of(s, part)
         if head >= 0:
             open_idle(s)
             s.t[HEAD_START] = reserve(s, head, now)
@@ -188,7 +192,7 @@ def _backfill(s: State, rule: Rule, part: int, head: int, head_start: float, now
             s.open[n, IDLE_NOW] -= taken
             s.open_host[n, 1] -= s.f[best, CPUS] * taken / gpus
             s.open_host[n, 3] -= s.f[best, MEM] * taken / gpus
-            if best_long:
+            if best_long and s.f[best, BELIEF] > head_start - now:
                 s.open[n, UNCLAIMED] -= taken
                 s.open_host[n, 0] -= s.f[best, CPUS] * taken / gpus
                 s.open_host[n, 2] -= s.f[best, MEM] * taken / gpus

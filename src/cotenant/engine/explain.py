@@ -27,12 +27,15 @@ def explain(engine: Engine, work: Workload, cluster: Cluster, row: int, now_s: f
     if status == col.RUNNING:
         since = state.f[row, col.SINCE]
         return Reason(name, now_s, Cause.RUNNING, f"it has been running since {since:g} s", need)
+    if status == col.HELD:
+        return Reason(name, now_s, Cause.HELD, "it is held until somebody releases it", need)
     if state.cls[state.i[row, col.CLASS], col.C_POOLS] == 0:
         return Reason(
             name,
             now_s,
             Cause.EXCEEDS_CLUSTER,
             f"it asks for {need} GPUs, more than any pool of {cluster.spec} holds",
+            need,
         )
     return _waiting_reason(engine, work, row, now_s, name, need)
 

@@ -123,7 +123,7 @@ def _fixed(f: Matrix, i: IntMatrix, column: int, job: int) -> float:
         deadline = float(f[job, DEADLINE])
         return math.inf if math.isnan(deadline) else deadline
     if column == BY_BELIEF_GPU:
-        return float(f[job, BELIEF]) * i[job, GPUS]
+        return float(f[job, BELIEF] * i[job, GPUS])
     return 0.0
 
 
@@ -161,8 +161,15 @@ def _key(f: Matrix, i: IntMatrix, rule: Rule, column: int, job: int, now: float)
 @kernel
 def round_start(rule: Rule, now: float) -> float:
     """The last round boundary. Attained service counts up to it: between rounds keys stand still."""
-    round_s = rule.numbers[ROUND_S]
-    return float(math.floor(now / round_s) * round_s) if round_s < math.inf else 0.0
+    round_s = float(rule.numbers[ROUND_S])
+    return round_number(round_s, now) * round_s if round_s < math.inf else 0.0
+
+
+@kernel
+def round_number(round_s: float, now: float) -> int:
+    """How many rounds have begun by `now`; a moment computed as k * round_s belongs to round k."""
+    number = math.floor(now / round_s)
+    return int(number + 1 if (number + 1) * round_s <= now else number)
 
 
 @kernel

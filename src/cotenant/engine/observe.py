@@ -57,9 +57,12 @@ def look(s: State, rows: Ints, now: float, out: Matrix) -> None:
 
 @entry
 def order_keys(s: State, rule: Rule, rows: Ints, now: float, out: Matrix) -> None:
-    """Write the three keys of some jobs; waiting jobs keep the keys they already carry."""
+    """Write the three keys of some jobs to `out` and nowhere else; waiting jobs carry theirs already."""
+    f = s.f
     for k in range(len(rows)):
-        set_keys(s.f, s.i, rule, rows[k], now)
-        out[0, k] = s.f[rows[k], KEY1]
-        out[1, k] = s.f[rows[k], KEY2]
-        out[2, k] = s.f[rows[k], KEY3]
+        job = rows[k]
+        key1, key2, key3 = f[job, KEY1], f[job, KEY2], f[job, KEY3]
+        if s.i[job, STATE] == RUNNING:
+            set_keys(f, s.i, rule, job, now)
+        out[0, k], out[1, k], out[2, k] = f[job, KEY1], f[job, KEY2], f[job, KEY3]
+        f[job, KEY1], f[job, KEY2], f[job, KEY3] = key1, key2, key3

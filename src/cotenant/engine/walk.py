@@ -407,6 +407,7 @@ def walk_order(s: State, order: Ints, preemptive: bool, strict: bool) -> None:
         if strict and (blocked >> part) & 1:
             if s.x[WATCH] == job:
                 s.x[WATCH_CODE] = W_BLOCKED_BY_HEAD
+                s.x[WATCH_FREE] = s.x[LEFT]
             continue
         if not visit_waiting(s, job, preemptive):
             blocked |= 1 << part

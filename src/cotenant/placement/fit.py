@@ -131,6 +131,38 @@ def deal(open_: IntMatrix, pick: IntMatrix, lo: int, hi: int, gpus: int) -> int:
 
 
 @kernel
+def size_when_empty(host: Matrix, node: IntMatrix, n: int, cpus_per_gpu: float, mem_per_gpu: float) -> int:
+    """GPUs of an empty node that its cores and memory can feed."""
+    size = int(node[n, NODE_SIZE])
+    if cpus_per_gpu > 0:
+        size = min(size, int(host[n, HOST_CPU_CAP] / cpus_per_gpu + 1e-9))
+    if mem_per_gpu > 0:
+        size = min(size, int(host[n, HOST_MEM_CAP] / mem_per_gpu + 1e-9))
+    return size
+
+
+@kernel
+def holds_whole(
+    host: Matrix, node: IntMatrix, lo: int, hi: int, gpus: int, largest: int, cpus_per_gpu: float, mem_per_gpu: float
+) -> bool:
+    """Whether an empty pool has the whole nodes for a gang, and one more for its remainder.
+
+    With nodes of different sizes it may not; such a gang would wait for ever if it insisted on them.
+    """
+    needed = gpus // largest
+    rest = gpus - needed * largest
+    whole = 0
+    next_largest = 0
+    for n in range(lo, hi):
+        size = size_when_empty(host, node, n, cpus_per_gpu, mem_per_gpu)
+        if size == largest:
+            whole += 1
+        else:
+            next_largest = max(next_largest, size)
+    return whole > needed or (whole == needed and next_largest >= rest)
+
+
+@kernel
 def _limit_by_host(
     open_: IntMatrix,
     open_host: Matrix,
@@ -146,7 +178,6 @@ def _limit_by_host(
     largest = 0
     for n in range(lo, hi):
         usable = open_[n, USABLE]
-        empty = node[n, NODE_SIZE]
         cpus, mem = open_host[n, 0], open_host[n, 2]
         if source != UNCLAIMED:
             cpus, mem = open_host[n, 1], open_host[n, 3]
@@ -154,13 +185,11 @@ def _limit_by_host(
             cpus, mem = min(cpus, open_host[n, 0]), min(mem, open_host[n, 2])
         if cpus_per_gpu > 0:
             usable = min(usable, int(cpus / cpus_per_gpu + 1e-9))
-            empty = min(empty, int(host[n, HOST_CPU_CAP] / cpus_per_gpu + 1e-9))
         if mem_per_gpu > 0:
             usable = min(usable, int(mem / mem_per_gpu + 1e-9))
-            empty = min(empty, int(host[n, HOST_MEM_CAP] / mem_per_gpu + 1e-9))
         open_[n, USABLE] = usable
-        largest = max(largest, empty)
-    return largest
+        largest = max(largest, size_when_empty(host, node, n, cpus_per_gpu, mem_per_gpu))
+    return int(largest)
 
 
 @kernel
@@ -179,26 +208,15 @@ def find_place(s: State, c: int, job: int, source: int) -> int:
             continue
         lo, hi = s.pool[p, POOL_LO], s.pool[p, POOL_HI]
         largest = s.pool[p, POOL_LARGEST]
-        whole = s.pool[p, POOL_LARGEST_COUNT]
+        cpus_per_gpu, mem_per_gpu = s.f[job, CPUS] / gpus, s.f[job, MEM] / gpus
         for n in range(lo, hi):
             if source == BOTH:
                 s.open[n, USABLE] = min(s.open[n, UNCLAIMED], s.open[n, IDLE_NOW])
             else:
                 s.open[n, USABLE] = s.open[n, source]
-        if s.x[USE_HOST] == 1 and (s.f[job, CPUS] > 0 or s.f[job, MEM] > 0):
-            fed = _limit_by_host(
-                s.open,
-                s.open_host,
-                s.host,
-                s.node,
-                lo,
-                hi,
-                s.f[job, CPUS] / gpus,
-                s.f[job, MEM] / gpus,
-                source,
-            )
-            if fed < largest:
-                largest, whole = max(fed, 1), hi - lo
+        if s.x[USE_HOST] == 1 and (cpus_per_gpu > 0 or mem_per_gpu > 0):
+            fed = _limit_by_host(s.open, s.open_host, s.host, s.node, lo, hi, cpus_per_gpu, mem_per_gpu, source)
+            largest = max(min(fed, largest), 1)
         count = 0
         if mode != 2 and gpus <= largest:
             n = one_node(s.open, lo, hi, gpus, displacing)
@@ -208,11 +226,10 @@ def find_place(s: State, c: int, job: int, source: int) -> int:
             elif mode == ANYWHERE:
                 count = gather(s.open, s.pick, lo, hi, gpus, True)
         elif mode == CONSOLIDATED:
-            nodes = gpus // largest
-            if nodes > whole or (gpus > nodes * largest and hi - lo <= nodes):
-                count = gather(s.open, s.pick, lo, hi, gpus, False)
-            else:
+            if holds_whole(s.host, s.node, lo, hi, gpus, largest, cpus_per_gpu, mem_per_gpu):
                 count = whole_nodes(s.open, s.pick, lo, hi, gpus, largest)
+            else:
+                count = gather(s.open, s.pick, lo, hi, gpus, False)
         elif mode == ANYWHERE:
             count = gather(s.open, s.pick, lo, hi, gpus, True)
         else:
@@ -226,11 +243,8 @@ def find_place(s: State, c: int, job: int, source: int) -> int:
 def fewest_nodes(node: IntMatrix, pool: IntMatrix, p: int, gpus: int) -> int:
     """How many nodes of an empty pool a gang needs; using more counts as spread."""
     largest = pool[p, POOL_LARGEST]
-    if gpus <= largest:
-        return 1
-    nodes = gpus // largest
-    if nodes <= pool[p, POOL_LARGEST_COUNT]:
-        return int(nodes + (1 if gpus > nodes * largest else 0))
+    if gpus <= pool[p, POOL_LARGEST_COUNT] * largest:
+        return int((gpus + largest - 1) // largest)
     left = gpus
     count = 0
     for step in range(largest):

@@ -14,7 +14,7 @@ from cotenant.core import jit
 from cotenant.core.cluster import Cluster
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.outcome import Outcome, Scalar, Segments, Series
-from cotenant.core.state import Rule, State
+from cotenant.core.state import Matrix, Rule, State
 from cotenant.core.workload import Workload
 from cotenant.engine.cycle import Engine
 from cotenant.engine.invariants import check
@@ -152,7 +152,7 @@ class Simulation:
         measured = (rank >= state.x[col.MEASURE_FROM]) & (rank <= state.x[col.MEASURE_TO])
         finish = state.f[:, col.FINISH].copy()
         points, rows = int(state.x[col.N_SERIES]), int(state.x[col.N_SEGMENTS])
-        series, segments = state.series[:points].copy(), state.segments[:rows].copy()
+        series, segments = state.series[:points].copy(), np.concatenate([state.segments[:rows], _open_segments(state)])
         result = Outcome(
             policy=e.policy,
             placement=e.placement,
@@ -180,6 +180,7 @@ class Simulation:
         done = result.finished
         last = float(np.nanmax(result.finish_s)) if np.isfinite(result.finish_s).any() else float(state.t[col.NOW])
         span = last - float(work.submit_s[0])
+        played = float(state.t[col.NOW] - work.submit_s[0])  # longer than the span when cut off
         busy = float(state.t[col.BUSY_GPU_S])
         lost = float(result.lost_gpu_s[result.measured].sum())
         return {
@@ -189,7 +190,7 @@ class Simulation:
             "jobs": int(result.measured.sum()), "finished": int(done.sum()),
             **jct_metrics(result.jct_s[done], result.queue_s[done], work.duration_s[done]),
             "makespan_s": span,
-            "gpu_utilization": busy / (e.cluster.gpus * span) if span > 0 else 0.0,
+            "gpu_utilization": busy / (e.cluster.gpus * played) if played > 0 else 0.0,
             "preemptions": int(result.preemptions[result.measured].sum()),
             "restarts": int(result.restarts[result.measured].sum()),
             "lost_gpu_s": lost, "node_failures": int(state.x[col.NODE_FAILURES]),
@@ -237,10 +238,23 @@ def _without_host_demands(work: Workload) -> Workload:
 
 
 def _close_open_runs(state: State) -> None:
-    """Count busy time and Gantt pieces of jobs that still run when a simulation is cut off."""
+    """Count busy time of jobs that still run when a simulation is cut off."""
     now = float(state.t[col.NOW])
     state.t[col.BUSY_GPU_S] += (now - state.t[col.BUSY_SINCE]) * state.x[col.N_BUSY]
     state.t[col.BUSY_SINCE] = now
+
+
+def _open_segments(state: State) -> Matrix:
+    """Gantt pieces of jobs that still run when a simulation is cut off."""
+    now, rows = float(state.t[col.NOW]), []
+    room = len(state.segments) - int(state.x[col.N_SEGMENTS])
+    for job in np.flatnonzero(state.i[:, col.STATE] == col.RUNNING):
+        since, at = float(state.f[job, col.SINCE]), int(state.i[job, col.SLICE])
+        while at >= 0 and now > state.t[col.WINDOW_FROM] and since < state.t[col.WINDOW_TO]:
+            node, gpus, following = (int(value) for value in state.slices[at])
+            rows.append((float(job), float(node), float(gpus), since, now))
+            at = following
+    return np.array(rows[:room]).reshape(-1, 5)
 
 
 def is_large(work: Workload, cluster: Cluster) -> bool:

@@ -62,7 +62,7 @@ from cotenant.core.columns import (
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Matrix, Rule, State
 from cotenant.engine.decide import decide
-from cotenant.engine.keys import position_of
+from cotenant.engine.keys import position_of, round_number, round_start
 from cotenant.engine.ledger import enqueue, heat, promote, relax, release, schedule_run
 
 FINISHED_ALL, NEEDS_DECISION, PAUSED, STUCK, NEEDS_OUTAGES, REACHED_UNTIL = 0, 1, 2, 3, 4, 5
@@ -187,7 +187,7 @@ def _next_time(s: State, rule: Rule, outages: Matrix) -> float:
     if s.x[N_EVENTS] > 0:
         time_s = min(time_s, s.f[s.events[0], EVENT])
     if s.x[N_WAITING] > 0 and rule.numbers[ROUND_S] < math.inf and s.x[N_RUNNING] > 0:
-        time_s = min(time_s, (math.floor(s.t[NOW] / rule.numbers[ROUND_S]) + 1) * rule.numbers[ROUND_S])
+        time_s = min(time_s, (round_number(rule.numbers[ROUND_S], s.t[NOW]) + 1) * rule.numbers[ROUND_S])
     pending = time_s < math.inf or s.x[N_WAITING] > 0
     if pending and s.x[NEXT_OUTAGE] < outages.shape[0]:
         time_s = min(time_s, outages[s.x[NEXT_OUTAGE], OUTAGE_TIME])
@@ -210,7 +210,7 @@ def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, bud
             return REACHED_UNTIL
         if now > horizon:
             return NEEDS_OUTAGES
-        if rule.numbers[ROUND_S] < math.inf and now % rule.numbers[ROUND_S] == 0.0:
+        if rule.numbers[ROUND_S] < math.inf and now == round_start(rule, now):
             s.x[DIRTY] = 1
         s.t[NOW] = now
         while s.x[N_EVENTS] > 0 and s.f[s.events[0], EVENT] <= now:
