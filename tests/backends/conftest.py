@@ -23,7 +23,8 @@ def fenced(tmp_path: Path) -> Iterator[LocalWorld]:
     here = LocalWorld(tmp_path, cgroups=True)
     roles = here.backend.capabilities()
     if roles.kill_scope != "cgroup" or not roles.memory_limit:
-        pytest.skip("no writable cgroups here")
+        here.backend.close()
+        pytest.skip("no writable memory cgroup here")
     yield here
     here.end_all()
     here.backend.close()

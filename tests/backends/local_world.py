@@ -22,7 +22,7 @@ class LocalWorld:
         self.work = root / "work"
         self.work.mkdir(exist_ok=True)
         self.cgroups = cgroups
-        self.more: dict[str, Any] = {"gpus": 4, "use_cgroups": cgroups, **more}
+        self.more: dict[str, Any] = {"gpu_types": ["gpu"] * 4, "use_cgroups": cgroups, **more}
         self.backend = LocalBackend(self.state, **self.more)
         self.pipes = 0
 

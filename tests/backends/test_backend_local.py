@@ -15,7 +15,7 @@ import pytest
 from local_world import LocalWorld, kill_hard, wait_gone
 
 from cotenant.backends import BackendError
-from cotenant.backends.local import LocalBackend, procs
+from cotenant.backends.local import LocalBackend, gpus, procs
 from cotenant.backends.local.records import Record
 from cotenant.core.errors import InputError
 
@@ -309,6 +309,19 @@ def test_signals_ignored_by_the_service_are_not_passed_on(world: LocalWorld) -> 
     masks = [int(line.split()[1], 16) for line in world.log("sigs-1").splitlines()]
     internal = 3 << 31  # 32 and 33 belong to the C library, which lets nobody reset them
     assert [mask & ~internal for mask in masks] == [0, 0]
+
+
+@pytest.mark.skipif(bool(gpus.find()), reason="has real GPUs")
+def test_virtual_slots_where_there_is_no_gpu(tmp_path: Path) -> None:
+    for asked, expected in ((4, ("gpu", 4, "virtual")), (0, ("cpu", 0, "none")), (None, ("cpu", 0, "none"))):
+        backend = LocalBackend(tmp_path, gpus=asked, use_cgroups=False)
+        (node,) = backend.nodes()
+        assert (node.gpu_type, node.gpus, backend.capabilities().gpu) == expected
+        assert node.cpus == len(os.sched_getaffinity(0))
+        assert node.mem_gib > 0
+        backend.close()
+    with pytest.raises(InputError, match="from 0 up"):
+        LocalBackend(tmp_path, gpus=-1)
 
 
 def test_virtual_types_make_one_node_each(tmp_path: Path) -> None:

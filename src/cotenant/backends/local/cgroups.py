@@ -48,8 +48,9 @@ def find() -> Cgroups:
     if "" in ours:
         roles, parent = _find_v2(ours[""])
         parents.update(dict.fromkeys(roles, parent))
-        if not roles:
-            notes.append(f"cgroup v2: {parent} is not writable (under systemd, Delegate=yes opens it)")
+        if missing := {"track", "memory", "cpu"} - parents.keys():
+            hint = "under systemd, Delegate=yes and DelegateSubgroup= open it"
+            notes.append(f"cgroup v2: {parent} gives no {', '.join(sorted(missing))} ({hint})")
     return Cgroups(parents, tuple(notes))
 
 
@@ -83,26 +84,37 @@ def _below(mount: str, path: str) -> Path:
 
 
 def _find_v2(own: Path) -> tuple[list[str], Path]:
-    """Our own group, or the one above it: groups with processes in them cannot hand controllers down (v2 rule)."""
+    """Our own group, or the one above it where that was handed to us.
+
+    A group with processes in it cannot pass controllers on (v2 rule), so a service with `Delegate=yes` and
+    `DelegateSubgroup=` sits in a leaf, and its jobs belong beside it. Elsewhere the group above is not ours: the
+    jobs would leave the limits that we live under.
+    """
     best: tuple[list[str], Path] = ([], own)
     for parent in (own, own.parent):
-        if not (parent / "cgroup.procs").exists():
+        if not (parent / "cgroup.procs").exists() or (parent != own and not _is_delegated(parent)):
             continue
         for controller in ("memory", "cpu"):
-            if parent == own and controller not in text_of(str(parent / "cgroup.subtree_control")).split():
+            if controller not in text_of(str(parent / "cgroup.subtree_control")).split():
                 with contextlib.suppress(OSError):
                     put(str(parent / "cgroup.subtree_control"), f"+{controller}")
         files = _probe(parent)
         if files is None:
             continue
-        roles = [
-            role
-            for role, needs in (("track", "cgroup.freeze"), ("memory", "memory.max"), ("cpu", "cpu.max"))
-            if needs in files
-        ]
+        needs = {"track": "cgroup.freeze", "memory": "memory.max", "cpu": "cpu.max"}
+        roles = [role for role, file in needs.items() if file in files]
         if len(roles) > len(best[0]):
             best = (roles, parent)
     return best
+
+
+def _is_delegated(path: Path) -> bool:
+    """Marked so by systemd, or simply an ordinary user's own."""
+    for mark in ("user.delegate", "trusted.delegate"):
+        with contextlib.suppress(OSError):
+            if os.getxattr(path, mark) == b"1":
+                return True
+    return path.stat().st_uid == os.geteuid() != 0
 
 
 def _probe(parent: Path) -> set[str] | None:
