@@ -7,7 +7,7 @@ The contract that makes a crash of the service harmless (FfDL, "idempotent launc
 * `observe` tells what is really there, found by marks in the world and never by the caller's memory. A key that
   it does not name was never started: launching it again is safe, forgetting it is harmless.
 * `terminate`, `kill`, `suspend`, `resume` and `set_limits` may be repeated. They return whether a living job was there
-  and is now as asked (`terminate`: was told), so that the service can take the next rung. Unknown and ended keys: False.
+  and is now as asked (`terminate`: was told), so that the service can take the next rung. Ended or unknown: False.
 * The end of a job stays in `observe` until `forget`, which the service calls once it has journaled the end.
 """
 
