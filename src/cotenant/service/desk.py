@@ -1,0 +1,309 @@
+"""What people ask of the service: the facade, on top of the dispatcher."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cotenant.backends.base import NodeInfo
+from cotenant.core.errors import CotenantError, InputError, unknown
+from cotenant.core.jobspec import JobSpec, parse_job
+from cotenant.core.lifecycle import JobState
+from cotenant.journal import Entry, Record
+from cotenant.policies import make_policy
+from cotenant.service import shown
+from cotenant.service.book import LiveJob
+from cotenant.service.core import Dispatcher
+from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, NodeStatus, NotFound, Role, TokenInfo
+from cotenant.service.forecast import forecast
+
+SETTABLE = ("name", "priority", "deadline", "max_runtime", "retries", "expected")
+
+
+class CoreService(Dispatcher):
+    """The one implementation of `cotenant.service.facade.Service`."""
+
+    def submit(self, caller: Caller, specs: list[JobSpec]) -> list[list[str]]:
+        """See the facade."""
+        self._allow(caller, Role.USER)
+        with self._lock:
+            nodes = self.backend.nodes()
+            entries, ids = [], []
+            number = self.book.next_id
+            for spec in specs:
+                spec = self._accepted(caller, spec, nodes)
+                mine = []
+                for index in spec.array or (None,):
+                    job_id = f"{number}" if index is None else f"{number}.{index}"
+                    one = spec if index is None else replace(
+                        spec, array=(), env={**spec.env, "COTENANT_ARRAY_INDEX": str(index)}
+                    )  # fmt: skip
+                    data = {**one.as_dict(), "run": one.run}
+                    entries.append(Entry("submit", job_id, {"spec": data, "tenant": spec.tenant, "user": caller.name}))
+                    mine.append(job_id)
+                ids.append(mine)
+                number += 1
+            self.write(entries)
+        self.backend.wake()
+        return ids
+
+    def _accepted(self, caller: Caller, spec: JobSpec, nodes: Sequence[NodeInfo]) -> JobSpec:
+        tenant = spec.tenant or caller.tenant or "default"
+        if caller.tenant and tenant != caller.tenant:
+            raise InputError(
+                f"job '{spec.name}': field 'tenant' is '{tenant}', but your token is for '{caller.tenant}'"
+            )
+        if spec.gpus < 1:
+            raise InputError(f"job '{spec.name}': field 'gpus' must be at least 1")
+        pools: dict[str, int] = {}
+        for node in nodes:
+            pools[node.gpu_type] = pools.get(node.gpu_type, 0) + node.gpus
+        if spec.gpu_type and (spec.gpu_type not in pools or len(pools) > 1):
+            raise unknown("GPU type", spec.gpu_type, pools)
+        if spec.gpus > max(pools.values(), default=0):
+            raise InputError(
+                f"job '{spec.name}' asks for {spec.gpus} GPUs; the largest pool has {max(pools.values(), default=0)}"
+            )
+        for other in spec.after:
+            if not self.members(other):
+                raise InputError(f"job '{spec.name}': field 'after' names job '{other}', which does not exist")
+        return replace(spec, tenant=tenant)
+
+    def _find(self, caller: Caller, job: str) -> LiveJob:
+        found = self.book.jobs.get(job)
+        if found is None or (caller.tenant and found.tenant != caller.tenant):
+            raise NotFound(f"there is no job '{job}'")
+        return found
+
+    @staticmethod
+    def _allow(caller: Caller, role: Role) -> None:
+        ranks = {Role.VIEWER: 0, Role.USER: 1, Role.ADMIN: 2}
+        if ranks[caller.role] < ranks[role]:
+            raise CotenantError(f"this needs the role {role}")
+
+    def jobs(self, caller: Caller, *, states: tuple[str, ...] = (), limit: int = 1000) -> list[JobInfo]:
+        """See the facade."""
+        with self._lock:
+            chosen = [
+                job
+                for job in self.book.jobs.values()
+                if (not caller.tenant or job.tenant == caller.tenant) and (not states or str(job.state) in states)
+            ][-limit:]
+            return [self._shown(job, whole=False) for job in chosen]
+
+    def job(self, caller: Caller, job: str) -> JobInfo:
+        """See the facade."""
+        with self._lock:
+            return self._shown(self._find(caller, job), whole=True)
+
+    def _shown(self, job: LiveJob, whole: bool) -> JobInfo:
+        return shown.job_info(job, self._reason(job), self.reports.of(job.id), self.clock(), whole)
+
+    def _reason(self, job: LiveJob) -> str:
+        if job.state != JobState.PENDING:
+            return job.message
+        if job.held:
+            return "held"
+        other = self._waits_for(job)
+        return f"after job {other}" if other else job.message or "waiting for GPUs"
+
+    def why(self, caller: Caller, job: str) -> dict[str, Any]:
+        """See the facade."""
+        with self._lock:
+            found = self._find(caller, job)
+            if not self._startable(found):
+                cause = str(found.state) if found.state != JobState.PENDING else self._reason(found)
+                text = self._reason(found) or f"it is {found.state}"
+                return {"job": job, "at_s": self.clock(), "cause": cause, "text": text}
+            tables = self._tables()
+            if tables is None:
+                return {"job": job, "at_s": self.clock(), "cause": "waiting for capacity", "text": "no node is up"}
+            return tables.why(job).as_dict()
+
+    def events(self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000) -> list[EventInfo]:
+        """See the facade."""
+        if job:
+            self._find(caller, job)
+            records: Iterator[Record] = (r for r in self.journal.read_job(job) if r.seq > after)
+        else:
+            records = self.journal.read(after)
+        found = []
+        for record in records:
+            owner = self.book.jobs.get(record.job)
+            hidden = caller.tenant and (owner is None or owner.tenant != caller.tenant)
+            if hidden or record.kind in ("token", "revoke"):
+                continue
+            found.append(EventInfo(record.seq, record.time_s, record.kind, record.job, record.data))
+            if len(found) >= limit:
+                break
+        return found
+
+    def wait_events(self, after: int, timeout_s: float) -> int:
+        """See the facade."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.book.seq > after, timeout_s)
+        return self.book.seq
+
+    def log_file(self, caller: Caller, job: str, stream: str = "stdout", attempt: int = 0) -> Path | None:
+        """See the facade."""
+        with self._lock:
+            found = self._find(caller, job)
+            number = attempt or len(found.attempts)
+            if not 1 <= number <= len(found.attempts):
+                return None
+            key = f"{found.id}-{number}"
+            paths = self.backend.log_paths(key).get(stream, ())
+            return Path(paths[-1]) if paths else self.logs.find(key, stream)
+
+    def cancel(self, caller: Caller, job: str) -> None:
+        """See the facade."""
+        self._allow(caller, Role.USER)
+        with self._lock:
+            found = self._find(caller, job)
+            if found.state == JobState.CANCELLED:
+                return
+            if found.finished:
+                raise Conflict(f"job {job} has {found.state}")
+            if found.state == JobState.PENDING:
+                self.write([Entry("stop", job, {"why": "cancel"})])
+            elif found.stop_why != "cancel":
+                self.write([Entry("stop", job, {"why": "cancel"})])
+                self.backend.terminate(found.key)
+        self.backend.wake()
+
+    def hold(self, caller: Caller, job: str) -> None:
+        """See the facade."""
+        self._allow(caller, Role.USER)
+        with self._lock:
+            found = self._find(caller, job)
+            if found.finished:
+                raise Conflict(f"job {job} has {found.state}")
+            self.write([Entry("hold", job)])
+            self._ask_to_stop(found, "hold")
+
+    def resume(self, caller: Caller, job: str) -> None:
+        """See the facade."""
+        self._allow(caller, Role.USER)
+        with self._lock:
+            found = self._find(caller, job)
+            if found.finished:
+                raise Conflict(f"job {job} has {found.state}")
+            self.write([Entry("resume", job)])
+        self.backend.wake()
+
+    def set(self, caller: Caller, job: str, changes: dict[str, Any]) -> None:
+        """See the facade."""
+        self._allow(caller, Role.USER)
+        for key in changes:
+            if key not in SETTABLE:
+                raise unknown("field to set", key, SETTABLE)
+        spec = parse_job({"run": "-", **changes}, f"job {job}").as_dict()
+        names = {"deadline": "deadline_s", "max_runtime": "max_runtime_s", "expected": "expected_s"}
+        values = {names.get(key, key): spec.get(names.get(key, key), 0) for key in changes}
+        with self._lock:
+            found = self._find(caller, job)
+            if found.finished:
+                raise Conflict(f"job {job} has {found.state}")
+            self.write([Entry("set", job, values)])
+
+    def nodes(self, caller: Caller) -> list[NodeStatus]:
+        """See the facade."""
+        with self._lock:
+            return shown.node_statuses(self.backend.nodes(), self.book)
+
+    def drain(self, caller: Caller, node: str, undo: bool = False) -> None:
+        """See the facade."""
+        self._allow(caller, Role.ADMIN)
+        if node not in {item.name for item in self.backend.nodes()}:
+            raise NotFound(f"there is no node '{node}'")
+        with self._lock:
+            self.write([Entry("drain", data={"node": node, "undo": undo})])
+        self.backend.wake()
+
+    def policy(self) -> str:
+        """See the facade."""
+        return self.book.policy
+
+    def set_policy(self, caller: Caller, policy: str) -> None:
+        """See the facade."""
+        self._allow(caller, Role.ADMIN)
+        if ".py" in policy.split(":", 1)[0]:
+            raise InputError("a policy from a file can only be set when the service starts: cotenant serve --policy")
+        make_policy(policy)
+        with self._lock:
+            self.write([Entry("policy", data={"policy": policy})])
+        self.backend.wake()
+
+    def whatif(self, caller: Caller, policies: list[str]) -> dict[str, Any]:
+        """See the facade."""
+        with self._lock:
+            names = list(dict.fromkeys([self.book.policy, *policies]))
+            finish = {}
+            for name in names:
+                tables = self._tables(name)
+                finish[name] = forecast(tables) if tables is not None else {}
+            rows = [
+                {"id": job.id, "name": job.spec.name, **{name: finish[name].get(job.id) for name in names}}
+                for job in self.book.active.values()
+                if not caller.tenant or job.tenant == caller.tenant
+            ]
+            return {"now": self.book.policy, "at_s": self.clock(), "policies": names, "jobs": rows}
+
+    def tokens(self, caller: Caller) -> list[TokenInfo]:
+        """See the facade."""
+        self._allow(caller, Role.ADMIN)
+        return self.tokens_of.listed()
+
+    def create_token(self, caller: Caller, name: str, role: Role, tenant: str) -> tuple[TokenInfo, str]:
+        """See the facade."""
+        self._allow(caller, Role.ADMIN)
+        with self._lock:
+            data, secret = self.tokens_of.new(name, role, tenant)
+            self.write([Entry("token", data=data)])
+            return self.tokens_of.info(data["id"]), secret
+
+    def revoke_token(self, caller: Caller, token: str) -> None:
+        """See the facade."""
+        self._allow(caller, Role.ADMIN)
+        with self._lock:
+            if token not in self.book.tokens:
+                raise NotFound(f"there is no token '{token}'")
+            self.write([Entry("revoke", data={"id": token})])
+
+    def authenticate(self, secret: str) -> Caller | None:
+        """See the facade."""
+        return self.tokens_of.whose(secret)
+
+    def backup(self, caller: Caller, path: str) -> None:
+        """See the facade."""
+        self._allow(caller, Role.ADMIN)
+        folder = (self.home / "backups").resolve()
+        target = (folder / path).resolve()
+        if folder not in target.parents:
+            raise InputError(f"backup path '{path}' must stay inside {folder}")
+        if target.exists():
+            raise Conflict(f"'{path}' exists already")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self.journal.backup(target)
+
+    def metrics(self) -> dict[str, float]:
+        """See the facade."""
+        with self._lock:
+            return shown.metrics(self.book, self.backend.nodes(), self.counters, self.clock())
+
+    def ready(self) -> bool:
+        """See the facade."""
+        return self._ready
+
+    def history(self, caller: Caller) -> Iterator[JobInfo]:
+        """See the facade."""
+        with self._lock:
+            mine = (
+                self.book.jobs.values()
+                if not caller.tenant
+                else (job for job in self.book.jobs.values() if job.tenant == caller.tenant)
+            )
+            ended = [job for job in mine if job.finished]
+            return iter([self._shown(job, whole=True) for job in ended])

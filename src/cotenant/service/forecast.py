@@ -1,0 +1,28 @@
+"""The live state played forward in the simulator: when each job is expected to finish."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotenant.core import columns as col
+from cotenant.service.live import Tables
+from cotenant.sim import loop
+
+
+def forecast(tables: Tables) -> dict[str, float | None]:
+    """Expected finish per job, Unix seconds, if nobody else arrives and beliefs are true."""
+    state = tables.state
+    state.x[col.DIRTY] = 1
+    tables.engine.cycle(tables.now_s)
+    loop.settle_decision(state, tables.now_s)
+    none = np.zeros((0, 3))
+    while True:
+        code = loop.run(state, tables.engine.rule, none, np.inf, np.inf, 200_000)
+        if code == loop.NEEDS_DECISION:
+            now = float(state.t[col.NOW])
+            tables.engine.cycle(now)
+            loop.settle_decision(state, now)
+        elif code != loop.PAUSED:
+            break
+    finish = state.f[:, col.FINISH]
+    return {job.id: float(finish[row]) if np.isfinite(finish[row]) else None for row, job in enumerate(tables.jobs)}

@@ -1,0 +1,88 @@
+"""What the end of a process means for its job, and how long a job is believed to take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cotenant.backends.base import Observed
+from cotenant.core.lifecycle import JobState
+from cotenant.service.book import LiveJob
+from cotenant.service.reports import Report
+
+EXIT_PREEMPTED = 75  # what the runtime exits with after saving on request
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where a job goes after its process ended."""
+
+    to: JobState
+    why: str
+    code: int | None
+    signal: int | None
+    at_s: float
+    lost_s: float = 0.0
+    failure: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the journal."""
+        return {
+            "code": self.code,
+            "signal": self.signal,
+            "at_s": self.at_s,
+            "lost_s": self.lost_s,
+            "failure": self.failure,
+        }
+
+
+def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> End:
+    """Success, failure, another try, or back to the queue.
+
+    A process that ends with 0 has succeeded, whatever was asked of it. One that was asked to stop for others
+    waits again; so does one that failed with retries left. Lost work is the time since its last checkpoint.
+    """
+    at_s = item.ended_s if item.ended_s is not None else now_s
+    code, signal = item.exit_code, item.signal
+    lost = _lost_s(job, report, at_s)
+    if code == 0:
+        return End(JobState.SUCCEEDED, "exit code 0", code, signal, at_s)
+    how = "out of memory" if item.oom else f"signal {signal}" if signal is not None else f"exit code {code}"
+    if item.state == "lost":
+        how = item.message or "its process vanished"
+    if job.stop_why == "cancel":
+        return End(JobState.CANCELLED, "cancelled", code, signal, at_s, lost)
+    if job.stop_why == "timeout":
+        return End(
+            JobState.FAILED, f"ran longer than max_runtime {job.spec.max_runtime_s:g} s", code, signal, at_s, lost
+        )
+    saved = code == EXIT_PREEMPTED
+    if job.stop_why in ("preempt", "hold"):
+        why = "preempted" if job.stop_why == "preempt" else "held"
+        return End(
+            JobState.PENDING, f"{why}, {'work saved' if saved else how}", code, signal, at_s, 0.0 if saved else lost
+        )
+    if saved:
+        return End(JobState.PENDING, "stopped itself after saving", code, signal, at_s)
+    if job.failures < job.spec.retries:
+        left = job.spec.retries - job.failures - 1
+        return End(JobState.PENDING, f"{how}; tries again, {left} retries left", code, signal, at_s, lost, failure=True)
+    return End(JobState.FAILED, how, code, signal, at_s, lost, failure=True)
+
+
+def _lost_s(job: LiveJob, report: Report | None, at_s: float) -> float:
+    began = job.last.started_s
+    if began is None:
+        return 0.0
+    if report is not None and report.checkpoint_s is not None:
+        began = max(began, report.checkpoint_s)
+    return max(at_s - began, 0.0)
+
+
+def believed_total_s(job: LiveJob, report: Report | None, attained_s: float, unknown_s: float) -> float:
+    """How long a job takes in all: from its progress, else from what the user says, else a default."""
+    if report is not None and report.total and report.step_time_s and report.step is not None:
+        return attained_s + max(report.total - report.step, 0) * report.step_time_s
+    if job.spec.expected_s:
+        return max(job.spec.expected_s, attained_s + 1.0)
+    return max(unknown_s, 2 * attained_s)

@@ -1,0 +1,143 @@
+"""What jobs report about themselves over the runtime's socket, and what is said back to them.
+
+Reports are hints: they are kept in memory, come again when a job reconnects, and losing them loses no job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cotenant.runtime.protocol import Checkpoint, Hello, JobMessage, Progress, Restored, Settings, Stop
+from cotenant.runtime.server import RuntimeServer
+
+if TYPE_CHECKING:
+    from cotenant.service.book import LiveJob
+
+
+@dataclass(slots=True)
+class Report:
+    """The newest word of one job."""
+
+    step: int | None = None
+    total: int | None = None
+    step_time_s: float | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    saves: bool = False
+    checkpoint_s: float | None = None
+
+
+class Reports:
+    """The socket and the newest report per job. Messages arrive on the event loop, questions from any thread."""
+
+    def __init__(self, socket: Path) -> None:
+        self.socket = socket
+        self._secret = self._load_secret(socket.parent / "runtime.key")
+        self._lock = threading.Lock()
+        self._reports: dict[str, Report] = {}
+        self._stops: dict[str, float] = {}
+        self._server: RuntimeServer | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @staticmethod
+    def _load_secret(path: Path) -> bytes:
+        """The key behind job tokens; it outlives the service, as do the jobs that hold such tokens."""
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(mode=0o600)
+            path.write_bytes(secrets.token_bytes(32))
+            return path.read_bytes()
+
+    def token(self, job: str, attempt: int) -> str:
+        """The short-lived token of one attempt: useless for any other."""
+        return hmac.new(self._secret, f"{job}/{attempt}".encode(), hashlib.sha256).hexdigest()
+
+    def environment(self, job: LiveJob, home: Path) -> dict[str, str]:
+        """What the runtime inside the job needs to find us."""
+        attempt = len(job.attempts)
+        folder = job.spec.checkpoint_dir or str(home / "checkpoints" / job.id)
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        env = {
+            "COTENANT_SOCKET": str(self.socket),
+            "COTENANT_JOB_TOKEN": self.token(job.id, attempt),
+            "COTENANT_JOB_ID": job.id,
+            "COTENANT_ATTEMPT": str(attempt),
+            "COTENANT_TENANT": job.tenant,
+            "COTENANT_CHECKPOINT_DIR": folder,
+        }
+        if job.spec.checkpoint_interval_s:
+            env["COTENANT_CHECKPOINT_INTERVAL_S"] = str(job.spec.checkpoint_interval_s)
+        return env
+
+    async def start(self) -> None:
+        """Listen on the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._server = RuntimeServer(self.socket, self._authenticate, self._on_message)
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Close the socket; jobs go on."""
+        if self._server is not None:
+            await self._server.stop()
+
+    def _authenticate(self, hello: Hello) -> Settings | None:
+        known = hmac.compare_digest(hello.token, self.token(hello.job, hello.attempt))
+        return Settings() if known else None
+
+    def _on_message(self, hello: Hello, message: JobMessage) -> None:
+        with self._lock:
+            report = self._reports.setdefault(hello.job, Report())
+            if isinstance(message, Progress):
+                report.step, report.total = message.step, message.total
+                report.step_time_s, report.saves = message.step_time_s, message.saves
+                report.metrics = {key: float(value) for key, value in message.metrics.items()}
+            elif isinstance(message, Checkpoint):
+                report.checkpoint_s = _wall_clock()
+            elif isinstance(message, Restored):
+                report.step = message.step
+            grace = self._stops.get(hello.job)
+        if isinstance(message, Hello) and grace is not None and self._server is not None:
+            self._server.send(hello.job, Stop(grace_s=grace))
+
+    def of(self, job: str) -> Report | None:
+        """The newest report of a job."""
+        with self._lock:
+            return self._reports.get(job)
+
+    def listens(self, job: str) -> bool:
+        """Whether a job can save and has been asked to: worth waiting for."""
+        with self._lock:
+            report = self._reports.get(job)
+            return report is not None and report.saves and job in self._stops
+
+    def ask_to_stop(self, job: str, grace_s: float) -> bool:
+        """Ask a job that can save to do so and end; whether there was one to ask."""
+        with self._lock:
+            report = self._reports.get(job)
+            if report is None or not report.saves or self._loop is None:
+                return False
+            self._stops[job] = grace_s
+        server = self._server
+        if server is not None:
+            self._loop.call_soon_threadsafe(server.send, job, Stop(grace_s=grace_s))
+        return True
+
+    def drop(self, job: str) -> None:
+        """An attempt is over: what it said no longer holds."""
+        with self._lock:
+            self._reports.pop(job, None)
+            self._stops.pop(job, None)
+
+
+def _wall_clock() -> float:
+    import time
+
+    return time.time()

@@ -1,0 +1,115 @@
+"""`cotenant serve`: API and scheduler in one process, until asked to end. Jobs outlive it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from cotenant.backends.local import LocalBackend
+from cotenant.journal import Entry, open_journal
+from cotenant.service.desk import CoreService
+from cotenant.service.facade import Caller, Role
+
+_LOCAL_ADMIN = Caller("local", Role.ADMIN)
+
+
+def open_service(*, home: Path, policy: str, db: str | None, gpus: int | None, grace_s: float) -> CoreService:
+    """Open the journal, rebuild the book, reconcile with what really runs."""
+    home.mkdir(parents=True, exist_ok=True)
+    os.chmod(home, 0o700)
+    journal = open_journal(db or str(home / "journal.db"))
+    backend = LocalBackend(home / "jobs", gpus=gpus)
+    service = CoreService(journal, backend, home=home, policy=policy, grace_s=grace_s)
+    service.reconcile()
+    return service
+
+
+def first_token(service: CoreService, home: Path) -> str:
+    """The administrator's token: made at the first start, kept in a file that only its owner can read."""
+    path = home / "token"
+    if path.exists():
+        secret = path.read_text(encoding="utf-8").strip()
+        if service.authenticate(secret) is not None:
+            return secret
+    data, secret = service.tokens_of.new("admin", Role.ADMIN, "")
+    service.write([Entry("token", data=data)])
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(secret + "\n")
+    return secret
+
+
+class Loop:
+    """The scheduler's thread: a tick after every change, and now and then without one."""
+
+    def __init__(self, service: CoreService) -> None:
+        self._service = service
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            try:
+                wait_s = self._service.tick()
+            except Exception as error:  # the loop must go on; the next tick starts from the journal's truth
+                sys.stderr.write(f"cotenant: scheduler: {type(error).__name__}: {error}\n")
+                wait_s = 1.0
+            self._service.backend.wait_change(wait_s)
+
+    def stop(self) -> None:
+        """End after the present tick."""
+        self._ending.set()
+        self._service.backend.wake()
+        self._thread.join(timeout=10)
+
+
+def serve(*, home: Path, policy: str, db: str | None, gpus: int | None, host: str, port: int, grace_s: float) -> None:
+    """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start."""
+    service = open_service(home=home, policy=policy, db=db, gpus=gpus, grace_s=grace_s)
+    secret = first_token(service, home)
+    try:
+        asyncio.run(_serve(service, home, host, port, secret))
+    finally:
+        service.snapshot()
+        service.journal.close()
+        service.backend.close()
+
+
+async def _serve(service: CoreService, home: Path, host: str, port: int, secret: str) -> None:
+    import uvicorn
+
+    from cotenant.api.app import make_app
+
+    await service.reports.start()
+    scheduler = Loop(service)
+    scheduler.start()
+    config = uvicorn.Config(make_app(service), host=host, port=port, log_level="warning", access_log=False)
+    server = uvicorn.Server(config)
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    ending = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        ending.add_signal_handler(number, lambda: setattr(server, "should_exit", True))
+    task = asyncio.create_task(server.serve())
+    while not server.started and not task.done():
+        await asyncio.sleep(0.02)
+    if server.started:
+        actual = server.servers[0].sockets[0].getsockname()[1]
+        url = f"http://{host}:{actual}"
+        (home / "url").write_text(url + "\n", encoding="utf-8")
+        nodes = service.nodes(_LOCAL_ADMIN)
+        sys.stdout.write(
+            f"cotenant serves {sum(node.gpus for node in nodes)} GPUs under policy {service.policy()} at {url}\n"
+            f"token: {secret}\n"
+        )
+        sys.stdout.flush()
+    await task
+    scheduler.stop()
+    await service.reports.stop()

@@ -1,0 +1,89 @@
+"""The book as people see it: jobs, nodes, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from cotenant.backends.base import NodeInfo
+from cotenant.core.lifecycle import ON_GPUS, JobState
+from cotenant.service.book import Book, LiveJob
+from cotenant.service.facade import AttemptInfo, JobInfo, NodeStatus
+from cotenant.service.reports import Report
+
+
+def job_info(job: LiveJob, reason: str, report: Report | None, now_s: float, whole: bool) -> JobInfo:
+    """One job; `whole` adds its spec and attempts."""
+    expected = None
+    if job.state == JobState.RUNNING and report is not None and report.total and report.step_time_s:
+        expected = now_s + max(report.total - (report.step or 0), 0) * report.step_time_s
+    elif job.state == JobState.RUNNING and job.spec.expected_s:
+        expected = now_s + max(job.spec.expected_s - job.attained_s(now_s), 0.0)
+    return JobInfo(
+        id=job.id, name=job.spec.name, tenant=job.tenant, user=job.user, state=job.state, reason=reason,
+        gpus=job.spec.gpus, priority=job.spec.priority, submitted_s=job.submitted_s, started_s=job.started_s,
+        ended_s=job.ended_s, expected_end_s=expected,
+        step=report.step if report else None, total_steps=report.total if report else None,
+        step_time_s=report.step_time_s if report else None, metrics=dict(report.metrics) if report else {},
+        attempts=tuple(_attempt(job, number) for number in range(len(job.attempts))) if whole else (),
+        spec=_spec(job) if whole else {},
+    )  # fmt: skip
+
+
+def _attempt(job: LiveJob, number: int) -> AttemptInfo:
+    attempt = job.attempts[number]
+    live = attempt.ended_s is None
+    data = asdict(attempt)
+    return AttemptInfo(
+        number=attempt.number, state=str(job.state) if live else "ended", started_s=attempt.started_s,
+        ended_s=attempt.ended_s, exit_code=attempt.exit_code, signal=attempt.signal, why=attempt.why,
+        lost_s=data["lost_s"], nodes=attempt.gpus,
+    )  # fmt: skip
+
+
+def _spec(job: LiveJob) -> dict[str, object]:
+    """The spec without values of its environment, which may be secrets."""
+    data = {**job.spec.as_dict(), "run": job.spec.run}
+    if data.get("env"):
+        data["env"] = dict.fromkeys(data["env"], "***")
+    return data
+
+
+def node_statuses(nodes: Sequence[NodeInfo], book: Book) -> list[NodeStatus]:
+    """Nodes with what is used on them."""
+    used: dict[str, int] = {}
+    jobs: dict[str, list[str]] = {}
+    for job in book.active.values():
+        if job.state in ON_GPUS:
+            for node, indexes in job.last.gpus:
+                used[node] = used.get(node, 0) + len(indexes)
+                jobs.setdefault(node, []).append(job.id)
+    return [_node_status(node, used.get(node.name, 0), jobs.get(node.name, []), book) for node in nodes]
+
+
+def _node_status(node: NodeInfo, used: int, jobs: list[str], book: Book) -> NodeStatus:
+    state: str = node.state
+    if node.name in book.drained:
+        state = "draining" if used else "drained"
+    return NodeStatus(node.name, node.gpu_type, node.gpus, used, node.cpus, node.mem_gib, state, tuple(jobs))
+
+
+def metrics(book: Book, nodes: Sequence[NodeInfo], counters: dict[str, float], now_s: float) -> dict[str, float]:
+    """Gauges and counters for Prometheus."""
+    by_state = dict.fromkeys(map(str, JobState), 0.0)
+    for job in book.jobs.values():
+        by_state[str(job.state)] += 1
+    waits = [now_s - job.submitted_s for job in book.active.values() if job.state == JobState.PENDING]
+    used = sum(status.gpus_used for status in node_statuses(nodes, book))
+    rows = {f'cotenant_jobs{{state="{state}"}}': count for state, count in by_state.items()}
+    return {
+        **rows,
+        "cotenant_queue_length": float(len(waits)),
+        "cotenant_longest_wait_seconds": max(waits, default=0.0),
+        "cotenant_gpus": float(sum(node.gpus for node in nodes)),
+        "cotenant_gpus_used": float(used),
+        "cotenant_decisions_total": counters["decisions"],
+        "cotenant_decision_latency_seconds": counters["decision_s"],
+        "cotenant_preemptions_total": counters["preemptions"],
+        "cotenant_lost_work_seconds_total": counters["lost_work_s"],
+    }
