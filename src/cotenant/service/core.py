@@ -168,6 +168,8 @@ class Dispatcher:
             limit = job.spec.max_runtime_s
             if limit and job.state == JobState.RUNNING and now_s - (job.last.started_s or now_s) > limit:
                 self._ask_to_stop(job, "timeout")
+            if job.held:
+                self._ask_to_stop(job, "hold")
             if job.state == JobState.STOPPING:
                 waited = now_s - job.stop_asked_s
                 if waited > 2 * self.grace_s:

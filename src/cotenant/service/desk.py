@@ -32,8 +32,10 @@ class CoreService(Dispatcher):
             nodes = self.backend.nodes()
             entries, ids = [], []
             number = self.book.next_id
+            named: dict[str, str] = {}  # jobs of this very submission, by id and by name
             for spec in specs:
-                spec = self._accepted(caller, spec, nodes)
+                spec = self._accepted(caller, spec, nodes, named)
+                named[str(number)] = named[spec.name] = str(number)
                 mine = []
                 for index in spec.array or (None,):
                     job_id = f"{number}" if index is None else f"{number}.{index}"
@@ -49,7 +51,7 @@ class CoreService(Dispatcher):
         self.backend.wake()
         return ids
 
-    def _accepted(self, caller: Caller, spec: JobSpec, nodes: Sequence[NodeInfo]) -> JobSpec:
+    def _accepted(self, caller: Caller, spec: JobSpec, nodes: Sequence[NodeInfo], named: dict[str, str]) -> JobSpec:
         tenant = spec.tenant or caller.tenant or "default"
         if caller.tenant and tenant != caller.tenant:
             raise InputError(
@@ -66,10 +68,18 @@ class CoreService(Dispatcher):
             raise InputError(
                 f"job '{spec.name}' asks for {spec.gpus} GPUs; the largest pool has {max(pools.values(), default=0)}"
             )
-        for other in spec.after:
-            if not self.members(other):
-                raise InputError(f"job '{spec.name}': field 'after' names job '{other}', which does not exist")
-        return replace(spec, tenant=tenant)
+        after = tuple(named.get(other) or self._existing(caller, spec, other) for other in spec.after)
+        return replace(spec, tenant=tenant, after=after)
+
+    def _existing(self, caller: Caller, spec: JobSpec, other: str) -> str:
+        """The id that `after` means: an id, an array, or the newest job of that name."""
+        seen = [job for job in self.book.jobs.values() if not caller.tenant or job.tenant == caller.tenant]
+        if any(job.id == other or job.id.startswith(other + ".") for job in seen):
+            return other
+        for job in reversed(seen):
+            if job.spec.name == other:
+                return job.id.split(".")[0]
+        raise InputError(f"job '{spec.name}': field 'after' names '{other}', but there is no such job")
 
     def _find(self, caller: Caller, job: str) -> LiveJob:
         found = self.book.jobs.get(job)
@@ -166,11 +176,8 @@ class CoreService(Dispatcher):
                 return
             if found.finished:
                 raise Conflict(f"job {job} has {found.state}")
-            if found.state == JobState.PENDING:
+            if found.stop_why != "cancel":
                 self.write([Entry("stop", job, {"why": "cancel"})])
-            elif found.stop_why != "cancel":
-                self.write([Entry("stop", job, {"why": "cancel"})])
-                self.backend.terminate(found.key)
         self.backend.wake()
 
     def hold(self, caller: Caller, job: str) -> None:
@@ -181,7 +188,7 @@ class CoreService(Dispatcher):
             if found.finished:
                 raise Conflict(f"job {job} has {found.state}")
             self.write([Entry("hold", job)])
-            self._ask_to_stop(found, "hold")
+        self.backend.wake()
 
     def resume(self, caller: Caller, job: str) -> None:
         """See the facade."""
