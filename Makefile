@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check setup fast clean
+.PHONY: demo test check fast setup components clean
 
 setup: $(STAMP)
 
@@ -14,11 +14,15 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
-	@echo "== compiling the hot loops once (kept in the user cache)"
-	@$(BIN)/python -m cotenant.sim.warm
 	@touch $(STAMP)
 
-demo: setup
+# Compiling the hot loops takes under a minute, once per version; the result is kept in the user's cache.
+.PHONY: kernels
+kernels: setup
+	@echo "== compiling the hot loops (once per version)"
+	@$(BIN)/python -m cotenant.sim.warm
+
+demo: setup kernels
 	@echo "== comparing eight policies on a generated workload"
 	@mkdir -p out
 	$(BIN)/cotenant compare philly-like:jobs=2000,seed=1,load=0.95 --cluster 16x8 \
@@ -30,11 +34,21 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Real components for tests marked slow. Installed by name where a package manager is at hand.
+components:
+	@missing=""; \
+	command -v chromium >/dev/null || missing="$$missing chromium fonts-dejavu-core"; \
+	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$$missing postgresql"; \
+	if [ -n "$$missing" ] && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	    echo "== installing$$missing"; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	elif [ -n "$$missing" ]; then echo "== missing:$$missing (their tests will say so)"; fi
+
 fast: setup
 	$(BIN)/pytest -n 2
 
-test: check
-	$(BIN)/pytest -n 2
+test: check components kernels
+	$(BIN)/pytest -n 2 -m "slow or not slow"
 
 clean:
 	rm -rf $(VENV) out build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -98,9 +98,7 @@ def test_markup_in_names_is_text() -> None:
 
 def test_missing_values_do_not_break_the_table() -> None:
     console = piped()
-    print_comparison(
-        comparison_rows([outcome("a", avg_jct_s=None), outcome("b", avg_jct_s=float("nan"))]), console
-    )
+    print_comparison(comparison_rows([outcome("a", avg_jct_s=None), outcome("b", avg_jct_s=float("nan"))]), console)
     print_comparison([], console)
     assert "no runs to compare" in text_of(console)
 

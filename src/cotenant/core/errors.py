@@ -6,6 +6,9 @@ import difflib
 from collections.abc import Iterable
 
 
+_MOST_NAMED = 24
+
+
 class CotenantError(Exception):
     """Base of every error that Cotenant raises on purpose."""
 
@@ -22,5 +25,6 @@ def unknown(what: str, given: str, known: Iterable[str]) -> InputError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = sorted(known)
     near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
+    shown = ", ".join(names[:_MOST_NAMED]) + (", ..." if len(names) > _MOST_NAMED else "")
+    hint = f"did you mean '{near[0]}'?" if near else f"known: {shown}"
     return InputError(f"unknown {what} '{given}': {hint}")

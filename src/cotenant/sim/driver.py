@@ -15,7 +15,7 @@ from cotenant.core.cluster import Cluster
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.outcome import Outcome, Scalar, Segments, Series
 from cotenant.core.state import Matrix, Rule, State
-from cotenant.core.workload import Workload
+from cotenant.core.workload import Status, Workload
 from cotenant.engine.cycle import Engine
 from cotenant.engine.invariants import check
 from cotenant.engine.tables import build_state, infeasible
@@ -183,11 +183,13 @@ class Simulation:
         played = float(state.t[col.NOW] - work.submit_s[0])  # longer than the span when cut off
         busy = float(state.t[col.BUSY_GPU_S])
         lost = float(result.lost_gpu_s[result.measured].sum())
+        ended = np.bincount(work.status[done], minlength=len(Status))
         return {
             "policy": e.policy, "placement": e.placement, "cluster": e.cluster.spec,
             "workload": work.source, "allocator": e.allocator, "profile": e.profile, "estimator": e.estimator,
             "costs": e.costs, "compat": ",".join(e.compat),
             "jobs": int(result.measured.sum()), "finished": int(done.sum()),
+            "ended_failed": int(ended[Status.FAILED]), "ended_killed": int(ended[Status.KILLED]),
             **jct_metrics(result.jct_s[done], result.queue_s[done], work.duration_s[done]),
             "makespan_s": span,
             "gpu_utilization": busy / (e.cluster.gpus * played) if played > 0 else 0.0,
