@@ -32,6 +32,7 @@ from cotenant.service.tokens import Tokens
 
 UNKNOWN_DURATION_S = 3600.0
 SNAPSHOT_EVERY = 5000
+MOST_UNDONE = 5  # launches of one job that may leave no trace before it is given up
 
 
 class Dispatcher:
@@ -81,42 +82,69 @@ class Dispatcher:
     def snapshot(self) -> None:
         """Bound the replay of the next start."""
         with self._lock:
+            self.hook("before:snapshot")
             self.journal.save_snapshot(self.book.seq, self.book.freeze())
             self._since_snapshot = 0
+            self.hook("after:snapshot")
 
     # -- starting --------------------------------------------------------------------------------------------
 
     def reconcile(self) -> None:
         """Compare the book with what really runs, before deciding anything."""
         with self._lock:
-            seen = {item.key: item for item in self.backend.observe()}
-            for job in list(self.book.active.values()):
-                if job.state in ON_GPUS and job.key not in seen:
-                    self._never_launched(job)
-            known = {job.key for job in self.book.active.values() if job.attempts}
-            for key, item in seen.items():
-                if key not in known:
+            seen = self.backend.observe()
+            self._undo_launches(seen)
+            for item in seen:
+                if self._owner(item) is None:
                     self._clear_away(item)
+            self.hook("after:reconcile")
             self._ready = True
 
-    def _never_launched(self, job: LiveJob) -> None:
-        """The launch was journaled but did not happen (or its traces are gone): undo it."""
-        if job.stop_why == "cancel":
-            self._exit(job, JobState.CANCELLED, "cancelled before it started")
-        else:
-            self._exit(job, JobState.PENDING, "launch undone after a restart of the service")
+    def _owner(self, item: Observed) -> LiveJob | None:
+        """The job whose present attempt this is. One whose end is journaled has no owner: it is only to be cleared."""
+        job = self.book.active.get(item.key.rsplit("-", 1)[0])
+        return job if job is not None and job.state in ON_GPUS and job.key == item.key else None
+
+    def _undo_launches(self, seen: Sequence[Observed]) -> None:
+        """Launches that were journaled but of which the world knows nothing: they did not happen."""
+        keys = {item.key for item in seen}
+        for job in list(self.book.active.values()):
+            if job.state not in ON_GPUS or job.key in keys:
+                continue
+            self._forget(job.key)  # a half-written record, before the end is journaled: afterwards nobody would look
+            undone = sum(attempt.started_s is None for attempt in job.attempts)
+            if job.stop_why == "cancel":
+                self._exit(job, JobState.CANCELLED, "cancelled before it started")
+            elif self._ready and undone >= MOST_UNDONE:
+                self._exit(job, JobState.FAILED, f"it could not be started in {undone} tries")
+            else:
+                self._exit(job, JobState.PENDING, "launch undone: nothing had been started")
 
     def _clear_away(self, item: Observed) -> None:
-        """Something that no active job owns: end it and forget it."""
+        """Something that no active job owns: end it; once it has ended, forget it."""
         if item.state not in ("exited", "lost") or item.pid is not None:
-            self.backend.kill(item.key)
-        with contextlib.suppress(BackendError):  # still dying; the next tick sees it again
+            self._kill(item.key)
+        else:
             self._forget(item.key)
 
     def _forget(self, key: str) -> None:
         """Keep the logs of an ended attempt, then let the backend remove its traces."""
+        self.hook("before:archive")
         self.logs.keep(key, self.backend.log_paths(key))
-        self.backend.forget(key)
+        self.hook("after:archive")
+        with contextlib.suppress(BackendError):  # still dying; the next tick sees it again
+            self.backend.forget(key)
+        self.hook("after:forget")
+
+    def _terminate(self, key: str) -> None:
+        self.hook("before:terminate")
+        self.backend.terminate(key)
+        self.hook("after:terminate")
+
+    def _kill(self, key: str) -> None:
+        self.hook("before:kill")
+        self.backend.kill(key)
+        self.hook("after:kill")
 
     # -- the loop --------------------------------------------------------------------------------------------
 
@@ -137,16 +165,18 @@ class Dispatcher:
             return 0.2 if stopping else 1.0
 
     def _observe(self) -> None:
-        for item in self.backend.observe():
-            job = self.book.active.get(item.key.rsplit("-", 1)[0])
-            if job is None or not job.attempts or job.key != item.key:
+        seen = self.backend.observe()
+        self._undo_launches(seen)
+        for item in seen:
+            job = self._owner(item)
+            if job is None:
                 self._clear_away(item)
             elif item.state in ("running", "suspended") and job.state == JobState.STARTING:
                 self.write([Entry("started", job.id, {"at_s": item.started_s or self.clock()})])
             elif item.state == "exited" or (item.state == "lost" and item.pid is None):
                 self._ended(job, item)
             elif item.state == "lost":
-                self.backend.kill(item.key)
+                self._kill(item.key)
 
     def _ended(self, job: LiveJob, item: Observed) -> None:
         report = self.reports.of(job.id)
@@ -155,8 +185,8 @@ class Dispatcher:
             self.write([Entry("started", job.id, {"at_s": item.started_s})])
         self._exit(job, end.to, end.why, end.as_dict())
         self.counters["lost_work_s"] += end.lost_s
-        self._forget(item.key)
         self.reports.drop(job.id)
+        self._forget(item.key)
 
     def _exit(self, job: LiveJob, to: JobState, why: str, more: dict[str, Any] | None = None) -> None:
         self.write([Entry("exit", job.id, {"to": str(to), "why": why, **(more or {})})])
@@ -173,9 +203,9 @@ class Dispatcher:
             if job.state == JobState.STOPPING:
                 waited = now_s - job.stop_asked_s
                 if waited > 2 * self.grace_s:
-                    self.backend.kill(job.key)
+                    self._kill(job.key)
                 elif waited > self.grace_s or not self.reports.listens(job.id):
-                    self.backend.terminate(job.key)
+                    self._terminate(job.key)
 
     def _ask_to_stop(self, job: LiveJob, why: str) -> None:
         if job.state not in ON_GPUS or job.stop_why:
@@ -183,7 +213,7 @@ class Dispatcher:
         self.write([Entry("stop", job.id, {"why": why})])
         self.counters["preemptions"] += why == "preempt"
         if not self.reports.ask_to_stop(job.id, self.grace_s):
-            self.backend.terminate(job.key)
+            self._terminate(job.key)
 
     # -- deciding --------------------------------------------------------------------------------------------
 
@@ -276,8 +306,10 @@ class Dispatcher:
             gpus.append((node.name, tuple(free[:count])))
         self.write([Entry("launch", job.id, {"gpus": gpus})])
         try:
-            self.backend.launch(self._launch_spec(job))
-        except (InputError, BackendError) as error:
+            spec = self._launch_spec(job)
+            self.hook("before:launched")
+            self.backend.launch(spec)
+        except (InputError, BackendError, OSError) as error:
             self._exit(job, JobState.FAILED, f"it could not be started: {error}", {"failure": True})
             self._forget(job.key)
         self.hook("after:launched")

@@ -15,10 +15,14 @@ class Logs:
         self._folder = folder
 
     def keep(self, key: str, paths: Mapping[str, Sequence[str]]) -> None:
-        """Move the files of an attempt here. Doing it twice, or after a crash half-way, is harmless."""
+        """Move the files of an attempt here. Doing it twice, or after a crash half-way, is harmless.
+
+        The oldest goes first: what a crash leaves behind keeps its rank, for ranks count from the newest.
+        """
         target = self._folder / key
         for stream, files in paths.items():
-            for age, name in enumerate(reversed(files)):
+            for rank, name in enumerate(files, 1):
+                age = len(files) - rank
                 if not os.path.exists(name):
                     continue
                 target.mkdir(parents=True, exist_ok=True)

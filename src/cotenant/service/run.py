@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from cotenant.backends.local import LocalBackend
@@ -17,13 +18,16 @@ from cotenant.service.facade import Caller, Role
 _LOCAL_ADMIN = Caller("local", Role.ADMIN)
 
 
-def open_service(*, home: Path, policy: str, db: str | None, gpus: int | None, grace_s: float) -> CoreService:
+def open_service(
+    *, home: Path, policy: str, db: str | None, gpus: int | None, grace_s: float,
+    hook: Callable[[str], None] = lambda point: None,
+) -> CoreService:  # fmt: skip
     """Open the journal, rebuild the book, reconcile with what really runs."""
     home.mkdir(parents=True, exist_ok=True)
     os.chmod(home, 0o700)
     journal = open_journal(db or str(home / "journal.db"))
     backend = LocalBackend(home / "jobs", gpus=gpus)
-    service = CoreService(journal, backend, home=home, policy=policy, grace_s=grace_s)
+    service = CoreService(journal, backend, home=home, policy=policy, grace_s=grace_s, hook=hook)
     service.reconcile()
     return service
 
