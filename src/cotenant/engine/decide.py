@@ -27,7 +27,8 @@ from cotenant.core.state import Rule, State
 from cotenant.engine.easy import easy
 from cotenant.engine.fill import fill, start_if_it_fits
 from cotenant.engine.keys import compact_running, gpus_not_ahead, refresh_keys
-from cotenant.engine.walk import advance_line, line_up, walk_preemptive
+from cotenant.engine.lines import advance_line, line_up
+from cotenant.engine.walk import walk_preemptive
 
 
 @entry

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.reasons import Cause, Reason
@@ -46,9 +48,9 @@ def _waiting_reason(engine: Engine, work: Workload, row: int, now_s: float, name
     planned = _plan_apart(engine.state, row)
     walk_order(planned, order, preemptive, strict)
     code, free = int(planned.x[col.WATCH_CODE]), int(planned.x[col.WATCH_FREE])
-    waiting = [int(job) for job in order if engine.state.i[job, col.STATE] == col.WAITING]
-    position = waiting.index(row) + 1
-    ahead = tuple(str(work.job_id[job]) for job in waiting[: position - 1][:_NAMED_AHEAD])
+    waiting = order[engine.state.i[order, col.STATE] == col.WAITING]
+    position = int(np.flatnonzero(waiting == row)[0]) + 1
+    ahead = tuple(str(work.job_id[job]) for job in waiting[: position - 1][:_NAMED_AHEAD].tolist())
     line = f"it is number {position} of {len(waiting)} waiting"
     if code == col.W_QUOTA:
         tenant = work.tenant.names[work.tenant.code[row]]

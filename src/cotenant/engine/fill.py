@@ -26,7 +26,7 @@ from cotenant.core.columns import (
 from cotenant.core.jit import kernel
 from cotenant.core.state import Rule, State
 from cotenant.engine.ledger import new_slices, start
-from cotenant.engine.walk import advance_line, insert_line
+from cotenant.engine.lines import advance_line, insert_line
 from cotenant.placement.fit import IDLE_NOW, find_place
 
 

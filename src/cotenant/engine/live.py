@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from cotenant.core.columns import (
     ATTAINED,
     DONE,
@@ -12,6 +14,7 @@ from cotenant.core.columns import (
     OCCUPIED,
     OWES,
     QUEUE,
+    RUNNING,
     SINCE,
     SLICE,
     STATE,
@@ -21,7 +24,7 @@ from cotenant.core.columns import (
     WARM,
 )
 from cotenant.core.jit import entry
-from cotenant.core.state import Rule, State
+from cotenant.core.state import IntMatrix, Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.keys import position_of
 from cotenant.engine.ledger import enqueue, heat, new_slices, schedule_run, start
@@ -46,26 +49,38 @@ def enter_all(s: State, rule: Rule, attained_s: Floats, done_s: Floats, first_s:
 
 
 @entry
-def enter_running(s: State, rule: Rule, job: int, nodes: Ints, gpus: Ints, since_s: float, now: float) -> None:
-    """A row that waits is in fact running, on these nodes, since a moment in the past."""
-    if s.i[job, STATE] != WAITING:
-        return
-    for k in range(len(nodes)):
-        s.pick[k, 0], s.pick[k, 1] = nodes[k], gpus[k]
-    s.i[job, OWES] = 0
-    start(s, rule, job, new_slices(s, len(nodes)), now)
-    s.f[job, SINCE] = since_s
-    s.f[job, WARM] = now
-    s.f[job, ATTAINED] -= now - since_s
-    s.f[job, OCCUPIED] -= now - since_s
-    heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
-    schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+def enter_running(
+    s: State, rule: Rule, jobs: Ints, pairs: IntMatrix, begins: Ints, since_s: Floats, now: float
+) -> None:
+    """Rows that wait are in fact running since a moment in the past, each on its stretch of (node, GPUs) pairs."""
+    for k in range(len(jobs)):
+        job = jobs[k]
+        count = begins[k + 1] - begins[k]
+        if s.i[job, STATE] != WAITING or count == 0:
+            continue
+        for n in range(count):
+            s.pick[n, 0], s.pick[n, 1] = pairs[begins[k] + n, 0], pairs[begins[k] + n, 1]
+        s.i[job, OWES] = 0
+        start(s, rule, job, new_slices(s, count), now)
+        s.f[job, SINCE] = since_s[job]
+        s.f[job, WARM] = now
+        s.f[job, ATTAINED] -= now - since_s[job]
+        s.f[job, OCCUPIED] -= now - since_s[job]
+        heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
+        schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
 
 
-def placement_of(s: State, job: int) -> tuple[tuple[int, int], ...]:
-    """(node, GPUs) pairs of a running row."""
-    pairs, at = [], int(s.i[job, SLICE])
-    while at >= 0:
-        pairs.append((int(s.slices[at, 0]), int(s.slices[at, 1])))
-        at = int(s.slices[at, 2])
-    return tuple(pairs)
+def placements(s: State) -> dict[int, tuple[tuple[int, int], ...]]:
+    """(node, GPUs) pairs of every running row."""
+    running = np.flatnonzero(s.i[:, STATE] == RUNNING)
+    heads = s.i[running, SLICE].tolist()
+    slices = s.slices.tolist() if len(heads) > len(s.slices) // 16 else s.slices
+    found = {}
+    for job, at in zip(running.tolist(), heads, strict=True):
+        pairs = []
+        while at >= 0:
+            node, gpus, following = slices[at]
+            pairs.append((int(node), int(gpus)))
+            at = int(following)
+        found[job] = tuple(pairs)
+    return found

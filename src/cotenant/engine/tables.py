@@ -30,20 +30,8 @@ def build_state(
     """Lay out all tables for the jobs of `work`, nothing arrived yet."""
     rows = len(work)
     node, host, pool = _nodes(cluster, placement.counts_only)
-    f = np.zeros((rows, col.FLOAT_COLUMNS))
-    i = np.zeros((rows, col.INT_COLUMNS), np.int64)
-    f[:, col.SUBMIT], f[:, col.WORK], f[:, col.BELIEF] = work.submit_s, work.duration_s, belief_s
-    f[:, col.SPEED] = 1.0
-    f[:, col.FIRST] = f[:, col.FINISH] = np.nan
-    f[:, col.FAIL_AT] = f[:, col.EVENT] = np.inf
-    f[:, col.CPUS], f[:, col.MEM] = np.nan_to_num(work.cpus), np.nan_to_num(work.mem_gib)
-    f[:, col.DRAW], f[:, col.RESTORE], f[:, col.DEADLINE] = draw, restore_s, work.deadline_s
-    i[:, col.GPUS], i[:, col.TENANT], i[:, col.MODEL] = work.gpus, work.tenant.code, work.model.code
-    for name in (col.HEAP_AT, col.EVENT_AT, col.SLICE):
-        i[:, name] = -1
     modelled = bool(np.isfinite(host[:, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]]).any())
-    if not modelled:
-        f[:, col.CPUS] = f[:, col.MEM] = 0.0
+    f, i = _jobs(work, belief_s, restore_s, draw, modelled)
     quota = _quotas(work, cluster)
     modes = placement.modes(skew)
     cls, of = _classes(work, cluster, f, modes, pool, quota, node, host)
@@ -102,6 +90,25 @@ def build_state(
     )
 
 
+def _jobs(
+    work: Workload, belief_s: Floats, restore_s: Floats, draw: Floats, hosts_modelled: bool
+) -> tuple[np.ndarray, IntMatrix]:
+    """The two job tables, before anything arrived."""
+    f = np.zeros((len(work), col.FLOAT_COLUMNS))
+    i = np.zeros((len(work), col.INT_COLUMNS), np.int64)
+    f[:, col.SUBMIT], f[:, col.WORK], f[:, col.BELIEF] = work.submit_s, work.duration_s, belief_s
+    f[:, col.SPEED] = 1.0
+    f[:, col.FIRST] = f[:, col.FINISH] = np.nan
+    f[:, col.FAIL_AT] = f[:, col.EVENT] = np.inf
+    if hosts_modelled:
+        f[:, col.CPUS], f[:, col.MEM] = np.nan_to_num(work.cpus), np.nan_to_num(work.mem_gib)
+    f[:, col.DRAW], f[:, col.RESTORE], f[:, col.DEADLINE] = draw, restore_s, work.deadline_s
+    i[:, col.GPUS], i[:, col.TENANT], i[:, col.MODEL] = work.gpus, work.tenant.code, work.model.code
+    for name in (col.HEAP_AT, col.EVENT_AT, col.SLICE):
+        i[:, name] = -1
+    return f, i
+
+
 def _nodes(cluster: Cluster, counts_only: bool) -> tuple[IntMatrix, np.ndarray, IntMatrix]:
     """Nodes pool by pool: a pool is one GPU type of one partition. Counting merges a pool into one node."""
     types = list(dict.fromkeys(group.gpu_type for group in cluster.groups))
@@ -158,7 +165,7 @@ def _classes(
     shape = np.stack([work.gpus, modes[work.model.code], tenant, part, f[:, col.CPUS], f[:, col.MEM]], axis=1).astype(
         np.float64
     )
-    unique, first, of = np.unique(shape, axis=0, return_index=True, return_inverse=True)
+    unique, first, of = _unique_rows(shape)
     cls = np.zeros((len(unique), col.CLASS_COLUMNS), np.int64)
     for c, row in enumerate(first):
         cls[c, col.C_GPUS], cls[c, col.C_MODE] = unique[c, 0], unique[c, 1]
@@ -171,7 +178,18 @@ def _classes(
         if cls[c, col.C_GPUS] > quota[cls[c, col.C_TENANT], col.Q_LIMIT]:
             mask = 0
         cls[c, col.C_POOLS] = mask
-    return cls, of.reshape(-1).astype(np.int64)
+    return cls, of
+
+
+def _unique_rows(table: np.ndarray) -> tuple[np.ndarray, Ints, Ints]:
+    """`np.unique` over rows with first index and inverse, column by column: ten times as fast on long tables."""
+    code = np.zeros(len(table), np.int64)
+    for column in table.T:
+        if (column != column[:1]).any():
+            values, inverse = np.unique(column, return_inverse=True)
+            code = np.unique(code * len(values) + inverse, return_inverse=True)[1]
+    _, first, of = np.unique(code, return_index=True, return_inverse=True)
+    return table[first], first, of.reshape(-1).astype(np.int64)
 
 
 def _holds(gpus: int, host_need: Floats, node: IntMatrix, host: np.ndarray, lo: int, hi: int) -> bool:

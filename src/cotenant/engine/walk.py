@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from cotenant.core.columns import (
     C_GPUS,
-    C_LEN,
     C_OFFSET,
     C_PART,
     CLASS,
@@ -60,9 +59,10 @@ from cotenant.core.columns import (
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix, Rule, State
 from cotenant.core.workload import Ints
-from cotenant.engine.heaps import ahead, remove_waiting
+from cotenant.engine.heaps import remove_waiting
 from cotenant.engine.keys import before_running, compact_running, refresh_keys
 from cotenant.engine.ledger import enqueue, new_slices, release, start
+from cotenant.engine.lines import advance_line, line_up
 from cotenant.engine.sorting import sort_running
 from cotenant.placement.fit import IDLE_NOW, UNCLAIMED, find_place
 
@@ -256,46 +256,6 @@ def preempt(s: State, rule: Rule, job: int, now: float) -> None:
     if s.f[job, DONE] > 0:
         s.i[job, OWES] = 1
     enqueue(s, rule, job, now)
-
-
-@kernel
-def line_up(s: State) -> None:
-    """Order the classes that have waiting jobs by their first ones."""
-    count = 0
-    for c in range(s.cls.shape[0]):
-        if s.cls[c, C_LEN] > 0:
-            insert_line(s, c, count)
-            count += 1
-    s.x[N_LINES] = count
-
-
-@kernel
-def insert_line(s: State, c: int, end: int) -> None:
-    """Insert a class before position `end` of the lines, by its first job."""
-    job = s.heap[s.cls[c, C_OFFSET]]
-    at = end
-    while at > 0 and ahead(s.f, job, s.heap[s.cls[s.lines[at - 1], C_OFFSET]]):
-        s.lines[at] = s.lines[at - 1]
-        at -= 1
-    s.lines[at] = c
-
-
-@kernel
-def advance_line(s: State, at: int) -> None:
-    """The first job of the class at position `at` was taken: put the class where its next job belongs."""
-    c = s.lines[at]
-    last = s.x[N_LINES]
-    if s.cls[c, C_LEN] == 0:
-        last -= 1
-        for k in range(at, last):
-            s.lines[k] = s.lines[k + 1]
-        s.x[N_LINES] = last
-        return
-    job = s.heap[s.cls[c, C_OFFSET]]
-    while at + 1 < last and ahead(s.f, s.heap[s.cls[s.lines[at + 1], C_OFFSET]], job):
-        s.lines[at] = s.lines[at + 1]
-        at += 1
-    s.lines[at] = c
 
 
 @kernel

@@ -1,0 +1,48 @@
+"""The waiting line as a line of classes: each stands where its first job belongs."""
+
+from __future__ import annotations
+
+from cotenant.core.columns import C_LEN, C_OFFSET, N_LINES
+from cotenant.core.jit import kernel
+from cotenant.core.state import State
+from cotenant.engine.heaps import ahead
+
+
+@kernel
+def line_up(s: State) -> None:
+    """Order the classes that have waiting jobs by their first ones."""
+    count = 0
+    for c in range(s.cls.shape[0]):
+        if s.cls[c, C_LEN] > 0:
+            insert_line(s, c, count)
+            count += 1
+    s.x[N_LINES] = count
+
+
+@kernel
+def insert_line(s: State, c: int, end: int) -> None:
+    """Insert a class before position `end` of the lines, by its first job."""
+    job = s.heap[s.cls[c, C_OFFSET]]
+    at = end
+    while at > 0 and ahead(s.f, job, s.heap[s.cls[s.lines[at - 1], C_OFFSET]]):
+        s.lines[at] = s.lines[at - 1]
+        at -= 1
+    s.lines[at] = c
+
+
+@kernel
+def advance_line(s: State, at: int) -> None:
+    """The first job of the class at position `at` was taken: put the class where its next job belongs."""
+    c = s.lines[at]
+    last = s.x[N_LINES]
+    if s.cls[c, C_LEN] == 0:
+        last -= 1
+        for k in range(at, last):
+            s.lines[k] = s.lines[k + 1]
+        s.x[N_LINES] = last
+        return
+    job = s.heap[s.cls[c, C_OFFSET]]
+    while at + 1 < last and ahead(s.f, s.heap[s.cls[s.lines[at + 1], C_OFFSET]], job):
+        s.lines[at] = s.lines[at + 1]
+        at += 1
+    s.lines[at] = c
