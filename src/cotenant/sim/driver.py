@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -233,10 +233,7 @@ def _tables(e: Experiment, work: Workload) -> State:
 def _without_host_demands(work: Workload) -> Workload:
     """Cores and memory in proportion to GPUs never bind, so they need not be modelled."""
     absent = np.full(len(work), np.nan)
-    changed = work.take(np.arange(len(work)))
-    object.__setattr__(changed, "cpus", absent)
-    object.__setattr__(changed, "mem_gib", absent)
-    return changed
+    return replace(work, cpus=absent, mem_gib=absent)
 
 
 def _close_open_runs(state: State) -> None:

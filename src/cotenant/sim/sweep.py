@@ -63,9 +63,7 @@ def scale_load(work: Workload, cluster_gpus: int, load: float) -> Workload:
     """The same jobs, arriving faster or slower so that the offered load is as asked."""
     factor = work.load(cluster_gpus) / load
     first = work.submit_s[0]
-    scaled = work.take(np.arange(len(work)))
-    object.__setattr__(scaled, "submit_s", first + (work.submit_s - first) * factor)
-    return scaled
+    return replace(work, submit_s=first + (work.submit_s - first) * factor)
 
 
 _shared: list[Experiment] = []
