@@ -14,16 +14,21 @@ from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Record
 from cotenant.policies import make_policy
 from cotenant.service import shown
-from cotenant.service.book import LiveJob
+from cotenant.service.book import LiveJob, plain_spec
 from cotenant.service.core import Dispatcher
 from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, NodeStatus, NotFound, Role, TokenInfo
 from cotenant.service.forecast import forecast
+from cotenant.service.live import Tables
 
+WHY_AGE_S = 1.0  # answers to `why` may be this old while jobs come and go
 SETTABLE = ("name", "priority", "deadline", "max_runtime", "retries", "expected")
 
 
 class CoreService(Dispatcher):
     """The one implementation of `cotenant.service.facade.Service`."""
+
+    _next_id = 1  # above every id that was ever given out, also to submissions on their way to the disk
+    _explained: tuple[Tables | None, int, float] = (None, 0, 0.0)
 
     def submit(self, caller: Caller, specs: list[JobSpec]) -> list[list[str]]:
         """See the facade."""
@@ -31,7 +36,7 @@ class CoreService(Dispatcher):
         with self._lock:
             nodes = self.backend.nodes()
             entries, ids = [], []
-            number = self.book.next_id
+            number = max(self.book.next_id, self._next_id)
             named: dict[str, str] = {}  # jobs of this very submission, by id and by name
             for spec in specs:
                 spec = self._accepted(caller, spec, nodes, named)
@@ -42,12 +47,16 @@ class CoreService(Dispatcher):
                     one = spec if index is None else replace(
                         spec, array=(), env={**spec.env, "COTENANT_ARRAY_INDEX": str(index)}
                     )  # fmt: skip
-                    data = {**one.as_dict(), "run": one.run}
-                    entries.append(Entry("submit", job_id, {"spec": data, "tenant": spec.tenant, "user": caller.name}))
+                    data = {"spec": plain_spec(one), "tenant": spec.tenant, "user": caller.name}
+                    entries.append(Entry("submit", job_id, data))
                     mine.append(job_id)
                 ids.append(mine)
                 number += 1
-            self.write(entries)
+            if not entries:
+                return ids
+            future = self._begin_write(entries)
+            self._next_id = number
+        self._end_write(future)  # without the lock: submissions that wait together share one flush
         self.backend.wake()
         return ids
 
@@ -74,7 +83,7 @@ class CoreService(Dispatcher):
     def _existing(self, caller: Caller, spec: JobSpec, other: str) -> str:
         """The id that `after` means: an id, an array, or the newest job of that name."""
         seen = [job for job in self.book.jobs.values() if not caller.tenant or job.tenant == caller.tenant]
-        if any(job.id == other or job.id.startswith(other + ".") for job in seen):
+        if any(not caller.tenant or job.tenant == caller.tenant for job in self.book.members(other)):
             return other
         for job in reversed(seen):
             if job.spec.name == other:
@@ -127,10 +136,23 @@ class CoreService(Dispatcher):
                 cause = str(found.state) if found.state != JobState.PENDING else self._reason(found)
                 text = self._reason(found) or f"it is {found.state}"
                 return {"job": job, "at_s": self.clock(), "cause": cause, "text": text}
-            tables = self._tables()
-            if tables is None:
+            tables, row = self._explaining(job)
+            if tables is None or row is None:
                 return {"job": job, "at_s": self.clock(), "cause": "waiting for capacity", "text": "no node is up"}
-            return tables.why(job).as_dict()
+            return tables.why(row).as_dict()
+
+    def _explaining(self, job: str) -> tuple[Tables | None, int | None]:
+        """Tables to explain from, with a job's row. They serve many questions: while nothing changes, or a second."""
+        kept, seq, at_s = self._explained
+        now_s = self.clock()
+        if kept is None or kept.policy_name != self.book.policy or (seq != self.book.seq and now_s - at_s > WHY_AGE_S):
+            kept = None
+        row = kept.row_of(job) if kept is not None else None
+        if kept is None or row is None or not kept.waits(row):
+            kept = self._tables()
+            self._explained = kept, self.book.seq, now_s
+            row = kept.row_of(job) if kept is not None else None
+        return kept, row
 
     def events(self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000) -> list[EventInfo]:
         """See the facade."""
@@ -145,7 +167,8 @@ class CoreService(Dispatcher):
             hidden = caller.tenant and (owner is None or owner.tenant != caller.tenant)
             if hidden or record.kind in ("token", "revoke"):
                 continue
-            found.append(EventInfo(record.seq, record.time_s, record.kind, record.job, record.data))
+            data = shown.event_data(record)
+            found.append(EventInfo(record.seq, record.time_s, record.kind, record.job, data))
             if len(found) >= limit:
                 break
         return found

@@ -25,4 +25,5 @@ def forecast(tables: Tables) -> dict[str, float | None]:
         elif code != loop.PAUSED:
             break
     finish = state.f[:, col.FINISH]
-    return {job.id: float(finish[row]) if np.isfinite(finish[row]) else None for row, job in enumerate(tables.jobs)}
+    ids = tables.jobs.ids.tolist()
+    return {job: at if np.isfinite(at) else None for job, at in zip(ids, finish.tolist(), strict=True)}

@@ -10,6 +10,7 @@ from cotenant.core.lifecycle import JobState
 from cotenant.service.book import LiveJob
 from cotenant.service.reports import Report
 
+UNKNOWN_DURATION_S = 3600.0
 EXIT_PREEMPTED = 75  # what the runtime exits with after saving on request
 
 
@@ -79,10 +80,31 @@ def _lost_s(job: LiveJob, report: Report | None, at_s: float) -> float:
     return max(at_s - began, 0.0)
 
 
-def believed_total_s(job: LiveJob, report: Report | None, attained_s: float, unknown_s: float) -> float:
+def costs(job: LiveJob, end: End, report: Report | None) -> dict[str, float]:
+    """What stopping and restoring really cost, and what is left to do, as far as known."""
+    found = {}
+    if job.stop_why in ("preempt", "hold"):
+        found["stop_s"] = max(end.at_s - job.stop_asked_s, 0.0)
+    if report is not None and report.restore_s is not None:
+        found["restore_s"] = report.restore_s
+    left = _left_s(report)
+    if left is not None and end.code == EXIT_PREEMPTED:
+        found["left_s"] = left
+    return found
+
+
+def _left_s(report: Report | None) -> float | None:
+    if report is None or not report.total or not report.step_time_s or report.step is None:
+        return None
+    return max(report.total - report.step, 0) * report.step_time_s
+
+
+def believed_total_s(job: LiveJob, report: Report | None, done_s: float, attained_s: float) -> float:
     """How long a job takes in all: from its progress, else from what the user says, else a default."""
-    if report is not None and report.total and report.step_time_s and report.step is not None:
-        return attained_s + max(report.total - report.step, 0) * report.step_time_s
+    left = _left_s(report)
+    left = job.left_s if left is None else left
+    if left is not None:
+        return done_s + left
     if job.spec.expected_s:
-        return max(job.spec.expected_s, attained_s + 1.0)
-    return max(unknown_s, 2 * attained_s)
+        return max(job.spec.expected_s, done_s + 1.0)
+    return max(UNKNOWN_DURATION_S, 2 * attained_s)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotenant.runtime.protocol import Checkpoint, Hello, JobMessage, Progress, Restored, Settings, Stop
+from cotenant.runtime.protocol import Checkpoint, Declined, Hello, JobMessage, Progress, Restored, Settings, Stop
 from cotenant.runtime.server import RuntimeServer
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Report:
     metrics: dict[str, float] = field(default_factory=dict)
     saves: bool = False
     checkpoint_s: float | None = None
+    restore_s: float | None = None
 
 
 class Reports:
@@ -42,6 +43,7 @@ class Reports:
         self._lock = threading.Lock()
         self._reports: dict[str, Report] = {}
         self._stops: dict[str, float] = {}
+        self._over: dict[str, int] = {}  # the last attempt that has ended: what it still says is old
         self._server: RuntimeServer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -94,6 +96,8 @@ class Reports:
 
     def _on_message(self, hello: Hello, message: JobMessage) -> None:
         with self._lock:
+            if hello.attempt <= self._over.get(hello.job, 0):
+                return
             report = self._reports.setdefault(hello.job, Report())
             if isinstance(message, Progress):
                 report.step, report.total = message.step, message.total
@@ -102,7 +106,9 @@ class Reports:
             elif isinstance(message, Checkpoint):
                 report.checkpoint_s = _wall_clock()
             elif isinstance(message, Restored):
-                report.step = message.step
+                report.step, report.restore_s = message.step, message.seconds
+            elif isinstance(message, Declined):
+                self._stops.pop(hello.job, None)  # no use in waiting: the next rung
             grace = self._stops.get(hello.job)
         if isinstance(message, Hello) and grace is not None and self._server is not None:
             self._server.send(hello.job, Stop(grace_s=grace))
@@ -130,11 +136,17 @@ class Reports:
             self._loop.call_soon_threadsafe(server.send, job, Stop(grace_s=grace_s))
         return True
 
-    def drop(self, job: str) -> None:
+    def drop(self, job: str, attempt: int) -> None:
         """An attempt is over: what it said no longer holds."""
         with self._lock:
+            self._over[job] = attempt
             self._reports.pop(job, None)
             self._stops.pop(job, None)
+
+    def forget(self, job: str) -> None:
+        """A job is retired."""
+        with self._lock:
+            self._over.pop(job, None)
 
 
 def _wall_clock() -> float:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 from cotenant.backends.base import NodeInfo
-from cotenant.core.lifecycle import ON_GPUS, JobState
-from cotenant.service.book import Book, LiveJob
+from cotenant.core.lifecycle import JobState
+from cotenant.journal import Record
+from cotenant.service.book import WRITTEN, Book, LiveJob, plain_spec
 from cotenant.service.facade import AttemptInfo, JobInfo, NodeStatus
 from cotenant.service.reports import Report
 
@@ -26,7 +28,7 @@ def job_info(job: LiveJob, reason: str, report: Report | None, now_s: float, who
         step=report.step if report else None, total_steps=report.total if report else None,
         step_time_s=report.step_time_s if report else None, metrics=dict(report.metrics) if report else {},
         attempts=tuple(_attempt(job, number) for number in range(len(job.attempts))) if whole else (),
-        spec=_spec(job) if whole else {},
+        spec=_spec(plain_spec(job.spec)) if whole else {},
     )  # fmt: skip
 
 
@@ -41,23 +43,25 @@ def _attempt(job: LiveJob, number: int) -> AttemptInfo:
     )  # fmt: skip
 
 
-def _spec(job: LiveJob) -> dict[str, object]:
-    """The spec without values of its environment, which may be secrets."""
-    data = {**job.spec.as_dict(), "run": job.spec.run}
-    if data.get("env"):
-        data["env"] = dict.fromkeys(data["env"], "***")
-    return data
+def _spec(data: dict[str, Any]) -> dict[str, Any]:
+    """A spec without the values of its environment, which may be secrets."""
+    return {**data, "env": dict.fromkeys(data["env"], "***")} if data.get("env") else data
+
+
+def event_data(record: Record) -> dict[str, Any]:
+    """What a record says, without secrets."""
+    data = {key: value for key, value in record.data.items() if key != WRITTEN}
+    return {**data, "spec": _spec(data["spec"])} if "spec" in data else data
 
 
 def node_statuses(nodes: Sequence[NodeInfo], book: Book) -> list[NodeStatus]:
     """Nodes with what is used on them."""
     used: dict[str, int] = {}
     jobs: dict[str, list[str]] = {}
-    for job in book.active.values():
-        if job.state in ON_GPUS:
-            for node, indexes in job.last.gpus:
-                used[node] = used.get(node, 0) + len(indexes)
-                jobs.setdefault(node, []).append(job.id)
+    for job in book.on_gpus.values():
+        for node, indexes in job.last.gpus:
+            used[node] = used.get(node, 0) + len(indexes)
+            jobs.setdefault(node, []).append(job.id)
     return [_node_status(node, used.get(node.name, 0), jobs.get(node.name, []), book) for node in nodes]
 
 
@@ -84,6 +88,8 @@ def metrics(book: Book, nodes: Sequence[NodeInfo], counters: dict[str, float], n
         "cotenant_gpus_used": float(used),
         "cotenant_decisions_total": counters["decisions"],
         "cotenant_decision_latency_seconds": counters["decision_s"],
+        "cotenant_decision_timeouts_total": counters["decision_timeouts"],
+        "cotenant_preemption_cost_seconds": book.preemption_cost_s(0.0),
         "cotenant_preemptions_total": counters["preemptions"],
         "cotenant_lost_work_seconds_total": counters["lost_work_s"],
     }

@@ -1,0 +1,116 @@
+"""The jobs that may run, as columns in order of submission, kept up to date job by job.
+
+A decision over a long queue must not touch every job in Python. What waits does not change, so its row is
+written once; what runs is written again for every decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core.workload import Codes, Floats, Ints
+
+SUBMITTED, BELIEVED, DONE, ATTAINED, FIRST, CPUS, MEM, SINCE = range(8)
+_FLOATS = 8
+_LEAST = 1024
+
+Slices = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One job as the decision sees it. Times are Unix seconds; NaN where there is none."""
+
+    id: str
+    tenant: str
+    gpus: int
+    values: tuple[float, ...]  # in the order of the names above
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What one decision is about. `running` are positions in these columns, `slices` (node, GPUs) pairs of each."""
+
+    ids: NDArray[np.object_]
+    tenant: Codes
+    gpus: Ints
+    values: NDArray[np.float64]
+    running: Ints
+    slices: Sequence[Slices]
+
+    def of(self, column: int) -> Floats:
+        """One column."""
+        return np.ascontiguousarray(self.values[:, column])
+
+
+class Rows:
+    """The columns of all jobs that may run, with holes where jobs have left; holes are closed now and then."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, int] = {}
+        self._end = 0
+        self._values = np.zeros((_LEAST, _FLOATS))
+        self._gpus = np.zeros(_LEAST, np.int64)
+        self._tenant = np.zeros(_LEAST, np.int64)
+        self._ids = np.empty(_LEAST, object)
+        self._order = np.zeros(_LEAST, np.int64)
+        self._in = np.zeros(_LEAST, bool)
+        self._tenants: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def __contains__(self, job: str) -> bool:
+        return job in self._at
+
+    def put(self, order: int, row: Row) -> None:
+        """Write a job, new or known. `order` is its place among all: it never changes."""
+        at = self._at.get(row.id)
+        if at is None:
+            at = self._at[row.id] = self._room()
+            self._ids[at], self._order[at], self._in[at] = row.id, order, True
+            self._tenant[at] = self._tenants.setdefault(row.tenant, len(self._tenants))
+        self._gpus[at] = row.gpus
+        self._values[at] = row.values
+
+    def drop(self, job: str) -> None:
+        """A job that may not run now, or never again."""
+        at = self._at.pop(job, None)
+        if at is not None:
+            self._in[at] = False
+            self._ids[at] = None
+
+    def columns(self, running: Sequence[tuple[str, Slices]]) -> Columns:
+        """Everything that may run, by order of submission."""
+        rows = np.flatnonzero(self._in[: self._end])
+        if (np.diff(self._order[rows]) < 0).any():  # somebody came back: a resumed or preempted job
+            rows = rows[np.argsort(self._order[rows], kind="stable")]
+        place = np.zeros(self._end, np.int64)
+        place[rows] = np.arange(len(rows))
+        at = np.array([place[self._at[job]] for job, _ in running], np.int64)
+        tenant = Codes(self._tenant[rows], tuple(self._tenants) or ("",))
+        slices = [slices for _, slices in running]
+        return Columns(self._ids[rows], tenant, self._gpus[rows], self._values[rows], at, slices)
+
+    def _room(self) -> int:
+        if self._end == len(self._in):
+            self._pack()
+        self._end += 1
+        return self._end - 1
+
+    def _pack(self) -> None:
+        """Close the holes, in order of submission; double the room where they were few."""
+        rows = np.flatnonzero(self._in)
+        rows = rows[np.argsort(self._order[rows], kind="stable")]
+        size = max(len(self._in) * (2 if 2 * len(rows) > len(self._in) else 1), _LEAST)
+        for name in ("_values", "_gpus", "_tenant", "_ids", "_order", "_in"):
+            old = getattr(self, name)
+            new = np.zeros((size, *old.shape[1:]), old.dtype)
+            new[: len(rows)] = old[rows]
+            setattr(self, name, new)
+        self._end = len(rows)
+        self._at = {job: at for at, job in enumerate(self._ids[: self._end].tolist())}
