@@ -7,7 +7,33 @@ from importlib import import_module
 
 import typer
 
-from cotenant.cli import compare, generate, policies, simulate, traces, why
+from cotenant.cli import (
+    backup,
+    cancel,
+    compare,
+    doctor,
+    drain,
+    events,
+    generate,
+    hold,
+    logs,
+    nodes,
+    policies,
+    policy,
+    ps,
+    resume,
+    serve,
+    set_,
+    show,
+    simulate,
+    submit,
+    token,
+    top,
+    traces,
+    wait,
+    whatif,
+    why,
+)
 
 app = typer.Typer(
     name="cotenant",
@@ -23,6 +49,25 @@ app.command("policies")(policies.policies)
 app.command("generate")(generate.generate)
 app.add_typer(traces.app, name="traces")
 app.command("why")(why.why)
+app.command("serve")(serve.serve)
+app.command("submit", cls=submit.AfterDashes)(submit.submit)
+app.command("ps")(ps.ps)
+app.command("show")(show.show)
+app.command("logs")(logs.logs)
+app.command("cancel")(cancel.cancel)
+app.command("hold")(hold.hold)
+app.command("resume")(resume.resume)
+app.command("set")(set_.set_)
+app.command("wait")(wait.wait)
+app.command("top")(top.top)
+app.command("nodes")(nodes.nodes)
+app.command("drain")(drain.drain)
+app.command("events")(events.events)
+app.add_typer(policy.app, name="policy")
+app.command("whatif")(whatif.whatif)
+app.add_typer(token.app, name="token")
+app.command("backup")(backup.backup)
+app.command("doctor")(doctor.doctor)
 
 
 def _version(value: bool) -> None:
@@ -40,8 +85,15 @@ def _root(
     """The scheduler for shared GPU clusters: simulate, compare and explain."""
 
 
+def _unavailable(error: Exception) -> bool:
+    """Whether it was the service, not the user: a script may try again later."""
+    from cotenant.service.facade import Unavailable
+
+    return isinstance(error, Unavailable)
+
+
 def main() -> None:
-    """Run a verb. What the user can mend is one line on standard error and exit code 2."""
+    """Run a verb. What the user can mend is one line on standard error and exit code 2 (docs/api.md)."""
     from cotenant.core.errors import CotenantError
 
     # Some versions of Typer carry a copy of click; the errors to catch are those that Typer itself raises.
@@ -57,7 +109,7 @@ def main() -> None:
         code = 2
     except CotenantError as error:
         typer.echo(f"cotenant: {' '.join(str(error).split())}", err=True)
-        code = 2
+        code = 3 if _unavailable(error) else 2
     except BrokenPipeError:
         sys.stderr.close()
         code = 0

@@ -1,4 +1,4 @@
-"""`cotenant why`: why a job was not running at a moment of a simulation."""
+"""`cotenant why`: why a job does not run, live or at a moment of a simulation."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cotenant.cli import options as opt
 
 
 def why(
-    trace: opt.Trace,
-    job: Annotated[str, typer.Argument(help="Job id, as in the log.")],
-    at: Annotated[float, typer.Option(help="The moment, in seconds of the log.")],
-    cluster: opt.ClusterSpec,
+    trace: Annotated[str, typer.Argument(help="A live job's id; or a job log or generator.", metavar="JOB|TRACE")],
+    job: Annotated[str, typer.Argument(help="With TRACE: job id, as in the log.", metavar="[JOB]")] = "",
+    at: Annotated[float | None, typer.Option(help="The moment, in seconds of the log.")] = None,
+    cluster: Annotated[str, typer.Option(help="15x4, 32x8:h200, 9x4:v100+9x4:p100, 4x8/cpu=96,mem=768, or YAML.")] = "",
     policy: opt.PolicySpec = "fifo",
     placement: opt.Placement = "consolidated",
     allocator: opt.Allocator = "fixed",
@@ -28,7 +28,17 @@ def why(
     format_: opt.Format = "",
     json_: opt.Plain = False,
 ) -> None:
-    """Say why a job was not running at a moment of a simulation."""
+    """Say why a live job does not run, or why one was not running at a moment of a simulation.
+
+    `cotenant why JOB` asks the live service; `cotenant why TRACE JOB --at S --cluster C` replays a log.
+    """
+    if not job and at is None and not cluster:
+        _live(trace, json_)
+        return
+    for given, what in ((job, "argument 'JOB'"), (at is not None, "option '--at'"), (cluster, "option '--cluster'")):
+        if not given:
+            raise typer.BadParameter(f"Missing {what}: a simulation needs TRACE JOB --at S --cluster C.")
+    assert at is not None
     import numpy as np
 
     from cotenant.core.errors import InputError, unknown
@@ -54,3 +64,14 @@ def why(
         opt.write_json(reason.as_dict(), "-")
     else:
         typer.echo(f"{reason.job} at {at:.12g} s under {policy}: {reason.cause}: {reason.text}")
+
+
+def _live(job: str, json_: bool) -> None:
+    from cotenant.cli import live
+
+    with live.connected() as client:
+        reason = client.why(job)
+    if json_:
+        live.print_json(reason)
+    else:
+        typer.echo(live.clean(f"{job}: {reason.get('cause', '')}: {reason.get('text', '')}"))

@@ -1,0 +1,7 @@
+"""HTTP: one door to the service. `make_app` builds it over anything that is a `Service`."""
+
+from __future__ import annotations
+
+from cotenant.api.app import make_app
+
+__all__ = ["make_app"]

@@ -1,0 +1,101 @@
+"""The application: gate, limit, routes, and one form for every error."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+
+from cotenant import __version__
+from cotenant.api import cluster, jobs
+from cotenant.api.auth import Gate
+from cotenant.api.door import Door, Forbidden, answer, encode
+from cotenant.api.limits import MOST_BODY_BYTES, BodyLimit, one_line
+from cotenant.core.errors import CotenantError, InputError
+from cotenant.service.facade import Conflict, NotFound, Service, Unavailable
+
+_log = logging.getLogger(__name__)
+_STATUS: tuple[tuple[type[CotenantError], int], ...] = (
+    (NotFound, 404),
+    (Conflict, 409),
+    (Unavailable, 503),
+    (InputError, 422),
+)
+
+
+def make_app(
+    service: Service, *, poll_s: float = 0.2, heartbeat_s: float = 15.0, most_body_bytes: int = MOST_BODY_BYTES
+) -> FastAPI:
+    """The HTTP side of a service. `poll_s` is how often a followed log is looked at."""
+    door = Door(service, poll_s, heartbeat_s)
+    app = FastAPI(
+        title="Cotenant",
+        version=__version__,
+        description="The scheduler for shared GPU clusters. Every route but /healthz and /readyz needs a token.",
+        middleware=[Middleware(Gate, door=door), Middleware(BodyLimit, most=most_body_bytes)],
+        redirect_slashes=False,
+        redoc_url=None,
+    )
+    app.state.door = door
+    app.include_router(jobs.router)
+    app.include_router(cluster.router)
+    app.add_exception_handler(CotenantError, _ours)
+    app.add_exception_handler(Forbidden, _forbidden)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(Exception, _bug)
+    app.openapi = lambda: _document(app)  # type: ignore[method-assign]
+    return app
+
+
+def _error(status: int, text: str) -> Response:
+    return answer(encode({"error": one_line(text)}), status)
+
+
+def _ours(_: Request, error: Exception) -> Response:
+    for kind, status in _STATUS:
+        if isinstance(error, kind):
+            return _error(status, str(error))
+    _log.error("a request failed: %s: %s", type(error).__name__, one_line(str(error)))
+    return _error(500, "internal error: see the service's log")
+
+
+def _forbidden(_: Request, error: Exception) -> Response:
+    return _error(403, str(error))
+
+
+def _http(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    text = {404: "no such path", 405: "no such method for this path", 400: "the body is not JSON in UTF-8"}
+    status = 422 if error.status_code == 400 else error.status_code
+    response = _error(status, text.get(error.status_code, str(error.detail)))
+    response.headers.update(error.headers or {})
+    return response
+
+
+def _invalid(_: Request, error: Exception) -> Response:
+    """The first complaint in one line; what was sent is not repeated, it may be a secret."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return _error(422, f"{where}: {first['msg']}")
+
+
+def _bug(_: Request, error: Exception) -> Response:
+    return _error(500, "internal error: see the service's log")
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags
+        )
+        document.setdefault("components", {})["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"bearer": []}]
+        app.openapi_schema = document
+    return app.openapi_schema

@@ -1,0 +1,179 @@
+"""Routes of jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Request, Response
+
+from cotenant.api import schemas as s
+from cotenant.api import streams
+from cotenant.api.door import Forbidden, answer, caller_of, door_of, encode, shown
+from cotenant.api.limits import read_job, read_jobs
+from cotenant.api.logfiles import read_chunk
+from cotenant.core.errors import InputError
+from cotenant.core.jobspec import JobSpec
+from cotenant.service.facade import Caller, Role
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+_SAME = {"deadline": "deadline_s", "max_runtime": "max_runtime_s", "expected": "expected_s"}
+
+
+@router.post("", status_code=201, responses=s.answers(s.Ids, 404, 409, status=201, text="Durable: these are the ids."))
+async def submit(
+    request: Request,
+    body: s.Submission,
+    idempotency_key: Annotated[
+        str, Header(pattern=r"^[!-~]{0,128}$", description="The same key within a day gives the same answer.")
+    ] = "",
+) -> Response:
+    """Submit jobs. All are taken or none."""
+    door, caller = door_of(request), caller_of(request)
+
+    async def act() -> bytes:
+        specs = await door.call(_own_jobs, caller, body.jobs)
+        return encode({"ids": await door.call(door.service.submit, caller, specs)})
+
+    return answer(await door.once.run(caller, idempotency_key, await request.body(), act), 201)
+
+
+def _own_jobs(caller: Caller, jobs: list[dict[str, Any]]) -> list[JobSpec]:
+    specs = read_jobs(jobs)
+    for spec in specs:
+        if caller.role is not Role.ADMIN and spec.tenant not in ("", caller.tenant):
+            raise Forbidden(f"this token submits for tenant '{caller.tenant}', not for '{spec.tenant}'")
+    return specs
+
+
+@router.get("", responses=s.answers(s.Jobs))
+async def jobs(request: Request, state: s.States = [], limit: s.Limit = 1000) -> Response:  # noqa: B006
+    """Jobs that you may see, newest last; without spec and attempts."""
+    door, caller = door_of(request), caller_of(request)
+
+    def act() -> bytes:
+        found = door.service.jobs(caller, states=tuple(str(item) for item in state), limit=limit)
+        return encode({"jobs": [shown(job, caller) for job in found]})
+
+    return answer(await door.call(act))
+
+
+async def _one(request: Request, job: str) -> Response:
+    door, caller = door_of(request), caller_of(request)
+    return answer(await door.call(lambda: encode(shown(door.service.job(caller, job), caller))))
+
+
+@router.get("/{job}", responses=s.answers(s.Job, 404))
+async def show(request: Request, job: s.JobId) -> Response:
+    """One job with spec and attempts."""
+    return await _one(request, job)
+
+
+@router.get("/{job}/why", responses=s.answers(s.Reason, 404))
+async def why(request: Request, job: s.JobId) -> Response:
+    """Why a job does not run."""
+    door, caller = door_of(request), caller_of(request)
+    return answer(await door.call(lambda: encode(door.service.why(caller, job))))
+
+
+@router.get("/{job}/events", responses=s.answers(s.Events, 404))
+async def events(
+    request: Request, job: s.JobId, after: s.After = 0, limit: s.Limit = 1000, wait: s.Wait = 0.0
+) -> Response:
+    """History of one job."""
+    return await list_events(request, job, after, limit, wait)
+
+
+async def list_events(request: Request, job: str, after: int, limit: int, wait: float) -> Response:
+    """Events, and where to go on."""
+    door, caller = door_of(request), caller_of(request)
+
+    def act() -> bytes:
+        last, found = streams.next_events(door, caller, job, after, limit, wait)
+        return encode({"events": [shown(item, caller) for item in found], "next": last})
+
+    return answer(await (door.call_for_stream(act) if wait else door.call(act)))
+
+
+_LOGS: dict[int | str, dict[str, Any]] = {
+    **s.answers(None, 404),
+    200: {
+        "description": "Bytes, or with follow=true events `log`, `gap` and `end`.",
+        "content": {
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+            "text/event-stream": {"schema": s.SENT},
+        },
+        "headers": {
+            "X-Offset-Next": {
+                "description": "The offset to go on from; not with follow.",
+                "schema": {"type": "string"},
+            },
+            "X-Log-Gap": {
+                "description": "true where output after the given offset was rotated away.",
+                "schema": {"type": "string"},
+            },
+        },
+    },
+}
+
+
+@router.get("/{job}/logs", responses=_LOGS, response_class=Response)
+async def logs(
+    request: Request,
+    job: s.JobId,
+    stream: s.Stream = s.Stream.STDOUT,
+    attempt: s.Attempt = 0,
+    offset: s.Offset = "0",
+    limit: s.Bytes = 1 << 20,
+    follow: s.Flag = s.Flag.FALSE,
+    last_event_id: Annotated[str, Header(pattern=r"^[0-9a-f-]{0,48}$", description="Follow on from here.")] = "",
+) -> Response:
+    """Output of a job. An offset stays right when the file is rotated."""
+    door, caller = door_of(request), caller_of(request)
+    path = await door.call(door.service.log_file, caller, job, stream.value, attempt)
+    if follow is s.Flag.TRUE:
+        start = last_event_id or offset
+        await door.call(read_chunk, None, start, 1)
+
+        def make(listener: streams.Listener) -> Any:
+            return streams.LogFollower(listener, job, stream.value, attempt, start).run()
+
+        return streams.respond(request, make)
+    chunk = await door.call(read_chunk, path, offset, limit)
+    headers = {"X-Offset-Next": chunk.cursor, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+    if chunk.gap:
+        headers["X-Log-Gap"] = "true"
+    return Response(chunk.data, headers=headers, media_type="application/octet-stream")
+
+
+@router.post("/{job}/cancel", responses=s.answers(s.Job, 404, 409))
+async def cancel(request: Request, job: s.JobId) -> Response:
+    """Ask a job to end for good."""
+    await door_of(request).call(door_of(request).service.cancel, caller_of(request), job)
+    return await _one(request, job)
+
+
+@router.post("/{job}/hold", responses=s.answers(s.Job, 404, 409))
+async def hold(request: Request, job: s.JobId) -> Response:
+    """Keep a job from starting; a running one is preempted and then held."""
+    await door_of(request).call(door_of(request).service.hold, caller_of(request), job)
+    return await _one(request, job)
+
+
+@router.post("/{job}/resume", responses=s.answers(s.Job, 404, 409))
+async def resume(request: Request, job: s.JobId) -> Response:
+    """Let a held job go on."""
+    await door_of(request).call(door_of(request).service.resume, caller_of(request), job)
+    return await _one(request, job)
+
+
+@router.patch("/{job}", responses=s.answers(s.Job, 404, 409))
+async def change(request: Request, job: s.JobId, body: s.Changes) -> Response:
+    """Change a job that has not ended. Times reach the service as seconds."""
+    given = body.model_dump(exclude_none=True)
+    if not given:
+        raise InputError(f"nothing to change: give some of {', '.join(s.Changes.model_fields)}")
+    spec = read_job({"run": "true", **given}, "change")
+    changes = {key: getattr(spec, _SAME.get(key, key)) for key in given}
+    await door_of(request).call(door_of(request).service.set, caller_of(request), job, changes)
+    return await _one(request, job)

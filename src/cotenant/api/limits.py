@@ -1,0 +1,172 @@
+"""How much one request may ask for, and how one that is repeated gets the first answer again."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cotenant.core.errors import InputError
+from cotenant.core.jobspec import MOST_ARRAY_TASKS, JobSpec, parse_job
+from cotenant.service.facade import Caller, Conflict
+
+MOST_BODY_BYTES = 1 << 20
+MOST_JOBS = 1000
+MOST_TASKS = MOST_ARRAY_TASKS
+MOST_ERROR_CHARS = 400
+KEEP_KEYS_S = 24 * 3600.0
+MOST_KEYS = 10_000
+_MOST_FLOAT = 1e12
+
+
+class BodyLimit:
+    """Reads a body whole, up to a limit, before anything else sees it; a longer one is answered with 413."""
+
+    def __init__(self, app: ASGIApp, most: int = MOST_BODY_BYTES) -> None:
+        self.app, self.most = app, most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        parts: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            part = message.get("body", b"")
+            more = message.get("more_body", False)
+            size += len(part)
+            if size <= self.most:
+                parts.append(part)
+            elif size > 8 * self.most:
+                break  # a little is read and dropped, so that an honest client gets to see the answer
+        if size > self.most:
+            await send_error(send, 413, f"the body is larger than {self.most} bytes", close=True)
+            return
+        body: bytes | None = b"".join(parts)
+
+        async def replay() -> Message:
+            nonlocal body
+            if body is None:
+                return await receive()
+            ready, body = body, None
+            return {"type": "http.request", "body": ready, "more_body": False}
+
+        await self.app(scope, replay, send)
+
+
+async def send_error(send: Send, status: int, text: str, close: bool = False) -> None:
+    """An error from below the routes, in the same form as theirs."""
+    body = json.dumps({"error": text}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
+    if close:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def one_line(text: str) -> str:
+    """An error for people: one line, and not the megabyte that they sent."""
+    line = " ".join(text.split())
+    return line if len(line) <= MOST_ERROR_CHARS else line[: MOST_ERROR_CHARS - 1] + "…"
+
+
+def read_jobs(jobs: list[dict[str, Any]]) -> list[JobSpec]:
+    """Job mappings as specs, bounded together: an array of 100,000 tasks takes a few bytes to ask for."""
+    specs: list[JobSpec] = []
+    tasks = 0
+    for number, data in enumerate(jobs):
+        where = "job" if len(jobs) == 1 else f"job {number + 1}"
+        spec = read_job(data, where)
+        tasks += max(1, len(spec.array))
+        if tasks > MOST_TASKS:
+            raise InputError(f"{where}: one request may hold {MOST_TASKS} tasks in all: send the rest in another")
+        specs.append(spec)
+    return specs
+
+
+def read_job(data: dict[str, Any], where: str) -> JobSpec:
+    """One mapping; whatever is in it, the complaint is an `InputError`."""
+    try:
+        _check_text(data, where)
+        spec = parse_job(data, where)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        raise InputError(f"{where}: a value cannot be read") from None
+    for key, value in asdict(spec).items():
+        if isinstance(value, float) and not (math.isfinite(value) and abs(value) <= _MOST_FLOAT):
+            raise InputError(f"{where}: field '{key}' is too large")
+    return spec
+
+
+def _check_text(data: Any, where: str) -> None:
+    """NUL and half surrogate pairs are legal in JSON, and in no database, environment or file name."""
+    todo = [data]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, dict):
+            todo += [*item.keys(), *item.values()]
+        elif isinstance(item, list):
+            todo += item
+        elif isinstance(item, str):
+            try:
+                item.encode()
+            except UnicodeEncodeError:
+                raise InputError(f"{where}: a text is not valid Unicode") from None
+            if "\x00" in item:
+                raise InputError(f"{where}: a text holds a NUL character")
+
+
+class Once:
+    """Answers by (caller, Idempotency-Key), for a day, in memory: a restart of the service forgets them."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: OrderedDict[tuple[str, ...], tuple[float, bytes, asyncio.Future[bytes]]] = OrderedDict()
+
+    async def run(self, caller: Caller, key: str, asked: bytes, act: Callable[[], Awaitable[bytes]]) -> bytes:
+        """The answer to the first request with this key; one that comes while the first still runs waits for it."""
+        if not key:
+            return await act()
+        self._drop_old()
+        digest = hashlib.sha256(asked).digest()
+        name = (caller.name, caller.role, caller.tenant, key)
+        if name in self._kept:
+            _, first, future = self._kept[name]
+            if first != digest:
+                raise Conflict("this Idempotency-Key was used for another request: take a new one")
+            return await asyncio.shield(future)
+        future = asyncio.get_running_loop().create_future()
+        self._kept[name] = (self._clock(), digest, future)
+        try:
+            result = await act()
+        except BaseException as error:
+            del self._kept[name]  # nothing was taken, so the next try is a first one
+            if isinstance(error, Exception):
+                future.set_exception(error)
+                future.exception()
+            else:
+                future.cancel()
+            raise
+        future.set_result(result)
+        return result
+
+    def _drop_old(self) -> None:
+        oldest = self._clock() - KEEP_KEYS_S
+        while self._kept:
+            name, (since, _, future) = next(iter(self._kept.items()))
+            if not future.done() or (since >= oldest and len(self._kept) < MOST_KEYS):
+                return
+            del self._kept[name]

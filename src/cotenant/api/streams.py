@@ -1,0 +1,152 @@
+"""Server-sent events: output and history as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from fastapi import Request
+from fastapi.responses import StreamingResponse
+
+from cotenant.api.auth import bearer
+from cotenant.api.door import MOST_STREAMS, Door, caller_of, door_of, encode, shown
+from cotenant.api.limits import one_line
+from cotenant.api.logfiles import Chunk, read_chunk
+from cotenant.core.errors import CotenantError
+from cotenant.core.lifecycle import FINAL
+from cotenant.service.facade import Caller, EventInfo, Unavailable
+
+CHUNK_BYTES = 64 << 10
+WAIT_S = 1.0
+
+
+class Listener:
+    """One open stream: whose it is, and whether it may go on."""
+
+    def __init__(self, request: Request) -> None:
+        self.door: Door = door_of(request)
+        self.caller: Caller = caller_of(request)
+        self._secret = bearer(request.scope)
+        self._checked = self._heard = time.monotonic()
+
+    async def may_go_on(self) -> bool:
+        """False once the token is revoked or the service shuts down; asked about every second."""
+        now = time.monotonic()
+        if now - self._checked < WAIT_S:
+            return True
+        self._checked = now
+        service = self.door.service
+        caller = await self.door.call_for_stream(service.authenticate, self._secret)
+        return caller == self.caller and await self.door.call_for_stream(service.ready)
+
+    def heartbeat(self, sent: bool) -> str:
+        """A comment from time to time, so that a dead connection is noticed."""
+        now = time.monotonic()
+        if sent:
+            self._heard = now
+        elif now - self._heard >= self.door.heartbeat_s:
+            self._heard = now
+            return ": still here\n\n"
+        return ""
+
+
+def event(kind: str, data: object, id_: str = "") -> str:
+    """One event as text; JSON holds no line ends, so one data line is enough."""
+    return (f"id: {id_}\n" if id_ else "") + f"event: {kind}\ndata: {encode(data).decode()}\n\n"
+
+
+def respond(request: Request, make: Callable[[Listener], AsyncIterator[str]]) -> StreamingResponse:
+    """A bounded number of streams; each gives its place back however it ends."""
+    door = door_of(request)
+    if door.open_streams >= MOST_STREAMS:
+        raise Unavailable(f"{MOST_STREAMS} streams are open, which is the most: close one")
+
+    async def counted() -> AsyncIterator[str]:
+        door.open_streams += 1
+        try:
+            yield ": open\n\n"
+            async for text in make(Listener(request)):
+                yield text
+        except CotenantError as error:
+            yield event("error", {"error": one_line(str(error))})
+        finally:
+            door.open_streams -= 1
+
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(counted(), headers=headers, media_type="text/event-stream")
+
+
+async def follow_events(listener: Listener, job: str, after: int) -> AsyncIterator[str]:
+    """History from a number on, without end."""
+    door = listener.door
+    while await listener.may_go_on():
+        after, found = await door.call_for_stream(next_events, door, listener.caller, job, after, 1000, WAIT_S)
+        for item in found:
+            yield event(item.kind if item.kind.isidentifier() else "event", shown(item, listener.caller), str(item.seq))
+        if beat := listener.heartbeat(bool(found)):
+            yield beat
+
+
+def next_events(
+    door: Door, caller: Caller, job: str, after: int, limit: int, wait_s: float
+) -> tuple[int, list[EventInfo]]:
+    """Events after a number, waiting for the first; and the number to go on from, past what is not the caller's."""
+    service = door.service
+    if after < 0:
+        after = service.wait_events(0, 0.0)
+    end = time.monotonic() + wait_s
+    while True:
+        last = service.wait_events(after, max(0.0, min(WAIT_S, end - time.monotonic())))
+        found = service.events(caller, job, after, limit)
+        if len(found) >= limit:
+            return found[-1].seq, found
+        after = max([after, last, *(item.seq for item in found[-1:])])
+        if found or time.monotonic() >= end:
+            return after, found
+
+
+class LogFollower:
+    """The output of a job (of one attempt, or of each in turn) until there will be no more."""
+
+    def __init__(self, listener: Listener, job: str, stream: str, attempt: int, cursor: str) -> None:
+        self.listener, self.job, self.stream, self.attempt, self.cursor = listener, job, stream, attempt, cursor
+        self._path: Path | None = None
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    async def run(self) -> AsyncIterator[str]:
+        """Events `log` with text, `gap` where output was rotated away before it was read, `end` with the state."""
+        while await self.listener.may_go_on():
+            state, over, chunk = await self.listener.door.call_for_stream(self._read)
+            if chunk.gap:
+                yield event("gap", {})
+            text = self._decoder.decode(chunk.data, final=over and not chunk.data)
+            self.cursor = chunk.cursor
+            if text:
+                # Half a character stays in the decoder; who comes back with this id would lose it, so it has none.
+                yield event("log", {"text": text}, "" if self._decoder.getstate()[0] else self.cursor)
+            if over and not chunk.data:
+                yield event("end", {"state": state})
+                return
+            if not chunk.data:
+                if beat := self.listener.heartbeat(False):
+                    yield beat
+                await asyncio.sleep(self.listener.door.poll_s)
+
+    def _read(self) -> tuple[str, bool, Chunk]:
+        """The state is taken before the bytes: output is complete when a job has ended, not the other way round."""
+        service, caller = self.listener.door.service, self.listener.caller
+        info = service.job(caller, self.job)
+        over = info.state in FINAL
+        if self.attempt:
+            mine = [item for item in info.attempts if item.number == self.attempt]
+            over = over or any(item.ended_s is not None for item in mine)
+        newest = service.log_file(caller, self.job, self.stream, self.attempt)
+        path = self._path or newest
+        chunk = read_chunk(path, self.cursor, CHUNK_BYTES)
+        if not chunk.data and newest is not None and newest != path:
+            chunk, path = read_chunk(newest, "0", CHUNK_BYTES), newest
+        self._path = path
+        return info.state, over, chunk

@@ -1,0 +1,26 @@
+"""`cotenant drain`: let nothing new start on a node."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cotenant.cli import live
+from cotenant.cli import options as opt
+
+
+def drain(
+    node: Annotated[str, typer.Argument(help="Node, as in `cotenant nodes`.", metavar="NODE")],
+    undo: Annotated[bool, typer.Option("--undo", help="Let jobs start there again.")] = False,
+    json_: opt.Plain = False,
+) -> None:
+    """Let nothing new start on a node; what runs there may finish (admin)."""
+    with live.connected() as client:
+        found = client.drain(node, undo)
+    if json_:
+        live.print_json(found)
+        return
+    for item in found:
+        if item.name == node:
+            typer.echo(f"{item.name}: {item.state}")

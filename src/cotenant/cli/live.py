@@ -1,0 +1,121 @@
+"""What the verbs for a live service share: the connection, how jobs and times are shown, and detaching."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from cotenant.client import Client
+    from cotenant.service.facade import JobInfo
+
+Job = Annotated[str, typer.Argument(help="Job id.", metavar="JOB")]
+Jobs = Annotated[list[str], typer.Argument(help="Job ids.", metavar="JOB...")]
+
+UNFINISHED = ("pending", "starting", "running", "suspended", "stopping")
+
+
+@contextmanager
+def connected() -> Iterator[Client]:
+    """The service named by COTENANT_URL, COTENANT_TOKEN or the files in COTENANT_HOME."""
+    from cotenant.client import Client
+
+    with Client() as client:
+        yield client
+
+
+@contextmanager
+def detaching(what: str, code: int = 130) -> Iterator[None]:
+    """Ctrl-C leaves the screen, never the job."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"cotenant: detached: {what}", err=True)
+        raise typer.Exit(code) from None
+
+
+def clock(moment_s: float | None, now_s: float | None = None) -> str:
+    """A moment: the time today, with the date on other days, `-` for none."""
+    if moment_s is None or moment_s - moment_s != 0:
+        return "-"
+    try:
+        local, today = time.localtime(moment_s), time.localtime(now_s)
+    except (OverflowError, OSError, ValueError):
+        return "-"
+    same = (local.tm_year, local.tm_yday) == (today.tm_year, today.tm_yday)
+    return time.strftime("%H:%M:%S" if same else "%Y-%m-%d %H:%M", local)
+
+
+def span(seconds: float | None) -> str:
+    """A length of time, `-` for none."""
+    from cotenant.report.units import duration
+
+    return "-" if seconds is None else duration(seconds)
+
+
+def clean(text: object) -> str:
+    """Text from others, without what could steer a terminal."""
+    return "".join(char if char.isprintable() else "?" for char in str(text))
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], right: Sequence[str] = ()) -> Table:
+    """A plain table; nothing in it is read as markup."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        made.add_column(column, overflow="fold", justify="right" if column in right else "left")
+    for row in rows:
+        made.add_row(*(Text(clean(cell)) for cell in row))
+    return made
+
+
+def job_table(jobs: Sequence[JobInfo]) -> Table:
+    """Jobs in one line each."""
+    rows = [
+        (job.id, job.name, job.tenant, job.state, job.gpus, progress(job), clock(job.submitted_s),
+         clock(job.ended_s if job.ended_s is not None else job.expected_end_s), job.reason)
+        for job in jobs
+    ]  # fmt: skip
+    columns = ("id", "name", "tenant", "state", "gpus", "steps", "submitted", "finish", "reason")
+    return table(columns, rows, right=("gpus", "steps"))
+
+
+def progress(job: JobInfo) -> str:
+    """Steps done, of how many."""
+    if job.step is None:
+        return "-"
+    return f"{job.step}/{job.total_steps}" if job.total_steps else str(job.step)
+
+
+def print_table(made: Table) -> None:
+    """A table on standard output, as wide as it needs to be in a pipe."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else 200
+    Console(highlight=False, width=width).print(made)
+
+
+def plain(value: Any) -> Any:
+    """A dataclass, or a list of them, for JSON."""
+    from dataclasses import asdict, is_dataclass
+
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def print_json(value: Any) -> None:
+    """JSON on standard output."""
+    from cotenant.cli import options as opt
+
+    opt.write_json(plain(value), "-")

@@ -1,0 +1,33 @@
+"""`cotenant nodes`: what there is to run on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cotenant.cli import live
+from cotenant.cli import options as opt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
+    from cotenant.service.facade import NodeStatus
+
+
+def nodes(json_: opt.Plain = False) -> None:
+    """List nodes, their GPUs and what runs on them."""
+    with live.connected() as client:
+        found = client.nodes()
+    live.print_json(found) if json_ else live.print_table(node_table(found))
+
+
+def node_table(found: Sequence[NodeStatus]) -> Table:
+    """Nodes in one line each."""
+    rows = [
+        (node.name, node.state, node.gpu_type, f"{node.gpus_used}/{node.gpus}", node.cpus, f"{node.mem_gib:.0f}",
+         " ".join(node.jobs))
+        for node in found
+    ]  # fmt: skip
+    columns = ("node", "state", "type", "gpus used", "cpus", "GiB", "jobs")
+    return live.table(columns, rows, right=("gpus used", "cpus", "GiB"))

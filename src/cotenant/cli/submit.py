@@ -1,0 +1,126 @@
+"""`cotenant submit`: jobs from YAML files, or one from the command line."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from cotenant.cli import live
+from cotenant.cli import options as opt
+
+_COMMAND = "cotenant.command"
+
+
+class AfterDashes(TyperCommand):
+    """Keeps what follows `--` apart, so that files and a command cannot be confused."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Cut the arguments at `--`."""
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_COMMAND] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+def submit(
+    ctx: typer.Context,
+    files: Annotated[list[str] | None, typer.Argument(help="YAML files, or -- COMMAND.", metavar="[FILE]...")] = None,
+    gpus: Annotated[str, typer.Option(help="N or TYPE:N; 0 for none.")] = "",
+    name: Annotated[str, typer.Option(help="A name for people.")] = "",
+    tenant: Annotated[str, typer.Option(help="Whose job it is; users have one already.")] = "",
+    cpus: Annotated[float | None, typer.Option(help="CPU cores.")] = None,
+    mem: Annotated[str, typer.Option(help="Memory: GiB, or e.g. 512M, 16G.")] = "",
+    priority: Annotated[int | None, typer.Option(help="Larger goes first, in policies that look at it.")] = None,
+    array: Annotated[str, typer.Option(help="Many alike: 0-99 or 1,3,5 (COTENANT_ARRAY_INDEX tells them apart).")] = "",
+    after: Annotated[list[str] | None, typer.Option(help="Start when this job has succeeded; repeatable.")] = None,
+    env: Annotated[list[str] | None, typer.Option(help="K=V, or K to take it from here; repeatable.")] = None,
+    max_runtime: Annotated[str, typer.Option(help="End it after e.g. 90s, 30m, 2h.")] = "",
+    retries: Annotated[int | None, typer.Option(help="Try again so often when it fails.")] = None,
+    workdir: Annotated[str, typer.Option(help="Where it runs; else here.")] = "",
+    deadline: Annotated[str, typer.Option(help="When it should be done, from now, e.g. 4h.")] = "",
+    json_: opt.Plain = False,
+) -> None:
+    """Submit jobs: files as they are, or `cotenant submit --gpus 1 -- python train.py`.
+
+    Options given beside files change every job in them. Prints the ids, one per line.
+    """
+    from cotenant.client.codec import mapping
+    from cotenant.core.errors import InputError
+    from cotenant.core.jobspec import parse_job
+
+    given: dict[str, Any] = {
+        "gpus": gpus, "name": name, "tenant": tenant, "cpus": cpus, "mem": mem, "priority": priority, "array": array,
+        "after": [part for item in after or [] for part in item.split(",") if part], "max_runtime": max_runtime,
+        "retries": retries, "workdir": workdir, "deadline": deadline,
+    }  # fmt: skip
+    given = {key: value for key, value in given.items() if value not in ("", None, [])}
+    extra = _environment(env or [])
+    command: list[str] = ctx.meta.get(_COMMAND, [])
+    if bool(files) == bool(command):
+        raise InputError("give YAML files, or a command after '--': cotenant submit --gpus 1 -- python train.py")
+    jobs: list[tuple[str, Any]] = [("job", _from_words(command))] if command else _from_files(files or [])
+    specs = []
+    for where, job in jobs:
+        if isinstance(job, dict):
+            job = {**job, **given}
+            if extra and isinstance(job.get("env", {}), dict):
+                job["env"] = {**job.get("env", {}), **extra}
+            job["workdir"] = os.path.abspath(os.path.expanduser(str(job.get("workdir", "") or ".")))
+        specs.append(mapping(parse_job(job, where)))
+    with live.connected() as client:
+        ids = client.submit(specs)
+    if json_:
+        live.print_json({"ids": ids})
+        return
+    for group in ids:
+        for id_ in group:
+            typer.echo(id_)
+
+
+def _environment(entries: list[str]) -> dict[str, str]:
+    from cotenant.core.errors import InputError
+
+    found: dict[str, str] = {}
+    for entry in entries:
+        key, equals, value = entry.partition("=")
+        if not equals:
+            if key not in os.environ:
+                raise InputError(f"--env {key}: there is no such variable here; write {key}=VALUE")
+            value = os.environ[key]
+        found[key] = value
+    return found
+
+
+def _from_words(command: list[str]) -> dict[str, Any]:
+    import shlex
+
+    name = Path(next((word for word in command if word.endswith((".py", ".sh"))), command[0])).stem
+    label = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in name)[:63]
+    return {"run": shlex.join(command), "name": label if label[:1].isalnum() else "job"}
+
+
+def _from_files(files: list[str]) -> list[tuple[str, Any]]:
+    """(where, mapping) of every job: a file holds one, a list of them, or several documents."""
+    import yaml
+
+    from cotenant.core.errors import InputError
+
+    jobs: list[tuple[str, Any]] = []
+    for file in files:
+        try:
+            documents = list(yaml.safe_load_all(Path(file).read_text(encoding="utf-8")))
+        except OSError as error:
+            hint = "" if Path(file).suffix in (".yaml", ".yml") else "; a command goes after '--'"
+            raise InputError(f"cannot read '{file}': {error.strerror or error}{hint}") from None
+        except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+            raise InputError(f"'{file}' is not YAML: {error}") from None
+        found = [job for part in documents if part is not None for job in (part if isinstance(part, list) else [part])]
+        if not found:
+            raise InputError(f"'{file}' holds no job: write at least run: COMMAND")
+        jobs += [(file if len(found) == 1 else f"{file}, job {n + 1}", job) for n, job in enumerate(found)]
+    return jobs

@@ -1,0 +1,37 @@
+"""`cotenant whatif`: what the live jobs would do under another policy."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cotenant.cli import live
+from cotenant.cli import options as opt
+
+
+def whatif(
+    policy: Annotated[str, typer.Option(help="Policies to try, separated by commas.", metavar="P[,P2]")],
+    json_: opt.Plain = False,
+) -> None:
+    """Play the live state forward in the simulator: per job, the expected finish now and under each policy."""
+    from cotenant.core.errors import InputError
+    from cotenant.core.spec import split_specs
+
+    names = split_specs(policy)
+    if not names:
+        raise InputError(f"--policy '{policy}': write names such as srtf,tiresias-l")
+    with live.connected() as client:
+        found = client.whatif(names)
+    if json_:
+        live.print_json(found)
+        return
+    columns = list(dict.fromkeys([found["now"], *names]))
+    rows = [(job["id"], *(live.span(job.get(name)) for name in columns)) for job in found["jobs"]]
+    means = []
+    for name in columns:
+        known = [job[name] for job in found["jobs"] if job.get(name) is not None]
+        means.append(live.span(sum(known) / len(known)) if known else "-")
+    heads = ["job", f"{columns[0]} (now)", *columns[1:]]
+    live.print_table(live.table(heads, [*rows, ("mean", *means)], right=heads[1:]))
+    typer.echo("expected finish, from now")

@@ -1,0 +1,86 @@
+"""JSON to the dataclasses of the service, and job specs to what the API takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from cotenant.core.jobspec import JobSpec
+from cotenant.core.lifecycle import JobState
+from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus, Role, TokenInfo
+
+
+def job(data: Mapping[str, Any]) -> JobInfo:
+    """A job. A metric that JSON could not carry is NaN again."""
+    metrics = {key: math.nan if value is None else value for key, value in data["metrics"].items()}
+    attempts = tuple(attempt(item) for item in data["attempts"])
+    return JobInfo(**{**data, "state": JobState(data["state"]), "metrics": metrics, "attempts": attempts})
+
+
+def attempt(data: Mapping[str, Any]) -> AttemptInfo:
+    """One try."""
+    nodes = tuple((name, tuple(gpus)) for name, gpus in data["nodes"])
+    return AttemptInfo(**{**data, "nodes": nodes})
+
+
+def node(data: Mapping[str, Any]) -> NodeStatus:
+    """A node."""
+    return NodeStatus(**{**data, "jobs": tuple(data["jobs"])})
+
+
+def event(data: Mapping[str, Any]) -> EventInfo:
+    """An event."""
+    return EventInfo(**data)
+
+
+def token(data: Mapping[str, Any]) -> TokenInfo:
+    """A token without its secret."""
+    return TokenInfo(**{**data, "role": Role(data["role"])})
+
+
+_SAME = (
+    "run", "name", "setup", "workdir", "env", "cpus", "nodes", "tenant", "priority", "retries", "preemptible",
+)  # fmt: skip
+_RENAMED = {
+    "mem_gib": "mem",
+    "deadline_s": "deadline",
+    "max_runtime_s": "max_runtime",
+    "expected_s": "expected",
+}
+_NESTED = {
+    "min_gpus": ("elastic", "min_gpus"),
+    "max_gpus": ("elastic", "max_gpus"),
+    "batch_size": ("batch", "size"),
+    "batch_min": ("batch", "min"),
+    "batch_max": ("batch", "max"),
+    "checkpoint_dir": ("checkpoint", "dir"),
+    "checkpoint_interval_s": ("checkpoint", "interval"),
+}
+
+
+def mapping(spec: JobSpec) -> dict[str, Any]:
+    """A spec in the form of the YAML file: the inverse of `parse_job`."""
+    given = spec.as_dict()
+    data: dict[str, Any] = {key: given[key] for key in _SAME if key in given}
+    data.update({name: given[key] for key, name in _RENAMED.items() if key in given})
+    for key, (part, name) in _NESTED.items():
+        if key in given:
+            data.setdefault(part, {})[name] = given[key]
+    data["gpus"] = f"{spec.gpu_type}:{spec.gpus}" if spec.gpu_type else spec.gpus
+    if spec.array:
+        data["array"] = ranges(spec.array)
+    if spec.after:
+        data["after"] = list(spec.after)
+    return data
+
+
+def ranges(numbers: tuple[int, ...]) -> str:
+    """`0-99,200`: indexes in few characters."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
