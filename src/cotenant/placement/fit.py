@@ -131,14 +131,18 @@ def deal(open_: IntMatrix, pick: IntMatrix, lo: int, hi: int, gpus: int) -> int:
 
 
 @kernel
+def fed_by(amount: float, per_gpu: float, most: int) -> int:
+    """How many of `most` GPUs this many cores (or GiB) can feed; the amount may be infinite."""
+    if per_gpu <= 0 or amount >= most * per_gpu:
+        return int(most)
+    return int(amount / per_gpu + 1e-9)
+
+
+@kernel
 def size_when_empty(host: Matrix, node: IntMatrix, n: int, cpus_per_gpu: float, mem_per_gpu: float) -> int:
     """GPUs of an empty node that its cores and memory can feed."""
     size = int(node[n, NODE_SIZE])
-    if cpus_per_gpu > 0:
-        size = min(size, int(host[n, HOST_CPU_CAP] / cpus_per_gpu + 1e-9))
-    if mem_per_gpu > 0:
-        size = min(size, int(host[n, HOST_MEM_CAP] / mem_per_gpu + 1e-9))
-    return size
+    return fed_by(host[n, HOST_MEM_CAP], mem_per_gpu, fed_by(host[n, HOST_CPU_CAP], cpus_per_gpu, size))
 
 
 @kernel
@@ -183,11 +187,7 @@ def _limit_by_host(
             cpus, mem = open_host[n, 1], open_host[n, 3]
         if source == BOTH:
             cpus, mem = min(cpus, open_host[n, 0]), min(mem, open_host[n, 2])
-        if cpus_per_gpu > 0:
-            usable = min(usable, int(cpus / cpus_per_gpu + 1e-9))
-        if mem_per_gpu > 0:
-            usable = min(usable, int(mem / mem_per_gpu + 1e-9))
-        open_[n, USABLE] = usable
+        open_[n, USABLE] = fed_by(mem, mem_per_gpu, fed_by(cpus, cpus_per_gpu, usable))
         largest = max(largest, size_when_empty(host, node, n, cpus_per_gpu, mem_per_gpu))
     return int(largest)
 
