@@ -1,6 +1,7 @@
 """A slow simulator, independent of the product: counts GPUs and sorts all active jobs again at each event.
 
-Jobs are (submit, gpus, duration) in whole seconds, so that all arithmetic is exact.
+Jobs are (submit, gpus, duration) in whole seconds, and thresholds divide by every gang size, so that all
+arithmetic is exact.
 """
 
 from __future__ import annotations
@@ -125,6 +126,7 @@ def _decide_easy(jobs: list[Job], free: int, now: float) -> None:
 
 def finish_times(rows: list[Row], gpus: int, rules: Rules, draws: list[float] | None = None) -> list[float]:
     """Finish time of each job; rows are in order of submission."""
+    assert all(limit % row[1] == 0 for limit in rules.thresholds for row in rows)
     everyone = [Job(k, *row, draw=draws[k] if draws else 0.0) for k, row in enumerate(rows)]
     arrivals, active, now = list(everyone), [], 0.0
     while arrivals or active:
