@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 from cotenant import __version__
 from cotenant.api import cluster, jobs
 from cotenant.api.auth import Gate
-from cotenant.api.door import Door, Forbidden, answer, encode
+from cotenant.api.door import Door, Forbidden, answer, encode, known_query
 from cotenant.api.limits import MOST_BODY_BYTES, BodyLimit, one_line
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.service.facade import Conflict, NotFound, Service, Unavailable
@@ -42,8 +42,8 @@ def make_app(
         redoc_url=None,
     )
     app.state.door = door
-    app.include_router(jobs.router)
-    app.include_router(cluster.router)
+    app.include_router(jobs.router, dependencies=[Depends(known_query)])
+    app.include_router(cluster.router, dependencies=[Depends(known_query)])
     app.add_exception_handler(CotenantError, _ours)
     app.add_exception_handler(Forbidden, _forbidden)
     app.add_exception_handler(HTTPException, _http)

@@ -11,9 +11,11 @@ from typing import Any, TypeVar, cast
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import Request, Response
+from fastapi.routing import APIRoute
 
 from cotenant.api.limits import Once
 from cotenant.api.metrics import HttpMetrics
+from cotenant.core.errors import unknown
 from cotenant.service.facade import Caller, Role, Service
 
 CALL_THREADS = 96  # group commit lives from concurrent callers
@@ -68,6 +70,16 @@ def admin_of(request: Request) -> Caller:
     if caller.role is not Role.ADMIN:
         raise Forbidden("this needs a token of role admin")
     return caller
+
+
+def known_query(request: Request) -> None:
+    """Refuse a query parameter that a route does not have: a typing error must not read as 'no filter'."""
+    route = request.scope.get("route")
+    if request.query_params and isinstance(route, APIRoute):
+        known = [field.alias for field in route.dependant.query_params]
+        for name in request.query_params:
+            if name not in known:
+                raise unknown("query parameter", name, known or ["(none)"])
 
 
 def encode(data: Any) -> bytes:

@@ -36,10 +36,11 @@ class Client:
 
     def __init__(self, url: str | None = None, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
         self.url = find_url(url)
-        self._token = find_token(token)
+        secret = find_token(token)
+        self._has_token = bool(secret)
         headers = {"User-Agent": "cotenant-client"}
-        if self._token:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if secret:
+            headers["Authorization"] = f"Bearer {secret}"
         self._http = httpx.Client(
             base_url=self.url,
             headers=headers,
@@ -304,7 +305,7 @@ class Client:
         except (ValueError, KeyError, TypeError):
             text = f"{self.url} answered {answer.status_code}, which is not Cotenant's: is COTENANT_URL right?"
         if answer.status_code == 401:
-            have = "the token is not valid" if self._token else "there is no token"
+            have = "the token is not valid" if self._has_token else "there is no token"
             return Denied(f"{have} for {self.url}: set COTENANT_TOKEN, or COTENANT_HOME to where `cotenant serve` runs")
         return error_for(answer.status_code, text)
 

@@ -1,0 +1,210 @@
+"""A service in memory, for the tests of its doors: jobs do nothing until a test says so."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cotenant.core.errors import InputError
+from cotenant.core.jobspec import JobSpec
+from cotenant.core.lifecycle import FINAL, JobState
+from cotenant.service.facade import (
+    AttemptInfo,
+    Caller,
+    Conflict,
+    EventInfo,
+    JobInfo,
+    NodeStatus,
+    NotFound,
+    Role,
+    TokenInfo,
+    Unavailable,
+)
+
+ADMIN, USER_A, USER_B, VIEWER = "secret-admin", "secret-user-a", "secret-user-b", "secret-viewer"
+NOW = 1_700_000_000.0
+
+
+class FakeService:
+    """The `Service` protocol over dictionaries."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.changed = threading.Condition()
+        self.infos: dict[str, JobInfo] = {}
+        self.history_: list[EventInfo] = []
+        self.logs: dict[tuple[str, str], Path] = {}
+        self.secrets: dict[str, tuple[TokenInfo, Caller]] = {}
+        self.node_states = {"n0": "up", "n1": "up"}
+        self.live_policy = "fifo"
+        self.full = False
+        self.is_ready = True
+        self.submits = 0
+        self.backups: list[str] = []
+        self.set_calls: list[dict[str, Any]] = []
+        for secret, role, tenant in (
+            (ADMIN, Role.ADMIN, ""),
+            (USER_A, Role.USER, "a"),
+            (USER_B, Role.USER, "b"),
+            (VIEWER, Role.VIEWER, ""),
+        ):
+            self._add_token(secret, secret.removeprefix("secret-"), role, tenant)
+
+    # what tests do to it
+
+    def event(self, kind: str, job: str = "", **data: Any) -> None:
+        with self.changed:
+            self.history_.append(EventInfo(len(self.history_) + 1, NOW, kind, job, data))
+            self.changed.notify_all()
+
+    def move(self, job: str, state: JobState, **more: Any) -> None:
+        self.infos[job] = replace(self.infos[job], state=state, **more)
+        self.event("state", job, state=state.value)
+
+    def start(self, job: str) -> Path:
+        """Run a job: it has an attempt and an empty log from now on."""
+        attempt = AttemptInfo(1, "running", NOW, nodes=(("n0", (0, 1)),))
+        for stream in ("stdout", "stderr"):
+            self.logs[job, stream] = self.folder / f"{job}.{stream}.log"
+            self.logs[job, stream].touch()
+        self.move(job, JobState.RUNNING, started_s=NOW, attempts=(attempt,), reason="running")
+        return self.logs[job, "stdout"]
+
+    # the protocol
+
+    def submit(self, caller: Caller, specs: list[JobSpec]) -> list[list[str]]:
+        if self.full:
+            raise Unavailable("the disk is full: nothing was taken")
+        self.submits += 1
+        ids: list[list[str]] = []
+        for spec in specs:
+            for after in spec.after:
+                if after not in self.infos:
+                    raise InputError(f"field 'after' names '{after}', which is no job")
+            base = str(len(self.infos) + 1)
+            ids.append([base] if not spec.array else [f"{base}_{index}" for index in spec.array[:100]])
+            for name in ids[-1]:
+                self.infos[name] = JobInfo(
+                    name, spec.name, spec.tenant or caller.tenant or "default", caller.name, JobState.PENDING,
+                    "waiting for capacity", spec.gpus, spec.priority, NOW, None, None, NOW + 60, None, None, None,
+                    {"loss": float("nan")}, (), spec.as_dict(),
+                )  # fmt: skip
+                self.event("submitted", name, spec=spec.as_dict())
+        return ids
+
+    def _visible(self, caller: Caller, job: str) -> JobInfo:
+        info = self.infos.get(job)
+        if info is None or (caller.tenant and info.tenant != caller.tenant):
+            raise NotFound(f"no job '{job}'")
+        return info
+
+    def jobs(self, caller: Caller, *, states: tuple[str, ...] = (), limit: int = 1000) -> list[JobInfo]:
+        mine = [job for job in self.infos.values() if not caller.tenant or job.tenant == caller.tenant]
+        return [replace(job, spec={}, attempts=()) for job in mine if not states or job.state in states][-limit:]
+
+    def job(self, caller: Caller, job: str) -> JobInfo:
+        return self._visible(caller, job)
+
+    def why(self, caller: Caller, job: str) -> dict[str, Any]:
+        return {"job": job, "cause": "waiting for capacity", "text": self._visible(caller, job).reason}
+
+    def events(self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000) -> list[EventInfo]:
+        if job:
+            self._visible(caller, job)
+        found = [item for item in self.history_ if item.seq > after and job in ("", item.job)]
+        if caller.tenant:
+            found = [item for item in found if item.job and self.infos[item.job].tenant == caller.tenant]
+        return found[:limit]
+
+    def wait_events(self, after: int, timeout_s: float) -> int:
+        with self.changed:
+            self.changed.wait_for(lambda: len(self.history_) > after, min(timeout_s, 5.0))
+            return len(self.history_)
+
+    def log_file(self, caller: Caller, job: str, stream: str = "stdout", attempt: int = 0) -> Path | None:
+        info = self._visible(caller, job)
+        if attempt > len(info.attempts):
+            raise NotFound(f"job '{job}' has no attempt {attempt}")
+        return self.logs.get((job, stream))
+
+    def cancel(self, caller: Caller, job: str) -> None:
+        info = self._visible(caller, job)
+        if info.state in FINAL and info.state is not JobState.CANCELLED:
+            raise Conflict(f"job '{job}' has {info.state}")
+        self.move(job, JobState.CANCELLED, ended_s=NOW)
+
+    def hold(self, caller: Caller, job: str) -> None:
+        if self._visible(caller, job).state in FINAL:
+            raise Conflict(f"job '{job}' has ended")
+        self.move(job, JobState.PENDING, reason="held")
+
+    def resume(self, caller: Caller, job: str) -> None:
+        if self._visible(caller, job).reason != "held":
+            raise Conflict(f"job '{job}' is not held")
+        self.move(job, JobState.PENDING, reason="waiting for capacity")
+
+    def set(self, caller: Caller, job: str, changes: dict[str, Any]) -> None:
+        self._visible(caller, job)
+        self.set_calls.append(changes)
+        own = {key: value for key, value in changes.items() if key in ("priority", "name")}
+        self.infos[job] = replace(self.infos[job], **own)
+
+    def nodes(self, caller: Caller) -> list[NodeStatus]:
+        return [NodeStatus(name, "gpu", 4, 1, 8, 32.0, state, ()) for name, state in self.node_states.items()]
+
+    def drain(self, caller: Caller, node: str, undo: bool = False) -> None:
+        if node not in self.node_states:
+            raise NotFound(f"no node '{node}'")
+        self.node_states[node] = "up" if undo else "draining"
+
+    def policy(self) -> str:
+        return self.live_policy
+
+    def set_policy(self, caller: Caller, policy: str) -> None:
+        if policy.split(":")[0] not in ("fifo", "srtf", "srsf"):
+            raise InputError(f"unknown policy '{policy}'")
+        self.live_policy = policy
+
+    def whatif(self, caller: Caller, policies: list[str]) -> dict[str, Any]:
+        rows = [{"id": job.id, self.live_policy: 60.0, **dict.fromkeys(policies, 42.0)} for job in self.jobs(caller)]
+        return {"now": self.live_policy, "jobs": rows}
+
+    def _add_token(self, secret: str, name: str, role: Role, tenant: str) -> TokenInfo:
+        token = TokenInfo(f"t{len(self.secrets) + 1}", name, role, tenant, NOW, False)
+        self.secrets[secret] = (token, Caller(name, role, tenant))
+        return token
+
+    def tokens(self, caller: Caller) -> list[TokenInfo]:
+        return [token for token, _ in self.secrets.values()]
+
+    def create_token(self, caller: Caller, name: str, role: Role, tenant: str) -> tuple[TokenInfo, str]:
+        secret = f"made-{len(self.secrets)}-secret"
+        return self._add_token(secret, name, role, tenant), secret
+
+    def revoke_token(self, caller: Caller, token: str) -> None:
+        for secret, (info, owner) in self.secrets.items():
+            if info.id == token:
+                self.secrets[secret] = (replace(info, revoked=True), owner)
+                return
+        raise NotFound(f"no token '{token}'")
+
+    def authenticate(self, secret: str) -> Caller | None:
+        info, caller = self.secrets.get(secret, (None, None))
+        return None if info is None or info.revoked else caller
+
+    def backup(self, caller: Caller, path: str) -> None:
+        if path in self.backups:
+            raise Conflict(f"'{path}' exists")
+        self.backups.append(path)
+
+    def metrics(self) -> dict[str, float]:
+        return {"cotenant_queue_length": 3.0, 'cotenant_jobs{state="running"}': 1.0, "cotenant_decisions_total": 7.0}
+
+    def ready(self) -> bool:
+        return self.is_ready
+
+    def history(self, caller: Caller) -> Iterator[JobInfo]:
+        return iter([job for job in self.jobs(caller) if job.state in FINAL])

@@ -1,0 +1,204 @@
+"""Output and history as they come: rotation, following, ending."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_service import USER_A, FakeService
+from starlette.testclient import TestClient
+
+from cotenant.api.logfiles import read_chunk
+from cotenant.core.errors import InputError
+from cotenant.core.lifecycle import JobState
+
+
+def _rotate(path: Path) -> None:
+    path.replace(path.with_name(path.name + ".1"))
+    path.touch()
+
+
+def _append(path: Path, text: str) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _events(text: str) -> list[tuple[str, Any]]:
+    blocks = [dict(line.split(": ", 1) for line in block.splitlines()) for block in text.split("\n\n") if block]
+    return [(block["event"], json.loads(block["data"])) for block in blocks if "event" in block]
+
+
+def test_a_reader_goes_on_through_rotations(tmp_path: Path) -> None:
+    """A keeper-like log of 10-byte files, read in all sizes: nothing twice, nothing lost."""
+    for size, often in itertools.product((1, 3, 7, 100), (1, 2)):
+        path = tmp_path / f"{size}-{often}.log"
+        path.touch()
+        whole, got, cursor = "", b"", "0"
+        for number in range(60):
+            if path.stat().st_size >= 10:
+                _rotate(path)
+            _append(path, text := f"{number:02d}")
+            whole += text
+            while number % often == 0:
+                chunk = read_chunk(path, cursor, size)
+                assert not chunk.gap
+                got, cursor = got + chunk.data, chunk.cursor
+                if not chunk.data:
+                    break
+        while (chunk := read_chunk(path, cursor, size)).data:
+            got, cursor = got + chunk.data, chunk.cursor
+        assert got.decode() == whole
+
+
+def test_what_was_rotated_away_is_a_gap(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_text("first")
+    cursor = read_chunk(path, "0", 100).cursor
+    for text in ("second", "third"):
+        _rotate(path)
+        path.write_text(text)
+    chunk = read_chunk(path, cursor, 100)
+    assert (chunk.data, chunk.gap) == (b"secondthird", True)
+
+
+def test_an_inode_that_is_used_again_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_text("hello world")
+    inode, place, check = read_chunk(path, "0", 5).cursor.split("-")
+    path.write_text("HELLO again")  # same inode, other bytes
+    assert read_chunk(path, f"{inode}-{place}-{check}", 100).gap
+
+
+def test_offsets(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_text("0123456789")
+    _rotate(path)
+    path.write_text("abcde")
+    assert read_chunk(path, "8", 4).data == b"89ab"
+    assert read_chunk(path, "-3", 100).data == b"cde"
+    assert read_chunk(path, "-999", 100).data == b"0123456789abcde"
+    assert read_chunk(path, "999", 100).data == b""
+    assert read_chunk(tmp_path / "none.log", "0", 100).data == read_chunk(None, "0", 100).data == b""
+    with pytest.raises(InputError):
+        read_chunk(path, "x", 100)
+
+
+def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
+    import os
+
+    secret = tmp_path / "token"
+    secret.write_text("secret")
+    (tmp_path / "a.log").symlink_to(secret)
+    os.mkfifo(tmp_path / "b.log")
+    assert read_chunk(tmp_path / "a.log", "0", 100).data == read_chunk(tmp_path / "b.log", "0", 100).data == b""
+
+
+def _job(client: TestClient) -> str:
+    job: str = client.post("/v1/jobs", json={"jobs": [{"run": "true"}]}).json()["ids"][0][0]
+    return job
+
+
+def test_logs_in_pieces(admin: TestClient, service: FakeService) -> None:
+    job = _job(admin)
+    assert admin.get(f"/v1/jobs/{job}/logs").content == b""
+    path = service.start(job)
+    path.write_bytes(b"bytes \xff\x00 as they are")
+    first = admin.get(f"/v1/jobs/{job}/logs?limit=6")
+    assert (first.content, first.headers["content-type"]) == (b"bytes ", "application/octet-stream")
+    _rotate(path)
+    _append(path, "!")
+    rest = admin.get(f"/v1/jobs/{job}/logs", params={"offset": first.headers["x-offset-next"]})
+    assert rest.content == b"\xff\x00 as they are!"
+    assert "x-log-gap" not in rest.headers
+    assert admin.get(f"/v1/jobs/{job}/logs?stream=stderr").content == b""
+    assert admin.get(f"/v1/jobs/{job}/logs?attempt=2").status_code == 404
+
+
+def test_following_ends_with_the_job(admin: TestClient, service: FakeService) -> None:
+    job = _job(admin)
+    path = service.start(job)
+    path.write_text("so far\n")
+    looked = threading.Event()
+    real = service.log_file
+    service.log_file = lambda *args: looked.set() or real(*args)  # type: ignore[func-returns-value, method-assign]
+
+    def go_on() -> None:
+        looked.wait(10)
+        _append(path, "half of ü: \u00fc\n")
+        _rotate(path)
+        _append(path, "after rotation\n")
+        service.move(job, JobState.FAILED)
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    found = _events(admin.get(f"/v1/jobs/{job}/logs?follow=true").text)
+    thread.join()
+    assert "".join(data["text"] for kind, data in found if kind == "log") == ("so far\nhalf of ü: ü\nafter rotation\n")
+    assert found[-1] == ("end", {"state": "failed"})
+
+
+def test_following_goes_on_from_the_last_event(admin: TestClient, service: FakeService) -> None:
+    job = _job(admin)
+    path = service.start(job)
+    path.write_text("one\n")
+    cursor = admin.get(f"/v1/jobs/{job}/logs").headers["x-offset-next"]
+    _append(path, "two\n")
+    service.move(job, JobState.SUCCEEDED)
+    answer = admin.get(f"/v1/jobs/{job}/logs?follow=true", headers={"Last-Event-ID": cursor})
+    assert _events(answer.text) == [("log", {"text": "two\n"}), ("end", {"state": "succeeded"})]
+
+
+def test_a_pending_job_that_is_cancelled_ends_its_followers(admin: TestClient, service: FakeService) -> None:
+    job = _job(admin)
+    admin.post(f"/v1/jobs/{job}/cancel")
+    assert _events(admin.get(f"/v1/jobs/{job}/logs?follow=true").text) == [("end", {"state": "cancelled"})]
+
+
+def test_a_stream_ends_when_its_token_is_revoked(
+    user_a: TestClient, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cotenant.api.streams.WAIT_S", 0.01)
+    _job(user_a)
+    real, calls = service.authenticate, itertools.count()
+
+    def authenticate(secret: str) -> Any:
+        return real(secret) if next(calls) < 3 else None
+
+    service.authenticate = authenticate  # type: ignore[method-assign]
+    assert USER_A in service.secrets
+    found = _events(user_a.get("/v1/events/stream").text)
+    assert [data["seq"] for _, data in found] == [1]
+    assert user_a.get("/v1/events").status_code == 401
+
+
+def test_events_stream_until_shutdown(
+    user_a: TestClient, user_b: TestClient, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cotenant.api.streams.WAIT_S", 0.01)
+    _job(user_b)
+    job = _job(user_a)
+    service.start(job)
+    service.is_ready = False
+    found = _events(user_a.get("/v1/events/stream?after=1").text)
+    assert found[:2] in ([], [("submitted", found[0][1]), ("state", found[1][1])]) if found else True
+    assert all(data["job"] == job for _, data in found)
+
+
+def test_events_wait_for_the_first(admin: TestClient, user_a: TestClient, service: FakeService) -> None:
+    assert admin.get("/v1/events?after=-1").json() == {"events": [], "next": 0}
+    timer = threading.Timer(0.05, service.event, ("hello",))
+    timer.start()
+    answer = admin.get("/v1/events?after=0&wait=20").json()
+    timer.join()
+    assert ([event["kind"] for event in answer["events"]], answer["next"]) == (["hello"], 1)
+    assert user_a.get("/v1/events?wait=0.05").json() == {"events": [], "next": 1}  # past what is not his
+
+
+def test_streams_are_bounded(admin: TestClient, service: FakeService) -> None:
+    job = _job(admin)
+    admin.app.state.door.open_streams = 10_000  # type: ignore[attr-defined]
+    assert admin.get(f"/v1/jobs/{job}/logs?follow=true").status_code == 503

@@ -1,0 +1,233 @@
+"""The verbs for a live service, against a real server: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from cli_runner import SCRIPT, cotenant
+from fake_service import ADMIN, USER_A, FakeService
+
+from cotenant.core.lifecycle import JobState
+
+pytestmark = pytest.mark.usefixtures("at_home")
+
+
+def _out(*words: str | Path, code: int = 0) -> str:
+    ran = cotenant(*words)
+    assert ran.code == code, ran.err
+    assert ADMIN not in ran.out + ran.err
+    return ran.out
+
+
+def _json(*words: str | Path) -> Any:
+    return json.loads(_out(*words, "--json"))
+
+
+def test_submit_a_command(service: FakeService, tmp_path: Path) -> None:
+    ran = cotenant(
+        "submit", "--gpus", "h200:2", "--tenant", "t", "--cpus", "1.5", "--mem", "2G", "--priority", "4", "--env",
+        "A=b c", "--env", "PATH", "--max-runtime", "1h", "--retries", "2", "--deadline", "2h", "--",
+        "python", "train.py", "--lr", "1 e", cwd=tmp_path,
+    )  # fmt: skip
+    assert (ran.code, ran.out) == (0, "1\n")
+    spec = service.infos["1"].spec
+    assert spec["run"] == "python train.py --lr '1 e'"
+    assert (spec["name"], spec["workdir"], spec["mem_gib"], spec["gpu_type"]) == ("train", str(tmp_path), 2.0, "h200")
+    assert spec["env"] == {"A": "b c", "PATH": os.environ["PATH"]}
+    assert (spec["max_runtime_s"], spec["deadline_s"], spec["retries"], spec["priority"]) == (3600, 7200, 2, 4)
+    assert _out("submit", "--after", "1", "--array", "0-2", "--name", "x", "--workdir", "/tmp", "--", "true") == (
+        "2_0\n2_1\n2_2\n"
+    )
+    assert service.infos["2_0"].spec["after"] == ("1",)
+
+
+def test_submit_files(service: FakeService, tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text("run: python a.py\ngpus: 2\nenv: {A: 1}\n")
+    (tmp_path / "many.yaml").write_text("- run: a\n- run: b\n  workdir: sub\n---\nrun: c\n")
+    words = ("submit", tmp_path / "one.yaml", tmp_path / "many.yaml", "--priority", "3", "--env", "B=2", "--json")
+    ran = cotenant(*words, cwd=tmp_path)
+    assert json.loads(ran.out) == {"ids": [["1"], ["2"], ["3"], ["4"]]}
+    assert {job.priority for job in service.infos.values()} == {3}
+    assert service.infos["1"].spec["env"] == {"A": "1", "B": "2"}
+    assert service.infos["3"].spec["workdir"] == str(tmp_path / "sub")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("submit",), "after '--'"),
+        (("submit", "--gpus", "1"), "after '--'"),
+        (("submit", "python", "train.py"), "a command goes after '--'"),
+        (("submit", "none.yaml"), "cannot read 'none.yaml'"),
+        (("submit", "--gpus", "many", "--", "x"), "field 'gpus'"),
+        (("submit", "--env", "NOT_SET_HERE", "--", "x"), "NOT_SET_HERE"),
+        (("ps", "--state", "runing"), "did you mean 'running'"),
+        (("show", "99"), "no job '99'"),
+        (("why", "99"), "no job '99'"),
+        (("why", "99", "--at", "5"), "Missing argument 'JOB'"),
+        (("why", "trace.csv", "a", "--at", "5"), "Missing option '--cluster'"),
+        (("logs", "a b"), "job"),
+        (("cancel", ".."), "no name"),
+        (("set", "1", "colour=red"), "unknown field 'colour'"),
+        (("set", "1", "priority=high"), "whole number"),
+        (("set", "1", "priority"), "KEY=VALUE"),
+        (("drain", "n9"), "no node 'n9'"),
+        (("policy", "set", "best"), "unknown policy 'best'"),
+        (("whatif", "--policy", ","), "write names"),
+        (("token", "create", "--role", "king"), "unknown role"),
+        (("token", "create", "--role", "user"), "needs a tenant"),
+        (("token", "revoke", "t99"), "no token"),
+        (("backup", "../x"), "path"),
+        (("serve", "--gpus", "some"), "--gpus some"),
+        (("serve", "--policy", "best"), "unknown policy"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(words: tuple[str, ...], said: str) -> None:
+    ran = cotenant(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_listings(service: FakeService) -> None:
+    _out("submit", "--name", "one", "--", "x")
+    _out("submit", "--name", "two", "--", "x")
+    service.start("1")
+    service.move("2", JobState.FAILED)
+    table = _out("ps")
+    assert "one" in table
+    assert "running" in table
+    assert "two" not in table
+    assert [job["id"] for job in _json("ps", "--all")] == ["1", "2"]
+    assert [job["id"] for job in _json("ps", "--state", "failed,cancelled")] == ["2"]
+    assert _json("show", "1")["attempts"][0]["number"] == 1
+    assert "n0:[0, 1]" in _out("show", "1")
+    assert "waiting for capacity" in _out("why", "1")
+    assert _json("why", "1")["job"] == "1"
+    assert [node["name"] for node in _json("nodes")] == ["n0", "n1"]
+    assert "1/4" in _out("nodes")
+    assert "submitted" in _out("events", "2")
+    assert [item["seq"] for item in _json("events", "--after", "2")] == [3, 4]
+    assert "fifo · 2/8 GPUs used · 1 running · 0 waiting" in _out("top")
+
+
+def test_terminal_codes_of_others_are_not_passed_on(service: FakeService) -> None:
+    _out("submit", "--", "x")
+    service.move("1", JobState.RUNNING, reason="\x1b[2Jgone")
+    assert "\x1b" not in _out("ps") + _out("show", "1")
+
+
+def test_changes(service: FakeService) -> None:
+    _out("submit", "--", "x")
+    assert _out("hold", "1") == "1: pending (held)\n"
+    assert _json("resume", "1")[0]["state"] == "pending"
+    assert _out("set", "1", "priority=5", "deadline=2h") == "1: priority 5, deadline 2h\n"
+    assert service.set_calls == [{"priority": 5, "deadline": 7200.0}]
+    assert "cancelled" in _out("cancel", "1")
+    assert _out("drain", "n0") == "n0: draining\n"
+    assert _out("drain", "n0", "--undo") == "n0: up\n"
+    assert (_out("policy", "set", "srtf"), _out("policy"), _json("policy")) == ("srtf\n", "srtf\n", {"policy": "srtf"})
+    assert _json("whatif", "--policy", "fifo,srsf")["jobs"][0]["srsf"] == 42.0
+    assert "srtf (now)" in _out("whatif", "--policy", "fifo")
+    assert _out("backup").startswith("backup-")
+
+
+def test_tokens_show_a_secret_once() -> None:
+    ran = cotenant("token", "create", "--role", "user", "--tenant", "t")
+    secret = ran.out.strip()
+    assert (ran.code, secret) == (0, "made-4-secret")
+    assert secret not in _out("token", "list") + json.dumps(_json("token", "list"))
+    assert _out("token", "revoke", "t5") == "t5: revoked\n"
+    assert _json("token", "list")[-1]["revoked"] is True
+
+
+def test_logs(service: FakeService) -> None:
+    _out("submit", "--", "x")
+    service.start("1").write_text("out\n")
+    service.logs["1", "stderr"].write_text("err\n")
+    assert (_out("logs", "1"), _out("logs", "1", "--stderr")) == ("out\n", "err\n")
+    service.move("1", JobState.SUCCEEDED)
+    assert _out("logs", "1", "-f") == "out\n"
+    assert "no attempt 3" in cotenant("logs", "1", "--attempt", "3").err
+
+
+def test_wait_tells_by_its_exit_code(service: FakeService) -> None:
+    _out("submit", "--", "x")
+    _out("submit", "--", "y")
+    assert "pending" in _out("wait", "1", "--timeout", "0", code=124)
+    service.move("1", JobState.SUCCEEDED)
+    timer = threading.Timer(0.05, service.move, ("2", JobState.FAILED))
+    timer.start()
+    assert _out("wait", "1") == "1: succeeded (waiting for capacity)\n"
+    assert "2: failed" in _out("wait", "1", "2", code=1)
+    timer.join()
+
+
+@pytest.mark.parametrize("words", [("logs", "1", "-f"), ("wait", "1"), ("events", "-f")])
+def test_ctrl_c_only_detaches(words: tuple[str, ...], service: FakeService) -> None:
+    _out("submit", "--", "x")
+    service.start("1").write_text("begun\n")
+    asked = threading.Event()
+    for name in ("log_file", "wait_events"):
+        real = getattr(service, name)
+        setattr(service, name, lambda *args, real=real: asked.set() or real(*args))
+    process = subprocess.Popen([SCRIPT, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert asked.wait(20)
+    if words[0] != "wait":
+        assert process.stdout is not None
+        assert process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == (0 if words[0] == "events" else 130)
+    assert "detached" in err
+    assert err.count("\n") == 1
+    assert service.infos["1"].state is JobState.RUNNING
+
+
+def test_nobody_there_is_code_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COTENANT_URL", "http://127.0.0.1:1")
+    ran = cotenant("ps")
+    assert (ran.code, ran.err) == (3, "cotenant: no service at http://127.0.0.1:1: start it with `cotenant serve`\n")
+
+
+def test_a_token_that_is_not_for_this(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COTENANT_TOKEN", USER_A)
+    ran = cotenant("token", "list")
+    assert (ran.code, ran.err) == (2, "cotenant: this needs a token of role admin\n")
+
+
+def test_doctor(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = {check["name"]: check for check in _json("doctor")}
+    assert list(checks) == ["python", "home", "token", "disk", "service", "gpus", "cgroups"]
+    assert {checks[name]["result"] for name in ("python", "home", "token", "service")} == {"ok"}
+    (at_home / "token").chmod(0o644)
+    assert "fail  token" in _out("doctor", code=1)
+    (at_home / "token").chmod(0o600)
+    monkeypatch.setenv("COTENANT_URL", "http://127.0.0.1:1")
+    assert "no service at" in _out("doctor")
+
+
+def test_serve_hands_over(monkeypatch: pytest.MonkeyPatch, at_home: Path) -> None:
+    called: list[dict[str, Any]] = []
+    run = ModuleType("cotenant.service.run")
+    run.serve = lambda **named: called.append(named)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cotenant.service.run", run)
+    _out("serve")
+    _out(
+        "serve", "--gpus", "4", "--policy", "srtf", "--db", "sqlite:///x", "--port", "0", "--grace", "5", "--home", "/h"
+    )
+    assert called == [
+        {"home": at_home, "policy": "fifo", "db": None, "gpus": None, "host": "127.0.0.1", "port": 8470,
+         "grace_s": 30.0},
+        {"home": Path("/h"), "policy": "srtf", "db": "sqlite:///x", "gpus": 4, "host": "127.0.0.1", "port": 0,
+         "grace_s": 5.0},
+    ]  # fmt: skip
