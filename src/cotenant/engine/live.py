@@ -73,14 +73,11 @@ def enter_running(
 def placements(s: State) -> dict[int, tuple[tuple[int, int], ...]]:
     """(node, GPUs) pairs of every running row."""
     running = np.flatnonzero(s.i[:, STATE] == RUNNING)
-    heads = s.i[running, SLICE].tolist()
-    slices = s.slices.tolist() if len(heads) > len(s.slices) // 16 else s.slices
     found = {}
-    for job, at in zip(running.tolist(), heads, strict=True):
-        pairs = []
+    for job, (node, gpus, at) in zip(running.tolist(), s.slices[s.i[running, SLICE]].tolist(), strict=True):
+        pairs = [(node, gpus)]
         while at >= 0:
-            node, gpus, following = slices[at]
-            pairs.append((int(node), int(gpus)))
-            at = int(following)
+            node, gpus, at = s.slices[at].tolist()
+            pairs.append((node, gpus))
         found[job] = tuple(pairs)
     return found

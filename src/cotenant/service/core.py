@@ -8,6 +8,7 @@ doing one again is harmless.
 from __future__ import annotations
 
 import contextlib
+import gc
 import shutil
 import threading
 import time
@@ -66,10 +67,7 @@ class Dispatcher:
         self.logs = Logs(home / "logs")
         names = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s")
         self.counters: dict[str, float] = dict.fromkeys(names, 0.0)
-        state, records = recover(journal)
-        self.book = Book.thaw(state) if state is not None else Book()
-        for record in records:
-            self.book.apply(record)
+        self.book = _recovered(journal)
         self.tokens_of = Tokens(self.book)
         if policy and policy != self.book.policy:
             make_policy(policy)
@@ -381,10 +379,15 @@ class Dispatcher:
 
     def _row(self, job: LiveJob, now_s: float) -> Row:
         running = job.state != JobState.PENDING
-        attained = job.attained_s(now_s) if job.attempts else 0.0
-        done = max(attained - sum(attempt.lost_s for attempt in job.attempts), 0.0)
+        attained = lost = 0.0
+        first = None
+        for attempt in job.attempts:
+            if attempt.started_s is not None:
+                attained += (now_s if attempt.ended_s is None else attempt.ended_s) - attempt.started_s
+                lost += attempt.lost_s
+                first = attempt.started_s if first is None else first
+        done = max(attained - lost, 0.0)
         believed = outcomes.believed_total_s(job, self.reports.of(job.id) if running else None, done, attained)
-        first = job.started_s
         return Row(job.id, job.tenant, job.spec.gpus, (
             job.submitted_s, believed, min(done, believed), attained, float("nan") if first is None else first,
             job.spec.cpus, job.spec.mem_gib, job.last.launched_s if running else 0.0,
@@ -450,6 +453,22 @@ class Dispatcher:
             key=job.key, job=job.id, workdir=workdir, script=spec.run, setup=spec.setup, env=env, gpus=job.last.gpus,
             mem_gib=spec.mem_gib or None, cpu_share=spec.cpus or None, grace_s=self.grace_s,
         )  # fmt: skip
+
+
+def _recovered(journal: Journal) -> Book:
+    """The book of a journal. The collector would look through a growing heap again and again, and find nothing."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        state, records = recover(journal)
+        book = Book.thaw(state) if state is not None else Book()
+        for record in records:
+            book.apply(record)
+        gc.freeze()
+    finally:
+        if collects:
+            gc.enable()
+    return book
 
 
 _PAST = {JobState.FAILED: "failed", JobState.CANCELLED: "been cancelled"}
