@@ -169,8 +169,10 @@ class FakeService:
         self.live_policy = policy
 
     def whatif(self, caller: Caller, policies: list[str]) -> dict[str, Any]:
-        rows = [{"id": job.id, self.live_policy: 60.0, **dict.fromkeys(policies, 42.0)} for job in self.jobs(caller)]
-        return {"now": self.live_policy, "jobs": rows}
+        rows = [
+            {"id": job.id, self.live_policy: NOW + 60, **dict.fromkeys(policies, NOW + 42)} for job in self.jobs(caller)
+        ]
+        return {"now": self.live_policy, "at_s": NOW, "jobs": rows}
 
     def _add_token(self, secret: str, name: str, role: Role, tenant: str) -> TokenInfo:
         token = TokenInfo(f"t{len(self.secrets) + 1}", name, role, tenant, NOW, False)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from cli_runner import SCRIPT, cotenant
-from fake_service import ADMIN, USER_A, FakeService
+from fake_service import ADMIN, NOW, USER_A, FakeService
 
 from cotenant.core.lifecycle import JobState
 
@@ -136,8 +136,10 @@ def test_changes(service: FakeService) -> None:
     assert _out("drain", "n0") == "n0: draining\n"
     assert _out("drain", "n0", "--undo") == "n0: up\n"
     assert (_out("policy", "set", "srtf"), _out("policy"), _json("policy")) == ("srtf\n", "srtf\n", {"policy": "srtf"})
-    assert _json("whatif", "--policy", "fifo,srsf")["jobs"][0]["srsf"] == 42.0
-    assert "srtf (now)" in _out("whatif", "--policy", "fifo")
+    assert _json("whatif", "--policy", "fifo,srsf")["jobs"][0]["srsf"] == NOW + 42
+    table = _out("whatif", "--policy", "fifo")
+    assert "srtf (now)" in table
+    assert "42.0 s" in table
     assert _out("backup").startswith("backup-")
 
 

@@ -27,10 +27,15 @@ def whatif(
         live.print_json(found)
         return
     columns = list(dict.fromkeys([found["now"], *names]))
-    rows = [(job["id"], *(live.span(job.get(name)) for name in columns)) for job in found["jobs"]]
+    now_s = found.get("at_s", 0.0)
+    left = [{name: job[name] - now_s for name in columns if job.get(name) is not None} for job in found["jobs"]]
+    rows = [
+        (job["id"], *(live.span(row.get(name)) for name in columns))
+        for job, row in zip(found["jobs"], left, strict=True)
+    ]
     means = []
     for name in columns:
-        known = [job[name] for job in found["jobs"] if job.get(name) is not None]
+        known = [row[name] for row in left if name in row]
         means.append(live.span(sum(known) / len(known)) if known else "-")
     heads = ["job", f"{columns[0]} (now)", *columns[1:]]
     live.print_table(live.table(heads, [*rows, ("mean", *means)], right=heads[1:]))
