@@ -1,0 +1,84 @@
+"""A service over a fake world whose clock moves only when told to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cotenant.backends.base import NodeInfo
+from cotenant.backends.fake import FakeBackend
+from cotenant.core.jobspec import parse_job
+from cotenant.core.lifecycle import JobState
+from cotenant.journal.memory import MemoryJournal, MemoryStore
+from cotenant.service.desk import CoreService
+from cotenant.service.facade import Caller, Role
+
+ADMIN = Caller("root", Role.ADMIN)
+EPOCH_S = 1_000_000.0
+
+
+class Rig:
+    """Service, world and journal; `restart` gives a new service over the same two."""
+
+    def __init__(self, home: Path, policy: str = "fifo", nodes: tuple[NodeInfo, ...] = (), **more: Any) -> None:
+        self.backend = FakeBackend(nodes or (NodeInfo("n0", "gpu", 4, 8, 64.0),))
+        self.backend.world.now_s = EPOCH_S
+        self.store, self.home, self.more = MemoryStore(), home, more
+        self.service = self._open(policy)
+
+    def _open(self, policy: str) -> CoreService:
+        journal = MemoryJournal(self.store, clock=lambda: self.backend.now_s)
+        service = CoreService(
+            journal, self.backend, home=self.home, policy=policy, grace_s=5.0,
+            clock=lambda: self.backend.now_s, **self.more,
+        )  # fmt: skip
+        service.reconcile()
+        return service
+
+    def restart(self) -> CoreService:
+        self.service.journal.close()
+        self.backend = self.backend.reopen()
+        self.service = self._open("")
+        return self.service
+
+    def submit(self, run: str = "sleep 10", caller: Caller = ADMIN, **fields: Any) -> str:
+        (ids,) = self.service.submit(caller, [parse_job({"run": run, **fields})])
+        return ids[0].split(".")[0] if "array" in fields else ids[0]
+
+    def state(self, job: str) -> str:
+        return str(self.service.job(ADMIN, job).state)
+
+    def ticks(self, seconds: float, step: float = 1.0) -> None:
+        """Let time pass, looking every `step`."""
+        until = self.backend.now_s + seconds
+        self.service.tick()
+        while self.backend.now_s < until:
+            self.backend.advance(step)
+            self.service.tick()
+
+    def finish(self, limit_s: float = 3000.0) -> None:
+        """Go on until every job has ended; GPUs are never given twice on the way."""
+        until = self.backend.now_s + limit_s
+        while self.service.book.active:
+            self.service.tick()
+            self.check()
+            assert self.backend.now_s < until, {job.id: str(job.state) for job in self.service.book.active.values()}
+            self.backend.wait_change(1.0)
+
+    def check(self) -> None:
+        """No GPU has two jobs, in the book and in the world."""
+        for name in self.backend.world.nodes:
+            held = [
+                index
+                for job in self.backend.world.jobs.values()
+                if job.state in ("starting", "running")
+                for node, indexes in job.spec.gpus
+                if node == name
+                for index in indexes
+            ]
+            assert len(held) == len(set(held)), held
+        on_gpus = {job.id for job in self.service.book.jobs.values() if job.state in ON}
+        assert on_gpus == set(self.service.book.on_gpus)
+
+
+ON = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)

@@ -1,0 +1,378 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from service_kit import ADMIN, EPOCH_S, Rig
+
+from cotenant.backends.fake import FakeBackend
+from cotenant.core.errors import CotenantError, InputError
+from cotenant.core.jobspec import parse_job
+from cotenant.journal import open_journal
+from cotenant.policies.base import PriorityPolicy
+from cotenant.service import core
+from cotenant.service.book import Book
+from cotenant.service.budget import Budget
+from cotenant.service.desk import CoreService
+from cotenant.service.facade import Caller, NotFound, Role, Unavailable
+from cotenant.service.live import Verdict
+from cotenant.service.reports import Report
+from cotenant.service.rows import Row, Rows
+
+ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")
+WATCHER = Caller("eve", Role.VIEWER, "red")
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def test_tenants_see_and_touch_only_their_own(rig: Rig) -> None:
+    mine, theirs = rig.submit(caller=ANN), rig.submit(caller=BOB)
+    rig.ticks(1)
+    assert [job.id for job in rig.service.jobs(ANN)] == [mine]
+    assert [job.id for job in rig.service.jobs(ADMIN)] == [mine, theirs]
+    service = rig.service
+    for act in (service.job, service.why, service.cancel, service.hold, service.resume, service.log_file):
+        with pytest.raises(NotFound):
+            act(ANN, theirs)
+    with pytest.raises(NotFound):
+        service.set(ANN, theirs, {"priority": 1})
+    with pytest.raises(NotFound):
+        service.events(ANN, theirs)
+    assert {event.job for event in service.events(ANN)} == {mine}
+    assert [row["id"] for row in service.whatif(ANN, ["srtf"])["jobs"]] == [mine]
+    with pytest.raises(InputError, match="no such job"):
+        rig.submit(caller=ANN, after=[theirs])
+    with pytest.raises(InputError, match="tenant"):
+        rig.submit(caller=ANN, tenant="blue")
+    rig.finish()
+    assert [job.id for job in service.history(BOB)] == [theirs]
+
+
+def test_roles(rig: Rig) -> None:
+    job = rig.submit(caller=ANN)
+    assert rig.service.job(WATCHER, job).id == job
+    for act in (rig.service.cancel, rig.service.hold, rig.service.resume):
+        with pytest.raises(CotenantError, match="role"):
+            act(WATCHER, job)
+    with pytest.raises(CotenantError, match="role"):
+        rig.submit(caller=WATCHER)
+    for act in (lambda: rig.service.drain(ANN, "n0"), lambda: rig.service.set_policy(ANN, "srtf")):
+        with pytest.raises(CotenantError, match="role"):
+            act()
+    with pytest.raises(NotFound):
+        rig.service.drain(ADMIN, "n9")
+
+
+def test_tokens_are_kept_as_digests_and_revoked_at_once(rig: Rig) -> None:
+    info, secret = rig.service.create_token(ADMIN, "ann", Role.USER, "red")
+    assert rig.service.authenticate(secret) == ANN
+    assert rig.service.authenticate(secret + "x") is None
+    assert not any(secret in row[4] for row in rig.store.rows)
+    assert all("digest" not in str(event.data) for event in rig.service.events(ADMIN))
+    rig.service.snapshot()
+    assert rig.store.snapshot is not None
+    assert secret.encode() not in rig.store.snapshot[1]
+    assert rig.restart().authenticate(secret) == ANN
+    rig.service.revoke_token(ADMIN, info.id)
+    assert rig.service.authenticate(secret) is None
+    assert [token.revoked for token in rig.service.tokens(ADMIN)] == [True]
+    assert rig.restart().authenticate(secret) is None
+    with pytest.raises(NotFound):
+        rig.service.revoke_token(ADMIN, "nothing")
+    with pytest.raises(InputError, match="tenant"):
+        rig.service.create_token(ADMIN, "x", Role.USER, "")
+
+
+def test_secrets_of_the_environment_are_not_shown(rig: Rig) -> None:
+    job = rig.submit("sleep 1", env={"API_KEY": "hunter2"})
+    rig.finish()
+    shown = [rig.service.job(ADMIN, job).as_dict(), rig.service.events(ADMIN), rig.service.events(ADMIN, job)]
+    shown += [rig.service.why(ADMIN, job), [info.as_dict() for info in rig.service.history(ADMIN)]]
+    assert "hunter2" not in str(shown)
+    assert "API_KEY" in str(shown)
+
+
+def _same(one: Book, other: Book) -> bool:
+    return one.freeze() == other.freeze() and all(
+        getattr(one, name).keys() == getattr(other, name).keys()
+        for name in ("jobs", "active", "on_gpus", "chained", "held", "arrays")
+    )
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_replay_gives_an_equal_book(tmp_path: Path, snapshot: bool) -> None:
+    rig = Rig(tmp_path, "srtf")
+    rig.submit("sleep 50", gpus=4, expected=50, name="first")
+    rig.ticks(2)
+    rig.submit("sleep 2", gpus=2, expected=2, env={"A": "b"}, checkpoint={"interval": "1m"})
+    rig.submit("exit 1", retries=1, after=["first"])
+    rig.submit("sleep 3", array="0-3")
+    held = rig.submit()
+    rig.service.hold(ADMIN, held)
+    rig.service.set(ADMIN, held, {"priority": 7, "deadline": "1h"})
+    rig.service.create_token(ADMIN, "ann", Role.USER, "red")
+    rig.service.drain(ADMIN, "n0")
+    rig.service.drain(ADMIN, "n0", undo=True)
+    rig.ticks(6)
+    if snapshot:
+        rig.service.snapshot()
+    rig.ticks(4)
+    before = rig.service.book
+    states = {job.id: job.state for job in before.jobs.values()}
+    rig.service.journal.close()
+    rig.backend = rig.backend.reopen()
+    again = rig._open("").book
+    assert _same(before, again)
+    assert {job.id: job.state for job in again.jobs.values()} == states
+    assert again.jobs[held].spec.priority == 7
+    assert _same(Book.thaw(again.freeze()), again)
+
+
+def test_snapshots_are_taken_by_themselves(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "SNAPSHOT_EVERY", 10)
+    rig.submit("sleep 1", array="0-9")
+    rig.finish()
+    assert rig.store.snapshot is not None
+    assert {job.state for job in rig.restart().book.jobs.values()} == {"succeeded"}
+
+
+def test_old_jobs_are_forgotten_and_their_logs_deleted(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, keep_s=86400.0)
+    old, array = rig.submit("sleep 1"), rig.submit("sleep 1", array="0-1")
+    rig.finish()
+    for key in (f"{old}-1", f"{array}.0-1"):
+        (tmp_path / "logs" / key).mkdir(parents=True)
+    assert (tmp_path / "checkpoints" / old).is_dir()
+    rig.backend.advance(80000)
+    kept, running = rig.submit("sleep 1"), rig.submit("sleep infinity")
+    rig.ticks(3)
+    rig.backend.advance(10000)
+    rig.service.tick()
+    assert [job.id for job in rig.service.jobs(ADMIN)] == [kept, running]
+    assert not list((tmp_path / "logs").iterdir())
+    assert not (tmp_path / "checkpoints" / old).exists()
+    assert not any(row[3] == old for row in rig.store.rows)
+    assert any(row[3] == running for row in rig.store.rows)
+    with pytest.raises(NotFound):
+        rig.service.job(ADMIN, old)
+    assert [job.id for job in rig.restart().jobs(ADMIN)] == [kept, running]
+    assert rig.service.book.arrays == {}
+    assert rig.service.retire() == 0
+    assert int(rig.submit()) > int(running)
+
+
+def test_a_full_disk_refuses_submissions_and_loses_nothing(rig: Rig) -> None:
+    job = rig.submit("sleep 2")
+    rig.ticks(1)
+    rig.store.room = 0
+    with pytest.raises(Unavailable):
+        rig.submit()
+    with pytest.raises(Unavailable):
+        rig.service.cancel(ADMIN, job)
+    rig.backend.advance(5)
+    with pytest.raises(Unavailable):
+        rig.service.tick()
+    rig.store.room = None
+    rig.finish()
+    assert [(info.id, str(info.state)) for info in rig.service.jobs(ADMIN)] == [(job, "succeeded")]
+
+
+def test_why_in_every_state(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "srtf")
+    runs = rig.submit("trap '' TERM; sleep 100", gpus=3, expected=100)
+    assert rig.service.why(ADMIN, runs)["position"] == 1
+    rig.service.tick()
+    assert rig.service.why(ADMIN, runs)["cause"] == "starting"
+    rig.ticks(1)
+    assert rig.service.why(ADMIN, runs)["cause"] == "running"
+    waits = [rig.submit("sleep 200", gpus=2, expected=200 + k) for k in range(3)]
+    chained, held = rig.submit(after=[runs]), rig.submit()
+    rig.service.hold(ADMIN, held)
+    rig.ticks(1)
+    why = rig.service.why(ADMIN, waits[2])
+    assert (why["cause"], why["position"], why["waiting"]) == ("waiting for capacity", 3, 3)
+    assert why["ahead"] == (waits[0], waits[1])
+    assert "needs 2 GPUs" in why["text"]
+    assert rig.service.why(ADMIN, chained)["cause"] == f"after job {runs}"
+    assert rig.service.why(ADMIN, held)["cause"] == "held"
+    rig.service.cancel(ADMIN, runs)
+    assert rig.service.why(ADMIN, runs)["cause"] == "stopping"
+    rig.service.cancel(ADMIN, waits[0])
+    rig.ticks(2)
+    assert rig.service.why(ADMIN, waits[0])["cause"] == "cancelled"
+    assert rig.service.why(ADMIN, waits[2])["waiting"] <= 3
+    for job in (*waits[1:], held):
+        rig.service.cancel(ADMIN, job)
+    rig.finish()
+    assert rig.service.why(ADMIN, chained)["cause"] == "failed"
+    assert runs in rig.service.why(ADMIN, chained)["text"]
+
+
+def test_why_keeps_up_with_what_happens(rig: Rig) -> None:
+    rig.submit("sleep 100", gpus=4)
+    rig.ticks(1)
+    one, two = rig.submit(gpus=4), rig.submit(gpus=4)
+    assert rig.service.why(ADMIN, two)["position"] == 2
+    rig.service.cancel(ADMIN, one)
+    rig.backend.advance(2)
+    assert rig.service.why(ADMIN, two)["position"] == 1
+    rig.service.set_policy(ADMIN, "srtf")
+    three = rig.submit(gpus=4, expected=1)
+    assert rig.service.why(ADMIN, three)["position"] == 1
+
+
+def test_whatif_foretells_the_order_of_each_policy(rig: Rig) -> None:
+    rig.submit("sleep 10", gpus=4, expected=10)
+    rig.ticks(1)
+    long, short = rig.submit("sleep 100", gpus=4, expected=100), rig.submit("sleep 5", gpus=4, expected=5)
+    answer = rig.service.whatif(ADMIN, ["srtf"])
+    rows = {row["id"]: row for row in answer["jobs"]}
+    assert answer["policies"] == ["fifo", "srtf"]
+    assert rows[long]["fifo"] < rows[short]["fifo"]
+    assert rows[short]["srtf"] < rows[long]["srtf"]
+    assert rows[long]["fifo"] == pytest.approx(EPOCH_S + 10 + 100, abs=2)
+    rig.finish()
+    assert rig.service.job(ADMIN, long).ended_s == pytest.approx(rows[long]["fifo"], abs=3)
+    assert rig.service.whatif(ADMIN, [])["jobs"] == []
+
+
+def test_metrics(rig: Rig) -> None:
+    rig.submit("sleep 5", gpus=3)
+    rig.submit("sleep 5", gpus=2)
+    rig.submit("exit 1")
+    rig.ticks(2)
+    numbers = rig.service.metrics()
+    assert numbers["cotenant_gpus"] == 4
+    assert numbers["cotenant_gpus_used"] == 3
+    assert numbers["cotenant_queue_length"] >= 1
+    assert numbers['cotenant_jobs{state="running"}'] == 1
+    assert numbers["cotenant_decisions_total"] >= 1
+    rig.finish()
+    assert rig.service.metrics()['cotenant_jobs{state="failed"}'] == 1
+
+
+def test_what_preemption_cost_is_recorded_and_believed(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "srtf")
+    assert rig.service.book.preemption_cost_s(10.0) == 10.0
+    job = rig.submit("trap '' TERM; sleep 100", gpus=4, expected=100)
+    rig.ticks(3)
+    rig.submit("sleep 1", gpus=4, expected=1)
+    rig.ticks(20)
+    stop_s = rig.service.book.jobs[job].attempts[0].stop_s
+    assert 10 < stop_s < 13
+    assert rig.service.book.preemption_cost_s(10.0) == pytest.approx(stop_s)
+    rig.service.reports._reports[job] = Report(step=4, total=10, step_time_s=2.0, saves=True, restore_s=3.0)
+    assert rig.service.job(ADMIN, job).expected_end_s == pytest.approx(rig.backend.now_s + 12)
+    rig.service.hold(ADMIN, job)
+    rig.ticks(20)
+    assert rig.service.book.jobs[job].attempts[1].restore_s == 3.0
+    again = rig.restart().book
+    assert again.restore_cost.value == 3.0
+    assert again.stop_cost.count == 2
+
+
+class _Slow(PriorityPolicy):
+    """Waits until it is told to go on."""
+
+    name = "slow-test"
+    go = threading.Event()
+
+    def priority(self, view):  # type: ignore[no-untyped-def]
+        self.go.wait(20)
+        return np.zeros(len(view.rows))
+
+
+def test_a_slow_policy_does_not_hold_the_service_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(tmp_path, budget_s=0.01)
+    job = rig.submit("sleep 5")
+    monkeypatch.setattr("cotenant.service.live.make_policy", lambda name: _Slow())
+    _Slow.go.clear()
+    rig.service.tick()
+    rig.service.tick()
+    assert rig.state(job) == "pending"
+    assert rig.service.metrics()["cotenant_decision_timeouts_total"] == 2
+    rig.service._budget.seconds = 20
+    _Slow.go.set()
+    rig.finish()
+    assert rig.state(job) == "succeeded"
+
+
+def test_the_budget_hands_over_late_answers_and_errors() -> None:
+    gate, answer = threading.Event(), Verdict(stops=["1"])
+
+    def think() -> Verdict:
+        gate.wait(20)
+        return answer
+
+    budget = Budget(0.0)
+    assert budget.decide(think) is None
+    assert budget.decide(lambda: Verdict()) is None
+    gate.set()
+    budget.seconds = 20
+    assert budget.decide(lambda: Verdict()) is answer
+    with pytest.raises(ZeroDivisionError):
+        budget.decide(lambda: 1 / 0)  # type: ignore[arg-type, return-value]
+
+
+def test_concurrent_submissions_share_commits_and_keep_their_order(tmp_path: Path) -> None:
+    journal = open_journal(str(tmp_path / "journal.db"))
+    service = CoreService(journal, FakeBackend(), home=tmp_path)
+    service.reconcile()
+    spec, given = parse_job({"run": "true"}), []
+    threads = [
+        threading.Thread(target=lambda: given.extend(service.submit(ADMIN, [spec, spec]))) for _ in range(16)
+    ]  # fmt: skip
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    ids = [job for (job,) in given]
+    assert len(set(ids)) == 32 == len(service.book.jobs)
+    assert service.book.seq == journal.last_seq
+    before = service.book.freeze()
+    journal.close()
+    again = CoreService(open_journal(str(tmp_path / "journal.db")), FakeBackend(), home=tmp_path)
+    assert again.book.freeze() == before
+    again.journal.close()
+
+
+def test_waiting_for_events_and_backup(tmp_path: Path) -> None:
+    journal = open_journal(str(tmp_path / "journal.db"))
+    service = CoreService(journal, FakeBackend(), home=tmp_path)
+    seq = service.book.seq
+    assert service.wait_events(seq, 0.0) == seq
+    service.submit(ADMIN, [parse_job({"run": "true"})])
+    assert service.wait_events(seq, 20.0) > seq
+    service.backup(ADMIN, "one.db")
+    with pytest.raises(CotenantError):
+        service.backup(ADMIN, "../two.db")
+    with pytest.raises(CotenantError):
+        service.backup(ADMIN, "one.db")
+    journal.close()
+    copy = CoreService(open_journal(str(tmp_path / "backups" / "one.db")), FakeBackend(), home=tmp_path / "x")
+    assert len(copy.book.jobs) == 1
+    copy.journal.close()
+
+
+def test_rows_keep_the_order_of_submission_through_holes() -> None:
+    rows, chance = Rows(), np.random.default_rng(1)
+    alive: dict[str, int] = {}
+    for order in range(5000):
+        rows.put(order, Row(f"j{order}", "t", 1, (float(order),) * 8))
+        alive[f"j{order}"] = order
+        if chance.random() < 0.9:
+            gone = next(iter(alive))
+            rows.drop(gone)
+            back = alive.pop(gone)
+            if chance.random() < 0.1:  # preempted and back in the queue
+                rows.put(back, Row(gone, "t", 1, (float(back),) * 8))
+                alive[gone] = back
+    columns = rows.columns([("j4999", ((0, 1),))])
+    assert columns.ids.tolist() == sorted(alive, key=alive.__getitem__)
+    assert columns.of(0).tolist() == sorted(map(float, alive.values()))
+    assert columns.ids[columns.running[0]] == "j4999"
