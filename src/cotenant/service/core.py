@@ -145,14 +145,14 @@ class Dispatcher:
 
     def _owner(self, item: Observed) -> LiveJob | None:
         """The job whose present attempt this is. One whose end is journaled has no owner: it is only to be cleared."""
-        job = self.book.active.get(item.key.rsplit("-", 1)[0])
-        return job if job is not None and job.state in ON_GPUS and job.key == item.key else None
+        job = self.book.on_gpus.get(item.key.rsplit("-", 1)[0])
+        return job if job is not None and job.key == item.key else None
 
     def _undo_launches(self, seen: Sequence[Observed]) -> None:
         """Launches that were journaled but of which the world knows nothing: they did not happen."""
         keys = {item.key for item in seen}
-        for job in list(self.book.active.values()):
-            if job.state not in ON_GPUS or job.key in keys:
+        for job in list(self.book.on_gpus.values()):
+            if job.key in keys:
                 continue
             self._forget(job.key)  # a half-written record, before the end is journaled: afterwards nobody would look
             undone = sum(attempt.started_s is None for attempt in job.attempts)
@@ -240,9 +240,11 @@ class Dispatcher:
     def _observe(self) -> None:
         started: list[Entry] = []
         ended: list[tuple[LiveJob, Observed]] = []
-        for item in self.backend.observe():
-            job = self.book.active.get(item.key.rsplit("-", 1)[0])
-            if job is None or not job.attempts or job.key != item.key or job.state not in ON_GPUS:
+        seen = self.backend.observe()
+        self._undo_launches(seen)
+        for item in seen:
+            job = self._owner(item)
+            if job is None:
                 self._clear_away(item)
                 continue
             if item.state in ("running", "suspended") and job.state == JobState.STARTING:
@@ -252,7 +254,7 @@ class Dispatcher:
                 if job.last.started_s is None and item.started_s is not None:
                     started.append(Entry("started", job.id, {"at_s": item.started_s}))
             elif item.state == "lost":
-                self.backend.kill(item.key)
+                self._kill(item.key)
         if started:
             self.write(started)
         if ended:
@@ -427,8 +429,10 @@ class Dispatcher:
     def _launch(self, job: LiveJob) -> None:
         """The launch is journaled: do it."""
         try:
-            self.backend.launch(self._launch_spec(job))
-        except (InputError, BackendError) as error:
+            spec = self._launch_spec(job)
+            self.hook("before:launched")
+            self.backend.launch(spec)
+        except (InputError, BackendError, OSError) as error:
             self._exit(job, JobState.FAILED, f"it could not be started: {error}", {"failure": True})
             self._forget(job.key)
         self.hook("after:launched")

@@ -1,0 +1,137 @@
+"""A service whose disk and world are in memory, and which a test can crash at any numbered step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cotenant.backends import LaunchSpec, NodeInfo
+from cotenant.backends.fake import FakeBackend, Script, read_script
+from cotenant.core.jobspec import JobSpec
+from cotenant.journal.memory import MemoryJournal, MemoryStore
+from cotenant.service.book import Book
+from cotenant.service.desk import CoreService
+from cotenant.service.facade import Caller, Role
+
+ME = Caller("me", Role.ADMIN)
+EPOCH_S = 1_800_000_000.0
+
+
+class Crash(BaseException):
+    """Not an `Exception`: nothing in the service may catch it, as nothing survives SIGKILL."""
+
+
+@dataclass
+class Fuse:
+    """Counts the steps and crashes at chosen ones. `left` holds what each step would leave behind."""
+
+    at: frozenset[int] = frozenset()
+    look: Callable[[], Hashable] = lambda: None
+    points: list[str] = field(default_factory=list)
+    left: list[Hashable] = field(default_factory=list)
+
+    def step(self, point: str) -> None:
+        self.points.append(point)
+        self.left.append(self.look())
+        if len(self.points) in self.at:
+            raise Crash(point)
+
+    def distinct(self) -> list[int]:
+        """The steps but those that would leave the very same disk and world as the step before."""
+        return [n for n, left in enumerate(self.left, 1) if n == 1 or left != self.left[n - 2]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something a person does at a time: `act` returns only when it was acknowledged. May be done again."""
+
+    at_s: float
+    act: Callable[[CoreService], None]
+
+
+class MemoryWorld:
+    """Disk, processes and clock that outlive the service."""
+
+    def __init__(self, home: Path, policy: str = "srtf", gpus: int = 4, crash_at: frozenset[int] = frozenset()) -> None:
+        self.home, self.policy, self.fuse = home, policy, Fuse(crash_at, self._left)
+        self.store = MemoryStore()
+        self.starts: list[str] = []
+        self.acknowledged: dict[str, str] = {}
+        self.first = FakeBackend((NodeInfo("fake", "gpu", gpus, 8, 64.0),), behave=self._behave)
+        self.first.world.now_s = EPOCH_S
+        self.restarts = -1
+        self._journal: MemoryJournal | None = None
+
+    def _left(self) -> Hashable:
+        jobs = ((key, job.state, len(job.told)) for key, job in sorted(self.first.world.jobs.items()))
+        return self.store.last_seq, self.store.snapshot and self.store.snapshot[0], *jobs
+
+    def clock(self) -> float:
+        return self.first.now_s
+
+    def _behave(self, spec: LaunchSpec) -> Script:
+        """Called at every real start: the place to see a job or a GPU taken twice."""
+        assert spec.key not in self.starts, f"{spec.key} was started twice"
+        self.starts.append(spec.key)
+        for key, other in self.first.world.jobs.items():
+            if other.state in ("starting", "running", "suspended"):
+                assert other.spec.job != spec.job, f"{spec.key} starts while {key} runs"
+                taken = {(node, index) for node, indexes in other.spec.gpus for index in indexes}
+                mine = {(node, index) for node, indexes in spec.gpus for index in indexes}
+                assert not taken & mine, f"{spec.key} and {key} share {taken & mine}"
+        return read_script(spec)
+
+    def start(self) -> CoreService:
+        """The service after its start or restart."""
+        self.restarts += 1
+        if self._journal is not None:
+            self._journal.close()
+        self._journal = MemoryJournal(self.store, clock=self.clock)
+        backend = self.first.reopen()
+        backend.hook = lambda point, key: self.fuse.step(point)
+        service = CoreService(
+            self._journal, backend, home=self.home, policy=self.policy, grace_s=2.0, clock=self.clock,
+            hook=self.fuse.step,
+        )  # fmt: skip
+        service.reconcile()
+        return service
+
+    def submit(self, service: CoreService, *specs: JobSpec) -> None:
+        """As a careful client: a submission that was not answered is looked for before it is repeated."""
+        there = {info.name for info in service.jobs(ME)}
+        missing = [spec for spec in specs if spec.name not in there]
+        if missing:
+            service.submit(ME, missing)
+        self.acknowledged |= {info.id: info.name for info in service.jobs(ME)}
+
+    def run(self, steps: list[Step], until_s: float = 1000.0) -> CoreService:
+        """Play all steps to the end of all jobs, restarting after each crash."""
+        service: CoreService | None = None
+        ahead = list(steps)
+        while self.first.now_s < EPOCH_S + until_s:
+            try:
+                service = service or self.start()
+                while ahead and EPOCH_S + ahead[0].at_s <= self.first.now_s:
+                    ahead[0].act(service)
+                    ahead.pop(0)
+                wait_s = service.tick()
+                if not ahead and not service.book.active and not self.first.world.jobs:
+                    return service
+                due_s = EPOCH_S + ahead[0].at_s - self.first.now_s if ahead else math.inf
+                service.backend.wait_change(min(wait_s, due_s))
+            except Crash:
+                service = None
+        raise AssertionError(f"not done after {until_s} s: {service and service.jobs(ME)}")
+
+
+Ending = tuple[str, int | None, int]
+
+
+def endings(book: Book) -> dict[str, Ending]:
+    """What must not depend on crashes: state, exit code and counted failures of every job."""
+    return {
+        job.id: (str(job.state), job.attempts[-1].exit_code if job.attempts else None, job.failures)
+        for job in book.jobs.values()
+    }
