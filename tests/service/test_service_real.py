@@ -1,0 +1,118 @@
+"""Real processes on four virtual GPUs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from cotenant.core.jobspec import parse_job
+from cotenant.service.desk import CoreService
+from cotenant.service.facade import Caller, Role
+from cotenant.service.run import Loop, open_service
+
+ADMIN = Caller("root", Role.ADMIN)
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 120.0
+
+
+@contextmanager
+def running(home: Path, policy: str, grace_s: float) -> Iterator[CoreService]:
+    """A service as `cotenant serve` runs it, less the web server."""
+    service = open_service(home=home, policy=policy, db=None, gpus=4, grace_s=grace_s)
+    events = asyncio.new_event_loop()
+    thread = threading.Thread(target=events.run_forever, daemon=True)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(service.reports.start(), events).result(10)
+    loop = Loop(service)
+    loop.start()
+    try:
+        yield service
+    finally:
+        loop.stop()
+        for item in service.backend.observe():
+            service.backend.kill(item.key)
+        asyncio.run_coroutine_threadsafe(service.reports.stop(), events).result(10)
+        events.call_soon_threadsafe(events.stop)
+        thread.join(10)
+        service.journal.close()
+        service.backend.close()
+
+
+def until(service: CoreService, done: Callable[[], bool]) -> None:
+    """Wait, event by event."""
+    deadline, seq = time.monotonic() + PATIENCE_S, service.book.seq
+    while not done():
+        assert time.monotonic() < deadline, [(job.id, str(job.state)) for job in service.book.active.values()]
+        seq = service.wait_events(seq, 0.25)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "tiresias-l"])
+def test_forty_real_jobs_reach_the_right_states(tmp_path: Path, policy: str) -> None:
+    jobs = [{"run": f"echo on $CUDA_VISIBLE_DEVICES; sleep 0.{1 + k % 3}", "gpus": 1 + k % 4} for k in range(24)]
+    jobs += [{"run": "echo $COTENANT_ARRAY_INDEX", "array": "0-5"}]
+    jobs += [{"run": "sleep 0.1", "name": "first"}, {"run": "true", "name": "second", "after": ["first"]}]
+    jobs += [{"run": "true", "name": "third", "after": ["second"]}]
+    jobs += [{"run": "exit 3", "name": "fails"}, {"run": "echo try >> tries; exit 4", "retries": 1, "name": "retried"}]
+    jobs += [{"run": "sleep 1000", "max_runtime": 1, "name": "hangs"}]
+    deaf = "trap '' TERM INT; while true; do sleep 0.1; done"
+    jobs += [{"run": deaf, "max_runtime": 1, "name": "deaf"}]
+    jobs += [{"run": "sleep 1000", "name": "cancelled", "preemptible": False}]
+    jobs += [{"run": "true", "name": "orphan", "after": ["fails"]}, {"run": "true"}]
+    with running(tmp_path / "home", policy, grace_s=1.0) as service:
+        (tmp_path / "work").mkdir()
+        specs = [parse_job({"expected": 1, "workdir": str(tmp_path / "work"), **job}) for job in jobs]
+        ids = [job for group in service.submit(ADMIN, specs) for job in group]
+        assert len(ids) == 40
+        by_name = {info.name: info.id for info in service.jobs(ADMIN)}
+        until(service, lambda: service.book.jobs[by_name["cancelled"]].state == "running")
+        service.cancel(ADMIN, by_name["cancelled"])
+        until(service, lambda: not service.book.active)
+        ends = {info.name: info for info in service.history(ADMIN) if info.name != "job"}
+        assert {name: str(info.state) for name, info in ends.items()} == {
+            "first": "succeeded", "second": "succeeded", "third": "succeeded", "fails": "failed", "retried": "failed",
+            "hangs": "failed", "deaf": "failed", "cancelled": "cancelled", "orphan": "failed",
+        }  # fmt: skip
+        assert {str(info.state) for info in service.history(ADMIN) if info.name == "job"} == {"succeeded"}
+        assert ends["deaf"].attempts[-1].signal == 9
+        assert [a.exit_code for a in ends["retried"].attempts if a.exit_code is not None] == [4, 4]
+        assert (tmp_path / "work" / "tries").read_text() == "try\n" * 2
+        for k, job in enumerate(ids[:24]):
+            log = service.log_file(ADMIN, job)
+            assert log is not None, "logs are kept after the end"
+            assert len(log.read_text().removeprefix("on ").split(",")) == 1 + k % 4
+        assert service.backend.observe() == []
+        assert service.nodes(ADMIN)[0].gpus_used == 0
+
+
+@pytest.mark.parametrize("script", ["numpy_train.py", "pure_python.py"])
+def test_a_preempted_job_goes_on_from_its_checkpoint(tmp_path: Path, script: str) -> None:
+    command = [sys.executable, str(ROOT / "examples" / script), "--steps", "60"]
+    plain = subprocess.run(
+        [*command, "--step-time", "0"], check=True, capture_output=True, text=True, cwd=tmp_path
+    ).stdout  # fmt: skip
+    with running(tmp_path / "home", "srtf", grace_s=20.0) as service:
+        train = " ".join([*command, "--step-time", "0.03"])
+        ((long,),) = service.submit(ADMIN, [parse_job({"run": train, "gpus": 4, "expected": 60})])
+        until(service, lambda: (report := service.reports.of(long)) is not None and (report.step or 0) > 5)
+        ((short,),) = service.submit(ADMIN, [parse_job({"run": "sleep 0.2", "gpus": 4, "expected": 0.2})])
+        until(service, lambda: not service.book.active)
+        info = service.job(ADMIN, long)
+        assert str(info.state) == "succeeded"
+        first, last = info.attempts
+        assert (first.exit_code, first.why, first.lost_s) == (75, "preempted, work saved", 0.0)
+        assert (first.ended_s or 0) <= (service.job(ADMIN, short).started_s or 0) < (last.started_s or 0)
+        log = service.log_file(ADMIN, long)
+        assert log is not None
+        assert json.loads(log.read_text()) == json.loads(plain)
+        assert service.book.stop_cost.count == 1
+        assert service.book.restore_cost.count == 1
