@@ -199,6 +199,16 @@ def test_launches_without_a_trace_are_given_up(tmp_path: Path, monkeypatch: pyte
     assert (shown.state, len(shown.attempts)) == (JobState.FAILED, core.MOST_UNDONE)
 
 
+def test_a_service_that_keeps_crashing_still_takes_snapshots(tmp_path: Path) -> None:
+    """Replayed records count too, or replay would grow with every start."""
+    world = MemoryWorld(tmp_path)
+    for number in range(core.SNAPSHOT_EVERY):
+        service = world.start()
+        world.submit(service, JobSpec("sleep infinity", name=f"waits-{number}", gpus=4))
+        service.tick()
+    assert world.store.snapshot is not None
+
+
 def test_moving_rotated_logs_may_be_interrupted_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import shutil
 

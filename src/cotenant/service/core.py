@@ -57,7 +57,6 @@ class Dispatcher:
         self._lock = threading.RLock()
         self._changed = threading.Condition()
         self._ready = False
-        self._since_snapshot = 0
         self._retired_s = clock()
         self._pending: deque[tuple[Future[list[int]], list[Entry]]] = deque()
         self._rows = Rows()
@@ -67,7 +66,7 @@ class Dispatcher:
         self.logs = Logs(home / "logs")
         names = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s")
         self.counters: dict[str, float] = dict.fromkeys(names, 0.0)
-        self.book = _recovered(journal)
+        self.book, self._since_snapshot = _recovered(journal)
         self.tokens_of = Tokens(self.book)
         if policy and policy != self.book.policy:
             make_policy(policy)
@@ -459,20 +458,24 @@ class Dispatcher:
         )  # fmt: skip
 
 
-def _recovered(journal: Journal) -> Book:
-    """The book of a journal. The collector would look through a growing heap again and again, and find nothing."""
+def _recovered(journal: Journal) -> tuple[Book, int]:
+    """The book of a journal, and how many records were replayed for it: those count towards the next snapshot.
+
+    The collector would look through a growing heap again and again, and find nothing.
+    """
     collects = gc.isenabled()
     gc.disable()
     try:
         state, records = recover(journal)
         book = Book.thaw(state) if state is not None else Book()
+        covered = book.seq
         for record in records:
             book.apply(record)
         gc.freeze()
     finally:
         if collects:
             gc.enable()
-    return book
+    return book, book.seq - covered
 
 
 _PAST = {JobState.FAILED: "failed", JobState.CANCELLED: "been cancelled"}
