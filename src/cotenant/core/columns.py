@@ -53,8 +53,22 @@ INT_COLUMNS = 15
 FUTURE, WAITING, RUNNING, FINISHED, HELD = 0, 1, 2, 3, 4
 
 # Hot rows of running jobs: what the walk needs, side by side. H_NODE is -1 for gangs of several nodes.
-H_LEFT, H_WARM, H_SPEED, H_GPUS, H_ATTAINED, H_SINCE, H_QUEUE, H_FIRST, H_NODE, H_TENANT = range(10)
-HOT_COLUMNS = 10
+# H_BELOW and H_WITHIN remember where a job stands among the Gittins samples; -1 where that is not known.
+(
+    H_LEFT,
+    H_WARM,
+    H_SPEED,
+    H_GPUS,
+    H_ATTAINED,
+    H_SINCE,
+    H_QUEUE,
+    H_FIRST,
+    H_NODE,
+    H_TENANT,
+    H_BELOW,
+    H_WITHIN,
+) = range(12)
+HOT_COLUMNS = 12
 
 # Kinds of job events, in the order in which equal times are handled.
 END, FAIL, CROSS, PROMOTE, RELAX = 0, 1, 2, 3, 4
@@ -70,8 +84,24 @@ POOL_LO, POOL_HI, POOL_TYPE, POOL_LARGEST, POOL_LARGEST_COUNT, POOL_PART = 0, 1,
 SLICE_NODE, SLICE_GPUS, SLICE_NEXT = 0, 1, 2
 
 # Classes.
-C_GPUS, C_TENANT, C_PART, C_MODE, C_POOLS, C_OFFSET, C_LEN, C_BLOCKED, C_TWIN, C_TREE, C_LEAVES = range(11)
-CLASS_COLUMNS = 11
+(
+    C_GPUS,
+    C_TENANT,
+    C_PART,
+    C_MODE,
+    C_POOLS,
+    C_OFFSET,
+    C_LEN,
+    C_BLOCKED,
+    C_TWIN,
+    C_TREE,
+    C_LEAVES,
+    C_HEAD,  # first job of the class when C_BEHIND was counted
+    C_BEHIND,  # GPUs of running jobs behind it, then
+    C_STARTED,  # N_STARTED_GPUS, then
+    C_EPOCH,  # EPOCH, then
+) = range(15)
+CLASS_COLUMNS = 15
 
 # Placement modes.
 CONSOLIDATED, ANYWHERE, SPREAD = 0, 1, 2
@@ -113,8 +143,10 @@ Q_LIMIT, Q_USED, Q_CLAIMED = 0, 1, 2
     WATCH_AHEAD,  # running jobs ahead of the watched one
     LEFT,  # GPUs not yet claimed in this walk
     N_LINES,
-) = range(32)
-INT_SCALARS = 32
+    N_STARTED_GPUS,  # GPUs of all starts so far
+    EPOCH,  # changes whenever a running job may have fallen back in the order
+) = range(34)
+INT_SCALARS = 34
 
 # Float scalars of the engine.
 NOW, NEXT_ROUND, SERIES_GAP, BUSY_GPU_S, WINDOW_FROM, WINDOW_TO, LAST_SAMPLE, BUSY_SINCE, HEAD_START = range(9)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from cotenant.core.columns import (
     ARRIVED,
+    C_BEHIND,
+    C_EPOCH,
+    C_HEAD,
     C_OFFSET,
+    C_STARTED,
     CLASS,
     DIRTY,
     EASY,
+    EPOCH,
     GPUS,
     IDLE,
     KEY1,
     KEY2,
     N_LINES,
     N_RUN,
+    N_STARTED_GPUS,
     N_WAITING,
     NEXT_ARRIVAL,
     PREEMPTIVE,
@@ -64,24 +70,44 @@ def start_without_displacing(s: State, rule: Rule, now: float) -> bool:
         refresh_keys(s, rule, now)
         return _could_displace(s, newest, s.x[N_RUN])
     line_up(s)
-    compact_running(s)
-    refresh_keys(s, rule, now)
-    count = s.x[N_RUN]
+    stable = rule.flags[STABLE] == 1
+    fresh = False
+    count = 0
     line = 0
     while line < s.x[N_LINES]:
         c = s.lines[line]
         job = s.heap[s.cls[c, C_OFFSET]]
         if start_if_it_fits(s, rule, job, c, now):
             advance_line(s, line)
-        elif _could_displace(s, job, count):
-            return True
-        else:
-            line += 1
+            continue
+        if not (stable and _known_hopeless(s, c, job)):
+            if not fresh:
+                compact_running(s)
+                refresh_keys(s, rule, now)
+                count, fresh = s.x[N_RUN], True
+            if _could_displace(s, job, count):
+                return True
+        line += 1
     return False
+
+
+@kernel
+def _known_hopeless(s: State, c: int, job: int) -> bool:
+    """Whether a count made earlier already shows that a job would not fit if everybody behind it stopped.
+
+    Under stable keys nobody falls back, so since then only jobs that started can have come behind it.
+    """
+    if s.cls[c, C_HEAD] != job or s.cls[c, C_EPOCH] != s.x[EPOCH]:
+        return False
+    behind = s.cls[c, C_BEHIND] + s.x[N_STARTED_GPUS] - s.cls[c, C_STARTED]
+    return bool(behind == 0 or behind + s.x[IDLE] < s.i[job, GPUS])
 
 
 @kernel
 def _could_displace(s: State, job: int, count: int) -> bool:
     """Whether the running jobs behind a waiting one hold enough GPUs, so that stopping some might help."""
-    behind = gpus_not_ahead(s.keys, s.hot, count, s.f[job, KEY1], s.f[job, KEY2])
-    return behind > 0 and behind + s.x[IDLE] >= s.i[job, GPUS]
+    behind = int(gpus_not_ahead(s.keys, s.hot, count, s.f[job, KEY1], s.f[job, KEY2]))
+    c = s.i[job, CLASS]
+    s.cls[c, C_HEAD], s.cls[c, C_BEHIND] = job, behind
+    s.cls[c, C_STARTED], s.cls[c, C_EPOCH] = s.x[N_STARTED_GPUS], s.x[EPOCH]
+    return bool(behind > 0 and behind + s.x[IDLE] >= s.i[job, GPUS])

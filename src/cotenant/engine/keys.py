@@ -28,6 +28,7 @@ from cotenant.core.columns import (
     FIRST_FIXED_COLUMN,
     GPUS,
     H_ATTAINED,
+    H_BELOW,
     H_FIRST,
     H_GPUS,
     H_LEFT,
@@ -35,6 +36,7 @@ from cotenant.core.columns import (
     H_SINCE,
     H_SPEED,
     H_WARM,
+    H_WITHIN,
     KEY1,
     KEY2,
     KEY3,
@@ -74,16 +76,12 @@ def gittins_index(samples: Floats, prefix: Floats, supremum: bool, attained: flo
     `prefix` holds the running sums of the samples. All in GPU-seconds.
     """
     count = len(samples)
-    below = np.searchsorted(samples, attained, "right")
+    below = int(np.searchsorted(samples, attained, "right"))
     if below >= count:
         return 0.0
     if not supremum:
-        within = np.searchsorted(samples, attained + quantum, "right")
-        ending = float(within - below)
-        cost = prefix[within] - prefix[below] - ending * attained
-        if within < count:
-            cost += (count - within) * quantum
-        return float(ending / cost) if cost > 0 else 0.0
+        within = int(np.searchsorted(samples, attained + quantum, "right"))
+        return _gittins_value(prefix, count, below, within, attained, quantum)
     best = 0.0
     for last in range(below, count):
         ending = float(last + 1 - below)
@@ -92,6 +90,33 @@ def gittins_index(samples: Floats, prefix: Floats, supremum: bool, attained: flo
         if cost > 0 and ending / cost > best:
             best = ending / cost
     return float(best)
+
+
+@kernel
+def _gittins_further(samples: Floats, prefix: Floats, hot: Matrix, k: int, attained: float, quantum: float) -> float:
+    """The same for one quantum and a running job: its place among the samples only moves up, so it is kept."""
+    count = len(samples)
+    below, within = int(hot[H_BELOW, k]), int(hot[H_WITHIN, k])
+    if below < 0:
+        below = int(np.searchsorted(samples, attained, "right"))
+        within = int(np.searchsorted(samples, attained + quantum, "right"))
+    while below < count and samples[below] <= attained:
+        below += 1
+    while within < count and samples[within] <= attained + quantum:
+        within += 1
+    hot[H_BELOW, k], hot[H_WITHIN, k] = below, within
+    return _gittins_value(prefix, count, below, within, attained, quantum)
+
+
+@kernel
+def _gittins_value(prefix: Floats, count: int, below: int, within: int, attained: float, quantum: float) -> float:
+    if below >= count:
+        return 0.0
+    ending = float(within - below)
+    cost = prefix[within] - prefix[below] - ending * attained
+    if within < count:
+        cost += (count - within) * quantum
+    return float(ending / cost) if cost > 0 else 0.0
 
 
 @kernel
@@ -214,8 +239,10 @@ def refresh_keys(s: State, rule: Rule, now: float) -> None:
                 quantum = _quantum(rule, int(hot[H_QUEUE, k]))
                 attained = (hot[H_ATTAINED, k] + now - hot[H_SINCE, k]) * hot[H_GPUS, k]
                 keys[c, k] = 0.0
-                if quantum > 0.0:
-                    keys[c, k] = -gittins_index(samples, prefix, supremum, attained, quantum)
+                if quantum > 0.0 and supremum:
+                    keys[c, k] = -gittins_index(samples, prefix, True, attained, quantum)
+                elif quantum > 0.0:
+                    keys[c, k] = -_gittins_further(samples, prefix, hot, k, attained, quantum)
         elif column >= FIRST_FIXED_COLUMN:
             for k in range(count):
                 keys[c, k] = _fixed(f, i, column, run[k])

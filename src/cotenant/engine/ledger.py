@@ -9,6 +9,7 @@ from cotenant.core.columns import (
     BELIEF,
     BUSY_GPU_S,
     BUSY_SINCE,
+    C_HEAD,
     C_LEAVES,
     C_TREE,
     C_TWIN,
@@ -25,6 +26,7 @@ from cotenant.core.columns import (
     FREE_SLICE,
     GPUS,
     H_ATTAINED,
+    H_BELOW,
     H_FIRST,
     H_GPUS,
     H_LEFT,
@@ -34,6 +36,7 @@ from cotenant.core.columns import (
     H_SPEED,
     H_TENANT,
     H_WARM,
+    H_WITHIN,
     HEAP_AT,
     HOST_CPU_FREE,
     HOST_MEM_FREE,
@@ -46,6 +49,7 @@ from cotenant.core.columns import (
     N_RUN,
     N_RUNNING,
     N_SEGMENTS,
+    N_STARTED_GPUS,
     N_WAITING,
     NODE_FREE,
     NODE_POOL,
@@ -122,6 +126,15 @@ def set_leaf(s: State, job: int, value: float) -> None:
 
 
 @kernel
+def stand_in_line(s: State, job: int) -> None:
+    """Put a job with fresh keys into the heap of its class; what was counted for it before no longer holds."""
+    c = s.i[job, CLASS]
+    if s.cls[c, C_HEAD] == job:
+        s.cls[c, C_HEAD] = -1
+    push_waiting(s.f, s.i, s.cls, s.heap, job)
+
+
+@kernel
 def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
     """A job begins to wait: keys, heap of its class, and the event that may change its standing."""
     s.i[job, STATE] = WAITING
@@ -131,7 +144,7 @@ def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
     if twin < -1:
         s.i[job, CLASS] = -2 - twin
     set_keys(s.f, s.i, rule, job, now)
-    push_waiting(s.f, s.i, s.cls, s.heap, job)
+    stand_in_line(s, job)
     if rule.flags[EASY] == 1:
         set_leaf(s, job, s.f[job, BELIEF])
     if rule.numbers[KNOB] < math.inf or rule.numbers[RELAX_S] < math.inf:
@@ -225,6 +238,7 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     heat(s.f, s.i, s.slices, s.hot, s.x, job, s.x[N_RUN])
     s.x[N_RUN] += 1
     s.x[N_RUNNING] += 1
+    s.x[N_STARTED_GPUS] += s.i[job, GPUS]
     schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
 
 
@@ -240,6 +254,7 @@ def heat(f: Matrix, i: IntMatrix, slices: IntMatrix, hot: Matrix, x: Ints, job: 
     hot[H_QUEUE, k] = i[job, QUEUE]
     hot[H_FIRST, k] = f[job, FIRST]
     hot[H_TENANT, k] = i[job, TENANT]
+    hot[H_BELOW, k] = hot[H_WITHIN, k] = -1.0
     head = i[job, SLICE]
     one_node = slices[head, SLICE_NEXT] < 0 and x[USE_HOST] == 0
     hot[H_NODE, k] = slices[head, SLICE_NODE] if one_node else -1
@@ -295,7 +310,7 @@ def promote(s: State, rule: Rule, job: int, now: float) -> None:
     s.i[job, QUEUE] = 0
     s.f[job, ATTAINED] = 0.0
     set_keys(s.f, s.i, rule, job, now)
-    push_waiting(s.f, s.i, s.cls, s.heap, job)
+    stand_in_line(s, job)
     schedule_wait(s, rule, job)
     s.x[DIRTY] = 1
 
@@ -307,7 +322,7 @@ def relax(s: State, rule: Rule, job: int) -> None:
     if rule.flags[EASY] == 1:
         set_leaf(s, job, math.inf)
     s.i[job, CLASS] = s.cls[s.i[job, CLASS], C_TWIN]
-    push_waiting(s.f, s.i, s.cls, s.heap, job)
+    stand_in_line(s, job)
     if rule.flags[EASY] == 1:
         set_leaf(s, job, s.f[job, BELIEF])
     schedule_wait(s, rule, job)

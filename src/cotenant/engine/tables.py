@@ -212,7 +212,7 @@ def _lay_out_classes(cls: IntMatrix, of: Ints, i: IntMatrix, twins: bool) -> tup
     leaves = np.array([1 << max(int(size - 1).bit_length(), 0) for size in sizes], np.int64)
     trees = np.concatenate([[0], np.cumsum(2 * leaves)])
     cls[:, col.C_OFFSET], cls[:, col.C_TREE], cls[:, col.C_LEAVES] = offsets[:-1], trees[:-1], leaves
-    cls[:, col.C_TWIN] = -1
+    cls[:, col.C_TWIN] = cls[:, col.C_HEAD] = -1
     if not twins:
         return cls, order.astype(np.int64), int(trees[-1])
     twin = cls.copy()

@@ -32,6 +32,7 @@ from cotenant.workload.profiles import load_profile
 
 COMPAT = ("tiresias",)
 ALLOCATORS = ("fixed", "proportional")
+LEARN_EVERY = 100  # finished jobs after which a policy that learns from them is told
 Progress = Callable[[int, int], None]
 
 
@@ -75,6 +76,7 @@ class Simulation:
             services_gpu_s=self.work.gpus * self.work.duration_s,
         )
         self.learns = isinstance(self.policy, TiresiasG) and self.policy.learns
+        self._learned = 0
         start = float(self.work.submit_s[0])
         self.outages = Outages(experiment.fail_nodes, len(self.state.node), experiment.seed, start)
         self.engine = Engine(self.state, self.policy, self._rule())
@@ -115,7 +117,7 @@ class Simulation:
     def advance(self, until_s: float, progress: Progress | None = None) -> bool:
         """Run until a moment or the end; whether everything measured has finished."""
         state, step = self.state, 1 if self.experiment.check_invariants else 200_000
-        step = 1000 if self.learns and step > 1000 else step
+        step = 1 if self.learns else step
         while True:
             code = loop.run(state, self.engine.rule, self.outages.table, self.outages.horizon_s, until_s, step)
             if self.experiment.check_invariants:
@@ -132,8 +134,10 @@ class Simulation:
                 raise self._stuck()
             elif code != loop.PAUSED:
                 return bool(code == loop.FINISHED_ALL)
-            elif self.learns:
+            elif self.learns and state.x[col.N_FINISHED] >= self._learned + LEARN_EVERY:
+                self._learned = int(state.x[col.N_FINISHED])
                 self.engine.rule = self._rule()
+                state.hot[col.H_BELOW] = -1.0
             if progress is not None and code == loop.PAUSED:
                 progress(int(state.x[col.N_FINISHED]), len(self.work))
 

@@ -16,6 +16,7 @@ from cotenant.core.columns import (
     DIRTY,
     DONE,
     END,
+    EPOCH,
     EVENT,
     EVENT_KIND,
     EXTERNAL,
@@ -98,6 +99,7 @@ def _handle(s: State, rule: Rule, job: int, now: float) -> None:
         _end_attempt(s, rule, job, now)
     elif kind == CROSS:
         s.i[job, QUEUE] += 1
+        s.x[EPOCH] += 1
         heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
         schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
         s.x[DIRTY] = 1
@@ -212,6 +214,7 @@ def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, bud
             return NEEDS_OUTAGES
         if rule.numbers[ROUND_S] < math.inf and now == round_start(rule, now):
             s.x[DIRTY] = 1
+            s.x[EPOCH] += 1
         s.t[NOW] = now
         while s.x[N_EVENTS] > 0 and s.f[s.events[0], EVENT] <= now:
             _handle(s, rule, s.events[0], now)
