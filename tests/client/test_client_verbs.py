@@ -221,7 +221,7 @@ def test_doctor(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_serve_hands_over(monkeypatch: pytest.MonkeyPatch, at_home: Path) -> None:
     called: list[dict[str, Any]] = []
     run = ModuleType("cotenant.service.run")
-    run.serve = lambda **named: called.append(named)  # type: ignore[attr-defined]
+    run.serve = lambda app, **named: called.append(named)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cotenant.service.run", run)
     _out("serve")
     _out(

@@ -22,18 +22,17 @@ def serve(
     home: Annotated[str, typer.Option(help="Folder for state and token; else COTENANT_HOME or ~/.cotenant.")] = "",
 ) -> None:
     """Run the service: API and scheduler in one process. Prints its URL; the token is at home, in `token`."""
-    from importlib import import_module
-
+    from cotenant.api.app import make_app
     from cotenant.client.home import home as default_home
     from cotenant.core.errors import InputError
     from cotenant.policies import make_policy
+    from cotenant.service import run
 
     if gpus != "auto" and not (gpus.isascii() and gpus.isdigit() and len(gpus) <= 6):
         raise InputError(f"--gpus {gpus}: write a number from 0 up, or auto")
     if not grace < 86400:
         raise InputError(f"--grace {grace:g}: write seconds, at most a day")
     make_policy(policy)
-    run = import_module("cotenant.service.run")
     folder = Path(home).expanduser() if home else default_home()
     count = None if gpus == "auto" else int(gpus)
-    run.serve(home=folder, policy=policy, db=db or None, gpus=count, host=host, port=port, grace_s=grace)
+    run.serve(make_app, home=folder, policy=policy, db=db or None, gpus=count, host=host, port=port, grace_s=grace)

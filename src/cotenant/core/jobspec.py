@@ -136,7 +136,7 @@ def _seconds(value: Any, key: str, where: str) -> float:
     match = _TIME.match(value.strip())
     if match is None:
         raise InputError(f"{where}: field '{key}' is '{value}': write seconds, or e.g. 90s, 30m, 2h, 1d")
-    return float(match[1]) * _SECONDS[(match[2] or "s").lower()]
+    return _number(float(match[1]) * _SECONDS[(match[2] or "s").lower()], key, where)
 
 
 def _memory(value: Any, where: str) -> float:
@@ -145,7 +145,7 @@ def _memory(value: Any, where: str) -> float:
     match = _SIZE.match(value.strip())
     if match is None:
         raise InputError(f"{where}: field 'mem' is '{value}': write GiB as a number, or e.g. 512M, 16G")
-    return float(match[1]) * _GIB[(match[2] or "G")[0].upper()]
+    return _number(float(match[1]) * _GIB[(match[2] or "G")[0].upper()], "mem", where)
 
 
 def _env(value: Any, where: str) -> dict[str, str]:
@@ -161,7 +161,7 @@ def _gpus(value: Any, where: str) -> dict[str, Any]:
     kind = ""
     if isinstance(value, str):
         kind, _, number = value.rpartition(":")
-        if not number.isdigit() or (kind and not _NAME.match(kind)):
+        if not re.fullmatch(r"[0-9]{1,9}", number) or (kind and not _NAME.match(kind)):
             raise InputError(f"{where}: field 'gpus' is '{value}': write N or TYPE:N, e.g. 4 or h200:4")
         value = int(number)
     return {"gpus": _whole(value, "gpus", where), "gpu_type": kind}

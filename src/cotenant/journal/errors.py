@@ -1,4 +1,4 @@
-# ruff: noqa: N818 - the names say what happened, as a reader would
+
 """What can go wrong with a journal. Each text is one line that names the place and the fix."""
 
 from __future__ import annotations

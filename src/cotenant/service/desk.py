@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -229,9 +229,9 @@ class CoreService(Dispatcher):
         for key in changes:
             if key not in SETTABLE:
                 raise unknown("field to set", key, SETTABLE)
-        spec = parse_job({"run": "-", **changes}, f"job {job}").as_dict()
+        spec = asdict(parse_job({"run": "-", **changes}, f"job {job}"))
         names = {"deadline": "deadline_s", "max_runtime": "max_runtime_s", "expected": "expected_s"}
-        values = {names.get(key, key): spec.get(names.get(key, key), 0) for key in changes}
+        values = {names.get(key, key): spec[names.get(key, key)] for key in changes}
         with self._lock:
             found = self._find(caller, job)
             if found.finished:
@@ -241,7 +241,11 @@ class CoreService(Dispatcher):
     def nodes(self, caller: Caller) -> list[NodeStatus]:
         """See the facade."""
         with self._lock:
-            return shown.node_statuses(self.backend.nodes(), self.book)
+            statuses = shown.node_statuses(self.backend.nodes(), self.book)
+        if not caller.tenant:
+            return statuses
+        mine = {job.id for job in self.book.active.values() if job.tenant == caller.tenant}
+        return [replace(status, jobs=tuple(job for job in status.jobs if job in mine)) for status in statuses]
 
     def drain(self, caller: Caller, node: str, undo: bool = False) -> None:
         """See the facade."""
@@ -267,19 +271,19 @@ class CoreService(Dispatcher):
         self.backend.wake()
 
     def whatif(self, caller: Caller, policies: list[str]) -> dict[str, Any]:
-        """See the facade."""
+        """See the facade. The tables are built under the lock, the forecasts run without it."""
         with self._lock:
-            names = list(dict.fromkeys([self.book.policy, *policies]))
-            finish = {}
-            for name in names:
-                tables = self._tables(name)
-                finish[name] = forecast(tables) if tables is not None else {}
-            rows = [
-                {"id": job.id, "name": job.spec.name, **{name: finish[name].get(job.id) for name in names}}
-                for job in self.book.active.values()
-                if not caller.tenant or job.tenant == caller.tenant
-            ]
-            return {"now": self.book.policy, "at_s": self.clock(), "policies": names, "jobs": rows}
+            now = self.book.policy
+            names = list(dict.fromkeys([now, *policies]))
+            tables = {name: self._tables(name) for name in names}
+            shown_jobs = [job for job in self.book.active.values() if not caller.tenant or job.tenant == caller.tenant]
+            rows: list[dict[str, Any]] = [{"id": job.id, "name": job.spec.name} for job in shown_jobs]
+        for name in names:
+            table = tables[name]
+            finish = forecast(table) if table is not None else {}
+            for row in rows:
+                row[name] = finish.get(row["id"])
+        return {"now": now, "at_s": self.clock(), "policies": names, "jobs": rows}
 
     def tokens(self, caller: Caller) -> list[TokenInfo]:
         """See the facade."""

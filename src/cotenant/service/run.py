@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from cotenant.backends.local import LocalBackend
 from cotenant.journal import Entry, open_journal
@@ -75,29 +76,46 @@ class Loop:
         self._thread.join(timeout=10)
 
 
-def serve(*, home: Path, policy: str, db: str | None, gpus: int | None, host: str, port: int, grace_s: float) -> None:
-    """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start."""
+MakeApp = Callable[[CoreService], Any]
+
+
+def serve(
+    make_app: MakeApp,
+    *,
+    home: Path,
+    policy: str,
+    db: str | None,
+    gpus: int | None,
+    host: str,
+    port: int,
+    grace_s: float,
+) -> None:
+    """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start.
+
+    `make_app` builds the HTTP side from the service, which itself knows nothing of HTTP.
+    """
     service = open_service(home=home, policy=policy, db=db, gpus=gpus, grace_s=grace_s)
+    known = (home / "token").exists()
     secret = first_token(service, home)
     try:
-        asyncio.run(_serve(service, home, host, port, secret))
+        asyncio.run(_serve(service, make_app(service), home, host, port, None if known else secret))
     finally:
         service.snapshot()
         service.journal.close()
         service.backend.close()
 
 
-async def _serve(service: CoreService, home: Path, host: str, port: int, secret: str) -> None:
+async def _serve(service: CoreService, app: Any, home: Path, host: str, port: int, new_secret: str | None) -> None:
     import uvicorn
-
-    from cotenant.api.app import make_app
 
     await service.reports.start()
     scheduler = Loop(service)
     scheduler.start()
-    config = uvicorn.Config(make_app(service), host=host, port=port, log_level="warning", access_log=False)
-    server = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    config = uvicorn.Config(
+        app, host=host, port=port, log_level="warning", access_log=False, timeout_graceful_shutdown=3
+    )
+    server: Any = uvicorn.Server(config)
+    server.install_signal_handlers = lambda: None
     ending = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         ending.add_signal_handler(number, lambda: setattr(server, "should_exit", True))
@@ -106,14 +124,16 @@ async def _serve(service: CoreService, home: Path, host: str, port: int, secret:
         await asyncio.sleep(0.02)
     if server.started:
         actual = server.servers[0].sockets[0].getsockname()[1]
-        url = f"http://{host}:{actual}"
-        (home / "url").write_text(url + "\n", encoding="utf-8")
-        nodes = service.nodes(_LOCAL_ADMIN)
-        sys.stdout.write(
-            f"cotenant serves {sum(node.gpus for node in nodes)} GPUs under policy {service.policy()} at {url}\n"
-            f"token: {secret}\n"
-        )
-        sys.stdout.flush()
+        _greet(service, home, f"http://{host}:{actual}", new_secret)
     await task
     scheduler.stop()
     await service.reports.stop()
+
+
+def _greet(service: CoreService, home: Path, url: str, new_secret: str | None) -> None:
+    """Say where it listens. The token is shown once, when it is made; later only where it is kept."""
+    (home / "url").write_text(url + "\n", encoding="utf-8")
+    gpus = sum(node.gpus for node in service.nodes(_LOCAL_ADMIN))
+    sys.stdout.write(f"cotenant serves {gpus} GPUs under policy {service.policy()} at {url}\n")
+    sys.stdout.write(f"token: {new_secret}\n" if new_secret else f"token: kept in {home / 'token'}\n")
+    sys.stdout.flush()
