@@ -42,11 +42,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="cotenant-demo-") as home:
         with live_service(Path(home), policy) as service:
             print(f"== the service runs with 4 virtual GPUs under {policy}; 12 training scripts of three tenants")
+            print("   (first one script is paused and resumed once: that measures what a preemption costs here)")
+            _measure_a_pause(service)
             began = time.time()
-            service.submit(ME, [_training(*job) for job in JOBS])
+            ids = [job for group in service.submit(ME, [_training(*job) for job in JOBS]) for job in group]
             foretold = {row["id"]: row[policy] for row in service.whatif(ME, [])["jobs"]}
             _show_until_done(service, began)
-            ended = list(service.history(ME))
+            ended = [service.job(ME, job) for job in ids]
         _compare(ended, foretold, began)
     failed = [job.id for job in ended if job.state != "succeeded"]
     print(f"== the service has shut down; {len(ended) - len(failed)} of {len(JOBS)} jobs succeeded")
@@ -89,9 +91,21 @@ def _training(tenant: str, script: str, gpus: int, steps: int) -> JobSpec:
     )  # fmt: skip
 
 
+def _measure_a_pause(service: CoreService) -> None:
+    ((job,),) = service.submit(ME, [_training("vision", "pure_python.py", 1, 15)])
+    while (report := service.reports.of(job)) is None or (report.step or 0) < 3:
+        service.wait_events(service.book.seq, 0.02)
+    service.hold(ME, job)
+    while service.job(ME, job).state != "pending":
+        service.wait_events(service.book.seq, 0.05)
+    service.resume(ME, job)
+    while service.book.active:
+        service.wait_events(service.book.seq, 0.2)
+
+
 def _show_until_done(service: CoreService, began: float) -> None:
     while True:
-        jobs = service.jobs(ME)
+        jobs = service.jobs(ME)[-len(JOBS) :]
         print(f"-- after {time.time() - began:4.1f} s", flush=True)
         for job in jobs:
             steps = f"{job.step}/{job.total_steps}" if job.step is not None and job.total_steps else ""
