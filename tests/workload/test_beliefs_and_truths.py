@@ -24,9 +24,7 @@ def test_oracle_and_noise() -> None:
     logs = np.log(noisy / work.duration_s)
     assert np.median(logs) == pytest.approx(0, abs=0.02)
     assert logs.std() == pytest.approx(0.5, abs=0.02)
-    np.testing.assert_array_equal(
-        estimate("noisy", work, 1)[:100], estimate("noisy", work.take(np.arange(100)), 1)
-    )
+    np.testing.assert_array_equal(estimate("noisy", work, 1)[:100], estimate("noisy", work.take(np.arange(100)), 1))
     np.testing.assert_array_equal(estimate("noisy:error=0", work, 1), work.duration_s)
 
 
@@ -59,9 +57,7 @@ def test_model_facts() -> None:
     np.testing.assert_equal(skew(["VGG19", "resnet50", "mine"]), [0.715, 0.092, np.nan])
     assert spread_speed("VGG16") == 0.725
     assert spread_speed("mine") == 1
-    np.testing.assert_allclose(
-        preemption_cost_s("vgg19", np.array([1, 2, 5, 8, 64])), [20.7, 47.7, 49.7, 51.7, 51.7]
-    )
+    np.testing.assert_allclose(preemption_cost_s("vgg19", np.array([1, 2, 5, 8, 64])), [20.7, 47.7, 49.7, 51.7, 51.7])
     assert np.isnan(preemption_cost_s("mine", np.array([1]))).all()
     work = make_workload(
         "x", np.zeros(2), np.array([1, 8]), np.ones(2), model=Codes(np.array([0, 1]), ("?", "AlexNet"))

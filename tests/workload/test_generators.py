@@ -46,9 +46,7 @@ def test_philly_statuses_and_retries_by_size() -> None:
     work = sample("philly-like")
     gpu_s = work.gpus * work.duration_s
     jobs = [np.mean(work.status == status) for status in (Status.PASSED, Status.KILLED, Status.FAILED)]
-    time = [
-        gpu_s[work.status == s].sum() / gpu_s.sum() for s in (Status.PASSED, Status.KILLED, Status.FAILED)
-    ]
+    time = [gpu_s[work.status == s].sum() / gpu_s.sum() for s in (Status.PASSED, Status.KILLED, Status.FAILED)]
     assert jobs == pytest.approx((0.693, 0.135, 0.172), abs=0.015)
     assert time == pytest.approx((0.445, 0.377, 0.178), abs=0.06)
     bucket = np.searchsorted([1, 4, 8], work.gpus)

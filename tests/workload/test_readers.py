@@ -190,9 +190,7 @@ TIRESIAS = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval"
 def test_tiresias_muri_and_chronus_differ_in_units(tmp_path: Path) -> None:
     seconds = read(write(tmp_path, "t.csv", f"{TIRESIAS}\n0,4,60,10,vgg19,120,5\n"))
     millis = read(
-        write(
-            tmp_path, "m.csv", f"{TIRESIAS},resource_time_0,priority\n0,4,60000,10,vgg19,120000,5000,250,1\n"
-        )
+        write(tmp_path, "m.csv", f"{TIRESIAS},resource_time_0,priority\n0,4,60000,10,vgg19,120000,5000,250,1\n")
     )
     minutes = read(
         write(
@@ -218,9 +216,7 @@ def test_tiresias_muri_and_chronus_differ_in_units(tmp_path: Path) -> None:
 def test_synergy_iterations_become_seconds(tmp_path: Path) -> None:
     work = read(write(tmp_path, "s.csv", "0,alexnet,1050,1000,1\n1,gnmt,2212,1000,8\n"))
     np.testing.assert_allclose(work.duration_s, [600, 120])
-    with pytest.raises(
-        InputError, match=r"s2.csv line 2: unknown Synergy model 'alexnets': did you mean 'alexnet'"
-    ):
+    with pytest.raises(InputError, match=r"s2.csv line 2: unknown Synergy model 'alexnets': did you mean 'alexnet'"):
         read(write(tmp_path, "s2.csv", "0,alexnet,1050,1000,1\n1,alexnets,2212,1000,8\n"))
 
 
@@ -235,9 +231,7 @@ def test_gavel_needs_throughputs(tmp_path: Path) -> None:
     assert work.submit_s.tolist() == [30, 60]
     assert work.extra["total_steps"].tolist() == [1000, 1000]
     rates["v100"] = {}
-    with pytest.raises(
-        InputError, match=r"g.trace line 1: .*no v100 throughput for 'LM \(batch size 5\)' on 2 GPUs"
-    ):
+    with pytest.raises(InputError, match=r"g.trace line 1: .*no v100 throughput for 'LM \(batch size 5\)' on 2 GPUs"):
         read(trace, profile=write(tmp_path, "rates.json", json.dumps(rates)))
 
 

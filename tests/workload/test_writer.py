@@ -30,9 +30,7 @@ def assert_same(a: Workload, b: Workload) -> None:
     assert a.attempts == b.attempts
 
 
-name = st.text(
-    st.characters(codec="utf-8", exclude_characters="\r\x00", exclude_categories=["Cs"]), max_size=6
-)
+name = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00", exclude_categories=["Cs"]), max_size=6)
 amount = st.floats(0, 1e9, allow_nan=False)
 
 

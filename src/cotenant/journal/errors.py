@@ -1,4 +1,3 @@
-
 """What can go wrong with a journal. Each text is one line that names the place and the fix."""
 
 from __future__ import annotations

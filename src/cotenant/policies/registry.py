@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -35,8 +36,9 @@ BUILT_IN: tuple[type[Policy], ...] = (
 )
 
 
+@cache
 def known_policies() -> dict[str, type[Policy]]:
-    """All policies by name; entry points of group `cotenant.policies` come after ours."""
+    """All policies by name; entry points of group `cotenant.policies` come after ours. Looked up once."""
     found = {policy.name: policy for policy in BUILT_IN}
     for point in entry_points(group="cotenant.policies"):
         if point.name not in found:

@@ -253,9 +253,7 @@ def load_chart(lines: Sequence[Line], aggregates: Sequence[Mapping[str, Any]]) -
     return Chart(
         "seeds",
         f"Average completion time {what}",
-        "Mean over seeds; the bars span the 95 % confidence interval."
-        if spread
-        else "One seed, no interval.",
+        "Mean over seeds; the bars span the 95 % confidence interval." if spread else "One seed, no interval.",
         f"Average job completion time {what} for {_names(lines)}",
         figure(data, x, y),
         wide=True,
@@ -334,11 +332,7 @@ def origin(outcome: Outcome) -> float:
 
 
 def _span_unit(lines: Sequence[Line]) -> Unit:
-    ends = [
-        line.outcome.series.time_s[-1] - origin(line.outcome)
-        for line in lines
-        if len(line.outcome.series.time_s)
-    ]
+    ends = [line.outcome.series.time_s[-1] - origin(line.outcome) for line in lines if len(line.outcome.series.time_s)]
     return unit_for(float(max(ends, default=0.0)))
 
 

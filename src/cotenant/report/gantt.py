@@ -99,9 +99,7 @@ def _inside(segments: Segments, start: float, end: float) -> Segments:
     kept = _take(segments, (segments.end_s > start) & (segments.start_s < end))
     order = np.lexsort((kept.job, kept.node, kept.start_s))
     kept = _take(kept, order.astype(np.int64))
-    return Segments(
-        kept.job, kept.node, kept.gpus, np.maximum(kept.start_s, start), np.minimum(kept.end_s, end)
-    )
+    return Segments(kept.job, kept.node, kept.gpus, np.maximum(kept.start_s, start), np.minimum(kept.end_s, end))
 
 
 def _peak(segments: Segments) -> int:

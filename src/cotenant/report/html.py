@@ -43,9 +43,7 @@ def write_html(
     show the first outcome of each policy and placement. `window_s`, on the clock of the trace, is the window
     of the Gantt chart; without it all recorded segments count.
     """
-    text = render_html(
-        outcomes, title=title, command=command, rows=rows, aggregates=aggregates, window_s=window_s
-    )
+    text = render_html(outcomes, title=title, command=command, rows=rows, aggregates=aggregates, window_s=window_s)
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(text)
 
@@ -193,11 +191,7 @@ def _tables(
     means = _table("Means over seeds", aggregates, aggregate_columns(aggregates), keys, colors)
     every = _table("All runs", rows, columns_of(rows), varying(rows), colors)
     runs = max(int(row.get("runs", 1)) for row in aggregates)
-    note = (
-        f'<p class="note">Mean ± 95 % confidence interval over {runs} seeds (Student’s t).</p>'
-        if runs > 1
-        else ""
-    )
+    note = f'<p class="note">Mean ± 95 % confidence interval over {runs} seeds (Student’s t).</p>' if runs > 1 else ""
     return (
         f'<section id="table"><h2>Comparison</h2>{means}{note}{hint}'
         f"<details><summary>All {len(rows)} runs</summary>{every}</details></section>"

@@ -17,9 +17,7 @@ from cotenant.report.units import Unit, duration, unit_for
 SIZE_COLORS = ("#8fbbe8", "#3b7dd8", "#e8a33d", "#c8443c")
 
 
-def gantt(
-    lines: Sequence[Line], window_s: tuple[float, float] | None
-) -> tuple[Chart, list[list[Figure]]] | None:
+def gantt(lines: Sequence[Line], window_s: tuple[float, float] | None) -> tuple[Chart, list[list[Figure]]] | None:
     """The Gantt chart without data, and the traces of each line, one per job size; None without segments."""
     made = lay_out([line.outcome for line in lines], window_s)
     if made is None:

@@ -94,9 +94,7 @@ def aggregate(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         made.update({metric: estimate(row.get(metric) for row in members) for metric in METRICS})
         result.append(made)
     for row in result:
-        peers = [
-            peer["avg_jct_s"].mean for peer in result if peer["load"] == row["load"] and peer["avg_jct_s"]
-        ]
+        peers = [peer["avg_jct_s"].mean for peer in result if peer["load"] == row["load"] and peer["avg_jct_s"]]
         best = min(peers, default=0.0)
         own = row["avg_jct_s"]
         row["jct_ratio"] = own.mean / best if own is not None and best > 0 else None

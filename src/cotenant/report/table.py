@@ -264,9 +264,7 @@ def _print(
     while rest:
         take = len(rest)
         table = _table(rows, rest, keys, plain, ascii_only)
-        while (
-            console.is_terminal and take > 1 and Measurement.get(console, wide, table).maximum > console.width
-        ):
+        while console.is_terminal and take > 1 and Measurement.get(console, wide, table).maximum > console.width:
             take -= 1
             table = _table(rows, rest[:take], keys, plain, ascii_only)
         _show(table, console)

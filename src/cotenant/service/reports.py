@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import os
 import secrets
 import threading
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from cotenant.runtime.server import RuntimeServer
 
 if TYPE_CHECKING:
     from cotenant.service.book import LiveJob
+
+_SECRET_BYTES = 32
 
 
 @dataclass(slots=True)
@@ -50,13 +53,18 @@ class Reports:
     @staticmethod
     def _load_secret(path: Path) -> bytes:
         """The key behind job tokens; it outlives the service, as do the jobs that hold such tokens."""
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch(mode=0o600)
-            path.write_bytes(secrets.token_bytes(32))
-            return path.read_bytes()
+        if path.exists() and len(secret := path.read_bytes()) == _SECRET_BYTES:
+            return secret
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(secrets.token_bytes(_SECRET_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+        return path.read_bytes()
 
     def token(self, job: str, attempt: int) -> str:
         """The short-lived token of one attempt: useless for any other."""

@@ -34,9 +34,7 @@ def load_cluster(spec: str) -> Cluster:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f" line {mark.line + 1}" if mark is not None else ""
-        raise InputError(
-            f"{path}{at}: broken YAML ({getattr(error, 'problem', None) or 'cannot be read'})"
-        ) from None
+        raise InputError(f"{path}{at}: broken YAML ({getattr(error, 'problem', None) or 'cannot be read'})") from None
     if not isinstance(data, dict):
         raise InputError(f"{path}: must hold 'groups:' and optionally 'quotas:'")
     _known(f"{path}", data, _TOP_KEYS)

@@ -64,9 +64,7 @@ def _fill(
     gpu_types: Sequence[str],
 ) -> None:
     """Exact entries win over `*`: the more stars, the earlier an entry is written."""
-    for model, gpu_type, consolidated, spread in sorted(
-        entries, key=lambda e: -((e[0] == "*") + (e[1] == "*"))
-    ):
+    for model, gpu_type, consolidated, spread in sorted(entries, key=lambda e: -((e[0] == "*") + (e[1] == "*"))):
         rows = [i for i, name in enumerate(models) if model in ("*", name.strip().lower())]
         columns = [j for j, name in enumerate(gpu_types) if gpu_type in ("*", name.strip().lower())]
         for row in rows:
@@ -107,9 +105,7 @@ def _parse(path: Path, kind: str, text: str) -> Any:
         raise InputError(f"{path}: broken JSON ({error}); a profile is CSV, JSON or YAML") from None
 
 
-def _rows(
-    path: Path, rows: Iterable[dict[str, Any]], first: int, unit: str
-) -> list[tuple[str, str, float, float]]:
+def _rows(path: Path, rows: Iterable[dict[str, Any]], first: int, unit: str) -> list[tuple[str, str, float, float]]:
     entries = []
     for number, row in enumerate(rows, start=first):
         where = f"{path} {unit} {number}"
@@ -119,9 +115,7 @@ def _rows(
         if "model" not in row or "consolidated" not in row:
             raise InputError(f"{where}: 'model' and 'consolidated' are needed")
         consolidated = _speed(where, "consolidated", row["consolidated"])
-        spread = (
-            _speed(where, "spread", row["spread"]) if row.get("spread") not in (None, "") else consolidated
-        )
+        spread = _speed(where, "spread", row["spread"]) if row.get("spread") not in (None, "") else consolidated
         model, gpu_type = str(row["model"]).strip().lower(), str(row.get("gpu_type") or "*").strip().lower()
         entries.append((model, gpu_type, consolidated, spread))
     if not entries:
@@ -135,9 +129,7 @@ def _speed(where: str, field: str, value: Any) -> float:
     except (TypeError, ValueError):
         speed = -1.0
     if not 0 <= speed < np.inf:
-        raise InputError(
-            f"{where}: {field} is {value!r}; a speed is a number of at least 0 (1 = as in the trace)"
-        )
+        raise InputError(f"{where}: {field} is {value!r}; a speed is a number of at least 0 (1 = as in the trace)")
     return speed
 
 

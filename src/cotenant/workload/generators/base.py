@@ -70,8 +70,7 @@ class Request:
         kept = {size: share for size, share in mix.items() if size <= limit}
         if not kept:
             raise InputError(
-                f"generator '{spec.name}': no job size is at most {limit} GPUs "
-                f"(smallest {min(mix)}); raise max_gpus"
+                f"generator '{spec.name}': no job size is at most {limit} GPUs (smallest {min(mix)}); raise max_gpus"
             )
         total = sum(kept.values())
         return cls(jobs, load, seed, gpus, limit, {size: share / total for size, share in kept.items()})
@@ -87,9 +86,7 @@ def parse_mix(text: str, name: str) -> dict[int, float]:
         except ValueError:
             gpus, weight = 0, -1.0
         if gpus < 1 or not 0 <= weight < np.inf:
-            raise InputError(
-                f"generator '{name}': mix={text}: '{part}' is not GPUS:SHARE; write e.g. [1:0.7/8:0.3]"
-            )
+            raise InputError(f"generator '{name}': mix={text}: '{part}' is not GPUS:SHARE; write e.g. [1:0.7/8:0.3]")
         mix[gpus] = mix.get(gpus, 0.0) + weight
     if not sum(mix.values()) > 0:
         raise InputError(f"generator '{name}': mix={text}: the shares sum to 0")
@@ -162,9 +159,7 @@ def draw_arrivals(
         span_s = gpu_s / (request.gpus * request.load)
     else:
         span_s = jobs / natural_rate * 86400
-        notes = (
-            f"no GPUs to relate the load to; jobs arrive at {natural_rate:g} a day as in the original log",
-        )
+        notes = (f"no GPUs to relate the load to; jobs arrive at {natural_rate:g} a day as in the original log",)
     week = (days[:, None] * hours[None, :]).ravel()
     cumulated = np.concatenate([[0.0], np.cumsum(week)])
     cumulated /= cumulated[-1]

@@ -92,6 +92,5 @@ def _choose(path: Path, columns: tuple[str, ...], format: str | None) -> Reader:
     plural = "s are" if len(missing) > 1 else " is"
     names = ", ".join(f"'{name}'" for name in missing)
     raise InputError(
-        f"{path} line 1: column{plural} missing: {names} "
-        f"(it looks like the {nearest.name} format); add to the header"
+        f"{path} line 1: column{plural} missing: {names} (it looks like the {nearest.name} format); add to the header"
     )

@@ -109,8 +109,7 @@ class PaiJob:
         beside = table.path.with_name(table.path.name.replace("job", "task"))
         if beside == table.path or not beside.is_file():
             raise InputError(
-                f"{table.path}: the PAI job table has no GPUs; "
-                f"read the task table, or put it beside as {beside.name}"
+                f"{table.path}: the PAI job table has no GPUs; read the task table, or put it beside as {beside.name}"
             )
         raw = open_bytes(beside)
         cells, separator = first_fields(raw)
@@ -120,9 +119,7 @@ class PaiJob:
         users = table.frame.select("job_name", "user").unique("job_name", keep="first", maintain_order=True)
         joined = tasks.frame.join(users, on="job_name", how="left", maintain_order="left")
         work = reader.parse(replace(tasks, frame=joined), profile)
-        return replace(
-            work, notes=(f"{table.path.name}: GPUs and times are read from {beside.name}", *work.notes)
-        )
+        return replace(work, notes=(f"{table.path.name}: GPUs and times are read from {beside.name}", *work.notes))
 
 
 class Openb(HeaderReader):

@@ -79,9 +79,7 @@ def statuses(series: pl.Series) -> Ints:
     from cotenant.workload.readers.table import encode
 
     codes = encode(series)
-    of_name = np.array(
-        [STATUS_OF.get(name.strip().lower(), Status.UNKNOWN) for name in codes.names], np.int64
-    )
+    of_name = np.array([STATUS_OF.get(name.strip().lower(), Status.UNKNOWN) for name in codes.names], np.int64)
     return np.asarray(of_name[codes.code], np.int64)
 
 

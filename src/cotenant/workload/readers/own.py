@@ -69,9 +69,7 @@ def _status(table: Table) -> Ints | None:
     for name in text.unique(maintain_order=True).to_list():
         if name.strip().lower() not in STATUS_OF:
             at = int(np.argmax((text == name).to_numpy()))
-            raise InputError(
-                f"{table.where(at)}: {unknown('status', name, ('passed', 'killed', 'failed', ''))}"
-            )
+            raise InputError(f"{table.where(at)}: {unknown('status', name, ('passed', 'killed', 'failed', ''))}")
     return statuses(text)
 
 
@@ -88,8 +86,6 @@ def _attempts(table: Table, duration_s: Floats) -> dict[int, tuple[float, ...]]:
         except ValueError:
             raise InputError(f"{table.where(row)}: attempts is '{cell}', not seconds joined by ';'") from None
         if not (min(lengths) >= 0 and sum(lengths) <= duration_s[row] * (1 + 1e-9)):
-            raise InputError(
-                f"{table.where(row)}: attempts '{cell}' must be part of duration_s, which is less"
-            )
+            raise InputError(f"{table.where(row)}: attempts '{cell}' must be part of duration_s, which is less")
         found[row] = lengths
     return found

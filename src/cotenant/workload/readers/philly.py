@@ -103,7 +103,5 @@ def _no_duplicates(path: Path, ids: list[str]) -> None:
     seen: dict[str, int] = {}
     for number, job in enumerate(ids, start=1):
         if job in seen:
-            raise InputError(
-                f"{path} job {number}: jobid '{job}' was used before, in job {seen[job]}; ids must differ"
-            )
+            raise InputError(f"{path} job {number}: jobid '{job}' was used before, in job {seen[job]}; ids must differ")
         seen[job] = number

@@ -129,8 +129,6 @@ def _lists(table: Table, column: str, factor: float) -> NDArray[np.object_]:
             try:
                 known[cell] = tuple(float(part) * factor for part in cell.split("-"))
             except ValueError:
-                raise InputError(
-                    f"{table.where(row)}: {column} is '{cell}', not numbers joined by '-'"
-                ) from None
+                raise InputError(f"{table.where(row)}: {column} is '{cell}', not numbers joined by '-'") from None
         cells[row] = known[cell]
     return cells
