@@ -27,6 +27,8 @@ demo: setup kernels
 	@mkdir -p out
 	$(BIN)/cotenant compare philly-like:jobs=2000,seed=1,load=0.95 --cluster 16x8 \
 	    --policies fifo,backfill,easy,sjf,srtf,srsf,las,tiresias-l --html out/demo.html
+	@echo "== running twelve real jobs on four virtual GPUs"
+	$(BIN)/python -m bench.demo
 
 check: setup
 	$(BIN)/ruff check src tests bench
