@@ -201,8 +201,9 @@ class Dispatcher:
             self._escalate()
             self._give_up_orphans()
             began = time.perf_counter()
-            tables = self._tables() if self._anything_to_decide() else None
-        verdict = self._decide(tables, began) if tables is not None else Verdict()
+            make = self._gathered() if self._anything_to_decide() else None
+        verdict = self._decide(make(), began) if make is not None else Verdict()
+        self._renew_explanations()
         with self._lock:
             for job_id in verdict.stops:
                 job = self.book.on_gpus.get(job_id)
@@ -333,9 +334,18 @@ class Dispatcher:
             return True
         return any(self._startable(job) for job in self.book.chained.values())
 
-    def _tables(self, policy: str = "") -> Tables | None:
-        """Tables of what may run. Running jobs that may not be stopped are not offered; their GPUs are taken.
+    def _renew_explanations(self) -> None:
+        """For whoever answers questions: a moment to prepare for the next ones, without the lock."""
 
+    def _tables(self, policy: str = "") -> Tables | None:
+        """Tables of what may run, or None when nothing may."""
+        make = self._gathered(policy)
+        return make() if make is not None else None
+
+    def _gathered(self, policy: str = "") -> Callable[[], Tables] | None:
+        """Gather what may run, with the lock held; the tables may then be made of it without.
+
+        Running jobs that may not be stopped are not offered; their GPUs are taken.
         On a drained node nothing may start, so its jobs are not offered either: they run to their end.
         """
         now_s = self.clock()
@@ -362,7 +372,8 @@ class Dispatcher:
         if not len(self._rows) or not usable:
             return None
         cost_s = self.book.preemption_cost_s(RESTORE_S)
-        return Tables(self._rows.columns(running), usable, policy or self.book.policy, now_s, cost_s)
+        columns, policy = self._rows.columns(running), policy or self.book.policy
+        return lambda: Tables(columns, usable, policy, now_s, cost_s)
 
     def _refresh_rows(self, movable: Sequence[LiveJob], now_s: float, at: dict[str, int]) -> list[tuple[str, Slices]]:
         """Write again the rows of jobs that changed, of those that run and of those that wait for others."""

@@ -20,7 +20,9 @@ from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, NodeSt
 from cotenant.service.forecast import forecast
 from cotenant.service.live import Tables
 
-WHY_AGE_S = 1.0  # answers to `why` may be this old while jobs come and go
+LONG_QUEUE = 3000
+WHY_AGE_S = 2.0  # in a long queue answers to `why` may be this old while jobs come and go
+ASKED_LATELY_S = 60.0
 SETTABLE = ("name", "priority", "deadline", "max_runtime", "retries", "expected")
 
 
@@ -28,7 +30,8 @@ class CoreService(Dispatcher):
     """The one implementation of `cotenant.service.facade.Service`."""
 
     _next_id = 1  # above every id that was ever given out, also to submissions on their way to the disk
-    _explained: tuple[Tables | None, int, float] = (None, 0, 0.0)
+    _explained: tuple[Tables | None, int] = (None, 0)
+    _asked_s = 0.0
 
     def submit(self, caller: Caller, specs: list[JobSpec]) -> list[list[str]]:
         """See the facade."""
@@ -132,27 +135,42 @@ class CoreService(Dispatcher):
         """See the facade."""
         with self._lock:
             found = self._find(caller, job)
+            self._asked_s = self.clock()
             if not self._startable(found):
                 cause = str(found.state) if found.state != JobState.PENDING else self._reason(found)
                 text = self._reason(found) or f"it is {found.state}"
                 return {"job": job, "at_s": self.clock(), "cause": cause, "text": text}
-            tables, row = self._explaining(job)
+            tables, seq = self._explained
+            row = tables.row_of(job) if tables is not None and self._fresh(tables, seq, WHY_AGE_S) else None
+            if tables is None or row is None or not tables.waits(row):
+                tables = self._tables()
+                self._explained = tables, self.book.seq
+                row = tables.row_of(job) if tables is not None else None
             if tables is None or row is None:
                 return {"job": job, "at_s": self.clock(), "cause": "waiting for capacity", "text": "no node is up"}
             return tables.why(row).as_dict()
 
-    def _explaining(self, job: str) -> tuple[Tables | None, int | None]:
-        """Tables to explain from, with a job's row. They serve many questions: while nothing changes, or a second."""
-        kept, seq, at_s = self._explained
-        now_s = self.clock()
-        if kept is None or kept.policy_name != self.book.policy or (seq != self.book.seq and now_s - at_s > WHY_AGE_S):
-            kept = None
-        row = kept.row_of(job) if kept is not None else None
-        if kept is None or row is None or not kept.waits(row):
-            kept = self._tables()
-            self._explained = kept, self.book.seq, now_s
-            row = kept.row_of(job) if kept is not None else None
-        return kept, row
+    def _fresh(self, tables: Tables, seq: int, age_s: float) -> bool:
+        """Whether tables may still serve for explanations: nothing has changed or, in a long queue, not long ago."""
+        recent = len(tables.jobs.ids) > LONG_QUEUE and self.clock() - tables.now_s <= age_s
+        return tables.policy_name == self.book.policy and (seq == self.book.seq or recent)
+
+    def _renew_explanations(self) -> None:
+        """While people ask why, the scheduler's thread renews the tables, so that nobody waits for that."""
+        with self._lock:
+            tables, seq = self._explained
+            long_ago = self.clock() - self._asked_s > ASKED_LATELY_S
+            if tables is None or long_ago or len(tables.jobs.ids) <= LONG_QUEUE:
+                self._explained = None, 0
+                return
+            if self._fresh(tables, seq, WHY_AGE_S / 2):
+                return
+            make, seq = self._gathered(), self.book.seq
+        renewed = make() if make is not None else None
+        if renewed is not None:
+            renewed.prepare()
+        with self._lock:
+            self._explained = renewed, seq
 
     def events(self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000) -> list[EventInfo]:
         """See the facade."""

@@ -17,7 +17,7 @@ from cotenant.core import jit
 from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.reasons import Reason
 from cotenant.core.state import State
-from cotenant.core.workload import Workload, make_workload
+from cotenant.core.workload import Ints, Workload, make_workload
 from cotenant.engine.cycle import Engine
 from cotenant.engine.explain import explain
 from cotenant.engine.live import enter_all, enter_running, placements
@@ -47,6 +47,7 @@ class Tables:
         self, jobs: Columns, nodes: Sequence[NodeInfo], policy: str, now_s: float, restore_s: float = RESTORE_S
     ) -> None:
         self.jobs, self.now_s, self.policy_name = jobs, now_s, policy
+        self._order: Ints | None = None
         self._names = [node.name for node in nodes]
         self.cluster = Cluster(
             tuple(NodeGroup(1, node.gpus, node.gpu_type, float(node.cpus), node.mem_gib) for node in nodes),
@@ -97,9 +98,15 @@ class Tables:
         """Whether the job of a row waits here."""
         return bool(self.state.i[row, col.STATE] == col.WAITING)
 
+    def prepare(self) -> None:
+        """Sort once for all explanations."""
+        if self._order is None:
+            self._order = self.engine.order(self.now_s)
+
     def why(self, row: int) -> Reason:
         """The reason of one job, before a decision."""
-        return explain(self.engine, self.work, self.cluster, row, self.now_s)
+        self.prepare()
+        return explain(self.engine, self.work, self.cluster, row, self.now_s, self._order)
 
 
 def _flat(slices: Sequence[Slices]) -> tuple[np.ndarray, np.ndarray]:
