@@ -376,3 +376,22 @@ def test_rows_keep_the_order_of_submission_through_holes() -> None:
     assert columns.ids.tolist() == sorted(alive, key=alive.__getitem__)
     assert columns.of(0).tolist() == sorted(map(float, alive.values()))
     assert columns.ids[columns.running[0]] == "j4999"
+
+
+def test_in_a_long_queue_many_questions_share_tables(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cotenant.service.desk.LONG_QUEUE", 0)
+    rig.submit("sleep 100", gpus=4)
+    rig.ticks(1)
+    one, two = rig.submit(gpus=4), rig.submit(gpus=4)
+    assert rig.service.why(ADMIN, two)["position"] == 2
+    rig.service.cancel(ADMIN, one)
+    assert rig.service.why(ADMIN, two)["position"] == 2, "an answer may be two seconds old"
+    assert rig.service.why(ADMIN, one)["cause"] == "cancelled", "but a job's own state is never old"
+    rig.backend.advance(1.5)
+    rig.service.tick()
+    tables = rig.service._explained[0]
+    assert rig.service.why(ADMIN, two)["position"] == 1, "the scheduler's thread has renewed the tables"
+    assert rig.service._explained[0] is tables
+    rig.backend.advance(100)
+    rig.service.tick()
+    assert rig.service._explained[0] is None, "nobody has asked for a minute"
