@@ -6,10 +6,8 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -220,9 +218,7 @@ def test_doctor(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_serve_hands_over(monkeypatch: pytest.MonkeyPatch, at_home: Path) -> None:
     called: list[dict[str, Any]] = []
-    run = ModuleType("cotenant.service.run")
-    run.serve = lambda app, **named: called.append(named)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "cotenant.service.run", run)
+    monkeypatch.setattr("cotenant.service.run.serve", lambda app, **named: called.append(named))
     _out("serve")
     _out(
         "serve", "--gpus", "4", "--policy", "srtf", "--db", "sqlite:///x", "--port", "0", "--grace", "5", "--home", "/h"

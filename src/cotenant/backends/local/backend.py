@@ -101,15 +101,17 @@ class LocalBackend:
         return [one for one in seen if one is not None]
 
     def _observe(self, record: Record) -> Observed | None:
-        # In this order: a keeper writes who runs, then how it ended, and lets go of the lock last.
-        child, held, end = record.child(), record.held(), record.exit()
-        key = record.key
+        # In this order: a keeper writes who runs, then how it ended, lets go of the lock and is gone. Whoever finds
+        # it gone therefore reads the end only afterwards.
+        child, held = record.child(), record.held()
+        alive = held and child is not None and procs.is_process(child.keeper, child.keeper_ticks)
+        key, end = record.key, record.exit()
         if end is not None:
             times = (end.started_s, end.ended_s)
             return Observed(key, "exited", None, end.code, end.signal, *times, end.oom, end.message)
         if child is None:
             return Observed(key, "starting") if held else None
-        if held and procs.is_process(child.keeper, child.keeper_ticks):
+        if alive:
             self._watcher.watch(child.keeper)
             stopped = self._is_suspended(record)
             return Observed(key, "suspended" if stopped else "running", child.pid, started_s=child.started_s)
