@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import random
 import subprocess
@@ -41,7 +42,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.service", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--parts", default=",".join(PARTS), help="which of " + ", ".join(PARTS))
     parser.add_argument("--seconds", type=float, default=5.0, help="length of each submission run")
-    parser.add_argument("--decisions", type=int, default=100, help="decisions measured per size and policy")
+    parser.add_argument("--decisions", type=int, default=300, help="decisions measured per size and policy")
+    parser.add_argument("--pending", default="10000,100000", help="lengths of the queue for `decide`")
+    parser.add_argument("--policies", default=",".join(POLICIES))
     options = parser.parse_args()
     chosen = options.parts.split(",")
     print(f"{'what':58} {'measured':>22}   target", flush=True)
@@ -50,7 +53,7 @@ def main() -> None:
     if "http" in chosen:
         http_submissions(options.seconds)
     if "decide" in chosen:
-        decisions(options.decisions)
+        decisions(options.decisions, options.pending.split(","), options.policies.split(","))
     if "why" in chosen:
         whys()
     if "recover" in chosen:
@@ -64,7 +67,7 @@ def tell(what: str, measured: str, target: str, fine: bool) -> None:
 def spread_ms(times_s: Sequence[float]) -> tuple[str, float]:
     """p50 and p99 as text, and p99 in milliseconds."""
     ordered = sorted(times_s)
-    p50, p99 = ordered[len(ordered) // 2], ordered[min(int(len(ordered) * 0.99), len(ordered) - 1)]
+    p50, p99 = ordered[len(ordered) // 2], ordered[math.ceil(len(ordered) * 0.99) - 1]
     return f"p50 {p50 * 1e3:.1f} p99 {p99 * 1e3:.1f} ms", p99 * 1e3
 
 
@@ -206,9 +209,10 @@ def _some_job(chance: random.Random, least_s: float) -> JobSpec:
     )  # fmt: skip
 
 
-def decisions(count: int) -> None:
-    for pending, target in ((10_000, 100.0), (100_000, 1000.0)):
-        for policy in POLICIES:
+def decisions(count: int, lengths: list[str], policies: list[str]) -> None:
+    for pending in map(int, lengths):
+        target = 100.0 if pending <= 10_000 else 1000.0
+        for policy in policies:
             with tempfile.TemporaryDirectory() as home:
                 service, backend = _busy_service(policy, pending, Path(home))
                 chance, times, whole = random.Random(2), [], []
