@@ -96,7 +96,7 @@ def reserve(s: State, head: int, now: float) -> float:
         s.keys[0, k] = believed_end(s.hot, k, now)
         s.keys[1, k] = 0.0
         s.keys[2, k] = 0.0
-    sort_running(s)
+    sort_running(s, 0)
     for n in range(s.node.shape[0]):
         s.open[n, UNCLAIMED] = s.open[n, IDLE_NOW]
         s.open_host[n, 0] = s.open_host[n, 1]

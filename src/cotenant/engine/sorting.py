@@ -11,6 +11,7 @@ from cotenant.core.columns import N_RUN
 from cotenant.core.jit import kernel
 from cotenant.core.state import IntMatrix, Matrix, State
 from cotenant.core.workload import Floats, Ints
+from cotenant.engine.keys import before_running
 
 _FEW = 12
 
@@ -42,10 +43,10 @@ def _insert(run: Ints, hot: Matrix, keys: Matrix, at: int, to: int) -> None:
 
 
 @kernel
-def _merge_sort(keys: Matrix, run: Ints, order: IntMatrix, count: int) -> int:
-    """Sort positions by their keys; which of the two rows of `order` holds the result."""
+def _merge_sort(keys: Matrix, run: Ints, order: IntMatrix, first: int, count: int) -> int:
+    """Sort `count` positions from `first` on by their keys; which of the two rows of `order` holds the result."""
     for k in range(count):
-        order[0, k] = k
+        order[0, k] = first + k
     side, width = 0, 1
     while width < count:
         for low in range(0, count, 2 * width):
@@ -64,30 +65,30 @@ def _merge_sort(keys: Matrix, run: Ints, order: IntMatrix, count: int) -> int:
 
 
 @kernel
-def _permute(run: Ints, hot: Matrix, keys: Matrix, order: Ints, scratch: Floats, count: int) -> None:
-    """Move rows so that position k gets what stood at order[k], column by column."""
+def _permute(run: Ints, hot: Matrix, keys: Matrix, order: Ints, scratch: Floats, first: int, count: int) -> None:
+    """Move rows so that position first + k gets what stood at order[k], column by column."""
     for k in range(count):
         scratch[k] = run[order[k]]
     for k in range(count):
-        run[k] = int(scratch[k])
+        run[first + k] = int(scratch[k])
     for c in range(hot.shape[0]):
         for k in range(count):
             scratch[k] = hot[c, order[k]]
         for k in range(count):
-            hot[c, k] = scratch[k]
+            hot[c, first + k] = scratch[k]
     for c in range(keys.shape[0]):
         for k in range(count):
             scratch[k] = keys[c, order[k]]
         for k in range(count):
-            keys[c, k] = scratch[k]
+            keys[c, first + k] = scratch[k]
 
 
 @kernel
-def sort_running(s: State) -> None:
-    """Sort running jobs by the keys in `s.keys`; `s.run` and `s.hot` move along."""
+def sort_running(s: State, first: int) -> None:
+    """Sort running jobs from position `first` on by the keys in `s.keys`; `s.run` and `s.hot` move along."""
     run, hot, keys, count = s.run, s.hot, s.keys, s.x[N_RUN]
     misplaced = 0
-    for k in range(1, count):
+    for k in range(first + 1, count):
         if _before(keys, run, k, k - 1):
             misplaced += 1
             if misplaced > _FEW:
@@ -95,12 +96,37 @@ def sort_running(s: State) -> None:
     if misplaced == 0:
         return
     if misplaced > _FEW:
-        side = _merge_sort(keys, run, s.order, count)
-        _permute(run, hot, keys, s.order[side], s.scratch, count)
+        side = _merge_sort(keys, run, s.order, first, count - first)
+        _permute(run, hot, keys, s.order[side], s.scratch, first, count - first)
         return
-    for k in range(1, count):
+    for k in range(first + 1, count):
         to = k
-        while to > 0 and _before(keys, run, k, to - 1):
+        while to > first and _before(keys, run, k, to - 1):
             to -= 1
         if to < k:
             _insert(run, hot, keys, k, to)
+
+
+@kernel
+def part_running(s: State, waiting: int) -> int:
+    """Bring the running jobs that come after a waiting one to the end of the list; where they begin.
+
+    Only those can lose their place, so only they need sorting.
+    """
+    f, run, hot, keys = s.f, s.run, s.hot, s.keys
+    low, high = 0, s.x[N_RUN]
+    while True:
+        while low < high and not before_running(f, waiting, keys, low, run[low]):
+            low += 1
+        while low < high and before_running(f, waiting, keys, high - 1, run[high - 1]):
+            high -= 1
+        if low >= high:
+            break
+        high -= 1
+        run[low], run[high] = run[high], run[low]
+        for c in range(hot.shape[0]):
+            hot[c, low], hot[c, high] = hot[c, high], hot[c, low]
+        for c in range(keys.shape[0]):
+            keys[c, low], keys[c, high] = keys[c, high], keys[c, low]
+        low += 1
+    return int(low)

@@ -63,7 +63,7 @@ from cotenant.engine.heaps import remove_waiting
 from cotenant.engine.keys import before_running, compact_running, refresh_keys
 from cotenant.engine.ledger import enqueue, new_slices, release, start
 from cotenant.engine.lines import advance_line, line_up
-from cotenant.engine.sorting import sort_running
+from cotenant.engine.sorting import part_running, sort_running
 from cotenant.placement.fit import IDLE_NOW, UNCLAIMED, find_place
 
 
@@ -294,20 +294,6 @@ def _open_behind(s: State, first: int) -> None:
 
 
 @kernel
-def _position(s: State, job: int) -> int:
-    """How many running jobs come before a waiting job."""
-    f, keys, run = s.f, s.keys, s.run
-    low, high = 0, s.x[N_RUN]
-    while low < high:
-        middle = (low + high) >> 1
-        if before_running(f, job, keys, middle, run[middle]):
-            high = middle
-        else:
-            low = middle + 1
-    return int(low)
-
-
-@kernel
 def walk_preemptive(s: State, rule: Rule, now: float) -> None:
     """Merge running jobs with the first waiting jobs of each class, in order, and carry out the result.
 
@@ -316,9 +302,9 @@ def walk_preemptive(s: State, rule: Rule, now: float) -> None:
     line_up(s)
     compact_running(s)
     refresh_keys(s, rule, now)
-    sort_running(s)
     count = s.x[N_RUN]
-    running = _position(s, s.heap[s.cls[s.lines[0], C_OFFSET]])
+    running = part_running(s, s.heap[s.cls[s.lines[0], C_OFFSET]])
+    sort_running(s, running)
     _open_behind(s, running)
     line = 0
     while s.x[LEFT] > 0 and line < s.x[N_LINES]:
