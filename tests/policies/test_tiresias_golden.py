@@ -21,6 +21,7 @@ from cotenant.workload.readers import read
 FIGURE_7 = jobs((0, 2, 2), (0, 1, 8), (0, 2, 6))
 SERVICES = np.array([4.0, 8.0, 12.0])
 PREFIX = np.array([0.0, 4.0, 12.0, 24.0])
+COUNTS = np.arange(4.0)
 
 
 def play(policy: str, work=FIGURE_7, cluster: str = "1x2", **more) -> Outcome:
@@ -55,24 +56,27 @@ def test_figure_7_slots_of_las() -> None:
 
 
 def test_gittins_index_with_the_supremum() -> None:
-    found = [gittins_index(SERVICES, PREFIX, True, float(a), np.inf) for a in range(12)]
+    found = [gittins_index(SERVICES, PREFIX, COUNTS, True, float(a), np.inf) for a in range(12)]
     exact = [1 / 8, 1 / 7, 1 / 6, 1 / 3, 1 / 6, 1 / 5, 1 / 4, 1 / 2, 1 / 4, 1 / 3, 1 / 2, 1]
     assert found == pytest.approx(exact)
-    assert gittins_index(SERVICES, PREFIX, True, 12.0, np.inf) == 0
+    assert gittins_index(SERVICES, PREFIX, COUNTS, True, 12.0, np.inf) == 0
 
 
 def test_gittins_index_with_a_fixed_quantum() -> None:
-    assert gittins_index(SERVICES, PREFIX, False, 0.0, 4.0) == pytest.approx(1 / 12)
-    assert gittins_index(SERVICES, PREFIX, False, 2.0, 4.0) == pytest.approx(1 / 10)
-    assert gittins_index(SERVICES, PREFIX, False, 0.0, np.inf) == pytest.approx(1 / 8)
+    assert gittins_index(SERVICES, PREFIX, COUNTS, False, 0.0, 4.0) == pytest.approx(1 / 12)
+    assert gittins_index(SERVICES, PREFIX, COUNTS, False, 2.0, 4.0) == pytest.approx(1 / 10)
+    assert gittins_index(SERVICES, PREFIX, COUNTS, False, 0.0, np.inf) == pytest.approx(1 / 8)
 
 
 def test_gittins_supremum_is_the_largest_over_all_quanta() -> None:
     samples = np.sort(np.random.default_rng(4).exponential(100.0, 40))
     prefix = np.concatenate([[0.0], np.cumsum(samples)])
+    counts = np.arange(41.0)
     for attained in (0.0, 10.0, 150.0):
-        best = max(gittins_index(samples, prefix, False, attained, s - attained) for s in samples if s > attained)
-        assert gittins_index(samples, prefix, True, attained, np.inf) == pytest.approx(best)
+        best = max(
+            gittins_index(samples, prefix, counts, False, attained, s - attained) for s in samples if s > attained
+        )
+        assert gittins_index(samples, prefix, counts, True, attained, np.inf) == pytest.approx(best)
 
 
 def test_samples_come_from_the_whole_trace_or_a_file(tmp_path: Path) -> None:
@@ -83,6 +87,7 @@ def test_samples_come_from_the_whole_trace_or_a_file(tmp_path: Path) -> None:
         rule = make_policy(text).rule(context)
         assert rule.samples.tolist() == [4, 8, 12]
         assert rule.prefix.tolist() == [0, 4, 12, 24]
+        assert rule.counts.tolist() == [0, 1, 2, 3]
 
 
 def test_a_job_is_demoted_when_its_service_reaches_the_limit() -> None:
@@ -174,3 +179,10 @@ def test_table_a_no_load_no_queue(data_dir: Path) -> None:
         found = play(policy, work, "16x4").summary
         assert found["avg_jct_s"] == pytest.approx(178.4, abs=0.1)
         assert (found["avg_queue_s"], found["makespan_s"]) == (0, 3271)
+
+
+def test_equal_services_are_counted_as_often_as_they_occur() -> None:
+    rule = make_policy("tiresias-g").rule(Context(services_gpu_s=np.array([8.0, 4.0, 4.0])))
+    assert (rule.samples.tolist(), rule.counts.tolist(), rule.prefix.tolist()) == ([4, 8], [0, 2, 3], [0, 8, 16])
+    # Two of three end within 4, and the third has cost 4 by then.
+    assert gittins_index(rule.samples, rule.prefix, rule.counts, False, 0.0, 4.0) == pytest.approx(2 / 12)

@@ -58,8 +58,9 @@ class Rule(NamedTuple):
     flags: Ints
     numbers: Floats
     thresholds: Floats  # upper limits of the queues but the last, GPU-seconds
-    samples: Floats  # past total services, sorted, GPU-seconds (Gittins)
-    prefix: Floats  # running sums of samples, starting with 0
+    samples: Floats  # distinct past total services, sorted, GPU-seconds (Gittins)
+    prefix: Floats  # running sums of all services up to each of them, starting with 0
+    counts: Floats  # how many services there are up to each of them, starting with 0
 
 
 def make_rule(
@@ -78,6 +79,8 @@ def make_rule(
         number[spot] = amount
     order = np.zeros(3, np.int64)
     order[: len(columns)] = columns
-    sample = np.sort(np.asarray(samples if samples is not None else [], np.float64))
-    prefix = np.concatenate([[0.0], np.cumsum(sample)])
-    return Rule(order, flag, number, np.asarray(thresholds, np.float64), sample, prefix)
+    services = np.asarray(samples if samples is not None else [], np.float64)
+    distinct, times = np.unique(services, return_counts=True)
+    prefix = np.concatenate([[0.0], np.cumsum(distinct * times)])
+    counts = np.concatenate([[0.0], np.cumsum(times)]).astype(np.float64)
+    return Rule(order, flag, number, np.asarray(thresholds, np.float64), distinct, prefix, counts)

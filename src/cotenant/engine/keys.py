@@ -68,54 +68,54 @@ def work_done(f: Matrix, i: IntMatrix, job: int, now: float) -> float:
 
 
 @kernel
-def gittins_index(samples: Floats, prefix: Floats, supremum: bool, attained: float, quantum: float) -> float:
-    """Gittins index of a job that has attained this much service, over sorted samples of past services.
+def gittins_index(
+    samples: Floats, prefix: Floats, counts: Floats, supremum: bool, attained: float, quantum: float
+) -> float:
+    """Gittins index of a job that has attained this much service, over distinct past services.
 
     P(S - a <= D | S > a) / E[min(S - a, D) | S > a]; for the supremum over D it is enough to look at
     D = s - a for the samples s above a (Tiresias, section 3.2). Above the largest sample it is 0.
-    `prefix` holds the running sums of the samples. All in GPU-seconds.
+    `prefix` and `counts` hold sums and numbers of all services up to each sample. All in GPU-seconds.
     """
-    count = len(samples)
+    size = len(samples)
     below = int(np.searchsorted(samples, attained, "right"))
-    if below >= count:
+    if below >= size:
         return 0.0
     if not supremum:
         within = int(np.searchsorted(samples, attained + quantum, "right"))
-        return _gittins_value(prefix, count, below, within, attained, quantum)
+        return _gittins_value(prefix, counts, below, within, attained, quantum)
     best = 0.0
-    for last in range(below, count):
-        ending = float(last + 1 - below)
-        cost = prefix[last + 1] - prefix[below] - ending * attained
-        cost += (count - last - 1) * (samples[last] - attained)
-        if cost > 0 and ending / cost > best:
-            best = ending / cost
-    return float(best)
+    for last in range(below, size):
+        best = max(best, _gittins_value(prefix, counts, below, last + 1, attained, samples[last] - attained))
+    return best
 
 
 @kernel
-def _gittins_further(samples: Floats, prefix: Floats, hot: Matrix, k: int, attained: float, quantum: float) -> float:
+def _gittins_further(
+    samples: Floats, prefix: Floats, counts: Floats, hot: Matrix, k: int, attained: float, quantum: float
+) -> float:
     """The same for one quantum and a running job: its place among the samples only moves up, so it is kept."""
-    count = len(samples)
+    size = len(samples)
     below, within = int(hot[H_BELOW, k]), int(hot[H_WITHIN, k])
     if below < 0:
         below = int(np.searchsorted(samples, attained, "right"))
         within = int(np.searchsorted(samples, attained + quantum, "right"))
-    while below < count and samples[below] <= attained:
+    while below < size and samples[below] <= attained:
         below += 1
-    while within < count and samples[within] <= attained + quantum:
+    while within < size and samples[within] <= attained + quantum:
         within += 1
     hot[H_BELOW, k], hot[H_WITHIN, k] = below, within
-    return _gittins_value(prefix, count, below, within, attained, quantum)
+    return _gittins_value(prefix, counts, below, within, attained, quantum)
 
 
 @kernel
-def _gittins_value(prefix: Floats, count: int, below: int, within: int, attained: float, quantum: float) -> float:
-    if below >= count:
-        return 0.0
-    ending = float(within - below)
+def _gittins_value(prefix: Floats, counts: Floats, below: int, within: int, attained: float, quantum: float) -> float:
+    """Services in (a, a + D] over what all services above a cost up to D each."""
+    ending = counts[within] - counts[below]
     cost = prefix[within] - prefix[below] - ending * attained
-    if within < count:
-        cost += (count - within) * quantum
+    beyond = counts[len(counts) - 1] - counts[within]
+    if beyond > 0:
+        cost += beyond * quantum
     return float(ending / cost) if cost > 0 else 0.0
 
 
@@ -176,7 +176,7 @@ def _key(f: Matrix, i: IntMatrix, rule: Rule, column: int, job: int, now: float)
         if running:
             attained += now - float(f[job, SINCE])
         supremum = rule.flags[QUANTUM] == QUANTUM_SUP
-        return -gittins_index(rule.samples, rule.prefix, supremum, attained * i[job, GPUS], quantum)
+        return -gittins_index(rule.samples, rule.prefix, rule.counts, supremum, attained * i[job, GPUS], quantum)
     if running and column == BY_ATTAINED_GPU:
         attained += max(round_start(rule, now) - float(f[job, SINCE]), 0.0)
     left = float(f[job, BELIEF]) - work_done(f, i, job, now)
@@ -229,7 +229,8 @@ def _hot_column(hot: Matrix, out: Floats, count: int, column: int, boundary: flo
 def refresh_keys(s: State, rule: Rule, now: float) -> None:
     """Write the keys of all running jobs, in step with `s.run`; arrays are taken out before the loops."""
     f, i, hot, run, keys, count = s.f, s.i, s.hot, s.run, s.keys, s.x[N_RUN]
-    samples, prefix, supremum = rule.samples, rule.prefix, rule.flags[QUANTUM] == QUANTUM_SUP
+    samples, prefix, counts = rule.samples, rule.prefix, rule.counts
+    supremum = rule.flags[QUANTUM] == QUANTUM_SUP
     for c in range(3):
         column = rule.columns[c]
         if column == BY_NOTHING:
@@ -240,9 +241,9 @@ def refresh_keys(s: State, rule: Rule, now: float) -> None:
                 attained = (hot[H_ATTAINED, k] + now - hot[H_SINCE, k]) * hot[H_GPUS, k]
                 keys[c, k] = 0.0
                 if quantum > 0.0 and supremum:
-                    keys[c, k] = -gittins_index(samples, prefix, True, attained, quantum)
+                    keys[c, k] = -gittins_index(samples, prefix, counts, True, attained, quantum)
                 elif quantum > 0.0:
-                    keys[c, k] = -_gittins_further(samples, prefix, hot, k, attained, quantum)
+                    keys[c, k] = -_gittins_further(samples, prefix, counts, hot, k, attained, quantum)
         elif column >= FIRST_FIXED_COLUMN:
             for k in range(count):
                 keys[c, k] = _fixed(f, i, column, run[k])
