@@ -1,6 +1,6 @@
 """Real logs: does the simulator agree with published references, and how long does it take?
 
-`COTENANT_DATA=FOLDER python -m bench.traces`, where FOLDER/traces holds the public logs. Every run is the
+`python -m bench.traces`; COTENANT_DATA (default ../shared/data) names the folder above traces/ with the logs. Every run is the
 installed command in a fresh process, so that times include start-up and reading. Two tables:
 
 * agreement: average JCT under the authors' conditions (GPUs counted, no costs) beside the value that the
@@ -52,10 +52,8 @@ def main() -> None:
 
 
 def _folder() -> Path:
-    home = os.environ.get("COTENANT_DATA")
-    if not home:
-        sys.exit("bench.traces: set COTENANT_DATA to the folder whose traces/ holds the logs")
-    folder = Path(home) / "traces"
+    default = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("COTENANT_DATA") or default) / "traces"
     if not folder.is_dir():
         sys.exit(f"bench.traces: {folder} is not a folder; COTENANT_DATA must name the folder above traces/")
     return folder
