@@ -1,7 +1,7 @@
 """Real logs: does the simulator agree with published references, and how long does it take?
 
-`python -m bench.traces`; COTENANT_DATA (default ../shared/data) names the folder above traces/ with the logs. Every run is the
-installed command in a fresh process, so that times include start-up and reading. Two tables:
+`python -m bench.traces`; COTENANT_DATA (default ../shared/data) names the folder above traces/ with the logs. Every
+run is the installed command in a fresh process, so that times include start-up and reading. Two tables:
 
 * agreement: average JCT under the authors' conditions (GPUs counted, no costs) beside the value that the
   released simulator of Tiresias gives on its own trace. `difference` is ours over the reference, minus 1.
