@@ -360,6 +360,7 @@ def main(record: str) -> None:
     while part := os.read(fd, 1 << 20):
         raw += part
     os.close(fd)
+    os.unlink("keeper.in")  # it holds the environment, and with it whatever secrets the job was given
     job = Job(raw)
     for number in POLITE:
         signal.signal(number, signal.SIG_IGN)
@@ -374,7 +375,6 @@ def main(record: str) -> None:
         adopt_orphans()
         make_cgroups(job)
         pid, started_s, failure, logs = start(job)
-        os.unlink("keeper.in")  # it held the environment, and with it whatever secrets the job was given
         notify(job.one("notify"))
         watch = Watch(job, pid, wake_r, logs)
         watch.run()

@@ -2,7 +2,7 @@
 
 lock        held by the keeper for as long as it lives (an open-file-description lock, see fcntl(2))
 spec.json   what was asked, with the names but not the values of the environment
-keeper.in   the same for the keeper, environment included; the keeper removes it once the job runs
+keeper.in   the same for the keeper, environment included; the keeper removes it as soon as it has read it
 child.json  who runs: pid and start time of job and keeper, boot, start; from here on the key counts as started
 term        the service has asked the job to end
 exit.json   how it ended
