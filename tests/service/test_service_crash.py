@@ -18,7 +18,7 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import recover
 from cotenant.policies import registry
-from cotenant.service import core
+from cotenant.service import core, watching
 from cotenant.service.book import Book
 from cotenant.service.desk import CoreService
 from cotenant.service.logs import Logs
@@ -193,10 +193,10 @@ def test_launches_without_a_trace_are_given_up(tmp_path: Path, monkeypatch: pyte
     service = world.start()
     monkeypatch.setattr(service.backend, "launch", lambda spec: None)
     world.submit(service, JobSpec("sleep 10", name="ghost"))
-    for _ in range(core.MOST_UNDONE + 1):
+    for _ in range(watching.MOST_UNDONE + 1):
         service.tick()
     shown = service.job(ME, "1")
-    assert (shown.state, len(shown.attempts)) == (JobState.FAILED, core.MOST_UNDONE)
+    assert (shown.state, len(shown.attempts)) == (JobState.FAILED, watching.MOST_UNDONE)
 
 
 def test_a_service_that_keeps_crashing_still_takes_snapshots(tmp_path: Path) -> None:

@@ -1,0 +1,28 @@
+"""What a service is told at its start."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+KEEP_S = 30 * 86400.0
+DECISION_BUDGET_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Settings, clock and the tests' way in.
+
+    `grace_s`: seconds a job gets to save and leave, and as many again to end after SIGTERM.
+    `keep_s`: how long finished jobs and their logs are kept. `budget_s`: what a slow policy may take to decide.
+    `hook` is called with a name before and after every journal write and every act.
+    """
+
+    home: Path
+    grace_s: float = 30.0
+    clock: Callable[[], float] = time.time
+    hook: Callable[[str], None] = lambda point: None
+    keep_s: float = KEEP_S
+    budget_s: float = DECISION_BUDGET_S
