@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ from cotenant.core.workload import Codes, make_workload
 from cotenant.workload.estimators import ESTIMATORS, estimate
 from cotenant.workload.generators import generate
 from cotenant.workload.model_facts import FACTS, preemption_cost_s, preemption_costs_s, skew, spread_speed
-from cotenant.workload.profiles import load_profile
 
 
 def test_oracle_and_noise() -> None:
@@ -75,58 +73,3 @@ def test_model_facts_are_those_of_the_paper(data: Path) -> None:
         assert fact.spread_speed == row["perf_random_vs_consolidated_8w"]
         assert fact.checkpoint_s == row["checkpoint_s"]
         assert fact.resume_s == (row["resume_1w_s"], row["resume_2w_s"], row["resume_8w_s"])
-
-
-def test_profiles(tmp_path: Path) -> None:
-    models, types = ["VGG19", "resnet50", "mine"], ["v100", "k80"]
-    assert (load_profile("none", models, types).speed == 1).all()
-    spread = load_profile("tiresias", models, types)
-    np.testing.assert_array_equal(spread.speed[:, 0, 1], [0.71, 1.08, 1.0])
-    np.testing.assert_array_equal(spread.speed[:, :, 0], np.ones((3, 2)))
-    table = tmp_path / "p.csv"
-    table.write_text("model,gpu_type,consolidated,spread\n*,k80,0.2,0.1\nvgg19,k80,0.3,\nresnet50,*,1,0.9\n")
-    speed = load_profile(table, models, types).speed
-    np.testing.assert_allclose(speed[:, 1], [[0.3, 0.3], [1, 0.9], [0.2, 0.1]])
-    np.testing.assert_allclose(speed[:, 0], [[1, 1], [1, 0.9], [1, 1]])
-    for name, text in (
-        ("p.json", json.dumps([{"model": "vgg19", "gpu_type": "k80", "consolidated": 0.3}])),
-        ("q.json", json.dumps({"vgg19": {"k80": {"consolidated": 0.3, "spread": 0.3}}})),
-        ("p.yaml", "- {model: vgg19, gpu_type: k80, consolidated: 0.3, spread: 0.3}\n"),
-    ):
-        (tmp_path / name).write_text(text)
-        np.testing.assert_allclose(load_profile(tmp_path / name, models, types).speed[0, 1], [0.3, 0.3])
-
-
-def test_gavel_throughputs_as_a_profile(tmp_path: Path) -> None:
-    def rates(single: float, double: float) -> dict[str, dict[str, float]]:
-        return {"('LM', 1)": {"null": single}, "('LM', 2)": {"null": double}}
-
-    tables = {"v100": rates(10, 18), "v100_unconsolidated": rates(10, 9), "k80": rates(2, 4)}
-    path = tmp_path / "t.json"
-    path.write_text(json.dumps(tables))
-    speed = load_profile(path, ["LM"], ["v100", "k80"]).speed
-    np.testing.assert_allclose(speed[0], [[1, 0.5], [0.2, 0.2]])
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("p.csv", "model,gpu_type,consolidated,spread\na,b,fast,1\n", r"line 2: consolidated is 'fast'"),
-        ("p.csv", "model,type,consolidated\na,b,1\n", r"line 2: unknown field 'type'"),
-        ("p.csv", "model,gpu_type,consolidated\n", r"has no entries"),
-        ("p.json", "{", r"broken JSON"),
-        ("p.json", "[1]", r"a profile is a list of"),
-        ("p.yaml", "a: [", r"broken YAML"),
-    ],
-)
-def test_bad_profiles(tmp_path: Path, name: str, text: str, message: str) -> None:
-    path = tmp_path / name
-    path.write_text(text)
-    with pytest.raises(InputError, match=message) as caught:
-        load_profile(path, ["a"], ["b"])
-    assert str(path) in str(caught.value)
-
-
-def test_unknown_profile() -> None:
-    with pytest.raises(InputError, match="unknown profile 'tiresia': did you mean 'tiresias'"):
-        load_profile("tiresia", [], [])

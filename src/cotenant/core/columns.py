@@ -47,7 +47,8 @@ MODEL = 11
 ATTEMPT = 12  # failed attempts so far
 OWES = 13  # 1 when the next start has to restore first
 RANK = 14  # rank inside the class by row, for backfill searches
-INT_COLUMNS = 15
+SPEED_ROW = 15  # row of the table of speeds: one per (model, GPU count)
+INT_COLUMNS = 16
 
 # States of a job inside the engine.
 FUTURE, WAITING, RUNNING, FINISHED, HELD = 0, 1, 2, 3, 4

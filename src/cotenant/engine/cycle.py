@@ -122,8 +122,11 @@ def _check_plan(plan: Plan, view: View, name: str) -> None:
             raise InputError(f"policy '{name}': plan runs job row {row}, which is not active")
         if sum(gpus for _, gpus in slices) != view.state.i[row, col.GPUS] or any(g < 1 for _, g in slices):
             raise InputError(f"policy '{name}': plan gives job row {row} a broken gang {slices}")
+        mask = int(view.state.cls[view.state.i[row, col.CLASS], col.C_POOLS])
         for node, gpus in slices:
             used[node] = used.get(node, 0) + gpus
+            if 0 <= node < len(cap) and not mask >> int(view.state.node[node, col.NODE_POOL]) & 1:
+                raise InputError(f"policy '{name}': plan puts job row {row} on node {node}, where it cannot run")
     for node, gpus in used.items():
         if not 0 <= node < len(cap) or gpus > cap[node]:
             raise InputError(f"policy '{name}': plan puts {gpus} GPUs on node {node}, which has too few")

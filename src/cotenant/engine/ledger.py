@@ -44,7 +44,6 @@ from cotenant.core.columns import (
     KNOB,
     LOST,
     MEM,
-    MODEL,
     N_BUSY,
     N_RUN,
     N_RUNNING,
@@ -70,6 +69,7 @@ from cotenant.core.columns import (
     SLICE_NEXT,
     SLICE_NODE,
     SPEED,
+    SPEED_ROW,
     STAMP,
     STARTS,
     STATE,
@@ -229,7 +229,7 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     s.f[job, WAITED] += now - s.f[job, SINCE]
     s.f[job, SINCE] = now
     s.f[job, WARM] = now + (s.f[job, RESTORE] if s.i[job, OWES] == 1 else 0.0)
-    s.f[job, SPEED] = s.speed[s.i[job, MODEL], s.pool[pool, POOL_TYPE], spread]
+    s.f[job, SPEED] = s.speed[s.i[job, SPEED_ROW], s.pool[pool, POOL_TYPE], spread]
     if math.isnan(s.f[job, FIRST]):
         s.f[job, FIRST] = now
     if s.x[N_RUN] > s.run.shape[0] - 2 or s.x[N_RUN] > 2 * s.x[N_RUNNING] + 16:

@@ -24,17 +24,24 @@ def build_state(
     draw: Floats,
     speed: np.ndarray,
     skew: Floats,
+    speed_row: Ints | None = None,
     gantt_window: tuple[float, float] = (0.0, np.inf),
     measure: tuple[int, int] | None = None,
 ) -> State:
-    """Lay out all tables for the jobs of `work`, nothing arrived yet."""
+    """Lay out all tables for the jobs of `work`, nothing arrived yet.
+
+    `speed[row, GPU type, consolidated | spread]`: `speed_row` says which row is a job's (its model, if not
+    given). A job is kept off the types on which its speed is 0.
+    """
     rows = len(work)
     node, host, pool = _nodes(cluster, placement.counts_only)
     modelled = bool(np.isfinite(host[:, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]]).any())
     f, i = _jobs(work, belief_s, restore_s, draw, modelled)
+    i[:, col.SPEED_ROW] = work.model.code if speed_row is None else speed_row
+    barred = _barred_types(speed)[i[:, col.SPEED_ROW]]
     quota = _quotas(work, cluster)
     modes = placement.modes(skew)
-    cls, of = _classes(work, cluster, f, modes, pool, quota, node, host)
+    cls, of = _classes(work, cluster, f, modes, pool, quota, node, host, barred)
     i[:, col.CLASS] = of
     cls, members, tree_size = _lay_out_classes(cls, of, i, placement.relax_after_s < np.inf)
     attempts, attempt_of = _attempts(work)
@@ -157,14 +164,15 @@ def _partition_of(work: Workload, cluster: Cluster) -> Ints:
 
 def _classes(
     work: Workload, cluster: Cluster, f: np.ndarray, modes: Ints, pool: IntMatrix,
-    quota: IntMatrix, node: IntMatrix, host: np.ndarray,
+    quota: IntMatrix, node: IntMatrix, host: np.ndarray, barred: Ints,
 ) -> tuple[IntMatrix, Ints]:  # fmt: skip
     part = _partition_of(work, cluster)
     limited = quota[:, col.Q_LIMIT] < 2**40
     tenant = np.where(limited[work.tenant.code], work.tenant.code, -1)
-    shape = np.stack([work.gpus, modes[work.model.code], tenant, part, f[:, col.CPUS], f[:, col.MEM]], axis=1).astype(
-        np.float64
-    )
+    patterns, pattern = np.unique(barred, return_inverse=True)
+    shape = np.stack(
+        [work.gpus, modes[work.model.code], tenant, part, f[:, col.CPUS], f[:, col.MEM], pattern.reshape(-1)], axis=1
+    ).astype(np.float64)
     unique, first, of = _unique_rows(shape)
     cls = np.zeros((len(unique), col.CLASS_COLUMNS), np.int64)
     for c, row in enumerate(first):
@@ -173,12 +181,21 @@ def _classes(
         mask = 0
         for p in range(len(pool)):
             lo, hi = pool[p, col.POOL_LO], pool[p, col.POOL_HI]
-            if pool[p, col.POOL_PART] == unique[c, 3] and _holds(cls[c, col.C_GPUS], unique[c, 4:], node, host, lo, hi):
+            if (int(patterns[int(unique[c, 6])]) >> int(pool[p, col.POOL_TYPE])) & 1:
+                continue
+            if pool[p, col.POOL_PART] == unique[c, 3] and _holds(
+                cls[c, col.C_GPUS], unique[c, 4:6], node, host, lo, hi
+            ):
                 mask |= 1 << p
         if cls[c, col.C_GPUS] > quota[cls[c, col.C_TENANT], col.Q_LIMIT]:
             mask = 0
         cls[c, col.C_POOLS] = mask
     return cls, of
+
+
+def _barred_types(speed: np.ndarray) -> Ints:
+    """Per row of the speeds, a bit for each GPU type on which such a job cannot run."""
+    return np.asarray((speed[:, :, 0] <= 0) @ (1 << np.arange(speed.shape[1], dtype=np.int64)), np.int64)
 
 
 def _unique_rows(table: np.ndarray) -> tuple[np.ndarray, Ints, Ints]:

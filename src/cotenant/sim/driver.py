@@ -88,7 +88,10 @@ class Simulation:
         state = _tables(e, work)
         bad = infeasible(state)
         if len(bad):
+            model = work.model.names[work.model.code[bad[0]]]
             first = f"job '{work.job_id[bad[0]]}' asks for {work.gpus[bad[0]]} GPUs"
+            if (state.speed[state.i[bad[0], col.SPEED_ROW], :, 0] <= 0).any():
+                first += f" for model '{model}', which does not run on every type"
             hours = float((work.gpus[bad] * work.duration_s[bad]).sum()) / 3600
             if not e.skip_infeasible:
                 raise InputError(
@@ -217,7 +220,8 @@ def simulate(experiment: Experiment, progress: Progress | None = None) -> Outcom
 def _tables(e: Experiment, work: Workload) -> State:
     generator = np.random.default_rng([e.seed, 104729])
     types = tuple(dict.fromkeys(group.gpu_type for group in e.cluster.groups))
-    speed = load_profile(e.profile, work.model.names, types).speed
+    profile = load_profile(e.profile, work, types)
+    e.notes.extend(note for note in profile.notes if note not in e.notes)
     if e.allocator == "proportional":
         work = _without_host_demands(work)
     return build_state(
@@ -227,7 +231,8 @@ def _tables(e: Experiment, work: Workload) -> State:
         belief_s=estimate(e.estimator, work, e.seed),
         restore_s=restore_seconds(e.costs, work),
         draw=generator.random(len(work)),
-        speed=speed,
+        speed=profile.speed,
+        speed_row=profile.row,
         skew=skew(work.model.names),
         gantt_window=e.window_s,
         measure=e.measure,

@@ -7,7 +7,6 @@ released code).
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,9 +15,8 @@ import numpy as np
 from cotenant.core.errors import InputError
 from cotenant.core.workload import Workload
 from cotenant.workload.readers.base import build, is_number, keep_gpu_rows
-from cotenant.workload.readers.table import Table, open_bytes
-
-_REFERENCE = "v100"
+from cotenant.workload.readers.table import Table
+from cotenant.workload.readers.throughputs import REFERENCE, load_throughputs
 
 
 class Gavel:
@@ -56,7 +54,7 @@ class Gavel:
                 "give the throughputs with --profile throughputs.json"
             )
         table, gpus = keep_gpu_rows(table, "scale_factor")
-        rates = reference_rates(profile)
+        rates = load_throughputs(profile).reference
         model = table.codes("job_type")
         steps = table.numbers("total_steps")
         scales = np.unique(gpus)
@@ -67,7 +65,7 @@ class Gavel:
         if (rate <= 0).any():
             at = int(np.argmax(rate <= 0))
             raise InputError(
-                f"{table.where(at)}: {profile} has no {_REFERENCE} throughput for "
+                f"{table.where(at)}: {profile} has no {REFERENCE} throughput for "
                 f"'{model.names[model.code[at]]}' on {gpus[at]} GPUs; use the file the trace was made for"
             )
         ids = np.array([str(row) for row in table.row.tolist()], dtype=object)
@@ -84,30 +82,3 @@ class Gavel:
                 "slo": table.numbers("slo", low=None),
             },
         )
-
-
-def load_throughputs(path: Path) -> dict[str, dict[tuple[str, int], float]]:
-    """Isolated rates of the authors' file: GPU type -> (model, scale factor) -> steps/s."""
-    try:
-        data = json.loads(open_bytes(path))
-        return {
-            gpu_type: {_key(key): float(rates["null"]) for key, rates in table.items() if "null" in rates}
-            for gpu_type, table in data.items()
-        }
-    except (ValueError, TypeError, AttributeError, KeyError):
-        raise InputError(
-            f"{path}: not a Gavel throughput file (JSON: GPU type -> \"('model', scale)\" -> rates)"
-        ) from None
-
-
-def reference_rates(path: Path) -> dict[tuple[str, int], float]:
-    """The rates on the GPU type that the steps of a trace refer to."""
-    tables = load_throughputs(path)
-    if _REFERENCE not in tables:
-        raise InputError(f"{path}: has no GPU type '{_REFERENCE}', which the steps of a Gavel trace refer to")
-    return tables[_REFERENCE]
-
-
-def _key(text: str) -> tuple[str, int]:
-    model, _, scale = text.strip("()").rpartition(",")
-    return model.strip().strip("'"), int(scale)

@@ -1,0 +1,46 @@
+"""Truth about speeds: how fast a kind of job runs on a GPU type, consolidated, spread or shared.
+
+`none` says 1 everywhere; `tiresias` slows a spread job by the factor that the Tiresias paper measured. A
+file is a table of speeds (`table_file`) or a Gavel throughput file (`gavel`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from cotenant.core.errors import unknown
+from cotenant.core.workload import Workload
+from cotenant.workload.model_facts import spread_speed
+from cotenant.workload.profiles.base import Kind, Pairs, Profile, kinds_of
+from cotenant.workload.profiles.gavel import gavel_profile
+from cotenant.workload.profiles.table_file import load_table, table_speeds
+from cotenant.workload.readers.throughputs import Throughputs
+
+__all__ = ["BUILT_IN", "Kind", "Pairs", "Profile", "kinds_of", "load_profile"]
+
+BUILT_IN = {
+    "none": "every job runs at the speed of the trace, wherever it is placed",
+    "tiresias": "jobs over more nodes than needed run at the speed measured in the Tiresias paper, by model",
+}
+"""Profiles that need no file: name -> one line about it."""
+
+
+def load_profile(name_or_path: str | Path, work: Workload, gpu_types: Sequence[str]) -> Profile:
+    """The speeds of a workload's kinds of jobs on these types; what the profile does not name runs at 1."""
+    name = str(name_or_path)
+    kinds, row = kinds_of(work)
+    speed = np.ones((len(kinds), len(gpu_types), 2))
+    if name == "tiresias":
+        speed[:, :, 1] = np.array([spread_speed(model) for model, _ in kinds]).reshape(-1, 1)
+    elif name != "none":
+        path = Path(name)
+        if not path.suffix and not path.exists():
+            raise unknown("profile", name, BUILT_IN)
+        table = load_table(path)
+        if isinstance(table, Throughputs):
+            return gavel_profile(name, table, work, gpu_types)
+        speed = table_speeds(table, kinds, gpu_types)
+    return Profile(name, tuple(gpu_types), kinds, row, speed, np.full(len(kinds), np.nan))
