@@ -1,0 +1,214 @@
+"""Programs over time fractions, as pure functions of NumPy arrays; this room knows no jobs and no policies.
+
+    max_min(rates, gangs, capacity, weights)                  largest min_i (rate_i / weight_i)
+    makespan(rates, gangs, capacity, work)                    smallest max_i (work_i / rate_i)
+    finish_time(rates, gangs, capacity, work, elapsed, isolated)
+                                                              smallest max_i (elapsed_i + work_i/rate_i) / isolated_i
+    deadlines(rates, gangs, capacity, work, time_left)        largest phi with rate_i >= phi * work_i / time_left_i
+    max_sum(rates, gangs, capacity, values)                   largest sum of values[i, j] * x[i, j] (default: rates)
+    min_cost(rates, gangs, capacity, gpu_cost, required)      largest sum of rates / gpu_cost, with least rates
+
+where rate_i = sum_j rates[i, j] * x[i, j] is what job i gets on average; rates[i, j] is the whole gang's rate on type
+j (0: cannot run there, and never gets it), gangs[i] its GPUs, capacity[j] the GPUs of the type. Each gives an `Answer`:
+fractions x (n x K), the value they attain, a bound that nothing beats, prices per GPU, and the gap between the two; it
+has passed `check_feasible`. Common options:
+
+    tol       certified relative gap (1e-6); a method that misses it hands over to the plain linear program
+    budget_s  wall seconds; `OutOfTime` beyond (its `.best` may hold a feasible answer with a wider gap). The caller
+              keeps its last good answer: `except SolverError`.
+    warm      an earlier Answer (any number of jobs, same types): its prices are where the search starts
+    counts    how many equal jobs each row stands for; each of them gets the fractions of the row
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cotenant.solvers import lp_reference, prices
+from cotenant.solvers import max_sum as max_sum_prices
+from cotenant.solvers.answer import Answer, Instance, check_feasible, column, instance
+from cotenant.solvers.errors import Budget, Infeasible, OutOfTime, SolverError
+from cotenant.solvers.need import Need
+
+__all__ = [
+    "Answer",
+    "Budget",
+    "Infeasible",
+    "Instance",
+    "Need",
+    "OutOfTime",
+    "SolverError",
+    "check_feasible",
+    "deadlines",
+    "finish_time",
+    "instance",
+    "makespan",
+    "max_min",
+    "max_sum",
+    "min_cost",
+    "solve_need",
+]
+
+NEVER = float("inf")
+
+
+def solve_need(
+    inst: Instance,
+    need: Need,
+    *,
+    counts: ArrayLike | None = None,
+    tol: float = 1e-6,
+    budget_s: float = NEVER,
+    warm: Answer | None = None,
+) -> Answer:
+    """Best level at which every job gets its required rate: by prices, by the plain program if these do not end."""
+    budget = Budget(budget_s)
+    times = None if counts is None else column(counts, len(inst.gangs), "counts")
+    try:
+        found = prices.solve(
+            inst, need, counts=times, tol=tol, budget=budget, warm=None if warm is None else warm.prices
+        )
+    except prices.NotCertified:
+        whole = inst if times is None else Instance(inst.rates, inst.gangs * times, inst.capacity, inst.best)
+        found = lp_reference.solve_need(whole, need, budget=budget)
+    if times is not None:
+        inst = Instance(inst.rates, inst.gangs * times, inst.capacity, inst.best)
+    return check_feasible(found, inst)
+
+
+def max_min(
+    rates: ArrayLike,
+    gangs: ArrayLike,
+    capacity: ArrayLike,
+    weights: ArrayLike | None = None,
+    *,
+    counts: ArrayLike | None = None,
+    tol: float = 1e-6,
+    budget_s: float = NEVER,
+    warm: Answer | None = None,
+) -> Answer:
+    """Raise the smallest rate / weight. Jobs of weight 0, or that can run nowhere, get nothing."""
+    inst = instance(rates, gangs, capacity)
+    need = Need(column(weights, len(inst.gangs), "weights"))
+    return solve_need(inst, need, counts=counts, tol=tol, budget_s=budget_s, warm=warm)
+
+
+def makespan(
+    rates: ArrayLike,
+    gangs: ArrayLike,
+    capacity: ArrayLike,
+    work: ArrayLike,
+    *,
+    counts: ArrayLike | None = None,
+    tol: float = 1e-6,
+    budget_s: float = NEVER,
+    warm: Answer | None = None,
+) -> Answer:
+    """Finish everything soonest: value and bound are times."""
+    inst = instance(rates, gangs, capacity)
+    need = Need(column(work, len(inst.gangs), "work"))
+    found = solve_need(inst, need, counts=counts, tol=tol, budget_s=budget_s, warm=warm)
+    return inverted(found)
+
+
+def inverted(found: Answer) -> Answer:
+    """The answer for 1 / theta: times instead of speeds."""
+    value = 0.0 if np.isinf(found.value) else (np.inf if found.value == 0.0 else 1.0 / found.value)
+    bound = 0.0 if np.isinf(found.bound) else (np.inf if found.bound == 0.0 else 1.0 / found.bound)
+    return Answer(
+        found.x,
+        value,
+        bound,
+        found.prices,
+        found.method,
+        found.seconds,
+        found.gap,
+        found.left_out,
+        found.pairs,
+        found.y,
+    )
+
+
+def finish_time(
+    rates: ArrayLike,
+    gangs: ArrayLike,
+    capacity: ArrayLike,
+    work: ArrayLike,
+    elapsed: ArrayLike,
+    isolated: ArrayLike,
+    *,
+    counts: ArrayLike | None = None,
+    tol: float = 1e-6,
+    budget_s: float = NEVER,
+    warm: Answer | None = None,
+) -> Answer:
+    """Finish-time fairness: lower the largest (elapsed + work / rate) / isolated finish time."""
+    inst = instance(rates, gangs, capacity)
+    n = len(inst.gangs)
+    need = Need(column(work, n, "work"), column(isolated, n, "isolated"), column(elapsed, n, "elapsed"))
+    return solve_need(inst, need, counts=counts, tol=tol, budget_s=budget_s, warm=warm)
+
+
+def deadlines(
+    rates: ArrayLike,
+    gangs: ArrayLike,
+    capacity: ArrayLike,
+    work: ArrayLike,
+    time_left: ArrayLike,
+    *,
+    tol: float = 1e-6,
+    budget_s: float = NEVER,
+    warm: Answer | None = None,
+) -> Answer:
+    """Largest phi with rate >= phi * work / time left; 1 or more means that all deadlines are met.
+
+    Jobs whose deadline has passed (time left <= 0) are missed and get nothing.
+    """
+    inst = instance(rates, gangs, capacity)
+    n = len(inst.gangs)
+    left = np.broadcast_to(np.asarray(time_left, dtype=np.float64), (n,))
+    speed = np.where(left > 0.0, column(work, n, "work") / np.where(left > 0.0, left, 1.0), 0.0)
+    return solve_need(inst, Need(speed), tol=tol, budget_s=budget_s, warm=warm)
+
+
+def max_sum(
+    rates: ArrayLike,
+    gangs: ArrayLike,
+    capacity: ArrayLike,
+    values: ArrayLike | None = None,
+    *,
+    tol: float = 1e-6,
+    budget_s: float = NEVER,
+    warm: Answer | None = None,
+) -> Answer:
+    """Raise the total value; `values[i, j]` (default: the rates) is earned by job i on type j all the time."""
+    inst = instance(rates, gangs, capacity)
+    worth = inst.rates if values is None else np.asarray(values, dtype=np.float64)
+    budget = Budget(budget_s)
+    try:
+        found = max_sum_prices.solve(inst, worth, tol=tol, budget=budget, warm=None if warm is None else warm.prices)
+    except prices.NotCertified:
+        found = lp_reference.solve_sum(inst, worth, budget=budget)
+    return check_feasible(found, inst)
+
+
+def min_cost(
+    rates: ArrayLike,
+    gangs: ArrayLike,
+    capacity: ArrayLike,
+    gpu_cost: ArrayLike,
+    required: ArrayLike | None = None,
+    *,
+    tol: float = 1e-6,
+    budget_s: float = NEVER,
+    warm: Answer | None = None,
+) -> Answer:
+    """Raise the rate per money, with a least rate for each job where given (`Infeasible` if these cannot be had)."""
+    inst = instance(rates, gangs, capacity)
+    worth = inst.rates / np.asarray(gpu_cost, dtype=np.float64)[None, :]
+    if required is None or not np.any(np.asarray(required) > 0.0):
+        return max_sum(inst.rates, inst.gangs, inst.capacity, worth, tol=tol, budget_s=budget_s, warm=warm)
+    least = column(required, len(inst.gangs), "required")
+    found = lp_reference.solve_sum(inst, worth, required=least, budget=Budget(budget_s))
+    return check_feasible(found, inst)

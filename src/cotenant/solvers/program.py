@@ -1,0 +1,184 @@
+"""A small modelling layer over HiGHS: blocks of columns and rows, sparse entries, one `solve`.
+
+highspy takes 0.3 s to import, so that happens at the first solve. A `Program` stays alive between solves: bounds and
+costs may change, rows may be added, and the next solve starts from the last basis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from cotenant.solvers.answer import Floats, Ints
+from cotenant.solvers.errors import Budget, Infeasible, OutOfTime, SolverError
+
+INF = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Optimal point of a program. Duals are 0 for programs with integer columns."""
+
+    x: Floats
+    value: float
+    row_duals: Floats
+    rows: Floats
+    """Activity of each row."""
+
+
+class Program:
+    """Collect columns and rows, then solve; afterwards change and solve again."""
+
+    def __init__(self, *, maximise: bool = True) -> None:
+        self.maximise = maximise
+        self._lower: list[Floats] = []
+        self._upper: list[Floats] = []
+        self._cost: list[Floats] = []
+        self._integer: list[Any] = []
+        self._row_lower: list[Floats] = []
+        self._row_upper: list[Floats] = []
+        self._entries: list[tuple[Ints, Ints, Floats]] = []
+        self.columns = 0
+        self.rows = 0
+        self._highs: Any = None
+
+    def add_columns(
+        self,
+        count: int,
+        *,
+        lower: ArrayLike = 0.0,
+        upper: ArrayLike = INF,
+        cost: ArrayLike = 0.0,
+        integer: bool = False,
+    ) -> Ints:
+        """Append columns; gives their numbers."""
+        if self._highs is not None:
+            raise SolverError("columns cannot be added after the first solve")
+        for kept, given in ((self._lower, lower), (self._upper, upper), (self._cost, cost)):
+            kept.append(np.broadcast_to(np.asarray(given, dtype=np.float64), (count,)).copy())
+        self._integer.append(np.full(count, integer))
+        first, self.columns = self.columns, self.columns + count
+        return np.arange(first, self.columns, dtype=np.int64)
+
+    def add_rows(self, count: int, *, lower: ArrayLike = -INF, upper: ArrayLike = INF) -> Ints:
+        """Append rows (empty until `add_entries`); gives their numbers."""
+        if self._highs is not None:
+            raise SolverError("use add_row after the first solve")
+        for kept, given in ((self._row_lower, lower), (self._row_upper, upper)):
+            kept.append(np.broadcast_to(np.asarray(given, dtype=np.float64), (count,)).copy())
+        first, self.rows = self.rows, self.rows + count
+        return np.arange(first, self.rows, dtype=np.int64)
+
+    def add_entries(self, rows: ArrayLike, columns: ArrayLike, values: ArrayLike) -> None:
+        """Put values into the matrix; the three are broadcast against each other."""
+        r, c, v = np.broadcast_arrays(np.asarray(rows), np.asarray(columns), np.asarray(values, dtype=np.float64))
+        self._entries.append((r.ravel().astype(np.int64), c.ravel().astype(np.int64), v.ravel()))
+
+    def add_row(self, columns: Ints, values: Floats, *, lower: float = -INF, upper: float = INF) -> int:
+        """Append one row, also after a solve (the next solve starts from the last basis)."""
+        if self._highs is None:
+            row = self.add_rows(1, lower=lower, upper=upper)
+            self.add_entries(row[0], columns, values)
+            return int(row[0])
+        self._highs.addRow(lower, upper, len(columns), np.asarray(columns, dtype=np.int32), values)
+        self.rows += 1
+        return self.rows - 1
+
+    def set_cost(self, columns: Ints, cost: ArrayLike) -> None:
+        """Change the objective of some columns after a solve."""
+        values = np.broadcast_to(np.asarray(cost, dtype=np.float64), columns.shape).copy()
+        self._highs.changeColsCost(len(columns), columns.astype(np.int32), values)
+
+    def set_column_bounds(self, columns: Ints, lower: ArrayLike, upper: ArrayLike) -> None:
+        """Change the bounds of some columns after a solve."""
+        low = np.broadcast_to(np.asarray(lower, dtype=np.float64), columns.shape).copy()
+        high = np.broadcast_to(np.asarray(upper, dtype=np.float64), columns.shape).copy()
+        self._highs.changeColsBounds(len(columns), columns.astype(np.int32), low, high)
+
+    def set_row_bounds(self, row: int, lower: float, upper: float) -> None:
+        """Change the bounds of one row after a solve."""
+        self._highs.changeRowBounds(int(row), lower, upper)
+
+    def set_entry(self, row: int, column: int, value: float) -> None:
+        """Change one value of the matrix after a solve."""
+        self._highs.changeCoeff(int(row), int(column), float(value))
+
+    def solve(self, budget: Budget | None = None, *, method: str = "choose", gap: float = 0.0) -> Solution:
+        """Optimal solution, or `Infeasible`, `OutOfTime`, `SolverError`. `method`: choose, simplex, ipm."""
+        if self.columns == 0:
+            if (_joined(self._row_lower) > 0.0).any() or (_joined(self._row_upper) < 0.0).any():
+                raise Infeasible("the program has no solution")
+            return Solution(np.zeros(0), 0.0, np.zeros(self.rows), np.zeros(self.rows))
+        highs = self._highs or self._build()
+        if budget is not None and budget.budget_s != INF:
+            budget.check("linear program")
+            highs.setOptionValue("time_limit", float(highs.getRunTime() + budget.left_s))
+        highs.setOptionValue("solver", method)
+        highs.setOptionValue("mip_rel_gap", gap)
+        highs.run()
+        self._raise_for_status(highs, budget)
+        found = highs.getSolution()
+        duals = np.array(found.row_dual) if found.dual_valid else np.zeros(self.rows)
+        return Solution(np.array(found.col_value), highs.getObjectiveValue(), duals, np.array(found.row_value))
+
+    def _raise_for_status(self, highs: Any, budget: Budget | None) -> None:
+        import highspy
+
+        status = highs.getModelStatus()
+        states = highspy.HighsModelStatus
+        if status == states.kOptimal:
+            return
+        if status == states.kInfeasible:
+            raise Infeasible("the program has no solution")
+        if status in (states.kTimeLimit, states.kInterrupt):
+            raise OutOfTime(f"linear program: no answer within {budget.budget_s if budget else INF:g} s")
+        raise SolverError(f"HiGHS stopped: {highs.modelStatusToString(status)}")
+
+    def _build(self) -> Any:
+        import highspy
+
+        lp = highspy.HighsLp()
+        lp.num_col_, lp.num_row_ = self.columns, self.rows
+        lp.col_cost_, lp.col_lower_, lp.col_upper_ = (_joined(v) for v in (self._cost, self._lower, self._upper))
+        lp.row_lower_, lp.row_upper_ = _joined(self._row_lower), _joined(self._row_upper)
+        lp.sense_ = highspy.ObjSense.kMaximize if self.maximise else highspy.ObjSense.kMinimize
+        integer = np.concatenate(self._integer) if self._integer else np.zeros(0, dtype=bool)
+        if integer.any():
+            kinds = highspy.HighsVarType
+            lp.integrality_ = [kinds.kInteger if one else kinds.kContinuous for one in integer]
+        start, index, value = self._by_columns()
+        lp.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+        lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = start, index, value
+        new: Any = highspy.Highs
+        highs = new()
+        highs.setOptionValue("output_flag", False)
+        highs.setOptionValue("threads", 1)
+        for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
+            highs.setOptionValue(name, 1e-9)
+        if highs.passModel(lp) == highspy.HighsStatus.kError:
+            raise SolverError("HiGHS does not accept the program")
+        self._highs = highs
+        self._entries, self._integer = [], []
+        return highs
+
+    def _by_columns(self) -> tuple[Any, Any, Floats]:
+        rows = _joined_ints([e[0] for e in self._entries])
+        columns = _joined_ints([e[1] for e in self._entries])
+        values = _joined([e[2] for e in self._entries])
+        kept = values != 0.0
+        rows, columns, values = rows[kept], columns[kept], values[kept]
+        order = np.lexsort((rows, columns))
+        start = np.zeros(self.columns + 1, dtype=np.int32)
+        np.cumsum(np.bincount(columns, minlength=self.columns), out=start[1:])
+        return start, rows[order].astype(np.int32), values[order]
+
+
+def _joined(parts: list[Floats]) -> Floats:
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _joined_ints(parts: list[Ints]) -> Ints:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
