@@ -19,7 +19,7 @@ FIRST = 9  # first start
 FINISH = 10  # end of the job
 WAITED = 11  # seconds of waiting before the present run or wait
 LOST = 12  # GPU-seconds spent restoring or redoing
-KEY1 = 13  # order: smaller first, then KEY2, KEY3, then the row
+KEY1 = 13  # order: smaller first, then KEY2, KEY3, KEY4, then the row
 KEY2 = 14
 KEY3 = 15
 EVENT = 16  # time of the job's next own event
@@ -29,7 +29,12 @@ MEM = 19  # GiB asked for the whole gang
 DRAW = 20  # one random number per job
 RESTORE = 21  # seconds to save and restore it when it is stopped
 DEADLINE = 22
-FLOAT_COLUMNS = 23
+TIER = 23  # minus the priority that its owner gave it: smaller tiers come first, whatever the policy
+KEY4 = 24  # used only where jobs have different tiers
+RATED = 25  # since when SPEED holds
+WEIGHT = 26  # share of the job against others of its policy
+STEPS = 27  # steps per second of work; NaN where not known
+FLOAT_COLUMNS = 28
 
 # Job table, integers.
 GPUS = 0
@@ -46,9 +51,10 @@ TENANT = 10
 MODEL = 11
 ATTEMPT = 12  # failed attempts so far
 OWES = 13  # 1 when the next start has to restore first
-RANK = 14  # rank inside the class by row, for backfill searches
+RANK = 14  # rank inside the class by tier and row, for backfill searches
 SPEED_ROW = 15  # row of the table of speeds: one per (model, GPU count)
-INT_COLUMNS = 16
+HOST = 16  # running job on whose GPUs it is a guest, -1 when they are its own
+INT_COLUMNS = 17
 
 # States of a job inside the engine.
 FUTURE, WAITING, RUNNING, FINISHED, HELD = 0, 1, 2, 3, 4
@@ -82,7 +88,12 @@ HOST_CPU_CAP, HOST_CPU_FREE, HOST_MEM_CAP, HOST_MEM_FREE = 0, 1, 2, 3
 POOL_LO, POOL_HI, POOL_TYPE, POOL_LARGEST, POOL_LARGEST_COUNT, POOL_PART = 0, 1, 2, 3, 4, 5
 
 # Slices of allocations: a linked list per job in one pool of records.
-SLICE_NODE, SLICE_GPUS, SLICE_NEXT = 0, 1, 2
+# SLICE_MASK says which GPUs of the node, where several jobs may share one; 0 where nobody asks.
+SLICE_NODE, SLICE_GPUS, SLICE_NEXT, SLICE_MASK = 0, 1, 2, 3
+SLOTS = 4  # jobs that may share one GPU at most
+
+# Planned starts.
+START_JOB, START_HEAD, START_MOVED, START_HOST = 0, 1, 2, 3
 
 # Classes.
 (
@@ -146,12 +157,13 @@ Q_LIMIT, Q_USED, Q_CLAIMED = 0, 1, 2
     N_LINES,
     N_STARTED_GPUS,  # GPUs of all starts so far
     EPOCH,  # changes whenever a running job may have fallen back in the order
-) = range(34)
-INT_SCALARS = 34
+    SHARING,  # 1 when GPUs have identities and several jobs may share one
+) = range(35)
+INT_SCALARS = 35
 
 # Float scalars of the engine.
-NOW, NEXT_ROUND, SERIES_GAP, BUSY_GPU_S, WINDOW_FROM, WINDOW_TO, LAST_SAMPLE, BUSY_SINCE, HEAD_START = range(9)
-FLOAT_SCALARS = 9
+NOW, NEXT_ROUND, SERIES_GAP, BUSY_GPU_S, WINDOW_FROM, WINDOW_TO, LAST_SAMPLE, BUSY_SINCE, HEAD_START, NEXT_CALL = range(10)
+FLOAT_SCALARS = 10
 
 # What became of a job at its turn in the walk (WATCH_CODE).
 (
@@ -178,7 +190,8 @@ FLOAT_SCALARS = 9
     BY_DRAW,
     BY_GPUS,
     BY_DEADLINE,
-) = range(12)
+    BY_TIER,  # put before a policy's own columns where jobs have different tiers
+) = range(13)
 FIRST_FIXED_COLUMN = BY_BELIEF
 
 # Rule flags and numbers.

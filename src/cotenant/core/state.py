@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cotenant.core.columns import RULE_FLAGS, RULE_NUMBERS
+from cotenant.core.columns import BY_TIER, RULE_FLAGS, RULE_NUMBERS
 from cotenant.core.workload import Floats, Ints
 
 Matrix = NDArray[np.float64]
@@ -27,7 +27,7 @@ class State(NamedTuple):
     quota: IntMatrix  # tenants x (limit, used, claimed in this walk)
     run: Ints  # running jobs, -1 where one has left
     hot: Matrix  # what the walk needs of running jobs, side by side, in step with `run`
-    keys: Matrix  # keys of running jobs at the present walk, in step with `run`
+    keys: Matrix  # keys of running jobs at the present walk, in step with `run`; four rows where there are tiers
     heap: Ints  # one heap per class, side by side
     members: Ints  # jobs per class by row, in the layout of `heap`
     events: Ints  # heap of jobs by their next own event
@@ -54,7 +54,7 @@ class State(NamedTuple):
 class Rule(NamedTuple):
     """A policy as data: what to sort by, whether to preempt, when to look again."""
 
-    columns: Ints  # three order columns
+    columns: Ints  # order columns: up to three of the policy, and a free place for the tier
     flags: Ints
     numbers: Floats
     thresholds: Floats  # upper limits of the queues but the last, GPU-seconds
@@ -77,10 +77,22 @@ def make_rule(
     number = np.full(RULE_NUMBERS, np.inf)
     for spot, amount in numbers.items():
         number[spot] = amount
-    order = np.zeros(3, np.int64)
+    order = np.zeros(4, np.int64)
     order[: len(columns)] = columns
     services = np.asarray(samples if samples is not None else [], np.float64)
     distinct, times = np.unique(services, return_counts=True)
     prefix = np.concatenate([[0.0], np.cumsum(distinct * times)])
     counts = np.concatenate([[0.0], np.cumsum(times)]).astype(np.float64)
     return Rule(order, flag, number, np.asarray(thresholds, np.float64), distinct, prefix, counts)
+
+
+def has_tiers(state: State) -> bool:
+    """Whether jobs were given different priorities, so that tiers lead every order."""
+    return bool(state.keys.shape[0] > 3)
+
+
+def with_tiers(rule: Rule) -> Rule:
+    """The same rule with the jobs' tiers before its own columns."""
+    if rule.columns[0] == BY_TIER:
+        return rule
+    return rule._replace(columns=np.array([BY_TIER, *rule.columns[:3]], np.int64))

@@ -84,6 +84,11 @@ class View:
         return self._floats(col.DEADLINE)
 
     @property
+    def priority(self) -> Floats:
+        """Priority that each job's owner gave it, 0 unless told; higher comes first, before any other order."""
+        return -self._floats(col.TIER)
+
+    @property
     def preemptions(self) -> Ints:
         """How often each job has been preempted."""
         return self._ints(col.PREEMPTS)

@@ -45,6 +45,7 @@ class Workload:
     `duration_s` is the time the job needs on the GPUs it asked for. `attempts`, where a log has them,
     lists per row the durations of the attempts that failed before the last one; they are part of
     `duration_s`, and a replay fails and requeues the job at each of those points.
+    Of jobs with different `priority` the higher comes first, whatever the policy.
     `extra` keeps columns that only some formats have (iterations, batch size, stage times, ...).
     """
 
@@ -60,6 +61,7 @@ class Workload:
     cpus: Floats
     mem_gib: Floats
     deadline_s: Floats
+    priority: Ints
     attempts: dict[int, tuple[float, ...]] = field(default_factory=dict)
     extra: dict[str, NDArray[np.generic]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -98,6 +100,7 @@ class Workload:
             cpus=self.cpus[index],
             mem_gib=self.mem_gib[index],
             deadline_s=self.deadline_s[index],
+            priority=self.priority[index],
             attempts=attempts,
             extra={name: column[index] for name, column in self.extra.items()},
             notes=self.notes,
@@ -118,6 +121,7 @@ def make_workload(
     cpus: Floats | None = None,
     mem_gib: Floats | None = None,
     deadline_s: Floats | None = None,
+    priority: Ints | None = None,
     attempts: dict[int, tuple[float, ...]] | None = None,
     extra: dict[str, NDArray[np.generic]] | None = None,
     notes: tuple[str, ...] = (),
@@ -142,6 +146,7 @@ def make_workload(
         cpus=cpus if cpus is not None else absent(),
         mem_gib=mem_gib if mem_gib is not None else absent(),
         deadline_s=deadline_s if deadline_s is not None else absent(),
+        priority=np.asarray(priority, np.int64) if priority is not None else np.zeros(rows, np.int64),
         attempts=attempts or {},
         extra=extra or {},
         notes=notes,

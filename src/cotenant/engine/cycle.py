@@ -10,7 +10,7 @@ import numpy as np
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
 from cotenant.core.plan import Plan
-from cotenant.core.state import Rule, State
+from cotenant.core.state import Rule, State, has_tiers, with_tiers
 from cotenant.core.view import VIEW_COLUMNS, View
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.decide import decide
@@ -27,6 +27,15 @@ class Engine:
         self._rows = np.zeros(1024, np.int64)
         self._count = 0
         self._seen = 0  # arrivals already listed
+
+    @property
+    def rule(self) -> Rule:
+        """The policy as data; the jobs' tiers, where there are any, lead its order."""
+        return self._rule
+
+    @rule.setter
+    def rule(self, rule: Rule) -> None:
+        self._rule = with_tiers(rule) if has_tiers(self.state) else rule
 
     def active_rows(self) -> Ints:
         """Rows of active jobs, in the order of the last decision: nearly sorted lists sort quickly."""
@@ -59,11 +68,11 @@ class Engine:
         """Active jobs in the order of the policy (for explanations and tests)."""
         if isinstance(self.policy, PriorityPolicy):
             view = self.view(now_s)
-            return view.rows[np.lexsort((view.rows, _checked(self.policy, view)))]
+            return view.rows[np.lexsort((view.rows, _checked(self.policy, view), -view.priority))]
         rows = self.active_rows().copy()
-        keys = np.zeros((3, len(rows)))
+        keys = np.zeros((4, len(rows)))
         order_keys(self.state, self.rule, rows, now_s, keys)
-        return rows[np.lexsort((rows, keys[2], keys[1], keys[0]))]
+        return rows[np.lexsort((rows, keys[3], keys[2], keys[1], keys[0]))]
 
     def _by_priority(self, policy: PriorityPolicy, now_s: float) -> None:
         view = self.view(now_s)
@@ -71,7 +80,9 @@ class Engine:
         order = np.argsort(priority, kind="stable")
         ordered = priority[order]
         rows = view.rows[order]
-        if (ordered[1:] == ordered[:-1]).any():
+        if has_tiers(self.state):
+            rows = view.rows[np.lexsort((view.rows, priority, -view.priority))]
+        elif (ordered[1:] == ordered[:-1]).any():
             rows = view.rows[np.lexsort((view.rows, priority))]
         self._rows[: len(rows)] = rows
         walk_order(self.state, rows, policy.preemptive, policy.strict)

@@ -38,6 +38,7 @@ from cotenant.core.columns import (
 from cotenant.core.jit import kernel
 from cotenant.core.state import Matrix, Rule, State
 from cotenant.engine.fill import fill, open_idle, room_in_quota, start_if_it_fits
+from cotenant.engine.heaps import ahead
 from cotenant.engine.keys import compact_running
 from cotenant.engine.ledger import new_slices, start
 from cotenant.engine.sorting import sort_running
@@ -57,7 +58,7 @@ def head_of(s: State, part: int) -> int:
     for c in range(s.cls.shape[0]):
         if s.cls[c, C_LEN] > 0 and s.cls[c, C_PART] == part and room_in_quota(s, c):
             job = s.heap[s.cls[c, C_OFFSET]]
-            if head < 0 or job < head:
+            if head < 0 or ahead(s.f, job, head):
                 head = job
     return int(head)
 
@@ -94,8 +95,8 @@ def reserve(s: State, head: int, now: float) -> float:
     compact_running(s)
     for k in range(s.x[N_RUN]):
         s.keys[0, k] = believed_end(s.hot, k, now)
-        s.keys[1, k] = 0.0
-        s.keys[2, k] = 0.0
+        for c in range(1, s.keys.shape[0]):
+            s.keys[c, k] = 0.0
     sort_running(s, 0)
     for n in range(s.node.shape[0]):
         s.open[n, UNCLAIMED] = s.open[n, IDLE_NOW]
@@ -126,7 +127,7 @@ def reserve(s: State, head: int, now: float) -> float:
 
 @kernel
 def first_short(s: State, c: int, limit_s: float) -> int:
-    """The first waiting job of a class, by row, that is believed to take at most `limit_s`; -1 if none."""
+    """The first waiting job of a class, by tier and row, that is believed to take at most `limit_s`; -1 if none."""
     base, leaves = s.cls[c, C_TREE], s.cls[c, C_LEAVES]
     if s.tree[base + 1] > limit_s:
         return -1
@@ -172,7 +173,7 @@ def _backfill(s: State, rule: Rule, part: int, head: int, head_start: float, now
             if s.cls[c, C_GPUS] > s.x[IDLE] or not room_in_quota(s, c):
                 s.failed[c] = 1
                 continue
-            if best >= 0 and first > best:
+            if best >= 0 and ahead(s.f, best, first):
                 continue
             if find_place(s, c, first, BOTH) > 0:
                 best, best_long = first, True
@@ -181,7 +182,7 @@ def _backfill(s: State, rule: Rule, part: int, head: int, head_start: float, now
                 s.failed[c] = 1
                 continue
             job = first_short(s, c, head_start - now)
-            if job >= 0 and job != head and (best < 0 or job < best):
+            if job >= 0 and job != head and (best < 0 or ahead(s.f, job, best)):
                 best, best_long = job, False
         if best < 0:
             return

@@ -16,6 +16,7 @@ from cotenant.core.columns import (
     KEY1,
     KEY2,
     KEY3,
+    KEY4,
     N_EVENTS,
 )
 from cotenant.core.jit import kernel
@@ -25,13 +26,15 @@ from cotenant.core.workload import Ints
 
 @kernel
 def ahead(f: Matrix, a: int, b: int) -> bool:
-    """Whether job a comes before job b: by the three keys, then by row."""
+    """Whether job a comes before job b: by the keys, then by row."""
     if f[a, KEY1] != f[b, KEY1]:
         return bool(f[a, KEY1] < f[b, KEY1])
     if f[a, KEY2] != f[b, KEY2]:
         return bool(f[a, KEY2] < f[b, KEY2])
     if f[a, KEY3] != f[b, KEY3]:
         return bool(f[a, KEY3] < f[b, KEY3])
+    if f[a, KEY4] != f[b, KEY4]:
+        return bool(f[a, KEY4] < f[b, KEY4])
     return a < b
 
 

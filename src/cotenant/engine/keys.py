@@ -21,6 +21,7 @@ from cotenant.core.columns import (
     BY_QUEUE,
     BY_REMAINING,
     BY_REMAINING_GPU,
+    BY_TIER,
     DEADLINE,
     DONE,
     DRAW,
@@ -40,6 +41,7 @@ from cotenant.core.columns import (
     KEY1,
     KEY2,
     KEY3,
+    KEY4,
     N_RUN,
     QUANTUM,
     QUANTUM_FIXED,
@@ -51,6 +53,7 @@ from cotenant.core.columns import (
     SINCE,
     SPEED,
     STATE,
+    TIER,
     WARM,
 )
 from cotenant.core.jit import kernel
@@ -149,6 +152,8 @@ def _fixed(f: Matrix, i: IntMatrix, column: int, job: int) -> float:
         return math.inf if math.isnan(deadline) else deadline
     if column == BY_BELIEF_GPU:
         return float(f[job, BELIEF] * i[job, GPUS])
+    if column == BY_TIER:
+        return float(f[job, TIER])
     return 0.0
 
 
@@ -199,11 +204,13 @@ def round_number(round_s: float, now: float) -> int:
 
 @kernel
 def set_keys(f: Matrix, i: IntMatrix, rule: Rule, job: int, now: float) -> None:
-    """Write the three keys of a job as of `now`."""
+    """Write the keys of a job as of `now`."""
     f[job, KEY1] = _key(f, i, rule, rule.columns[0], job, now)
     if rule.columns[1] != BY_NOTHING:
         f[job, KEY2] = _key(f, i, rule, rule.columns[1], job, now)
         f[job, KEY3] = _key(f, i, rule, rule.columns[2], job, now)
+        if rule.columns[3] != BY_NOTHING:
+            f[job, KEY4] = _key(f, i, rule, rule.columns[3], job, now)
 
 
 @kernel
@@ -231,7 +238,7 @@ def refresh_keys(s: State, rule: Rule, now: float) -> None:
     f, i, hot, run, keys, count = s.f, s.i, s.hot, s.run, s.keys, s.x[N_RUN]
     samples, prefix, counts = rule.samples, rule.prefix, rule.counts
     supremum = rule.flags[QUANTUM] == QUANTUM_SUP
-    for c in range(3):
+    for c in range(keys.shape[0]):
         column = rule.columns[c]
         if column == BY_NOTHING:
             continue
@@ -271,6 +278,8 @@ def before_running(f: Matrix, job: int, keys: Matrix, k: int, other: int) -> boo
         return bool(f[job, KEY2] < keys[1, k])
     if f[job, KEY3] != keys[2, k]:
         return bool(f[job, KEY3] < keys[2, k])
+    if keys.shape[0] > 3 and f[job, KEY4] != keys[3, k]:
+        return bool(f[job, KEY4] < keys[3, k])
     return job < other
 
 

@@ -8,6 +8,7 @@ from cotenant.core.columns import (
     KEY1,
     KEY2,
     KEY3,
+    KEY4,
     RUNNING,
     SINCE,
     STATE,
@@ -57,12 +58,12 @@ def look(s: State, rows: Ints, now: float, out: Matrix) -> None:
 
 @entry
 def order_keys(s: State, rule: Rule, rows: Ints, now: float, out: Matrix) -> None:
-    """Write the three keys of some jobs to `out` and nowhere else; waiting jobs carry theirs already."""
+    """Write the keys of some jobs to `out` and nowhere else; waiting jobs carry theirs already."""
     f = s.f
     for k in range(len(rows)):
         job = rows[k]
-        key1, key2, key3 = f[job, KEY1], f[job, KEY2], f[job, KEY3]
+        key1, key2, key3, key4 = f[job, KEY1], f[job, KEY2], f[job, KEY3], f[job, KEY4]
         if s.i[job, STATE] == RUNNING:
             set_keys(f, s.i, rule, job, now)
-        out[0, k], out[1, k], out[2, k] = f[job, KEY1], f[job, KEY2], f[job, KEY3]
-        f[job, KEY1], f[job, KEY2], f[job, KEY3] = key1, key2, key3
+        out[0, k], out[1, k], out[2, k], out[3, k] = f[job, KEY1], f[job, KEY2], f[job, KEY3], f[job, KEY4]
+        f[job, KEY1], f[job, KEY2], f[job, KEY3], f[job, KEY4] = key1, key2, key3, key4

@@ -24,6 +24,8 @@ def _before(keys: Matrix, run: Ints, a: int, b: int) -> bool:
         return bool(keys[1, a] < keys[1, b])
     if keys[2, a] != keys[2, b]:
         return bool(keys[2, a] < keys[2, b])
+    if keys.shape[0] > 3 and keys[3, a] != keys[3, b]:
+        return bool(keys[3, a] < keys[3, b])
     return bool(run[a] < run[b])
 
 
@@ -40,6 +42,11 @@ def _insert(run: Ints, hot: Matrix, keys: Matrix, at: int, to: int) -> None:
         for k in range(at, to, -1):
             hot[c, k] = hot[c, k - 1]
         hot[c, to] = kept
+    if keys.shape[0] > 3:
+        kept = keys[3, at]
+        for k in range(at, to, -1):
+            keys[3, k] = keys[3, k - 1]
+        keys[3, to] = kept
 
 
 @kernel

@@ -43,7 +43,8 @@ def build_state(
     modes = placement.modes(skew)
     cls, of = _classes(work, cluster, f, modes, pool, quota, node, host, barred)
     i[:, col.CLASS] = of
-    cls, members, tree_size = _lay_out_classes(cls, of, i, placement.relax_after_s < np.inf)
+    tier = f[:, col.TIER]
+    cls, members, tree_size = _lay_out_classes(cls, of, tier, i, placement.relax_after_s < np.inf)
     attempts, attempt_of = _attempts(work)
     have = attempt_of[:, 1] > 0
     f[have, col.FAIL_AT] = attempts[attempt_of[have, 0], 0]
@@ -73,7 +74,7 @@ def build_state(
         quota=quota,
         run=np.zeros(room, np.int64),
         hot=np.zeros((col.HOT_COLUMNS, room)),
-        keys=np.zeros((3, room)),
+        keys=np.zeros((4 if (tier != tier[:1]).any() else 3, room)),
         heap=np.zeros(len(members), np.int64),
         members=members,
         events=np.zeros(rows + 1, np.int64),
@@ -110,6 +111,7 @@ def _jobs(
     if hosts_modelled:
         f[:, col.CPUS], f[:, col.MEM] = np.nan_to_num(work.cpus), np.nan_to_num(work.mem_gib)
     f[:, col.DRAW], f[:, col.RESTORE], f[:, col.DEADLINE] = draw, restore_s, work.deadline_s
+    f[:, col.TIER] = -work.priority
     i[:, col.GPUS], i[:, col.TENANT], i[:, col.MODEL] = work.gpus, work.tenant.code, work.model.code
     for name in (col.HEAP_AT, col.EVENT_AT, col.SLICE):
         i[:, name] = -1
@@ -218,11 +220,11 @@ def _holds(gpus: int, host_need: Floats, node: IntMatrix, host: np.ndarray, lo: 
     return bool(fed.sum() >= gpus)
 
 
-def _lay_out_classes(cls: IntMatrix, of: Ints, i: IntMatrix, twins: bool) -> tuple[IntMatrix, Ints, int]:
+def _lay_out_classes(cls: IntMatrix, of: Ints, tier: Floats, i: IntMatrix, twins: bool) -> tuple[IntMatrix, Ints, int]:
     """Give each class its stretch of the heap and of the backfill tree; a twin for relaxed placement."""
     count = len(cls)
     sizes = np.bincount(of, minlength=count)
-    order = np.argsort(of, kind="stable")
+    order = np.lexsort((tier, of)) if (tier != tier[:1]).any() else np.argsort(of, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     for c in range(count):
         i[order[offsets[c] : offsets[c + 1]], col.RANK] = np.arange(sizes[c])

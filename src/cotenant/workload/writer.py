@@ -66,6 +66,8 @@ def to_frame(workload: Workload) -> pl.DataFrame:
     ):
         if not np.isnan(values).all():
             columns[name] = _numbers(values)
+    if workload.priority.any():
+        columns["priority"] = pl.Series(workload.priority)
     if workload.attempts:
         cells: list[str | None] = [None] * len(workload)
         for row, lengths in workload.attempts.items():

@@ -18,7 +18,7 @@ from cotenant.workload.readers.table import Table
 
 REQUIRED = ("job_id", "submit_s", "num_gpus", "duration_s")
 _STATUSES = ("passed", "killed", "failed")
-OPTIONAL = ("tenant", "vc", "user", "model", "status", "cpus", "mem_gib", "deadline_s", "attempts")
+OPTIONAL = ("tenant", "vc", "user", "model", "status", "cpus", "mem_gib", "deadline_s", "priority", "attempts")
 
 
 class Own(HeaderReader):
@@ -49,6 +49,7 @@ class Own(HeaderReader):
             cpus=_optional(table, "cpus"),
             mem_gib=_optional(table, "mem_gib"),
             deadline_s=_optional(table, "deadline_s"),
+            priority=_whole(table, "priority", low=None),
             attempts=_attempts(table, duration_s),
         )
 
@@ -60,6 +61,17 @@ def _tenant(table: Table) -> Codes:
 def _optional(table: Table, column: str) -> Floats | None:
     low = None if column == "deadline_s" else 0.0
     return table.numbers(column, low=low, empty=np.nan) if table.has(column) else None
+
+
+def _whole(table: Table, column: str, low: float | None = 0.0) -> Ints | None:
+    """A column of whole numbers in which an empty cell means 0."""
+    if not table.has(column):
+        return None
+    values = table.numbers(column, low=low, empty=0.0)
+    if (values != np.floor(values)).any():
+        at = int(np.argmax(values != np.floor(values)))
+        raise InputError(f"{table.where(at)}: {column} is {values[at]:g}, not a whole number")
+    return values.astype(np.int64)
 
 
 def _status(table: Table) -> Ints | None:
