@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TORCH ?= torch==2.13.0
+TORCH_STAMP := $(VENV)/.$(TORCH)
 
-.PHONY: demo test check fast setup components clean
+.PHONY: demo test check fast setup components frameworks clean
 
 setup: $(STAMP)
 
@@ -36,8 +38,18 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# PyTorch, Lightning and Hugging Face for the tests of their examples. pip, because it also looks where a machine keeps
+# a CPU build; what PyTorch needs is there before it, so that nothing more comes with that build.
+frameworks: $(TORCH_STAMP)
+
+$(TORCH_STAMP): $(STAMP) requirements-torch.txt
+	@echo "== installing $(TORCH), lightning, transformers"
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --no-deps -r requirements-torch.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check "$(TORCH)"
+	@touch $@
+
 # Real components for tests marked slow. Installed by name where a package manager is at hand.
-components:
+components: frameworks
 	@missing=""; \
 	command -v chromium >/dev/null || missing="$$missing chromium fonts-dejavu-core"; \
 	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$$missing postgresql"; \

@@ -16,7 +16,7 @@ from cotenant.runtime.server import RuntimeServer
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "a-token-of-one-job"
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 class Service:
@@ -86,9 +86,10 @@ def job_env(socket: Path, checkpoints: Path) -> dict[str, str]:
 
 
 def spawn(*args: object, env: dict[str, str] | None = None) -> subprocess.Popen[str]:
-    """A real script in a process of its own."""
+    """A real script in a process of its own. It may keep its bytecode: large libraries are started many times."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("COTENANT_")}
     clean |= {"PYTHONPATH": str(ROOT / "src"), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    clean.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, *map(str, args)]
     return subprocess.Popen(
         command, env=clean | (env or {}), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import random
 from pathlib import Path
 
@@ -75,6 +76,7 @@ def test_killed_again_and_again_it_ends_like_an_undisturbed_run(service: Service
     assert json.loads(finish(spawn(EXAMPLES / script, "--steps", STEPS, *FAST, env=env | RARELY))) == undisturbed
 
 
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false"}
 HEAVY = [
     ("torch_train.py", "torch", "torch"),
     ("lightning_train.py", "lightning", "lightning"),
@@ -85,11 +87,13 @@ HEAVY = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("script", "needs", "also"), HEAVY, ids=["torch", "lightning", "huggingface"])
 def test_frameworks_stop_and_resume(service: Service, tmp_path: Path, script: str, needs: str, also: str) -> None:
-    if not all(importlib.util.find_spec(name) for name in (needs, also)):
-        pytest.skip(f"{needs} is not installed")
+    if missing := [name for name in (needs, also) if importlib.util.find_spec(name) is None]:
+        absent = pytest.fail if os.environ.get("CI") else pytest.skip
+        absent(f"{' and '.join(missing)} not installed: `make frameworks` does it")
     plain = ["--output-dir", tmp_path / "plain"] if needs == "transformers" else []
-    undisturbed = json.loads(finish(spawn(EXAMPLES / script, "--steps", STEPS, *plain)).splitlines()[-1])
-    env = job_env(service.path, tmp_path / "ckpt")
+    alone = spawn(EXAMPLES / script, "--steps", STEPS, *plain, env=OFFLINE)
+    undisturbed = json.loads(finish(alone).splitlines()[-1])
+    env = job_env(service.path, tmp_path / "ckpt") | OFFLINE
     stop_at(service, 21)
     finish(spawn(EXAMPLES / script, "--steps", STEPS, env=env), EXIT_PREEMPTED)
     service.react = lambda message: None
