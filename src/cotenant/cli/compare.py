@@ -30,6 +30,7 @@ def compare(
     placement: opt.Placement = "consolidated",
     allocator: opt.Allocator = "fixed",
     profile: opt.Profile = "none",
+    models: opt.Models = "",
     estimator: opt.Estimator = "oracle",
     costs: opt.Costs = "default",
     round_s: opt.Round = 360.0,
@@ -63,7 +64,7 @@ def compare(
         make_policy(name)
     runs = plan_runs(names, _seeds(seeds) or [seed], _loads(loads) or [None])
     window = opt.parse_range(gantt, "--gantt")
-    workloads = _Workloads(trace, machines, format_, profile, bool(seeds))
+    workloads = _Workloads(trace, machines, format_, profile, models, bool(seeds))
 
     experiments: list[Experiment] = []
 
@@ -108,9 +109,11 @@ def compare(
 class _Workloads:
     """Workloads per (seed, load): a generator makes new ones, a log is stretched in time."""
 
-    def __init__(self, trace: str, machines: Cluster, format_: str, profile: str, reseed: bool) -> None:
+    def __init__(
+        self, trace: str, machines: Cluster, format_: str, profile: str, models: str, reseed: bool
+    ) -> None:  # fmt: skip
         self._trace, self._machines, self._format, self._profile = trace, machines, format_, profile
-        self._reseed = reseed
+        self._models, self._reseed = models, reseed
         self._made: dict[tuple[int | None, float | None], Workload] = {}
 
     def get(self, run: Run) -> Workload:
@@ -124,8 +127,9 @@ class _Workloads:
             if generated:
                 text = _with_params(text, seed=key[0], load=run.load)
             work = opt.load_workload(
-                text, self._machines.gpus, format_=self._format, profile=self._profile, quiet=bool(self._made)
-            )
+                text, self._machines.gpus, format_=self._format, profile=self._profile, models=self._models,
+                quiet=bool(self._made),
+            )  # fmt: skip
             if not generated and run.load is not None:
                 work = scale_load(work, self._machines.gpus, run.load)
             self._made[key] = work

@@ -25,6 +25,7 @@ PolicySpec = Annotated[str, typer.Option("--policy", help="A policy (see `cotena
 Placement = Annotated[str, typer.Option(help="count, consolidated, relaxed:after=S, spread or skew:limit=X.")]
 Allocator = Annotated[str, typer.Option(help="Cores and memory: fixed (what the job asks) or proportional.")]
 Profile = Annotated[str, typer.Option(help="Truth about speeds: none, tiresias, or a file.")]
+Models = Annotated[str, typer.Option(help="Give jobs without a model one of: gavel, h200, tiresias, profile[:seed=S].")]
 Estimator = Annotated[str, typer.Option(help="Belief about durations: oracle, noisy:error=0.5, mean.")]
 Costs = Annotated[str, typer.Option(help="Per preemption: default (per model, else 60 s), none, flat, or seconds.")]
 Round = Annotated[float, typer.Option("--round", help="Round length in seconds, for policies that have rounds.")]
@@ -50,7 +51,13 @@ def console(stderr: bool = False) -> Console:
 
 
 def load_workload(
-    trace: str, cluster_gpus: int | None, *, format_: str = "", profile: str = "", quiet: bool = False
+    trace: str,
+    cluster_gpus: int | None,
+    *,
+    format_: str = "",
+    profile: str = "",
+    models: str = "",
+    quiet: bool = False,
 ) -> Workload:
     """A log or a generated workload; its notes go to standard error."""
     from cotenant.core.spec import Spec
@@ -60,13 +67,17 @@ def load_workload(
 
     name = trace.split(":", 1)[0]
     if name in GENERATORS:
-        work = generate_workload(Spec.parse(trace), cluster_gpus)
+        work = generate_workload(Spec.parse(trace), cluster_gpus, profile or None)
     elif not Path(trace).exists() and name.endswith("-like"):
         from cotenant.core.errors import unknown
 
         raise unknown("generator", name, GENERATORS)
     else:
         work = read(trace, format=format_ or None, profile=profile or None)
+    if models:
+        from cotenant.workload.model_sets import assign_models
+
+        work = assign_models(work, models, profile)
     if not quiet:
         tell(work.notes)
     return work

@@ -16,6 +16,7 @@ def simulate(
     placement: opt.Placement = "consolidated",
     allocator: opt.Allocator = "fixed",
     profile: opt.Profile = "none",
+    models: opt.Models = "",
     estimator: opt.Estimator = "oracle",
     costs: opt.Costs = "default",
     round_s: opt.Round = 360.0,
@@ -37,7 +38,7 @@ def simulate(
 
     opt.check_targets(json_, jobs_csv)
     machines = opt.load_cluster(cluster)
-    work = opt.load_workload(trace, machines.gpus, format_=format_, profile=profile)
+    work = opt.load_workload(trace, machines.gpus, format_=format_, profile=profile, models=models)
     experiment = opt.make_experiment(
         work, machines, policy, placement=placement, allocator=allocator, profile=profile, estimator=estimator,
         costs=costs, round_s=round_s, compat=compat, measure=measure, until=until, seed=seed,

@@ -3,10 +3,13 @@
 Parameters of all: `jobs`; `load` = GPU-seconds over GPUs times span, met exactly (0 = the original log's
 arrival rate, inf = everything at once); `seed`; `gpus` of the cluster that load refers to (0 = of the
 cluster given); `max_gpus` of a job (0 = the cluster's); `mix` = share of jobs per GPU count, as
-`[1:0.7/2:0.1/4:0.15/8:0.05]`.
+`[1:0.7/2:0.1/4:0.15/8:0.05]`; `models` = the set they are drawn from (`tiresias`, `gavel`, `h200`, or
+`profile`: those of the throughput file given as profile). `gavel-like` has more, see there.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from cotenant.core.errors import unknown
 from cotenant.core.spec import Spec
@@ -23,8 +26,11 @@ GENERATORS: dict[str, Generator] = {
 """Every generator: name, about, source, defaults."""
 
 
-def generate(spec: Spec, cluster_gpus: int | None = None) -> Workload:
-    """Make the workload that `spec` describes; the same spec and cluster give the same jobs."""
+def generate(spec: Spec, cluster_gpus: int | None = None, profile: str | Path | None = None) -> Workload:
+    """Make the workload that `spec` describes; the same spec, cluster and profile give the same jobs.
+
+    `profile`, where it is a Gavel throughput file, lets `gavel-like` count whole steps as its authors do.
+    """
     if spec.name not in GENERATORS:
         raise unknown("generator", spec.name, GENERATORS)
-    return GENERATORS[spec.name].make(spec, cluster_gpus)
+    return GENERATORS[spec.name].make(spec, cluster_gpus, profile)

@@ -9,29 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from cotenant.core.errors import InputError
 from cotenant.core.spec import Spec, Value, typed_params
 from cotenant.core.workload import Codes, Floats, Ints, Workload
+from cotenant.workload.model_sets import ModelSet
 
 Mixture = tuple[tuple[float, float, float], ...]
 """Log-normal components: (weight, mean of ln seconds, standard deviation of ln seconds)."""
 
-DEFAULTS: dict[str, Value] = {"jobs": 2000, "load": 0.9, "seed": 0, "gpus": 0, "max_gpus": 0, "mix": ""}
-MODELS = (
-    "vgg19",
-    "vgg16",
-    "vgg11",
-    "alexnet",
-    "resnet152",
-    "resnet101",
-    "resnet50",
-    "inception4",
-    "inception3",
-    "googlenet",
-)
+DEFAULTS: dict[str, Value] = {
+    "jobs": 2000,
+    "load": 0.9,
+    "seed": 0,
+    "gpus": 0,
+    "max_gpus": 0,
+    "mix": "",
+    "models": "tiresias",
+}
 _HOUR_S = 3600.0
 _WEEK_H = 168
 
@@ -48,9 +46,14 @@ class Request:
     mix: dict[int, float]
 
     @classmethod
-    def of(cls, spec: Spec, cluster_gpus: int | None, mix: dict[int, float]) -> Request:
-        """Check the parameters; `mix` is the generator's own share of jobs per GPU count."""
-        values = typed_params(spec, DEFAULTS, "generator")
+    def of(
+        cls, spec: Spec, cluster_gpus: int | None, mix: dict[int, float], defaults: dict[str, Value] = DEFAULTS
+    ) -> tuple[Request, dict[str, Value]]:
+        """Check the parameters; `mix` is the generator's own share of jobs per GPU count.
+
+        Also gives all values, for those that only some generators have.
+        """
+        values = typed_params(spec, defaults, "generator")
         jobs, load, seed = int(values["jobs"]), float(values["load"]), int(values["seed"])  # type: ignore[arg-type]
         gpus, cap = int(values["gpus"]), int(values["max_gpus"])  # type: ignore[arg-type]
         for name, value, low in (
@@ -73,7 +76,8 @@ class Request:
                 f"generator '{spec.name}': no job size is at most {limit} GPUs (smallest {min(mix)}); raise max_gpus"
             )
         total = sum(kept.values())
-        return cls(jobs, load, seed, gpus, limit, {size: share / total for size, share in kept.items()})
+        request = cls(jobs, load, seed, gpus, limit, {size: share / total for size, share in kept.items()})
+        return request, values
 
 
 def parse_mix(text: str, name: str) -> dict[int, float]:
@@ -100,7 +104,7 @@ class Generator:
     name: str
     about: str
     source: str
-    make: Callable[[Spec, int | None], Workload]
+    make: Callable[[Spec, int | None, str | Path | None], Workload]
     defaults: dict[str, Value] = field(default_factory=lambda: dict(DEFAULTS))
 
 
@@ -177,9 +181,18 @@ def draw_arrivals(
     return times, notes
 
 
-def draw_models(rng: np.random.Generator, jobs: int) -> Codes:
-    """One of ten public model names per job, evenly."""
-    return Codes(rng.integers(0, len(MODELS), jobs), MODELS)
+def draw_models(rng: np.random.Generator, gpus: Ints, models: ModelSet) -> Codes:
+    """One model of the set per job, evenly among those that run on as many GPUs."""
+    if len(models.by_gpus) == 1:
+        names = next(iter(models.by_gpus.values()))
+        return Codes(rng.integers(0, len(names), len(gpus)), names)
+    uniform = rng.random(len(gpus))
+    names = tuple(dict.fromkeys(name for choice in models.by_gpus.values() for name in choice))
+    code = np.zeros(len(gpus), np.int64)
+    for size in np.unique(gpus).tolist():
+        rows, choice = gpus == size, np.array([names.index(name) for name in models.at(size)], np.int64)
+        code[rows] = choice[np.floor(uniform[rows] * len(choice)).astype(np.int64)]
+    return Codes(code, names)
 
 
 def draw_people(

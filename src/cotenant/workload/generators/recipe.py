@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from cotenant.workload.generators.base import (
     draw_status,
     size_bucket,
 )
+from cotenant.workload.model_sets import model_set
 
 Half = tuple[float, ...]
 Retries = Callable[[np.random.Generator, Ints, Ints, Floats], dict[int, tuple[float, ...]]]
@@ -53,9 +55,10 @@ class Recipe:
     tilt: tuple[float, float]
     retries: Retries | None = None
 
-    def make(self, spec: Spec, cluster_gpus: int | None) -> Workload:
+    def make(self, spec: Spec, cluster_gpus: int | None, profile: str | Path | None = None) -> Workload:
         """Jobs after this recipe, with the parameters of `spec`."""
-        request = Request.of(spec, cluster_gpus, self.mix)
+        request, values = Request.of(spec, cluster_gpus, self.mix)
+        models = model_set(str(values["models"]), profile)
         rng = np.random.default_rng(request.seed)
         gpus = draw_sizes(rng, request)
         duration_s, rank = draw_durations(rng, gpus, self.durations, self.cap_s)
@@ -65,7 +68,7 @@ class Recipe:
         tenant, user = draw_people(rng, gpus, self.tenants, self.users, self.user_skew)
         bucket = size_bucket(gpus)
         status = draw_status(rng, bucket, rank, np.array(self.killed), np.array(self.failed), self.tilt)
-        model = draw_models(rng, request.jobs)
+        model = draw_models(rng, gpus, models)
         attempts = self.retries(rng, bucket, status, duration_s) if self.retries else {}
         return make_workload(
             str(spec),

@@ -47,7 +47,10 @@ class Gavel:
         return len(cells) == 10 and not is_number(cells[0]) and all(is_number(cell) for cell in cells[4:])
 
     def parse(self, table: Table, profile: Path | None) -> Workload:
-        """`total_steps`, `weight` and `slo` (-1 = none) are kept as extra columns."""
+        """`total_steps`, `weight` and `slo` (-1 = none) are kept as extra columns.
+
+        A deadline is `slo` durations after the arrival.
+        """
         if profile is None:
             raise InputError(
                 f"{table.path}: a Gavel trace counts steps, not seconds; "
@@ -68,17 +71,16 @@ class Gavel:
                 f"{table.where(at)}: {profile} has no {REFERENCE} throughput for "
                 f"'{model.names[model.code[at]]}' on {gpus[at]} GPUs; use the file the trace was made for"
             )
+        duration_s, slo = steps / rate, table.numbers("slo", low=None)
+        arrival_s = table.numbers("arrival_s", low=None)
         ids = np.array([str(row) for row in table.row.tolist()], dtype=object)
         return build(
             table,
             ids,
-            table.numbers("arrival_s", low=None),
+            arrival_s,
             gpus,
-            steps / rate,
+            duration_s,
             model=model,
-            extra={
-                "total_steps": steps,
-                "weight": table.numbers("weight", low=None),
-                "slo": table.numbers("slo", low=None),
-            },
+            deadline_s=np.where(slo > 0, arrival_s + slo * duration_s, np.nan),
+            extra={"total_steps": steps, "weight": table.numbers("weight", low=None), "slo": slo},
         )

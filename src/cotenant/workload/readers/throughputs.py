@@ -89,6 +89,17 @@ def load_throughputs(path: str | Path) -> Throughputs:
     return _load(path, changed)
 
 
+def find_throughputs(profile: str | Path | None) -> Throughputs | None:
+    """The rates of a profile that is a Gavel throughput file; None for every other profile."""
+    if profile is None or not Path(profile).is_file() or ".json" not in Path(profile).suffixes[-2:]:
+        return None
+    try:
+        data = json.loads(open_bytes(Path(profile)))
+    except ValueError:
+        return None
+    return load_throughputs(profile) if is_throughputs(data) else None
+
+
 @lru_cache(maxsize=4)
 def _load(path: Path, changed: int) -> Throughputs:
     try:
