@@ -35,7 +35,19 @@ GAVEL_TYPES = (
 """Gavel's 26 job types in the order of the authors' table: the distributed-capable ones come first."""
 GAVEL_DISTRIBUTED = 19
 H200_MODELS = ("resnet50", "resnet18_cifar", "vit_b_16", "gpt2", "bert", "lstm", "recsys", "mlp_rl")
-"""The models measured on an H200 (see `profiles.h200`)."""
+"""The models measured on an H200 at the batch size at which they were also paired (see `profiles.h200`)."""
+_H200_BATCHES = {
+    "resnet50": (16, 32, 64, 128, 256),
+    "resnet18_cifar": (32, 128, 512),
+    "vit_b_16": (16, 64, 128),
+    "gpt2": (2, 4, 8, 16),
+    "bert": (8, 32, 128),
+    "lstm": (20, 80, 320),
+    "recsys": (512, 2048, 8192),
+    "mlp_rl": (64, 1024),
+}
+H200_TYPES = tuple(f"{model} (batch size {size})" for model, sizes in _H200_BATCHES.items() for size in sizes)
+"""All that was measured on an H200: small batches wait for the host, so they lose less on slow GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +73,7 @@ MODEL_SETS: dict[str, ModelSet] = {
             {1: GAVEL_TYPES, 2: GAVEL_TYPES[:GAVEL_DISTRIBUTED]},
         ),
         ModelSet("h200", "the eight models measured on an H200", {1: H200_MODELS}),
+        ModelSet("h200-batches", "the eight models of the H200 at 26 batch sizes", {1: H200_TYPES}),
     )
 }
 """Every named set."""
