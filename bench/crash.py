@@ -6,7 +6,7 @@ and every act), at the next step of a chosen kind, or at a random instant. Then 
 home. A round ends when all its jobs have ended; an undisturbed round comes first and says what must come out.
 
 Jobs hold a lock of their own name and one per GPU for as long as any process of theirs lives, so that two at
-once see each other, whatever the service believes.
+once see each other, whatever the service believes. Of two on one GPU at most one may run: the others stand still.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ LONGEST = 150  # steps a service may take while it waits for a step of the chose
 LINES = 40
 KINDS = [
     *(f"{side}:{kind}" for side in ("before", "after")
-      for kind in ("submit", "launch", "started", "exit", "stop", "snapshot", "kill", "terminate", "launched")),
+      for kind in ("submit", "launch", "started", "exit", "stop", "snapshot", "kill", "terminate", "launched",
+                   "rung", "suspend", "suspended", "continue", "wake", "continued")),
     *("before:reject", "after:reject", "before:archive", "after:archive", "after:forget", "after:reconcile"),
     *("before:hold", "after:hold", "before:resume", "after:resume", "before:policy", "before:token", "after:token"),
 ]  # fmt: skip
@@ -61,10 +62,27 @@ PRELUDE = """
 exec 8>>"$TRAIL/trail" 7>>"$TRAIL/job.$COTENANT_JOB"
 say() { read -r up _ </proc/uptime; echo "$1 $COTENANT_KEY $$ $up" >&8; }
 flock -n 7 || say double
-for gpu in ${CUDA_VISIBLE_DEVICES//,/ }; do exec {fd}>>"$TRAIL/gpu.$gpu"; flock -n $fd || say clash; done
+stands() {
+    local pid=${1##*.} stat line path=/none
+    { read -r stat <"/proc/$pid/stat"; } 2>&8 || return 1
+    [[ ${stat##*) } == T* ]] && return 0
+    while read -r line; do [[ $line == 0::* || $line == *:freezer:* ]] && path=${line##*:}; done <"/proc/$pid/cgroup"
+    grep -qs -e 'frozen 1' -e FROZEN /sys/fs/cgroup{,/unified}"$path"/cgroup.events \\
+        /sys/fs/cgroup/freezer"$path"/freezer.state
+}
+alone() {
+    for gpu in ${CUDA_VISIBLE_DEVICES//,/ }; do for other in "$TRAIL/gpu.$gpu".*; do
+        [[ $other == *.$$ ]] || flock -n "$other" rm -f "$other" || stands "$other" ||
+            flock -n "$other" rm -f "$other" || say clash
+    done; done
+}
+for gpu in ${CUDA_VISIBLE_DEVICES//,/ }; do
+    exec {fd}>>"$TRAIL/gpu.$gpu.$COTENANT_KEY.$$"; flock $fd
+done
+alone
 say start
 for ((i = 0; i < LINES; i++)); do echo "$COTENANT_KEY line $i"; done
-end() { echo "$COTENANT_KEY ends with $1"; say end; exit $1; }
+end() { alone; echo "$COTENANT_KEY ends with $1"; say end; exit $1; }
 """.replace("LINES", str(LINES))
 
 
@@ -221,7 +239,7 @@ def _serve(line: socket.socket, home: Path, gpus: int, policy: str, kill: tuple[
             line.sendall(json.dumps({"point": point}).encode() + b"\n")
             os.kill(os.getpid(), signal.SIGKILL)
 
-    service = open_service(home=home, policy=policy, db=None, gpus=gpus, grace_s=GRACE_S, hook=hook)
+    service = open_service(home=home, policy=policy, db=None, gpus=gpus, grace_s=GRACE_S, max_suspended=2, hook=hook)
     first_token(service, home)
     scheduler = Loop(service)
     scheduler.start()
@@ -263,6 +281,7 @@ class Tally:
     attempts: int = 0
     restarts: int = 0
     preemptions: int = 0
+    suspensions: int = 0
     kills: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
@@ -367,6 +386,7 @@ class Round:
                 book.apply(record)
             kinds = [(record.kind, record.data.get("why")) for record in journal.read()]
         self.tally.preemptions += kinds.count(("stop", "preempt"))
+        self.tally.suspensions += sum(kind == "suspended" for kind, _ in kinds)
         for job, name in self.acknowledged.items():
             if job not in book.jobs or book.jobs[job].spec.name != name:
                 fault("lost", f"{where}: job {job} ({name})")
@@ -535,6 +555,7 @@ def _print(tally: Tally, seconds: float, options: argparse.Namespace) -> None:
     facts = {
         "points": tally.points, "seed": options.seed, "rounds": tally.rounds, "jobs": tally.jobs,
         "attempts": tally.attempts, "restarts": tally.restarts, "preemptions": tally.preemptions,
+        "suspensions": tally.suspensions,
         **{name: tally.faults[name] for name in FAULTS}, "seconds": round(seconds, 1),
     }  # fmt: skip
     if options.json:

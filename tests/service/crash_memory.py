@@ -58,6 +58,7 @@ class MemoryWorld:
         self.home, self.policy, self.fuse = home, policy, Fuse(crash_at, self._left)
         self.store = MemoryStore()
         self.starts: list[str] = []
+        self.resumes = 0
         self.acknowledged: dict[str, str] = {}
         self.first = FakeBackend((NodeInfo("fake", "gpu", gpus, 8, 64.0),), behave=self._behave)
         self.first.world.now_s = EPOCH_S
@@ -78,10 +79,22 @@ class MemoryWorld:
         for key, other in self.first.world.jobs.items():
             if other.state in ("starting", "running", "suspended"):
                 assert other.spec.job != spec.job, f"{spec.key} starts while {key} runs"
-                taken = {(node, index) for node, indexes in other.spec.gpus for index in indexes}
-                mine = {(node, index) for node, indexes in spec.gpus for index in indexes}
-                assert not taken & mine, f"{spec.key} and {key} share {taken & mine}"
+        self._check_gpus(spec)
         return read_script(spec)
+
+    def _check_gpus(self, spec: LaunchSpec) -> None:
+        """Nobody else runs on the GPUs of a job that starts or goes on; suspended jobs do not run."""
+        mine = {(node, index) for node, indexes in spec.gpus for index in indexes}
+        for key, other in self.first.world.jobs.items():
+            if other.state in ("starting", "running") and key != spec.key:
+                taken = {(node, index) for node, indexes in other.spec.gpus for index in indexes}
+                assert not taken & mine, f"{spec.key} and {key} share {taken & mine}"
+
+    def _act(self, point: str, key: str) -> None:
+        if point == "resume.after" and key in self.first.world.jobs:
+            self.resumes += 1
+            self._check_gpus(self.first.world.jobs[key].spec)
+        self.fuse.step(point)
 
     def start(self) -> CoreService:
         """The service after its start or restart."""
@@ -90,7 +103,7 @@ class MemoryWorld:
             self._journal.close()
         self._journal = MemoryJournal(self.store, clock=self.clock)
         backend = self.first.reopen()
-        backend.hook = lambda point, key: self.fuse.step(point)
+        backend.hook = self._act
         service = CoreService(
             self._journal, backend, home=self.home, policy=self.policy, grace_s=2.0, clock=self.clock,
             hook=self.fuse.step,

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def _script(world: MemoryWorld) -> list[Step]:
-    """Preemption, retries, an array, a chain, an orphan, a stubborn job, cancels, hold, a time limit."""
+    """Suspension, retries, an array, a chain, an orphan, a stubborn job, cancels, hold, a time limit."""
 
     def submit(*specs: JobSpec) -> Any:
         return lambda service: world.submit(service, *specs)
@@ -90,9 +90,13 @@ def test_the_undisturbed_run(tmp_path: Path) -> None:
         "limit": ("failed", None, 0),
     }  # fmt: skip
     assert service.counters["preemptions"] >= 2
+    assert service.counters["suspensions"] >= 2
+    assert world.resumes >= 2
     seams = {
         *(f"{side}:{kind}" for side in ("before", "after") for kind in ("submit", "launch", "started", "stop", "exit")),
         *("before:launched", "after:launched", "before:terminate", "after:terminate", "before:kill", "after:kill"),
+        *(f"{side}:{kind}" for side in ("before", "after") for kind in ("rung", "suspended", "continue", "continued")),
+        *("before:suspend", "after:suspend", "before:wake", "after:wake", "suspend.before", "resume.before"),
         *("before:archive", "after:archive", "after:forget", "before:snapshot", "after:snapshot", "before:reject"),
     }  # fmt: skip
     assert seams <= set(world.fuse.points)
@@ -265,3 +269,4 @@ def test_kill_9_a_few_times(tmp_path: Path) -> None:
 def test_kill_9_sixty_times(tmp_path: Path) -> None:
     result = _bench(60, 0, tmp_path)
     assert len(result["kills"]) >= 8
+    assert result["suspensions"] >= 5

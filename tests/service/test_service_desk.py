@@ -19,7 +19,7 @@ from cotenant.service.desk import CoreService
 from cotenant.service.facade import Caller, NotFound, Role, Unavailable
 from cotenant.service.live import Verdict
 from cotenant.service.reports import Report
-from cotenant.service.rows import Row, Rows
+from cotenant.service.rows import COST, Row, Rows
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")
 WATCHER = Caller("eve", Role.VIEWER, "red")
@@ -257,23 +257,25 @@ def test_metrics(rig: Rig) -> None:
 
 
 def test_what_preemption_cost_is_recorded_and_believed(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, "srtf")
+    rig = Rig(tmp_path, "srtf", max_suspended=0)
     assert rig.service.book.preemption_cost_s(10.0) == 10.0
     job = rig.submit("trap '' TERM; sleep 100", gpus=4, expected=100)
     rig.ticks(3)
     rig.submit("sleep 1", gpus=4, expected=1)
     rig.ticks(20)
-    stop_s = rig.service.book.jobs[job].attempts[0].stop_s
-    assert 10 < stop_s < 13
-    assert rig.service.book.preemption_cost_s(10.0) == pytest.approx(stop_s)
+    first = rig.service.book.jobs[job].attempts[0]
+    assert 10 < first.stop_s < 13
+    assert first.lost_s > first.stop_s
+    assert rig.service.book.preemption_cost_s(10.0) == pytest.approx(first.stop_s + first.lost_s)
     rig.service.reports._reports[job] = Report(step=4, total=10, step_time_s=2.0, saves=True, restore_s=3.0)
     assert rig.service.job(ADMIN, job).expected_end_s == pytest.approx(rig.backend.now_s + 12)
     rig.service.hold(ADMIN, job)
     rig.ticks(20)
     assert rig.service.book.jobs[job].attempts[1].restore_s == 3.0
     again = rig.restart().book
-    assert again.restore_cost.value == 3.0
-    assert again.stop_cost.count == 2
+    cost = again.costs.of("job", "stop")
+    assert (cost.taken, cost.resumed, cost.resume_s) == (2, 1, 3.0)
+    assert cost.free_s == pytest.approx(sum(attempt.stop_s for attempt in again.jobs[job].attempts))
 
 
 class _Slow(PriorityPolicy):
@@ -363,14 +365,14 @@ def test_rows_keep_the_order_of_submission_through_holes() -> None:
     rows, chance = Rows(), np.random.default_rng(1)
     alive: dict[str, int] = {}
     for order in range(5000):
-        rows.put(order, Row(f"j{order}", "t", 1, (float(order),) * 8))
+        rows.put(order, Row(f"j{order}", "t", 1, (float(order),) * (COST + 1)))
         alive[f"j{order}"] = order
         if chance.random() < 0.9:
             gone = next(iter(alive))
             rows.drop(gone)
             back = alive.pop(gone)
             if chance.random() < 0.1:  # preempted and back in the queue
-                rows.put(back, Row(gone, "t", 1, (float(back),) * 8))
+                rows.put(back, Row(gone, "t", 1, (float(back),) * (COST + 1)))
                 alive[gone] = back
     columns = rows.columns([("j4999", ((0, 1),))])
     assert columns.ids.tolist() == sorted(alive, key=alive.__getitem__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -118,5 +119,32 @@ def test_a_preempted_job_goes_on_from_its_checkpoint(tmp_path: Path, script: str
         log = service.log_file(ADMIN, long)
         assert log is not None
         assert json.loads(log.read_text()) == json.loads(plain)
-        assert service.book.stop_cost.count == 1
-        assert service.book.restore_cost.count == 1
+        cost = service.book.costs.of("job", "ask")
+        assert (cost.taken, cost.resumed, cost.lost_s) == (1, 1, 0.0)
+
+
+COUNT = "for ((i = 0; i < 30; i++)); do echo $i; sleep 0.05; done"
+
+
+def test_a_job_that_knows_nothing_of_us_is_suspended_and_goes_on(tmp_path: Path) -> None:
+    with running(tmp_path / "home", "srtf", grace_s=20.0) as service:
+        ((long,),) = service.submit(ADMIN, [parse_job({"run": COUNT, "gpus": 4, "expected": 60})])
+        until(service, lambda: service.book.jobs[long].state == "running")
+        gate = tmp_path / "gate"
+        os.mkfifo(gate)
+        short = parse_job({"run": f"read word < {gate}", "gpus": 4, "expected": 1, "preemptible": False})
+        ((guest,),) = service.submit(ADMIN, [short])
+        until(service, lambda: service.book.jobs[guest].state == "running")
+        assert service.book.jobs[long].state == "suspended"
+        seen = {item.key: item.state for item in service.backend.observe()}
+        assert (seen[f"{long}-1"], service.nodes(ADMIN)[0].jobs) == ("suspended", (guest,))
+        gate.write_text("go on\n")
+        until(service, lambda: not service.book.active)
+        info = service.job(ADMIN, long)
+        (attempt,) = info.attempts
+        assert (str(info.state), attempt.exit_code, attempt.lost_s) == ("succeeded", 0, 0.0)
+        log = service.log_file(ADMIN, long)
+        assert log is not None
+        assert log.read_text().split() == [str(i) for i in range(30)]
+        cost = service.book.costs.of("job", "suspend")
+        assert (cost.taken, cost.resumed, cost.lost_s) == (1, 1, 0.0)

@@ -25,7 +25,7 @@ def fifo(tmp_path: Path) -> Rig:
 
 @pytest.fixture
 def srtf(tmp_path: Path) -> Rig:
-    return Rig(tmp_path, "srtf")
+    return Rig(tmp_path, "srtf", max_suspended=0)
 
 
 def test_a_job_goes_from_pending_to_succeeded(rig: Rig) -> None:
@@ -202,7 +202,7 @@ def test_set_max_runtime_takes_hold_of_a_running_job(fifo: Rig) -> None:
 
 def test_a_drained_node_takes_nothing_new(tmp_path: Path) -> None:
     nodes = tuple(NodeInfo(name, "gpu", 2, 8, 64.0) for name in ("a", "b"))
-    rig = Rig(tmp_path, "srtf", nodes)
+    rig = Rig(tmp_path, "srtf", nodes, max_suspended=0)
     long = [rig.submit("sleep 100", gpus=2, expected=100) for _ in range(2)]
     rig.ticks(1)
     where = {rig.service.job(ADMIN, job).attempts[0].nodes[0][0]: job for job in long}
@@ -233,12 +233,13 @@ def test_with_every_node_drained_jobs_wait(fifo: Rig) -> None:
 
 def test_a_lost_node_gives_its_jobs_back(tmp_path: Path) -> None:
     rig = Rig(tmp_path, "fifo", tuple(NodeInfo(name, "gpu", 2, 8, 64.0) for name in ("a", "b")))
-    jobs = [rig.submit("sleep 20", gpus=2, retries=1) for _ in range(2)]
+    jobs = [rig.submit("sleep 20", gpus=2, retries=0) for _ in range(2)]
     rig.ticks(2)
     rig.backend.set_node("a", up=False)
     rig.finish()
     assert [rig.state(job) for job in jobs] == ["succeeded"] * 2
     assert sorted(len(rig.service.job(ADMIN, job).attempts) for job in jobs) == [1, 2]
+    assert [(job.failures, job.losses) for job in rig.service.book.jobs.values()] == [(0, 1), (0, 0)]
 
 
 def test_short_jobs_displace_long_ones_under_srtf_but_not_those_that_forbid_it(srtf: Rig) -> None:

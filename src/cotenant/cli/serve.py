@@ -19,6 +19,9 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8470,
     grace: Annotated[float, typer.Option(min=0, help="Seconds a job gets to save and leave.")] = 30.0,
+    max_suspended: Annotated[
+        int, typer.Option(min=0, help="Suspended jobs kept at a time: each holds host memory. 0: stop them instead.")
+    ] = 8,
     home: Annotated[str, typer.Option(help="Folder for state and token; else COTENANT_HOME or ~/.cotenant.")] = "",
 ) -> None:
     """Run the service: API and scheduler in one process. Prints its URL; the token is at home, in `token`."""
@@ -35,4 +38,7 @@ def serve(
     make_policy(policy)
     folder = Path(home).expanduser() if home else default_home()
     count = None if gpus == "auto" else int(gpus)
-    run.serve(make_app, home=folder, policy=policy, db=db or None, gpus=count, host=host, port=port, grace_s=grace)
+    run.serve(
+        make_app, home=folder, policy=policy, db=db or None, gpus=count, host=host, port=port, grace_s=grace,
+        max_suspended=max_suspended,
+    )  # fmt: skip

@@ -17,7 +17,7 @@ class JobState(StrEnum):
     PENDING = "pending"  # waits for GPUs, for others (`after`), or is held
     STARTING = "starting"  # the launch is journaled, the process not yet seen
     RUNNING = "running"
-    SUSPENDED = "suspended"  # stopped in place, keeps its process but not its GPUs
+    SUSPENDED = "suspended"  # stopped in place: keeps its process but not its GPUs, and waits for them
     STOPPING = "stopping"  # asked to end; its GPUs are not free yet
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -25,15 +25,16 @@ class JobState(StrEnum):
 
 
 FINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
+WAITING = frozenset({JobState.PENDING, JobState.SUSPENDED})
 ON_GPUS = frozenset({JobState.STARTING, JobState.RUNNING, JobState.STOPPING})
 
 _S = JobState
 MOVES: dict[JobState, frozenset[JobState]] = {
     _S.PENDING: frozenset({_S.STARTING, _S.CANCELLED, _S.FAILED}),
     _S.STARTING: frozenset({_S.RUNNING, _S.PENDING, _S.STOPPING, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED}),
-    _S.RUNNING: frozenset({_S.SUSPENDED, _S.STOPPING, _S.PENDING, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED}),
-    _S.SUSPENDED: frozenset({_S.RUNNING, _S.STOPPING, _S.PENDING, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED}),
-    _S.STOPPING: frozenset({_S.PENDING, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED}),
+    _S.RUNNING: frozenset({_S.STOPPING, _S.PENDING, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED}),
+    _S.SUSPENDED: frozenset({_S.STARTING, _S.PENDING, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED}),
+    _S.STOPPING: frozenset({_S.SUSPENDED, _S.PENDING, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED}),
     _S.SUCCEEDED: frozenset(),
     _S.FAILED: frozenset(),
     _S.CANCELLED: frozenset(),

@@ -7,111 +7,43 @@ service that crashed and one that did not end up with the same book.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL, ON_GPUS, JobState, move
 from cotenant.journal import Record
-
-Gpus = tuple[tuple[str, tuple[int, ...]], ...]
-
-
-@dataclass(slots=True)
-class Attempt:
-    """One try. Times are Unix seconds."""
-
-    number: int
-    gpus: Gpus
-    launched_s: float
-    started_s: float | None = None
-    ended_s: float | None = None
-    exit_code: int | None = None
-    signal: int | None = None
-    why: str = ""
-    lost_s: float = 0.0
-    stop_s: float = 0.0  # from the request to stop to the end of the process
-    restore_s: float = 0.0  # what loading the checkpoint took, as the job said
-
-
-@dataclass(slots=True)
-class LiveJob:
-    """A job. `stop_why` is set while it is asked to end: preempt, hold, cancel or timeout."""
-
-    id: str
-    order: int
-    spec: JobSpec
-    tenant: str
-    user: str
-    submitted_s: float
-    state: JobState = JobState.PENDING
-    held: bool = False
-    stop_why: str = ""
-    stop_asked_s: float = 0.0
-    ended_s: float | None = None
-    message: str = ""
-    failures: int = 0
-    left_s: float | None = None  # what it said was left when it saved and stopped
-    attempts: list[Attempt] = field(default_factory=list)
-
-    @property
-    def key(self) -> str:
-        """Idempotency key of the newest attempt."""
-        return f"{self.id}-{len(self.attempts)}"
-
-    @property
-    def last(self) -> Attempt:
-        """The newest attempt."""
-        return self.attempts[-1]
-
-    @property
-    def started_s(self) -> float | None:
-        """First moment at which it ran."""
-        return next((a.started_s for a in self.attempts if a.started_s is not None), None)
-
-    def attained_s(self, now_s: float) -> float:
-        """Seconds in which it has held GPUs."""
-        return sum((a.ended_s or now_s) - a.started_s for a in self.attempts if a.started_s is not None)
-
-    @property
-    def finished(self) -> bool:
-        """Whether it has come to its end."""
-        return self.state in FINAL
-
-
-@dataclass(slots=True)
-class Mean:
-    """The mean of what was measured so far."""
-
-    count: int = 0
-    total: float = 0.0
-
-    def add(self, value: float) -> None:
-        """One more."""
-        self.count, self.total = self.count + 1, self.total + value
-
-    @property
-    def value(self) -> float:
-        """0 before there is any."""
-        return self.total / self.count if self.count else 0.0
+from cotenant.service.costs import Costs, before_rungs
+from cotenant.service.livejob import (
+    ASK,
+    CONTINUE,
+    STOP,
+    SUSPEND,
+    Attempt,
+    LiveJob,
+    frozen,
+    plain_spec,
+    read_spec,
+    thawed,
+)
 
 
 class Book:
     """Jobs, tokens, policy and drained nodes.
 
-    `active`, `on_gpus`, `chained` (pending, with predecessors), `held` (pending) and `arrays` are indexes into
-    `jobs`, so that nobody has to walk a long queue; `touched` collects jobs that changed, for whoever mirrors them.
+    `active`, `on_gpus`, `suspended`, `chained` (pending, with predecessors), `held` (not on GPUs) and `arrays` are
+    indexes into `jobs`, so that nobody has to walk a long queue; `touched` collects jobs that changed, for whoever
+    mirrors them.
     """
 
     def __init__(self, policy: str = "fifo") -> None:
         self.jobs: dict[str, LiveJob] = {}
         self.active: dict[str, LiveJob] = {}
         self.on_gpus: dict[str, LiveJob] = {}
+        self.suspended: dict[str, LiveJob] = {}
         self.chained: dict[str, LiveJob] = {}
         self.held: dict[str, LiveJob] = {}
         self.arrays: dict[str, list[str]] = {}
         self.touched: set[str] = set()
-        self.stop_cost, self.restore_cost = Mean(), Mean()
+        self.costs = Costs()
         self.tokens: dict[str, dict[str, Any]] = {}
         self.drained: set[str] = set()
         self.policy = policy
@@ -133,7 +65,8 @@ class Book:
         self.touched.add(job.id)
         _keep(self.active, job, job.state not in FINAL)
         _keep(self.on_gpus, job, job.state in ON_GPUS)
-        _keep(self.held, job, job.state == JobState.PENDING and job.held)
+        _keep(self.suspended, job, job.state == JobState.SUSPENDED)
+        _keep(self.held, job, job.state in (JobState.PENDING, JobState.SUSPENDED) and job.held)
         _keep(self.chained, job, job.state == JobState.PENDING and bool(job.spec.after))
 
     def _enter(self, job: LiveJob) -> None:
@@ -173,15 +106,45 @@ class Book:
         if job.state == JobState.STARTING:
             job.state = JobState.RUNNING
         if job.last.started_s is None:
-            job.last.started_s = record.data.get("at_s", _time(record))
+            job.last.started_s = job.last.since_s = record.data.get("at_s", _time(record))
 
     def _on_stop(self, record: Record) -> None:
+        """It is to end. A suspended job has no GPUs to give back: it stays suspended until its process is gone."""
         job = self.jobs[record.job]
-        job.stop_why, job.stop_asked_s = record.data["why"], _time(record)
+        job.stop_why, job.stop_asked_s, job.rung = record.data["why"], _time(record), ""
         if job.state == JobState.PENDING:
             self._end(job, JobState.CANCELLED, _time(record), "cancelled before it started")
-        elif job.state != JobState.STOPPING:
+        elif job.state not in (JobState.STOPPING, JobState.SUSPENDED):
             job.state = move(job.id, job.state, JobState.STOPPING)
+
+    def _on_rung(self, record: Record) -> None:
+        """The next rung of the ladder is about to be taken."""
+        job = self.jobs[record.job]
+        job.rung, job.rung_s = record.data["rung"], _time(record)
+
+    def _on_suspended(self, record: Record) -> None:
+        """It stands still and its GPUs are free."""
+        job, now_s = self.jobs[record.job], _time(record)
+        job.last.pause(now_s)
+        job.last.unsaved_s = record.data["unsaved_s"]
+        job.last.suspensions += 1
+        self.costs.add_taken(job.spec.name, SUSPEND, max(now_s - job.stop_asked_s, 0.0), 0.0)
+        job.state = move(job.id, job.state, JobState.SUSPENDED)
+        job.stop_why = job.rung = ""
+        job.message = "suspended; it goes on when its GPUs are free"
+
+    def _on_continue(self, record: Record) -> None:
+        """A suspended job is about to go on, on its own GPUs, which are its again from here on."""
+        job = self.jobs[record.job]
+        job.state = move(job.id, job.state, JobState.STARTING)
+        job.rung, job.rung_s, job.message = CONTINUE, _time(record), ""
+
+    def _on_continued(self, record: Record) -> None:
+        job, now_s = self.jobs[record.job], _time(record)
+        job.last.since_s = now_s if job.last.since_s is None else job.last.since_s
+        self.costs.add_resumed(job.spec.name, SUSPEND, record.data["seconds"])
+        if job.rung == CONTINUE:
+            job.state, job.rung = move(job.id, job.state, JobState.RUNNING), ""
 
     def _on_exit(self, record: Record) -> None:
         job, data = self.jobs[record.job], record.data
@@ -190,12 +153,11 @@ class Book:
         attempt.exit_code, attempt.signal = data.get("code"), data.get("signal")
         attempt.lost_s = data.get("lost_s", 0.0)
         attempt.stop_s, attempt.restore_s = data.get("stop_s", 0.0), data.get("restore_s", 0.0)
-        if "stop_s" in data:
-            self.stop_cost.add(attempt.stop_s)
-        if "restore_s" in data:
-            self.restore_cost.add(attempt.restore_s)
+        attempt.pause(attempt.ended_s or 0.0)
+        self._count_costs(job, data)
         job.failures += int(data.get("failure", False))
-        job.stop_why = ""
+        job.losses += int(data.get("gone", False))
+        job.stop_why = job.rung = ""
         job.left_s = data.get("left_s")
         to = JobState(data["to"])
         if to in FINAL:
@@ -203,6 +165,19 @@ class Book:
         else:
             job.state = move(job.id, job.state, to)
             job.message = data["why"]
+
+    def _count_costs(self, job: LiveJob, data: dict[str, Any]) -> None:
+        """What stopping this attempt cost, and what going on after the one before did."""
+        attempt, name = job.last, job.spec.name
+        if "stop_s" in data:
+            attempt.rung = data.get("rung", STOP)
+            self.costs.add_taken(name, attempt.rung, attempt.stop_s, attempt.lost_s)
+        elif data.get("rung") == SUSPEND:
+            attempt.rung = SUSPEND
+            self.costs.add_lost(name, SUSPEND, attempt.lost_s)
+        if "restore_s" in data:
+            before = job.attempts[-2].rung if len(job.attempts) > 1 else ""
+            self.costs.add_resumed(name, before or ASK, attempt.restore_s)
 
     def _on_reject(self, record: Record) -> None:
         self._end(self.jobs[record.job], JobState.FAILED, _time(record), record.data["why"])
@@ -239,18 +214,15 @@ class Book:
         return [found] if found is not None else [self.jobs[name] for name in self.arrays.get(job, ())]
 
     def preemption_cost_s(self, unknown_s: float) -> float:
-        """Seconds that stopping and restoring a job took on average; `unknown_s` before any was measured."""
-        if not self.stop_cost.count and not self.restore_cost.count:
-            return unknown_s
-        return self.stop_cost.value + self.restore_cost.value
+        """Seconds that a preemption cost on average, lost work included; `unknown_s` before any was measured."""
+        return self.costs.mean_s(unknown_s)
 
     def freeze(self) -> bytes:
         """The whole book as bytes, for a snapshot."""
-        jobs = [_frozen(job) for job in self.jobs.values()]
-        costs = [[mean.count, mean.total] for mean in (self.stop_cost, self.restore_cost)]
+        jobs = [frozen(job) for job in self.jobs.values()]
         data = {
             "jobs": jobs, "tokens": self.tokens, "drained": sorted(self.drained), "policy": self.policy,
-            "next_id": self.next_id, "seq": self.seq, "costs": costs,
+            "next_id": self.next_id, "seq": self.seq, "rungs": self.costs.rows(),
         }  # fmt: skip
         return json.dumps(data).encode()
 
@@ -260,24 +232,16 @@ class Book:
         data = json.loads(state)
         book = cls(data["policy"])
         for row in data["jobs"]:
-            attempts = [
-                Attempt(**{**item, "gpus": tuple((node, tuple(indexes)) for node, indexes in item["gpus"])})
-                for item in row.pop("attempts")
-            ]
-            row["spec"], row["state"] = read_spec(row["spec"]), JobState(row["state"])
-            job = LiveJob(**row, attempts=attempts)
+            job = thawed(row)
             book._enter(job)
             book._index(job)
         book.tokens, book.drained = data["tokens"], set(data["drained"])
         book.next_id, book.seq = data["next_id"], data["seq"]
-        book.stop_cost, book.restore_cost = (Mean(*pair) for pair in data.get("costs", ([0, 0.0], [0, 0.0])))
+        book.costs = Costs(data["rungs"] if "rungs" in data else before_rungs(data["costs"]))
         return book
 
 
 WRITTEN = "written_s"  # the service's own clock in every record, so that a replay sees the very same times
-_SCALARS = [item.name for item in fields(LiveJob) if item.name not in ("spec", "attempts")]
-_SPEC_FIELDS = [(item.name, getattr(JobSpec(run=""), item.name)) for item in fields(JobSpec)]
-_SPEC_NAMES = frozenset(name for name, _ in _SPEC_FIELDS)
 
 
 def _time(record: Record) -> float:
@@ -289,23 +253,3 @@ def _keep(index: dict[str, LiveJob], job: LiveJob, wanted: bool) -> None:
         index[job.id] = job
     else:
         index.pop(job.id, None)
-
-
-def plain_spec(spec: JobSpec) -> dict[str, Any]:
-    """A spec for the journal: `run` and what differs from the defaults, without deep copies."""
-    values = {name: getattr(spec, name) for name, _ in _SPEC_FIELDS}
-    return {name: values[name] for name, default in _SPEC_FIELDS if values[name] != default or name == "run"}
-
-
-def read_spec(data: dict[str, Any]) -> JobSpec:
-    """The inverse of `plain_spec`. Fields of a newer version are passed over."""
-    values = {name: value for name, value in data.items() if name in _SPEC_NAMES}
-    for name in ("array", "after"):
-        if name in values:
-            values[name] = tuple(values[name])
-    return JobSpec(**values)
-
-
-def _frozen(job: LiveJob) -> dict[str, Any]:
-    row = {name: getattr(job, name) for name in _SCALARS}
-    return {**row, "spec": plain_spec(job.spec), "attempts": [asdict(attempt) for attempt in job.attempts]}

@@ -25,7 +25,7 @@ from cotenant.journal import Entry, Journal
 from cotenant.policies import make_policy
 from cotenant.service.launching import Launcher
 from cotenant.service.live import Verdict
-from cotenant.service.options import DECISION_BUDGET_S, KEEP_S, Options
+from cotenant.service.options import DECISION_BUDGET_S, KEEP_S, MOST_SUSPENDED, Options
 from cotenant.service.tokens import Tokens
 
 SNAPSHOT_EVERY = 5000
@@ -38,9 +38,9 @@ class Dispatcher(Launcher):
     def __init__(
         self, journal: Journal, backend: Backend, *, home: Path, policy: str = "", grace_s: float = 30.0,
         clock: Callable[[], float] = time.time, hook: Callable[[str], None] = lambda point: None,
-        keep_s: float = KEEP_S, budget_s: float = DECISION_BUDGET_S,
+        keep_s: float = KEEP_S, budget_s: float = DECISION_BUDGET_S, max_suspended: int = MOST_SUSPENDED,
     ) -> None:  # fmt: skip
-        super().__init__(journal, backend, Options(home, grace_s, clock, hook, keep_s, budget_s))
+        super().__init__(journal, backend, Options(home, grace_s, clock, hook, keep_s, budget_s, max_suspended))
         self.tokens_of = Tokens(self.book)
         if policy and policy != self.book.policy:
             make_policy(policy)
@@ -50,7 +50,7 @@ class Dispatcher(Launcher):
         """Observe, end, escalate, decide, act; seconds after which to look again at the latest.
 
         The decision itself is made without the lock, on tables of its own; whatever changed meanwhile is
-        checked again before acting.
+        checked again before acting. So are jobs suspended and continued: the driver may take seconds for that.
         """
         with self._lock:
             self._observe()
@@ -66,9 +66,11 @@ class Dispatcher(Launcher):
                 if job is not None and job.spec.preemptible:
                     self._ask_to_stop(job, "preempt")
             self._launch_all(verdict.starts)
+        switched = self._switch()
+        with self._lock:
             if self._since_snapshot >= max(SNAPSHOT_EVERY, len(self.book.jobs) // 2):
                 self.snapshot()
             if self.clock() - self._retired_s >= RETIRE_EVERY_S:
                 self.retire()
             stopping = any(job.state == JobState.STOPPING for job in self.book.on_gpus.values())
-            return 0.2 if stopping else 1.0
+            return 0.0 if switched else 0.2 if stopping else 1.0

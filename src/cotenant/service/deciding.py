@@ -7,14 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from cotenant.backends.base import Backend
-from cotenant.core.lifecycle import JobState
+from cotenant.core.lifecycle import ON_GPUS, WAITING, JobState
 from cotenant.journal import Entry, Journal
 from cotenant.service import outcomes
-from cotenant.service.book import LiveJob
 from cotenant.service.budget import Budget
 from cotenant.service.ladder import Ladder
 from cotenant.service.live import RESTORE_S, Tables, Verdict
+from cotenant.service.livejob import ASK, CONTINUE, SUSPEND, LiveJob
 from cotenant.service.options import Options
+from cotenant.service.reports import Report
 from cotenant.service.rows import Row, Rows, Slices
 
 _PAST = {JobState.FAILED: "failed", JobState.CANCELLED: "been cancelled"}
@@ -30,7 +31,7 @@ class Decider(Ladder):
         self._plan = Verdict()
 
     def _startable(self, job: LiveJob) -> bool:
-        return job.state == JobState.PENDING and not job.held and not self._waits_for(job)
+        return job.state in WAITING and not job.held and not job.stop_why and not self._waits_for(job)
 
     def _waits_for(self, job: LiveJob) -> str:
         """The first job that must succeed before this one, if any; those long forgotten count as done."""
@@ -116,20 +117,25 @@ class Decider(Ladder):
         return [(job, tuple((at[node], len(indexes)) for node, indexes in gpus)) for job, gpus in slices]
 
     def _row(self, job: LiveJob, now_s: float) -> Row:
-        running = job.state != JobState.PENDING
-        attained = lost = 0.0
-        first = None
-        for attempt in job.attempts:
-            if attempt.started_s is not None:
-                attained += (now_s if attempt.ended_s is None else attempt.ended_s) - attempt.started_s
-                lost += attempt.lost_s
-                first = attempt.started_s if first is None else first
-        done = max(attained - lost, 0.0)
-        believed = outcomes.believed_total_s(job, self.reports.of(job.id) if running else None, done, attained)
+        attained = job.attained_s(now_s)
+        done = max(attained - sum(attempt.lost_s for attempt in job.attempts), 0.0)
+        report = self.reports.of(job.id) if job.state != JobState.PENDING else None
+        believed = outcomes.believed_total_s(job, report, done, attained)
+        first, since = job.started_s, 0.0
+        if job.state in ON_GPUS:
+            since = job.last.since_s or (job.rung_s if job.rung == CONTINUE else job.last.launched_s)
+        cost_s = self.book.costs.measured_s(job.spec.name, self._likely_rung(job, report))
         return Row(job.id, job.tenant, job.spec.gpus, (
             job.submitted_s, believed, min(done, believed), attained, float("nan") if first is None else first,
-            job.spec.cpus, job.spec.mem_gib, job.last.launched_s if running else 0.0,
+            job.spec.cpus, job.spec.mem_gib, since, float("nan") if cost_s is None else cost_s,
         ))  # fmt: skip
+
+    @staticmethod
+    def _likely_rung(job: LiveJob, report: Report | None) -> str:
+        """How it would be preempted: by asking if it can save, else as the last time; empty if nobody knows."""
+        if report is not None and report.saves:
+            return ASK
+        return SUSPEND if job.state == JobState.SUSPENDED else job.last.rung if job.attempts else ""
 
     def _decide(self, tables: Tables, began: float) -> Verdict:
         """A verdict in time, or the starts of the last one that were not possible yet."""

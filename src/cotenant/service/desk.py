@@ -10,15 +10,15 @@ from typing import Any
 from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import CotenantError, InputError, unknown
 from cotenant.core.jobspec import JobSpec, parse_job
-from cotenant.core.lifecycle import JobState
+from cotenant.core.lifecycle import WAITING, JobState
 from cotenant.journal import Entry, Record
 from cotenant.policies import make_policy
 from cotenant.service import shown
-from cotenant.service.book import LiveJob, plain_spec
 from cotenant.service.core import Dispatcher
 from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, NodeStatus, NotFound, Role, TokenInfo
 from cotenant.service.forecast import forecast
 from cotenant.service.live import Tables
+from cotenant.service.livejob import LiveJob, plain_spec
 
 LONG_QUEUE = 3000
 WHY_AGE_S = 2.0  # in a long queue answers to `why` may be this old while jobs come and go
@@ -124,7 +124,7 @@ class CoreService(Dispatcher):
         return shown.job_info(job, self._reason(job), self.reports.of(job.id), self.clock(), whole)
 
     def _reason(self, job: LiveJob) -> str:
-        if job.state != JobState.PENDING:
+        if job.state not in WAITING:
             return job.message
         if job.held:
             return "held"
@@ -137,7 +137,7 @@ class CoreService(Dispatcher):
             found = self._find(caller, job)
             self._asked_s = self.clock()
             if not self._startable(found):
-                cause = str(found.state) if found.state != JobState.PENDING else self._reason(found)
+                cause = str(found.state) if found.state not in WAITING else self._reason(found)
                 text = self._reason(found) or f"it is {found.state}"
                 return {"job": job, "at_s": self.clock(), "cause": cause, "text": text}
             tables, seq = self._explained

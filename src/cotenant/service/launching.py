@@ -2,38 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Container, Sequence
 
-from cotenant.backends.base import BackendError, LaunchSpec
+from cotenant.backends.base import Backend, BackendError, LaunchSpec
 from cotenant.core.errors import InputError
 from cotenant.core.lifecycle import JobState
-from cotenant.journal import Entry
-from cotenant.service.book import Gpus, LiveJob
+from cotenant.journal import Entry, Journal
 from cotenant.service.deciding import Decider
+from cotenant.service.livejob import Gpus, LiveJob
+from cotenant.service.options import Options
+
+Start = tuple[LiveJob, tuple[tuple[str, int], ...]]
 
 
 class Launcher(Decider):
     """Journals launches, then performs them."""
 
+    def __init__(self, journal: Journal, backend: Backend, options: Options) -> None:
+        super().__init__(journal, backend, options)
+        self._barred_s: dict[str, float] = {}  # suspended jobs that could start now, but not where they are: since when
+
     def _launch_all(self, starts: Sequence[tuple[str, tuple[tuple[str, int], ...]]]) -> None:
-        """Start jobs on GPUs that are really free; others wait for their victims to end."""
-        if not starts:
+        """Start jobs on GPUs that are really free; others wait for their victims to end.
+
+        The plan says how many GPUs of which node; which ones is chosen here. Suspended jobs choose first, for they
+        can go on only where they are, and others keep off such GPUs where they can.
+        """
+        barred_before, self._barred_s = self._barred_s, {}
+        todo = [
+            (job, slices)
+            for job_id, slices in starts
+            if (job := self.book.active.get(job_id)) is not None and self._startable(job)
+        ]
+        if not todo:
             return
         free = self._free_gpus()
-        chosen: list[tuple[LiveJob, Gpus]] = []
-        for job_id, slices in starts:
-            job = self.book.active.get(job_id)
-            if job is None or not self._startable(job):
-                continue
-            if all(len(free.get(node, ())) >= count for node, count in slices):
-                chosen.append((job, tuple((node, tuple(free[node][:count])) for node, count in slices)))
-                for node, count in slices:
-                    free[node] = free[node][count:]
-        if not chosen:
-            return
-        self.write([Entry("launch", job.id, {"gpus": gpus}) for job, gpus in chosen])
+        stay, elsewhere = _at_home(todo, free)
+        chosen, left = _choose([start for start in todo if start[0].state == JobState.PENDING], free)
+        wanted = {node for _, slices in left for node, _ in slices}
+        for job, slices in elsewhere:
+            if _take(free, job.last.gpus, keep_off=wanted):
+                stay.append(job)
+            elif all(len(free.get(node, ())) >= count for node, count in slices):
+                self._barred_s[job.id] = barred_before.get(job.id, self.clock())
+        intents = [Entry("launch", job.id, {"gpus": gpus}) for job, gpus in chosen]
+        intents += [Entry("continue", job.id) for job in stay]
+        if intents:
+            self.write(intents)
         for job, _ in chosen:
             self._launch(job)
+        self._move_barred()
+
+    def _move_barred(self) -> None:
+        """End suspended jobs that could start now if they were not bound to GPUs that others have.
+
+        Ending one throws its unsaved work away, letting it wait leaves idle what was planned for it. So it waits as
+        long as it would lose (which is at most twice the better choice), but no longer than the grace period.
+        """
+        for job_id, since_s in self._barred_s.items():
+            job = self.book.suspended[job_id]
+            if self.clock() - since_s >= min(job.last.unsaved_s, self.grace_s):
+                self.write([Entry("stop", job.id, {"why": "move"})])
+                self._kill(job.key)
 
     def _launch(self, job: LiveJob) -> None:
         """The launch is journaled: do it."""
@@ -47,16 +78,23 @@ class Launcher(Decider):
         self.hook("after:launched")
 
     def _free_gpus(self) -> dict[str, list[int]]:
-        """Indexes of free GPUs per node that takes jobs."""
+        """Indexes of free GPUs per node that takes jobs; those on which suspended jobs wait come last."""
         used: dict[str, set[int]] = {}
         for job in self.book.on_gpus.values():
             for name, indexes in job.last.gpus:
                 used.setdefault(name, set()).update(indexes)
-        return {
+        bound = Counter(
+            (name, index) for job in self.book.suspended.values() for name, gpus in job.last.gpus for index in gpus
+        )
+        free = {
             node.name: [index for index in range(node.gpus) if index not in used.get(node.name, ())]
             for node in self.backend.nodes()
             if node.state == "up" and node.name not in self.book.drained
         }
+        if bound:
+            for node_name, numbers in free.items():
+                numbers.sort(key=lambda number: bound[node_name, number])  # stable: the lowest first
+        return free
 
     def _launch_spec(self, job: LiveJob) -> LaunchSpec:
         spec = job.spec
@@ -66,3 +104,41 @@ class Launcher(Decider):
             key=job.key, job=job.id, workdir=workdir, script=spec.run, setup=spec.setup, env=env, gpus=job.last.gpus,
             mem_gib=spec.mem_gib or None, cpu_share=spec.cpus or None, grace_s=self.grace_s,
         )  # fmt: skip
+
+
+def _at_home(todo: Sequence[Start], free: dict[str, list[int]]) -> tuple[list[LiveJob], list[Start]]:
+    """Suspended jobs that are planned for the nodes where they are, with their GPUs free; and the other suspended."""
+    stay: list[LiveJob] = []
+    elsewhere: list[Start] = []
+    for job, slices in todo:
+        if job.state != JobState.SUSPENDED:
+            continue
+        own = sorted((node, len(indexes)) for node, indexes in job.last.gpus)
+        if own == sorted(slices) and _take(free, job.last.gpus):
+            stay.append(job)
+        else:
+            elsewhere.append((job, slices))
+    return stay, elsewhere
+
+
+def _choose(todo: Sequence[Start], free: dict[str, list[int]]) -> tuple[list[tuple[LiveJob, Gpus]], list[Start]]:
+    """GPUs for new attempts, taken from the free ones; and who has to wait for more of them."""
+    chosen: list[tuple[LiveJob, Gpus]] = []
+    left: list[Start] = []
+    for job, slices in todo:
+        gpus = tuple((node, tuple(sorted(free.get(node, ())[:count]))) for node, count in slices)
+        if all(len(indexes) == count for (_, indexes), (_, count) in zip(gpus, slices, strict=True)):
+            _take(free, gpus)
+            chosen.append((job, gpus))
+        else:
+            left.append((job, slices))
+    return chosen, left
+
+
+def _take(free: dict[str, list[int]], gpus: Gpus, keep_off: Container[str] = ()) -> bool:
+    """Take these very GPUs, if all are free and on none of the nodes to keep off."""
+    if any(node in keep_off or not set(indexes) <= set(free.get(node, ())) for node, indexes in gpus):
+        return False
+    for node, indexes in gpus:
+        free[node] = [index for index in free[node] if index not in indexes]
+    return True

@@ -17,7 +17,7 @@ from cotenant.core import jit
 from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.reasons import Reason
 from cotenant.core.state import State
-from cotenant.core.workload import Ints, Workload, make_workload
+from cotenant.core.workload import Floats, Ints, Workload, make_workload
 from cotenant.engine.cycle import Engine
 from cotenant.engine.explain import explain
 from cotenant.engine.live import enter_all, enter_running, placements
@@ -60,7 +60,7 @@ class Tables:
         self.policy: Policy = make_policy(policy)
         self.state: State = build_state(
             self.work, self.cluster, parse_placement("consolidated"),
-            belief_s=self.work.duration_s, restore_s=np.full(rows, restore_s),
+            belief_s=self.work.duration_s, restore_s=_cost_s(jobs, restore_s),
             draw=np.random.default_rng(0).random(rows),
             speed=np.ones((1, len({node.gpu_type for node in nodes}), 2)), skew=np.full(1, np.nan),
         )  # fmt: skip
@@ -114,6 +114,12 @@ def _flat(slices: Sequence[Slices]) -> tuple[np.ndarray, np.ndarray]:
     pairs = [pair for own in slices for pair in own]
     ends = np.cumsum([0, *(len(own) for own in slices)])
     return np.array(pairs, np.int64).reshape(-1, 2), ends.astype(np.int64)
+
+
+def _cost_s(jobs: Columns, unknown_s: float) -> Floats:
+    """What a preemption of each job is believed to cost, where jobs of its name were never measured: `unknown_s`."""
+    cost = jobs.of(at.COST)
+    return np.where(np.isnan(cost), unknown_s, cost)
 
 
 def _workload(jobs: Columns) -> Workload:

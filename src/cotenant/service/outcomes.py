@@ -7,11 +7,12 @@ from typing import Any
 
 from cotenant.backends.base import Observed
 from cotenant.core.lifecycle import JobState
-from cotenant.service.book import LiveJob
+from cotenant.service.livejob import ASK, STOP, SUSPEND, LiveJob
 from cotenant.service.reports import Report
 
 UNKNOWN_DURATION_S = 3600.0
 EXIT_PREEMPTED = 75  # what the runtime exits with after saving on request
+MOST_LOSSES = 10  # how often the process of a job may be lost, with its node or otherwise, before it is given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,8 @@ class End:
     signal: int | None
     at_s: float
     lost_s: float = 0.0
-    failure: bool = False
+    failure: bool = False  # counts against the retries that the user allows
+    gone: bool = False  # lost through no fault of the job: counts against `MOST_LOSSES`
 
     def as_dict(self) -> dict[str, Any]:
         """For the journal."""
@@ -34,6 +36,7 @@ class End:
             "at_s": self.at_s,
             "lost_s": self.lost_s,
             "failure": self.failure,
+            "gone": self.gone,
         }
 
 
@@ -41,11 +44,12 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
     """Success, failure, another try, or back to the queue.
 
     A process that ends with 0 has succeeded, whatever was asked of it. One that was asked to stop for others
-    waits again; so does one that failed with retries left. Lost work is the time since its last checkpoint.
+    waits again; so does one that failed with retries left, and one that was lost with its node or killed while it
+    was suspended, which costs no retry. Lost work is the time it ran since its last checkpoint.
     """
     at_s = item.ended_s if item.ended_s is not None else now_s
     code, signal = item.exit_code, item.signal
-    lost = _lost_s(job, report, at_s)
+    lost = lost_s(job, report, at_s)
     if code == 0:
         return End(JobState.SUCCEEDED, "exit code 0", code, signal, at_s)
     how = "out of memory" if item.oom else f"signal {signal}" if signal is not None else f"exit code {code}"
@@ -63,6 +67,11 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
         return End(
             JobState.PENDING, f"{why}, {'work saved' if saved else how}", code, signal, at_s, 0.0 if saved else lost
         )
+    if job.stop_why == "move":
+        why = "its GPUs were not to be had: starts again on others"
+        return End(JobState.PENDING, why, code, signal, at_s, lost)
+    if item.state == "lost" or job.state == JobState.SUSPENDED:
+        return gone(job, how if item.state == "lost" else f"{how} while it was suspended", at_s, lost)
     if saved:
         return End(JobState.PENDING, "stopped itself after saving", code, signal, at_s)
     if job.failures < job.spec.retries:
@@ -71,20 +80,26 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
     return End(JobState.FAILED, how, code, signal, at_s, lost, failure=True)
 
 
-def _lost_s(job: LiveJob, report: Report | None, at_s: float) -> float:
-    began = job.last.started_s
-    if began is None:
-        return 0.0
-    if report is not None and report.checkpoint_s is not None:
-        began = max(began, report.checkpoint_s)
-    return max(at_s - began, 0.0)
+def gone(job: LiveJob, how: str, at_s: float, lost: float) -> End:
+    """Its process is gone and nobody blames the job; but what takes every process with it is not tried for ever."""
+    if job.losses + 1 >= MOST_LOSSES:
+        return End(JobState.FAILED, f"{how}; lost {job.losses + 1} times", None, None, at_s, lost, gone=True)
+    return End(JobState.PENDING, f"{how}; tries again", None, None, at_s, lost, gone=True)
 
 
-def costs(job: LiveJob, end: End, report: Report | None) -> dict[str, float]:
-    """What stopping and restoring really cost, and what is left to do, as far as known."""
-    found = {}
-    if job.stop_why in ("preempt", "hold"):
+def lost_s(job: LiveJob, report: Report | None, at_s: float) -> float:
+    """Work that would be lost if its process ended then."""
+    return job.last.lost_if_ended_s(at_s, report.checkpoint_s if report is not None else None)
+
+
+def costs(job: LiveJob, end: End, report: Report | None) -> dict[str, Any]:
+    """What stopping and restoring really cost and by which rung, and what is left to do, as far as known."""
+    found: dict[str, Any] = {}
+    if job.stop_why in ("preempt", "hold") and end.code != 0:
         found["stop_s"] = max(end.at_s - job.stop_asked_s, 0.0)
+        found["rung"] = ASK if end.code == EXIT_PREEMPTED else STOP
+    elif job.stop_why == "move" or job.state == JobState.SUSPENDED:
+        found["rung"] = SUSPEND
     if report is not None and report.restore_s is not None:
         found["restore_s"] = report.restore_s
     left = _left_s(report)

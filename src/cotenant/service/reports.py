@@ -19,7 +19,7 @@ from cotenant.runtime.protocol import Checkpoint, Declined, Hello, JobMessage, P
 from cotenant.runtime.server import RuntimeServer
 
 if TYPE_CHECKING:
-    from cotenant.service.book import LiveJob
+    from cotenant.service.livejob import LiveJob
 
 _SECRET_BYTES = 32
 
@@ -143,6 +143,11 @@ class Reports:
         if server is not None:
             self._loop.call_soon_threadsafe(server.send, job, Stop(grace_s=grace_s))
         return True
+
+    def withdraw(self, job: str) -> None:
+        """A job is no longer asked to stop: it was suspended instead."""
+        with self._lock:
+            self._stops.pop(job, None)
 
     def drop(self, job: str, attempt: int) -> None:
         """An attempt is over: what it said no longer holds."""

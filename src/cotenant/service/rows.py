@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from cotenant.core.workload import Codes, Floats, Ints
 
-SUBMITTED, BELIEVED, DONE, ATTAINED, FIRST, CPUS, MEM, SINCE = range(8)
-_FLOATS = 8
+SUBMITTED, BELIEVED, DONE, ATTAINED, FIRST, CPUS, MEM, SINCE, COST = range(9)
+_FLOATS = 9
 _LEAST = 1024
 
 Slices = tuple[tuple[int, int], ...]

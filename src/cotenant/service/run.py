@@ -15,20 +15,23 @@ from cotenant.backends.local import LocalBackend
 from cotenant.journal import Entry, open_journal
 from cotenant.service.desk import CoreService
 from cotenant.service.facade import Caller, Role
+from cotenant.service.options import MOST_SUSPENDED
 
 _LOCAL_ADMIN = Caller("local", Role.ADMIN)
 
 
 def open_service(
     *, home: Path, policy: str, db: str | None, gpus: int | None, grace_s: float,
-    hook: Callable[[str], None] = lambda point: None,
+    max_suspended: int = MOST_SUSPENDED, hook: Callable[[str], None] = lambda point: None,
 ) -> CoreService:  # fmt: skip
     """Open the journal, rebuild the book, reconcile with what really runs."""
     home.mkdir(parents=True, exist_ok=True)
     os.chmod(home, 0o700)
     journal = open_journal(db or str(home / "journal.db"))
     backend = LocalBackend(home / "jobs", gpus=gpus)
-    service = CoreService(journal, backend, home=home, policy=policy, grace_s=grace_s, hook=hook)
+    service = CoreService(
+        journal, backend, home=home, policy=policy, grace_s=grace_s, max_suspended=max_suspended, hook=hook
+    )
     service.reconcile()
     return service
 
@@ -89,12 +92,15 @@ def serve(
     host: str,
     port: int,
     grace_s: float,
+    max_suspended: int = MOST_SUSPENDED,
 ) -> None:
     """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start.
 
     `make_app` builds the HTTP side from the service, which itself knows nothing of HTTP.
     """
-    service = open_service(home=home, policy=policy, db=db, gpus=gpus, grace_s=grace_s)
+    service = open_service(
+        home=home, policy=policy, db=db, gpus=gpus, grace_s=grace_s, max_suspended=max_suspended
+    )  # fmt: skip
     known = (home / "token").exists()
     secret = first_token(service, home)
     try:

@@ -7,10 +7,11 @@ from dataclasses import asdict
 from typing import Any
 
 from cotenant.backends.base import NodeInfo
-from cotenant.core.lifecycle import JobState
+from cotenant.core.lifecycle import WAITING, JobState
 from cotenant.journal import Record
-from cotenant.service.book import WRITTEN, Book, LiveJob, plain_spec
+from cotenant.service.book import WRITTEN, Book
 from cotenant.service.facade import AttemptInfo, JobInfo, NodeStatus
+from cotenant.service.livejob import LiveJob, plain_spec
 from cotenant.service.reports import Report
 
 
@@ -77,7 +78,7 @@ def metrics(book: Book, nodes: Sequence[NodeInfo], counters: dict[str, float], n
     by_state = dict.fromkeys(map(str, JobState), 0.0)
     for job in book.jobs.values():
         by_state[str(job.state)] += 1
-    waits = [now_s - job.submitted_s for job in book.active.values() if job.state == JobState.PENDING]
+    waits = [now_s - job.submitted_s for job in book.active.values() if job.state in WAITING]
     used = sum(status.gpus_used for status in node_statuses(nodes, book))
     rows = {f'cotenant_jobs{{state="{state}"}}': count for state, count in by_state.items()}
     return {
@@ -91,5 +92,6 @@ def metrics(book: Book, nodes: Sequence[NodeInfo], counters: dict[str, float], n
         "cotenant_decision_timeouts_total": counters["decision_timeouts"],
         "cotenant_preemption_cost_seconds": book.preemption_cost_s(0.0),
         "cotenant_preemptions_total": counters["preemptions"],
+        "cotenant_suspensions_total": counters["suspensions"],
         "cotenant_lost_work_seconds_total": counters["lost_work_s"],
     }

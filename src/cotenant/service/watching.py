@@ -11,8 +11,8 @@ from cotenant.backends.base import Backend, BackendError, Observed
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal
 from cotenant.service import outcomes
-from cotenant.service.book import LiveJob
 from cotenant.service.bookkeeping import Bookkeeper
+from cotenant.service.livejob import LiveJob
 from cotenant.service.logs import Logs
 from cotenant.service.options import Options
 from cotenant.service.reports import Reports
@@ -31,7 +31,7 @@ class Watcher(Bookkeeper):
         self._retired_s = self.clock()
         self.reports = Reports(self.home / "runtime.sock")
         self.logs = Logs(self.home / "logs")
-        names = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s")
+        names = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s", "suspensions")
         self.counters: dict[str, float] = dict.fromkeys(names, 0.0)
 
     def reconcile(self) -> None:
@@ -47,19 +47,25 @@ class Watcher(Bookkeeper):
 
     def _owner(self, item: Observed) -> LiveJob | None:
         """The job whose present attempt this is. One whose end is journaled has no owner: it is only to be cleared."""
-        job = self.book.on_gpus.get(item.key.rsplit("-", 1)[0])
+        job_id = item.key.rsplit("-", 1)[0]
+        job = self.book.on_gpus.get(job_id) or self.book.suspended.get(job_id)
         return job if job is not None and job.key == item.key else None
 
     def _undo_launches(self, seen: Sequence[Observed]) -> None:
         """Launches that were journaled but of which the world knows nothing: they did not happen."""
         keys = {item.key for item in seen}
-        for job in list(self.book.on_gpus.values()):
+        for job in [*self.book.on_gpus.values(), *self.book.suspended.values()]:
             if job.key in keys:
                 continue
             self._forget(job.key)  # a half-written record, before the end is journaled: afterwards nobody would look
             undone = sum(attempt.started_s is None for attempt in job.attempts)
             if job.stop_why == "cancel":
                 self._exit(job, JobState.CANCELLED, "cancelled before it started")
+            elif job.last.started_s is not None:
+                now_s = self.clock()
+                lost = outcomes.lost_s(job, self.reports.of(job.id), now_s)
+                end = outcomes.gone(job, "its process left no trace", now_s, lost)
+                self._exit(job, end.to, end.why, end.as_dict())
             elif self._ready and undone >= MOST_UNDONE:
                 self._exit(job, JobState.FAILED, f"it could not be started in {undone} tries")
             else:
@@ -75,8 +81,11 @@ class Watcher(Bookkeeper):
             if job is None:
                 self._clear_away(item)
                 continue
-            if item.state in ("running", "suspended") and job.state == JobState.STARTING:
-                started.append(Entry("started", job.id, {"at_s": item.started_s or self.clock()}))
+            if item.state in ("running", "suspended"):
+                if job.last.started_s is None:
+                    started.append(Entry("started", job.id, {"at_s": item.started_s or self.clock()}))
+                elif job.state == JobState.SUSPENDED and item.state == "running":
+                    self._suspend_again(item.key)
             elif item.state == "exited" or (item.state == "lost" and item.pid is None):
                 ended.append((job, item))
                 if job.last.started_s is None and item.started_s is not None:
@@ -87,6 +96,13 @@ class Watcher(Bookkeeper):
             self.write(started)
         if ended:
             self._end_all(ended)
+
+    def _suspend_again(self, key: str) -> None:
+        """Somebody woke a suspended job: its GPUs belong to others now."""
+        self.hook("before:suspend")
+        if not self.backend.suspend(key):
+            self._kill(key)
+        self.hook("after:suspend")
 
     def _end_all(self, ended: Sequence[tuple[LiveJob, Observed]]) -> None:
         """Journal the ends seen together in one go, then let the backend forget them."""

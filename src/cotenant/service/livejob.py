@@ -1,0 +1,149 @@
+"""A live job and its attempts, and how both are written down."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from cotenant.core.jobspec import JobSpec
+from cotenant.core.lifecycle import FINAL, JobState
+
+Gpus = tuple[tuple[str, tuple[int, ...]], ...]
+
+# Rungs of the preemption ladder. CONTINUE is none of them: it is what undoes SUSPEND.
+ASK, SUSPEND, STOP, KILL, CONTINUE = "ask", "suspend", "stop", "kill", "continue"
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One try. Times are Unix seconds.
+
+    It runs since `since_s` (None before its start, while suspended and after its end) and has run `ran_s` before
+    that. Of what it did before `since_s`, `unsaved_s` is in no checkpoint: lost if its process is.
+    """
+
+    number: int
+    gpus: Gpus
+    launched_s: float
+    started_s: float | None = None
+    ended_s: float | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    why: str = ""
+    lost_s: float = 0.0
+    stop_s: float = 0.0  # from the request to stop to the end of the process
+    restore_s: float = 0.0  # what loading the checkpoint took, as the job said
+    since_s: float | None = None
+    ran_s: float = 0.0
+    unsaved_s: float = 0.0
+    suspensions: int = 0
+    rung: str = ""  # the one that ended it, where the ladder did
+
+    def active_s(self, now_s: float) -> float:
+        """Seconds in which it has run, without those in which it was suspended."""
+        return self.ran_s + (max(now_s - self.since_s, 0.0) if self.since_s is not None else 0.0)
+
+    def lost_if_ended_s(self, now_s: float, checkpoint_s: float | None) -> float:
+        """Work that is in no checkpoint, the last of which was written at `checkpoint_s`."""
+        if self.since_s is None:
+            return self.unsaved_s
+        if checkpoint_s is not None and checkpoint_s > self.since_s:
+            return max(now_s - checkpoint_s, 0.0)
+        return self.unsaved_s + max(now_s - self.since_s, 0.0)
+
+    def pause(self, at_s: float) -> None:
+        """It runs no more, for a while or for ever."""
+        self.ran_s, self.since_s = self.active_s(at_s), None
+
+
+@dataclass(slots=True)
+class LiveJob:
+    """A job. `stop_why` is set while it is asked to end: preempt, hold, cancel, timeout, or move.
+
+    `rung` is the rung of the ladder that was taken last, at `rung_s`; empty when it was only asked.
+    """
+
+    id: str
+    order: int
+    spec: JobSpec
+    tenant: str
+    user: str
+    submitted_s: float
+    state: JobState = JobState.PENDING
+    held: bool = False
+    stop_why: str = ""
+    stop_asked_s: float = 0.0
+    ended_s: float | None = None
+    message: str = ""
+    failures: int = 0
+    left_s: float | None = None  # what it said was left when it saved and stopped
+    rung: str = ""
+    rung_s: float = 0.0
+    losses: int = 0  # how often its process was lost through no fault of its own
+    attempts: list[Attempt] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        """Idempotency key of the newest attempt."""
+        return f"{self.id}-{len(self.attempts)}"
+
+    @property
+    def last(self) -> Attempt:
+        """The newest attempt."""
+        return self.attempts[-1]
+
+    @property
+    def started_s(self) -> float | None:
+        """First moment at which it ran."""
+        return next((a.started_s for a in self.attempts if a.started_s is not None), None)
+
+    def attained_s(self, now_s: float) -> float:
+        """Seconds in which it has held GPUs."""
+        return sum(attempt.active_s(now_s) for attempt in self.attempts)
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has come to its end."""
+        return self.state in FINAL
+
+
+_SCALARS = [item.name for item in fields(LiveJob) if item.name not in ("spec", "attempts")]
+_SPEC_FIELDS = [(item.name, getattr(JobSpec(run=""), item.name)) for item in fields(JobSpec)]
+_SPEC_NAMES = frozenset(name for name, _ in _SPEC_FIELDS)
+
+
+def plain_spec(spec: JobSpec) -> dict[str, Any]:
+    """A spec for the journal: `run` and what differs from the defaults, without deep copies."""
+    values = {name: getattr(spec, name) for name, _ in _SPEC_FIELDS}
+    return {name: values[name] for name, default in _SPEC_FIELDS if values[name] != default or name == "run"}
+
+
+def read_spec(data: dict[str, Any]) -> JobSpec:
+    """The inverse of `plain_spec`. Fields of a newer version are passed over."""
+    values = {name: value for name, value in data.items() if name in _SPEC_NAMES}
+    for name in ("array", "after"):
+        if name in values:
+            values[name] = tuple(values[name])
+    return JobSpec(**values)
+
+
+def frozen(job: LiveJob) -> dict[str, Any]:
+    """A job as plain data, for a snapshot."""
+    row = {name: getattr(job, name) for name in _SCALARS}
+    return {**row, "spec": plain_spec(job.spec), "attempts": [asdict(attempt) for attempt in job.attempts]}
+
+
+def thawed(row: dict[str, Any]) -> LiveJob:
+    """The inverse of `frozen`, also for snapshots of versions that could not suspend."""
+    row = {**row, "spec": read_spec(row["spec"]), "state": JobState(row["state"])}
+    return LiveJob(**{**row, "attempts": [_thawed_attempt(item) for item in row["attempts"]]})
+
+
+def _thawed_attempt(item: dict[str, Any]) -> Attempt:
+    gpus = tuple((node, tuple(indexes)) for node, indexes in item["gpus"])
+    attempt = Attempt(**{**item, "gpus": gpus})
+    if "since_s" not in item and attempt.started_s is not None:
+        attempt.since_s = attempt.started_s
+        if attempt.ended_s is not None:
+            attempt.pause(attempt.ended_s)
+    return attempt
