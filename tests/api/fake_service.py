@@ -75,7 +75,7 @@ class FakeService:
 
     # the protocol
 
-    def submit(self, caller: Caller, specs: list[JobSpec]) -> list[list[str]]:
+    def submit(self, caller: Caller, specs: list[JobSpec], key: str = "", asked: str = "") -> list[list[str]]:
         if self.full:
             raise Unavailable("the disk is full: nothing was taken")
         self.submits += 1

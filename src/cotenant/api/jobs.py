@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request, Response
@@ -29,13 +30,14 @@ async def submit(
     ] = "",
 ) -> Response:
     """Submit jobs. All are taken or none."""
-    door, caller = door_of(request), caller_of(request)
+    door, caller, raw = door_of(request), caller_of(request), await request.body()
+    asked = hashlib.sha256(raw).hexdigest()
 
     async def act() -> bytes:
         specs = await door.call(_own_jobs, caller, body.jobs)
-        return encode({"ids": await door.call(door.service.submit, caller, specs)})
+        return encode({"ids": await door.call(door.service.submit, caller, specs, idempotency_key, asked)})
 
-    return answer(await door.once.run(caller, idempotency_key, await request.body(), act), 201)
+    return answer(await door.once.run(caller, idempotency_key, raw, act), 201)
 
 
 def _own_jobs(caller: Caller, jobs: list[dict[str, Any]]) -> list[JobSpec]:

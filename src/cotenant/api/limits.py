@@ -130,7 +130,7 @@ def _check_text(data: Any, where: str) -> None:
 
 
 class Once:
-    """Answers by (caller, Idempotency-Key), for a day, in memory: a restart of the service forgets them."""
+    """Answers by (caller, Idempotency-Key), for a day, in memory; after a restart the service's journal knows them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -24,6 +24,7 @@ from cotenant.service.livejob import (
     read_spec,
     thawed,
 )
+from cotenant.service.once import Answer, Answers, unpacked
 
 
 class Book:
@@ -43,7 +44,7 @@ class Book:
         self.held: dict[str, LiveJob] = {}
         self.arrays: dict[str, list[str]] = {}
         self.touched: set[str] = set()
-        self.costs = Costs()
+        self.costs, self.answers = Costs(), Answers()
         self.tokens: dict[str, dict[str, Any]] = {}
         self.drained: set[str] = set()
         self.policy = policy
@@ -83,6 +84,10 @@ class Book:
         )  # fmt: skip
         self._enter(job)
         self.next_id = max(self.next_id, int(job.id.partition(".")[0]) + 1)
+
+    def _on_once(self, record: Record) -> None:
+        data = record.data
+        self.answers.put(data["name"], Answer(data["asked"], _time(record), unpacked(data["ids"])))
 
     def _on_hold(self, record: Record) -> None:
         self.jobs[record.job].held = True
@@ -222,7 +227,7 @@ class Book:
         jobs = [frozen(job) for job in self.jobs.values()]
         data = {
             "jobs": jobs, "tokens": self.tokens, "drained": sorted(self.drained), "policy": self.policy,
-            "next_id": self.next_id, "seq": self.seq, "rungs": self.costs.rows(),
+            "next_id": self.next_id, "seq": self.seq, "rungs": self.costs.rows(), "once": self.answers.rows(),
         }  # fmt: skip
         return json.dumps(data).encode()
 
@@ -238,6 +243,7 @@ class Book:
         book.tokens, book.drained = data["tokens"], set(data["drained"])
         book.next_id, book.seq = data["next_id"], data["seq"]
         book.costs = Costs(data["rungs"] if "rungs" in data else before_rungs(data["costs"]))
+        book.answers = Answers(data.get("once"))
         return book
 
 

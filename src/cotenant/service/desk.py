@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from cotenant.core.jobspec import JobSpec, parse_job
 from cotenant.core.lifecycle import WAITING, JobState
 from cotenant.journal import Entry, Record
 from cotenant.policies import make_policy
-from cotenant.service import shown
+from cotenant.service import once, shown
 from cotenant.service.core import Dispatcher
 from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, NodeStatus, NotFound, Role, TokenInfo
 from cotenant.service.forecast import forecast
@@ -33,35 +34,59 @@ class CoreService(Dispatcher):
     _explained: tuple[Tables | None, int] = (None, 0)
     _asked_s = 0.0
 
-    def submit(self, caller: Caller, specs: list[JobSpec]) -> list[list[str]]:
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._on_way: dict[str, tuple[once.Answer, Future[list[int]]]] = {}  # submissions with a key, by its name
+
+    def submit(self, caller: Caller, specs: list[JobSpec], key: str = "", asked: str = "") -> list[list[str]]:
         """See the facade."""
         self._allow(caller, Role.USER)
+        name = once.name_of(caller, key) if key else ""
         with self._lock:
-            nodes = self.backend.nodes()
-            entries, ids = [], []
-            number = max(self.book.next_id, self._next_id)
-            named: dict[str, str] = {}  # jobs of this very submission, by id and by name
-            for spec in specs:
-                spec = self._accepted(caller, spec, nodes, named)
-                named[str(number)] = named[spec.name] = str(number)
-                mine = []
-                for index in spec.array or (None,):
-                    job_id = f"{number}" if index is None else f"{number}.{index}"
-                    one = spec if index is None else replace(
-                        spec, array=(), env={**spec.env, "COTENANT_ARRAY_INDEX": str(index)}
-                    )  # fmt: skip
-                    data = {"spec": plain_spec(one), "tenant": spec.tenant, "user": caller.name}
-                    entries.append(Entry("submit", job_id, data))
-                    mine.append(job_id)
-                ids.append(mine)
-                number += 1
-            if not entries:
-                return ids
-            future = self._begin_write(entries)
-            self._next_id = number
-        self._end_write(future)  # without the lock: submissions that wait together share one flush
+            known = self.book.answers.get(name, asked, self.clock())
+            if known is not None:
+                return known
+            if name in self._on_way:
+                answer, future = self._on_way[name]
+                ids = once.same(answer, asked).ids
+            else:
+                entries, ids, number = self._entries(caller, specs)
+                if not entries:
+                    return ids
+                if key:
+                    entries.append(Entry("once", data={"name": name, "asked": asked, "ids": once.packed(ids)}))
+                future = self._begin_write(entries)
+                self._next_id = number
+                if key:
+                    self._on_way[name] = once.Answer(asked, self.clock(), ids), future
+        try:
+            self._end_write(future)  # without the lock: submissions that wait together share one flush
+        finally:
+            self._on_way.pop(name, None)
         self.backend.wake()
         return ids
+
+    def _entries(self, caller: Caller, specs: list[JobSpec]) -> tuple[list[Entry], list[list[str]], int]:
+        """What to journal for a submission, the ids in it, and the next number after them."""
+        nodes = self.backend.nodes()
+        entries, ids = [], []
+        number = max(self.book.next_id, self._next_id)
+        named: dict[str, str] = {}  # jobs of this very submission, by id and by name
+        for spec in specs:
+            spec = self._accepted(caller, spec, nodes, named)
+            named[str(number)] = named[spec.name] = str(number)
+            mine = []
+            for index in spec.array or (None,):
+                job_id = f"{number}" if index is None else f"{number}.{index}"
+                one = spec if index is None else replace(
+                    spec, array=(), env={**spec.env, "COTENANT_ARRAY_INDEX": str(index)}
+                )  # fmt: skip
+                data = {"spec": plain_spec(one), "tenant": spec.tenant, "user": caller.name}
+                entries.append(Entry("submit", job_id, data))
+                mine.append(job_id)
+            ids.append(mine)
+            number += 1
+        return entries, ids, number
 
     def _accepted(self, caller: Caller, spec: JobSpec, nodes: Sequence[NodeInfo], named: dict[str, str]) -> JobSpec:
         tenant = spec.tenant or caller.tenant or "default"
@@ -183,7 +208,7 @@ class CoreService(Dispatcher):
         for record in records:
             owner = self.book.jobs.get(record.job)
             hidden = caller.tenant and (owner is None or owner.tenant != caller.tenant)
-            if hidden or record.kind in ("token", "revoke"):
+            if hidden or record.kind in ("token", "revoke", "once"):
                 continue
             data = shown.event_data(record)
             found.append(EventInfo(record.seq, record.time_s, record.kind, record.job, data))

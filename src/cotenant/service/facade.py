@@ -129,8 +129,12 @@ class TokenInfo:
 class Service(Protocol):
     """The whole of it."""
 
-    def submit(self, caller: Caller, specs: list[JobSpec]) -> list[list[str]]:
-        """Durable when it returns: the ids per spec, several for an array, in order of its indexes."""
+    def submit(self, caller: Caller, specs: list[JobSpec], key: str = "", asked: str = "") -> list[list[str]]:
+        """Durable when it returns: the ids per spec, several for an array, in order of its indexes.
+
+        The same `key` from the same caller within a day gives the same ids and submits nothing; `asked` is a digest
+        of the request, and another one under the same key is a `Conflict`.
+        """
 
     def jobs(self, caller: Caller, *, states: tuple[str, ...] = (), limit: int = 1000) -> list[JobInfo]:
         """Jobs that the caller may see, newest last; without spec and attempts."""

@@ -1,0 +1,86 @@
+"""Submissions by idempotency key: asked again within a day, the answer is the first one, also after a restart.
+
+A key belongs to who used it. It is kept as a digest, beside a digest of what was asked, so that the same key for
+another request is seen. The record is in the same append as the jobs: both are on disk or neither is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from cotenant.service.facade import Caller, Conflict
+
+KEEP_KEYS_S = 24 * 3600.0
+MOST_KEYS = 10_000  # the oldest are dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was asked (a digest of it), when (Unix seconds), and the ids that were given."""
+
+    asked: str
+    at_s: float
+    ids: list[list[str]]
+
+
+class Answers:
+    """Known answers by digest of caller and key, oldest first."""
+
+    def __init__(self, rows: list[list[Any]] | None = None) -> None:
+        self._kept = {name: Answer(asked, at_s, unpacked(ids)) for name, asked, at_s, ids in rows or ()}
+
+    def put(self, name: str, answer: Answer) -> None:
+        """Keep one more, and drop those whose time is over: by the time of the new one, so that replays agree."""
+        self._kept.pop(name, None)
+        self._kept[name] = answer
+        while len(self._kept) > MOST_KEYS or next(iter(self._kept.values())).at_s < answer.at_s - KEEP_KEYS_S:
+            del self._kept[next(iter(self._kept))]
+
+    def get(self, name: str, asked: str, now_s: float) -> list[list[str]] | None:
+        """The ids of the first time; None when there was none within the time."""
+        answer = self._kept.get(name)
+        if answer is None or answer.at_s < now_s - KEEP_KEYS_S:
+            return None
+        return same(answer, asked).ids
+
+    def rows(self) -> list[list[Any]]:
+        """Everything as plain data."""
+        return [[name, answer.asked, answer.at_s, packed(answer.ids)] for name, answer in self._kept.items()]
+
+
+def same(answer: Answer, asked: str) -> Answer:
+    """The answer itself, if it was to the same request."""
+    if answer.asked != asked:
+        raise Conflict("this Idempotency-Key was used for another request: take a new one")
+    return answer
+
+
+def name_of(caller: Caller, key: str) -> str:
+    """A digest of whose key this is and which."""
+    return hashlib.sha256("\0".join((caller.name, caller.role, caller.tenant, key)).encode()).hexdigest()
+
+
+def packed(ids: Iterable[Iterable[str]]) -> list[list[Any]]:
+    """Ids in short: of each spec its number and, for an array, the stretches of its indexes."""
+    found: list[list[Any]] = []
+    for mine in ids:
+        number, runs = "", list[list[int]]()
+        for job in mine:
+            number, dot, index = job.partition(".")
+            if dot and runs and runs[-1][1] == int(index) - 1:
+                runs[-1][1] = int(index)
+            elif dot:
+                runs.append([int(index), int(index)])
+        found.append([number, runs])
+    return found
+
+
+def unpacked(rows: Iterable[list[Any]]) -> list[list[str]]:
+    """The inverse of `packed`."""
+    return [
+        [f"{number}.{index}" for first, last in runs for index in range(first, last + 1)] if runs else [number]
+        for number, runs in rows
+    ]
