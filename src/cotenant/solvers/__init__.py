@@ -2,11 +2,18 @@
 
     max_min(rates, gangs, capacity, weights)                  largest min_i (rate_i / weight_i)
     makespan(rates, gangs, capacity, work)                    smallest max_i (work_i / rate_i)
-    finish_time(rates, gangs, capacity, work, elapsed, isolated)
-                                                              smallest max_i (elapsed_i + work_i/rate_i) / isolated_i
+    finish_time(rates, gangs, capacity, work, elapsed, fair)  smallest max_i (elapsed_i + work_i / rate_i) / fair_i
     deadlines(rates, gangs, capacity, work, time_left)        largest phi with rate_i >= phi * work_i / time_left_i
     max_sum(rates, gangs, capacity, values)                   largest sum of values[i, j] * x[i, j] (default: rates)
     min_cost(rates, gangs, capacity, gpu_cost, required)      largest sum of rates / gpu_cost, with least rates
+    max_sum_with_floors(values, rates, needed, gangs, capacity)
+                                                              the same; least rates that cannot be had are given up
+    hierarchical(rates, gangs, capacity, weights, entity, entity_weights, inner="fairness" or "fifo")
+                                                              water-filling to the end; without entities flat
+    packed_max_min(rates, gangs, capacity, kind, pair, scale=)
+    packed_makespan(..., work=), packed_finish_time(..., work=, elapsed=, fair=)
+                                                              with space sharing: Answer.pairs and Answer.pair_x
+    shortest_total(times, gpus)                               AlloX: type and place in line of each job (`Lines`)
 
 where rate_i = sum_j rates[i, j] * x[i, j] is what job i gets on average; rates[i, j] is the whole gang's rate on type
 j (0: cannot run there, and never gets it), gangs[i] its GPUs, capacity[j] the GPUs of the type. Each gives an `Answer`:
@@ -17,7 +24,8 @@ has passed `check_feasible`. Common options:
     budget_s  wall seconds; `OutOfTime` beyond (its `.best` may hold a feasible answer with a wider gap). The caller
               keeps its last good answer: `except SolverError`.
     warm      an earlier Answer (any number of jobs, same types): its prices are where the search starts
-    counts    how many equal jobs each row stands for; each of them gets the fractions of the row
+    counts    how many equal jobs each row stands for; each of them gets the fractions of the row. `kinds.classes`
+              groups equal rows: c = classes(kind, weight); max_min(rates[c.first], ..., counts=c.counts).x[c.of]
 """
 
 from __future__ import annotations
@@ -29,25 +37,37 @@ from cotenant.solvers import lp_reference, prices
 from cotenant.solvers import max_sum as max_sum_prices
 from cotenant.solvers.answer import Answer, Instance, check_feasible, column, instance
 from cotenant.solvers.errors import Budget, Infeasible, OutOfTime, SolverError
+from cotenant.solvers.floors import max_sum_with_floors
+from cotenant.solvers.matching import Lines, shortest_total
 from cotenant.solvers.need import Need
+from cotenant.solvers.sharing import inverted, packed_finish_time, packed_makespan, packed_max_min, solve_packed
+from cotenant.solvers.waterfill import hierarchical
 
 __all__ = [
     "Answer",
     "Budget",
     "Infeasible",
     "Instance",
+    "Lines",
     "Need",
     "OutOfTime",
     "SolverError",
     "check_feasible",
     "deadlines",
     "finish_time",
+    "hierarchical",
     "instance",
     "makespan",
     "max_min",
     "max_sum",
+    "max_sum_with_floors",
     "min_cost",
+    "packed_finish_time",
+    "packed_makespan",
+    "packed_max_min",
+    "shortest_total",
     "solve_need",
+    "solve_packed",
 ]
 
 NEVER = float("inf")
@@ -112,41 +132,23 @@ def makespan(
     return inverted(found)
 
 
-def inverted(found: Answer) -> Answer:
-    """The answer for 1 / theta: times instead of speeds."""
-    value = 0.0 if np.isinf(found.value) else (np.inf if found.value == 0.0 else 1.0 / found.value)
-    bound = 0.0 if np.isinf(found.bound) else (np.inf if found.bound == 0.0 else 1.0 / found.bound)
-    return Answer(
-        found.x,
-        value,
-        bound,
-        found.prices,
-        found.method,
-        found.seconds,
-        found.gap,
-        found.left_out,
-        found.pairs,
-        found.y,
-    )
-
-
 def finish_time(
     rates: ArrayLike,
     gangs: ArrayLike,
     capacity: ArrayLike,
     work: ArrayLike,
     elapsed: ArrayLike,
-    isolated: ArrayLike,
+    fair: ArrayLike,
     *,
     counts: ArrayLike | None = None,
     tol: float = 1e-6,
     budget_s: float = NEVER,
     warm: Answer | None = None,
 ) -> Answer:
-    """Finish-time fairness: lower the largest (elapsed + work / rate) / isolated finish time."""
+    """Finish-time fairness: lower the largest (elapsed + work / rate) / fair finish time."""
     inst = instance(rates, gangs, capacity)
     n = len(inst.gangs)
-    need = Need(column(work, n, "work"), column(isolated, n, "isolated"), column(elapsed, n, "elapsed"))
+    need = Need(column(work, n, "work"), column(fair, n, "fair"), column(elapsed, n, "elapsed"))
     return solve_need(inst, need, counts=counts, tol=tol, budget_s=budget_s, warm=warm)
 
 

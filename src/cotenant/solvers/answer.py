@@ -8,7 +8,7 @@ with rate 0 are empty.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,8 +50,17 @@ class Answer:
     """Jobs that can run on no type; their rows are 0."""
     pairs: Ints = field(default_factory=_no_pairs)
     """P x 2 job numbers (first < second) that share GPUs; empty without space sharing."""
-    y: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    pair_x: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     """P x K fractions of time of the pairs."""
+
+    def __post_init__(self) -> None:
+        if not len(self.pairs):
+            object.__setattr__(self, "pair_x", np.zeros((0, self.x.shape[1])))
+
+    @property
+    def note(self) -> str:
+        """How it was found, and how good it is, in a few words."""
+        return f"{self.method}, within {self.gap:.1e} of the best" if self.gap > 0.0 else f"{self.method}, exact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +115,15 @@ def relative_gap(value: float, bound: float) -> float:
 
 
 def excess(
-    x: Floats, gangs: Floats, capacity: Floats, pairs: Ints | None = None, y: Floats | None = None
+    x: Floats, gangs: Floats, capacity: Floats, pairs: Ints | None = None, pair_x: Floats | None = None
 ) -> tuple[float, float]:
     """How far the worst job row is above 1, and the worst type above its capacity (relative)."""
     time = x.sum(axis=1)
     used = gangs @ x
-    if pairs is not None and y is not None and len(pairs):
-        rows = y.sum(axis=1)
+    if pairs is not None and pair_x is not None and len(pairs):
+        rows = pair_x.sum(axis=1)
         time = time + np.bincount(pairs.ravel(), np.repeat(rows, 2), len(x))
-        used = used + gangs[pairs[:, 0]] @ y
+        used = used + gangs[pairs[:, 0]] @ pair_x
     over_time = float(time.max(initial=0.0)) - 1.0
     over_gpus = float(((used - capacity) / np.maximum(capacity, 1.0)).max(initial=-1.0))
     return over_time, over_gpus
@@ -122,7 +131,7 @@ def excess(
 
 def check_feasible(answer: Answer, inst: Instance, *, tolerance: float = TOLERANCE) -> Answer:
     """The same answer with rounding noise removed; `SolverError` if it breaks a rule by more than noise."""
-    x, y = answer.x, answer.y
+    x, y = answer.x, answer.pair_x
     if x.shape != inst.rates.shape:
         raise SolverError(f"{answer.method}: answer has shape {x.shape}, the instance {inst.rates.shape}")
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
@@ -141,20 +150,4 @@ def check_feasible(answer: Answer, inst: Instance, *, tolerance: float = TOLERAN
     worst = max(over_time, over_gpus, 0.0)
     if worst > 0.0:
         x, y = x / (1.0 + worst), y / (1.0 + worst)
-    return replaced(answer, x, y)
-
-
-def replaced(answer: Answer, x: Floats, y: Floats) -> Answer:
-    """The answer with other fractions."""
-    return Answer(
-        x,
-        answer.value,
-        answer.bound,
-        answer.prices,
-        answer.method,
-        answer.seconds,
-        answer.gap,
-        answer.left_out,
-        answer.pairs,
-        y,
-    )
+    return replace(answer, x=x, pair_x=y)

@@ -86,16 +86,38 @@ class _Columns:
         self.mix = np.delete(self.mix, [k for k in unused if k < len(self.mix)])
 
 
-class _Search:
-    """One search over prices."""
+def bound_with_sharing(inst: Instance, need: Need, shared: Floats, *, tol: float = 1e-4) -> float:
+    """A theta that no space sharing can beat: as if each job found its best partner everywhere.
 
-    def __init__(self, inst: Instance, need: Need, counts: Floats | None) -> None:
+    `shared[i, j]` is the best rate of job i beside anybody on type j; two that share pay half the GPUs each.
+    """
+    both = Instance(
+        np.hstack([inst.rates, shared]),
+        inst.gangs,
+        inst.capacity,
+        np.maximum(inst.best, shared.max(axis=1, initial=0.0)),
+    )
+    search = _Search(both, need, None, halves=True)
+    if len(search.rows) and search.types.any():
+        search.run(tol, Budget(), None)
+    return search.theta
+
+
+class _Search:
+    """One search over prices. With `halves` the second half of the rates is for half of the GPUs."""
+
+    def __init__(self, inst: Instance, need: Need, counts: Floats | None, *, halves: bool = False) -> None:
         self.inst = inst
         self.need = need
         self.rows = np.flatnonzero((need.work > 0.0) & (inst.best > 0.0))
-        self.types = (inst.capacity > 0.0) & (inst.rates[self.rows].max(axis=0, initial=0.0) > 0.0)
-        whole = len(self.rows) == len(need.work) and self.types.all()
-        self.a = inst.rates if whole else np.ascontiguousarray(inst.rates[np.ix_(self.rows, self.types)])
+        self.halves = halves
+        wanted = inst.rates[self.rows].max(axis=0, initial=0.0) > 0.0
+        if halves:
+            wanted = wanted[: len(inst.capacity)] | wanted[len(inst.capacity) :]
+        self.types = (inst.capacity > 0.0) & wanted
+        columns = np.tile(self.types, 2) if halves else self.types
+        whole = len(self.rows) == len(need.work) and columns.all()
+        self.a = inst.rates if whole else np.ascontiguousarray(inst.rates[np.ix_(self.rows, columns)])
         self.capacity = inst.capacity[self.types]
         mass = inst.gangs if counts is None else inst.gangs * counts
         self.mass = mass[self.rows]
@@ -114,7 +136,10 @@ class _Search:
 
     def evaluate(self, theta: float, q: Floats, x: Floats | None = None) -> tuple[float, float, Floats]:
         """Cost and its derivative at prices q / capacity, and the share of each type in use."""
-        usage = np.zeros(len(q))
+        p = q / self.capacity
+        if self.halves:
+            p = np.concatenate([p, p / 2.0])
+        usage = np.zeros(len(p))
         self.respond(
             self.a,
             self.mass,
@@ -124,11 +149,13 @@ class _Search:
             self.elapsed,
             self.need.falling,
             theta,
-            q / self.capacity,
+            p,
             usage,
             self._sums,
-            np.zeros((0, len(q))) if x is None else x,
+            np.zeros((0, len(p))) if x is None else x,
         )
+        if self.halves:
+            usage = usage[: len(q)] + usage[len(q) :] / 2.0
         return float(self._sums[0]), float(self._sums[1]), usage / self.capacity
 
     def step(self, q: Floats, precision: float) -> None:

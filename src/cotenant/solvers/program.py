@@ -73,7 +73,7 @@ class Program:
         return np.arange(first, self.rows, dtype=np.int64)
 
     def add_entries(self, rows: ArrayLike, columns: ArrayLike, values: ArrayLike) -> None:
-        """Put values into the matrix; the three are broadcast against each other."""
+        """Add values to the matrix; the three are broadcast against each other."""
         r, c, v = np.broadcast_arrays(np.asarray(rows), np.asarray(columns), np.asarray(values, dtype=np.float64))
         self._entries.append((r.ravel().astype(np.int64), c.ravel().astype(np.int64), v.ravel()))
 
@@ -112,7 +112,7 @@ class Program:
             if (_joined(self._row_lower) > 0.0).any() or (_joined(self._row_upper) < 0.0).any():
                 raise Infeasible("the program has no solution")
             return Solution(np.zeros(0), 0.0, np.zeros(self.rows), np.zeros(self.rows))
-        highs = self._highs or self._build()
+        highs = self.build()
         if budget is not None and budget.budget_s != INF:
             budget.check("linear program")
             highs.setOptionValue("time_limit", float(highs.getRunTime() + budget.left_s))
@@ -137,7 +137,10 @@ class Program:
             raise OutOfTime(f"linear program: no answer within {budget.budget_s if budget else INF:g} s")
         raise SolverError(f"HiGHS stopped: {highs.modelStatusToString(status)}")
 
-    def _build(self) -> Any:
+    def build(self) -> Any:
+        """Hand the program to HiGHS; from now on it can be changed but not extended by columns."""
+        if self._highs is not None:
+            return self._highs
         import highspy
 
         lp = highspy.HighsLp()
@@ -169,11 +172,17 @@ class Program:
         columns = _joined_ints([e[1] for e in self._entries])
         values = _joined([e[2] for e in self._entries])
         kept = values != 0.0
-        rows, columns, values = rows[kept], columns[kept], values[kept]
-        order = np.lexsort((rows, columns))
+        cells, values = columns[kept] * self.rows + rows[kept], values[kept]
+        order = np.argsort(cells, kind="stable")
+        cells, values = cells[order], values[order]
+        new = np.append(True, cells[1:] != cells[:-1])[: len(cells)]
+        if not new.all():
+            values = np.add.reduceat(values, np.flatnonzero(new))
+            cells = cells[new]
+        columns, rows = np.divmod(cells, max(self.rows, 1))
         start = np.zeros(self.columns + 1, dtype=np.int32)
         np.cumsum(np.bincount(columns, minlength=self.columns), out=start[1:])
-        return start, rows[order].astype(np.int32), values[order]
+        return start, rows.astype(np.int32), values
 
 
 def _joined(parts: list[Floats]) -> Floats:
