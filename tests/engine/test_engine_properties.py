@@ -20,7 +20,8 @@ from cotenant.engine.explain import explain
 from cotenant.engine.invariants import check
 from cotenant.engine.tables import infeasible
 from cotenant.policies import known_policies
-from cotenant.sim.driver import Experiment, Simulation, _tables, simulate
+from cotenant.sim.driver import Experiment, Simulation, simulate
+from cotenant.sim.setup import lay_out
 from cotenant.testing.policy import assert_same, assert_work_conserved
 
 TENANTS = ("ada", "bob", "eve")
@@ -104,7 +105,7 @@ def experiments(draw: st.DrawFn) -> Experiment:
 def feasible_part(experiment: Experiment) -> Workload:
     """The jobs that the cluster can hold at all."""
     keep = np.ones(len(experiment.workload), bool)
-    keep[infeasible(_tables(experiment, experiment.workload))] = False
+    keep[infeasible(lay_out(experiment, experiment.workload)[0])] = False
     return experiment.workload.take(keep)
 
 

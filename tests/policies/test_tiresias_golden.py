@@ -130,7 +130,7 @@ def test_skew_consolidates_exactly_four_models() -> None:
 def test_thresholds() -> None:
     assert make_policy("tiresias-l").rule(Context()).thresholds.tolist() == [3600]
     assert make_policy("tiresias-l:queues=3,threshold=100").rule(Context()).thresholds.tolist() == [100, 200]
-    released = Context(compat=frozenset({"tiresias"}))
+    released = Context(compat={"tiresias": {}})
     assert make_policy("tiresias-l").rule(released).thresholds.tolist() == [3250, 7200]
     assert make_policy("tiresias-l:queues=1").rule(released).thresholds.tolist() == []
 

@@ -113,7 +113,7 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         code = 0
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         typer.echo("cotenant: interrupted", err=True)
         code = 130
     sys.exit(code if isinstance(code, int) else 0)

@@ -24,12 +24,12 @@ ClusterSpec = Annotated[
 PolicySpec = Annotated[str, typer.Option("--policy", help="A policy (see `cotenant policies`) or ./mine.py:MyPolicy.")]
 Placement = Annotated[str, typer.Option(help="count, consolidated, relaxed:after=S, spread or skew:limit=X.")]
 Allocator = Annotated[str, typer.Option(help="Cores and memory: fixed (what the job asks) or proportional.")]
-Profile = Annotated[str, typer.Option(help="Truth about speeds: none, tiresias, or a file.")]
+Profile = Annotated[str, typer.Option(help="Truth about speeds: none, tiresias, h200, or a file.")]
 Models = Annotated[str, typer.Option(help="Give jobs without a model one of: gavel, h200, tiresias, profile[:seed=S].")]
 Estimator = Annotated[str, typer.Option(help="Belief about durations: oracle, noisy:error=0.5, mean.")]
 Costs = Annotated[str, typer.Option(help="Per preemption: default (per model, else 60 s), none, flat, or seconds.")]
 Round = Annotated[float, typer.Option("--round", help="Round length in seconds, for policies that have rounds.")]
-Compat = Annotated[str, typer.Option(help="Follow a released simulator's quirks: tiresias.")]
+Compat = Annotated[str, typer.Option(help="Follow a released simulator's quirks: tiresias, gavel, gavel:QUIRK=VALUE.")]
 Measure = Annotated[str, typer.Option(help="FROM-TO: metrics over these jobs (rank by submit time), stop when done.")]
 Until = Annotated[float, typer.Option(help="Stop at this second.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
@@ -115,13 +115,14 @@ def make_experiment(
 ) -> Experiment:  # fmt: skip
     """The options of a verb as an experiment."""
     from cotenant.core.errors import InputError
+    from cotenant.core.spec import split_specs
     from cotenant.sim.driver import Experiment
 
     if len(work) and not until >= work.submit_s[0]:
         raise InputError(f"--until {until:g}: must not be before the first submission, at {work.submit_s[0]:g} s")
     return Experiment(
         work, cluster, policy, placement=placement, allocator=allocator, profile=profile, estimator=estimator,
-        costs=costs, round_s=round_s, compat=tuple(part for part in compat.split(",") if part),
+        costs=costs, round_s=round_s, compat=tuple(split_specs(compat)),
         measure=parse_range(measure, "--measure"), until_s=until, seed=seed,
         fail_nodes=fail_nodes or None, skip_infeasible=skip_infeasible,
     )  # fmt: skip

@@ -34,7 +34,8 @@ KEY4 = 24  # used only where jobs have different tiers
 RATED = 25  # since when SPEED holds
 WEIGHT = 26  # share of the job against others of its policy
 STEPS = 27  # steps per second of work; NaN where not known
-FLOAT_COLUMNS = 28
+ALONE = 28  # what SPEED is, or would be, without anybody else on its GPUs
+FLOAT_COLUMNS = 29
 
 # Job table, integers.
 GPUS = 0
@@ -162,8 +163,9 @@ Q_LIMIT, Q_USED, Q_CLAIMED = 0, 1, 2
 INT_SCALARS = 35
 
 # Float scalars of the engine.
-NOW, NEXT_ROUND, SERIES_GAP, BUSY_GPU_S, WINDOW_FROM, WINDOW_TO, LAST_SAMPLE, BUSY_SINCE, HEAD_START, NEXT_CALL = range(10)
-FLOAT_SCALARS = 10
+# NEXT_CALL: when a policy that sets its own times wants to be asked again.
+NOW, NEXT_CALL, SERIES_GAP, BUSY_GPU_S, WINDOW_FROM, WINDOW_TO, LAST_SAMPLE, BUSY_SINCE, HEAD_START = range(9)
+FLOAT_SCALARS = 9
 
 # What became of a job at its turn in the walk (WATCH_CODE).
 (
@@ -195,8 +197,10 @@ FLOAT_SCALARS = 10
 FIRST_FIXED_COLUMN = BY_BELIEF
 
 # Rule flags and numbers.
-PREEMPTIVE, STRICT, EASY, STABLE, EXTERNAL, QUANTUM, QUEUES = range(7)
-RULE_FLAGS = 7
+# EXTERNAL: 0 compiled, 1 asks Python while somebody waits, 2 after every event, 3 at NEXT_CALL and, with WAKES, at
+# every event before it.
+PREEMPTIVE, STRICT, EASY, STABLE, EXTERNAL, QUANTUM, QUEUES, WAKES = range(8)
+RULE_FLAGS = 8
 ROUND_S, KNOB, RELAX_S, CHECKPOINT_S = range(4)
 RULE_NUMBERS = 4
 QUANTUM_QUEUE, QUANTUM_FIXED, QUANTUM_SUP = 0, 1, 2

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from cotenant.core.workload import Ints
+
 Slices = tuple[tuple[int, int], ...]
 
 
@@ -12,3 +16,17 @@ class Plan:
     """Row of every job that should run -> its (node, GPUs) pairs. Whoever is missing does not run."""
 
     run: dict[int, Slices] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Who runs next and in which pool; the engine finds the places. Whoever is missing does not run.
+
+    `hosts` names, for a guest that shares GPUs, the row of its host, else -1; guests come after their hosts.
+    `next_s` is when to ask again if nothing happens before.
+    """
+
+    rows: Ints
+    pools: Ints
+    hosts: Ints
+    next_s: float = np.inf

@@ -32,7 +32,9 @@ class State(NamedTuple):
     members: Ints  # jobs per class by row, in the layout of `heap`
     events: Ints  # heap of jobs by their next own event
     tree: Floats  # per class a tree of shortest believed durations, for backfill searches
-    speed: NDArray[np.float64]  # model x GPU type x (consolidated, spread)
+    speed: NDArray[np.float64]  # kind x GPU type x (consolidated, spread)
+    gpu: IntMatrix  # GPUs x places: who uses each one, -1 for nobody; no rows unless GPUs are shared
+    gpu_first: Ints  # first GPU of each node, and the end
     attempts: Matrix  # rows (DONE at which an attempt fails), in order, by `attempt_of`
     attempt_of: IntMatrix  # jobs x (first row, rows) of attempts
     x: Ints  # integer scalars
@@ -44,7 +46,7 @@ class State(NamedTuple):
     order: IntMatrix  # two rows of positions, for sorting
     scratch: Floats
     stops: Ints
-    starts: IntMatrix  # (job, first slice, moved)
+    starts: IntMatrix  # (job, first slice, moved, host)
     failed: Ints  # classes that did not fit in this walk
     lines: Ints  # classes in the order of their first waiting jobs
     series: Matrix

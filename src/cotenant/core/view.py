@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,16 @@ VIEW_COLUMNS = 5
 
 
 @dataclass(frozen=True, slots=True)
+class Facts:
+    """What does not change during a run: the pools, what GPUs cost, how well kinds of jobs share, who is who."""
+
+    pool_types: tuple[str, ...] = ()
+    pool_prices: Floats = field(default_factory=lambda: np.zeros(0))
+    pair: NDArray[np.float64] | None = None  # kind x kind x GPU type: speed of the first beside the second
+    ident: Ints | None = None  # row -> a number that stays with the job; None: the row itself
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """Active jobs (waiting and running) at one moment; all arrays are in step with `rows`.
 
@@ -27,6 +38,8 @@ class View:
     rows: Ints  # which jobs: rows of the workload, the tie-break of last resort
     computed: NDArray[np.float64]
     state: State
+    facts: Facts = field(default_factory=Facts)
+    _kept: dict[str, Any] = field(default_factory=dict)
 
     @property
     def gpus(self) -> Ints:
@@ -103,6 +116,71 @@ class View:
         """GPUs on nodes that are up."""
         return int(self.state.node[:, col.NODE_CAP].sum())
 
+    @property
+    def ident(self) -> Ints:
+        """A number per job that stays with it for ever, also when rows are laid out anew."""
+        return self.rows if self.facts.ident is None else np.asarray(self.facts.ident[self.rows], np.int64)
+
+    @property
+    def weight(self) -> Floats:
+        """Share of each job against others; 1 unless its source says otherwise."""
+        return self._floats(col.WEIGHT)
+
+    @property
+    def steps_per_s(self) -> Floats:
+        """Steps per second of work; 1 where nobody knows."""
+        return np.nan_to_num(self._floats(col.STEPS), nan=1.0)
+
+    @property
+    def kind(self) -> Ints:
+        """Kind of each job: jobs of one kind run alike (same model, same GPU count)."""
+        return self._ints(col.SPEED_ROW)
+
+    @property
+    def pool_gpus(self) -> Ints:
+        """GPUs per pool (one GPU type of one partition) on nodes that are up."""
+        node = self.state.node
+        return np.bincount(node[:, col.NODE_POOL], node[:, col.NODE_CAP], len(self.state.pool)).astype(np.int64)
+
+    @property
+    def pool_types(self) -> tuple[str, ...]:
+        """GPU type of each pool."""
+        return self.facts.pool_types
+
+    @property
+    def pool_prices(self) -> Floats:
+        """Money per GPU-hour in each pool."""
+        return self.facts.pool_prices
+
+    @property
+    def rates(self) -> NDArray[np.float64]:
+        """Jobs x pools: seconds of work per second when consolidated there; 0 where a job cannot or may not run."""
+        if "rates" not in self._kept:
+            state, rows = self.state, self.rows
+            allowed = state.cls[state.i[rows, col.CLASS], col.C_POOLS]
+            open_ = (allowed[:, None] >> np.arange(len(state.pool))[None, :]) & 1
+            speed = state.speed[state.i[rows, col.SPEED_ROW]][:, state.pool[:, col.POOL_TYPE], 0]
+            self._kept["rates"] = speed * open_
+        return np.asarray(self._kept["rates"])
+
+    @property
+    def pair_rates(self) -> NDArray[np.float64] | None:
+        """Kind x kind x pool: rate of the first beside the second on the same GPUs; 0 where they cannot share."""
+        pair = self.facts.pair
+        return None if pair is None else pair[:, :, self.state.pool[:, col.POOL_TYPE]]
+
+    @property
+    def pool(self) -> Ints:
+        """Pool in which each job runs; -1 for those that wait."""
+        state, head = self.state, self._ints(col.SLICE)
+        node = state.slices[np.maximum(head, 0), col.SLICE_NODE]
+        return np.where(head >= 0, state.node[node, col.NODE_POOL], -1).astype(np.int64)
+
+    @property
+    def host_row(self) -> Ints:
+        """Row of the job on whose GPUs each job is a guest; -1 for all others."""
+        return self._ints(col.HOST)
+
     def _floats(self, column: int) -> Floats:
         return np.asarray(self.state.f[self.rows, column], np.float64)
 
@@ -113,7 +191,7 @@ class View:
         """(node, GPUs) pairs that a running job holds."""
         pairs, at = [], int(self.state.i[row, col.SLICE])
         while at >= 0:
-            node, gpus, following = self.state.slices[at]
+            node, gpus, following, _ = self.state.slices[at]
             pairs.append((int(node), int(gpus)))
             at = int(following)
         return tuple(pairs)

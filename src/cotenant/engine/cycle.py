@@ -9,21 +9,27 @@ import numpy as np
 
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
-from cotenant.core.plan import Plan
+from cotenant.core.plan import Choice, Plan
 from cotenant.core.state import Rule, State, has_tiers, with_tiers
-from cotenant.core.view import VIEW_COLUMNS, View
+from cotenant.core.view import VIEW_COLUMNS, Facts, View
 from cotenant.core.workload import Floats, Ints
+from cotenant.engine.choices import carry_out, fill_idle
 from cotenant.engine.decide import decide
 from cotenant.engine.observe import keep_active, look, order_keys
+from cotenant.engine.rates import RateModel
 from cotenant.engine.walk import commit, walk_order
-from cotenant.policies.base import PlanPolicy, Policy, PriorityPolicy
+from cotenant.policies.base import ChoicePolicy, PlanPolicy, Policy, PriorityPolicy
 
 
 class Engine:
     """One policy on one set of tables. A driver moves time and reports events; `cycle` decides."""
 
-    def __init__(self, state: State, policy: Policy, rule: Rule) -> None:
+    def __init__(
+        self, state: State, policy: Policy, rule: Rule, facts: Facts | None = None, rates: RateModel | None = None
+    ) -> None:
         self.state, self.policy, self.rule = state, policy, rule
+        self.facts, self.rates = facts or Facts(), rates
+        self._mark = np.zeros(len(state.f), np.int64)
         self._rows = np.zeros(1024, np.int64)
         self._count = 0
         self._seen = 0  # arrivals already listed
@@ -52,7 +58,7 @@ class Engine:
         rows = self.active_rows().copy()
         computed = np.empty((VIEW_COLUMNS, len(rows)))
         look(self.state, rows, now_s, computed)
-        return View(now_s, rows, computed, self.state)
+        return View(now_s, rows, computed, self.state, self.facts)
 
     def cycle(self, now_s: float) -> None:
         """One decision."""
@@ -61,8 +67,12 @@ class Engine:
         elif isinstance(self.policy, PlanPolicy):
             view = self.view(now_s)
             self._carry_out(self.policy.decide(view), view, now_s)
+        elif isinstance(self.policy, ChoicePolicy):
+            self._choose(self.policy.choose(self.view(now_s)), now_s)
         else:
             decide(self.state, self.rule, now_s)
+        if self.rates is not None:
+            self.rates.update(self.state, self.rule, now_s)
 
     def order(self, now_s: float) -> Ints:
         """Active jobs in the order of the policy (for explanations and tests)."""
@@ -88,6 +98,19 @@ class Engine:
         walk_order(self.state, rows, policy.preemptive, policy.strict)
         commit(self.state, self.rule, now_s)
 
+    def _choose(self, choice: Choice, now_s: float) -> None:
+        """Check a choice, then let the places be found: hosts before guests, larger gangs first."""
+        state, rows = self.state, np.asarray(choice.rows, np.int64)
+        name = self.policy.name or type(self.policy).__name__
+        active = np.isin(state.i[rows, col.STATE], (col.WAITING, col.RUNNING)).all()
+        if not active or len(np.unique(rows)) != len(rows):
+            raise InputError(f"policy '{name}': its choice names a job twice, or one that is not active")
+        order = np.lexsort((rows, -state.i[rows, col.GPUS], choice.hosts >= 0))
+        pools, hosts = (np.asarray(part, np.int64)[order] for part in (choice.pools, choice.hosts))
+        if carry_out(state, self.rule, rows[order], pools, hosts, self._mark, now_s):
+            fill_idle(state, self.rule, np.sort(self.active_rows()), now_s)
+        state.t[col.NEXT_CALL] = choice.next_s
+
     def _carry_out(self, plan: Plan, view: View, now_s: float) -> None:
         """Check a whole plan, then turn the difference to what runs into stops and starts."""
         state = self.state
@@ -106,9 +129,9 @@ class Engine:
             for node, gpus in reversed(wanted):
                 slot = int(state.x[col.FREE_SLICE])
                 state.x[col.FREE_SLICE] = state.slices[slot, col.SLICE_NEXT]
-                state.slices[slot] = node, gpus, head
+                state.slices[slot] = node, gpus, head, 0
                 head = slot
-            state.starts[at] = row, head, moved
+            state.starts[at] = row, head, moved, -1
         commit(state, self.rule, now_s)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from cotenant.core import columns as col
 from cotenant.core.errors import InvariantError
 from cotenant.core.state import State
+from cotenant.core.workload import Ints
 
 
 def check(state: State) -> None:
@@ -21,8 +24,10 @@ def check(state: State) -> None:
     for job in running:
         gpus, at, pools = 0, i[job, col.SLICE], set()
         while at >= 0:
-            n, count, at = state.slices[at]
-            used[n] += count
+            n, count, at, mask = state.slices[at]
+            used[n] += 0 if x[col.SHARING] else count
+            if x[col.SHARING]:
+                _require(int(mask).bit_count() == count, f"job {job} has {count} GPUs on node {n}, its mask {mask:b}")
             gpus += count
             pools.add(int(node[n, col.NODE_POOL]))
             share = count / i[job, col.GPUS]
@@ -33,6 +38,8 @@ def check(state: State) -> None:
         mask = state.cls[i[job, col.CLASS], col.C_POOLS]
         _require(bool((mask >> pools.pop()) & 1), f"job {job} runs in a pool it may not use")
         tenant_used[i[job, col.TENANT]] += gpus
+    if x[col.SHARING]:
+        used = _used_when_shared(state, running)
     free = node[:, col.NODE_CAP] - used
     _require(bool((free >= 0).all()), "a node gives more GPUs than it has")
     _require(bool((free == node[:, col.NODE_FREE]).all()), "free GPUs are not capacity minus use")
@@ -51,6 +58,23 @@ def check(state: State) -> None:
     lasted = f[ended, col.FINISH] - f[ended, col.SUBMIT]
     spent = f[ended, col.WAITED] + f[ended, col.OCCUPIED]
     _require(bool(np.allclose(lasted, spent, rtol=1e-9, atol=1e-3)), "time of a job is not waiting plus running")
+
+
+def _used_when_shared(state: State, running: Ints) -> Ints:
+    """Busy GPUs per node; the table of who uses which GPU must agree with the masks of the jobs."""
+    expected: list[set[int]] = [set() for _ in range(len(state.gpu))]
+    for job in running.tolist():
+        at = int(state.i[job, col.SLICE])
+        while at >= 0:
+            n, _, following, mask = (int(value) for value in state.slices[at])
+            for g in range(int(state.gpu_first[n]), int(state.gpu_first[n + 1])):
+                if (mask >> (g - int(state.gpu_first[n]))) & 1:
+                    expected[g].add(job)
+            at = following
+    for g, jobs in enumerate(state.gpu.tolist()):
+        _require({job for job in jobs if job >= 0} == expected[g], f"GPU {g} is used by others than it says")
+    busy = np.array([bool(jobs) for jobs in expected], np.int64)
+    return np.array([busy[a:b].sum() for a, b in itertools.pairwise(state.gpu_first.tolist())], np.int64)
 
 
 def _require(holds: bool, text: str) -> None:

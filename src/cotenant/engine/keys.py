@@ -48,6 +48,7 @@ from cotenant.core.columns import (
     QUANTUM_SUP,
     QUEUE,
     QUEUES,
+    RATED,
     ROUND_S,
     RUNNING,
     SINCE,
@@ -65,8 +66,9 @@ from cotenant.core.workload import Floats, Ints
 def work_done(f: Matrix, i: IntMatrix, job: int, now: float) -> float:
     """Seconds of work finished by `now`, at speed 1."""
     done = f[job, DONE]
-    if i[job, STATE] == RUNNING and now > f[job, WARM]:
-        done += (now - f[job, WARM]) * f[job, SPEED]
+    since = max(f[job, WARM], f[job, RATED])
+    if i[job, STATE] == RUNNING and now > since:
+        done += (now - since) * f[job, SPEED]
     return float(done)
 
 

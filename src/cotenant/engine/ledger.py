@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from cotenant.core.columns import (
+    ALONE,
     ATTAINED,
     BELIEF,
     BUSY_GPU_S,
@@ -59,13 +60,16 @@ from cotenant.core.columns import (
     Q_USED,
     QUEUE,
     RANK,
+    RATED,
     RELAX,
     RELAX_S,
     RESTORE,
     RUNNING,
+    SHARING,
     SINCE,
     SLICE,
     SLICE_GPUS,
+    SLICE_MASK,
     SLICE_NEXT,
     SLICE_NODE,
     SPEED,
@@ -87,6 +91,7 @@ from cotenant.core.state import IntMatrix, Matrix, Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.heaps import drop_event, push_waiting, remove_waiting, set_event
 from cotenant.engine.keys import compact_running, position_of, set_keys, work_done
+from cotenant.engine.sharing import occupy, take_host, vacate
 from cotenant.placement.fit import fewest_nodes
 
 
@@ -99,6 +104,7 @@ def new_slices(s: State, count: int) -> int:
         s.x[FREE_SLICE] = s.slices[slot, SLICE_NEXT]
         s.slices[slot, SLICE_NODE] = s.pick[k, 0]
         s.slices[slot, SLICE_GPUS] = s.pick[k, 1]
+        s.slices[slot, SLICE_MASK] = 0
         s.slices[slot, SLICE_NEXT] = head
         head = slot
     return int(head)
@@ -184,7 +190,7 @@ def schedule_run(f: Matrix, i: IntMatrix, events: Ints, x: Ints, thresholds: Flo
     target, kind = f[job, WORK], END
     if f[job, FAIL_AT] < target:
         target, kind = f[job, FAIL_AT], FAIL
-    time_s = f[job, WARM] + (target - f[job, DONE]) / f[job, SPEED]
+    time_s = max(f[job, WARM], f[job, RATED]) + (target - f[job, DONE]) / f[job, SPEED]
     queue = i[job, QUEUE]
     if queue < len(thresholds):
         crossing = f[job, SINCE] + thresholds[queue] / i[job, GPUS] - f[job, ATTAINED]
@@ -219,8 +225,12 @@ def take(
 def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     """A waiting job starts on the slices of `head`."""
     dequeue(s, rule, job)
-    count_busy(s.x, s.t, now, s.i[job, GPUS])
-    nodes = take(s.f, s.i, s.node, s.host, s.slices, s.quota, s.x, job, head, 1)
+    if s.x[SHARING] == 1:
+        count_busy(s.x, s.t, now, occupy(s.i, s.node, s.slices, s.gpu, s.gpu_first, s.x, job, head))
+        nodes = take_host(s.f, s.i, s.host, s.slices, s.quota, s.x, job, head, 1)
+    else:
+        count_busy(s.x, s.t, now, s.i[job, GPUS])
+        nodes = take(s.f, s.i, s.node, s.host, s.slices, s.quota, s.x, job, head, 1)
     pool = s.node[s.slices[head, SLICE_NODE], NODE_POOL]
     spread = 1 if nodes > 1 and nodes > fewest_nodes(s.node, s.pool, pool, s.i[job, GPUS]) else 0
     s.i[job, SLICE] = head
@@ -229,7 +239,8 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     s.f[job, WAITED] += now - s.f[job, SINCE]
     s.f[job, SINCE] = now
     s.f[job, WARM] = now + (s.f[job, RESTORE] if s.i[job, OWES] == 1 else 0.0)
-    s.f[job, SPEED] = s.speed[s.i[job, SPEED_ROW], s.pool[pool, POOL_TYPE], spread]
+    s.f[job, RATED] = now
+    s.f[job, SPEED] = s.f[job, ALONE] = s.speed[s.i[job, SPEED_ROW], s.pool[pool, POOL_TYPE], spread]
     if math.isnan(s.f[job, FIRST]):
         s.f[job, FIRST] = now
     if s.x[N_RUN] > s.run.shape[0] - 2 or s.x[N_RUN] > 2 * s.x[N_RUNNING] + 16:
@@ -246,7 +257,7 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
 def heat(f: Matrix, i: IntMatrix, slices: IntMatrix, hot: Matrix, x: Ints, job: int, k: int) -> None:
     """Write the hot row of the running job at position k, from which every walk computes its keys."""
     hot[H_LEFT, k] = f[job, BELIEF] - f[job, DONE]
-    hot[H_WARM, k] = f[job, WARM]
+    hot[H_WARM, k] = max(f[job, WARM], f[job, RATED])
     hot[H_SPEED, k] = f[job, SPEED]
     hot[H_GPUS, k] = i[job, GPUS]
     hot[H_ATTAINED, k] = f[job, ATTAINED]
@@ -275,8 +286,12 @@ def release(s: State, job: int, now: float) -> None:
     head = s.i[job, SLICE]
     if now > s.t[WINDOW_FROM] and s.f[job, SINCE] < s.t[WINDOW_TO]:
         _keep_segments(s, job, head, now)
-    count_busy(s.x, s.t, now, -s.i[job, GPUS])
-    take(s.f, s.i, s.node, s.host, s.slices, s.quota, s.x, job, head, -1)
+    if s.x[SHARING] == 1:
+        count_busy(s.x, s.t, now, -vacate(s.i, s.node, s.slices, s.gpu, s.gpu_first, s.x, job, head))
+        take_host(s.f, s.i, s.host, s.slices, s.quota, s.x, job, head, -1)
+    else:
+        count_busy(s.x, s.t, now, -s.i[job, GPUS])
+        take(s.f, s.i, s.node, s.host, s.slices, s.quota, s.x, job, head, -1)
     while head >= 0:
         following = s.slices[head, SLICE_NEXT]
         s.slices[head, SLICE_NEXT] = s.x[FREE_SLICE]

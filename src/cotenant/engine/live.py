@@ -74,10 +74,10 @@ def placements(s: State) -> dict[int, tuple[tuple[int, int], ...]]:
     """(node, GPUs) pairs of every running row."""
     running = np.flatnonzero(s.i[:, STATE] == RUNNING)
     found = {}
-    for job, (node, gpus, at) in zip(running.tolist(), s.slices[s.i[running, SLICE]].tolist(), strict=True):
+    for job, (node, gpus, at, _) in zip(running.tolist(), s.slices[s.i[running, SLICE]].tolist(), strict=True):
         pairs = [(node, gpus)]
         while at >= 0:
-            node, gpus, at = s.slices[at].tolist()
+            node, gpus, at, _ = s.slices[at].tolist()
             pairs.append((node, gpus))
         found[job] = tuple(pairs)
     return found

@@ -25,19 +25,23 @@ def build_state(
     speed: np.ndarray,
     skew: Floats,
     speed_row: Ints | None = None,
+    steps_per_s: Floats | None = None,
+    sharing: bool = False,
     gantt_window: tuple[float, float] = (0.0, np.inf),
     measure: tuple[int, int] | None = None,
 ) -> State:
     """Lay out all tables for the jobs of `work`, nothing arrived yet.
 
     `speed[row, GPU type, consolidated | spread]`: `speed_row` says which row is a job's (its model, if not
-    given). A job is kept off the types on which its speed is 0.
+    given). A job is kept off the types on which its speed is 0. `sharing` gives GPUs identities, so that several
+    jobs may sit on one.
     """
     rows = len(work)
     node, host, pool = _nodes(cluster, placement.counts_only)
     modelled = bool(np.isfinite(host[:, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]]).any())
     f, i = _jobs(work, belief_s, restore_s, draw, modelled)
     i[:, col.SPEED_ROW] = work.model.code if speed_row is None else speed_row
+    f[:, col.STEPS] = np.nan if steps_per_s is None else steps_per_s
     barred = _barred_types(speed)[i[:, col.SPEED_ROW]]
     quota = _quotas(work, cluster)
     modes = placement.modes(skew)
@@ -49,12 +53,15 @@ def build_state(
     have = attempt_of[:, 1] > 0
     f[have, col.FAIL_AT] = attempts[attempt_of[have, 0], 0]
     gpus = int(node[:, col.NODE_CAP].sum())
-    spare = 3 * gpus + 16
-    slices = np.zeros((spare, 3), np.int64)
+    most = gpus * (col.SLOTS if sharing else 1)
+    spare = 3 * most + 16
+    slices = np.zeros((spare, 4), np.int64)
     slices[:, col.SLICE_NEXT] = np.arange(1, spare + 1)
     slices[-1, col.SLICE_NEXT] = -1
     x = np.zeros(col.INT_SCALARS, np.int64)
     x[col.IDLE], x[col.STAMP], x[col.USE_HOST], x[col.WATCH] = gpus, 1, int(modelled), -1
+    x[col.SHARING] = int(sharing)
+    gpu, gpu_first = _gpus(node, sharing)
     first, last = measure or (0, rows - 1)
     x[col.MEASURE_FROM], x[col.MEASURE_TO] = first, last
     x[col.N_MEASURED_LEFT] = max(min(last, rows - 1) - first + 1, 0)
@@ -62,7 +69,7 @@ def build_state(
     t[col.NOW] = t[col.BUSY_SINCE] = work.submit_s[0] if rows else 0.0
     t[col.WINDOW_FROM], t[col.WINDOW_TO] = gantt_window
     t[col.LAST_SAMPLE] = -np.inf
-    nodes, room = len(node), 2 * gpus + 16
+    nodes, room = len(node), 2 * most + 16
     return State(
         f=f,
         i=i,
@@ -80,6 +87,8 @@ def build_state(
         events=np.zeros(rows + 1, np.int64),
         tree=np.full(tree_size, np.inf),
         speed=np.array(speed, np.float64, order="C"),
+        gpu=gpu,
+        gpu_first=gpu_first,
         attempts=attempts,
         attempt_of=attempt_of,
         x=x,
@@ -89,8 +98,8 @@ def build_state(
         pick=np.zeros((gpus + 1, 2), np.int64),
         order=np.zeros((2, room), np.int64),
         scratch=np.zeros(room),
-        stops=np.zeros(gpus + 1, np.int64),
-        starts=np.zeros((gpus + 1, 3), np.int64),
+        stops=np.zeros(most + 1, np.int64),
+        starts=np.zeros((most + 1, 4), np.int64),
         failed=np.zeros(len(cls), np.int64),
         lines=np.zeros(len(cls) + 1, np.int64),
         series=np.zeros((_SERIES_ROWS, 4)),
@@ -113,7 +122,9 @@ def _jobs(
     f[:, col.DRAW], f[:, col.RESTORE], f[:, col.DEADLINE] = draw, restore_s, work.deadline_s
     f[:, col.TIER] = -work.priority
     i[:, col.GPUS], i[:, col.TENANT], i[:, col.MODEL] = work.gpus, work.tenant.code, work.model.code
-    for name in (col.HEAP_AT, col.EVENT_AT, col.SLICE):
+    weight = work.extra.get("weight")
+    f[:, col.WEIGHT] = 1.0 if weight is None else np.asarray(weight, np.float64)
+    for name in (col.HEAP_AT, col.EVENT_AT, col.SLICE, col.HOST):
         i[:, name] = -1
     return f, i
 
@@ -148,6 +159,14 @@ def _nodes(cluster: Cluster, counts_only: bool) -> tuple[IntMatrix, np.ndarray, 
     node = np.stack([size, size, np.array(node_pool, np.int64), size], axis=1)
     host = np.stack([cpus, cpus, mems, mems], axis=1).astype(np.float64)
     return node, host, np.array(pool_rows, np.int64)
+
+
+def _gpus(node: IntMatrix, sharing: bool) -> tuple[IntMatrix, Ints]:
+    """Who uses each GPU (nobody yet), and where the GPUs of each node begin; no GPUs unless they are shared."""
+    first = np.concatenate([[0], np.cumsum(node[:, col.NODE_SIZE])]).astype(np.int64)
+    if sharing and (node[:, col.NODE_SIZE] > 62).any():
+        raise InputError("sharing GPUs needs to know nodes: use a placement other than count")
+    return np.full((int(first[-1]) if sharing else 0, col.SLOTS), -1, np.int64), first
 
 
 def _quotas(work: Workload, cluster: Cluster) -> IntMatrix:

@@ -91,7 +91,7 @@ def open_all(s: State) -> None:
 
 
 @kernel
-def _keep_place(
+def keep_place(
     f: Matrix, i: IntMatrix, slices: IntMatrix, open_: IntMatrix, open_host: Matrix,
     quota: IntMatrix, x: Ints, job: int,
 ) -> bool:  # fmt: skip
@@ -135,7 +135,7 @@ def _keep_stretch(s: State, first: int, waiting: int) -> int:
             return k
         node = int(hot[H_NODE, k])
         if node < 0:
-            if not _keep_place(f, i, slices, open_, open_host, quota, x, job):
+            if not keep_place(f, i, slices, open_, open_host, quota, x, job):
                 return k
             continue
         gpus, tenant = int(hot[H_GPUS, k]), int(hot[H_TENANT, k])
@@ -148,8 +148,9 @@ def _keep_stretch(s: State, first: int, waiting: int) -> int:
 
 
 @kernel
-def _claim(s: State, job: int, head: int) -> None:
-    """Claim the slices of `head` for a job that is planned to start on them."""
+def claim(s: State, job: int, count: int) -> int:
+    """Turn the place just found into slices and claim them for a job that is planned to start there."""
+    head = new_slices(s, count)
     gpus = s.i[job, GPUS]
     at = head
     while at >= 0:
@@ -165,10 +166,11 @@ def _claim(s: State, job: int, head: int) -> None:
         at = s.slices[at, SLICE_NEXT]
     s.x[LEFT] -= gpus
     s.quota[s.i[job, TENANT], Q_CLAIMED] += gpus
+    return head
 
 
 @kernel
-def _leave(s: State, job: int) -> None:
+def leave(s: State, job: int) -> None:
     """A running job has lost its place: what it holds there counts as idle."""
     gpus = s.i[job, GPUS]
     at = s.i[job, SLICE]
@@ -182,7 +184,8 @@ def _leave(s: State, job: int) -> None:
 
 
 @kernel
-def _within_quota(s: State, job: int) -> bool:
+def within_quota(s: State, job: int) -> bool:
+    """Whether the tenant of a job may claim its gang too in this walk."""
     q = s.i[job, TENANT]
     return bool(s.quota[q, Q_CLAIMED] + s.i[job, GPUS] <= s.quota[q, Q_LIMIT])
 
@@ -197,7 +200,7 @@ def visit_waiting(s: State, job: int, displacing: bool) -> bool:
         code = s.failed[c]
     elif s.cls[c, C_GPUS] > s.x[LEFT]:
         code = W_CAPACITY
-    elif not _within_quota(s, job):
+    elif not within_quota(s, job):
         code = W_QUOTA
     else:
         count = find_place(s, c, job, IDLE_NOW)
@@ -211,8 +214,7 @@ def visit_waiting(s: State, job: int, displacing: bool) -> bool:
     if count == 0:
         s.failed[c] = code
         return False
-    head = new_slices(s, count)
-    _claim(s, job, head)
+    head = claim(s, job, count)
     row = s.x[N_PLANNED]
     s.starts[row, 0] = job
     s.starts[row, 1] = head
@@ -224,11 +226,11 @@ def visit_waiting(s: State, job: int, displacing: bool) -> bool:
 @kernel
 def visit_running(s: State, job: int) -> None:
     """The turn of a running job: it keeps its GPUs, moves if they were claimed, or has to stop."""
-    if _keep_place(s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x, job):
+    if keep_place(s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x, job):
         if s.x[WATCH] == job:
             s.x[WATCH_CODE] = W_RUNS
         return
-    _leave(s, job)
+    leave(s, job)
     if not visit_waiting(s, job, True):
         s.stops[s.x[N_STOPS]] = job
         s.x[N_STOPS] += 1

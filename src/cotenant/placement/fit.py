@@ -24,6 +24,7 @@ from cotenant.core.columns import (
     POOL_LARGEST,
     POOL_LARGEST_COUNT,
     POOL_LO,
+    SPREAD,
     USE_HOST,
 )
 from cotenant.core.jit import kernel
@@ -199,44 +200,48 @@ def find_place(s: State, c: int, job: int, source: int) -> int:
     `source` says which GPUs are usable: UNCLAIMED (those of running jobs further back in the order too),
     IDLE_NOW, or BOTH (idle now and not promised to a reservation).
     """
-    gpus = s.cls[c, C_GPUS]
-    mode = s.cls[c, C_MODE]
     mask = s.cls[c, C_POOLS]
-    displacing = source == UNCLAIMED
     for p in range(s.pool.shape[0]):
-        if not (mask >> p) & 1:
-            continue
-        lo, hi = s.pool[p, POOL_LO], s.pool[p, POOL_HI]
-        largest = s.pool[p, POOL_LARGEST]
-        cpus_per_gpu, mem_per_gpu = s.f[job, CPUS] / gpus, s.f[job, MEM] / gpus
-        for n in range(lo, hi):
-            if source == BOTH:
-                s.open[n, USABLE] = min(s.open[n, UNCLAIMED], s.open[n, IDLE_NOW])
-            else:
-                s.open[n, USABLE] = s.open[n, source]
-        if s.x[USE_HOST] == 1 and (cpus_per_gpu > 0 or mem_per_gpu > 0):
-            fed = _limit_by_host(s.open, s.open_host, s.host, s.node, lo, hi, cpus_per_gpu, mem_per_gpu, source)
-            largest = max(min(fed, largest), 1)
-        count = 0
-        if mode != 2 and gpus <= largest:
-            n = one_node(s.open, lo, hi, gpus, displacing)
-            if n >= 0:
-                s.pick[0, 0], s.pick[0, 1] = n, gpus
-                count = 1
-            elif mode == ANYWHERE:
-                count = gather(s.open, s.pick, lo, hi, gpus, True)
-        elif mode == CONSOLIDATED:
-            if holds_whole(s.host, s.node, lo, hi, gpus, largest, cpus_per_gpu, mem_per_gpu):
-                count = whole_nodes(s.open, s.pick, lo, hi, gpus, largest)
-            else:
-                count = gather(s.open, s.pick, lo, hi, gpus, False)
+        if (mask >> p) & 1:
+            count = find_place_in(s, c, job, source, p, s.cls[c, C_MODE])
+            if count > 0:
+                return count
+    return 0
+
+
+@kernel
+def find_place_in(s: State, c: int, job: int, source: int, p: int, mode: int) -> int:
+    """The same in one pool, by one placement mode."""
+    gpus = s.cls[c, C_GPUS]
+    lo, hi = s.pool[p, POOL_LO], s.pool[p, POOL_HI]
+    largest = s.pool[p, POOL_LARGEST]
+    cpus_per_gpu, mem_per_gpu = s.f[job, CPUS] / gpus, s.f[job, MEM] / gpus
+    for n in range(lo, hi):
+        if source == BOTH:
+            s.open[n, USABLE] = min(s.open[n, UNCLAIMED], s.open[n, IDLE_NOW])
+        else:
+            s.open[n, USABLE] = s.open[n, source]
+    if s.x[USE_HOST] == 1 and (cpus_per_gpu > 0 or mem_per_gpu > 0):
+        fed = _limit_by_host(s.open, s.open_host, s.host, s.node, lo, hi, cpus_per_gpu, mem_per_gpu, source)
+        largest = max(min(fed, largest), 1)
+    count = 0
+    if mode != SPREAD and gpus <= largest:
+        n = one_node(s.open, lo, hi, gpus, source == UNCLAIMED)
+        if n >= 0:
+            s.pick[0, 0], s.pick[0, 1] = n, gpus
+            count = 1
         elif mode == ANYWHERE:
             count = gather(s.open, s.pick, lo, hi, gpus, True)
+    elif mode == CONSOLIDATED:
+        if holds_whole(s.host, s.node, lo, hi, gpus, largest, cpus_per_gpu, mem_per_gpu):
+            count = whole_nodes(s.open, s.pick, lo, hi, gpus, largest)
         else:
-            count = deal(s.open, s.pick, lo, hi, gpus)
-        if count > 0:
-            return int(count)
-    return 0
+            count = gather(s.open, s.pick, lo, hi, gpus, False)
+    elif mode == ANYWHERE:
+        count = gather(s.open, s.pick, lo, hi, gpus, True)
+    else:
+        count = deal(s.open, s.pick, lo, hi, gpus)
+    return int(count)
 
 
 @kernel

@@ -1,7 +1,8 @@
-"""Three ways to write a policy, from least to most work.
+"""Four ways to write a policy, from least to most work.
 
 * `OrderPolicy`: names columns to sort by; everything else is shared and compiled.
 * `PriorityPolicy`: computes one number per active job with NumPy; smaller runs first.
+* `ChoicePolicy`: says who runs in which pool of GPUs, at times of its own.
 * `PlanPolicy`: returns the whole target state.
 """
 
@@ -14,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from cotenant.core import columns as col
-from cotenant.core.plan import Plan
+from cotenant.core.plan import Choice, Plan
 from cotenant.core.spec import Value
 from cotenant.core.state import Rule, make_rule
 from cotenant.core.view import View
@@ -26,8 +27,9 @@ class Context:
     """What a policy may know of the run before it starts."""
 
     round_s: float = 360.0
-    compat: frozenset[str] = frozenset()
+    compat: dict[str, dict[str, str]] = field(default_factory=dict)  # see `cotenant.core.compat`
     services_gpu_s: Floats = field(default_factory=lambda: np.zeros(0))  # total services of the whole trace
+    seed: int = 0
 
 
 class Policy(ABC):
@@ -103,3 +105,14 @@ class PlanPolicy(Policy):
     def rule(self, context: Context) -> Rule:
         """Always ask the policy."""
         return make_rule((), {col.EXTERNAL: 2}, {col.ROUND_S: self.round_s})
+
+
+class ChoicePolicy(Policy):
+    """Who runs in which pool (one GPU type of one partition); asked at `Choice.next_s` and at events before it."""
+
+    preemptive: ClassVar[bool] = True
+    shares: bool = False  # whether several jobs may sit on one GPU
+
+    @abstractmethod
+    def choose(self, view: View) -> Choice:
+        """Who runs next. The engine keeps places where it can and carries out the difference."""

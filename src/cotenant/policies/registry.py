@@ -15,6 +15,7 @@ from cotenant.policies.backfill import Backfill
 from cotenant.policies.base import OrderPolicy, PlanPolicy, Policy, PriorityPolicy
 from cotenant.policies.easy import Easy
 from cotenant.policies.fifo import Fifo
+from cotenant.policies.gavel import Allox, GandivaPacking, Gavel
 from cotenant.policies.las import Las
 from cotenant.policies.random_order import RandomOrder
 from cotenant.policies.sjf import Sjf
@@ -33,6 +34,9 @@ BUILT_IN: tuple[type[Policy], ...] = (
     Las,
     TiresiasL,
     TiresiasG,
+    Gavel,
+    Allox,
+    GandivaPacking,
 )
 
 

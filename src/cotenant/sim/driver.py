@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,53 +12,27 @@ from cotenant._version import __version__
 from cotenant.core import columns as col
 from cotenant.core import jit
 from cotenant.core.cluster import Cluster
+from cotenant.core.compat import parse_compat
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.outcome import Outcome, Scalar, Segments, Series
 from cotenant.core.state import Matrix, Rule, State
 from cotenant.core.workload import Status, Workload
 from cotenant.engine.cycle import Engine
 from cotenant.engine.invariants import check
-from cotenant.engine.tables import build_state, infeasible
+from cotenant.engine.tables import infeasible
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Context, make_policy
 from cotenant.policies.tiresias import TiresiasG
 from cotenant.sim import loop
-from cotenant.sim.costs import restore_seconds
+from cotenant.sim.experiment import Experiment
 from cotenant.sim.failures import Outages
 from cotenant.sim.metrics import jct_metrics, peak_rss_mib
-from cotenant.workload.estimators import estimate
-from cotenant.workload.model_facts import skew
-from cotenant.workload.profiles import load_profile
+from cotenant.sim.setup import facts, lay_out, truth
 
-COMPAT = ("tiresias",)
 ALLOCATORS = ("fixed", "proportional")
 LEARN_EVERY = 100  # finished jobs after which a policy that learns from them is told
+__all__ = ["Experiment", "Simulation", "is_large", "simulate"]
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Experiment:
-    """One run: a workload on a cluster under a policy, and everything that can be varied about it."""
-
-    workload: Workload
-    cluster: Cluster
-    policy: str
-    placement: str = "consolidated"
-    allocator: str = "fixed"
-    profile: str = "none"
-    estimator: str = "oracle"
-    costs: str = "default"
-    round_s: float = 360.0
-    compat: tuple[str, ...] = ()
-    measure: tuple[int, int] | None = None
-    until_s: float = np.inf
-    seed: int = 0
-    fail_nodes: str | None = None
-    skip_infeasible: bool = False
-    window_s: tuple[float, float] = (-np.inf, np.inf)
-    check_invariants: bool = False
-    compiled: bool | None = None  # None: when the work is large
-    notes: list[str] = field(default_factory=list)
 
 
 class Simulation:
@@ -69,23 +43,32 @@ class Simulation:
         _validate(experiment)
         self.experiment = experiment
         self.policy = make_policy(experiment.policy)
+        self.compat = parse_compat(experiment.compat)
         self.work, self.state = self._prepare(experiment)
         self.context = Context(
             round_s=experiment.round_s,
-            compat=frozenset(experiment.compat),
+            compat=self.compat,
+            seed=experiment.seed,
             services_gpu_s=self.work.gpus * self.work.duration_s,
         )
         self.learns = isinstance(self.policy, TiresiasG) and self.policy.learns
         self._learned = 0
         start = float(self.work.submit_s[0])
         self.outages = Outages(experiment.fail_nodes, len(self.state.node), experiment.seed, start)
-        self.engine = Engine(self.state, self.policy, self._rule())
+        rule = self._rule()
+        self.engine = Engine(
+            self.state,
+            self.policy,
+            rule,
+            facts(self.state, experiment, self.profile),
+            truth(self.state, experiment, self.profile, self.policy),
+        )
         if experiment.compiled if experiment.compiled is not None else is_large(self.work, experiment.cluster):
             jit.enable()
 
     def _prepare(self, e: Experiment) -> tuple[Workload, State]:
         work = e.workload
-        state = _tables(e, work)
+        state = self._lay_out(work)
         bad = infeasible(state)
         if len(bad):
             model = work.model.names[work.model.code[bad[0]]]
@@ -104,14 +87,18 @@ class Simulation:
             work = work.take(keep)
             if not len(work):
                 raise InputError(f"{work.source}: no job fits cluster '{e.cluster.spec}'")
-            state = _tables(e, work)
+            state = self._lay_out(work)
         return work, state
+
+    def _lay_out(self, work: Workload) -> State:
+        state, self.profile = lay_out(self.experiment, work, self.policy)
+        return state
 
     def _rule(self) -> Rule:
         context = self.context
         if self.learns:
             ended = self.state.i[:, col.STATE] == col.FINISHED
-            context = Context(context.round_s, context.compat, context.services_gpu_s[ended])
+            context = replace(context, services_gpu_s=context.services_gpu_s[ended])
         rule = self.policy.rule(context)
         rule.numbers[col.RELAX_S] = parse_placement(self.experiment.placement).relax_after_s
         rule.numbers[col.CHECKPOINT_S] = self.outages.checkpoint_s
@@ -217,34 +204,6 @@ def simulate(experiment: Experiment, progress: Progress | None = None) -> Outcom
     return run.outcome()
 
 
-def _tables(e: Experiment, work: Workload) -> State:
-    generator = np.random.default_rng([e.seed, 104729])
-    types = tuple(dict.fromkeys(group.gpu_type for group in e.cluster.groups))
-    profile = load_profile(e.profile, work, types)
-    e.notes.extend(note for note in profile.notes if note not in e.notes)
-    if e.allocator == "proportional":
-        work = _without_host_demands(work)
-    return build_state(
-        work,
-        e.cluster,
-        parse_placement(e.placement),
-        belief_s=estimate(e.estimator, work, e.seed),
-        restore_s=restore_seconds(e.costs, work),
-        draw=generator.random(len(work)),
-        speed=profile.speed,
-        speed_row=profile.row,
-        skew=skew(work.model.names),
-        gantt_window=e.window_s,
-        measure=e.measure,
-    )
-
-
-def _without_host_demands(work: Workload) -> Workload:
-    """Cores and memory in proportion to GPUs never bind, so they need not be modelled."""
-    absent = np.full(len(work), np.nan)
-    return replace(work, cpus=absent, mem_gib=absent)
-
-
 def _close_open_runs(state: State) -> None:
     """Count busy time of jobs that still run when a simulation is cut off."""
     now = float(state.t[col.NOW])
@@ -259,7 +218,7 @@ def _open_segments(state: State) -> Matrix:
     for job in np.flatnonzero(state.i[:, col.STATE] == col.RUNNING):
         since, at = float(state.f[job, col.SINCE]), int(state.i[job, col.SLICE])
         while at >= 0 and now > state.t[col.WINDOW_FROM] and since < state.t[col.WINDOW_TO]:
-            node, gpus, following = (int(value) for value in state.slices[at])
+            node, gpus, following, _ = (int(value) for value in state.slices[at])
             rows.append((float(job), float(node), float(gpus), since, now))
             at = following
     return np.array(rows[:room]).reshape(-1, 5)
@@ -274,9 +233,7 @@ def is_large(work: Workload, cluster: Cluster) -> bool:
 def _validate(e: Experiment) -> None:
     if not len(e.workload):
         raise InputError(f"{e.workload.source}: no jobs to simulate")
-    for name in e.compat:
-        if name not in COMPAT:
-            raise unknown("--compat", name, COMPAT)
+    parse_compat(e.compat)
     if e.allocator not in ALLOCATORS:
         raise unknown("allocator", e.allocator, ALLOCATORS)
     if not e.round_s > 0:

@@ -41,6 +41,7 @@ from cotenant.core.columns import (
     N_SERIES,
     N_WAITING,
     NEXT_ARRIVAL,
+    NEXT_CALL,
     NEXT_OUTAGE,
     NODE_CAP,
     NODE_FAILURES,
@@ -58,6 +59,7 @@ from cotenant.core.columns import (
     STAMP,
     STATE,
     SUBMIT,
+    WAKES,
     WORK,
 )
 from cotenant.core.jit import entry, kernel
@@ -190,6 +192,8 @@ def _next_time(s: State, rule: Rule, outages: Matrix) -> float:
         time_s = min(time_s, s.f[s.events[0], EVENT])
     if s.x[N_WAITING] > 0 and rule.numbers[ROUND_S] < math.inf and s.x[N_RUNNING] > 0:
         time_s = min(time_s, (round_number(rule.numbers[ROUND_S], s.t[NOW]) + 1) * rule.numbers[ROUND_S])
+    if rule.flags[EXTERNAL] == 3 and s.x[N_WAITING] + s.x[N_RUNNING] > 0 and s.t[NEXT_CALL] > s.t[NOW]:
+        time_s = min(time_s, s.t[NEXT_CALL])
     pending = time_s < math.inf or s.x[N_WAITING] > 0
     if pending and s.x[NEXT_OUTAGE] < outages.shape[0]:
         time_s = min(time_s, outages[s.x[NEXT_OUTAGE], OUTAGE_TIME])
@@ -234,7 +238,11 @@ def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, bud
             s.x[ARRIVED] += 1
             s.x[N_HANDLED] += 1
             budget -= 1
-        if external > 1 or (external == 1 and s.x[N_WAITING] > 0):
+        if external == 3:
+            idle = s.x[N_RUNNING] == 0 and s.x[N_WAITING] > 0
+            if rule.flags[WAKES] == 1 or now >= s.t[NEXT_CALL] or idle:
+                return NEEDS_DECISION
+        elif external == 2 or (external == 1 and s.x[N_WAITING] > 0):
             return NEEDS_DECISION
         if external == 0:
             decide(s, rule, now)

@@ -1,0 +1,141 @@
+"""Carry out a choice of who runs in which pool: keep places where possible, place the others, share where asked.
+
+Whoever is chosen for the pool in which it runs keeps its GPUs (a lease that is renewed costs nothing); the others
+follow, largest gangs first, consolidated if they can and otherwise wherever there is room. Jobs that are not chosen
+stop. Guests join the GPUs of their host.
+"""
+
+from __future__ import annotations
+
+from cotenant.core.columns import (
+    ANYWHERE,
+    C_MODE,
+    CLASS,
+    FREE_SLICE,
+    HOST,
+    IDLE,
+    N_PLANNED,
+    N_RUN,
+    N_STOPS,
+    NODE_POOL,
+    RUNNING,
+    SLICE,
+    SLICE_NODE,
+    START_HEAD,
+    START_HOST,
+    START_JOB,
+    START_MOVED,
+    STATE,
+    WAITING,
+)
+from cotenant.core.jit import entry, kernel
+from cotenant.core.state import Rule, State
+from cotenant.core.workload import Ints
+from cotenant.engine.fill import start_if_it_fits
+from cotenant.engine.ledger import start
+from cotenant.engine.sharing import copy_slices
+from cotenant.engine.walk import claim, keep_place, leave, open_all, preempt, within_quota
+from cotenant.placement.fit import UNCLAIMED, find_place_in
+
+
+@kernel
+def _pool_of(s: State, job: int) -> int:
+    """Pool in which a running job sits."""
+    return int(s.node[s.slices[s.i[job, SLICE], SLICE_NODE], NODE_POOL])
+
+
+@kernel
+def _plan(s: State, job: int, head: int, host: int) -> None:
+    row = s.x[N_PLANNED]
+    s.starts[row, START_JOB] = job
+    s.starts[row, START_HEAD] = head
+    s.starts[row, START_MOVED] = 1 if s.i[job, STATE] == RUNNING else 0
+    s.starts[row, START_HOST] = host
+    s.x[N_PLANNED] = row + 1
+
+
+@entry
+def carry_out(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, mark: Ints, now: float) -> int:
+    """Run these rows in these pools (guests with their hosts) and nobody else; how many did not find a place.
+
+    `rows` come hosts before guests, otherwise in the order in which places are looked for. `mark` is scratch with
+    one entry per job, all zero.
+    """
+    open_all(s)
+    for k in range(len(rows)):
+        mark[rows[k]] = 1
+    for k in range(s.x[N_RUN]):
+        job = s.run[k]
+        if job >= 0 and mark[job] == 0:
+            s.stops[s.x[N_STOPS]] = job
+            s.x[N_STOPS] += 1
+            leave(s, job)
+    for k in range(len(rows)):
+        job = rows[k]
+        if hosts[k] < 0 and s.i[job, STATE] == RUNNING and s.i[job, HOST] < 0:
+            if _pool_of(s, job) == pools[k] and keep_place(s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x, job):
+                mark[job] = 2
+            else:
+                leave(s, job)
+    missed = 0
+    for k in range(len(rows)):
+        job = rows[k]
+        if hosts[k] >= 0 or mark[job] == 2:
+            continue
+        count = 0
+        if within_quota(s, job):
+            c = s.i[job, CLASS]
+            count = find_place_in(s, c, job, UNCLAIMED, pools[k], s.cls[c, C_MODE])
+            if count == 0:
+                count = find_place_in(s, c, job, UNCLAIMED, pools[k], ANYWHERE)
+        if count == 0:
+            missed += 1
+            mark[job] = 3
+            continue
+        head = claim(s, job, count)
+        _plan(s, job, head, -1)
+    for k in range(len(rows)):
+        job, host = rows[k], hosts[k]
+        if host < 0:
+            continue
+        if mark[host] == 3 or not within_quota(s, job):
+            missed += 1
+            mark[job] = 3
+        elif not (s.i[job, STATE] == RUNNING and s.i[job, HOST] == host and mark[host] == 2):
+            _plan(s, job, -1, host)
+    for k in range(len(rows)):
+        job = rows[k]
+        if mark[job] == 3 and s.i[job, STATE] == RUNNING:
+            s.stops[s.x[N_STOPS]] = job
+            s.x[N_STOPS] += 1
+    _commit(s, rule, now)
+    for k in range(len(rows)):
+        mark[rows[k]] = 0
+    return missed
+
+
+@entry
+def fill_idle(s: State, rule: Rule, rows: Ints, now: float) -> None:
+    """Let waiting jobs have what is idle, in the order given: for when a chosen job found no place after all."""
+    for k in range(len(rows)):
+        if s.i[rows[k], STATE] == WAITING and s.x[IDLE] > 0:
+            start_if_it_fits(s, rule, rows[k], s.i[rows[k], CLASS], now)
+
+
+@kernel
+def _commit(s: State, rule: Rule, now: float) -> None:
+    """Stops and moves first, so that starts find their GPUs free; guests after their hosts."""
+    for k in range(s.x[N_STOPS]):
+        preempt(s, rule, s.stops[k], now)
+    for k in range(s.x[N_PLANNED]):
+        if s.starts[k, START_MOVED] == 1:
+            preempt(s, rule, s.starts[k, START_JOB], now)
+    for k in range(s.x[N_PLANNED]):
+        job, host = s.starts[k, START_JOB], s.starts[k, START_HOST]
+        head = s.starts[k, START_HEAD]
+        if host >= 0:
+            head = copy_slices(s.slices, s.x, FREE_SLICE, s.i[host, SLICE])
+        start(s, rule, job, head, now)
+        s.i[job, HOST] = host
+    s.x[N_STOPS] = 0
+    s.x[N_PLANNED] = 0

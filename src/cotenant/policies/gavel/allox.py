@@ -1,0 +1,65 @@
+"""AlloX (EuroSys'20) as in the Gavel comparison: a matching of jobs to (GPU, place from the end of its line)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from cotenant import solvers
+from cotenant.core.spec import Value
+from cotenant.core.view import View
+from cotenant.core.workload import Ints
+from cotenant.policies.gavel.problem import Problem, Targets
+from cotenant.policies.gavel.rounds import RoundPolicy
+
+
+class Allox(RoundPolicy):
+    """Least average completion time by matching jobs to (GPU type, position); who holds a GPU keeps it.
+
+    The paper has single-GPU jobs. A gang is matched like one job, and granted, oldest first, where it fits.
+    """
+
+    name = "allox"
+    source = "AlloX, Le et al., EuroSys'20, as in Gavel, OSDI'20"
+    only_targets = True
+    defaults: ClassVar[dict[str, Value]] = {"alpha": 0.2}
+
+    def targets(self, problem: Problem, view: View) -> Targets:
+        """X = 1 for whoever runs first in its line."""
+        held = view.pool
+        x = np.zeros_like(problem.rates)
+        placed = np.flatnonzero(held >= 0)
+        x[placed, held[placed]] = 1.0
+        room = problem.capacity - problem.gangs @ x
+        free = int(room.sum())
+        waiting = np.flatnonzero(held < 0)
+        oldest = waiting[: max(int(self.number("alpha") * len(problem)), free)]
+        if free <= 0 or not len(oldest):
+            return Targets(x)
+        able = problem.rates[oldest] > 0
+        seconds = np.where(able, problem.left_s[oldest, None] / np.where(able, problem.rates[oldest], 1.0), np.inf)
+        lines = solvers.shortest_total(seconds, room.astype(np.int64))
+        first = first_in_lines(lines)
+        where = lines.type_[first]
+        for job, pool in sorted(zip(oldest[first].tolist(), where.tolist(), strict=True)):
+            if problem.rates[job, pool] > 0 and problem.gangs[job] <= room[pool]:
+                x[job, pool] = 1.0
+                room[pool] -= problem.gangs[job]
+        return Targets(x)
+
+
+def first_in_lines(lines: solvers.Lines) -> Ints:
+    """Jobs that run first, one per GPU that got any: places count from the end of a line, so the largest is first.
+
+    As many lines are exactly p long as there are more jobs at place p than at p + 1; the oldest of them go first.
+    """
+    first: list[int] = []
+    for kind in np.unique(lines.type_[lines.type_ >= 0]).tolist():
+        begun = 0
+        of_type = lines.type_ == kind
+        for place in range(int(lines.place[of_type].max()), 0, -1):
+            here = np.flatnonzero(of_type & (lines.place == place))
+            first += here[: len(here) - begun].tolist()
+            begun = max(begun, len(here))
+    return np.array(sorted(first), np.int64)

@@ -1,0 +1,87 @@
+"""`gavel:objective=...`: any objective, driven by the round mechanism."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from cotenant.core.errors import InputError, unknown
+from cotenant.core.spec import Value
+from cotenant.core.state import Rule
+from cotenant.core.view import View
+from cotenant.policies.base import Context
+from cotenant.policies.gavel import ordered
+from cotenant.policies.gavel.problem import Problem, Targets
+from cotenant.policies.gavel.rounds import RoundPolicy
+from cotenant.policies.gavel.targets import OBJECTIVES, Options
+from cotenant.solvers import SolverError
+
+INNER = ("fairness", "fifo")
+
+
+class Gavel(RoundPolicy):
+    """Time fractions per GPU type by an objective (las, fifo, sjf, ftf, makespan, ...), in rounds."""
+
+    name = "gavel"
+    source = "Gavel, Narayanan et al., OSDI'20"
+    defaults: ClassVar[dict[str, Value]] = {
+        "objective": "las",
+        "aware": True,
+        "sharing": False,
+        "inner": "fairness",
+        "weights": (),
+        "budget": 1.0,
+    }
+
+    def __init__(self, **params: Value) -> None:
+        super().__init__(**params)
+        self.objective = str(self.params["objective"])
+        if self.objective not in OBJECTIVES:
+            raise unknown("objective of policy 'gavel'", self.objective, OBJECTIVES)
+        if self.params["inner"] not in INNER:
+            raise unknown("inner of policy 'gavel'", str(self.params["inner"]), INNER)
+        weights = self.params["weights"]
+        self._weights = tuple(float(w) for w in weights) if isinstance(weights, tuple) else ()
+        if any(not w > 0 for w in self._weights):
+            raise InputError("policy 'gavel': weights=[...] must be above 0, one per tenant in order of appearance")
+
+    def rule(self, context: Context) -> Rule:
+        """The mechanism's rule, with the quirks of this family read once."""
+        given = context.compat.get("gavel", {})
+        self._stale = given.get("fifo.type_choice") == "stale"
+        self._options = Options(
+            aware=bool(self.params["aware"]),
+            sharing=bool(self.params["sharing"]),
+            budget_s=self.number("budget"),
+            entity_weights=dict(enumerate(self._weights)),
+            inner=str(self.params["inner"]),
+            copy_first_rate=given.get("agnostic_rate") == "v100_copy",
+        )
+        self._last: tuple[np.ndarray, Targets] | None = None
+        return super().rule(context)
+
+    @property
+    def shares(self) -> bool:  # type: ignore[override]
+        """Whether pairs of jobs may share GPUs."""
+        return bool(self.params["sharing"])
+
+    @property
+    def agnostic(self) -> bool:  # type: ignore[override]
+        """Whether GPU types are visited in random order."""
+        return not self._options.aware and not self._options.sharing
+
+    @property
+    def only_targets(self) -> bool:  # type: ignore[override]
+        """FIFO never lets a job past the head, not even onto idle GPUs."""
+        return self.objective == "fifo"
+
+    def targets(self, problem: Problem, view: View) -> Targets:
+        """The objective's fractions; an even split when no solver finds any in time and there is no older answer."""
+        if self.objective == "fifo" and not self._options.aware:
+            return ordered.any_type(problem, view.pool, self.rng, stale=self._stale)
+        try:
+            answer = OBJECTIVES[self.objective](problem, self._options)
+        except SolverError as error:
+            return Targets(problem.isolated * (problem.rates > 0), note=f"even split: {error}")
+        return answer

@@ -1,0 +1,238 @@
+"""Rounds: target fractions become, round by round, a choice of who runs in which pool.
+
+At a round's end whoever is furthest behind its target runs next; a combination that is chosen again in the
+same pool keeps its GPUs (the engine sees to that: no restart). Between rounds nothing is taken away; GPUs
+that fall idle go to whoever has none.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from cotenant.core import columns as col
+from cotenant.core.plan import Choice
+from cotenant.core.state import IntMatrix, Rule, make_rule
+from cotenant.core.view import View
+from cotenant.core.workload import Floats, Ints
+from cotenant.policies.base import ChoicePolicy, Context
+from cotenant.policies.gavel.history import History
+from cotenant.policies.gavel.problem import Problem, Targets
+from cotenant.policies.gavel.select import by_priority, fill, pick
+
+EPSILON_S = 1e-6
+_NONE: Ints = np.zeros(0, np.int64)
+_NOTHING: tuple[Ints, Ints, Ints, Ints] = (_NONE, _NONE, _NONE, _NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Quirks:
+    """Habits of the released simulator that change results; all off by default."""
+
+    reset_interval_s: float = 0.0  # least time between solves
+    drop_late: bool = False  # jobs that arrived since the last solve may be picked, and then do not run
+    latest_finish: bool = False  # nothing happens between rounds; GPUs that fall idle stay idle
+    whole_steps: bool = False  # received time counts whole steps only
+
+
+class RoundPolicy(ChoicePolicy):
+    """The mechanism; subclasses say what the targets are."""
+
+    agnostic: ClassVar[bool] = False  # visits GPU types in random order
+    only_targets: ClassVar[bool] = False  # never runs a combination without a target, even on idle GPUs
+
+    def rule(self, context: Context) -> Rule:
+        """Asked at every round's end and, unless `latest_finish`, at every event."""
+        self.round_s = float(context.round_s)
+        self.quirks = quirks_of(context.compat)
+        self.rng = np.random.default_rng([context.seed, 5])
+        self._history: History | None = None
+        self._round_end_s = -np.inf
+        self._asked_s = -np.inf
+        self._changed = True
+        self._seen: Ints = np.zeros(0, np.int64)
+        self._held = _NOTHING
+        wakes = 0 if self.quirks.latest_finish else 1
+        return make_rule((), {col.EXTERNAL: 3, col.WAKES: wakes}, {})
+
+    @abstractmethod
+    def targets(self, problem: Problem, view: View) -> Targets:
+        """Time fractions for the jobs of the view."""
+
+    # -- one decision ------------------------------------------------------------------------------------------
+
+    def choose(self, view: View) -> Choice:
+        """Account for the time since the last decision, solve if something changed, pick."""
+        now_s, ids = view.now_s, view.ident
+        if not len(ids):
+            self._held = _NOTHING
+            return Choice(_NONE, _NONE, _NONE)
+        history = self._history = self._history or History(len(view.pool_gpus), self.round_s / 2)
+        history.room_for(ids)
+        self._account(view, history)
+        if len(ids) != len(self._seen) or (np.sort(ids) != self._seen).any():
+            self._changed, self._seen = True, np.sort(ids)
+        boundary = self.quirks.latest_finish or now_s >= self._round_end_s - EPSILON_S
+        if boundary and self._changed and now_s - history.solved_s >= self.quirks.reset_interval_s:
+            self._solve(view, history)
+        return self._pick(view, history) if boundary else self._top_up(view)
+
+    def _account(self, view: View, history: History) -> None:
+        """Credit what was chosen last time with the seconds since then."""
+        elapsed = view.now_s - self._asked_s
+        ids, pools, pairs, pair_pools = self._held
+        if np.isfinite(elapsed) and elapsed > 0:
+            seconds = np.full(len(ids), elapsed)
+            if self.quirks.whole_steps:
+                seconds = np.minimum(seconds, self._pieces)
+            history.receive(ids, pools, seconds)
+            history.receive_pairs(pairs, pair_pools, elapsed)
+        self._asked_s = view.now_s
+
+    def _solve(self, view: View, history: History) -> None:
+        history.settle(view.now_s)
+        problem = self.problem(view, history)
+        history.promise(view.ident, self.targets(problem, view), view.now_s)
+        self._changed = False
+
+    def problem(self, view: View, history: History) -> Problem:
+        """The view as arrays for an objective."""
+        left = view.remaining_s
+        problem = Problem(
+            now_s=view.now_s, rates=view.rates, gangs=view.gpus, weights=view.weight,
+            capacity=view.pool_gpus.astype(np.float64), left_s=left, age_s=view.now_s - view.submit_s,
+            isolated_s=np.zeros(len(left)), steps_per_s=view.steps_per_s, deadline_s=view.deadline_s,
+            tenant=view.tenant, prices=view.pool_prices, kind=view.kind, pool_types=view.pool_types,
+            pair=view.pair_rates,
+        )  # fmt: skip
+        isolated = history.watch_isolated(view.ident, left, problem.isolated_rate)
+        return Problem(**{**{name: getattr(problem, name) for name in Problem.__slots__}, "isolated_s": isolated})
+
+    # -- picking -----------------------------------------------------------------------------------------------
+
+    def _pick(self, view: View, history: History) -> Choice:
+        """A fresh choice at a round's end."""
+        ids, rates, gangs = view.ident, view.rates, view.gpus
+        members, pair_of = self._combinations(ids, history)
+        single = members[:, 1] < 0
+        usable = np.ascontiguousarray(_usable(rates, members))
+        target = np.concatenate([history.target[ids], history.pair_target[pair_of]])
+        received = np.concatenate([history.received_s[ids], history.pair_received_s[pair_of]])
+        deficit = np.concatenate([history.deficit_s[ids], history.pair_deficit_s[pair_of]])
+        priority, order = by_priority(target, received, deficit, usable)
+        room = view.pool_gpus.copy()
+        taken = np.zeros(len(ids), np.int64)
+        eager = (priority > 0).astype(np.int64) if self.only_targets else np.ones_like(usable)
+        eager[~single] = (priority[~single] > 0).astype(np.int64)
+        out = np.zeros((len(members), 2), np.int64)
+        pools = np.arange(len(room))
+        if self.agnostic:
+            self.rng.shuffle(pools)
+        count = pick(order, members, gangs[members[:, 0]], usable, eager, pools, room, taken, out)
+        chosen, where = out[:count, 0], out[:count, 1]
+        if self.quirks.drop_late:
+            known = history.known[ids[members[chosen, 0]]]
+            chosen, where = chosen[known], where[known]
+        self._round_end_s = self._next_boundary(view.now_s)
+        return self._choice(view, members[chosen], pair_of, chosen, where)
+
+    def _combinations(self, ids: Ints, history: History) -> tuple[IntMatrix, Ints]:
+        """Every active job alone, then the pairs whose members are both active, by their place in the view."""
+        alone = np.stack([np.arange(len(ids)), np.full(len(ids), -1)], axis=1)
+        if not len(history.pairs):
+            return alone, np.zeros(0, np.int64)
+        order = np.argsort(ids)
+        at = np.searchsorted(ids[order], history.pairs)
+        at = np.minimum(at, len(ids) - 1)
+        here = (ids[order][at] == history.pairs).all(axis=1)
+        return np.concatenate([alone, order[at[here]]]), np.flatnonzero(here)
+
+    def _choice(self, view: View, members: IntMatrix, pair_of: Ints, chosen: Ints, where: Ints) -> Choice:
+        """Remember what was chosen, and say it in rows."""
+        ids, rows = view.ident, view.rows
+        double = members[:, 1] >= 0
+        swap = double & (view.host_row[members[:, 0]] == rows[members[:, 1]])
+        members[swap] = members[swap, ::-1]  # whoever is the host stays it
+        self._held = (
+            ids[members[~double, 0]], where[~double], pair_of[chosen[double] - len(ids)], where[double],
+        )  # fmt: skip
+        if self.quirks.whole_steps:
+            self._pieces = _pieces(view, members[~double, 0], where[~double], self.round_s)
+        hosts = np.full(len(members), -1, np.int64)
+        guest, host = members[double, 1], members[double, 0]
+        idle = np.ones(len(ids), bool)
+        idle[members[:, 0]] = idle[guest] = False
+        return Choice(
+            rows=np.concatenate([rows[members[:, 0]], rows[guest]]),
+            pools=np.concatenate([where, where[double]]),
+            hosts=np.concatenate([hosts, rows[host]]),
+            next_s=self._wake_s(view, bool(idle.any())),
+        )
+
+    def _top_up(self, view: View) -> Choice:
+        """Between rounds: whatever runs goes on, and idle GPUs go to jobs that have none, oldest first."""
+        held, gangs = view.pool, view.gpus
+        room = view.pool_gpus.copy()
+        mates = view.host_row
+        own = (held >= 0) & (mates < 0)
+        np.subtract.at(room, held[own], gangs[own])
+        taken = (held >= 0).astype(np.int64)
+        out = np.zeros((len(gangs), 2), np.int64)
+        oldest = np.argsort(view.rows, kind="stable")
+        count = 0 if self.only_targets else fill(oldest, view.rates, gangs, room, taken, out)
+        new, pools = out[:count, 0], out[:count, 1]
+        ids, kept = view.ident, held >= 0
+        self._held = (
+            np.concatenate([self._held[0], ids[new]]), np.concatenate([self._held[1], pools]),
+            self._held[2], self._held[3],
+        )  # fmt: skip
+        return Choice(
+            rows=np.concatenate([view.rows[kept], view.rows[new]]),
+            pools=np.concatenate([held[kept], pools]),
+            hosts=np.concatenate([mates[kept], np.full(count, -1, np.int64)]),
+            next_s=self._round_end_s,
+        )
+
+    def _next_boundary(self, now_s: float) -> float:
+        """Rounds lie on a fixed grid, so that runs can be compared; `latest_finish` counts from now."""
+        if self.quirks.latest_finish:
+            return now_s + self.round_s
+        return float((np.floor(now_s / self.round_s + 1e-9) + 1) * self.round_s)
+
+    def _wake_s(self, view: View, somebody_idle: bool) -> float:
+        """The round's end, or never when the next rounds could only repeat this one."""
+        history = self._history
+        assert history is not None
+        if somebody_idle or self.quirks.latest_finish or self._changed or len(history.pairs):
+            return self._round_end_s
+        ids, pools = self._held[0], self._held[1]
+        elsewhere = history.target[ids].sum(axis=1) - history.target[ids, pools]
+        return self._round_end_s if (elsewhere > 1e-6).any() else np.inf
+
+
+def _usable(rates: np.ndarray, members: IntMatrix) -> IntMatrix:
+    able = rates > 0
+    both = able[members[:, 0]] & (able[members[:, 1]] | (members[:, 1] < 0)[:, None])
+    return both.astype(np.int64)
+
+
+def _pieces(view: View, jobs: Ints, pools: Ints, round_s: float) -> Floats:
+    """Seconds of a round in which a job makes whole steps, by its rate in the pool."""
+    rate = view.rates[jobs, pools] * view.steps_per_s[jobs]
+    return np.asarray(np.floor(rate * round_s + 1e-9) / rate)
+
+
+def quirks_of(compat: dict[str, dict[str, str]]) -> Quirks:
+    """The quirks that `--compat gavel` or `--compat gavel:name=value` switch on."""
+    given = compat.get("gavel")
+    if given is None:
+        return Quirks()
+    return Quirks(
+        reset_interval_s=float(given.get("reset_interval_s", 0.0)),
+        drop_late=given.get("late_arrivals") == "drop_at_placement",
+        latest_finish=given.get("round_end") == "latest_finish",
+        whole_steps=given.get("progress") == "whole_steps",
+    )

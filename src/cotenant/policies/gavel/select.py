@@ -1,0 +1,77 @@
+"""Who runs in this round, and in which pool: a greedy walk by priority (Gavel, section 5 and released code).
+
+A combination is one job or a pair. Its priority in a pool is its target fraction over the time it has
+received there; whoever is furthest behind comes first. No combination blocks another: what does not fit is
+skipped.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotenant.core.jit import entry
+from cotenant.core.state import IntMatrix, Matrix
+from cotenant.core.workload import Ints
+
+
+@entry
+def pick(
+    order: IntMatrix, members: IntMatrix, gangs: Ints, usable: IntMatrix, eager: IntMatrix, pool_order: Ints,
+    room: Ints, taken: Ints, out: IntMatrix,
+) -> int:  # fmt: skip
+    """Walk `order[k]` (combinations by priority in pool k), pool by pool; picked ones go to `out`.
+
+    `members` are one or two job indices (-1: alone), `usable` says where a combination may run, `eager` where
+    it may be picked (all zeros forbids picking for the sake of work alone), `room` is GPUs left per pool,
+    `taken` marks jobs that already run this round. Returns how many were picked.
+    """
+    count = 0
+    for at in range(len(pool_order)):
+        k = pool_order[at]
+        for n in range(order.shape[1]):
+            if room[k] <= 0:
+                break
+            c = order[k, n]
+            a, b = members[c, 0], members[c, 1]
+            if gangs[c] > room[k] or usable[c, k] == 0 or eager[c, k] == 0 or taken[a] == 1:
+                continue
+            if b >= 0 and taken[b] == 1:
+                continue
+            taken[a] = 1
+            if b >= 0:
+                taken[b] = 1
+            room[k] -= gangs[c]
+            out[count, 0], out[count, 1] = c, k
+            count += 1
+    return count
+
+
+@entry
+def fill(rows: Ints, rates: Matrix, gangs: Ints, room: Ints, taken: Ints, out: IntMatrix) -> int:
+    """Give what is idle to jobs that have nothing, in the order of `rows`, each in its fastest pool with room."""
+    count = 0
+    for n in range(len(rows)):
+        j = rows[n]
+        if taken[j] == 1:
+            continue
+        best, best_rate = -1, 0.0
+        for k in range(len(room)):
+            if room[k] >= gangs[j] and rates[j, k] > best_rate:
+                best, best_rate = k, rates[j, k]
+        if best >= 0:
+            taken[j] = 1
+            room[best] -= gangs[j]
+            out[count, 0], out[count, 1] = j, best
+            count += 1
+    return count
+
+
+def by_priority(target: Matrix, received_s: Matrix, deficit_s: Matrix, usable: IntMatrix) -> tuple[Matrix, IntMatrix]:
+    """Priorities, and the combinations of each pool sorted by (priority, deficit, target), then index."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        priority = np.where(received_s > 0, target / received_s, target * 1e9)
+    priority = np.where((usable > 0) & (target > 0), priority, 0.0)
+    order = np.empty((target.shape[1], len(target)), np.int64)
+    for k in range(target.shape[1]):
+        order[k] = np.lexsort((-target[:, k], -deficit_s[:, k], -priority[:, k]))
+    return priority, order

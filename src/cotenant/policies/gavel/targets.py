@@ -1,0 +1,195 @@
+"""Objectives: from what is believed of the jobs to time fractions per pool (Gavel, sections 4 and 5).
+
+Aware objectives use effective throughput, the sum over pools of rate times fraction; agnostic ones ignore
+that GPU types differ and only respect where a job cannot run at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cotenant import solvers
+from cotenant.core.errors import InputError
+from cotenant.core.state import Matrix
+from cotenant.core.workload import Floats
+from cotenant.policies.gavel import ordered
+from cotenant.policies.gavel.problem import Problem, Targets
+
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to solve: parameters of the policy and quirks of the released code."""
+
+    aware: bool = True
+    sharing: bool = False
+    budget_s: float = 1.0
+    entity_weights: dict[int, float] | None = None
+    inner: str = "fairness"
+    copy_first_rate: bool = False  # agnostic: the rate of the first pool everywhere, even where it cannot run
+
+
+def las(problem: Problem, options: Options) -> Targets:
+    """Max-min of normalised effective throughput: s_j E_j / (w_j prop_j)."""
+    if not options.aware:
+        return Targets(water_level(problem))
+    even = problem.weights * problem.proportional
+    scale = np.where(even > 0, problem.gangs / np.where(even > 0, even, 1.0), 0.0)
+    if options.sharing and problem.pair is not None:
+        packed = solvers.packed_max_min(
+            problem.rates, problem.gangs, problem.capacity, problem.kind, problem.pair, scale=scale,
+            budget_s=options.budget_s,
+        )  # fmt: skip
+        return Targets(packed.x, packed.pairs, packed.pair_x, packed.note)
+    answer = solvers.max_min(
+        problem.rates * scale[:, None], problem.gangs, problem.capacity, tol=TOLERANCE, budget_s=options.budget_s
+    )
+    return Targets(answer.x, note=answer.note)
+
+
+def water_level(problem: Problem) -> Matrix:
+    """Types ignored: each job the same time per weight and GPU, in every usable pool in proportion to its size."""
+    usable = (problem.rates > 0) * problem.capacity[None, :]
+    total = problem.capacity.sum()
+    gangs = problem.gangs.astype(np.float64)
+    per_level = problem.weights / gangs  # time fraction per unit of level
+
+    def used(level: float) -> float:
+        return float((gangs * np.minimum(1.0, level * per_level)).sum())
+
+    low, high = 0.0, float((1.0 / per_level).max())
+    if used(high) > total:
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if used(middle) <= total else (low, middle)
+        high = low
+    fraction = np.minimum(1.0, high * per_level)
+    return np.asarray(fraction[:, None] * usable / usable.sum(axis=1)[:, None])
+
+
+def finish_time(problem: Problem, options: Options) -> Targets:
+    """Smallest worst ratio of finish time shared to finish time on an even share of one's own (Themis)."""
+    seen = _as_believed(problem, options)
+    fair_s = seen.isolated_s + seen.left_s / seen.isolated_rate
+    if options.sharing and problem.pair is not None:
+        packed = solvers.packed_finish_time(
+            seen.rates, seen.gangs, seen.capacity, seen.kind, problem.pair, work=seen.left_s, elapsed=seen.age_s,
+            fair=fair_s, budget_s=options.budget_s,
+        )  # fmt: skip
+        return Targets(packed.x, packed.pairs, packed.pair_x, packed.note)
+    answer = solvers.finish_time(
+        seen.rates, seen.gangs, seen.capacity, work=seen.left_s, elapsed=seen.age_s, fair=fair_s, tol=TOLERANCE,
+        budget_s=options.budget_s,
+    )  # fmt: skip
+    return Targets(answer.x, note=answer.note)
+
+
+def makespan(problem: Problem, options: Options) -> Targets:
+    """Everybody done as early as possible: smallest T with E_j >= left_j / T."""
+    seen = _as_believed(problem, options)
+    if options.sharing and problem.pair is not None:
+        packed = solvers.packed_makespan(
+            seen.rates, seen.gangs, seen.capacity, seen.kind, problem.pair, work=seen.left_s, budget_s=options.budget_s
+        )
+        return Targets(packed.x, packed.pairs, packed.pair_x, packed.note)
+    answer = solvers.makespan(
+        seen.rates, seen.gangs, seen.capacity, work=seen.left_s, tol=TOLERANCE, budget_s=options.budget_s
+    )
+    return Targets(answer.x, note=answer.note)
+
+
+def throughput(problem: Problem, options: Options) -> Targets:
+    """Most steps per second in all; jobs with slow steps starve."""
+    _only_aware("throughput", options)
+    answer = solvers.max_sum(
+        problem.rates * problem.steps_per_s[:, None], problem.gangs, problem.capacity, budget_s=options.budget_s
+    )
+    return Targets(answer.x, note=answer.note)
+
+
+def cost(problem: Problem, options: Options) -> Targets:
+    """Most steps per second for the money."""
+    _only_aware("cost", options)
+    value = problem.rates * problem.steps_per_s[:, None] / problem.prices[None, :]
+    return Targets(solvers.max_sum(value, problem.gangs, problem.capacity, budget_s=options.budget_s).x)
+
+
+def cost_slo(problem: Problem, options: Options) -> Targets:
+    """As `cost`, with E_j >= left_j / (deadline_j - now) for whoever can still make its deadline.
+
+    Deadlines that cannot all be kept are given up one by one, the most demanding first, so that one job does
+    not cost the others theirs.
+    """
+    _only_aware("cost-slo", options)
+    value = problem.rates * problem.steps_per_s[:, None] / problem.prices[None, :]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        needed = problem.left_s / (problem.deadline_s - problem.now_s)
+    needed = np.where(np.isfinite(needed) & (needed > 0), needed, 0.0)
+    needed = np.where(needed <= problem.rates.max(axis=1), needed, 0.0)
+    answer = solvers.max_sum_with_floors(
+        value, problem.rates, needed, problem.gangs, problem.capacity, budget_s=options.budget_s
+    )
+    return Targets(answer.x, note=answer.note)
+
+
+def hierarchical(problem: Problem, options: Options) -> Targets:
+    """Water-filling over entities (tenants): weights between them, fair share or FIFO inside."""
+    rates = problem.rates if options.aware else (problem.rates > 0).astype(np.float64)
+    weights = np.ones(int(problem.tenant.max()) + 1 if len(problem) else 0)
+    for tenant, weight in (options.entity_weights or {}).items():
+        if tenant < len(weights):
+            weights[tenant] = weight
+    answer = solvers.hierarchical(
+        rates, problem.gangs, problem.capacity, problem.weights, problem.tenant, weights,
+        inner=options.inner, budget_s=options.budget_s,
+    )  # fmt: skip
+    return Targets(answer.x, note=answer.note)
+
+
+def fifo(problem: Problem, options: Options) -> Targets:
+    """In order of arrival, each job whole on its fastest type with room; the first that does not fit blocks."""
+    targets = ordered.in_order(problem, np.arange(len(problem)), blocking=True)
+    return ordered.pack_queued(problem, targets) if options.sharing else targets
+
+
+def sjf(problem: Problem, options: Options) -> Targets:
+    """Shortest remaining time on one's fastest type first, each whole on its fastest type with room."""
+    seen = _as_believed(problem, options)
+    shortest = np.argsort(seen.left_s / seen.rates.max(axis=1), kind="stable")
+    targets = ordered.in_order(seen, shortest, blocking=False)
+    return ordered.pack_queued(problem, targets) if options.sharing else targets
+
+
+def _as_believed(problem: Problem, options: Options) -> Problem:
+    """The problem as an agnostic policy sees it: one rate per job, wherever it can run."""
+    if options.aware:
+        return problem
+    usable = problem.rates > 0
+    if options.copy_first_rate:
+        return replace(problem, rates=np.repeat(problem.rates[:, :1], problem.rates.shape[1], axis=1))
+    weight = usable * problem.capacity[None, :]
+    mean: Floats = (problem.rates * weight).sum(axis=1) / weight.sum(axis=1)
+    return replace(problem, rates=usable * mean[:, None])
+
+
+def _only_aware(name: str, options: Options) -> None:
+    if not options.aware:
+        raise InputError(f"policy 'gavel': objective={name} has no agnostic form; leave aware=true")
+
+
+OBJECTIVES: dict[str, Callable[[Problem, Options], Targets]] = {
+    "las": las,
+    "fifo": fifo,
+    "sjf": sjf,
+    "ftf": finish_time,
+    "makespan": makespan,
+    "throughput": throughput,
+    "cost": cost,
+    "cost-slo": cost_slo,
+    "hierarchical": hierarchical,
+}
+"""Name of the objective -> how to find its fractions."""

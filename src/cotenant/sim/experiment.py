@@ -1,0 +1,35 @@
+"""What one simulation is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cotenant.core.cluster import Cluster
+from cotenant.core.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One run: a workload on a cluster under a policy, and everything that can be varied about it."""
+
+    workload: Workload
+    cluster: Cluster
+    policy: str
+    placement: str = "consolidated"
+    allocator: str = "fixed"
+    profile: str = "none"
+    estimator: str = "oracle"
+    costs: str = "default"
+    round_s: float = 360.0
+    compat: tuple[str, ...] = ()
+    measure: tuple[int, int] | None = None
+    until_s: float = np.inf
+    seed: int = 0
+    fail_nodes: str | None = None
+    skip_infeasible: bool = False
+    window_s: tuple[float, float] = (-np.inf, np.inf)
+    check_invariants: bool = False
+    compiled: bool | None = None  # None: when the work is large
+    notes: list[str] = field(default_factory=list)

@@ -1,0 +1,84 @@
+"""From an experiment to the engine's tables, the facts a policy may know, and the truth that moves jobs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from cotenant.core import columns as col
+from cotenant.core.compat import parse_compat
+from cotenant.core.prices import prices_of
+from cotenant.core.state import State
+from cotenant.core.view import Facts
+from cotenant.core.workload import Floats, Workload
+from cotenant.engine.rates import RateModel
+from cotenant.engine.tables import build_state
+from cotenant.placement.modes import parse_placement
+from cotenant.policies import make_policy
+from cotenant.policies.base import ChoicePolicy, Policy
+from cotenant.sim.costs import restore_seconds
+from cotenant.sim.experiment import Experiment
+from cotenant.sim.truth import PairTruth, WholeSteps
+from cotenant.workload.estimators import estimate
+from cotenant.workload.model_facts import skew
+from cotenant.workload.profiles import Profile, load_profile
+
+
+def gpu_types(e: Experiment) -> tuple[str, ...]:
+    """GPU types of the cluster in order of first appearance."""
+    return tuple(dict.fromkeys(group.gpu_type for group in e.cluster.groups))
+
+
+def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tuple[State, Profile]:
+    """The tables for these jobs, nothing arrived yet, and the profile behind their speeds."""
+    policy = policy or make_policy(e.policy)
+    generator = np.random.default_rng([e.seed, 104729])
+    profile = load_profile(e.profile, work, gpu_types(e))
+    e.notes.extend(note for note in profile.notes if note not in e.notes)
+    if e.allocator == "proportional":
+        work = _without_host_demands(work)
+    quirks = parse_compat(e.compat).values()
+    costs = next((quirk["costs"] for quirk in quirks if "costs" in quirk), e.costs)
+    state = build_state(
+        work,
+        e.cluster,
+        parse_placement(e.placement),
+        belief_s=estimate(e.estimator, work, e.seed),
+        restore_s=restore_seconds(costs, work),
+        draw=generator.random(len(work)),
+        speed=profile.speed,
+        speed_row=profile.row,
+        steps_per_s=profile.steps_per_s[profile.row],
+        sharing=isinstance(policy, ChoicePolicy) and policy.shares,
+        skew=skew(work.model.names),
+        gantt_window=e.window_s,
+        measure=e.measure,
+    )
+    return state, profile
+
+
+def _without_host_demands(work: Workload) -> Workload:
+    """Cores and memory in proportion to GPUs never bind, so they need not be modelled."""
+    absent = np.full(len(work), np.nan)
+    return replace(work, cpus=absent, mem_gib=absent)
+
+
+def facts(state: State, e: Experiment, profile: Profile) -> Facts:
+    """What a policy may know of the cluster and of sharing."""
+    types = gpu_types(e)
+    pool_types = tuple(types[kind] for kind in state.pool[:, col.POOL_TYPE].tolist())
+    return Facts(pool_types, prices_of(pool_types), _pair(state, profile))
+
+
+def truth(state: State, e: Experiment, profile: Profile, policy: Policy) -> RateModel | None:
+    """What moves jobs where that is more than a speed per kind and GPU type."""
+    pair = _pair(state, profile)
+    shared = None if pair is None else PairTruth(pair)
+    whole = parse_compat(e.compat).get("gavel", {}).get("progress") == "whole_steps"
+    return WholeSteps(e.round_s, shared) if whole and isinstance(policy, ChoicePolicy) else shared
+
+
+def _pair(state: State, profile: Profile) -> Floats | None:
+    pairs = profile.pairs if state.x[col.SHARING] == 1 else None
+    return None if pairs is None else pairs.pair
