@@ -147,6 +147,16 @@ def test_generate_prints_a_log(tmp_path: Path) -> None:
     assert {"job_id", "submit_s", "num_gpus", "duration_s", "model"} <= set(rows[0])
 
 
+def test_mixed_cluster_without_any_file(log: Path) -> None:
+    cluster = ("--cluster", "2x8:h200+2x8:a100+2x8:v100", "--profile", "h200")
+    made = json.loads(cotenant("simulate", "gavel-like:jobs=60,models=h200", *cluster, "--json", "-").out)
+    assert made["finished"] == 60
+    ran = cotenant("simulate", log, *cluster, "--models", "h200:seed=1", "--json", "-")
+    assert ran.code == 0
+    assert "jobs have no model" in ran.err
+    assert "does not know" in cotenant("simulate", "philly-like:jobs=60", *cluster).err
+
+
 @pytest.mark.parametrize(
     ("job", "at", "cause"),
     [

@@ -18,6 +18,7 @@ def why(
     placement: opt.Placement = "consolidated",
     allocator: opt.Allocator = "fixed",
     profile: opt.Profile = "none",
+    models: opt.Models = "",
     estimator: opt.Estimator = "oracle",
     costs: opt.Costs = "default",
     round_s: opt.Round = 360.0,
@@ -48,7 +49,7 @@ def why(
     if not abs(at) < opt.INFINITY:
         raise InputError(f"--at {at:g}: write a number of seconds")
     machines = opt.load_cluster(cluster)
-    work = opt.load_workload(trace, machines.gpus, format_=format_, profile=profile)
+    work = opt.load_workload(trace, machines.gpus, format_=format_, profile=profile, models=models)
     experiment = opt.make_experiment(
         work, machines, policy, placement=placement, allocator=allocator, profile=profile, estimator=estimator,
         costs=costs, round_s=round_s, compat=compat, measure="", until=opt.INFINITY, seed=seed,
