@@ -20,6 +20,7 @@ class Job:
     gpus: int
     work: int
     draw: float = 0.0
+    tier: int = 0
     done: float = 0
     attained: float = 0  # the clock that a promotion resets
     since: float = 0
@@ -51,6 +52,10 @@ class Rules:
     knob: float = inf
 
     def key(self, now: float) -> Callable[[Job], tuple[float, ...]]:
+        own = self.own_key(now)
+        return lambda j: (j.tier, *own(j))
+
+    def own_key(self, now: float) -> Callable[[Job], tuple[float, ...]]:
         boundary = now // self.round_s * self.round_s if self.round_s < inf else 0
         return {
             "fifo": lambda j: (j.row,),
@@ -103,7 +108,7 @@ def _decide_easy(jobs: list[Job], free: int, now: float) -> None:
     running = [j for j in jobs if j.running]
     free -= sum(j.gpus for j in running)
     shadow, extra, blocked = inf, 0, False
-    for job in sorted((j for j in jobs if not j.running), key=lambda j: j.row):
+    for job in sorted((j for j in jobs if not j.running), key=lambda j: (j.tier, j.row)):
         if not blocked and job.gpus > free:
             blocked, extra = True, free
             for end in sorted({now + j.left(now) for j in running}):
@@ -124,10 +129,14 @@ def _decide_easy(jobs: list[Job], free: int, now: float) -> None:
         running.append(job)
 
 
-def finish_times(rows: list[Row], gpus: int, rules: Rules, draws: list[float] | None = None) -> list[float]:
+def finish_times(
+    rows: list[Row], gpus: int, rules: Rules, draws: list[float] | None = None, tiers: list[int] | None = None
+) -> list[float]:
     """Finish time of each job; rows are in order of submission."""
     assert all(limit % row[1] == 0 for limit in rules.thresholds for row in rows)
-    everyone = [Job(k, *row, draw=draws[k] if draws else 0.0) for k, row in enumerate(rows)]
+    everyone = [
+        Job(k, *row, draw=draws[k] if draws else 0.0, tier=tiers[k] if tiers else 0) for k, row in enumerate(rows)
+    ]
     arrivals, active, now = list(everyone), [], 0.0
     while arrivals or active:
         now = _next_time(active, arrivals, rules, now)
