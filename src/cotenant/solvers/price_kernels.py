@@ -170,8 +170,14 @@ def respond_numpy(
 
 
 def responder(compile_it: bool) -> Any:
-    """The form to use."""
-    return compiled(respond_loop) if compile_it else respond_numpy
+    """The form to use; compiled (or read from the cache) and ready."""
+    if not compile_it:
+        return respond_numpy
+    loop: Any = compiled(respond_loop)
+    if not loop.signatures:
+        one = np.ones(1)
+        loop(one[None], one, one, one, one, one, False, 1.0, one, one.copy(), np.zeros(2), np.zeros((0, 1)))
+    return loop
 
 
 def _in_order(values: Floats) -> float:

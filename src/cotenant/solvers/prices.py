@@ -16,6 +16,7 @@ prices not yet excluded (one to three types), or the prices of the mixing progra
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -50,6 +51,7 @@ def solve(
     """Best theta with its certificate. `counts`: how many equal jobs a row stands for; `warm`: earlier prices."""
     budget = budget or Budget()
     search = _Search(inst, need, counts)
+    budget.forgive(search.compile_s)
     if not len(search.rows) or not search.types.any():
         return search.empty(budget)
     certified = search.run(tol, budget, warm)
@@ -131,7 +133,9 @@ class _Search:
         self.steps = 0
         self.best_price = np.zeros(len(self.capacity))
         self.z = np.inf
+        began = time.perf_counter()
         self.respond = responder(worth_compiling(self.a.size))
+        self.compile_s = time.perf_counter() - began
         self._sums = np.zeros(2)
 
     def evaluate(self, theta: float, q: Floats, x: Floats | None = None) -> tuple[float, float, Floats]:

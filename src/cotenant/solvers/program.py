@@ -98,9 +98,11 @@ class Program:
         high = np.broadcast_to(np.asarray(upper, dtype=np.float64), columns.shape).copy()
         self._highs.changeColsBounds(len(columns), columns.astype(np.int32), low, high)
 
-    def set_row_bounds(self, row: int, lower: float, upper: float) -> None:
-        """Change the bounds of one row after a solve."""
-        self._highs.changeRowBounds(int(row), lower, upper)
+    def set_row_bounds(self, rows: Ints, lower: ArrayLike, upper: ArrayLike) -> None:
+        """Change the bounds of some rows after a solve."""
+        low = np.broadcast_to(np.asarray(lower, dtype=np.float64), rows.shape).copy()
+        high = np.broadcast_to(np.asarray(upper, dtype=np.float64), rows.shape).copy()
+        self._highs.changeRowsBounds(len(rows), rows.astype(np.int32), low, high)
 
     def set_entry(self, row: int, column: int, value: float) -> None:
         """Change one value of the matrix after a solve."""

@@ -122,6 +122,7 @@ def _fill(inst: Instance, levels: Levels, budget: Budget) -> tuple[Floats, Float
     program.build()
     fixed = levels.weights <= 0.0
     floor = np.zeros(n)
+    before = np.full(n, np.nan)
     rounds = 0
     x = np.zeros(inst.rates.shape)
     while not fixed.all():
@@ -129,9 +130,10 @@ def _fill(inst: Instance, levels: Levels, budget: Budget) -> tuple[Floats, Float
         speed = levels.speeds(fixed)
         if not (speed > 0.0).any():  # entities without weight
             break
-        for i in range(n):
+        for i in np.flatnonzero(speed != before):
             program.set_entry(built.rate_rows[i], rise, -speed[i])
-            program.set_row_bounds(built.rate_rows[i], _eased(floor[i]), np.inf)
+        before = speed
+        program.set_row_bounds(built.rate_rows, _eased(floor), np.inf)
         program.set_column_bounds(np.array([rise]), 0.0, np.inf)
         program.set_column_bounds(lift, 0.0, 0.0)
         program.set_cost(np.array([rise]), 1.0)
@@ -157,8 +159,7 @@ def _stuck(
 ) -> tuple[Mask, Floats]:
     """Which of the jobs asked for cannot be raised above their floor; and fractions that keep all floors."""
     program = built.program
-    for i in range(len(floor)):
-        program.set_row_bounds(built.rate_rows[i], _eased(floor[i]), np.inf)
+    program.set_row_bounds(built.rate_rows, _eased(floor), np.inf)
     program.set_column_bounds(np.array([rise]), 0.0, 0.0)
     program.set_cost(np.array([rise]), 0.0)
     asked = asked.copy()
@@ -184,6 +185,6 @@ def _level_of(built: Model, x: Floats) -> Floats:
     return np.asarray(np.einsum("ij,ij->i", built.inst.rates, x))
 
 
-def _eased(floor: float) -> float:
-    """A floor that rounding cannot make unreachable."""
-    return floor - 1e-12 * (1.0 + floor)
+def _eased(floor: Floats) -> Floats:
+    """Floors that rounding cannot make unreachable."""
+    return np.asarray(floor - 1e-12 * (1.0 + floor))
