@@ -33,7 +33,7 @@ TIER = 23  # minus the priority that its owner gave it: smaller tiers come first
 KEY4 = 24  # used only where jobs have different tiers
 RATED = 25  # since when SPEED holds
 WEIGHT = 26  # share of the job against others of its policy
-STEPS = 27  # steps per second of work; NaN where not known
+STEPS = 27  # steps per second of work; 1 where not known
 ALONE = 28  # what SPEED is, or would be, without anybody else on its GPUs
 FLOAT_COLUMNS = 29
 

@@ -129,7 +129,7 @@ class View:
     @property
     def steps_per_s(self) -> Floats:
         """Steps per second of work; 1 where nobody knows."""
-        return np.nan_to_num(self._floats(col.STEPS), nan=1.0)
+        return self._floats(col.STEPS)
 
     @property
     def kind(self) -> Ints:

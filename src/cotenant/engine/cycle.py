@@ -101,13 +101,13 @@ class Engine:
     def _choose(self, choice: Choice, now_s: float) -> None:
         """Check a choice, then let the places be found: hosts before guests, larger gangs first."""
         state, rows = self.state, np.asarray(choice.rows, np.int64)
-        name = self.policy.name or type(self.policy).__name__
-        active = np.isin(state.i[rows, col.STATE], (col.WAITING, col.RUNNING)).all()
-        if not active or len(np.unique(rows)) != len(rows):
-            raise InputError(f"policy '{name}': its choice names a job twice, or one that is not active")
         order = np.lexsort((rows, -state.i[rows, col.GPUS], choice.hosts >= 0))
         pools, hosts = (np.asarray(part, np.int64)[order] for part in (choice.pools, choice.hosts))
-        if carry_out(state, self.rule, rows[order], pools, hosts, self._mark, now_s):
+        missed = carry_out(state, self.rule, rows[order], pools, hosts, self._mark, now_s)
+        if missed < 0:
+            name = self.policy.name or type(self.policy).__name__
+            raise InputError(f"policy '{name}': its choice names a job twice, or one that is not active")
+        if missed:
             fill_idle(state, self.rule, np.sort(self.active_rows()), now_s)
         state.t[col.NEXT_CALL] = choice.next_s
 

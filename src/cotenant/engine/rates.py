@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from cotenant.core.columns import (
     ALONE,
     DONE,
+    EVENT,
     N_RUN,
     NODE_POOL,
     POOL_TYPE,
@@ -25,6 +27,7 @@ from cotenant.core.columns import (
     SLOTS,
     SPEED,
     SPEED_ROW,
+    STEPS,
     WORK,
 )
 from cotenant.core.jit import entry
@@ -53,6 +56,38 @@ def rerate(s: State, rule: Rule, jobs: Ints, speeds: Floats, now: float) -> None
         s.f[job, SPEED] = speeds[k]
         heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
         schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+
+
+@entry
+def pace_whole_steps(s: State, rule: Rule, jobs: Ints, speeds: Floats, round_s: float, now: float) -> float:
+    """Give each running job floor(rate x round) steps, or what is left; when the last of these pieces ends.
+
+    A job that does not end in the round is paced so that it has made exactly its steps by then (released Gavel
+    simulator). `speeds` are seconds of work per second; they are changed to the paces.
+    """
+    length = 0.0
+    for k in range(len(jobs)):
+        job = jobs[k]
+        rate = speeds[k] * s.f[job, STEPS]
+        left = round((s.f[job, WORK] - work_done(s.f, s.i, job, now)) * s.f[job, STEPS])
+        length = max(length, min(math.floor(rate * round_s + 1e-9), left) / rate)
+    end = now + length
+    for k in range(len(jobs)):
+        job = jobs[k]
+        steps = s.f[job, STEPS]
+        done = work_done(s.f, s.i, job, now)
+        left = round((s.f[job, WORK] - done) * steps)
+        piece = math.floor(speeds[k] * steps * round_s + 1e-9)
+        if piece < left and length > 0:
+            speeds[k] = piece / steps / length
+        s.f[job, DONE] = min(done, s.f[job, WORK])
+        s.f[job, RATED] = now
+        s.f[job, SPEED] = speeds[k]
+        heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
+        schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+        if piece >= left:
+            end = max(end, s.f[job, EVENT])
+    return float(end)
 
 
 @entry

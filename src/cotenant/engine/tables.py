@@ -41,7 +41,7 @@ def build_state(
     modelled = bool(np.isfinite(host[:, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]]).any())
     f, i = _jobs(work, belief_s, restore_s, draw, modelled)
     i[:, col.SPEED_ROW] = work.model.code if speed_row is None else speed_row
-    f[:, col.STEPS] = np.nan if steps_per_s is None else steps_per_s
+    f[:, col.STEPS] = 1.0 if steps_per_s is None else np.nan_to_num(steps_per_s, nan=1.0)
     barred = _barred_types(speed)[i[:, col.SPEED_ROW]]
     quota = _quotas(work, cluster)
     modes = placement.modes(skew)

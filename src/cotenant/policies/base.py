@@ -38,6 +38,7 @@ class Policy(ABC):
     name: ClassVar[str] = ""
     source: ClassVar[str] = "user"
     preemptive: ClassVar[bool] = False
+    default_estimator: ClassVar[str] = "oracle"  # what is believed of durations where nobody chose
     defaults: ClassVar[dict[str, Value]] = {}
 
     def __init__(self, **params: Value) -> None:

@@ -17,6 +17,7 @@ from cotenant.policies.easy import Easy
 from cotenant.policies.fifo import Fifo
 from cotenant.policies.gavel import Allox, GandivaPacking, Gavel
 from cotenant.policies.las import Las
+from cotenant.policies.qssf import Qssf
 from cotenant.policies.random_order import RandomOrder
 from cotenant.policies.sjf import Sjf
 from cotenant.policies.srsf import Srsf
@@ -28,6 +29,7 @@ BUILT_IN: tuple[type[Policy], ...] = (
     Backfill,
     Easy,
     Sjf,
+    Qssf,
     RandomOrder,
     Srtf,
     Srsf,

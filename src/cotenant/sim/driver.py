@@ -180,7 +180,8 @@ class Simulation:
         ended = np.bincount(work.status[done], minlength=len(Status))
         return {
             "policy": e.policy, "placement": e.placement, "cluster": e.cluster.spec,
-            "workload": work.source, "allocator": e.allocator, "profile": e.profile, "estimator": e.estimator,
+            "workload": work.source, "allocator": e.allocator, "profile": e.profile,
+            "estimator": e.estimator or self.policy.default_estimator,
             "costs": e.costs, "compat": ",".join(e.compat),
             "jobs": int(result.measured.sum()), "finished": int(done.sum()),
             "ended_failed": int(ended[Status.FAILED]), "ended_killed": int(ended[Status.KILLED]),

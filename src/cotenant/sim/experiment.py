@@ -20,7 +20,7 @@ class Experiment:
     placement: str = "consolidated"
     allocator: str = "fixed"
     profile: str = "none"
-    estimator: str = "oracle"
+    estimator: str = ""  # empty: what the policy believes by itself, mostly the truth
     costs: str = "default"
     round_s: float = 360.0
     compat: tuple[str, ...] = ()

@@ -44,7 +44,7 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
         work,
         e.cluster,
         parse_placement(e.placement),
-        belief_s=estimate(e.estimator, work, e.seed),
+        belief_s=estimate(e.estimator or policy.default_estimator, work, e.seed),
         restore_s=restore_seconds(costs, work),
         draw=generator.random(len(work)),
         speed=profile.speed,

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from cotenant.core import columns as col
 from cotenant.core.state import Rule, State
 from cotenant.core.workload import Floats, Ints
-from cotenant.engine.rates import paired_speeds, rerate
+from cotenant.engine.rates import pace_whole_steps, paired_speeds, rerate
 
 
 def running_rows(state: State) -> Ints:
@@ -49,20 +49,5 @@ class WholeSteps:
         rows = running_rows(state)
         if not len(rows):
             return
-        speed = state.f[rows, col.ALONE] if self.inner is None else self.inner.speeds(state, rows)
-        steps_per_s = np.nan_to_num(state.f[rows, col.STEPS], nan=1.0)
-        rate = speed * steps_per_s
-        left = np.round((state.f[rows, col.WORK] - _done(state, rows, now_s)) * steps_per_s)
-        piece = np.minimum(np.floor(rate * self.round_s + 1e-9), left)
-        length = float((piece / rate).max())
-        ends = piece >= left
-        with np.errstate(divide="ignore", invalid="ignore"):
-            paced = np.where(ends | (length <= 0), speed, piece / steps_per_s / length)
-        rerate(state, rule, rows, paced, now_s)
-        last = float(state.f[rows[ends], col.EVENT].max()) if ends.any() else 0.0
-        state.t[col.NEXT_CALL] = max(now_s + length, last)
-
-
-def _done(state: State, rows: Ints, now_s: float) -> Floats:
-    since = np.maximum(state.f[rows, col.WARM], state.f[rows, col.RATED])
-    return np.asarray(state.f[rows, col.DONE] + np.maximum(now_s - since, 0.0) * state.f[rows, col.SPEED])
+        speeds = state.f[rows, col.ALONE] if self.inner is None else self.inner.speeds(state, rows)
+        state.t[col.NEXT_CALL] = pace_whole_steps(state, rule, rows, speeds, self.round_s, now_s)

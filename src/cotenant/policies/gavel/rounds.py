@@ -117,21 +117,25 @@ class RoundPolicy(ChoicePolicy):
         """A fresh choice at a round's end."""
         ids, rates, gangs = view.ident, view.rates, view.gpus
         members, pair_of = self._combinations(ids, history)
-        single = members[:, 1] < 0
-        usable = np.ascontiguousarray(_usable(rates, members))
-        target = np.concatenate([history.target[ids], history.pair_target[pair_of]])
-        received = np.concatenate([history.received_s[ids], history.pair_received_s[pair_of]])
-        deficit = np.concatenate([history.deficit_s[ids], history.pair_deficit_s[pair_of]])
+        usable = (rates > 0).astype(np.int64)
+        target, received, deficit = history.target[ids], history.received_s[ids], history.deficit_s[ids]
+        if len(pair_of):
+            target = np.concatenate([target, history.pair_target[pair_of]])
+            received = np.concatenate([received, history.pair_received_s[pair_of]])
+            deficit = np.concatenate([deficit, history.pair_deficit_s[pair_of]])
+            usable = np.concatenate([usable, (usable[members[len(ids) :]]).min(axis=1)])
         priority, order = by_priority(target, received, deficit, usable)
-        room = view.pool_gpus.copy()
+        room = view.pool_gpus
         taken = np.zeros(len(ids), np.int64)
-        eager = (priority > 0).astype(np.int64) if self.only_targets else np.ones_like(usable)
-        eager[~single] = (priority[~single] > 0).astype(np.int64)
+        eager = np.ones_like(usable)
+        first = 0 if self.only_targets else len(ids)
+        eager[first:] = priority[first:] > 0
         out = np.zeros((len(members), 2), np.int64)
         pools = np.arange(len(room))
         if self.agnostic:
             self.rng.shuffle(pools)
-        count = pick(order, members, gangs[members[:, 0]], usable, eager, pools, room, taken, out)
+        each = gangs if not len(pair_of) else gangs[members[:, 0]]
+        count = pick(order, members, each, usable, eager, pools, room, taken, out)
         chosen, where = out[:count, 0], out[:count, 1]
         if self.quirks.drop_late:
             known = history.known[ids[members[chosen, 0]]]
@@ -154,6 +158,12 @@ class RoundPolicy(ChoicePolicy):
         """Remember what was chosen, and say it in rows."""
         ids, rows = view.ident, view.rows
         double = members[:, 1] >= 0
+        if not len(pair_of):
+            jobs = members[:, 0]
+            self._held = (ids[jobs], where, _NONE, _NONE)
+            if self.quirks.whole_steps:
+                self._pieces = _pieces(view, jobs, where, self.round_s)
+            return Choice(rows[jobs], where, members[:, 1], self._wake_s(view, len(jobs) < len(ids)))
         swap = double & (view.host_row[members[:, 0]] == rows[members[:, 1]])
         members[swap] = members[swap, ::-1]  # whoever is the host stays it
         self._held = (
@@ -211,12 +221,6 @@ class RoundPolicy(ChoicePolicy):
         ids, pools = self._held[0], self._held[1]
         elsewhere = history.target[ids].sum(axis=1) - history.target[ids, pools]
         return self._round_end_s if (elsewhere > 1e-6).any() else np.inf
-
-
-def _usable(rates: np.ndarray, members: IntMatrix) -> IntMatrix:
-    able = rates > 0
-    both = able[members[:, 0]] & (able[members[:, 1]] | (members[:, 1] < 0)[:, None])
-    return both.astype(np.int64)
 
 
 def _pieces(view: View, jobs: Ints, pools: Ints, round_s: float) -> Floats:

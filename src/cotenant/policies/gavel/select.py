@@ -13,6 +13,8 @@ from cotenant.core.jit import entry
 from cotenant.core.state import IntMatrix, Matrix
 from cotenant.core.workload import Ints
 
+SHORT = 300
+
 
 @entry
 def pick(
@@ -66,12 +68,46 @@ def fill(rows: Ints, rates: Matrix, gangs: Ints, room: Ints, taken: Ints, out: I
     return count
 
 
+@entry
+def rank(
+    target: Matrix, received_s: Matrix, deficit_s: Matrix, usable: IntMatrix, priority: Matrix, order: IntMatrix
+) -> None:
+    """Priorities, and the combinations of each pool sorted by (priority, deficit, target), all falling, then index.
+
+    By insertion, which suits short lists that are nearly in order; long ones are sorted by `by_priority`.
+    """
+    count, pools = target.shape
+    for k in range(pools):
+        for c in range(count):
+            value = 0.0
+            if usable[c, k] > 0 and target[c, k] > 0:
+                value = target[c, k] / received_s[c, k] if received_s[c, k] > 0 else target[c, k] * 1e9
+            priority[c, k] = value
+            at = c
+            while at > 0:
+                other = order[k, at - 1]
+                if priority[other, k] > value:
+                    break
+                if priority[other, k] == value:
+                    if deficit_s[other, k] > deficit_s[c, k]:
+                        break
+                    if deficit_s[other, k] == deficit_s[c, k] and target[other, k] >= target[c, k]:
+                        break
+                order[k, at] = other
+                at -= 1
+            order[k, at] = c
+
+
 def by_priority(target: Matrix, received_s: Matrix, deficit_s: Matrix, usable: IntMatrix) -> tuple[Matrix, IntMatrix]:
-    """Priorities, and the combinations of each pool sorted by (priority, deficit, target), then index."""
+    """The same for any length."""
+    order = np.empty((target.shape[1], len(target)), np.int64)
+    if len(target) <= SHORT:
+        priority = np.empty_like(target)
+        rank(target, received_s, deficit_s, usable, priority, order)
+        return priority, order
     with np.errstate(divide="ignore", invalid="ignore"):
         priority = np.where(received_s > 0, target / received_s, target * 1e9)
     priority = np.where((usable > 0) & (target > 0), priority, 0.0)
-    order = np.empty((target.shape[1], len(target)), np.int64)
     for k in range(target.shape[1]):
         order[k] = np.lexsort((-target[:, k], -deficit_s[:, k], -priority[:, k]))
     return priority, order
