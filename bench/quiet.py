@@ -1,0 +1,41 @@
+"""Whether anything else was running: wall times on a shared machine mean little without it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def _busy_s() -> float:
+    """CPU seconds that all processes of this machine have used, and that its host has kept from it."""
+    user, nice, system, _idle, _wait, irq, soft, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
+    return (user + nice + system + irq + soft + steal) * _TICK_S
+
+
+def _own_s() -> float:
+    now = os.times()
+    return now.user + now.system + now.children_user + now.children_system
+
+
+@dataclass(slots=True)
+class Others:
+    """How many cores others have kept busy since this was made."""
+
+    began_s: float = field(default_factory=time.perf_counter)
+    busy_s: float = field(default_factory=_busy_s)
+    own_s: float = field(default_factory=_own_s)
+
+    def cores(self) -> float:
+        """Cores, on average."""
+        others = (_busy_s() - self.busy_s) - (_own_s() - self.own_s)
+        return max(others, 0.0) / max(time.perf_counter() - self.began_s, 1e-9)
+
+    def text(self) -> str:
+        """One line for people."""
+        cores = self.cores()
+        verdict = "quiet" if cores < 0.2 else "other load was present"
+        return f"{cores:.2f} of {os.cpu_count()} cores were busy with other things: {verdict}"
