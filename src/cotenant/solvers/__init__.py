@@ -33,8 +33,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cotenant.solvers import lp_reference, prices
-from cotenant.solvers import max_sum as max_sum_prices
+from cotenant.solvers import lp_reference, prices, sum_prices
 from cotenant.solvers.answer import Answer, Instance, check_feasible, column, instance
 from cotenant.solvers.errors import Budget, Infeasible, OutOfTime, SolverError
 from cotenant.solvers.floors import max_sum_with_floors
@@ -189,7 +188,7 @@ def max_sum(
     worth = inst.rates if values is None else np.asarray(values, dtype=np.float64)
     budget = Budget(budget_s)
     try:
-        found = max_sum_prices.solve(inst, worth, tol=tol, budget=budget, warm=None if warm is None else warm.prices)
+        found = sum_prices.solve(inst, worth, tol=tol, budget=budget, warm=None if warm is None else warm.prices)
     except prices.NotCertified:
         found = lp_reference.solve_sum(inst, worth, budget=budget)
     return check_feasible(found, inst)

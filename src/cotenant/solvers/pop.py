@@ -1,7 +1,8 @@
 """POP: split jobs and GPUs into parts, solve the parts, put the answers together (Narayanan et al., SOSP'21).
 
-For space sharing among too many classes of jobs for one program. Jobs of a class are dealt out in turn, so that all
-parts look alike; every part gets the same share of every type. What that costs is bounded by prices: nobody can do
+For space sharing among too many classes of jobs for one program. Whole classes are dealt out at random, so that a part
+has few of them; if there are few anyway, their members are, so that all parts look alike. Every part gets of every type
+what its jobs ask for among all. What that costs is bounded by prices: nobody can do
 better than if every job found its best partner everywhere for half of the GPUs, which separates by job again.
 """
 
@@ -14,8 +15,8 @@ from cotenant.solvers.answer import Answer, Floats, Instance, Ints, relative_gap
 from cotenant.solvers.errors import Budget
 from cotenant.solvers.need import Need
 
-MOST_CLASSES = 160
-"""Classes that one program takes in about a second; beyond, it is split."""
+MOST_CLASSES = 100
+"""Classes that one program takes in about half a second; beyond, it is split."""
 
 
 def parts_for(inst: Instance, kind: Ints) -> int:
@@ -31,13 +32,14 @@ def solve(
     budget = budget or Budget()
     if parts <= 1:
         return kinds.solve(inst, need, kind, pair, budget=budget)
-    order = np.random.default_rng(seed).permutation(len(kind))
-    order = order[np.lexsort((kind[order], inst.gangs[order]))]
+    part_of = _deal(inst, kind, parts, seed)
+    total = float(inst.gangs.sum())
     x = np.zeros(inst.rates.shape)
     pairs, pair_x, values, left_out = [], [], [], []
     for part in range(parts):
-        rows = np.sort(order[part::parts])
-        share = Instance(inst.rates[rows], inst.gangs[rows], inst.capacity / parts, inst.best[rows])
+        rows = np.flatnonzero(part_of == part)
+        room = inst.capacity * (inst.gangs[rows].sum() / total)
+        share = Instance(inst.rates[rows], inst.gangs[rows], room, inst.best[rows])
         found = kinds.solve(share, need.take(rows), kind[rows], pair, budget=budget)
         x[rows] = found.x
         pairs.append(rows[found.pairs])
@@ -59,6 +61,24 @@ def solve(
         np.concatenate(pairs),
         np.concatenate(pair_x),
     )
+
+
+def _deal(inst: Instance, kind: Ints, parts: int, seed: int) -> Ints:
+    """Part of every job. Gangs of one size are dealt in turn, so that every part has its share of each."""
+    rng = np.random.default_rng(seed)
+    groups = kinds.classes(kind, inst.gangs, inst.rates)
+    count = len(groups.first)
+    turn = rng.permutation(len(kind))
+    if count <= MOST_CLASSES:
+        order = turn[np.lexsort((groups.of[turn], inst.gangs[turn]))]
+        part_of = np.zeros(len(kind), dtype=np.int64)
+        part_of[order] = np.arange(len(kind)) % parts
+        return part_of
+    turn = rng.permutation(count)
+    order = turn[np.lexsort((-groups.counts[turn], inst.gangs[groups.first[turn]]))]
+    part_of_class = np.zeros(count, dtype=np.int64)
+    part_of_class[order] = np.arange(count) % parts
+    return np.asarray(part_of_class[groups.of])
 
 
 def _bound(inst: Instance, need: Need, kind: Ints, pair: Floats) -> float:

@@ -44,6 +44,7 @@ class Program:
         self.columns = 0
         self.rows = 0
         self._highs: Any = None
+        self._warm = False
 
     def add_columns(
         self,
@@ -121,10 +122,20 @@ class Program:
         highs.setOptionValue("solver", method)
         highs.setOptionValue("mip_rel_gap", gap)
         highs.run()
+        if self._warm and not self._settled(highs):  # an old basis can lead astray: once more from the start
+            highs.clearSolver()
+            highs.run()
         self._raise_for_status(highs, budget)
+        self._warm = True
         found = highs.getSolution()
         duals = np.array(found.row_dual) if found.dual_valid else np.zeros(self.rows)
         return Solution(np.array(found.col_value), highs.getObjectiveValue(), duals, np.array(found.row_value))
+
+    def _settled(self, highs: Any) -> bool:
+        import highspy
+
+        states = highspy.HighsModelStatus
+        return highs.getModelStatus() in (states.kOptimal, states.kTimeLimit, states.kInterrupt)
 
     def _raise_for_status(self, highs: Any, budget: Budget | None) -> None:
         import highspy
