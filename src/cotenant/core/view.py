@@ -17,6 +17,13 @@ V_REMAINING, V_ATTAINED, V_WAITED, V_RUNNING, V_PROGRESS = range(5)
 VIEW_COLUMNS = 5
 
 
+def rates_of(state: State, rows: Ints) -> NDArray[np.float64]:
+    """Rows x pools: seconds of work per second when consolidated there; 0 where a job cannot or may not run."""
+    allowed = state.cls[state.i[rows, col.CLASS], col.C_POOLS]
+    open_ = (allowed[:, None] >> np.arange(len(state.pool))[None, :]) & 1
+    return np.asarray(state.speed[state.i[rows, col.SPEED_ROW]][:, state.pool[:, col.POOL_TYPE], 0] * open_)
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What does not change during a run: the pools, what GPUs cost, how well kinds of jobs share, who is who."""
@@ -25,6 +32,7 @@ class Facts:
     pool_prices: Floats = field(default_factory=lambda: np.zeros(0))
     pair: NDArray[np.float64] | None = None  # kind x kind x GPU type: speed of the first beside the second
     ident: Ints | None = None  # row -> a number that stays with the job; None: the row itself
+    rates: NDArray[np.float64] | None = None  # `rates_of` all rows, where somebody has worked them out
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +164,8 @@ class View:
     def rates(self) -> NDArray[np.float64]:
         """Jobs x pools: seconds of work per second when consolidated there; 0 where a job cannot or may not run."""
         if "rates" not in self._kept:
-            state, rows = self.state, self.rows
-            allowed = state.cls[state.i[rows, col.CLASS], col.C_POOLS]
-            open_ = (allowed[:, None] >> np.arange(len(state.pool))[None, :]) & 1
-            speed = state.speed[state.i[rows, col.SPEED_ROW]][:, state.pool[:, col.POOL_TYPE], 0]
-            self._kept["rates"] = speed * open_
+            known = self.facts.rates
+            self._kept["rates"] = rates_of(self.state, self.rows) if known is None else known[self.rows]
         return np.asarray(self._kept["rates"])
 
     @property

@@ -5,13 +5,15 @@ Built-in orders take the compiled `decide` instead; both end in the same walk, l
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
 from cotenant.core.plan import Choice, Plan
 from cotenant.core.state import Rule, State, has_tiers, with_tiers
-from cotenant.core.view import VIEW_COLUMNS, Facts, View
+from cotenant.core.view import VIEW_COLUMNS, Facts, View, rates_of
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.choices import carry_out, fill_idle
 from cotenant.engine.decide import decide
@@ -29,6 +31,8 @@ class Engine:
     ) -> None:
         self.state, self.policy, self.rule = state, policy, rule
         self.facts, self.rates = facts or Facts(), rates
+        if isinstance(policy, ChoicePolicy):  # asked often: look rates up instead of working them out
+            self.facts = replace(self.facts, rates=rates_of(state, np.arange(len(state.f))))
         self._mark = np.zeros(len(state.f), np.int64)
         self._rows = np.zeros(1024, np.int64)
         self._count = 0

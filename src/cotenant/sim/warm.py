@@ -38,6 +38,10 @@ def warm() -> float:
     run.engine.policy, run.engine.rule = _ByGpus(), _ByGpus().rule(run.context)
     run.advance(np.inf)
     run.engine.order(0.0)
+    for policy in ("gavel", "gandiva-packing"):
+        for compat in ((), ("gavel",)):
+            mixed = Cluster.parse("1x2:v100+1x1:k80")
+            Simulation(Experiment(work, mixed, policy, compat=compat, compiled=True)).advance(np.inf)
     return time.perf_counter() - began
 
 

@@ -20,6 +20,7 @@ class History:
         self.pools, self.head_start_s = pools, head_start_s
         self.target, self.received_s, self.deficit_s = (np.zeros((0, pools)) for _ in range(3))
         self.known = np.zeros(0, bool)
+        self._ids: Ints = np.zeros(0, np.int64)  # who is known
         self.isolated_s, self.seen_left_s, self.seen_rate = (np.zeros(0) for _ in range(3))
         self.pairs: IntMatrix = np.zeros((0, 2), np.int64)
         self.pair_target, self.pair_received_s, self.pair_deficit_s = (np.zeros((0, pools)) for _ in range(3))
@@ -50,15 +51,16 @@ class History:
         if self.solved_s == -np.inf:
             return
         elapsed = now_s - self.solved_s
-        known = self.known
+        known = self._ids
         self.deficit_s[known] += self.target[known] * elapsed - (self.received_s[known] - self.head_start_s)
         self.pair_deficit_s += self.pair_target * elapsed - (self.pair_received_s - self.head_start_s)
 
     def promise(self, ids: Ints, targets: Targets, now_s: float) -> None:
         """New targets; everybody starts with the same small time received, so that fractions are defined."""
-        self.known[:] = False
+        self.known[self._ids] = False
+        self.target[self._ids] = 0.0
+        self._ids = ids.copy()
         self.known[ids] = True
-        self.target[:] = 0.0
         self.target[ids] = targets.x
         self.received_s[ids] = self.head_start_s
         pairs = ids[targets.pairs] if len(targets.pairs) else np.zeros((0, 2), np.int64)
