@@ -19,6 +19,7 @@ BUNDLES: dict[str, dict[str, str]] = {
         "round_end": "latest_finish",
         "progress": "whole_steps",
         "agnostic_rate": "v100_copy",
+        "makespan.method": "bisect_1.05",
         "gandiva.threshold": "all_types",
         "costs": "none",
     },

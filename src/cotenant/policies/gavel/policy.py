@@ -56,6 +56,7 @@ class Gavel(RoundPolicy):
             budget_s=self.number("budget"),
             entity_weights=dict(enumerate(self._weights)),
             inner=str(self.params["inner"]),
+            bisect=given.get("makespan.method") == "bisect_1.05",
             copy_first_rate=given.get("agnostic_rate") == "v100_copy",
         )
         self._last: tuple[np.ndarray, Targets] | None = None

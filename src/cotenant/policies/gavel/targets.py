@@ -16,6 +16,7 @@ from cotenant.core.errors import InputError
 from cotenant.core.state import Matrix
 from cotenant.core.workload import Floats
 from cotenant.policies.gavel import ordered
+from cotenant.policies.gavel.centre import bisected, centre
 from cotenant.policies.gavel.problem import Problem, Targets
 
 TOLERANCE = 1e-6
@@ -30,6 +31,7 @@ class Options:
     budget_s: float = 1.0
     entity_weights: dict[int, float] | None = None
     inner: str = "fairness"
+    bisect: bool = False  # makespan: within 5 %, at the centre of what is feasible
     copy_first_rate: bool = False  # agnostic: the rate of the first pool everywhere, even where it cannot run
 
 
@@ -99,6 +101,10 @@ def makespan(problem: Problem, options: Options) -> Targets:
     answer = solvers.makespan(
         seen.rates, seen.gangs, seen.capacity, work=seen.left_s, tol=TOLERANCE, budget_s=options.budget_s
     )
+    if options.bisect and len(problem):
+        time_s = bisected(answer.value)
+        x = centre(seen.rates, seen.gangs, seen.capacity, seen.left_s / time_s, answer.x, time_s / answer.value - 1)
+        return Targets(x * (problem.rates > 0), note=f"within {time_s / answer.value - 1:.1%} of the optimum")
     return Targets(answer.x, note=answer.note)
 
 
