@@ -15,11 +15,11 @@ from typing import ClassVar
 import numpy as np
 
 from cotenant.core import columns as col
-from cotenant.core.plan import Choice, Plan
+from cotenant.core.plan import Choice, Plan, Standing
 from cotenant.core.spec import Value
 from cotenant.core.state import Rule, make_rule
 from cotenant.core.view import View
-from cotenant.core.workload import Floats
+from cotenant.core.workload import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,15 @@ class ChoicePolicy(Policy):
 
     preemptive: ClassVar[bool] = True
     shares: bool = False  # whether several jobs may sit on one GPU
+    pair_belief: str = "oracle"  # what it believes of pairs: `oracle`, or `online:...` from what it has seen
 
     @abstractmethod
     def choose(self, view: View) -> Choice:
         """Who runs next. The engine keeps places where it can and carries out the difference."""
+
+    def refresh(self) -> None:
+        """GPUs came or went since the last choice."""
+
+    def standing(self, ids: Ints) -> Standing | None:
+        """Where the jobs of these identities stood at the last choice; None where it does not think in fractions."""
+        return None

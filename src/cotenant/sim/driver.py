@@ -27,7 +27,8 @@ from cotenant.sim import loop
 from cotenant.sim.experiment import Experiment
 from cotenant.sim.failures import Outages
 from cotenant.sim.metrics import jct_metrics, peak_rss_mib
-from cotenant.sim.setup import facts, lay_out, truth
+from cotenant.sim.setup import facts, lay_out, pair_belief, pair_truth, truth
+from cotenant.sim.truth import PairWatch
 
 ALLOCATORS = ("fixed", "proportional")
 LEARN_EVERY = 100  # finished jobs after which a policy that learns from them is told
@@ -55,14 +56,11 @@ class Simulation:
         self._learned = 0
         start = float(self.work.submit_s[0])
         self.outages = Outages(experiment.fail_nodes, len(self.state.node), experiment.seed, start)
-        rule = self._rule()
-        self.engine = Engine(
-            self.state,
-            self.policy,
-            rule,
-            facts(self.state, experiment, self.profile),
-            truth(self.state, experiment, self.profile, self.policy),
-        )
+        shared = pair_truth(self.state, self.profile)
+        belief = pair_belief(self.state, experiment, self.profile, self.policy)
+        known, rates = facts(self.state, experiment, belief), truth(experiment, shared, self.policy)
+        self.engine = Engine(self.state, self.policy, self._rule(), known, rates)
+        self._watch = None if shared is None or belief is None else PairWatch(belief, shared)
         if experiment.compiled if experiment.compiled is not None else is_large(self.work, experiment.cluster):
             jit.enable()
 
@@ -115,6 +113,8 @@ class Simulation:
             if code == loop.NEEDS_DECISION:
                 now = float(state.t[col.NOW])
                 self.engine.cycle(now)
+                if self._watch is not None and self._watch.look(state):
+                    self.engine.facts = replace(self.engine.facts, pair=self._watch.belief.table())
                 loop.settle_decision(state, now)
                 if self.experiment.check_invariants:
                     check(state)

@@ -11,7 +11,7 @@ from cotenant.core.compat import parse_compat
 from cotenant.core.prices import prices_of
 from cotenant.core.state import State
 from cotenant.core.view import Facts
-from cotenant.core.workload import Floats, Workload
+from cotenant.core.workload import Workload
 from cotenant.engine.rates import RateModel
 from cotenant.engine.tables import build_state
 from cotenant.placement.modes import parse_placement
@@ -22,6 +22,7 @@ from cotenant.sim.experiment import Experiment
 from cotenant.sim.truth import PairTruth, WholeSteps
 from cotenant.workload.estimators import estimate
 from cotenant.workload.model_facts import skew
+from cotenant.workload.pair_estimator import PairBelief, make_pair_belief
 from cotenant.workload.profiles import Profile, load_profile
 
 
@@ -64,21 +65,27 @@ def _without_host_demands(work: Workload) -> Workload:
     return replace(work, cpus=absent, mem_gib=absent)
 
 
-def facts(state: State, e: Experiment, profile: Profile) -> Facts:
+def facts(state: State, e: Experiment, belief: PairBelief | None) -> Facts:
     """What a policy may know of the cluster and of sharing."""
     types = gpu_types(e)
     pool_types = tuple(types[kind] for kind in state.pool[:, col.POOL_TYPE].tolist())
-    return Facts(pool_types, prices_of(pool_types), _pair(state, profile))
+    return Facts(pool_types, prices_of(pool_types), None if belief is None else belief.table())
 
 
-def truth(state: State, e: Experiment, profile: Profile, policy: Policy) -> RateModel | None:
+def pair_belief(state: State, e: Experiment, profile: Profile, policy: Policy) -> PairBelief | None:
+    """What the policy believes of pairs; None where nothing is shared."""
+    if state.x[col.SHARING] == 0 or not isinstance(policy, ChoicePolicy):
+        return None
+    return make_pair_belief(policy.pair_belief, profile, e.seed)
+
+
+def pair_truth(state: State, profile: Profile) -> PairTruth | None:
+    """How pairs really run; None where nothing is shared or known."""
+    pairs = profile.pairs if state.x[col.SHARING] == 1 else None
+    return None if pairs is None else PairTruth(pairs.pair)
+
+
+def truth(e: Experiment, shared: PairTruth | None, policy: Policy) -> RateModel | None:
     """What moves jobs where that is more than a speed per kind and GPU type."""
-    pair = _pair(state, profile)
-    shared = None if pair is None else PairTruth(pair)
     whole = parse_compat(e.compat).get("gavel", {}).get("progress") == "whole_steps"
     return WholeSteps(e.round_s, shared) if whole and isinstance(policy, ChoicePolicy) else shared
-
-
-def _pair(state: State, profile: Profile) -> Floats | None:
-    pairs = profile.pairs if state.x[col.SHARING] == 1 else None
-    return None if pairs is None else pairs.pair

@@ -32,6 +32,9 @@ class Gavel(RoundPolicy):
         "inner": "fairness",
         "weights": (),
         "budget": 1.0,
+        "pairs": "oracle",
+        "profiled": 0.2,
+        "references": 16,
     }
 
     def __init__(self, **params: Value) -> None:
@@ -66,6 +69,13 @@ class Gavel(RoundPolicy):
     def shares(self) -> bool:  # type: ignore[override]
         """Whether pairs of jobs may share GPUs."""
         return bool(self.params["sharing"])
+
+    @property
+    def pair_belief(self) -> str:  # type: ignore[override]
+        """`pairs=online` starts from a few measured pairs and learns from every round."""
+        if self.params["pairs"] != "online":
+            return str(self.params["pairs"])
+        return f"online:profiled={self.params['profiled']},references={self.params['references']}"
 
     @property
     def agnostic(self) -> bool:  # type: ignore[override]

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from cotenant.core import columns as col
-from cotenant.core.plan import Choice
+from cotenant.core.plan import Choice, Standing
 from cotenant.core.state import IntMatrix, Rule, make_rule
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
@@ -53,6 +53,7 @@ class RoundPolicy(ChoicePolicy):
         self._round_end_s = -np.inf
         self._asked_s = -np.inf
         self._changed = True
+        self._pair: np.ndarray | None = None
         self._seen: Ints = np.zeros(0, np.int64)
         self._held = _NOTHING
         wakes = 0 if self.quirks.latest_finish else 1
@@ -75,17 +76,37 @@ class RoundPolicy(ChoicePolicy):
         self._account(view, history)
         if len(ids) != len(self._seen) or (np.sort(ids) != self._seen).any():
             self._changed, self._seen = True, np.sort(ids)
+        if view.facts.pair is not self._pair:  # beliefs about pairs have changed
+            self._changed, self._pair = True, view.facts.pair
         boundary = self.quirks.latest_finish or now_s >= self._round_end_s - EPSILON_S
         if boundary and self._changed and now_s - history.solved_s >= self.quirks.reset_interval_s:
             self._solve(view, history)
         return self._pick(view, history) if boundary else self._top_up(view)
 
+    def refresh(self) -> None:
+        """Solve anew at the next round: the GPUs are not those of the last targets."""
+        self._changed = True
+
+    def standing(self, ids: Ints) -> Standing | None:
+        """Targets, and time received since the last solve as a fraction."""
+        history = self._history
+        if history is None:
+            return None
+        history.room_for(ids)
+        received_s = np.maximum(history.received_s[ids] - history.head_start_s, 0.0)
+        elapsed_s = max(self._asked_s - history.solved_s, EPSILON_S)
+        return Standing(
+            history.known[ids], history.target[ids], received_s / elapsed_s, history.solved_s, self._round_end_s
+        )
+
     def _account(self, view: View, history: History) -> None:
-        """Credit what was chosen last time with the seconds since then."""
+        """Credit what was chosen last time with the seconds since then, but nobody for GPUs it did not have yet."""
         elapsed = view.now_s - self._asked_s
         ids, pools, pairs, pair_pools = self._held
         if np.isfinite(elapsed) and elapsed > 0:
             seconds = np.full(len(ids), elapsed)
+            if view.facts.coming is not None:
+                seconds[np.isin(ids, view.ident[view.facts.coming[view.rows]])] = 0.0
             if self.quirks.whole_steps:
                 seconds = np.minimum(seconds, self._pieces)
             history.receive(ids, pools, seconds)
