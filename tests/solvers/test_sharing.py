@@ -86,9 +86,19 @@ def test_hours_are_shared_out_to_the_last_minute(seed: int) -> None:
     assert met
     assert hours.sum(axis=0) == pytest.approx(total)
     assert hours.sum(axis=1).max() <= 1 + 1e-9
-    one, two, length = split.within(np.minimum(needed, needed.sum() / 2) + 1.0)
+
+
+@given(seeds)
+@settings(max_examples=40, deadline=None)
+def test_a_group_pairs_up_with_itself(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    members = int(rng.integers(2, 12))
+    hours = np.ones(2) if members == 2 else 1.0 + rng.random(members)  # nobody above half of all
+    one, two, length = split.within(hours)
     assert (one != two).all()
-    assert length.sum() * 2 == pytest.approx((np.minimum(needed, needed.sum() / 2) + 1.0).sum())
+    assert len(length) <= members + 1
+    got = np.bincount(one, length, members) + np.bincount(two, length, members)
+    assert got == pytest.approx(hours)
 
 
 def test_pairs_stay_few(golden_las: Any) -> None:

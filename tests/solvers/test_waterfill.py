@@ -47,12 +47,12 @@ def test_nobody_can_be_raised_alone_in_the_end(seed: int) -> None:
     inner = "fifo" if seed % 2 else "fairness"
     found = solvers.hierarchical(inst.rates, inst.gangs, inst.capacity, case.weights, entity, [1, 2, 3], inner=inner)
     assert_feasible(inst, found)
-    kept = (inst.rates * found.x).sum(axis=1) * (1 - 1e-7)
+    kept = (inst.rates * found.x).sum(axis=1) * (1 - 1e-11)  # slack of one job can lift another by a thousand times
     for i in np.flatnonzero(inst.best > 0):
         values = np.zeros(inst.rates.shape)
         values[i] = inst.rates[i]
         top = lp_reference.solve_sum(inst, values, required=kept).value
-        assert top <= kept[i] + 3e-6 * max(1.0, inst.best[i]) * max(1.0, inst.gangs.max())
+        assert top <= kept[i] + 1e-5 * inst.best[i]
 
 
 @given(seeds)
