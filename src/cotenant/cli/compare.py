@@ -31,7 +31,7 @@ def compare(
     allocator: opt.Allocator = "fixed",
     profile: opt.Profile = "none",
     models: opt.Models = "",
-    estimator: opt.Estimator = "oracle",
+    estimator: opt.Estimator = "",
     costs: opt.Costs = "default",
     round_s: opt.Round = 360.0,
     compat: opt.Compat = "",

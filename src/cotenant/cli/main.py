@@ -13,6 +13,7 @@ from cotenant.cli import (
     compare,
     doctor,
     drain,
+    estimator,
     events,
     generate,
     hold,
@@ -48,6 +49,7 @@ app.command("compare")(compare.compare)
 app.command("policies")(policies.policies)
 app.command("generate")(generate.generate)
 app.add_typer(traces.app, name="traces")
+app.add_typer(estimator.app, name="estimator")
 app.command("why")(why.why)
 app.command("serve")(serve.serve)
 app.command("submit", cls=submit.AfterDashes)(submit.submit)

@@ -26,7 +26,7 @@ Placement = Annotated[str, typer.Option(help="count, consolidated, relaxed:after
 Allocator = Annotated[str, typer.Option(help="Cores and memory: fixed (what the job asks) or proportional.")]
 Profile = Annotated[str, typer.Option(help="Truth about speeds: none, tiresias, h200, or a file.")]
 Models = Annotated[str, typer.Option(help="Give jobs without a model one of: gavel, h200, tiresias, profile[:seed=S].")]
-Estimator = Annotated[str, typer.Option(help="Belief about durations: oracle, noisy:error=0.5, mean.")]
+Estimator = Annotated[str, typer.Option(help="Belief: oracle (usual default), noisy:error=0.5, mean, rolling, gbdt.")]
 Costs = Annotated[str, typer.Option(help="Per preemption: default (per model, else 60 s), none, flat, or seconds.")]
 Round = Annotated[float, typer.Option("--round", help="Round length in seconds, for policies that have rounds.")]
 Compat = Annotated[str, typer.Option(help="Follow a released simulator's quirks: tiresias, gavel, gavel:QUIRK=VALUE.")]

@@ -17,7 +17,7 @@ def simulate(
     allocator: opt.Allocator = "fixed",
     profile: opt.Profile = "none",
     models: opt.Models = "",
-    estimator: opt.Estimator = "oracle",
+    estimator: opt.Estimator = "",
     costs: opt.Costs = "default",
     round_s: opt.Round = 360.0,
     compat: opt.Compat = "",

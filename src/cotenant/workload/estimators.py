@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,9 @@ from numpy.typing import NDArray
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Spec, Value, typed_params
 from cotenant.core.workload import Floats, Workload
+
+if TYPE_CHECKING:
+    from cotenant.workload.prediction.gbdt import Gbdt
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +53,7 @@ def _mean(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
     depend on the policy. Without such a job, the mean over all sizes; without any, `prior` seconds.
     """
     prior = float(params["prior"])  # type: ignore[arg-type]
-    if not 0 < prior < np.inf:
-        raise InputError(f"estimator 'mean': prior={prior:g} must be a positive number of seconds")
+    _positive("mean", prior)
     submit_s, duration_s = workload.submit_s, workload.duration_s
     everyone = np.ones(len(workload), np.bool_)
     belief = _mean_of_past(submit_s, duration_s, everyone, np.full(len(workload), prior))
@@ -70,6 +73,41 @@ def _mean_of_past(submit_s: Floats, duration_s: Floats, rows: NDArray[np.bool_],
     return np.where(count > 0, sums[count] / np.maximum(count, 1), fallback)
 
 
+def _rolling(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
+    from cotenant.workload.prediction.rolling import rolling
+
+    decay, prior = float(params["decay"]), float(params["prior"])  # type: ignore[arg-type]
+    if not 0 < decay <= 1:
+        raise InputError(f"estimator 'rolling': decay={decay:g} must be above 0 and at most 1")
+    return rolling(workload, decay, _positive("rolling", prior))
+
+
+def _user_median(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
+    from cotenant.workload.prediction.rolling import user_median
+
+    return user_median(workload, _positive("user-median", float(params["prior"])))  # type: ignore[arg-type]
+
+
+def _gbdt(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
+    from cotenant.workload.prediction.gbdt import predict_once
+
+    return predict_once(workload, gbdt_of(params, seed)).belief_s.copy()
+
+
+def gbdt_of(params: dict[str, Value], seed: int) -> Gbdt:
+    """The parameters of `gbdt` as an object, checked."""
+    from cotenant.workload.prediction.gbdt import Gbdt
+
+    renamed = {"lambda": "share", "prior": "prior_s"}
+    return Gbdt(**{renamed.get(key, key): value for key, value in params.items()}, seed=seed)  # type: ignore[arg-type]
+
+
+def _positive(name: str, prior: float) -> float:
+    if not 0 < prior < np.inf:
+        raise InputError(f"estimator '{name}': prior={prior:g} must be a positive number of seconds")
+    return prior
+
+
 ESTIMATORS: dict[str, Estimator] = {
     estimator.name: estimator
     for estimator in (
@@ -81,6 +119,27 @@ ESTIMATORS: dict[str, Estimator] = {
             {"error": 0.5},
         ),
         Estimator("mean", "mean duration of earlier jobs with as many GPUs", _mean, {"prior": 3600.0}),
+        Estimator("user-median", "median duration of the user's earlier jobs", _user_median, {"prior": 3600.0}),
+        Estimator(
+            "rolling",
+            "earlier jobs of the same user, with a like name or as many GPUs (Helios)",
+            _rolling,
+            {"decay": 0.5, "prior": 3600.0},
+        ),
+        Estimator(
+            "gbdt",
+            "gradient-boosted trees on the log's own past, with the rolling estimate (Helios); loss=median or mean",
+            _gbdt,
+            {
+                "loss": "median",
+                "lambda": 0.1,
+                "every": 250,
+                "window": 50_000,
+                "rounds": 100,
+                "decay": 0.5,
+                "prior": 3600.0,
+            },
+        ),
     )
 }
 """Every estimator: name, about, defaults."""
