@@ -60,13 +60,17 @@ def workloads(draw: st.DrawFn) -> Workload:
                 st.sampled_from([np.nan, np.nan, 1.0, 3.0, 7.0]),
                 st.sampled_from([np.nan, np.nan, 2.0, 8.0]),
                 st.sampled_from([(), (), (3.0,), (1.0, 4.0)]),
+                st.sampled_from([0, 0, 0, 1, -4]),
+                st.sampled_from([0, 0, 0, 1, 2]),
+                st.sampled_from([0, 1, 1, 2]),
             ),
             min_size=1,
             max_size=16,
         )
     )
     rows.sort(key=lambda row: row[0])
-    submit, gpus, duration, tenant, model, cpus, mem, attempts = zip(*rows, strict=True)
+    submit, gpus, duration, tenant, model, cpus, mem, attempts, priority, kind, nodes = zip(*rows, strict=True)
+    asked = draw(st.booleans())
     return make_workload(
         "random",
         np.array(submit, np.float64),
@@ -76,6 +80,9 @@ def workloads(draw: st.DrawFn) -> Workload:
         model=Codes(np.array(model), MODELS),
         cpus=np.array(cpus),
         mem_gib=np.array(mem),
+        priority=np.array(priority) if draw(st.booleans()) else None,
+        gpu_type=Codes(np.array(kind), ("", "v100", "k80")) if asked else None,
+        nodes=np.array([n if n and g % n == 0 else 0 for n, g in zip(nodes, gpus, strict=True)]) if asked else None,
         attempts={row: tries for row, tries in enumerate(attempts) if tries and sum(tries) < duration[row]},
     )
 

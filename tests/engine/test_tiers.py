@@ -109,16 +109,6 @@ def test_invariants_hold_with_tiers_on_nodes(policy: str, placement: str) -> Non
     simulate(Experiment(work, cluster, policy, placement=placement, costs="2", round_s=20.0, check_invariants=True))
 
 
-def test_compiled_and_plain_agree() -> None:
-    work = ranked(random_workload(9, 80, 8), np.random.default_rng(0).integers(-1, 2, 80).tolist())
-    for policy in ("srsf", "easy", "tiresias-g"):
-        plain, fast = (
-            simulate(Experiment(work, Cluster.parse("2x4"), policy, costs="2", compiled=compiled))
-            for compiled in (False, True)
-        )
-        assert_same(plain, fast)
-
-
 def why(policy: str, row: int):
     """Four GPUs: row 0 runs; rows 1 to 3 wait, the last one with the highest priority."""
     work = ranked(jobs((0, 4, 100), (1, 4, 10), (2, 4, 20), (3, 4, 500)), [2, 0, 0, 1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ SETTINGS = {
     "count": {"placement": "count", "costs": "none"},
     "consolidated": {"placement": "consolidated", "costs": "6"},
     "relaxed": {"placement": "relaxed:after=40", "costs": "6", "estimator": "noisy:error=1", "profile": "tiresias"},
+    "asked": {"placement": "consolidated", "costs": "6"},  # with priorities and numbers of nodes
     "failing": {"placement": "skew", "costs": "6", "fail_nodes": "mtbf=2000,mttr=60,checkpoint=15"},
 }
 CLUSTER = "1x8+2x4/cpu=64,mem=512"
@@ -38,11 +40,19 @@ def digest(outcome: Outcome) -> str:
 
 def digests(compiled: bool, jobs: int, policies: tuple[str, ...] = POLICIES) -> dict[str, str]:
     """Digest of every policy in every setting."""
-    work, found = random_workload(11, jobs, 16), {}
+    plain, found = random_workload(11, jobs, 16), {}
+    parts = np.where((plain.gpus % 2 == 0) & (plain.gpus <= 8), 2, 0)
+    asked = replace(plain, priority=np.arange(jobs) % 7 // 3, nodes=parts)
     for policy in policies:
         for name, options in SETTINGS.items():
             experiment = Experiment(
-                work, Cluster.parse(CLUSTER), policy, round_s=30.0, seed=5, compiled=compiled, **options
+                asked if name == "asked" else plain,
+                Cluster.parse(CLUSTER),
+                policy,
+                round_s=30.0,
+                seed=5,
+                compiled=compiled,
+                **options,
             )
             found[f"{policy.rsplit('/', 1)[-1]} {name}"] = digest(simulate(experiment))
     return found

@@ -19,10 +19,11 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-OWN = """job_id,submit_s,num_gpus,duration_s,vc,user,model,status,cpus,mem_gib,deadline_s,attempts
-a,0,1,10,x,u1,vgg16,passed,4,,100,
-b,5,8,20.5,y,u2,,killed,,32,,3;4.5
-c,5,2,0,x,u1,,,,,,
+OWN = """\
+job_id,submit_s,num_gpus,duration_s,vc,user,model,status,cpus,mem_gib,deadline_s,priority,gpu_type,nodes,attempts
+a,0,1,10,x,u1,vgg16,passed,4,,100,-3,,,
+b,5,8,20.5,y,u2,,killed,,32,,7,h200,2,3;4.5
+c,5,2,0,x,u1,,,,,,,,0,
 """
 
 
@@ -38,6 +39,9 @@ def test_own_format_with_every_optional_column(tmp_path: Path) -> None:
     np.testing.assert_equal(work.cpus, [4, np.nan, np.nan])
     np.testing.assert_equal(work.mem_gib, [np.nan, 32, np.nan])
     np.testing.assert_equal(work.deadline_s, [100, np.nan, np.nan])
+    assert work.priority.tolist() == [-3, 7, 0]
+    assert [work.gpu_type.names[c] for c in work.gpu_type.code] == ["", "h200", ""]
+    assert work.nodes.tolist() == [0, 2, 0]
     assert work.attempts == {1: (3.0, 4.5)}
     assert work.notes == ()
 
@@ -262,6 +266,9 @@ GOOD = "job_id,submit_s,num_gpus,duration_s\n"
         (GOOD.strip() + ",status\na,0,1,5,passd\n", r"line 2: unknown status 'passd': did you mean 'passed'"),
         (GOOD.strip() + ",attempts\na,0,1,5,1;x\n", r"line 2: attempts is '1;x'"),
         (GOOD.strip() + ",attempts\na,0,1,5,3;4\n", r"line 2: attempts '3;4' must be part of duration_s"),
+        (GOOD.strip() + ",priority\na,0,1,5,0.5\n", r"line 2: priority is 0.5, not a whole number"),
+        (GOOD.strip() + ",nodes\na,0,4,5,3\n", r"line 2: nodes is 3, which does not divide num_gpus, 4"),
+        (GOOD.strip() + ",nodes\na,0,4,5,-1\n", r"line 2: nodes is -1, but must be at least 0"),
         (GOOD.replace("job_id", "job_id,job_id"), r"line 1: column 'job_id' appears twice"),
         ("[{", r"broken JSON"),
     ],

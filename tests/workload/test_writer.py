@@ -23,9 +23,9 @@ def texts(codes: Codes) -> list[str]:
 
 def assert_same(a: Workload, b: Workload) -> None:
     assert a.job_id.tolist() == b.job_id.tolist()
-    for column in ("submit_s", "gpus", "duration_s", "status", "cpus", "mem_gib", "deadline_s"):
+    for column in ("submit_s", "gpus", "duration_s", "status", "cpus", "mem_gib", "deadline_s", "priority", "nodes"):
         np.testing.assert_array_equal(getattr(a, column), getattr(b, column), column)
-    for column in ("tenant", "user", "model"):
+    for column in ("tenant", "user", "model", "gpu_type"):
         assert texts(getattr(a, column)) == texts(getattr(b, column))
     assert a.attempts == b.attempts
 
@@ -62,6 +62,9 @@ def workloads(draw: st.DrawFn) -> Workload:
         cpus=column(maybe).astype(float),
         mem_gib=column(maybe).astype(float),
         deadline_s=column(maybe).astype(float),
+        priority=column(st.integers(-5, 5)),
+        gpu_type=codes(),
+        nodes=column(st.integers(0, 1)),
         attempts={0: tuple(float(duration_s[0] * part) for part in parts)} if draw(st.booleans()) else {},
     )
 

@@ -113,8 +113,9 @@ START_JOB, START_HEAD, START_MOVED, START_HOST = 0, 1, 2, 3
     C_BEHIND,  # GPUs of running jobs behind it, then
     C_STARTED,  # N_STARTED_GPUS, then
     C_EPOCH,  # EPOCH, then
-) = range(15)
-CLASS_COLUMNS = 15
+    C_NODES,  # nodes that its gangs must sit on, in equal parts; 0 where that is left to the placement
+) = range(16)
+CLASS_COLUMNS = 16
 
 # Placement modes.
 CONSOLIDATED, ANYWHERE, SPREAD = 0, 1, 2

@@ -45,7 +45,8 @@ class Workload:
     `duration_s` is the time the job needs on the GPUs it asked for. `attempts`, where a log has them,
     lists per row the durations of the attempts that failed before the last one; they are part of
     `duration_s`, and a replay fails and requeues the job at each of those points.
-    Of jobs with different `priority` the higher comes first, whatever the policy.
+    Of jobs with different `priority` the higher comes first, whatever the policy. A job that names a `gpu_type`
+    runs on no other, and one that names `nodes` sits on so many, in equal parts ('' and 0: anywhere).
     `extra` keeps columns that only some formats have (iterations, batch size, stage times, ...).
     """
 
@@ -62,6 +63,8 @@ class Workload:
     mem_gib: Floats
     deadline_s: Floats
     priority: Ints
+    gpu_type: Codes
+    nodes: Ints
     attempts: dict[int, tuple[float, ...]] = field(default_factory=dict)
     extra: dict[str, NDArray[np.generic]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -83,6 +86,12 @@ class Workload:
         """Offered load: GPU-seconds asked over GPU-seconds available while jobs arrive."""
         return self.gpu_s / (cluster_gpus * self.span_s) if self.span_s > 0 else np.inf
 
+    def asks(self, row: int) -> str:
+        """What a job asks for, in words: `8 GPUs of type 'h200' on 2 nodes`."""
+        kind, nodes = self.gpu_type.names[self.gpu_type.code[row]], int(self.nodes[row])
+        text = f"{self.gpus[row]} GPUs" + (f" of type '{kind}'" if kind else "")
+        return text + (f" on {nodes} node{'s' if nodes > 1 else ''}, equally many on each" if nodes else "")
+
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Workload:
         """Some of the rows, in their order. Notes are kept."""
         index = np.flatnonzero(rows) if rows.dtype == np.bool_ else np.asarray(rows, np.int64)
@@ -101,6 +110,8 @@ class Workload:
             mem_gib=self.mem_gib[index],
             deadline_s=self.deadline_s[index],
             priority=self.priority[index],
+            gpu_type=self.gpu_type.take(index),
+            nodes=self.nodes[index],
             attempts=attempts,
             extra={name: column[index] for name, column in self.extra.items()},
             notes=self.notes,
@@ -121,7 +132,9 @@ def make_workload(
     cpus: Floats | None = None,
     mem_gib: Floats | None = None,
     deadline_s: Floats | None = None,
-    priority: Ints | None = None,
+    priority: Ints | Floats | None = None,
+    gpu_type: Codes | None = None,
+    nodes: Ints | Floats | None = None,
     attempts: dict[int, tuple[float, ...]] | None = None,
     extra: dict[str, NDArray[np.generic]] | None = None,
     notes: tuple[str, ...] = (),
@@ -147,6 +160,8 @@ def make_workload(
         mem_gib=mem_gib if mem_gib is not None else absent(),
         deadline_s=deadline_s if deadline_s is not None else absent(),
         priority=np.asarray(priority, np.int64) if priority is not None else np.zeros(rows, np.int64),
+        gpu_type=gpu_type or Codes.empty(rows),
+        nodes=np.asarray(nodes, np.int64) if nodes is not None else np.zeros(rows, np.int64),
         attempts=attempts or {},
         extra=extra or {},
         notes=notes,

@@ -10,6 +10,8 @@ from __future__ import annotations
 from cotenant.core.columns import (
     ANYWHERE,
     C_MODE,
+    C_NODES,
+    C_POOLS,
     CLASS,
     FREE_SLICE,
     HOST,
@@ -42,6 +44,13 @@ from cotenant.placement.fit import UNCLAIMED, find_place_in
 def _pool_of(s: State, job: int) -> int:
     """Pool in which a running job sits."""
     return int(s.node[s.slices[s.i[job, SLICE], SLICE_NODE], NODE_POOL])
+
+
+@kernel
+def _may_join(s: State, job: int, host: int, pool: int) -> bool:
+    """Whether a guest may use its host's GPUs: in a pool that is open to it, on as many nodes as it names."""
+    guest, nodes = s.i[job, CLASS], s.cls[s.i[job, CLASS], C_NODES]
+    return bool((s.cls[guest, C_POOLS] >> pool) & 1 and (nodes == 0 or nodes == s.cls[s.i[host, CLASS], C_NODES]))
 
 
 @kernel
@@ -117,7 +126,7 @@ def carry_out(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, mark: 
         job, host = rows[k], hosts[k]
         if host < 0:
             continue
-        if mark[host] == 3 or not within_quota(s, job):
+        if mark[host] == 3 or not within_quota(s, job) or not _may_join(s, job, host, pools[k]):
             missed += 1
             mark[job] = 3
         elif not (s.i[job, STATE] == RUNNING and s.i[job, HOST] == host and mark[host] == 2):

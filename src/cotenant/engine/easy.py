@@ -14,6 +14,7 @@ from cotenant.core.columns import (
     C_GPUS,
     C_LEAVES,
     C_LEN,
+    C_NODES,
     C_OFFSET,
     C_PART,
     C_TREE,
@@ -79,7 +80,7 @@ def _give_back(s: State, job: int) -> bool:
 
 @kernel
 def _may_fit(s: State, ending: int, gpus: int) -> bool:
-    """A quick test before the search: a gang of one node can only fit where something was just freed."""
+    """A quick test before the search: a part of one node can only fit where something was just freed."""
     at = s.i[ending, SLICE]
     while at >= 0:
         n = s.slices[at, SLICE_NODE]
@@ -103,11 +104,12 @@ def reserve(s: State, head: int, now: float) -> float:
         s.open_host[n, 0] = s.open_host[n, 1]
         s.open_host[n, 2] = s.open_host[n, 3]
     c, gpus, free = s.i[head, CLASS], s.i[head, GPUS], s.x[IDLE]
+    part = gpus // max(s.cls[c, C_NODES], 1)
     for k in range(s.x[N_RUN]):
         job = s.run[k]
         _give_back(s, job)
         free += s.i[job, GPUS]
-        if free < gpus or not _may_fit(s, job, gpus):
+        if free < gpus or not _may_fit(s, job, part):
             continue
         count = find_place(s, c, head, UNCLAIMED)
         if count > 0:

@@ -38,7 +38,7 @@ def explain(
             name,
             now_s,
             Cause.EXCEEDS_CLUSTER,
-            f"it asks for {need} GPUs, more than any pool of {cluster.spec} holds",
+            f"it asks for {work.asks(row)}, more than any pool of {cluster.spec} holds",
             need,
         )
     return _waiting_reason(engine, work, row, now_s, engine.order(now_s) if order is None else order)

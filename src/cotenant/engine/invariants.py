@@ -22,13 +22,14 @@ def check(state: State) -> None:
     listed = sorted(int(job) for job in state.run[: x[col.N_RUN]] if job >= 0)
     _require(listed == running.tolist(), "the list of running jobs is not the jobs that run")
     for job in running:
-        gpus, at, pools = 0, i[job, col.SLICE], set()
+        gpus, at, pools, parts = 0, i[job, col.SLICE], set(), []
         while at >= 0:
             n, count, at, mask = state.slices[at]
             used[n] += 0 if x[col.SHARING] else count
             if x[col.SHARING]:
                 _require(int(mask).bit_count() == count, f"job {job} has {count} GPUs on node {n}, its mask {mask:b}")
             gpus += count
+            parts.append(int(count))
             pools.add(int(node[n, col.NODE_POOL]))
             share = count / i[job, col.GPUS]
             cpus[n] += share * f[job, col.CPUS]
@@ -37,6 +38,8 @@ def check(state: State) -> None:
         _require(len(pools) == 1, f"job {job} spans pools {pools}")
         mask = state.cls[i[job, col.CLASS], col.C_POOLS]
         _require(bool((mask >> pools.pop()) & 1), f"job {job} runs in a pool it may not use")
+        asked = state.cls[i[job, col.CLASS], col.C_NODES]
+        _require(asked in (0, len(parts)) and (asked == 0 or len(set(parts)) == 1), f"job {job} is split as {parts}")
         tenant_used[i[job, col.TENANT]] += gpus
     if x[col.SHARING]:
         used = _used_when_shared(state, running)

@@ -42,10 +42,11 @@ def build_state(
     f, i = _jobs(work, belief_s, restore_s, draw, modelled)
     i[:, col.SPEED_ROW] = work.model.code if speed_row is None else speed_row
     f[:, col.STEPS] = 1.0 if steps_per_s is None else np.nan_to_num(steps_per_s, nan=1.0)
-    barred = _barred_types(speed)[i[:, col.SPEED_ROW]]
+    barred = _barred_types(speed)[i[:, col.SPEED_ROW]] | _other_types(work, cluster)
+    parts = np.zeros(rows, np.int64) if placement.counts_only else work.nodes
     quota = _quotas(work, cluster)
     modes = placement.modes(skew)
-    cls, of = _classes(work, cluster, f, modes, pool, quota, node, host, barred)
+    cls, of = _classes(work, cluster, f, modes, pool, quota, node, host, barred, parts)
     i[:, col.CLASS] = of
     tier = f[:, col.TIER]
     cls, members, tree_size = _lay_out_classes(cls, of, tier, i, placement.relax_after_s < np.inf)
@@ -185,27 +186,29 @@ def _partition_of(work: Workload, cluster: Cluster) -> Ints:
 
 def _classes(
     work: Workload, cluster: Cluster, f: np.ndarray, modes: Ints, pool: IntMatrix,
-    quota: IntMatrix, node: IntMatrix, host: np.ndarray, barred: Ints,
+    quota: IntMatrix, node: IntMatrix, host: np.ndarray, barred: Ints, nodes: Ints,
 ) -> tuple[IntMatrix, Ints]:  # fmt: skip
     part = _partition_of(work, cluster)
     limited = quota[:, col.Q_LIMIT] < 2**40
     tenant = np.where(limited[work.tenant.code], work.tenant.code, -1)
     patterns, pattern = np.unique(barred, return_inverse=True)
     shape = np.stack(
-        [work.gpus, modes[work.model.code], tenant, part, f[:, col.CPUS], f[:, col.MEM], pattern.reshape(-1)], axis=1
+        [work.gpus, modes[work.model.code], tenant, part, f[:, col.CPUS], f[:, col.MEM], pattern.reshape(-1), nodes],
+        axis=1,
     ).astype(np.float64)
     unique, first, of = _unique_rows(shape)
     cls = np.zeros((len(unique), col.CLASS_COLUMNS), np.int64)
     for c, row in enumerate(first):
         cls[c, col.C_GPUS], cls[c, col.C_MODE] = unique[c, 0], unique[c, 1]
         cls[c, col.C_TENANT], cls[c, col.C_PART] = work.tenant.code[row], unique[c, 3]
+        cls[c, col.C_NODES] = unique[c, 7]
         mask = 0
         for p in range(len(pool)):
             lo, hi = pool[p, col.POOL_LO], pool[p, col.POOL_HI]
             if (int(patterns[int(unique[c, 6])]) >> int(pool[p, col.POOL_TYPE])) & 1:
                 continue
             if pool[p, col.POOL_PART] == unique[c, 3] and _holds(
-                cls[c, col.C_GPUS], unique[c, 4:6], node, host, lo, hi
+                cls[c, col.C_GPUS], int(unique[c, 7]), unique[c, 4:6], node, host, lo, hi
             ):
                 mask |= 1 << p
         if cls[c, col.C_GPUS] > quota[cls[c, col.C_TENANT], col.Q_LIMIT]:
@@ -219,6 +222,14 @@ def _barred_types(speed: np.ndarray) -> Ints:
     return np.asarray((speed[:, :, 0] <= 0) @ (1 << np.arange(speed.shape[1], dtype=np.int64)), np.int64)
 
 
+def _other_types(work: Workload, cluster: Cluster) -> Ints:
+    """Per job, a bit for each GPU type but the one it names; all of them where the cluster does not have it."""
+    types = list(dict.fromkeys(group.gpu_type for group in cluster.groups))
+    every = (1 << len(types)) - 1
+    bits = [every ^ (1 << types.index(name)) if name in types else every if name else 0 for name in work.gpu_type.names]
+    return np.array(bits, np.int64)[work.gpu_type.code]
+
+
 def _unique_rows(table: np.ndarray) -> tuple[np.ndarray, Ints, Ints]:
     """`np.unique` over rows with first index and inverse, column by column: ten times as fast on long tables."""
     code = np.zeros(len(table), np.int64)
@@ -230,12 +241,14 @@ def _unique_rows(table: np.ndarray) -> tuple[np.ndarray, Ints, Ints]:
     return table[first], first, of.reshape(-1).astype(np.int64)
 
 
-def _holds(gpus: int, host_need: Floats, node: IntMatrix, host: np.ndarray, lo: int, hi: int) -> bool:
+def _holds(gpus: int, nodes: int, host_need: Floats, node: IntMatrix, host: np.ndarray, lo: int, hi: int) -> bool:
     """Whether an empty pool can hold the gang at all."""
     fed = node[lo:hi, col.NODE_SIZE].astype(np.float64)
     for need, cap in zip(host_need, (col.HOST_CPU_CAP, col.HOST_MEM_CAP), strict=True):
         if need > 0:
             fed = np.minimum(fed, np.floor(host[lo:hi, cap] / (need / gpus) + 1e-9))
+    if nodes > 0:
+        return bool(gpus % nodes == 0 and (fed >= gpus // nodes).sum() >= nodes)
     return bool(fed.sum() >= gpus)
 
 

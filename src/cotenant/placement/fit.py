@@ -4,6 +4,7 @@
 else whole empty nodes and, for a remainder, the emptiest other node; it waits rather than spread (as
 Helios' simulator does). `anywhere` takes one node if it can and else fills the smallest gaps first.
 `spread` deals GPUs one by one to the emptiest nodes. Counting GPUs only is the same code on one big node.
+A gang that names its number of nodes gets exactly so many, in equal parts, under every rule but counting.
 A gang never spans two pools.
 """
 
@@ -13,6 +14,7 @@ from cotenant.core.columns import (
     ANYWHERE,
     C_GPUS,
     C_MODE,
+    C_NODES,
     C_POOLS,
     CONSOLIDATED,
     CPUS,
@@ -103,6 +105,28 @@ def gather(open_: IntMatrix, pick: IntMatrix, lo: int, hi: int, gpus: int, fulle
                 if gpus == 0:
                     return count
     return 0
+
+
+@kernel
+def equal_parts(
+    open_: IntMatrix, pick: IntMatrix, lo: int, hi: int, parts: int, each: int, emptiest: bool, displacing: bool
+) -> int:
+    """A gang in equal parts on exactly so many nodes: best fit, or the emptiest ones; the fewest displaced first."""
+    for count in range(parts):
+        best, best_idle, best_free = -1, 0, 0
+        for n in range(lo, hi):
+            free = open_[n, USABLE]
+            if free < each:
+                continue
+            idle = min(max(open_[n, IDLE_NOW], 0), each) if displacing else 0
+            fits_better = free > best_free if emptiest else free < best_free
+            if best < 0 or idle > best_idle or (idle == best_idle and fits_better):
+                best, best_idle, best_free = n, idle, free
+        if best < 0:
+            return 0
+        pick[count, 0], pick[count, 1] = best, each
+        open_[best, USABLE] = 0
+    return parts
 
 
 @kernel
@@ -200,19 +224,19 @@ def find_place(s: State, c: int, job: int, source: int) -> int:
     `source` says which GPUs are usable: UNCLAIMED (those of running jobs further back in the order too),
     IDLE_NOW, or BOTH (idle now and not promised to a reservation).
     """
-    mask = s.cls[c, C_POOLS]
     for p in range(s.pool.shape[0]):
-        if (mask >> p) & 1:
-            count = find_place_in(s, c, job, source, p, s.cls[c, C_MODE])
-            if count > 0:
-                return count
+        count = find_place_in(s, c, job, source, p, s.cls[c, C_MODE])
+        if count > 0:
+            return count
     return 0
 
 
 @kernel
 def find_place_in(s: State, c: int, job: int, source: int, p: int, mode: int) -> int:
-    """The same in one pool, by one placement mode."""
-    gpus = s.cls[c, C_GPUS]
+    """The same in one pool, by one placement mode; none in a pool that the class may not use."""
+    if not (s.cls[c, C_POOLS] >> p) & 1:
+        return 0
+    gpus, parts = s.cls[c, C_GPUS], s.cls[c, C_NODES]
     lo, hi = s.pool[p, POOL_LO], s.pool[p, POOL_HI]
     largest = s.pool[p, POOL_LARGEST]
     cpus_per_gpu, mem_per_gpu = s.f[job, CPUS] / gpus, s.f[job, MEM] / gpus
@@ -225,7 +249,9 @@ def find_place_in(s: State, c: int, job: int, source: int, p: int, mode: int) ->
         fed = _limit_by_host(s.open, s.open_host, s.host, s.node, lo, hi, cpus_per_gpu, mem_per_gpu, source)
         largest = max(min(fed, largest), 1)
     count = 0
-    if mode != SPREAD and gpus <= largest:
+    if parts > 0:
+        count = equal_parts(s.open, s.pick, lo, hi, parts, gpus // parts, mode == SPREAD, source == UNCLAIMED)
+    elif mode != SPREAD and gpus <= largest:
         n = one_node(s.open, lo, hi, gpus, source == UNCLAIMED)
         if n >= 0:
             s.pick[0, 0], s.pick[0, 1] = n, gpus

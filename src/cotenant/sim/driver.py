@@ -70,7 +70,7 @@ class Simulation:
         bad = infeasible(state)
         if len(bad):
             model = work.model.names[work.model.code[bad[0]]]
-            first = f"job '{work.job_id[bad[0]]}' asks for {work.gpus[bad[0]]} GPUs"
+            first = f"job '{work.job_id[bad[0]]}' asks for {work.asks(bad[0])}"
             if (state.speed[state.i[bad[0], col.SPEED_ROW], :, 0] <= 0).any():
                 first += f" for model '{model}', which does not run on every type"
             hours = float((work.gpus[bad] * work.duration_s[bad]).sum()) / 3600

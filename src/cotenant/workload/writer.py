@@ -68,6 +68,10 @@ def to_frame(workload: Workload) -> pl.DataFrame:
             columns[name] = _numbers(values)
     if workload.priority.any():
         columns["priority"] = pl.Series(workload.priority)
+    if any(workload.gpu_type.names[code] for code in np.unique(workload.gpu_type.code)):
+        columns["gpu_type"] = _texts(workload.gpu_type)
+    if workload.nodes.any():
+        columns["nodes"] = pl.Series(workload.nodes)
     if workload.attempts:
         cells: list[str | None] = [None] * len(workload)
         for row, lengths in workload.attempts.items():

@@ -18,7 +18,20 @@ from cotenant.workload.readers.table import Table
 
 REQUIRED = ("job_id", "submit_s", "num_gpus", "duration_s")
 _STATUSES = ("passed", "killed", "failed")
-OPTIONAL = ("tenant", "vc", "user", "model", "status", "cpus", "mem_gib", "deadline_s", "priority", "attempts")
+OPTIONAL = (
+    "tenant",
+    "vc",
+    "user",
+    "model",
+    "status",
+    "cpus",
+    "mem_gib",
+    "deadline_s",
+    "priority",
+    "gpu_type",
+    "nodes",
+    "attempts",
+)
 
 
 class Own(HeaderReader):
@@ -50,6 +63,8 @@ class Own(HeaderReader):
             mem_gib=_optional(table, "mem_gib"),
             deadline_s=_optional(table, "deadline_s"),
             priority=_whole(table, "priority", low=None),
+            gpu_type=table.codes("gpu_type"),
+            nodes=_nodes(table, gpus),
             attempts=_attempts(table, duration_s),
         )
 
@@ -72,6 +87,15 @@ def _whole(table: Table, column: str, low: float | None = 0.0) -> Ints | None:
         at = int(np.argmax(values != np.floor(values)))
         raise InputError(f"{table.where(at)}: {column} is {values[at]:g}, not a whole number")
     return values.astype(np.int64)
+
+
+def _nodes(table: Table, gpus: Ints) -> Ints | None:
+    nodes = _whole(table, "nodes")
+    odd = gpus % np.maximum(nodes, 1) != 0 if nodes is not None else np.zeros(0, bool)
+    if nodes is not None and odd.any():
+        at = int(np.argmax(odd))
+        raise InputError(f"{table.where(at)}: nodes is {nodes[at]}, which does not divide num_gpus, {gpus[at]}")
+    return nodes
 
 
 def _status(table: Table) -> Ints | None:
