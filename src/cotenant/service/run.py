@@ -15,6 +15,7 @@ from cotenant.backends.local import LocalBackend
 from cotenant.journal import Entry, open_journal
 from cotenant.service.desk import CoreService
 from cotenant.service.facade import Caller, Role
+from cotenant.service.garbage import LongLived
 from cotenant.service.options import MOST_SUSPENDED
 
 _LOCAL_ADMIN = Caller("local", Role.ADMIN)
@@ -57,6 +58,7 @@ class Loop:
     def __init__(self, service: CoreService) -> None:
         self._service = service
         self._ending = threading.Event()
+        self._lives = LongLived()
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
     def start(self) -> None:
@@ -70,6 +72,7 @@ class Loop:
             except Exception as error:  # the loop must go on; the next tick starts from the journal's truth
                 sys.stderr.write(f"cotenant: scheduler: {type(error).__name__}: {error}\n")
                 wait_s = 1.0
+            self._lives.settle(len(self._service.book.jobs))
             self._service.backend.wait_change(wait_s)
 
     def stop(self) -> None:
@@ -77,6 +80,7 @@ class Loop:
         self._ending.set()
         self._service.backend.wake()
         self._thread.join(timeout=10)
+        self._lives.release()
 
 
 MakeApp = Callable[[CoreService], Any]
