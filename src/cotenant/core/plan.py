@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cotenant.core.state import Matrix
 from cotenant.core.workload import Ints
 
 Slices = tuple[tuple[int, int], ...]
@@ -30,3 +32,17 @@ class Choice:
     pools: Ints
     hosts: Ints
     next_s: float = np.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where jobs stand with a policy of rounds: jobs x pools, fractions of time since `since_s`.
+
+    `known` says who takes part; whoever came later does from `next_s` on, when the next round begins.
+    """
+
+    known: NDArray[np.bool_]
+    target: Matrix
+    received: Matrix
+    since_s: float
+    next_s: float
