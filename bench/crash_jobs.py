@@ -1,0 +1,112 @@
+"""What `bench.crash` submits, how it must end, and where the service is killed: all of it follows from the seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cotenant.core.jobspec import JobSpec
+
+LINES = 40
+KINDS = [
+    *(f"{side}:{kind}" for side in ("before", "after")
+      for kind in ("submit", "launch", "started", "exit", "stop", "snapshot", "kill", "terminate", "launched",
+                   "rung", "suspend", "suspended", "continue", "wake", "continued")),
+    *("before:reject", "after:reject", "before:archive", "after:archive", "after:forget", "after:reconcile"),
+    *("before:hold", "after:hold", "before:resume", "after:resume", "before:policy", "before:token", "after:token"),
+]  # fmt: skip
+End = tuple[str, int | None]
+ENDS: dict[str, End] = {  # of all others: ("succeeded", 0)
+    "fails": ("failed", 3), "orphan": ("failed", None), "limit": ("failed", None), "bad": ("failed", None),
+    "cancelled": ("cancelled", None), "stubborn": ("cancelled", None), "waits": ("cancelled", None),
+}  # fmt: skip
+PRELUDE = """
+exec 8>>"$TRAIL/trail" 7>>"$TRAIL/job.$COTENANT_JOB"
+say() { read -r up _ </proc/uptime; echo "$1 $COTENANT_KEY $$ $up" >&8; }
+flock -n 7 || say double
+stands() {
+    local pid=${1##*.} stat line path=/none
+    { read -r stat <"/proc/$pid/stat"; } 2>&8 || return 1
+    [[ ${stat##*) } == T* ]] && return 0
+    while read -r line; do [[ $line == 0::* || $line == *:freezer:* ]] && path=${line##*:}; done <"/proc/$pid/cgroup"
+    grep -qs -e 'frozen 1' -e FROZEN /sys/fs/cgroup{,/unified}"$path"/cgroup.events \\
+        /sys/fs/cgroup/freezer"$path"/freezer.state
+}
+alone() {
+    for gpu in ${CUDA_VISIBLE_DEVICES//,/ }; do for other in "$TRAIL/gpu.$gpu".*; do
+        [[ $other == *.$$ ]] || flock -n "$other" rm -f "$other" || stands "$other" ||
+            flock -n "$other" rm -f "$other" || say clash
+    done; done
+}
+for gpu in ${CUDA_VISIBLE_DEVICES//,/ }; do
+    exec {fd}>>"$TRAIL/gpu.$gpu.$COTENANT_KEY.$$"; flock $fd
+done
+alone
+say start
+for ((i = 0; i < LINES; i++)); do echo "$COTENANT_KEY line $i"; done
+end() { alone; echo "$COTENANT_KEY ends with $1"; say end; exit $1; }
+""".replace("LINES", str(LINES))
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the client does next, once `when` (a job's name) has started; `name` is the job it is about."""
+
+    verb: str
+    name: str = ""
+    specs: tuple[JobSpec, ...] = ()
+    when: str = ""
+
+
+def workload(count: int, chance: random.Random, trail: Path) -> list[Step]:
+    """At least 20 jobs of every kind that the service treats differently; the rest are short ones."""
+
+    def job(name: str, text: str, expected_s: float = 1.0, **more: Any) -> JobSpec:
+        run = f'. "$TRAIL/prelude"; {text}'
+        return JobSpec(run=run, name=name, env={"TRAIL": str(trail)}, expected_s=expected_s, **more)
+
+    def short(number: int) -> JobSpec:
+        text = f"sleep {chance.uniform(0.02, 0.15):.3f}; end 0"
+        return job(f"short-{number}", text, chance.uniform(0.5, 2), gpus=chance.choice((1, 1, 1, 2)))
+
+    shorts = [short(number) for number in range(max(2, count - 20))]
+    half = len(shorts) // 2
+    steps = [
+        Step("submit", specs=(
+            job("long-0", "sleep 0.5; end 0", 900, gpus=2), job("long-1", "sleep 0.6; end 0", 800),
+            job("deaf", "trap '' TERM; sleep 0.8; end 0", 700))),
+        Step("submit", specs=tuple(shorts[:half]), when="long-0"),
+        Step("submit", specs=(
+            job("fails", "sleep 0.02; end 3", retries=2), job("orphan", "end 0", after=("fails",)),
+            job("flaky", 'mkdir "$TRAIL/flaky" 2>&8 && end 4; end 0', retries=1))),
+        Step("submit", specs=(
+            job("row", "sleep 0.05; end 0", array=(0, 1, 2, 3)), job("first", "sleep 0.05; end 0"),
+            job("second", "end 0", after=("first",)), job("third", "end 0", after=("second", "row")))),
+        Step("submit", specs=(
+            job("cancelled", "sleep 300; end 0"), job("stubborn", "trap '' TERM; while :; do sleep 9; done"),
+            job("limit", "sleep 300; end 0", max_runtime_s=0.3))),
+        Step("submit", specs=(
+            job("waits", "sleep 300; end 0", 9000, gpus=4), job("held", "sleep 0.3; end 0", 2),
+            job("daemon", "(trap '' TERM; setsid sleep 300 & ) ; end 0"), job("bad", "kill -SEGV $$; sleep 9"))),
+        Step("cancel", "waits"),
+        Step("cancel", "cancelled", when="cancelled"),
+        Step("hold", "held", when="held"),
+        Step("submit", specs=tuple(shorts[half:])),
+        Step("cancel", "stubborn", when="stubborn"),
+        Step("resume", "held"),
+    ]  # fmt: skip
+    return steps
+
+
+def plan(chance: random.Random) -> Iterator[tuple[str, Any]]:
+    """Where to kill, in order and without end: all of it follows from the seed."""
+    draws = [
+        lambda: ("step", chance.randint(1, 20)),
+        lambda: ("kind", chance.choice(KINDS)),
+        lambda: ("instant", chance.uniform(0.0, 0.4)),
+    ]
+    while True:
+        yield chance.choices(draws, (45, 30, 25))[0]()

@@ -1,0 +1,247 @@
+"""One round of `bench.crash`: jobs on one home from the first to the last, and the count of what is left afterwards."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.crash_jobs import ENDS, LINES, PRELUDE, End, Step, workload
+from bench.crash_service import Service
+from cotenant.backends.local import LocalBackend
+from cotenant.core.lifecycle import FINAL
+from cotenant.journal import open_journal, recover
+from cotenant.service.book import Book
+from cotenant.service.shown import node_statuses
+
+ROUND_LIMIT_S = 60.0
+
+
+@dataclass
+class Tally:
+    """What is counted; all but the first line must stay 0."""
+
+    points: int = 0
+    rounds: int = 0
+    jobs: int = 0
+    attempts: int = 0
+    restarts: int = 0
+    preemptions: int = 0
+    suspensions: int = 0
+    kills: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+
+    def fault(self, kind: str, note: str) -> None:
+        """Count one, and say which."""
+        self.faults[kind] += 1
+        self.notes.append(f"{kind}: {note}")
+
+
+FAULTS = (
+    *("lost", "doubled", "GPUs shared", "leaked processes", "leaked records", "leaked GPUs"),
+    *("wrong states", "torn logs", "complaints"),
+)
+
+
+class Round:
+    """One home from its first job to its last."""
+
+    def __init__(self, folder: Path, options: argparse.Namespace, number: int, tally: Tally) -> None:
+        self.home, self.trail = folder / "home", folder / "trail"
+        self.trail.mkdir(parents=True)
+        (self.trail / "prelude").write_text(PRELUDE)
+        self.options, self.number, self.tally = options, number, tally
+        self.steps = workload(options.jobs, random.Random(f"{options.seed}/{number}"), self.trail)
+        self.acknowledged: dict[str, str] = {}
+        self.cancelled: set[str] = set()
+        self.due: Step | None = None
+
+    def play(self, kills: Iterator[tuple[str, Any]], points: int) -> None:
+        """Run the service again and again until all jobs have ended; kill it until that many points are reached."""
+        give_up = time.monotonic() + ROUND_LIMIT_S
+        done = False
+        while not done:
+            if time.monotonic() > give_up:
+                self.tally.fault("lost", f"round {self.number} is not done after {ROUND_LIMIT_S:g} s")
+                return
+            kill = next(kills) if self.tally.points < points else ("never", 0)
+            service = Service(self.home, self.options.gpus, self.options.policy, kill)
+            done = self._drive(service, give_up)
+            reap()
+            if not done:
+                self.tally.restarts += 1
+                self.tally.points += 1
+                self.tally.kills[service.fell] += 1
+                if service.fell.startswith(("by itself", "no answer")):
+                    self.tally.fault("complaints", service.fell)
+
+    def _drive(self, service: Service, give_up: float) -> bool:
+        """The client: do what is next, then wait for the end. False when the service fell."""
+        while time.monotonic() < give_up:
+            jobs = service.ask("jobs")
+            if jobs is None:
+                return False
+            state = {name: state for _, name, state in jobs}
+            ids = {name: job for job, name, _ in jobs}
+            if not self.steps:
+                if all(state in FINAL for _, _, state in jobs):
+                    return service.end()
+            elif self._is_time(self.steps[0], state):
+                if not self._do(service, self.steps[0], ids, jobs):
+                    return False
+                self.steps.pop(0)
+                continue
+            service.rest(0.03)
+        service._fall("no end")
+        return False
+
+    def _is_time(self, step: Step, state: dict[str, str]) -> bool:
+        """Whether the job that the step waits for has started: once is enough, for it may be stopped again."""
+        if step.when == "" or state.get(step.when) != "pending":
+            self.due = step
+        return self.due is step
+
+    def _do(self, service: Service, step: Step, ids: dict[str, str], jobs: list[list[str]]) -> bool:
+        if step.verb != "submit":
+            if service.ask(step.verb, ids[step.name]) is None:
+                return False
+            self.cancelled |= {ids[step.name]} if step.verb == "cancel" else set()
+            return True
+        if step.specs[0].name in ids:  # it was taken, only the answer was lost; one submission is taken whole
+            names = {spec.name for spec in step.specs}
+            self.acknowledged |= {job: name for job, name, _ in jobs if name in names}
+            return True
+        specs = [{**spec.as_dict(), "run": spec.run} for spec in step.specs]
+        answer = service.ask("submit", specs)
+        if answer is None:
+            return False
+        for spec, mine in zip(step.specs, answer, strict=True):
+            self.acknowledged |= dict.fromkeys(mine, spec.name)
+        return True
+
+    # -- what is left --------------------------------------------------------------------------------------------
+
+    def check(self, expected: dict[str, End] | None) -> dict[str, End]:
+        """Count what is not as it must be; returns how the jobs ended."""
+        fault, where = self.tally.fault, f"round {self.number}"
+        with open_journal(str(self.home / "journal.db")) as journal:
+            state, records = recover(journal)
+            book = Book.thaw(state) if state is not None else Book()
+            for record in records:
+                book.apply(record)
+            kinds = [(record.kind, record.data.get("why")) for record in journal.read()]
+        self.tally.preemptions += kinds.count(("stop", "preempt"))
+        self.tally.suspensions += sum(kind == "suspended" for kind, _ in kinds)
+        for job, name in self.acknowledged.items():
+            if job not in book.jobs or book.jobs[job].spec.name != name:
+                fault("lost", f"{where}: job {job} ({name})")
+        for job in book.jobs.keys() - self.acknowledged.keys():
+            fault("lost", f"{where}: job {job} is there but nobody submitted it")
+        ends = {}
+        for job in book.jobs.values():
+            code = job.last.exit_code if job.attempts and str(job.state) != "cancelled" else None
+            ends[job.id] = (str(job.state), code)
+            if job.id in self.cancelled and str(job.state) != "cancelled":
+                fault("wrong states", f"{where}: job {job.id} was cancelled and has {job.state}")
+            self._check_logs(job)
+        if expected is None:  # the undisturbed round
+            expected = {job: ENDS.get(name, ("succeeded", 0)) for job, name in self.acknowledged.items()}
+        if ends != expected:
+            for job_id in ends.keys() | expected.keys():
+                if ends.get(job_id) != expected.get(job_id):
+                    name = self.acknowledged.get(job_id)
+                    note = f"{ends.get(job_id)} instead of {expected.get(job_id)}"
+                    fault("wrong states", f"{where}: job {job_id} ({name}) {note}: {book.jobs.get(job_id)}")
+        self._check_world(book)
+        self._check_trail(book)
+        complaints = self.home.parent / "stderr"
+        if complaints.exists() and (text := complaints.read_text()):
+            fault("complaints", f"{where}: {text[:2000]}")
+        self.tally.rounds += 1
+        self.tally.jobs += len(book.jobs)
+        self.tally.attempts += sum(len(job.attempts) for job in book.jobs.values())
+        return ends
+
+    def _check_logs(self, job: Any) -> None:
+        """Output of an attempt is whole when it ended by itself, and never anything but the beginning of that."""
+        for attempt in job.attempts:
+            key = f"{job.id}-{attempt.number}"
+            lines = [f"{key} line {i}\n" for i in range(LINES)]
+            whole = "".join(lines) + f"{key} ends with {attempt.exit_code}\n"
+            path = self.home / "logs" / key / "stdout"
+            text = path.read_text() if path.exists() else ""
+            torn = text != whole if attempt.exit_code is not None else not whole.startswith(text) and text != whole
+            if torn and not (attempt.exit_code is None and text.startswith("".join(lines))):
+                self.tally.fault("torn logs", f"round {self.number}: {key}: {len(text)} of {len(whole)} characters")
+
+    def _check_world(self, book: Book) -> None:
+        fault, where = self.tally.fault, f"round {self.number}"
+        backend = LocalBackend(self.home / "jobs", gpus=self.options.gpus)
+        try:
+            for item in backend.observe():
+                fault("leaked records", f"{where}: {item}")
+            for path in (self.home / "jobs" / "jobs").iterdir():
+                fault("leaked records", f"{where}: {path}")
+            for group in {p for parent in backend._cgroups.parents.values() for p in parent.glob("cotenant.*")}:
+                if backend._label in group.name:
+                    fault("leaked records", f"{where}: {group}")
+            for status in node_statuses(backend.nodes(), book):
+                if status.gpus_used:
+                    fault("leaked GPUs", f"{where}: {status}")
+            for pid, what in ours(self.home, backend._label):
+                fault("leaked processes", f"{where}: {pid} {what}")
+        finally:
+            backend.close()
+
+    def _check_trail(self, book: Book) -> None:
+        """At most one start per attempt, none that the journal does not know, and no two of a job at once."""
+        fault, where = self.tally.fault, f"round {self.number}"
+        starts: Counter[str] = Counter()
+        until: dict[str, float] = {}
+        for line in (self.trail / "trail").read_text().splitlines():
+            word, *rest = line.split()
+            if word not in ("start", "end", "double", "clash"):
+                continue
+            key, at_s = rest[0], float(rest[2])
+            job, _, number = key.rpartition("-")
+            if word == "double":
+                fault("doubled", f"{where}: {key} while another attempt runs")
+            elif word == "clash":
+                fault("GPUs shared", f"{where}: {key}")
+            elif word == "end":
+                until[job] = at_s
+            else:
+                starts[key] += 1
+                if starts[key] > 1 or job not in book.jobs or int(number) > len(book.jobs[job].attempts):
+                    fault("doubled", f"{where}: {key} started {starts[key]} times")
+                if at_s < until.get(job, 0.0):
+                    fault("doubled", f"{where}: {key} started at {at_s}, before the end at {until[job]}")
+
+
+def ours(home: Path, label: str) -> list[tuple[int, str]]:
+    """Living processes that carry our mark or our path."""
+    mark, path = f"COTENANT_MARK={label}/".encode(), os.fsencode(home)
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit() or int(name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            command, environ = (Path("/proc", name, file).read_bytes() for file in ("cmdline", "environ"))
+            if mark in environ or path in command:
+                found.append((int(name), command.replace(b"\0", b" ").decode(errors="replace")[:200]))
+    return found
+
+
+def reap() -> None:
+    """Take the status of keepers that a dead service left to us."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass

@@ -1,0 +1,136 @@
+"""The service of `bench.crash`: forked from a process that has everything imported, and told where to die."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+from cotenant.core.jobspec import JobSpec
+from cotenant.service.facade import Caller, Conflict, Role
+from cotenant.service.run import Loop, first_token, open_service
+
+ME = Caller("bench", Role.ADMIN)
+GRACE_S = 0.15
+LONGEST = 150  # steps a service may take while it waits for a step of the chosen kind
+
+
+class Service:
+    """A forked service and the line to it."""
+
+    def __init__(self, home: Path, gpus: int, policy: str, kill: tuple[str, Any]) -> None:
+        self._line, theirs = socket.socketpair()
+        self._heard = b""
+        self.fell = ""
+        how, what = kill
+        self._deadline = time.monotonic() + what if how == "instant" else float("inf")
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._line.close()
+            _be_service(theirs, home, gpus, policy, kill)
+        theirs.close()
+
+    def ask(self, *request: Any) -> Any:
+        """The answer, or None when the service is dead."""
+        with contextlib.suppress(OSError):
+            self._line.sendall(json.dumps(request).encode() + b"\n")
+        while b"\n" not in self._heard:
+            left = self._deadline - time.monotonic()
+            if left <= 0 or not select.select([self._line], [], [], min(left, 60.0))[0]:
+                self._fall("instant" if left <= 60.0 else "no answer for 60 s")
+                return None
+            try:
+                data = self._line.recv(1 << 20)
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                self._fall("")
+                return None
+            self._heard += data
+        text, _, self._heard = self._heard.partition(b"\n")
+        answer = json.loads(text)
+        if isinstance(answer, dict) and "point" in answer:
+            self._fall(answer["point"])
+            return None
+        return answer
+
+    def rest(self, seconds: float) -> None:
+        """Let it work for a while, or kill it when its time has come."""
+        time.sleep(max(0.0, min(seconds, self._deadline - time.monotonic())))
+
+    def _fall(self, why: str) -> None:
+        """It is dead, or is killed now."""
+        if why:
+            os.kill(self.pid, signal.SIGKILL)
+        status = os.waitpid(self.pid, 0)[1]
+        self._line.close()
+        by_itself = not (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL)
+        self.fell = f"by itself: {status}" if by_itself else why or "unknown"
+
+    def end(self) -> bool:
+        """Ask it to end in an orderly way; False when it was killed on the way."""
+        if self.ask("end") is None:
+            return False
+        os.waitpid(self.pid, 0)
+        self._line.close()
+        return True
+
+
+def _be_service(line: socket.socket, home: Path, gpus: int, policy: str, kill: tuple[str, Any]) -> NoReturn:
+    code = 1
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        stderr = os.open(home.parent / "stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(stderr, 2)
+        _serve(line, home, gpus, policy, kill)
+        code = 0
+    except BaseException as error:
+        os.write(2, f"the service died: {error!r}\n".encode())
+    finally:
+        os._exit(code)
+
+
+def _serve(line: socket.socket, home: Path, gpus: int, policy: str, kill: tuple[str, Any]) -> None:
+    how, what = kill
+    count = 0
+
+    def hook(point: str) -> None:
+        nonlocal count
+        count += 1
+        if (how == "step" and count >= what) or (how == "kind" and (point == what or count >= LONGEST)):
+            line.sendall(json.dumps({"point": point}).encode() + b"\n")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    service = open_service(home=home, policy=policy, db=None, gpus=gpus, grace_s=GRACE_S, max_suspended=2, hook=hook)
+    first_token(service, home)
+    scheduler = Loop(service)
+    scheduler.start()
+    for text in line.makefile("r"):
+        verb, *args = json.loads(text)
+        answer: Any = True
+        if verb == "submit":
+            answer = service.submit(ME, [JobSpec.from_dict(spec) for spec in args[0]])
+        elif verb == "jobs":
+            answer = [[info.id, info.name, info.state] for info in service.jobs(ME)]
+        elif verb == "end":
+            scheduler.stop()
+            for _ in range(50):
+                if not service.backend.observe():
+                    break
+                service.backend.wait_change(0.1)
+                service.tick()
+            service.snapshot()
+            service.journal.close()
+            service.backend.close()
+        else:
+            with contextlib.suppress(Conflict):
+                getattr(service, verb)(ME, *args)
+        line.sendall(json.dumps(answer).encode() + b"\n")
+        if verb == "end":
+            return
