@@ -53,6 +53,10 @@ class Policy(ABC):
     def rule(self, context: Context) -> Rule:
         """The policy as data for the engine."""
 
+    def story(self) -> str:
+        """One line about how deciding went, for the notes of a run; empty when there is nothing to say."""
+        return ""
+
     def number(self, name: str) -> float:
         """A parameter as a number."""
         value = self.params[name]

@@ -202,6 +202,8 @@ def simulate(experiment: Experiment, progress: Progress | None = None) -> Outcom
     """Run an experiment to its end (or to `until_s`)."""
     run = Simulation(experiment)
     run.advance(experiment.until_s, progress)
+    if story := run.policy.story():
+        experiment.notes.append(f"{experiment.policy}: {story}")
     return run.outcome()
 
 

@@ -12,12 +12,14 @@ from cotenant.core.state import Rule
 from cotenant.core.view import View
 from cotenant.policies.base import Context
 from cotenant.policies.gavel import ordered
+from cotenant.policies.gavel.last_good import LastGood
 from cotenant.policies.gavel.problem import Problem, Targets
 from cotenant.policies.gavel.rounds import RoundPolicy
 from cotenant.policies.gavel.targets import OBJECTIVES, Options
 from cotenant.solvers import SolverError
 
 INNER = ("fairness", "fifo")
+WALKS = ("types", "global")
 
 
 class Gavel(RoundPolicy):
@@ -31,7 +33,8 @@ class Gavel(RoundPolicy):
         "sharing": False,
         "inner": "fairness",
         "weights": (),
-        "budget": 1.0,
+        "budget": 0.0,
+        "walk": "types",
         "pairs": "oracle",
         "profiled": 0.2,
         "references": 16,
@@ -44,6 +47,8 @@ class Gavel(RoundPolicy):
             raise unknown("objective of policy 'gavel'", self.objective, OBJECTIVES)
         if self.params["inner"] not in INNER:
             raise unknown("inner of policy 'gavel'", str(self.params["inner"]), INNER)
+        if self.params["walk"] not in WALKS:
+            raise unknown("walk of policy 'gavel'", str(self.params["walk"]), WALKS)
         weights = self.params["weights"]
         self._weights = tuple(float(w) for w in weights) if isinstance(weights, tuple) else ()
         if any(not w > 0 for w in self._weights):
@@ -56,13 +61,13 @@ class Gavel(RoundPolicy):
         self._options = Options(
             aware=bool(self.params["aware"]),
             sharing=bool(self.params["sharing"]),
-            budget_s=self.number("budget"),
+            budget_s=self.number("budget") or np.inf,
             entity_weights=dict(enumerate(self._weights)),
             inner=str(self.params["inner"]),
             bisect=given.get("makespan.method") == "bisect_1.05",
             copy_first_rate=given.get("agnostic_rate") == "v100_copy",
         )
-        self._last: tuple[np.ndarray, Targets] | None = None
+        self._last = LastGood()
         return super().rule(context)
 
     @property
@@ -83,16 +88,25 @@ class Gavel(RoundPolicy):
         return not self._options.aware and not self._options.sharing
 
     @property
+    def one_queue(self) -> bool:  # type: ignore[override]
+        """`walk=global`: a job may be furthest behind on a type that a walk type by type comes to too late."""
+        return self.params["walk"] == "global"
+
+    @property
     def only_targets(self) -> bool:  # type: ignore[override]
         """FIFO never lets a job past the head, not even onto idle GPUs."""
         return self.objective == "fifo"
 
     def targets(self, problem: Problem, view: View) -> Targets:
-        """The objective's fractions; an even split when no solver finds any in time and there is no older answer."""
+        """The objective's fractions; the last good ones when no solver answers in `budget` seconds (0: no limit)."""
         if self.objective == "fifo" and not self._options.aware:
             return ordered.any_type(problem, view.pool, self.rng, stale=self._stale)
         try:
             answer = OBJECTIVES[self.objective](problem, self._options)
-        except SolverError as error:
-            return Targets(problem.isolated * (problem.rates > 0), note=f"even split: {error}")
-        return answer
+        except SolverError:
+            return self._last.stand_in(view.ident, problem)
+        return self._last.keep(view.ident, answer)
+
+    def story(self) -> str:
+        """How solving went."""
+        return self._last.story() if self._last.stood_in or self._last.notes else ""
