@@ -22,7 +22,6 @@ class Allox(RoundPolicy):
 
     name = "allox"
     source = "AlloX, Le et al., EuroSys'20, as in Gavel, OSDI'20"
-    only_targets = True
     defaults: ClassVar[dict[str, Value]] = {"alpha": 0.2}
 
     def targets(self, problem: Problem, view: View) -> Targets:
