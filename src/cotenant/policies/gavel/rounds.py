@@ -21,7 +21,7 @@ from cotenant.core.workload import Floats, Ints
 from cotenant.policies.base import ChoicePolicy, Context
 from cotenant.policies.gavel.history import History
 from cotenant.policies.gavel.problem import Problem, Targets
-from cotenant.policies.gavel.select import by_priority, fill, pick
+from cotenant.policies.gavel.select import by_priority, fill, one_line, pick, pick_in_line
 
 EPSILON_S = 1e-6
 _NONE: Ints = np.zeros(0, np.int64)
@@ -42,6 +42,7 @@ class RoundPolicy(ChoicePolicy):
     """The mechanism; subclasses say what the targets are."""
 
     agnostic: ClassVar[bool] = False  # visits GPU types in random order
+    one_queue: ClassVar[bool] = False  # walks all pools in one line by priority, not pool by pool
     only_targets: ClassVar[bool] = False  # never runs a combination without a target, even on idle GPUs
 
     def rule(self, context: Context) -> Rule:
@@ -156,7 +157,11 @@ class RoundPolicy(ChoicePolicy):
         if self.agnostic:
             self.rng.shuffle(pools)
         each = gangs if not len(pair_of) else gangs[members[:, 0]]
-        count = pick(order, members, each, usable, eager, pools, room, taken, out)
+        if self.one_queue:
+            line = one_line(priority, deficit, target)
+            count = pick_in_line(line, members, each, usable, eager, room, taken, out)
+        else:
+            count = pick(order, members, each, usable, eager, pools, room, taken, out)
         chosen, where = out[:count, 0], out[:count, 1]
         if self.quirks.drop_late:
             known = history.known[ids[members[chosen, 0]]]

@@ -49,6 +49,29 @@ def pick(
 
 
 @entry
+def pick_in_line(
+    line: IntMatrix, members: IntMatrix, gangs: Ints, usable: IntMatrix, eager: IntMatrix, room: Ints, taken: Ints,
+    out: IntMatrix,
+) -> int:  # fmt: skip
+    """The same with all pools in one line of (combination, pool): whoever is furthest behind, wherever, comes first."""
+    count = 0
+    for n in range(len(line)):
+        c, k = line[n, 0], line[n, 1]
+        a, b = members[c, 0], members[c, 1]
+        if gangs[c] > room[k] or usable[c, k] == 0 or eager[c, k] == 0 or taken[a] == 1:
+            continue
+        if b >= 0 and taken[b] == 1:
+            continue
+        taken[a] = 1
+        if b >= 0:
+            taken[b] = 1
+        room[k] -= gangs[c]
+        out[count, 0], out[count, 1] = c, k
+        count += 1
+    return count
+
+
+@entry
 def fill(rows: Ints, rates: Matrix, gangs: Ints, room: Ints, taken: Ints, out: IntMatrix) -> int:
     """Give what is idle to jobs that have nothing, in the order of `rows`, each in its fastest pool with room."""
     count = 0
@@ -111,3 +134,9 @@ def by_priority(target: Matrix, received_s: Matrix, deficit_s: Matrix, usable: I
     for k in range(target.shape[1]):
         order[k] = np.lexsort((-target[:, k], -deficit_s[:, k], -priority[:, k]))
     return priority, order
+
+
+def one_line(priority: Matrix, deficit_s: Matrix, target: Matrix) -> IntMatrix:
+    """(combination, pool) of all pools by (priority, deficit, target), all falling, then index."""
+    order = np.lexsort((-target.ravel(), -deficit_s.ravel(), -priority.ravel()))
+    return np.stack(np.divmod(order, priority.shape[1]), axis=1)
