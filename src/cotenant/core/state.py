@@ -40,7 +40,7 @@ class State(NamedTuple):
     x: Ints  # integer scalars
     t: Floats  # float scalars
     # Scratch of one walk.
-    open: IntMatrix  # nodes x (GPUs nobody ahead has claimed, idle GPUs, usable now)
+    open: IntMatrix  # nodes x (GPUs nobody ahead has claimed, idle GPUs, usable now, idle when a tail leaves)
     open_host: Matrix  # nodes x (cores unclaimed, cores idle, GiB unclaimed, GiB idle)
     pick: IntMatrix  # (node, GPUs) of the placement just found
     order: IntMatrix  # two rows of positions, for sorting

@@ -94,7 +94,7 @@ def build_state(
         attempt_of=attempt_of,
         x=x,
         t=t,
-        open=np.zeros((nodes, 3), np.int64),
+        open=np.zeros((nodes, 4), np.int64),
         open_host=np.zeros((nodes, 4)),
         pick=np.zeros((gpus + 1, 2), np.int64),
         order=np.zeros((2, room), np.int64),

@@ -64,6 +64,7 @@ from cotenant.engine.keys import before_running, compact_running, refresh_keys
 from cotenant.engine.ledger import enqueue, new_slices, release, start
 from cotenant.engine.lines import advance_line, line_up
 from cotenant.engine.sorting import part_running, sort_running
+from cotenant.engine.victims import displace_latest
 from cotenant.placement.fit import IDLE_NOW, UNCLAIMED, find_place
 
 
@@ -191,8 +192,11 @@ def within_quota(s: State, job: int) -> bool:
 
 
 @kernel
-def visit_waiting(s: State, job: int, displacing: bool) -> bool:
-    """The turn of a job that has no GPUs: plan its start, or mark its class as failed."""
+def visit_waiting(s: State, job: int, displacing: bool, order: Ints, first: int, end: int) -> bool:
+    """The turn of a job that has no GPUs: plan its start, or mark its class as failed.
+
+    It may displace running jobs of `order[first:end]`, the jobs whose turn is still to come.
+    """
     c = s.i[job, CLASS]
     code = W_RUNS
     count = 0
@@ -205,7 +209,7 @@ def visit_waiting(s: State, job: int, displacing: bool) -> bool:
     else:
         count = find_place(s, c, job, IDLE_NOW)
         if count == 0 and displacing:
-            count = find_place(s, c, job, UNCLAIMED)
+            count = displace_latest(s, c, job, order, first, end)
         if count == 0:
             code = W_FRAGMENTED
     if s.x[WATCH] == job:
@@ -224,14 +228,14 @@ def visit_waiting(s: State, job: int, displacing: bool) -> bool:
 
 
 @kernel
-def visit_running(s: State, job: int) -> None:
+def visit_running(s: State, job: int, order: Ints, first: int, end: int) -> None:
     """The turn of a running job: it keeps its GPUs, moves if they were claimed, or has to stop."""
     if keep_place(s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x, job):
         if s.x[WATCH] == job:
             s.x[WATCH_CODE] = W_RUNS
         return
     leave(s, job)
-    if not visit_waiting(s, job, True):
+    if not visit_waiting(s, job, True, order, first, end):
         s.stops[s.x[N_STOPS]] = job
         s.x[N_STOPS] += 1
 
@@ -313,9 +317,9 @@ def walk_preemptive(s: State, rule: Rule, now: float) -> None:
         job = s.heap[s.cls[s.lines[line], C_OFFSET]]
         running = _keep_stretch(s, running, job)
         if running < count and not before_running(s.f, job, s.keys, running, s.run[running]):
-            visit_running(s, s.run[running])
+            visit_running(s, s.run[running], s.run, running + 1, count)
             running += 1
-        elif visit_waiting(s, job, True):
+        elif visit_waiting(s, job, True, s.run, running, count):
             remove_waiting(s.f, s.i, s.cls, s.heap, job)
             advance_line(s, line)
         else:
@@ -323,7 +327,7 @@ def walk_preemptive(s: State, rule: Rule, now: float) -> None:
     if s.x[N_PLANNED] == 0:
         return
     for k in range(running, count):
-        visit_running(s, s.run[k])
+        visit_running(s, s.run[k], s.run, k + 1, count)
     commit(s, rule, now)
 
 
@@ -338,7 +342,7 @@ def walk_order(s: State, order: Ints, preemptive: bool, strict: bool) -> None:
     if not preemptive:
         for k in range(len(order)):
             if s.i[order[k], STATE] == RUNNING:
-                visit_running(s, order[k])
+                visit_running(s, order[k], order, len(order), len(order))
     blocked = 0
     ahead_running = 0
     for k in range(len(order)):
@@ -349,7 +353,7 @@ def walk_order(s: State, order: Ints, preemptive: bool, strict: bool) -> None:
         if s.i[job, STATE] == RUNNING:
             ahead_running += 1
             if preemptive:
-                visit_running(s, job)
+                visit_running(s, job, order, k + 1, len(order))
             continue
         part = s.cls[s.i[job, CLASS], C_PART]
         if strict and (blocked >> part) & 1:
@@ -357,5 +361,5 @@ def walk_order(s: State, order: Ints, preemptive: bool, strict: bool) -> None:
                 s.x[WATCH_CODE] = W_BLOCKED_BY_HEAD
                 s.x[WATCH_FREE] = s.x[LEFT]
             continue
-        if not visit_waiting(s, job, preemptive):
+        if not visit_waiting(s, job, preemptive, order, k + 1, len(order)):
             blocked |= 1 << part

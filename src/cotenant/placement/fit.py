@@ -32,7 +32,9 @@ from cotenant.core.columns import (
 from cotenant.core.jit import kernel
 from cotenant.core.state import IntMatrix, Matrix, State
 
-UNCLAIMED, IDLE_NOW, USABLE, BOTH = 0, 1, 2, 3
+# Columns of `State.open`, and which of them a search may use; BOTH and LATEST are no columns.
+UNCLAIMED, IDLE_NOW, USABLE, TAIL = 0, 1, 2, 3
+BOTH, LATEST = 4, 5
 
 
 @kernel
@@ -222,7 +224,7 @@ def find_place(s: State, c: int, job: int, source: int) -> int:
     """Find a place for a job of class c; pairs go to `s.pick`, the answer is how many (0: none).
 
     `source` says which GPUs are usable: UNCLAIMED (those of running jobs further back in the order too),
-    IDLE_NOW, or BOTH (idle now and not promised to a reservation).
+    IDLE_NOW, BOTH (idle now and not promised to a reservation), or LATEST (idle once the tail of the order leaves).
     """
     for p in range(s.pool.shape[0]):
         count = find_place_in(s, c, job, source, p, s.cls[c, C_MODE])
@@ -237,12 +239,15 @@ def find_place_in(s: State, c: int, job: int, source: int, p: int, mode: int) ->
     if not (s.cls[c, C_POOLS] >> p) & 1:
         return 0
     gpus, parts = s.cls[c, C_GPUS], s.cls[c, C_NODES]
+    displacing = source in (UNCLAIMED, LATEST)
     lo, hi = s.pool[p, POOL_LO], s.pool[p, POOL_HI]
     largest = s.pool[p, POOL_LARGEST]
     cpus_per_gpu, mem_per_gpu = s.f[job, CPUS] / gpus, s.f[job, MEM] / gpus
     for n in range(lo, hi):
         if source == BOTH:
             s.open[n, USABLE] = min(s.open[n, UNCLAIMED], s.open[n, IDLE_NOW])
+        elif source == LATEST:
+            s.open[n, USABLE] = max(s.open[n, TAIL], 0)
         else:
             s.open[n, USABLE] = s.open[n, source]
     if s.x[USE_HOST] == 1 and (cpus_per_gpu > 0 or mem_per_gpu > 0):
@@ -250,9 +255,9 @@ def find_place_in(s: State, c: int, job: int, source: int, p: int, mode: int) ->
         largest = max(min(fed, largest), 1)
     count = 0
     if parts > 0:
-        count = equal_parts(s.open, s.pick, lo, hi, parts, gpus // parts, mode == SPREAD, source == UNCLAIMED)
+        count = equal_parts(s.open, s.pick, lo, hi, parts, gpus // parts, mode == SPREAD, displacing)
     elif mode != SPREAD and gpus <= largest:
-        n = one_node(s.open, lo, hi, gpus, source == UNCLAIMED)
+        n = one_node(s.open, lo, hi, gpus, displacing)
         if n >= 0:
             s.pick[0, 0], s.pick[0, 1] = n, gpus
             count = 1
