@@ -32,6 +32,7 @@ def submit(
     files: Annotated[list[str] | None, typer.Argument(help="YAML files, or -- COMMAND.", metavar="[FILE]...")] = None,
     gpus: Annotated[str, typer.Option(help="N or TYPE:N; 0 for none.")] = "",
     name: Annotated[str, typer.Option(help="A name for people.")] = "",
+    model: Annotated[str, typer.Option(help="What it trains, as the service's profile of speeds names it.")] = "",
     tenant: Annotated[str, typer.Option(help="Whose job it is; users have one already.")] = "",
     cpus: Annotated[float | None, typer.Option(help="CPU cores.")] = None,
     mem: Annotated[str, typer.Option(help="Memory: GiB, or e.g. 512M, 16G.")] = "",
@@ -56,7 +57,7 @@ def submit(
     given: dict[str, Any] = {
         "gpus": gpus, "name": name, "tenant": tenant, "cpus": cpus, "mem": mem, "priority": priority, "array": array,
         "after": [part for item in after or [] for part in item.split(",") if part], "max_runtime": max_runtime,
-        "retries": retries, "workdir": workdir, "deadline": deadline,
+        "retries": retries, "workdir": workdir, "deadline": deadline, "model": model,
     }  # fmt: skip
     given = {key: value for key, value in given.items() if value not in ("", None, [])}
     extra = _environment(env or [])

@@ -28,6 +28,7 @@ class JobSpec:
     env: dict[str, str] = field(default_factory=dict)
     gpus: int = 1
     gpu_type: str = ""
+    model: str = ""  # what it trains, as profiles name it: says how fast it is on which GPU type
     cpus: float = 0.0
     mem_gib: float = 0.0
     nodes: int = 0
@@ -63,7 +64,7 @@ class JobSpec:
         return cls(**values)
 
 
-_PLAIN = ("run", "name", "setup", "workdir", "tenant")
+_PLAIN = ("run", "name", "setup", "workdir", "tenant", "model")
 _KEYS = (
     *_PLAIN, "env", "gpus", "cpus", "mem", "nodes", "priority", "deadline", "max_runtime", "expected", "retries",
     "elastic", "batch", "checkpoint", "preemptible", "array", "after",
