@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ def serve(
     policy: Annotated[str, typer.Option(help="A policy (see `cotenant policies`).")] = "fifo",
     db: Annotated[str, typer.Option(help="Journal: sqlite:///FILE or postgresql://...; else a file at home.")] = "",
     gpus: Annotated[
-        str, typer.Option(help="How many; virtual ones on a machine without. auto: all there are.")
+        str, typer.Option(help="How many; virtual ones on a machine without, or by type: v100:2,k80:2. auto: all.")
     ] = "auto",
     host: Annotated[
         str, typer.Option(help="Address to listen on. Others than loopback let strangers try.")
@@ -22,6 +23,12 @@ def serve(
     max_suspended: Annotated[
         int, typer.Option(min=0, help="Suspended jobs kept at a time: each holds host memory. 0: stop them instead.")
     ] = 8,
+    round_: Annotated[
+        float, typer.Option("--round", help="Seconds per round, for policies that have rounds (gavel, allox, ...).")
+    ] = 360.0,
+    profile: Annotated[
+        str, typer.Option(help="Speeds by model and GPU type: none, h200, tiresias or a file, as in `simulate`.")
+    ] = "none",
     home: Annotated[str, typer.Option(help="Folder for state and token; else COTENANT_HOME or ~/.cotenant.")] = "",
 ) -> None:
     """Run the service: API and scheduler in one process. Prints its URL; the token is at home, in `token`."""
@@ -31,14 +38,29 @@ def serve(
     from cotenant.policies import make_policy
     from cotenant.service import run
 
-    if gpus != "auto" and not (gpus.isascii() and gpus.isdigit() and len(gpus) <= 6):
-        raise InputError(f"--gpus {gpus}: write a number from 0 up, or auto")
+    count = None if gpus == "auto" else parse_gpus(gpus)
     if not grace < 86400:
         raise InputError(f"--grace {grace:g}: write seconds, at most a day")
+    if not 0.1 <= round_ < 86400:
+        raise InputError(f"--round {round_:g}: write seconds, from 0.1 to a day")
     make_policy(policy)
     folder = Path(home).expanduser() if home else default_home()
-    count = None if gpus == "auto" else int(gpus)
     run.serve(
         make_app, home=folder, policy=policy, db=db or None, gpus=count, host=host, port=port, grace_s=grace,
-        max_suspended=max_suspended,
+        max_suspended=max_suspended, round_s=round_, profile=profile,
     )  # fmt: skip
+
+
+def parse_gpus(text: str) -> int | list[str]:
+    """`4` is a number of GPUs; `v100:2,p100:2` the type of each virtual one."""
+    from cotenant.core.errors import InputError
+
+    if re.fullmatch(r"[0-9]{1,6}", text):
+        return int(text)
+    types: list[str] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"([A-Za-z0-9][\w.-]{0,62}):([0-9]{1,4})", part.strip(), re.ASCII)
+        if match is None or match[1] in types or int(match[2]) < 1:
+            raise InputError(f"--gpus {text}: write a number from 0 up, types as in v100:2,p100:2, or auto")
+        types += [match[1]] * int(match[2])
+    return types

@@ -24,8 +24,7 @@ from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal
 from cotenant.policies import make_policy
 from cotenant.service.launching import Launcher
-from cotenant.service.live import Verdict
-from cotenant.service.options import DECISION_BUDGET_S, KEEP_S, MOST_SUSPENDED, Options
+from cotenant.service.options import DECISION_BUDGET_S, KEEP_S, MOST_SUSPENDED, ROUND_S, Options
 from cotenant.service.tokens import Tokens
 
 SNAPSHOT_EVERY = 5000
@@ -39,8 +38,10 @@ class Dispatcher(Launcher):
         self, journal: Journal, backend: Backend, *, home: Path, policy: str = "", grace_s: float = 30.0,
         clock: Callable[[], float] = time.time, hook: Callable[[str], None] = lambda point: None,
         keep_s: float = KEEP_S, budget_s: float = DECISION_BUDGET_S, max_suspended: int = MOST_SUSPENDED,
+        round_s: float = ROUND_S, profile: str = "none",
     ) -> None:  # fmt: skip
-        super().__init__(journal, backend, Options(home, grace_s, clock, hook, keep_s, budget_s, max_suspended))
+        options = Options(home, grace_s, clock, hook, keep_s, budget_s, max_suspended, round_s, profile)
+        super().__init__(journal, backend, options)
         self.tokens_of = Tokens(self.book)
         if policy and policy != self.book.policy:
             make_policy(policy)
@@ -57,8 +58,8 @@ class Dispatcher(Launcher):
             self._escalate()
             self._give_up_orphans()
             began = time.perf_counter()
-            make = self._gathered() if self._anything_to_decide() else None
-        verdict = self._decide(make(), began) if make is not None else Verdict()
+            make = self._question()
+        verdict = self._decide(make(), began) if make is not None else self._last_plan()
         self._renew_explanations()
         with self._lock:
             for job_id in verdict.stops:
@@ -73,4 +74,6 @@ class Dispatcher(Launcher):
             if self.clock() - self._retired_s >= RETIRE_EVERY_S:
                 self.retire()
             stopping = any(job.state == JobState.STOPPING for job in self.book.on_gpus.values())
-            return 0.0 if switched else 0.2 if stopping else 1.0
+            wait_s = 0.0 if switched else 0.2 if stopping else 1.0
+            until_s = self._plan.next_s - self.clock()
+            return min(wait_s, until_s) if until_s > 0 else wait_s

@@ -6,17 +6,22 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from cotenant.backends.base import Backend
+import numpy as np
+
+from cotenant.backends.base import Backend, NodeInfo
 from cotenant.core.lifecycle import ON_GPUS, WAITING, JobState
 from cotenant.journal import Entry, Journal
+from cotenant.policies import Context
 from cotenant.service import outcomes
 from cotenant.service.budget import Budget
 from cotenant.service.ladder import Ladder
-from cotenant.service.live import RESTORE_S, Tables, Verdict
-from cotenant.service.livejob import ASK, CONTINUE, SUSPEND, LiveJob
+from cotenant.service.live import RESTORE_S, Promise, Setting, Tables, Verdict
+from cotenant.service.livejob import ASK, CONTINUE, SUSPEND, Attempt, LiveJob
+from cotenant.service.memory import Memory
 from cotenant.service.options import Options
 from cotenant.service.reports import Report
 from cotenant.service.rows import Row, Rows, Slices
+from cotenant.service.speeds import Speeds
 
 _PAST = {JobState.FAILED: "failed", JobState.CANCELLED: "been cancelled"}
 
@@ -29,6 +34,44 @@ class Decider(Ladder):
         self._rows = Rows()
         self._budget = Budget(options.budget_s)
         self._plan = Verdict()
+        self._promised: dict[str, tuple[tuple[str, int], ...]] = {}  # under policies that choose: starts to come
+        self._memory: Memory | None = None
+        self.round_s = options.round_s
+        self._types = {node.name: node.gpu_type for node in backend.nodes()}
+        self._speeds = Speeds(options.profile, self._types.values())
+
+    def _recalled(self) -> Memory:
+        """The policy with what it remembers; a fresh one when another was set, or other GPU types are there."""
+        types = tuple(dict.fromkeys(node.gpu_type for node in self.backend.nodes()))
+        if self._memory is None or (self._memory.name, self._memory.types) != (self.book.policy, types):
+            self._memory = Memory(self.book.policy, types, Context(round_s=self.round_s))
+            self._promised, self._plan = {}, Verdict()
+        return self._memory
+
+    def _comes_back(self, job: LiveJob) -> bool:
+        """Whether it gives its GPUs back only to have others, or these again, later."""
+        return job.stop_why in ("preempt", "move") and job.spec.preemptible and not job.held
+
+    def _question(self) -> Callable[[], Tables] | None:
+        """What to ask the policy now, if anything; with the lock held.
+
+        Orders are asked while somebody waits. A policy that chooses is asked when its time has come, and whenever
+        anything has happened.
+        """
+        memory = self._recalled()
+        if not memory.chooses:
+            return self._gathered(memory=memory) if self._anything_to_decide() else None
+        self._promised = {
+            job_id: slices
+            for job_id, slices in self._promised.items()
+            if (job := self.book.active.get(job_id)) is not None and (self._startable(job) or self._comes_back(job))
+        }
+        asked = self.book.seq == self._plan.seq and self.clock() < self._plan.next_s
+        return None if asked else self._gathered(memory=memory)
+
+    def _last_plan(self) -> Verdict:
+        """What of the last plan was promised and is still to come."""
+        return Verdict(list(self._promised.items()))
 
     def _startable(self, job: LiveJob) -> bool:
         return job.state in WAITING and not job.held and not job.stop_why and not self._waits_for(job)
@@ -54,6 +97,9 @@ class Decider(Ladder):
             self.write(entries)
             self._give_up_orphans()  # whoever comes after those
 
+    def _retired(self, job: str) -> None:
+        self._rows.forget(job)
+
     def _anything_to_decide(self) -> bool:
         """Whether somebody waits who may start."""
         not_free = self.book.held.keys() | self.book.chained.keys() | self.book.on_gpus.keys()
@@ -69,16 +115,17 @@ class Decider(Ladder):
         make = self._gathered(policy)
         return make() if make is not None else None
 
-    def _gathered(self, policy: str = "") -> Callable[[], Tables] | None:
+    def _gathered(self, policy: str = "", memory: Memory | None = None) -> Callable[[], Tables] | None:
         """Gather what may run, with the lock held; the tables may then be made of it without.
 
         Running jobs that may not be stopped are not offered; their GPUs are taken.
         On a drained node nothing may start, so its jobs are not offered either: they run to their end.
+        `memory` is for decisions; who only asks gets a fresh policy, for it must not be touched by two.
         """
         now_s = self.clock()
         types: dict[str, int] = {}
-        nodes = [node for node in self.backend.nodes() if node.state == "up" and node.name not in self.book.drained]
-        nodes.sort(key=lambda node: types.setdefault(node.gpu_type, len(types)))
+        every = sorted(self.backend.nodes(), key=lambda node: types.setdefault(node.gpu_type, len(types)))
+        nodes = [node for node in every if node.state == "up" and node.name not in self.book.drained]
         taken = dict.fromkeys((node.name for node in nodes), 0)
         movable: list[LiveJob] = []
         for job in self.book.on_gpus.values():
@@ -89,46 +136,72 @@ class Decider(Ladder):
                 for name, indexes in job.last.gpus:
                     if name in taken:
                         taken[name] += len(indexes)
-        usable = []
-        for node in nodes:
-            used = taken[node.name]
-            if used < node.gpus:
-                usable.append(replace(node, gpus=node.gpus - used) if used else node)
-        at = {node.name: number for number, node in enumerate(usable)}
-        running = self._refresh_rows(movable, now_s, at)
-        if not len(self._rows) or not usable:
+        left = {node.name: node.gpus - taken[node.name] for node in nodes if taken[node.name] < node.gpus}
+        # For a policy that remembers pools they must not change: what gives nothing now stays, with no GPUs.
+        keep = memory is not None and memory.chooses
+        usable = [_with_gpus(node, left.get(node.name, 0)) for node in every if keep or node.name in left]
+        running = self._refresh_rows(movable, now_s)
+        coming = self._coming(running, dict(left))
+        if not len(self._rows) or not left:
             return None
-        cost_s = self.book.preemption_cost_s(RESTORE_S)
-        columns, policy = self._rows.columns(running), policy or self.book.policy
-        return lambda: Tables(columns, usable, policy, now_s, cost_s)
+        setting = Setting(self._speeds, self.round_s, self.book.preemption_cost_s(RESTORE_S))
+        columns = self._rows.columns(_numbered([*running, *coming], usable), {job for job, _ in coming})
+        policy, seq = policy or self.book.policy, self.book.seq
+        kept = memory if memory is not None and memory.remembers else None
+        return lambda: Tables(columns, usable, policy, now_s, setting, memory=kept, seq=seq)
 
-    def _refresh_rows(self, movable: Sequence[LiveJob], now_s: float, at: dict[str, int]) -> list[tuple[str, Slices]]:
-        """Write again the rows of jobs that changed, of those that run and of those that wait for others."""
+    def _coming(self, running: Sequence[Promise], left: dict[str, int]) -> list[Promise]:
+        """Jobs that are promised GPUs which are, or will be, free of those that run. Takes them from `left`."""
+        there = {job for job, _ in running}
+        for _, slices in running:
+            for name, count in slices:
+                left[name] -= count
+        coming = []
+        for job, slices in self._promised.items():
+            if job in self._rows and job not in there and all(left.get(name, 0) >= count for name, count in slices):
+                for name, count in slices:
+                    left[name] -= count
+                coming.append((job, slices))
+        return coming
+
+    def _refresh_rows(self, movable: Sequence[LiveJob], now_s: float) -> list[Promise]:
+        """Write again the rows of jobs that changed, of those that run and of those that wait for others.
+
+        A policy that chooses goes on to see jobs that it stopped while they are about to leave: to take them for
+        gone would be to solve its problem anew at every turn.
+        """
+        chooses = self._memory is not None and self._memory.chooses
         changed = {*self.book.touched, *self.book.on_gpus, *self.book.chained}
         self.book.touched.clear()
         runs = {job.id for job in movable}
         for job_id in changed:
             job = self.book.active.get(job_id)
-            if job is not None and (job_id in runs or self._startable(job)):
+            offered = job is not None and (job_id in runs or self._startable(job))
+            if job is not None and (offered or (chooses and self._comes_back(job))):
                 self._rows.put(job.order, self._row(job, now_s))
             else:
                 self._rows.drop(job_id)
-        slices = ((job.id, job.last.gpus) for job in movable)
-        return [(job, tuple((at[node], len(indexes)) for node, indexes in gpus)) for job, gpus in slices]
+        return [(job.id, tuple((node, len(indexes)) for node, indexes in job.last.gpus)) for job in movable]
 
     def _row(self, job: LiveJob, now_s: float) -> Row:
-        attained = job.attained_s(now_s)
-        done = max(attained - sum(attempt.lost_s for attempt in job.attempts), 0.0)
+        spec = job.spec
+
+        def pace(attempt: Attempt) -> float:
+            return self._speeds.of(spec.model, spec.gpus, self._types.get(attempt.gpus[0][0], ""))
+
+        attained, done = job.attained_s(now_s), outcomes.done_s(job, now_s, pace)
         report = self.reports.of(job.id) if job.state != JobState.PENDING else None
-        believed = outcomes.believed_total_s(job, report, done, attained)
+        believed = outcomes.believed_total_s(job, report, done, attained, pace)
         first, since = job.started_s, 0.0
         if job.state in ON_GPUS:
             since = job.last.since_s or (job.rung_s if job.rung == CONTINUE else job.last.launched_s)
-        cost_s = self.book.costs.measured_s(job.spec.name, self._likely_rung(job, report))
-        return Row(job.id, job.tenant, job.spec.gpus, (
-            job.submitted_s, believed, min(done, believed), attained, float("nan") if first is None else first,
-            job.spec.cpus, job.spec.mem_gib, since, float("nan") if cost_s is None else cost_s,
-        ))  # fmt: skip
+        cost_s = self.book.costs.measured_s(spec.name, self._likely_rung(job, report))
+        values = (
+            job.submitted_s, believed, min(done, believed), attained, np.nan if first is None else first,
+            spec.cpus, spec.mem_gib, since, np.nan if cost_s is None else cost_s,
+            job.submitted_s + spec.deadline_s if spec.deadline_s else np.nan,
+        )  # fmt: skip
+        return Row(job.id, job.tenant, spec.gpus, values, spec.model, spec.gpu_type)
 
     @staticmethod
     def _likely_rung(job: LiveJob, report: Report | None) -> str:
@@ -138,12 +211,27 @@ class Decider(Ladder):
         return SUSPEND if job.state == JobState.SUSPENDED else job.last.rung if job.attempts else ""
 
     def _decide(self, tables: Tables, began: float) -> Verdict:
-        """A verdict in time, or the starts of the last one that were not possible yet."""
+        """A verdict in time, or the starts of the last one that were not possible yet.
+
+        One that comes late and from a policy that is no longer the live one counts for nothing.
+        """
         verdict = tables.decide() if tables.quick else self._budget.decide(tables.decide)
         self.counters["decisions"] += 1
         self.counters["decision_s"] = time.perf_counter() - began
-        if verdict is None:
-            self.counters["decision_timeouts"] += 1
-            return Verdict(self._plan.starts)
+        if verdict is None or verdict.policy != self.book.policy:
+            self.counters["decision_timeouts"] += verdict is None
+            return self._last_plan() if tables.chooses else Verdict(self._plan.starts)
         self._plan = verdict
+        if tables.chooses:
+            self._promised = dict(verdict.starts)
         return verdict
+
+
+def _with_gpus(node: NodeInfo, gpus: int) -> NodeInfo:
+    return node if node.gpus == gpus else replace(node, gpus=gpus)
+
+
+def _numbered(placed: Sequence[Promise], nodes: Sequence[NodeInfo]) -> list[tuple[str, Slices]]:
+    """The same with numbers of nodes for their names."""
+    at = {node.name: number for number, node in enumerate(nodes)}
+    return [(job, tuple((at[name], count) for name, count in slices)) for job, slices in placed]

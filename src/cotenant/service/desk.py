@@ -12,6 +12,7 @@ from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import CotenantError, InputError, unknown
 from cotenant.core.jobspec import JobSpec, parse_job
 from cotenant.core.lifecycle import WAITING, JobState
+from cotenant.core.reasons import Cause, Reason
 from cotenant.journal import Entry, Record
 from cotenant.policies import make_policy
 from cotenant.service import once, shown
@@ -99,12 +100,11 @@ class CoreService(Dispatcher):
         pools: dict[str, int] = {}
         for node in nodes:
             pools[node.gpu_type] = pools.get(node.gpu_type, 0) + node.gpus
-        if spec.gpu_type and (spec.gpu_type not in pools or len(pools) > 1):
+        if spec.gpu_type and spec.gpu_type not in pools:
             raise unknown("GPU type", spec.gpu_type, pools)
-        if spec.gpus > max(pools.values(), default=0):
-            raise InputError(
-                f"job '{spec.name}' asks for {spec.gpus} GPUs; the largest pool has {max(pools.values(), default=0)}"
-            )
+        most = pools[spec.gpu_type] if spec.gpu_type else max(pools.values(), default=0)
+        if spec.gpus > most:
+            raise InputError(f"job '{spec.name}' asks for {spec.gpus} GPUs; the largest pool has {most}")
         after = tuple(named.get(other) or self._existing(caller, spec, other) for other in spec.after)
         return replace(spec, tenant=tenant, after=after)
 
@@ -165,6 +165,8 @@ class CoreService(Dispatcher):
                 cause = str(found.state) if found.state not in WAITING else self._reason(found)
                 text = self._reason(found) or f"it is {found.state}"
                 return {"job": job, "at_s": self.clock(), "cause": cause, "text": text}
+            if (reason := self._round_reason(found)) is not None:
+                return reason.as_dict()
             tables, seq = self._explained
             row = tables.row_of(job) if tables is not None and self._fresh(tables, seq, WHY_AGE_S) else None
             if tables is None or row is None or not tables.waits(row):
@@ -174,6 +176,17 @@ class CoreService(Dispatcher):
             if tables is None or row is None:
                 return {"job": job, "at_s": self.clock(), "cause": "waiting for capacity", "text": "no node is up"}
             return tables.why(row).as_dict()
+
+    def _round_reason(self, job: LiveJob) -> Reason | None:
+        """The reason under a policy of rounds, from its last decision; None under others and before the first."""
+        now_s, standings = self.clock(), self._plan.standings
+        if standings is None or self._plan.policy != self.book.policy:
+            return None
+        if job.id in self._promised:
+            nodes = ", ".join(f"{count} of {name}" for name, count in self._promised[job.id])
+            text = f"it is chosen for this round and has {nodes} as soon as others have given them back"
+            return Reason(job.id, now_s, Cause.CAPACITY, text, job.spec.gpus)
+        return standings.reason(job.id, now_s)
 
     def _fresh(self, tables: Tables, seq: int, age_s: float) -> bool:
         """Whether tables may still serve for explanations: nothing has changed or, in a long queue, not long ago."""

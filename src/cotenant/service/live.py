@@ -1,7 +1,8 @@
 """One decision over live jobs: load them into fresh tables, let the policy decide, read off the difference.
 
 The tables are the simulator's, so is every line that decides. GPUs of jobs that are already asked to stop
-count as free here: the plan may promise them, the service waits for them to be really free.
+count as free here: the plan may promise them, the service waits for them to be really free. Policies of rounds are
+asked who runs, not in which order, so what they promised stays promised: such jobs are entered as if they ran.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from cotenant.backends.base import NodeInfo
 from cotenant.core import columns as col
 from cotenant.core import jit
 from cotenant.core.cluster import Cluster, NodeGroup
+from cotenant.core.prices import prices_of
 from cotenant.core.reasons import Reason
-from cotenant.core.state import State
+from cotenant.core.state import Rule, State
+from cotenant.core.view import Facts
 from cotenant.core.workload import Floats, Ints, Workload, make_workload
 from cotenant.engine.cycle import Engine
 from cotenant.engine.explain import explain
@@ -24,29 +27,52 @@ from cotenant.engine.live import enter_all, enter_running, placements
 from cotenant.engine.tables import build_state
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Context, make_policy
-from cotenant.policies.base import OrderPolicy, Policy
+from cotenant.policies.base import ChoicePolicy, OrderPolicy, Policy
 from cotenant.service import rows as at
+from cotenant.service.memory import Memory, Standings
+from cotenant.service.options import ROUND_S
 from cotenant.service.rows import Columns, Slices
+from cotenant.service.speeds import Speeds
 
 RESTORE_S = 10.0  # believed cost of stopping a live job, until measured ones are known
 _LARGE = 3000
 
+Promise = tuple[str, tuple[tuple[str, int], ...]]
+"""A job and the GPUs it is to have: how many of which node."""
+
 
 @dataclass(slots=True)
 class Verdict:
-    """What the policy wants changed: jobs to start with (node, GPUs) pairs, and jobs to stop."""
+    """What the policy wants changed: jobs to start with (node, GPUs) pairs, and jobs to stop.
 
-    starts: list[tuple[str, tuple[tuple[str, int], ...]]] = field(default_factory=list)
+    It holds for the state after record `seq` of the journal. `next_s` is when the policy wants to be asked again.
+    """
+
+    starts: list[Promise] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
+    policy: str = ""
+    seq: int = -1
+    next_s: float = np.inf
+    standings: Standings | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What does not depend on the jobs: speeds by GPU type, the length of rounds, the usual cost of a preemption."""
+
+    speeds: Speeds
+    round_s: float = ROUND_S
+    restore_s: float = RESTORE_S
 
 
 class Tables:
-    """Fresh tables for a set of jobs at one moment."""
+    """Fresh tables for a set of jobs at one moment, with a policy that remembers (`memory`) or a fresh one."""
 
     def __init__(
-        self, jobs: Columns, nodes: Sequence[NodeInfo], policy: str, now_s: float, restore_s: float = RESTORE_S
-    ) -> None:
-        self.jobs, self.now_s, self.policy_name = jobs, now_s, policy
+        self, jobs: Columns, nodes: Sequence[NodeInfo], policy: str, now_s: float, setting: Setting, *,
+        memory: Memory | None = None, seq: int = -1,
+    ) -> None:  # fmt: skip
+        self.jobs, self.now_s, self.policy_name, self.seq = jobs, now_s, policy, seq
         self._order: Ints | None = None
         self._names = [node.name for node in nodes]
         self.cluster = Cluster(
@@ -57,19 +83,47 @@ class Tables:
         if rows > _LARGE:
             jit.enable()
         self.work = _workload(jobs)
-        self.policy: Policy = make_policy(policy)
+        self._memory, self._gpus = memory, tuple(node.gpus for node in nodes)
+        self.policy, rule = self._policy(setting.round_s)
+        types = list(dict.fromkeys(node.gpu_type for node in nodes))
+        speed, kind, steps_per_s = setting.speeds.table(jobs, types)
         self.state: State = build_state(
             self.work, self.cluster, parse_placement("consolidated"),
-            belief_s=self.work.duration_s, restore_s=_cost_s(jobs, restore_s),
+            belief_s=self.work.duration_s, restore_s=_cost_s(jobs, setting.restore_s),
             draw=np.random.default_rng(0).random(rows),
-            speed=np.ones((1, len({node.gpu_type for node in nodes}), 2)), skew=np.full(1, np.nan),
+            speed=speed, speed_row=kind, steps_per_s=steps_per_s, skew=np.full(len(jobs.model.names), np.nan),
         )  # fmt: skip
-        context = Context(services_gpu_s=self.work.gpus * self.work.duration_s)
-        self.engine = Engine(self.state, self.policy, self.policy.rule(context))
+        pools = tuple(types[number] for number in self.state.pool[:, col.POOL_TYPE].tolist())
+        facts = Facts(pools, prices_of(pools), None, jobs.ident, jobs.coming if jobs.coming.any() else None)
+        self.engine = Engine(self.state, self.policy, rule, facts)
         enter_all(
             self.state, self.engine.rule, jobs.of(at.ATTAINED), jobs.of(at.DONE), jobs.of(at.FIRST), now_s
         )  # fmt: skip
-        enter_running(self.state, self.engine.rule, jobs.running, *_flat(jobs.slices), jobs.of(at.SINCE), now_s)
+        since_s = np.where(jobs.coming, now_s, jobs.of(at.SINCE))
+        running, slices = self._able(jobs)
+        enter_running(self.state, self.engine.rule, running, *_flat(slices), since_s, now_s)
+
+    def _policy(self, round_s: float) -> tuple[Policy, Rule]:
+        if self._memory is not None:
+            return self._memory.policy, self._memory.rule
+        policy = make_policy(self.policy_name)
+        context = Context(round_s=round_s, services_gpu_s=self.work.gpus * self.work.duration_s)
+        return policy, policy.rule(context)
+
+    def _able(self, jobs: Columns) -> tuple[Ints, list[Slices]]:
+        """Running jobs, without those on a GPU type on which, by a newer profile, they cannot run."""
+        pool_type = self.state.pool[self.state.node[:, col.NODE_POOL], col.POOL_TYPE]
+        kept = [
+            (row, slices)
+            for row, slices in zip(jobs.running.tolist(), jobs.slices, strict=True)
+            if self.state.speed[self.state.i[row, col.SPEED_ROW], pool_type[slices[0][0]], 0] > 0
+        ]
+        return np.array([row for row, _ in kept], np.int64), [slices for _, slices in kept]
+
+    @property
+    def chooses(self) -> bool:
+        """Whether what the policy wants started is a promise, until it says otherwise."""
+        return isinstance(self.policy, ChoicePolicy)
 
     @property
     def quick(self) -> bool:
@@ -77,17 +131,35 @@ class Tables:
         return isinstance(self.policy, OrderPolicy)
 
     def decide(self) -> Verdict:
-        """Let the policy decide, and compare with what ran before."""
+        """Let the policy decide, and compare with what ran before.
+
+        A job that is to run elsewhere stops; where the policy's choice is a promise, it also starts there.
+        """
         before = dict(zip(self.jobs.running.tolist(), self.jobs.slices, strict=True))
+        if self._memory is not None:
+            self._memory.notice(self._gpus)
         self.state.x[col.DIRTY] = 1
         self.engine.cycle(self.now_s)
         after = placements(self.state)
         stops = [row for row, slices in before.items() if sorted(after.get(row, ())) != sorted(slices)]
+        new = after.keys() - before.keys()
+        if self.chooses:
+            new |= after.keys() & {*stops, *np.flatnonzero(self.jobs.coming).tolist()}
         starts = [
             (str(self.jobs.ids[row]), tuple((self._names[node], gpus) for node, gpus in after[row]))
-            for row in sorted(after.keys() - before.keys())
+            for row in sorted(new)
         ]
-        return Verdict(starts, [str(self.jobs.ids[row]) for row in stops])
+        next_s = float(self.state.t[col.NEXT_CALL]) if self.chooses else np.inf
+        stopped = [str(self.jobs.ids[row]) for row in stops]
+        return Verdict(starts, stopped, self.policy_name, self.seq, next_s, self._standings())
+
+    def _standings(self) -> Standings | None:
+        """Where jobs stand after a decision, for whoever asks why they wait."""
+        standing = self.policy.standing(self.jobs.ident) if isinstance(self.policy, ChoicePolicy) else None
+        if standing is None:
+            return None
+        able = self.state.cls[self.state.i[:, col.CLASS], col.C_POOLS] != 0
+        return Standings(self.jobs.ids, self.jobs.gpus, able, self.engine.facts.pool_types, standing)
 
     def row_of(self, job: str) -> int | None:
         """Where a job is in these tables, if it is."""
@@ -126,5 +198,6 @@ def _workload(jobs: Columns) -> Workload:
     cpus, mem = jobs.of(at.CPUS), jobs.of(at.MEM)
     return make_workload(
         "live", jobs.of(at.SUBMITTED), jobs.gpus, jobs.of(at.BELIEVED), job_id=jobs.ids, tenant=jobs.tenant,
-        cpus=np.where(cpus > 0, cpus, np.nan), mem_gib=np.where(mem > 0, mem, np.nan),
+        model=jobs.model, cpus=np.where(cpus > 0, cpus, np.nan), mem_gib=np.where(mem > 0, mem, np.nan),
+        deadline_s=jobs.of(at.DEADLINE),
     )  # fmt: skip

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from cotenant.backends.base import Observed
 from cotenant.core.lifecycle import JobState
-from cotenant.service.livejob import ASK, STOP, SUSPEND, LiveJob
+from cotenant.service.livejob import ASK, STOP, SUSPEND, Attempt, LiveJob
 from cotenant.service.reports import Report
 
 UNKNOWN_DURATION_S = 3600.0
@@ -114,12 +115,24 @@ def _left_s(report: Report | None) -> float | None:
     return max(report.total - report.step, 0) * report.step_time_s
 
 
-def believed_total_s(job: LiveJob, report: Report | None, done_s: float, attained_s: float) -> float:
-    """How long a job takes in all: from its progress, else from what the user says, else a default."""
+def done_s(job: LiveJob, now_s: float, pace: Callable[[Attempt], float]) -> float:
+    """Work that is done and not lost, in seconds at speed 1; `pace` is the speed of an attempt on its GPUs."""
+    return max(sum((one.active_s(now_s) - one.lost_s) * pace(one) for one in job.attempts), 0.0)
+
+
+def believed_total_s(
+    job: LiveJob, report: Report | None, done: float, attained_s: float, pace: Callable[[Attempt], float]
+) -> float:
+    """How long a job takes in all at speed 1: from its progress, else from what the user says, else a default.
+
+    What a job says is left is in seconds on the GPUs on which it said so.
+    """
     left = _left_s(report)
-    left = job.left_s if left is None else left
     if left is not None:
-        return done_s + left
+        return done + left * pace(job.last)
+    if job.left_s is not None:
+        ended = next((one for one in reversed(job.attempts) if one.ended_s is not None), job.last)
+        return done + job.left_s * pace(ended)
     if job.spec.expected_s:
-        return max(job.spec.expected_s, done_s + 1.0)
+        return max(job.spec.expected_s, done + 1.0)
     return max(UNKNOWN_DURATION_S, 2 * attained_s)

@@ -6,7 +6,7 @@ written once; what runs is written again for every decision.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from cotenant.core.workload import Codes, Floats, Ints
 
-SUBMITTED, BELIEVED, DONE, ATTAINED, FIRST, CPUS, MEM, SINCE, COST = range(9)
-_FLOATS = 9
+SUBMITTED, BELIEVED, DONE, ATTAINED, FIRST, CPUS, MEM, SINCE, COST, DEADLINE = range(10)
+_FLOATS = 10
 _LEAST = 1024
 
 Slices = tuple[tuple[int, int], ...]
@@ -29,18 +29,28 @@ class Row:
     tenant: str
     gpus: int
     values: tuple[float, ...]  # in the order of the names above
+    model: str = ""
+    gpu_type: str = ""  # the only one it may run on; empty for any
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What one decision is about. `running` are positions in these columns, `slices` (node, GPUs) pairs of each."""
+    """What one decision is about. `running` are positions in these columns, `slices` (node, GPUs) pairs of each.
+
+    `coming` marks those of them that are only promised their GPUs: others still sit there. `ident` is a whole number
+    per job that never changes and is never given twice, however rows are laid out.
+    """
 
     ids: NDArray[np.object_]
+    ident: Ints
     tenant: Codes
+    model: Codes
+    gpu_type: Codes
     gpus: Ints
     values: NDArray[np.float64]
     running: Ints
     slices: Sequence[Slices]
+    coming: NDArray[np.bool_]
 
     def of(self, column: int) -> Floats:
         """One column."""
@@ -59,7 +69,14 @@ class Rows:
         self._ids = np.empty(_LEAST, object)
         self._order = np.zeros(_LEAST, np.int64)
         self._in = np.zeros(_LEAST, bool)
+        self._model = np.zeros(_LEAST, np.int64)
+        self._type = np.zeros(_LEAST, np.int64)
+        self._ident = np.zeros(_LEAST, np.int64)
         self._tenants: dict[str, int] = {}
+        self._models: dict[str, int] = {"": 0}
+        self._types: dict[str, int] = {"": 0}
+        self._idents: dict[str, int] = {}
+        self._given = 0
 
     def __len__(self) -> int:
         return len(self._at)
@@ -73,7 +90,10 @@ class Rows:
         if at is None:
             at = self._at[row.id] = self._room()
             self._ids[at], self._order[at], self._in[at] = row.id, order, True
+            self._ident[at] = self._number(row.id)
             self._tenant[at] = self._tenants.setdefault(row.tenant, len(self._tenants))
+            self._model[at] = self._models.setdefault(row.model, len(self._models))
+            self._type[at] = self._types.setdefault(row.gpu_type, len(self._types))
         self._gpus[at] = row.gpus
         self._values[at] = row.values
 
@@ -84,17 +104,34 @@ class Rows:
             self._in[at] = False
             self._ids[at] = None
 
-    def columns(self, running: Sequence[tuple[str, Slices]]) -> Columns:
-        """Everything that may run, by order of submission."""
+    def forget(self, job: str) -> None:
+        """A job that will never be heard of again."""
+        self._idents.pop(job, None)
+
+    def _number(self, job: str) -> int:
+        """The number of a job, for as long as this process lives."""
+        if job not in self._idents:
+            self._idents[job] = self._given
+            self._given += 1
+        return self._idents[job]
+
+    def columns(self, running: Sequence[tuple[str, Slices]], coming: Container[str] = ()) -> Columns:
+        """Everything that may run, by order of submission. Of `running`, those `coming` do not have their GPUs yet."""
         rows = np.flatnonzero(self._in[: self._end])
         if (np.diff(self._order[rows]) < 0).any():  # somebody came back: a resumed or preempted job
             rows = rows[np.argsort(self._order[rows], kind="stable")]
         place = np.zeros(self._end, np.int64)
         place[rows] = np.arange(len(rows))
         at = np.array([place[self._at[job]] for job, _ in running], np.int64)
+        waits = np.zeros(len(rows), bool)
+        waits[at] = [job in coming for job, _ in running]
         tenant = Codes(self._tenant[rows], tuple(self._tenants) or ("",))
+        model, gpu_type = Codes(self._model[rows], tuple(self._models)), Codes(self._type[rows], tuple(self._types))
         slices = [slices for _, slices in running]
-        return Columns(self._ids[rows], tenant, self._gpus[rows], self._values[rows], at, slices)
+        return Columns(
+            self._ids[rows], self._ident[rows], tenant, model, gpu_type, self._gpus[rows], self._values[rows], at,
+            slices, waits,
+        )  # fmt: skip
 
     def _room(self) -> int:
         if self._end == len(self._in):
@@ -107,7 +144,7 @@ class Rows:
         rows = np.flatnonzero(self._in)
         rows = rows[np.argsort(self._order[rows], kind="stable")]
         size = max(len(self._in) * (2 if 2 * len(rows) > len(self._in) else 1), _LEAST)
-        for name in ("_values", "_gpus", "_tenant", "_ids", "_order", "_in"):
+        for name in ("_values", "_gpus", "_tenant", "_model", "_type", "_ident", "_ids", "_order", "_in"):
             old = getattr(self, name)
             new = np.zeros((size, *old.shape[1:]), old.dtype)
             new[: len(rows)] = old[rows]

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +16,29 @@ from cotenant.journal import Entry, open_journal
 from cotenant.service.desk import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.service.garbage import LongLived
-from cotenant.service.options import MOST_SUSPENDED
+from cotenant.service.options import MOST_SUSPENDED, ROUND_S
 
 _LOCAL_ADMIN = Caller("local", Role.ADMIN)
 
 
 def open_service(
-    *, home: Path, policy: str, db: str | None, gpus: int | None, grace_s: float,
-    max_suspended: int = MOST_SUSPENDED, hook: Callable[[str], None] = lambda point: None,
+    *, home: Path, policy: str, db: str | None, gpus: int | Sequence[str] | None, grace_s: float,
+    max_suspended: int = MOST_SUSPENDED, round_s: float = ROUND_S, profile: str = "none",
+    hook: Callable[[str], None] = lambda point: None,
 ) -> CoreService:  # fmt: skip
-    """Open the journal, rebuild the book, reconcile with what really runs."""
+    """Open the journal, rebuild the book, reconcile with what really runs.
+
+    `gpus`: how many, or the type of each one, which makes them virtual.
+    """
     home.mkdir(parents=True, exist_ok=True)
     os.chmod(home, 0o700)
     journal = open_journal(db or str(home / "journal.db"))
-    backend = LocalBackend(home / "jobs", gpus=gpus)
+    few, types = (gpus, None) if gpus is None or isinstance(gpus, int) else (None, gpus)
+    backend = LocalBackend(home / "jobs", gpus=few, gpu_types=types)
     service = CoreService(
-        journal, backend, home=home, policy=policy, grace_s=grace_s, max_suspended=max_suspended, hook=hook
-    )
+        journal, backend, home=home, policy=policy, grace_s=grace_s, max_suspended=max_suspended, round_s=round_s,
+        profile=profile, hook=hook,
+    )  # fmt: skip
     service.reconcile()
     return service
 
@@ -92,18 +98,21 @@ def serve(
     home: Path,
     policy: str,
     db: str | None,
-    gpus: int | None,
+    gpus: int | Sequence[str] | None,
     host: str,
     port: int,
     grace_s: float,
     max_suspended: int = MOST_SUSPENDED,
+    round_s: float = ROUND_S,
+    profile: str = "none",
 ) -> None:
     """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start.
 
     `make_app` builds the HTTP side from the service, which itself knows nothing of HTTP.
     """
     service = open_service(
-        home=home, policy=policy, db=db, gpus=gpus, grace_s=grace_s, max_suspended=max_suspended
+        home=home, policy=policy, db=db, gpus=gpus, grace_s=grace_s, max_suspended=max_suspended, round_s=round_s,
+        profile=profile,
     )  # fmt: skip
     known = (home / "token").exists()
     secret = first_token(service, home)

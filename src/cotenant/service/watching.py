@@ -142,6 +142,9 @@ class Watcher(Bookkeeper):
         self.backend.kill(key)
         self.hook("after:kill")
 
+    def _retired(self, job: str) -> None:
+        """For layers above: nobody will hear of this job again."""
+
     def retire(self) -> int:
         """Forget jobs that ended longer than `keep_s` ago: logs, checkpoints of ours, records. How many."""
         with self._lock:
@@ -155,6 +158,7 @@ class Watcher(Bookkeeper):
                     self.logs.retire(f"{job.id}-{attempt.number}")
                 shutil.rmtree(self.home / "checkpoints" / job.id, ignore_errors=True)
                 self.reports.forget(job.id)
+                self._retired(job.id)
             ids = [job.id for job in old]
             for at in range(0, len(ids), _FORGET_AT_ONCE):
                 self.write([Entry("forget", data={"jobs": ids[at : at + _FORGET_AT_ONCE]})])

@@ -58,6 +58,8 @@ class Machine:
         """What shows a job its GPUs and hides the others."""
         indexes = [self.slots[node][index] for node, chosen in gpus for index in chosen]
         env = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, indexes)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        if gpus:
+            env["COTENANT_GPU_TYPE"] = self.nodes[gpus[0][0]].gpu_type
         return env | ({"COTENANT_VIRTUAL_GPUS": "1"} if self.gpu == "virtual" else {})
 
 
