@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from cotenant.core.jobspec import JobSpec, parse_job
 from cotenant.service.desk import CoreService
@@ -57,9 +58,9 @@ def main() -> None:
 
 
 @contextmanager
-def live_service(home: Path, policy: str, grace_s: float = 10.0) -> Iterator[CoreService]:
-    """A service as `cotenant serve --gpus 4` runs it, less the web server."""
-    service = open_service(home=home, policy=policy, db=None, gpus=4, grace_s=grace_s)
+def live_service(home: Path, policy: str, grace_s: float = 10.0, **more: Any) -> Iterator[CoreService]:
+    """A service as `cotenant serve --gpus 4` runs it, less the web server; `more` goes to `open_service`."""
+    service = open_service(home=home, policy=policy, db=None, grace_s=grace_s, **{"gpus": 4, **more})
     events = asyncio.new_event_loop()
     thread = threading.Thread(target=events.run_forever, daemon=True)
     thread.start()
