@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.core.cluster import Cluster
+from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.errors import InputError
 from cotenant.core.plan import Plan
+from cotenant.core.workload import Codes
 from cotenant.sim.driver import Experiment, Simulation, simulate
 from cotenant.testing.policy import assert_same, jobs, random_workload
 
@@ -82,6 +83,34 @@ def test_a_broken_plan_is_one_clear_line(tmp_path: Path, plan: str, complaint: s
     work = jobs((0, 2, 5), (0, 2, 5))
     with pytest.raises(InputError, match=complaint):
         simulate(Experiment(work, Cluster.parse("2x2"), write_policy(tmp_path, body, "PlanPolicy")))
+
+
+@pytest.mark.parametrize(
+    ("plan", "complaint"),
+    [
+        ("{0: ((1, 1), (2, 1))}", r"job row 0 on .*, over several GPU types or partitions"),
+        ("{0: ((0, 2),)}", r"job row 0 on .*, where it cannot run"),
+        ("{0: ((2, 2),), 2: ((3, 2),)}", r"job row 2 on .*, where it cannot run"),
+        ("{1: ((0, 2),)}", r"job row 1 on .*, not in equal parts on 2 nodes"),
+        ("{1: ((0, 1), (1, 1)), 3: ((0, 1),)}", "puts 5 cores on node 0, which has too few"),
+        ("{3: ((1, 1),), 4: ((1, 1),)}", "puts 12 GiB on node 1, which has too little"),
+        ("{2: ((2, 2),), 3: ((2, 1),)}", "tenant 1 3 GPUs, over its quota of 2"),
+    ],
+)
+def test_a_plan_respects_pools_hosts_and_quotas(tmp_path: Path, plan: str, complaint: str) -> None:
+    """Nodes 0 and 1 are of one type, 2 of another, 3 of a partition; row 0 asks for k80, row 1 for two nodes."""
+    cluster = Cluster(
+        (NodeGroup(2, 4, "v100", 4.0, 10.0), NodeGroup(1, 4, "k80"), NodeGroup(1, 4, "k80", partition="ada")),
+        {"bob": 2}, "mixed",
+    )  # fmt: skip
+    work = replace(
+        jobs((0, 2, 5), (0, 2, 5), (0, 2, 5), (0, 1, 5), (0, 1, 5), tenants=["x", "x", "bob", "bob", "x"]),
+        gpu_type=Codes(np.array([1, 0, 0, 0, 0]), ("", "k80")), nodes=np.array([0, 2, 0, 0, 0]),
+        cpus=np.array([1.0, 4.0, 1.0, 3.0, 0.0]), mem_gib=np.array([1.0, 1.0, 1.0, 5.0, 7.0]),
+    )  # fmt: skip
+    body = f"    def decide(self, view): return Plan({plan})"
+    with pytest.raises(InputError, match=complaint):
+        simulate(Experiment(work, cluster, write_policy(tmp_path, body, "PlanPolicy")))
 
 
 def test_a_plan_moves_and_stops_jobs(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from cotenant.core.workload import Floats, Ints
 from cotenant.engine.choices import carry_out, fill_idle
 from cotenant.engine.decide import decide
 from cotenant.engine.observe import keep_active, look, order_keys
+from cotenant.engine.plan_check import check_plan
 from cotenant.engine.rates import RateModel
 from cotenant.engine.walk import commit, walk_order
 from cotenant.policies.base import ChoicePolicy, PlanPolicy, Policy, PriorityPolicy
@@ -118,7 +119,7 @@ class Engine:
     def _carry_out(self, plan: Plan, view: View, now_s: float) -> None:
         """Check a whole plan, then turn the difference to what runs into stops and starts."""
         state = self.state
-        _check_plan(plan, view, self.policy.name or type(self.policy).__name__)
+        check_plan(plan, view, self.policy.name or type(self.policy).__name__)
         stops, starts = [], []
         for row, running in zip(view.rows.tolist(), view.running.tolist(), strict=True):
             wanted = plan.run.get(row)
@@ -148,23 +149,3 @@ def _checked(policy: PriorityPolicy, view: View) -> Floats:
     if np.isnan(priority).any():
         raise InputError(f"policy '{name}': priority() returned NaN at {view.now_s:g} s")
     return priority
-
-
-def _check_plan(plan: Plan, view: View, name: str) -> None:
-    """Gangs whole, only active jobs, no node over its GPUs."""
-    active = set(view.rows.tolist())
-    used: dict[int, int] = {}
-    cap = view.state.node[:, col.NODE_CAP]
-    for row, slices in plan.run.items():
-        if row not in active:
-            raise InputError(f"policy '{name}': plan runs job row {row}, which is not active")
-        if sum(gpus for _, gpus in slices) != view.state.i[row, col.GPUS] or any(g < 1 for _, g in slices):
-            raise InputError(f"policy '{name}': plan gives job row {row} a broken gang {slices}")
-        mask = int(view.state.cls[view.state.i[row, col.CLASS], col.C_POOLS])
-        for node, gpus in slices:
-            used[node] = used.get(node, 0) + gpus
-            if 0 <= node < len(cap) and not mask >> int(view.state.node[node, col.NODE_POOL]) & 1:
-                raise InputError(f"policy '{name}': plan puts job row {row} on node {node}, where it cannot run")
-    for node, gpus in used.items():
-        if not 0 <= node < len(cap) or gpus > cap[node]:
-            raise InputError(f"policy '{name}': plan puts {gpus} GPUs on node {node}, which has too few")

@@ -7,6 +7,7 @@ import numpy as np
 from cotenant.core import columns as col
 from cotenant.service.live import Tables
 from cotenant.sim import loop
+from cotenant.sim.stall import Stall
 
 
 def forecast(tables: Tables) -> dict[str, float | None]:
@@ -15,14 +16,16 @@ def forecast(tables: Tables) -> dict[str, float | None]:
     state.x[col.DIRTY] = 1
     tables.engine.cycle(tables.now_s)
     loop.settle_decision(state, tables.now_s)
-    none = np.zeros((0, 3))
+    none, stall = np.zeros((0, 3)), Stall(state)
     while True:
-        code = loop.run(state, tables.engine.rule, none, np.inf, np.inf, 200_000)
+        code = loop.run(state, tables.engine.rule, none, np.inf, np.inf, 20_000)
         if code == loop.NEEDS_DECISION:
             now = float(state.t[col.NOW])
             tables.engine.cycle(now)
             loop.settle_decision(state, now)
         elif code != loop.PAUSED:
+            break
+        if stall.at() >= 0:  # jobs stop each other before they have restored: whoever is left has no finish
             break
     finish = state.f[:, col.FINISH]
     ids = tables.jobs.ids.tolist()

@@ -28,6 +28,7 @@ from cotenant.sim.experiment import Experiment
 from cotenant.sim.failures import Outages
 from cotenant.sim.metrics import jct_metrics, peak_rss_mib
 from cotenant.sim.setup import facts, lay_out, pair_belief, pair_truth, truth
+from cotenant.sim.stall import Stall
 from cotenant.sim.truth import PairWatch
 
 ALLOCATORS = ("fixed", "proportional")
@@ -104,8 +105,9 @@ class Simulation:
 
     def advance(self, until_s: float, progress: Progress | None = None) -> bool:
         """Run until a moment or the end; whether everything measured has finished."""
-        state, step = self.state, 1 if self.experiment.check_invariants else 200_000
-        step = 1 if self.learns else step
+        state, step = self.state, 20_000 if jit.enabled() else 2_000
+        step = 1 if self.learns or self.experiment.check_invariants else step
+        stall = Stall(state)
         while True:
             code = loop.run(state, self.engine.rule, self.outages.table, self.outages.horizon_s, until_s, step)
             if self.experiment.check_invariants:
@@ -128,6 +130,9 @@ class Simulation:
                 self._learned = int(state.x[col.N_FINISHED])
                 self.engine.rule = self._rule()
                 state.hot[col.H_BELOW] = -1.0
+            stalled = stall.at()
+            if stalled >= 0:
+                raise self._stalled(stalled)
             if progress is not None and code == loop.PAUSED:
                 progress(int(state.x[col.N_FINISHED]), len(self.work))
 
@@ -136,6 +141,13 @@ class Simulation:
         return InputError(
             f"job '{self.work.job_id[row]}' ({self.work.gpus[row]} GPUs) waits for ever under policy "
             f"'{self.experiment.policy}' with placement '{self.experiment.placement}'"
+        )
+
+    def _stalled(self, row: int) -> InputError:
+        return InputError(
+            f"job '{self.work.job_id[row]}' is stopped again and again before it has restored"
+            f" ({self.state.f[row, col.RESTORE]:g} s) under policy '{self.experiment.policy}', and no job gets on:"
+            " use longer rounds (--round) or lower --costs"
         )
 
     def outcome(self) -> Outcome:

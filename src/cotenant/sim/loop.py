@@ -202,7 +202,8 @@ def _next_time(s: State, rule: Rule, outages: Matrix) -> float:
 
 @entry
 def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, budget: int) -> int:
-    """Advance until something needs Python. `outages` is complete up to `horizon`."""
+    """Advance until something needs Python, or for `budget` events and decisions. `outages` is complete up to
+    `horizon`."""
     jobs = s.f.shape[0]
     external = rule.flags[EXTERNAL]
     while budget > 0:
@@ -247,4 +248,5 @@ def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, bud
         if external == 0:
             decide(s, rule, now)
         settle_decision(s, now)
+        budget -= 1
     return PAUSED

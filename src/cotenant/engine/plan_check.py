@@ -1,0 +1,61 @@
+"""What a plan must respect before the engine carries it out; every complaint names the policy, the job and the rule."""
+
+from __future__ import annotations
+
+from cotenant.core import columns as col
+from cotenant.core.errors import InputError
+from cotenant.core.plan import Plan, Slices
+from cotenant.core.view import View
+
+_SLACK = 1e-6
+
+
+def check_plan(plan: Plan, view: View, name: str) -> None:
+    """Gangs whole and inside one open pool, nodes within GPUs, cores and memory, tenants within their quotas."""
+    state = view.state
+    active = set(view.rows.tolist())
+    gpus: dict[int, int] = {}
+    cpus: dict[int, float] = {}
+    mem_gib: dict[int, float] = {}
+    tenants: dict[int, int] = {}
+    for row, slices in plan.run.items():
+        complaint = f"row {row}, which is not active" if row not in active else _misplaced(view, row, slices)
+        if complaint:
+            raise InputError(f"policy '{name}': plan runs job {complaint}")
+        need, tenant = int(state.i[row, col.GPUS]), int(state.i[row, col.TENANT])
+        tenants[tenant] = tenants.get(tenant, 0) + need
+        for node, count in slices:
+            gpus[node] = gpus.get(node, 0) + count
+            cpus[node] = cpus.get(node, 0.0) + float(state.f[row, col.CPUS]) * count / need
+            mem_gib[node] = mem_gib.get(node, 0.0) + float(state.f[row, col.MEM]) * count / need
+    for node, count in gpus.items():
+        if count > state.node[node, col.NODE_CAP]:
+            raise InputError(f"policy '{name}': plan puts {count} GPUs on node {node}, which has too few")
+        if cpus[node] > state.host[node, col.HOST_CPU_CAP] + _SLACK:
+            raise InputError(f"policy '{name}': plan puts {cpus[node]:g} cores on node {node}, which has too few")
+        if mem_gib[node] > state.host[node, col.HOST_MEM_CAP] + _SLACK:
+            raise InputError(f"policy '{name}': plan puts {mem_gib[node]:g} GiB on node {node}, which has too little")
+    for tenant, count in tenants.items():
+        limit = int(state.quota[tenant, col.Q_LIMIT])
+        if count > limit:
+            raise InputError(f"policy '{name}': plan gives tenant {tenant} {count} GPUs, over its quota of {limit}")
+
+
+def _misplaced(view: View, row: int, slices: Slices) -> str:
+    """What is wrong with the place of one gang, if anything is."""
+    state = view.state
+    c = state.i[row, col.CLASS]
+    if sum(count for _, count in slices) != state.i[row, col.GPUS] or any(count < 1 for _, count in slices):
+        return f"row {row} as a broken gang {slices}"
+    for node, count in slices:
+        if not 0 <= node < len(state.node):
+            return f"row {row} with {count} GPUs on node {node}, which is not there"
+    pools = {int(state.node[node, col.NODE_POOL]) for node, _ in slices}
+    if len(pools) > 1:
+        return f"row {row} on {slices}, over several GPU types or partitions"
+    if not (int(state.cls[c, col.C_POOLS]) >> pools.pop()) & 1:
+        return f"row {row} on {slices}, where it cannot run (GPU type, partition or size)"
+    nodes = int(state.cls[c, col.C_NODES])
+    if nodes and (len(slices) != nodes or len({count for _, count in slices}) > 1):
+        return f"row {row} on {slices}, not in equal parts on {nodes} nodes"
+    return ""
