@@ -199,7 +199,7 @@ class Decider(Ladder):
         values = (
             job.submitted_s, believed, min(done, believed), attained, np.nan if first is None else first,
             spec.cpus, spec.mem_gib, since, np.nan if cost_s is None else cost_s,
-            job.submitted_s + spec.deadline_s if spec.deadline_s else np.nan,
+            job.submitted_s + spec.deadline_s if spec.deadline_s else np.nan, float(spec.priority), float(spec.nodes),
         )  # fmt: skip
         return Row(job.id, job.tenant, spec.gpus, values, spec.model, spec.gpu_type)
 

@@ -16,6 +16,7 @@ from cotenant.core.reasons import Cause, Reason
 from cotenant.journal import Entry, Record
 from cotenant.policies import make_policy
 from cotenant.service import once, shown
+from cotenant.service.asked import check_place
 from cotenant.service.core import Dispatcher
 from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, NodeStatus, NotFound, Role, TokenInfo
 from cotenant.service.forecast import forecast
@@ -97,14 +98,7 @@ class CoreService(Dispatcher):
             )
         if spec.gpus < 1:
             raise InputError(f"job '{spec.name}': field 'gpus' must be at least 1")
-        pools: dict[str, int] = {}
-        for node in nodes:
-            pools[node.gpu_type] = pools.get(node.gpu_type, 0) + node.gpus
-        if spec.gpu_type and spec.gpu_type not in pools:
-            raise unknown("GPU type", spec.gpu_type, pools)
-        most = pools[spec.gpu_type] if spec.gpu_type else max(pools.values(), default=0)
-        if spec.gpus > most:
-            raise InputError(f"job '{spec.name}' asks for {spec.gpus} GPUs; the largest pool has {most}")
+        check_place(spec, nodes)
         after = tuple(named.get(other) or self._existing(caller, spec, other) for other in spec.after)
         return replace(spec, tenant=tenant, after=after)
 

@@ -199,5 +199,5 @@ def _workload(jobs: Columns) -> Workload:
     return make_workload(
         "live", jobs.of(at.SUBMITTED), jobs.gpus, jobs.of(at.BELIEVED), job_id=jobs.ids, tenant=jobs.tenant,
         model=jobs.model, cpus=np.where(cpus > 0, cpus, np.nan), mem_gib=np.where(mem > 0, mem, np.nan),
-        deadline_s=jobs.of(at.DEADLINE),
+        deadline_s=jobs.of(at.DEADLINE), priority=jobs.of(at.PRIORITY), gpu_type=jobs.gpu_type, nodes=jobs.of(at.NODES),
     )  # fmt: skip

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from cotenant.core.workload import Codes, Floats, Ints
 
-SUBMITTED, BELIEVED, DONE, ATTAINED, FIRST, CPUS, MEM, SINCE, COST, DEADLINE = range(10)
-_FLOATS = 10
+SUBMITTED, BELIEVED, DONE, ATTAINED, FIRST, CPUS, MEM, SINCE, COST, DEADLINE, PRIORITY, NODES = range(12)
+_FLOATS = 12
 _LEAST = 1024
 
 Slices = tuple[tuple[int, int], ...]

@@ -1,0 +1,95 @@
+"""What a live job may ask of the order and of its place: priority, GPU type, number of nodes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from service_kit import ADMIN, Rig
+
+from cotenant.backends.base import NodeInfo
+from cotenant.core.errors import InputError
+
+MIXED = (NodeInfo("a0", "a100", 2, 8, 64.0), NodeInfo("h0", "h200", 2, 8, 64.0), NodeInfo("h1", "h200", 2, 8, 64.0))
+
+
+def held(rig: Rig, job: str) -> dict[str, int]:
+    return {node: len(indexes) for node, indexes in rig.service.book.jobs[job].last.gpus}
+
+
+@pytest.mark.parametrize("policy", ["fifo", "backfill", "easy", "sjf"])
+def test_priority_goes_to_the_front_of_the_line(tmp_path: Path, policy: str) -> None:
+    rig = Rig(tmp_path, policy)
+    rig.submit("sleep 10", gpus=4)
+    rig.ticks(1)
+    low, high = rig.submit(gpus=4, priority=-1, expected=9), rig.submit(gpus=4, expected=9)
+    urgent = rig.submit("sleep 50", gpus=4, expected=90_000)
+    rig.ticks(1)
+    assert rig.service.why(ADMIN, urgent)["position"] == 2
+    rig.service.set(ADMIN, urgent, {"priority": 5})
+    why = rig.service.why(ADMIN, low)
+    assert (why["position"], why["ahead"]) == (3, (urgent, high))
+    finish = {row["id"]: row[policy] for row in rig.service.whatif(ADMIN, [])["jobs"]}
+    assert finish[urgent] < finish[high] < finish[low]
+    rig.finish()
+    ended = {job: rig.service.job(ADMIN, job).ended_s for job in (urgent, high, low)}
+    assert sorted(ended, key=ended.__getitem__) == [urgent, high, low]
+
+
+@pytest.mark.parametrize("policy", ["srtf", "tiresias-l", "las"])
+def test_priority_displaces_only_lower_tiers(tmp_path: Path, policy: str) -> None:
+    rig = Rig(tmp_path, policy)
+    calm, high = (
+        rig.submit("sleep 100", gpus=2, expected=100),
+        rig.submit("sleep 100", gpus=2, priority=2, expected=100),
+    )
+    rig.ticks(2)
+    urgent = rig.submit("sleep 500", gpus=2, priority=1, expected=500)
+    rig.ticks(20)
+    assert (rig.state(urgent), rig.state(high)) == ("running", "running")
+    assert rig.state(calm) in ("pending", "suspended", "stopping")
+    rig.finish()
+    assert rig.service.job(ADMIN, calm).ended_s > rig.service.job(ADMIN, high).ended_s
+
+
+def test_a_job_runs_on_the_type_it_names(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "backfill", nodes=MIXED)
+    jobs = [rig.submit("sleep 30", gpus="h200:2") for _ in range(3)]
+    anywhere = rig.submit("sleep 30", gpus=1)
+    rig.ticks(2)
+    assert [rig.state(job) for job in (*jobs, anywhere)] == ["running", "running", "pending", "running"]
+    assert [held(rig, job) for job in (*jobs[:2], anywhere)] == [{"h0": 2}, {"h1": 2}, {"a0": 1}]
+    assert rig.service.why(ADMIN, jobs[2])["cause"] in ("waiting for capacity", "fragmented")
+    rig.finish()
+    assert held(rig, jobs[2]).keys() <= {"h0", "h1"}
+
+
+def test_equal_parts_on_so_many_nodes(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "fifo", nodes=MIXED)
+    both = rig.submit("sleep 30", gpus=2, nodes=2)
+    rig.ticks(2)
+    assert held(rig, both) == {"h0": 1, "h1": 1}
+    one = rig.submit("sleep 30", gpus=2, nodes=1)
+    rig.ticks(2)
+    assert held(rig, one) == {"a0": 2}
+    rig.finish()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"gpus": "h100:1"}, r"^job 'job' asks for GPU type 'h100'; this cluster has a100, h200$"),
+        ({"gpus": "h200:5"}, r"^job 'job' asks for 5 GPUs; there are 4 of type 'h200'$"),
+        ({"gpus": 5}, r"^job 'job' asks for 5 GPUs; the largest pool has 4$"),
+        ({"gpus": 4, "nodes": 3}, r"^job 'job': field 'nodes' is 3, but 4 GPUs do not divide by it$"),
+        ({"gpus": 4, "nodes": 1}, r"^job 'job' asks for 1 node with 4 GPUs each; this cluster has 0 such nodes$"),
+        ({"gpus": 3, "nodes": 3}, r"^job 'job' asks for 3 nodes with 1 GPUs each; this cluster has 2 such nodes$"),
+        ({"gpus": "a100:2", "nodes": 2}, r"2 nodes with 1 GPUs of type 'a100' each; this cluster has 1 such node$"),
+    ],
+)
+def test_what_can_never_start_is_refused_with_one_line(tmp_path: Path, fields: dict, message: str) -> None:
+    rig = Rig(tmp_path, "fifo", nodes=MIXED)
+    with pytest.raises(InputError, match=message) as refused:
+        rig.submit(**fields)
+    assert "\n" not in str(refused.value)
+    assert not rig.service.book.jobs
