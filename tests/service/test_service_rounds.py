@@ -137,7 +137,7 @@ def test_why_tells_targets_received_and_the_next_round(rig: Rig) -> None:
 def test_a_gpu_type_can_be_asked_for(rig: Rig) -> None:
     with pytest.raises(InputError, match="GPU type"):
         rig.submit(gpus="h200:1")
-    with pytest.raises(InputError, match="largest pool has 2"):
+    with pytest.raises(InputError, match="there are 2 of type 'k80'"):
         rig.submit(gpus="k80:3")
     jobs = [rig.submit("sleep infinity", gpus="k80:1") for _ in range(3)]
     play(rig, 4 * ROUND_S)
