@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from bench.quiet import Others
 from cotenant.backends.base import NodeInfo
@@ -226,9 +227,9 @@ class Timed(CoreService):
 
     began_s = cpu_s = 0.0
 
-    def _gathered(self, policy: str = "") -> Callable[[], Tables] | None:
+    def _gathered(self, *args: Any, **named: Any) -> Callable[[], Tables] | None:
         self.began_s = time.thread_time()
-        return super()._gathered(policy)
+        return super()._gathered(*args, **named)
 
     def _decide(self, tables: Tables | None, began: float) -> Verdict:
         try:

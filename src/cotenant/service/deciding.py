@@ -152,6 +152,8 @@ class Decider(Ladder):
 
     def _coming(self, running: Sequence[Promise], left: dict[str, int]) -> list[Promise]:
         """Jobs that are promised GPUs which are, or will be, free of those that run. Takes them from `left`."""
+        if not self._promised:
+            return []
         there = {job for job, _ in running}
         for _, slices in running:
             for name, count in slices:
@@ -189,7 +191,11 @@ class Decider(Ladder):
         def pace(attempt: Attempt) -> float:
             return self._speeds.of(spec.model, spec.gpus, self._types.get(attempt.gpus[0][0], ""))
 
-        attained, done = job.attained_s(now_s), outcomes.done_s(job, now_s, pace)
+        attained = job.attained_s(now_s)
+        if self._speeds.profile == "none":
+            done = max(attained - sum(attempt.lost_s for attempt in job.attempts), 0.0)
+        else:
+            done = outcomes.done_s(job, now_s, pace)
         report = self.reports.of(job.id) if job.state != JobState.PENDING else None
         believed = outcomes.believed_total_s(job, report, done, attained, pace)
         first, since = job.started_s, 0.0

@@ -110,8 +110,10 @@ class Tables:
         context = Context(round_s=round_s, services_gpu_s=self.work.gpus * self.work.duration_s)
         return policy, policy.rule(context)
 
-    def _able(self, jobs: Columns) -> tuple[Ints, list[Slices]]:
+    def _able(self, jobs: Columns) -> tuple[Ints, Sequence[Slices]]:
         """Running jobs, without those on a GPU type on which, by a newer profile, they cannot run."""
+        if (self.state.speed > 0).all():
+            return jobs.running, jobs.slices
         pool_type = self.state.pool[self.state.node[:, col.NODE_POOL], col.POOL_TYPE]
         kept = [
             (row, slices)

@@ -6,7 +6,7 @@ written once; what runs is written again for every decision.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,7 +115,7 @@ class Rows:
             self._given += 1
         return self._idents[job]
 
-    def columns(self, running: Sequence[tuple[str, Slices]], coming: Container[str] = ()) -> Columns:
+    def columns(self, running: Sequence[tuple[str, Slices]], coming: Set[str] = frozenset()) -> Columns:
         """Everything that may run, by order of submission. Of `running`, those `coming` do not have their GPUs yet."""
         rows = np.flatnonzero(self._in[: self._end])
         if (np.diff(self._order[rows]) < 0).any():  # somebody came back: a resumed or preempted job
@@ -124,7 +124,8 @@ class Rows:
         place[rows] = np.arange(len(rows))
         at = np.array([place[self._at[job]] for job, _ in running], np.int64)
         waits = np.zeros(len(rows), bool)
-        waits[at] = [job in coming for job, _ in running]
+        if coming:
+            waits[at] = [job in coming for job, _ in running]
         tenant = Codes(self._tenant[rows], tuple(self._tenants) or ("",))
         model, gpu_type = Codes(self._model[rows], tuple(self._models)), Codes(self._type[rows], tuple(self._types))
         slices = [slices for _, slices in running]
