@@ -62,7 +62,9 @@ def test_every_answer_is_documented(case: schemathesis.Case) -> None:
             "ignored_auth",
         ]
     )
-    response = case.call(headers=HEADERS, params={"wait": "0"} if case.path.endswith("events") else None)
+    # A valid request may ask to wait for events that never come; a broken one must be sent as it is.
+    patient = case.path.endswith("events") and case.meta is not None and case.meta.generation.mode.is_positive
+    response = case.call(headers=HEADERS, params={"wait": "0"} if patient else None)
     case.validate_response(response, checks=checks, headers=HEADERS)
 
 
