@@ -7,7 +7,7 @@ that GPU types differ and only respect where a job cannot run at all.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from cotenant.core.state import Matrix
 from cotenant.core.workload import Floats
 from cotenant.policies.gavel import ordered
 from cotenant.policies.gavel.centre import bisected, centre
+from cotenant.policies.gavel.levels import Memory, fair_finish
 from cotenant.policies.gavel.problem import Problem, Targets
 
 TOLERANCE = 1e-6
@@ -31,6 +32,7 @@ class Options:
     budget_s: float = 1.0
     entity_weights: dict[int, float] | None = None
     inner: str = "fairness"
+    memory: Memory = field(default_factory=Memory)
     bisect: bool = False  # makespan: within 5 %, at the centre of what is feasible
     copy_first_rate: bool = False  # agnostic: the rate of the first pool everywhere, even where it cannot run
 
@@ -83,11 +85,7 @@ def finish_time(problem: Problem, options: Options) -> Targets:
             fair=fair_s, budget_s=options.budget_s,
         )  # fmt: skip
         return Targets(packed.x, packed.pairs, packed.pair_x, packed.note)
-    answer = solvers.finish_time(
-        seen.rates, seen.gangs, seen.capacity, work=seen.left_s, elapsed=seen.age_s, fair=fair_s, tol=TOLERANCE,
-        budget_s=options.budget_s,
-    )  # fmt: skip
-    return Targets(answer.x, note=answer.note)
+    return Targets(fair_finish(seen, fair_s, options.budget_s, options.memory))
 
 
 def makespan(problem: Problem, options: Options) -> Targets:
