@@ -1,0 +1,108 @@
+"""Runs behind `python -m bench.gavel`: the authors' traces and rates, several processes, CPU seconds of each run."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from cotenant.core import jit
+from cotenant.core.cluster import Cluster
+from cotenant.core.spec import Spec
+from cotenant.core.workload import Workload
+from cotenant.sim.driver import Experiment, simulate
+from cotenant.solvers import price_kernels
+from cotenant.workload.generators import GENERATORS, generate
+from cotenant.workload.readers import read
+
+CLUSTER = "36x1:v100+36x1:p100+36x1:k80"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One simulation: a trace of the authors or a generated workload, a policy, and how."""
+
+    trace: str
+    policy: str
+    compat: tuple[str, ...] = ()
+    seed: int = 0
+    measure: tuple[int, int] | None = None
+    costs: str = "none"
+    round_s: float = 360.0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run gave, in seconds."""
+
+    jct_s: float
+    p99_s: float
+    makespan_s: float
+    cpu_s: float
+    rounds: int
+    jct_of_weight: dict[float, float]
+
+
+def data_folder() -> Path:
+    default = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("COTENANT_DATA") or default)
+    if not (folder / "gavel").is_dir():
+        sys.exit(f"bench.gavel: {folder / 'gavel'} is not a folder; COTENANT_DATA must name the folder above gavel/")
+    return folder
+
+
+def profile() -> str:
+    return str(data_folder() / "gavel" / "simulation_throughputs.json.gz")
+
+
+@lru_cache(maxsize=8)
+def workload(trace: str) -> Workload:
+    if trace.split(":")[0] in GENERATORS:
+        return generate(Spec.parse(trace), 108, profile())
+    return read(data_folder() / "gavel" / trace, profile=profile())
+
+
+def play(run: Run) -> Result:
+    """One run; CPU seconds are those of the simulation alone."""
+    work = workload(run.trace)
+    experiment = Experiment(
+        work, Cluster.parse(CLUSTER), run.policy, profile=profile(), costs=run.costs, round_s=run.round_s,
+        compat=run.compat, measure=run.measure, seed=run.seed, window_s=(0.0, 0.0), compiled=True,
+    )  # fmt: skip
+    began = time.process_time()
+    outcome = simulate(experiment)
+    cpu_s = time.process_time() - began
+    summary, measured = outcome.summary, outcome.measured
+    weight = np.asarray(work.extra["weight"], np.float64) if "weight" in work.extra else np.ones(len(work))
+    by_weight = {
+        float(w): float(np.nanmean(outcome.jct_s[measured & (weight == w)])) for w in np.unique(weight[measured])
+    }
+    jct, p99, makespan = (float(summary[name] or 0.0) for name in ("avg_jct_s", "p99_jct_s", "makespan_s"))
+    return Result(jct, p99, makespan, cpu_s, int(summary["decisions"] or 0), by_weight)
+
+
+def warm_up(policies: Sequence[str]) -> None:
+    """Load or build every compiled loop before anything is timed, and before processes are forked."""
+    jit.enable()
+    price_kernels.responder(True)
+    for policy in dict.fromkeys(policies):
+        for compat in ((), ("gavel",)):
+            play(Run("gavel-like:jobs=300,jobs_per_hour=60,multi=false,seed=9", policy, compat, measure=(0, 20)))
+
+
+def play_all(runs: Sequence[Run], workers: int) -> dict[Run, Result]:
+    """Every run once, on several processes; a run that is asked for twice is played once."""
+    each = list(dict.fromkeys(runs))
+    for run in each:
+        workload(run.trace)
+    if workers <= 1 or len(each) == 1:
+        return {run: play(run) for run in each}
+    with multiprocessing.get_context("fork").Pool(min(workers, len(each))) as pool:
+        return dict(zip(each, pool.map(play, each, chunksize=1), strict=True))
