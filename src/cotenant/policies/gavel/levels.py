@@ -56,8 +56,8 @@ def fair_finish(problem: Problem, fair_s: Floats, budget_s: float, memory: Memor
         )  # fmt: skip
         x[rest], memory.prices = found.x, found
         worst, last = least[order[0]], least[order[max(first - 1, 0)]]
-        if first and (found.value > worst or last < found.value * (1 - SLACK)):
-            high = first - 1  # somebody at full speed is better off than the others
+        if first and (len(found.left_out) or found.value > worst or last < found.value * (1 - SLACK)):
+            high = first - 1  # somebody at full speed is better off than the others, or leaves one no room
         elif least[rest[0]] >= found.value * (1 - ROUGHLY) and (gangs @ x < problem.capacity * (1 - SLACK)).all():
             low = first + int((least[rest] >= found.value * (1 - SLACK)).sum())  # more are at full speed
             if low > high:

@@ -40,7 +40,7 @@ class Options:
 def las(problem: Problem, options: Options) -> Targets:
     """Max-min of normalised effective throughput: s_j E_j / (w_j prop_j)."""
     if not options.aware:
-        return Targets(water_level(problem))
+        return Targets(water_level(problem, options))
     even = problem.weights * problem.proportional
     scale = np.where(even > 0, problem.gangs / np.where(even > 0, even, 1.0), 0.0)
     if options.sharing and problem.pair is not None:
@@ -55,24 +55,36 @@ def las(problem: Problem, options: Options) -> Targets:
     return Targets(answer.x, note=answer.note)
 
 
-def water_level(problem: Problem) -> Matrix:
-    """Types ignored: each job the same time per weight and GPU, in every usable pool in proportion to its size."""
-    usable = (problem.rates > 0) * problem.capacity[None, :]
+def water_level(problem: Problem, options: Options) -> Matrix:
+    """Types ignored: each job the same time per weight and GPU, in every usable pool in proportion to its size.
+
+    Where some jobs cannot run everywhere that may be more than a pool has; then time is filled up by programs. The
+    released code gives time also where a job cannot run, and loses it there.
+    """
+    usable = (problem.rates > 0) & (problem.capacity > 0)[None, :]
+    wanted = np.ones_like(usable) if options.copy_first_rate else usable
+    even = wanted * problem.capacity[None, :]
+    x: Matrix = _level_time(problem)[:, None] * even / np.maximum(even.sum(axis=1), 1e-300)[:, None] * usable
+    if (problem.gangs @ x <= problem.capacity * (1 + 1e-9)).all():
+        return x
+    rates = usable.astype(np.float64)
+    share = rates @ (problem.capacity / problem.capacity.sum())  # taken out again: time counts, wherever it is
+    weights = problem.weights / np.where(share > 0, share, 1.0)
+    return solvers.hierarchical(rates, problem.gangs, problem.capacity, weights, budget_s=options.budget_s).x
+
+
+def _level_time(problem: Problem) -> Floats:
+    """Time of each job if all pools were one: weight over GPUs times a level, at most all the time."""
     total = problem.capacity.sum()
     gangs = problem.gangs.astype(np.float64)
-    per_level = problem.weights / gangs  # time fraction per unit of level
-
-    def used(level: float) -> float:
-        return float((gangs * np.minimum(1.0, level * per_level)).sum())
-
-    low, high = 0.0, float((1.0 / per_level).max())
-    if used(high) > total:
-        for _ in range(60):
-            middle = (low + high) / 2
-            low, high = (middle, high) if used(middle) <= total else (low, middle)
-        high = low
-    fraction = np.minimum(1.0, high * per_level)
-    return np.asarray(fraction[:, None] * usable / usable.sum(axis=1)[:, None])
+    per_level = problem.weights / gangs
+    full = 1.0 / per_level  # level at which a job runs all the time
+    order = np.argsort(full, kind="stable")
+    before = np.concatenate([[0.0], np.cumsum(gangs[order])[:-1]])  # GPUs of those that do
+    rising = np.cumsum((gangs * per_level)[order][::-1])[::-1]
+    levels = (total - before) / rising  # if exactly the jobs before run all the time
+    level = float(levels[np.argmax(levels <= full[order])]) if (levels <= full[order]).any() else np.inf
+    return np.asarray(np.minimum(1.0, level * per_level))
 
 
 def finish_time(problem: Problem, options: Options) -> Targets:

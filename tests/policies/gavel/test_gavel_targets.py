@@ -1,0 +1,206 @@
+"""Objectives beside the plain programs, closed forms and brute force; every answer is feasible."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+from gavel_kit import assert_feasible, problem, random_problem, seeds, with_pairs
+from hypothesis import given, settings
+
+from cotenant import solvers
+from cotenant.core.errors import InputError
+from cotenant.policies.gavel.centre import bisected, centre
+from cotenant.policies.gavel.problem import Problem, Targets
+from cotenant.policies.gavel.targets import OBJECTIVES, Options
+from cotenant.solvers import Need, instance, lp_reference
+
+AWARE, AGNOSTIC = Options(budget_s=np.inf), Options(aware=False, budget_s=np.inf)
+BLIND = ("las", "sjf", "ftf", "makespan", "hierarchical")
+SHARING = ("las", "ftf", "makespan", "fifo", "sjf")
+
+
+def rate(made: Problem, targets: Targets) -> np.ndarray:
+    return np.asarray((made.rates * targets.x).sum(axis=1))
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+@given(seed=seeds)
+@settings(max_examples=25, deadline=None)
+def test_every_answer_is_feasible(name: str, seed: int) -> None:
+    made = random_problem(seed)
+    assert_feasible(made, OBJECTIVES[name](made, AWARE))
+    if name in BLIND:
+        assert_feasible(made, OBJECTIVES[name](made, AGNOSTIC))
+
+
+@pytest.mark.parametrize("name", SHARING)
+@given(seed=seeds)
+@settings(max_examples=10, deadline=None)
+def test_every_answer_with_pairs_is_feasible(name: str, seed: int) -> None:
+    made = with_pairs(random_problem(seed), seed)
+    assert_feasible(made, OBJECTIVES[name](made, replace(AWARE, sharing=True)))
+
+
+@given(seeds)
+@settings(max_examples=40, deadline=None)
+def test_las_is_the_plain_program(seed: int) -> None:
+    made = random_problem(seed)
+    even = made.rates @ (made.capacity / made.capacity.sum())
+    scale = made.gangs / (made.weights * even)
+    inst = instance(made.rates * scale[:, None], made.gangs, made.capacity)
+    best = lp_reference.solve_need(inst, Need(np.ones(len(made)))).value
+    assert (rate(made, OBJECTIVES["las"](made, AWARE)) * scale).min() == pytest.approx(best, rel=2e-6)
+
+
+@given(seeds)
+@settings(max_examples=40, deadline=None)
+def test_agnostic_las_is_the_plain_program_with_all_rates_one(seed: int) -> None:
+    made = random_problem(seed)
+    able = (made.rates > 0).astype(float)
+    scale = made.gangs / made.weights
+    best = lp_reference.solve_need(
+        instance(able * scale[:, None], made.gangs, made.capacity), Need(np.ones(len(made)))
+    ).value
+    targets = OBJECTIVES["las"](made, AGNOSTIC)
+    assert (targets.x.sum(axis=1) * scale).min() == pytest.approx(best, rel=2e-6)
+
+
+def test_agnostic_las_gives_types_in_proportion_to_their_size() -> None:
+    """Weights 1, 1, 1, 3 on 1 + 2 GPUs: 3 min(1, l) + min(1, 3 l) = 3 gives l = 2/3, a third of it on one GPU."""
+    targets = OBJECTIVES["las"](problem(np.ones((4, 2)), [1, 2], weights=[1, 1, 1, 3]), AGNOSTIC)
+    expected = np.outer([2 / 3, 2 / 3, 2 / 3, 1.0], [1 / 3, 2 / 3])
+    assert targets.x == pytest.approx(expected, abs=1e-6)
+
+
+@given(seeds)
+@settings(max_examples=40, deadline=None)
+def test_finish_time_fairness_is_the_plain_program(seed: int) -> None:
+    made = random_problem(seed)
+    fair = made.isolated_s + made.left_s / made.isolated_rate
+    inst = instance(made.rates, made.gangs, made.capacity)
+    best = lp_reference.solve_need(inst, Need(made.left_s, fair, made.age_s)).value
+    options = Options(budget_s=np.inf)
+    for _ in range(2):  # the second time it starts where the first one ended
+        found = rate(made, OBJECTIVES["ftf"](made, options))
+        assert ((made.age_s + made.left_s / found) / fair).max() == pytest.approx(best, rel=2e-6)
+
+
+def test_finish_time_fairness_helps_beyond_a_job_at_full_speed() -> None:
+    """Job 0 came long ago: its ratio is the largest whatever happens. The others still get all that is left."""
+    made = problem(np.ones((4, 1)), [3], left_s=[1000, 100, 100, 100], age_s=[5000, 1, 1, 1])
+    assert OBJECTIVES["ftf"](made, Options(budget_s=np.inf)).x[:, 0] == pytest.approx(
+        [1, 2 / 3, 2 / 3, 2 / 3], rel=2e-2
+    )
+
+
+@given(seeds)
+@settings(max_examples=40, deadline=None)
+def test_makespan_is_the_plain_program(seed: int) -> None:
+    made = random_problem(seed)
+    best = lp_reference.solve_need(instance(made.rates, made.gangs, made.capacity), Need(made.left_s)).value
+    found = rate(made, OBJECTIVES["makespan"](made, AWARE))
+    assert (found / made.left_s).min() == pytest.approx(best, rel=2e-6)
+
+
+@pytest.mark.parametrize("name", ["throughput", "cost"])
+@given(seed=seeds)
+@settings(max_examples=25, deadline=None)
+def test_sums_are_the_plain_program(name: str, seed: int) -> None:
+    made = random_problem(seed)
+    values = made.rates * made.steps_per_s[:, None]
+    values = values / made.prices if name == "cost" else values
+    inst = instance(values, made.gangs, made.capacity)
+    best = lp_reference.solve_sum(inst, values).value
+    assert (OBJECTIVES[name](made, AWARE).x * values).sum() == pytest.approx(best, rel=2e-6)
+
+
+def test_a_deadline_that_cannot_be_kept_does_not_cost_the_others_theirs() -> None:
+    made = replace(
+        problem([[1.0, 0.5], [1.0, 0.5], [3.0, 3.0]], [1, 1], left_s=[90, 1e6, 1e6]),
+        deadline_s=np.array([1100.0, 1100.0, np.nan]),
+    )
+    assert rate(made, OBJECTIVES["cost-slo"](made, AWARE))[0] >= 0.9 - 1e-6
+
+
+@pytest.mark.parametrize("name", ["throughput", "cost", "cost-slo"])
+def test_objectives_without_an_agnostic_form_say_so(name: str) -> None:
+    with pytest.raises(InputError, match="no agnostic form"):
+        OBJECTIVES[name](problem([[1.0, 1.0]], [1, 1]), AGNOSTIC)
+
+
+@given(seeds)
+@settings(max_examples=15, deadline=None)
+def test_pairs_never_make_the_objective_worse(seed: int) -> None:
+    made = with_pairs(random_problem(seed, jobs=6), seed)
+    even = made.rates @ (made.capacity / made.capacity.sum())
+    scale = made.gangs / (made.weights * even)
+    alone = (rate(made, OBJECTIVES["las"](made, AWARE)) * scale).min()
+    shared = OBJECTIVES["las"](made, replace(AWARE, sharing=True))
+    found = rate(made, shared)
+    assert made.pair is not None
+    for side in (0, 1):
+        mine, other = shared.pairs[:, side], shared.pairs[:, 1 - side]
+        np.add.at(found, mine, (made.pair[mine, other] * shared.pair_x).sum(axis=1))
+    assert (found * scale).min() >= alone * (1 - 1e-5)
+
+
+def test_fifo_goes_to_the_fastest_type_with_room_and_blocks() -> None:
+    """v100 takes job 0, p100 job 1; job 2 wants two GPUs and blocks job 3, which would fit."""
+    made = problem([[2.0, 1.0]] * 4, [1, 2], gangs=[1, 1, 2, 1])
+    assert OBJECTIVES["fifo"](made, AWARE).x.tolist() == [[1, 0], [0, 1], [0, 0], [0, 0]]
+
+
+def test_sjf_does_not_block_and_takes_the_shortest() -> None:
+    made = problem([[2.0, 1.0]] * 3, [1, 1], gangs=[1, 1, 1], left_s=[30, 10, 20])
+    assert OBJECTIVES["sjf"](made, AWARE).x.tolist() == [[0, 0], [1, 0], [0, 1]]
+
+
+def test_fifo_packs_only_above_one_and_a_half() -> None:
+    """Two jobs at 0.8 each gain 1.6 together, at 0.7 each 1.4."""
+    for share, packed in ((0.8, 1), (0.7, 0)):
+        made = replace(problem([[1.0], [1.0]], [1]), pair=np.full((2, 2, 1), share))
+        assert len(OBJECTIVES["fifo"](made, replace(AWARE, sharing=True)).pairs) == packed
+
+
+# -- AlloX and the released makespan ---------------------------------------------------------------------------------
+
+
+def test_allox_matching_is_the_best_of_all_orders() -> None:
+    """Four jobs, two GPUs of different types: total completion time against every split and every order."""
+    draw = np.random.default_rng(4)
+    for _ in range(20):
+        seconds = draw.uniform(1, 20, (4, 2))
+        best = min(
+            sum(sum(np.cumsum([seconds[j, k] for j in order if where[j] == k])) for k in (0, 1))
+            for where in product((0, 1), repeat=4)
+            for order in permutations(range(4))
+        )
+        lines = solvers.shortest_total(seconds, np.array([1, 1]))
+        assert (lines.place * seconds[np.arange(4), lines.type_]).sum() == pytest.approx(best)
+
+
+@pytest.mark.parametrize("optimum_s", [50.0, 101.0, 3e4, 9.9e5, 1.2e6, 9.95e6, 3e7])
+def test_the_released_bisection_is_never_below_and_within_five_percent(optimum_s: float) -> None:
+    found = bisected(optimum_s)
+    assert found >= optimum_s
+    if optimum_s > 200 and not 9.5e5 < optimum_s < 1e6 and not 9.5e6 < optimum_s < 1e7:
+        assert found <= 1.06 * optimum_s
+
+
+@given(seeds)
+@settings(max_examples=25, deadline=None)
+def test_the_centre_is_feasible_and_no_slack_can_grow_alone(seed: int) -> None:
+    made = random_problem(seed, zeros=0.0)
+    found = solvers.makespan(made.rates, made.gangs, made.capacity, work=made.left_s)
+    time_s = 1.03 * found.value
+    x = centre(made.rates, made.gangs, made.capacity, made.left_s / time_s, found.x, 0.03)
+    assert_feasible(made, Targets(x * (made.rates > 0)))
+    rates = made.rates
+    assert ((rates * x).sum(axis=1) >= made.left_s / time_s).all()
+    time, speed = 1 - x.sum(axis=1), (rates * x).sum(axis=1) - made.left_s / time_s
+    room = made.capacity - made.gangs @ x
+    pull = 1 / x - (1 / time)[:, None] + rates / speed[:, None] - made.gangs[:, None] / room
+    assert np.abs(pull * x).max() < 1e-3
