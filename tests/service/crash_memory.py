@@ -6,11 +6,14 @@ import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from cotenant.backends import LaunchSpec, NodeInfo
 from cotenant.backends.fake import FakeBackend, Script, read_script
 from cotenant.core.jobspec import JobSpec
 from cotenant.journal.memory import MemoryJournal, MemoryStore
+from cotenant.policies import make_policy
+from cotenant.policies.base import ChoicePolicy
 from cotenant.service.book import Book
 from cotenant.service.desk import CoreService
 from cotenant.service.facade import Caller, Role
@@ -54,7 +57,13 @@ class Step:
 class MemoryWorld:
     """Disk, processes and clock that outlive the service."""
 
-    def __init__(self, home: Path, policy: str = "srtf", gpus: int = 4, crash_at: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, home: Path, policy: str = "srtf", gpus: int = 4, crash_at: frozenset[int] = frozenset(), **more: Any
+    ) -> None:
+        self.more = more
+        policies = make_policy(policy)
+        self.shares = isinstance(policies, ChoicePolicy) and policies.shares
+        self.most_users = 1
         self.home, self.policy, self.fuse = home, policy, Fuse(crash_at, self._left)
         self.store = MemoryStore()
         self.starts: list[str] = []
@@ -83,12 +92,19 @@ class MemoryWorld:
         return read_script(spec)
 
     def _check_gpus(self, spec: LaunchSpec) -> None:
-        """Nobody else runs on the GPUs of a job that starts or goes on; suspended jobs do not run."""
+        """Nobody else runs on the GPUs of a job that starts or goes on; suspended jobs do not run.
+
+        Where the policy shares, there may be one who has the very same GPUs.
+        """
+        users = 1
         mine = {(node, index) for node, indexes in spec.gpus for index in indexes}
         for key, other in self.first.world.jobs.items():
             if other.state in ("starting", "running") and key != spec.key:
                 taken = {(node, index) for node, indexes in other.spec.gpus for index in indexes}
-                assert not taken & mine, f"{spec.key} and {key} share {taken & mine}"
+                assert not taken & mine or (self.shares and taken == mine), f"{spec.key} and {key} share {taken & mine}"
+                users += bool(taken & mine)
+        assert users <= 2, spec
+        self.most_users = max(self.most_users, users)
 
     def _act(self, point: str, key: str) -> None:
         if point == "resume.after" and key in self.first.world.jobs:
@@ -106,7 +122,7 @@ class MemoryWorld:
         backend.hook = self._act
         service = CoreService(
             self._journal, backend, home=self.home, policy=self.policy, grace_s=2.0, clock=self.clock,
-            hook=self.fuse.step,
+            hook=self.fuse.step, **self.more,
         )  # fmt: skip
         service.reconcile()
         return service

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
-from cotenant.backends.base import NodeInfo
+from cotenant.backends.base import LaunchSpec, NodeInfo
 from cotenant.backends.fake import FakeBackend
 from cotenant.core.jobspec import parse_job
 from cotenant.core.lifecycle import JobState
@@ -24,6 +25,7 @@ class Rig:
         self.backend = FakeBackend(nodes or (NodeInfo("n0", "gpu", 4, 8, 64.0),))
         self.backend.world.now_s = EPOCH_S
         self.store, self.home, self.more = MemoryStore(), home, more
+        self.shares = False
         self.service = self._open(policy)
 
     def _open(self, policy: str) -> CoreService:
@@ -66,17 +68,19 @@ class Rig:
             self.backend.wait_change(1.0)
 
     def check(self) -> None:
-        """No GPU has two jobs, in the book and in the world."""
-        for name in self.backend.world.nodes:
-            held = [
-                index
-                for job in self.backend.world.jobs.values()
-                if job.state in ("starting", "running")
-                for node, indexes in job.spec.gpus
-                if node == name
-                for index in indexes
-            ]
-            assert len(held) == len(set(held)), held
+        """No GPU has two jobs; where the policy shares, jobs share all of their GPUs and their memory fits."""
+        users: dict[tuple[str, int], list[LaunchSpec]] = {}
+        for job in self.backend.world.jobs.values():
+            if job.state in ("starting", "running"):
+                for node, indexes in job.spec.gpus:
+                    for index in indexes:
+                        users.setdefault((node, index), []).append(job.spec)
+        for (node, _), specs in users.items():
+            assert len(specs) == 1 or self.shares, specs
+            assert len(specs) <= 2, specs
+            assert len({spec.gpus for spec in specs}) == 1, specs
+            size_gib = self.backend.world.nodes[node].gpu_mem_gib or math.inf
+            assert sum(spec.gpu_mem_gib or 0.0 for spec in specs) <= size_gib, specs
         on_gpus = {job.id for job in self.service.book.jobs.values() if job.state in ON}
         assert on_gpus == set(self.service.book.on_gpus)
 

@@ -71,6 +71,7 @@ JOB_SCHEMA: dict[str, Any] = {
         "gpus": {"anyOf": [_WHOLE, {"type": "string", "pattern": r"^([A-Za-z0-9][A-Za-z0-9_.-]*:)?[0-9]{1,9}$"}]},
         "cpus": {"type": "number", "minimum": 0},
         "mem": _AMOUNT,
+        "gpu_mem": _AMOUNT,
         "nodes": _WHOLE,
         "priority": {"type": "integer", "minimum": -(10**9), "maximum": 10**9},
         "deadline": _AMOUNT,
@@ -206,6 +207,8 @@ class Node(BaseModel):
     mem_gib: float
     state: str
     jobs: list[str]
+    gpus_shared: int = 0
+    gpu_mem_gib: float = 0.0
 
 
 class Nodes(BaseModel):

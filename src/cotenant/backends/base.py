@@ -43,6 +43,7 @@ class NodeInfo:
     cpus: int
     mem_gib: float
     state: Literal["up", "down"] = "up"
+    gpu_mem_gib: float = 0.0  # of each of its GPUs; 0 where not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,8 @@ class LaunchSpec:
 
     `argv`, where given, is executed instead of `script`. `setup` runs first, in the same process group; when it
     fails the job ends with its exit code. `cpus` are the cores the job is bound to; `cpu_share` caps its CPU time
-    in cores (1.5 is one and a half). After `terminate` what is left of the job has `grace_s` to finish once its
+    in cores (1.5 is one and a half); `gpu_mem_gib` is what it may use of the memory of each of its GPUs. Several jobs
+    may have the same GPUs. After `terminate` what is left of the job has `grace_s` to finish once its
     first process is gone.
     """
 
@@ -66,6 +68,7 @@ class LaunchSpec:
     cpus: tuple[int, ...] | None = None
     cpu_share: float | None = None
     mem_gib: float | None = None
+    gpu_mem_gib: float | None = None
     stdout_limit_mib: float = 64.0
     stderr_limit_mib: float = 64.0
     grace_s: float = 30.0
@@ -197,7 +200,7 @@ def check_spec(spec: LaunchSpec, nodes: Mapping[str, NodeInfo]) -> None:
         raise InputError(f"job {key}: workdir '{spec.workdir}' is not an absolute path")
     if spec.cpus is not None and not spec.cpus:
         raise InputError(f"job {key}: an empty set of cores: leave cpus out to use all")
-    numbers = (("cpu_share", spec.cpu_share), ("mem_gib", spec.mem_gib))
+    numbers = (("cpu_share", spec.cpu_share), ("mem_gib", spec.mem_gib), ("gpu_mem_gib", spec.gpu_mem_gib))
     limits = (("stdout_limit_mib", spec.stdout_limit_mib), ("stderr_limit_mib", spec.stderr_limit_mib))
     for name, amount in (*numbers, *limits):
         if amount is not None and not amount > 0:

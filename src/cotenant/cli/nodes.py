@@ -25,9 +25,15 @@ def nodes(json_: opt.Plain = False) -> None:
 def node_table(found: Sequence[NodeStatus]) -> Table:
     """Nodes in one line each."""
     rows = [
-        (node.name, node.state, node.gpu_type, f"{node.gpus_used}/{node.gpus}", node.cpus, f"{node.mem_gib:.0f}",
+        (node.name, node.state, node.gpu_type, used(node), node.cpus, f"{node.mem_gib:.0f}",
          " ".join(node.jobs))
         for node in found
     ]  # fmt: skip
     columns = ("node", "state", "type", "gpus used", "cpus", "GiB", "jobs")
     return live.table(columns, rows, right=("gpus used", "cpus", "GiB"))
+
+
+def used(node: NodeStatus) -> str:
+    """GPUs in use of how many, and how many of them have several jobs."""
+    shared = f" ({node.gpus_shared} shared)" if node.gpus_shared else ""
+    return f"{node.gpus_used}/{node.gpus}{shared}"

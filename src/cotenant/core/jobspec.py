@@ -31,6 +31,7 @@ class JobSpec:
     model: str = ""  # what it trains, as profiles name it: says how fast it is on which GPU type
     cpus: float = 0.0
     mem_gib: float = 0.0
+    gpu_mem_gib: float = 0.0  # per GPU: what it needs, and may use
     nodes: int = 0
     tenant: str = ""
     priority: int = 0
@@ -66,8 +67,8 @@ class JobSpec:
 
 _PLAIN = ("run", "name", "setup", "workdir", "tenant", "model")
 _KEYS = (
-    *_PLAIN, "env", "gpus", "cpus", "mem", "nodes", "priority", "deadline", "max_runtime", "expected", "retries",
-    "elastic", "batch", "checkpoint", "preemptible", "array", "after",
+    *_PLAIN, "env", "gpus", "cpus", "mem", "gpu_mem", "nodes", "priority", "deadline", "max_runtime", "expected",
+    "retries", "elastic", "batch", "checkpoint", "preemptible", "array", "after",
 )  # fmt: skip
 
 
@@ -90,7 +91,8 @@ def parse_job(data: Any, where: str = "job") -> JobSpec:
     values["env"] = _env(data.get("env", {}), where)
     values.update(_gpus(data.get("gpus", 1), where))
     values["cpus"] = _number(data.get("cpus", 0), "cpus", where)
-    values["mem_gib"] = _memory(data.get("mem", 0), where)
+    values["mem_gib"] = _memory(data.get("mem", 0), "mem", where)
+    values["gpu_mem_gib"] = _memory(data.get("gpu_mem", 0), "gpu_mem", where)
     for key in ("nodes", "retries", "priority"):
         values[key] = _whole(data.get(key, 0), key, where, negative=key == "priority")
     for key, target in (("deadline", "deadline_s"), ("max_runtime", "max_runtime_s"), ("expected", "expected_s")):
@@ -140,13 +142,13 @@ def _seconds(value: Any, key: str, where: str) -> float:
     return _number(float(match[1]) * _SECONDS[(match[2] or "s").lower()], key, where)
 
 
-def _memory(value: Any, where: str) -> float:
+def _memory(value: Any, key: str, where: str) -> float:
     if not isinstance(value, str):
-        return _number(value, "mem", where)
+        return _number(value, key, where)
     match = _SIZE.match(value.strip())
     if match is None:
-        raise InputError(f"{where}: field 'mem' is '{value}': write GiB as a number, or e.g. 512M, 16G")
-    return _number(float(match[1]) * _GIB[(match[2] or "G")[0].upper()], "mem", where)
+        raise InputError(f"{where}: field '{key}' is '{value}': write GiB as a number, or e.g. 512M, 16G")
+    return _number(float(match[1]) * _GIB[(match[2] or "G")[0].upper()], key, where)
 
 
 def _env(value: Any, where: str) -> dict[str, str]:

@@ -8,15 +8,20 @@ from cotenant.core.columns import (
     ATTAINED,
     DONE,
     FIRST,
+    FREE_SLICE,
     GPUS,
+    HOST,
     N_RUN,
     NEXT_ARRIVAL,
     OCCUPIED,
     OWES,
     QUEUE,
     RUNNING,
+    SHARING,
     SINCE,
     SLICE,
+    SLICE_MASK,
+    SLICE_NEXT,
     STATE,
     SUBMIT,
     WAITED,
@@ -28,6 +33,7 @@ from cotenant.core.state import IntMatrix, Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.keys import position_of
 from cotenant.engine.ledger import enqueue, heat, new_slices, schedule_run, start
+from cotenant.engine.sharing import copy_slices
 
 
 @entry
@@ -50,18 +56,32 @@ def enter_all(s: State, rule: Rule, attained_s: Floats, done_s: Floats, first_s:
 
 @entry
 def enter_running(
-    s: State, rule: Rule, jobs: Ints, pairs: IntMatrix, begins: Ints, since_s: Floats, now: float
+    s: State, rule: Rule, jobs: Ints, hosts: Ints, triples: IntMatrix, begins: Ints, since_s: Floats, now: float
 ) -> None:
-    """Rows that wait are in fact running since a moment in the past, each on its stretch of (node, GPUs) pairs."""
+    """Rows that wait are in fact running since a moment in the past, each on its stretch of (node, GPUs, mask).
+
+    `hosts` names for each guest the row of its host, which comes before it; -1 for the others. Masks matter where GPUs
+    are shared: 0 takes GPUs that nobody uses or, for a guest, those of its host.
+    """
     for k in range(len(jobs)):
-        job = jobs[k]
+        job, host = jobs[k], hosts[k]
         count = begins[k + 1] - begins[k]
         if s.i[job, STATE] != WAITING or count == 0:
             continue
-        for n in range(count):
-            s.pick[n, 0], s.pick[n, 1] = pairs[begins[k] + n, 0], pairs[begins[k] + n, 1]
         s.i[job, OWES] = 0
-        start(s, rule, job, new_slices(s, count), now)
+        if host >= 0 and s.i[host, STATE] == RUNNING and triples[begins[k], 2] == 0:
+            head = copy_slices(s.slices, s.x, FREE_SLICE, s.i[host, SLICE])
+        else:
+            for n in range(count):
+                s.pick[n, 0], s.pick[n, 1] = triples[begins[k] + n, 0], triples[begins[k] + n, 1]
+            head = new_slices(s, count)
+            at, n = head, begins[k]
+            while at >= 0 and s.x[SHARING] == 1:
+                s.slices[at, SLICE_MASK] = triples[n, 2]
+                at, n = s.slices[at, SLICE_NEXT], n + 1
+        start(s, rule, job, head, now)
+        if host >= 0 and s.i[host, STATE] == RUNNING:
+            s.i[job, HOST] = host
         s.f[job, SINCE] = since_s[job]
         s.f[job, WARM] = now
         s.f[job, ATTAINED] -= now - since_s[job]
@@ -81,3 +101,12 @@ def placements(s: State) -> dict[int, tuple[tuple[int, int], ...]]:
             pairs.append((node, gpus))
         found[job] = tuple(pairs)
     return found
+
+
+def masks(s: State, job: int) -> tuple[tuple[int, int], ...]:
+    """(node, mask of its GPUs) of a running row, in order of nodes; masks are 0 unless GPUs are shared."""
+    found, at = [], int(s.i[job, SLICE])
+    while at >= 0:
+        node, _, at, mask = s.slices[at].tolist()
+        found.append((node, mask))
+    return tuple(sorted(found))

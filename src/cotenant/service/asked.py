@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from cotenant.backends.base import NodeInfo
@@ -32,3 +33,23 @@ def check_place(spec: JobSpec, nodes: Sequence[NodeInfo]) -> None:
             has = f"has {fit} such node{'s' if fit != 1 else ''}"
             asks = f"{spec.nodes} node{'s' if spec.nodes > 1 else ''} with {each} GPUs{kind} each"
             raise InputError(f"{job} asks for {asks}; this cluster {has}")
+
+
+def check_gpu_memory(spec: JobSpec, nodes: Sequence[NodeInfo]) -> None:
+    """Raise when no GPU type has as many GPUs of the size that the job needs as it asks for."""
+    sizes = [node.gpu_mem_gib or math.inf for node in nodes if spec.gpu_type in ("", node.gpu_type) and node.gpus]
+    if not spec.gpu_mem_gib or not sizes:
+        return
+    asks = f"job '{spec.name}': field 'gpu_mem' is {spec.gpu_mem_gib:g} GiB per GPU"
+    if spec.gpu_mem_gib > max(sizes):
+        raise InputError(f"{asks}; the largest GPU has {max(sizes):g}")
+    smallest: dict[str, float] = {}
+    for node in nodes:
+        smallest[node.gpu_type] = min(node.gpu_mem_gib or math.inf, smallest.get(node.gpu_type, math.inf))
+    fit = [
+        node for node in nodes if spec.gpu_type in ("", node.gpu_type) and spec.gpu_mem_gib <= smallest[node.gpu_type]
+    ]
+    try:
+        check_place(spec, fit)
+    except InputError:
+        raise InputError(f"{asks}; no GPU type has {spec.gpus} GPUs of that size where it asks for them") from None

@@ -21,6 +21,7 @@ from cotenant.service.memory import Memory
 from cotenant.service.options import Options
 from cotenant.service.reports import Report
 from cotenant.service.rows import Row, Rows, Slices
+from cotenant.service.sharing import can_share, guests_of, masks_of, used_gpus
 from cotenant.service.speeds import Speeds
 
 _PAST = {JobState.FAILED: "failed", JobState.CANCELLED: "been cancelled"}
@@ -35,6 +36,7 @@ class Decider(Ladder):
         self._budget = Budget(options.budget_s)
         self._plan = Verdict()
         self._promised: dict[str, tuple[tuple[str, int], ...]] = {}  # under policies that choose: starts to come
+        self._beside: dict[str, str] = {}  # under policies that share: guest -> host, as planned
         self._memory: Memory | None = None
         self.round_s = options.round_s
         self._types = {node.name: node.gpu_type for node in backend.nodes()}
@@ -45,7 +47,7 @@ class Decider(Ladder):
         types = tuple(dict.fromkeys(node.gpu_type for node in self.backend.nodes()))
         if self._memory is None or (self._memory.name, self._memory.types) != (self.book.policy, types):
             self._memory = Memory(self.book.policy, types, Context(round_s=self.round_s))
-            self._promised, self._plan = {}, Verdict()
+            self._promised, self._beside, self._plan = {}, {}, Verdict()
         return self._memory
 
     def _comes_back(self, job: LiveJob) -> bool:
@@ -59,6 +61,8 @@ class Decider(Ladder):
         anything has happened.
         """
         memory = self._recalled()
+        if not (memory.shares and can_share(self.backend.nodes())):
+            self._part()
         if not memory.chooses:
             return self._gathered(memory=memory) if self._anything_to_decide() else None
         self._promised = {
@@ -72,6 +76,11 @@ class Decider(Ladder):
     def _last_plan(self) -> Verdict:
         """What of the last plan was promised and is still to come."""
         return Verdict(list(self._promised.items()))
+
+    def _part(self) -> None:
+        """Whoever came to the GPUs of others, under a policy that shared, has to leave under one that does not."""
+        for job_id in guests_of(self.book.on_gpus.values()):
+            self._ask_to_stop(self.book.on_gpus[job_id], "preempt")
 
     def _startable(self, job: LiveJob) -> bool:
         return job.state in WAITING and not job.held and not job.stop_why and not self._waits_for(job)
@@ -126,7 +135,7 @@ class Decider(Ladder):
         types: dict[str, int] = {}
         every = sorted(self.backend.nodes(), key=lambda node: types.setdefault(node.gpu_type, len(types)))
         nodes = [node for node in every if node.state == "up" and node.name not in self.book.drained]
-        taken = dict.fromkeys((node.name for node in nodes), 0)
+        taken: dict[str, set[int]] = {node.name: set() for node in nodes}
         movable: list[LiveJob] = []
         for job in self.book.on_gpus.values():
             going_on = job.state != JobState.STOPPING
@@ -135,35 +144,58 @@ class Decider(Ladder):
             elif going_on:
                 for name, indexes in job.last.gpus:
                     if name in taken:
-                        taken[name] += len(indexes)
-        left = {node.name: node.gpus - taken[node.name] for node in nodes if taken[node.name] < node.gpus}
+                        taken[name].update(indexes)
+        movable = [job for job in movable if not any(taken[name] & {*gpus} for name, gpus in job.last.gpus)]
+        open_ = {node.name: [gpu for gpu in range(node.gpus) if gpu not in taken[node.name]] for node in nodes}
+        left = {name: len(gpus) for name, gpus in open_.items() if gpus}
         # For a policy that remembers pools they must not change: what gives nothing now stays, with no GPUs.
         keep = memory is not None and memory.chooses
         usable = [_with_gpus(node, left.get(node.name, 0)) for node in every if keep or node.name in left]
-        running = self._refresh_rows(movable, now_s)
-        coming = self._coming(running, dict(left))
+        hosts = guests_of(movable)
+        running = self._refresh_rows(sorted(movable, key=lambda job: job.id in hosts), now_s)
+        coming = self._coming(movable, dict(left), hosts)
         if not len(self._rows) or not left:
             return None
-        setting = Setting(self._speeds, self.round_s, self.book.preemption_cost_s(RESTORE_S))
-        columns = self._rows.columns(_numbered([*running, *coming], usable), {job for job, _ in coming})
+        setting = self._setting(every)
+        masks = masks_of(movable, open_) if can_share(every) else {}
+        columns = self._rows.columns(
+            _numbered([*running, *coming], usable), {job for job, _ in coming}, masks, hosts
+        )  # fmt: skip
         policy, seq = policy or self.book.policy, self.book.seq
         kept = memory if memory is not None and memory.remembers else None
         return lambda: Tables(columns, usable, policy, now_s, setting, memory=kept, seq=seq)
 
-    def _coming(self, running: Sequence[Promise], left: dict[str, int]) -> list[Promise]:
-        """Jobs that are promised GPUs which are, or will be, free of those that run. Takes them from `left`."""
+    def _setting(self, nodes: Sequence[NodeInfo]) -> Setting:
+        gpu_gib: dict[str, float] = {}
+        for node in nodes:
+            gpu_gib[node.gpu_type] = min(node.gpu_mem_gib, gpu_gib.get(node.gpu_type, node.gpu_mem_gib))
+        cost_s = self.book.preemption_cost_s(RESTORE_S)
+        return Setting(self._speeds, self.round_s, cost_s, gpu_gib)
+
+    def _coming(self, movable: Sequence[LiveJob], left: dict[str, int], hosts: dict[str, str]) -> list[Promise]:
+        """Jobs that are promised GPUs which are, or will be, free of those that run. Takes them from `left`.
+
+        Guests come after their hosts, need nothing of their own, and are entered in `hosts`.
+        """
         if not self._promised:
             return []
-        there = {job for job, _ in running}
-        for _, slices in running:
-            for name, count in slices:
-                left[name] -= count
+        there = {job.id for job in movable}
+        for name, count in used_gpus(movable).items():
+            left[name] -= count
         coming = []
-        for job, slices in self._promised.items():
-            if job in self._rows and job not in there and all(left.get(name, 0) >= count for name, count in slices):
+        for job, slices in sorted(self._promised.items(), key=lambda promise: promise[0] in self._beside):
+            if job not in self._rows or job in there:
+                continue
+            host = self._beside.get(job, "")
+            if host in there:
+                hosts[job] = hosts.get(host, host)
+            elif all(left.get(name, 0) >= count for name, count in slices):
                 for name, count in slices:
                     left[name] -= count
-                coming.append((job, slices))
+            else:
+                continue
+            there.add(job)
+            coming.append((job, slices))
         return coming
 
     def _refresh_rows(self, movable: Sequence[LiveJob], now_s: float) -> list[Promise]:
@@ -205,7 +237,8 @@ class Decider(Ladder):
         values = (
             job.submitted_s, believed, min(done, believed), attained, np.nan if first is None else first,
             spec.cpus, spec.mem_gib, since, np.nan if cost_s is None else cost_s,
-            job.submitted_s + spec.deadline_s if spec.deadline_s else np.nan, float(spec.priority), float(spec.nodes),
+            job.submitted_s + spec.deadline_s if spec.deadline_s else np.nan, float(spec.priority),
+            spec.gpu_mem_gib, float(not spec.preemptible), float(spec.nodes),
         )  # fmt: skip
         return Row(job.id, job.tenant, spec.gpus, values, spec.model, spec.gpu_type)
 
@@ -227,7 +260,7 @@ class Decider(Ladder):
         if verdict is None or verdict.policy != self.book.policy:
             self.counters["decision_timeouts"] += verdict is None
             return self._last_plan() if tables.chooses else Verdict(self._plan.starts)
-        self._plan = verdict
+        self._plan, self._beside = verdict, verdict.hosts
         if tables.chooses:
             self._promised = dict(verdict.starts)
         return verdict

@@ -16,7 +16,7 @@ from cotenant.core.reasons import Cause, Reason
 from cotenant.journal import Entry, Record
 from cotenant.policies import make_policy
 from cotenant.service import once, shown
-from cotenant.service.asked import check_place
+from cotenant.service.asked import check_gpu_memory, check_place
 from cotenant.service.core import Dispatcher
 from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, NodeStatus, NotFound, Role, TokenInfo
 from cotenant.service.forecast import forecast
@@ -99,6 +99,7 @@ class CoreService(Dispatcher):
         if spec.gpus < 1:
             raise InputError(f"job '{spec.name}': field 'gpus' must be at least 1")
         check_place(spec, nodes)
+        check_gpu_memory(spec, nodes)
         after = tuple(named.get(other) or self._existing(caller, spec, other) for other in spec.after)
         return replace(spec, tenant=tenant, after=after)
 
@@ -132,17 +133,19 @@ class CoreService(Dispatcher):
                 for job in self.book.jobs.values()
                 if (not caller.tenant or job.tenant == caller.tenant) and (not states or str(job.state) in states)
             ][-limit:]
-            return [self._shown(job, whole=False) for job in chosen]
+            return [self._shown(job, whole=False, tenant=caller.tenant) for job in chosen]
 
     def job(self, caller: Caller, job: str) -> JobInfo:
         """See the facade."""
         with self._lock:
-            return self._shown(self._find(caller, job), whole=True)
+            return self._shown(self._find(caller, job), whole=True, tenant=caller.tenant)
 
-    def _shown(self, job: LiveJob, whole: bool) -> JobInfo:
-        return shown.job_info(job, self._reason(job), self.reports.of(job.id), self.clock(), whole)
+    def _shown(self, job: LiveJob, whole: bool, tenant: str = "") -> JobInfo:
+        return shown.job_info(job, self._reason(job, tenant), self.reports.of(job.id), self.clock(), whole)
 
-    def _reason(self, job: LiveJob) -> str:
+    def _reason(self, job: LiveJob, tenant: str = "") -> str:
+        if job.id in self.book.on_gpus:
+            return shown.company(job, self.book, tenant) or job.message
         if job.state not in WAITING:
             return job.message
         if job.held:
@@ -157,7 +160,7 @@ class CoreService(Dispatcher):
             self._asked_s = self.clock()
             if not self._startable(found):
                 cause = str(found.state) if found.state not in WAITING else self._reason(found)
-                text = self._reason(found) or f"it is {found.state}"
+                text = self._reason(found, caller.tenant) or f"it is {found.state}"
                 return {"job": job, "at_s": self.clock(), "cause": cause, "text": text}
             if (reason := self._round_reason(found)) is not None:
                 return reason.as_dict()
@@ -178,7 +181,8 @@ class CoreService(Dispatcher):
             return None
         if job.id in self._promised:
             nodes = ", ".join(f"{count} of {name}" for name, count in self._promised[job.id])
-            text = f"it is chosen for this round and has {nodes} as soon as others have given them back"
+            mate = " beside another job" if job.id in self._beside else ""
+            text = f"it is chosen for this round and has {nodes}{mate} as soon as others have given them back"
             return Reason(job.id, now_s, Cause.CAPACITY, text, job.spec.gpus)
         return standings.reason(job.id, now_s)
 

@@ -101,6 +101,8 @@ class NodeStatus:
     mem_gib: float
     state: str  # up, draining, drained, down
     jobs: tuple[str, ...] = ()
+    gpus_shared: int = 0  # of those used, the ones with several jobs
+    gpu_mem_gib: float = 0.0  # of each GPU; 0 where not known
 
 
 @dataclass(frozen=True, slots=True)

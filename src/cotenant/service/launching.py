@@ -12,6 +12,7 @@ from cotenant.journal import Entry, Journal
 from cotenant.service.deciding import Decider
 from cotenant.service.livejob import Gpus, LiveJob
 from cotenant.service.options import Options
+from cotenant.service.sharing import may_join
 
 Start = tuple[LiveJob, tuple[tuple[str, int], ...]]
 
@@ -38,6 +39,8 @@ class Launcher(Decider):
         if not todo:
             return
         free = self._free_gpus()
+        guests = [job for job, _ in todo if self._beside.get(job.id) in self.book.active]
+        todo = [(job, slices) for job, slices in todo if job not in guests]
         stay, elsewhere = _at_home(todo, free)
         chosen, left = _choose([start for start in todo if start[0].state == JobState.PENDING], free)
         wanted = {node for _, slices in left for node, _ in slices}
@@ -52,7 +55,22 @@ class Launcher(Decider):
             self.write(intents)
         for job, _ in chosen:
             self._launch(job)
+        for job in guests:
+            self._join(job, barred_before)
         self._move_barred()
+
+    def _join(self, job: LiveJob, barred_before: dict[str, float]) -> None:
+        """Start a guest on the very GPUs of its host, once that is there and whoever has to leave has left."""
+        host = self.book.on_gpus.get(self._beside[job.id])
+        if host is None or not may_join(job, host, self.book.on_gpus.values(), self.backend.nodes()):
+            return
+        if job.state == JobState.PENDING:
+            self.write([Entry("launch", job.id, {"gpus": host.last.gpus})])
+            self._launch(job)
+        elif job.last.gpus == host.last.gpus:
+            self.write([Entry("continue", job.id)])
+        else:
+            self._barred_s[job.id] = barred_before.get(job.id, self.clock())
 
     def _move_barred(self) -> None:
         """End suspended jobs that could start now if they were not bound to GPUs that others have.
@@ -102,7 +120,8 @@ class Launcher(Decider):
         env = {**spec.env, **self.reports.environment(job, self.home)}
         return LaunchSpec(
             key=job.key, job=job.id, workdir=workdir, script=spec.run, setup=spec.setup, env=env, gpus=job.last.gpus,
-            mem_gib=spec.mem_gib or None, cpu_share=spec.cpus or None, grace_s=self.grace_s,
+            mem_gib=spec.mem_gib or None, gpu_mem_gib=spec.gpu_mem_gib or None, cpu_share=spec.cpus or None,
+            grace_s=self.grace_s,
         )  # fmt: skip
 
 

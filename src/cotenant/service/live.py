@@ -7,7 +7,7 @@ asked who runs, not in which order, so what they promised stays promised: such j
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,16 +23,17 @@ from cotenant.core.view import Facts
 from cotenant.core.workload import Floats, Ints, Workload, make_workload
 from cotenant.engine.cycle import Engine
 from cotenant.engine.explain import explain
-from cotenant.engine.live import enter_all, enter_running, placements
+from cotenant.engine.live import enter_all, enter_running, masks, placements
 from cotenant.engine.tables import build_state
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Context, make_policy
 from cotenant.policies.base import ChoicePolicy, OrderPolicy, Policy
 from cotenant.service import rows as at
-from cotenant.service.memory import Memory, Standings
+from cotenant.service.memory import Memory, Standings, shares
 from cotenant.service.options import ROUND_S
 from cotenant.service.rows import Columns, Slices
-from cotenant.service.speeds import Speeds
+from cotenant.service.sharing import can_share, regroup
+from cotenant.service.speeds import Speeds, Veto
 
 RESTORE_S = 10.0  # believed cost of stopping a live job, until measured ones are known
 _LARGE = 3000
@@ -46,6 +47,7 @@ class Verdict:
     """What the policy wants changed: jobs to start with (node, GPUs) pairs, and jobs to stop.
 
     It holds for the state after record `seq` of the journal. `next_s` is when the policy wants to be asked again.
+    `hosts` names for guests, whether they start or stay, the job on whose GPUs they are to be.
     """
 
     starts: list[Promise] = field(default_factory=list)
@@ -54,15 +56,21 @@ class Verdict:
     seq: int = -1
     next_s: float = np.inf
     standings: Standings | None = None
+    hosts: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What does not depend on the jobs: speeds by GPU type, the length of rounds, the usual cost of a preemption."""
+    """What does not depend on the jobs: speeds by GPU type, the length of rounds, the usual cost of a preemption.
+
+    `gpu_gib` is the memory of a GPU by type, where known; `vetoes` are pairs that did not pay.
+    """
 
     speeds: Speeds
     round_s: float = ROUND_S
     restore_s: float = RESTORE_S
+    gpu_gib: Mapping[str, float] = field(default_factory=dict)
+    vetoes: frozenset[Veto] = frozenset()
 
 
 class Tables:
@@ -86,22 +94,27 @@ class Tables:
         self._memory, self._gpus = memory, tuple(node.gpus for node in nodes)
         self.policy, rule = self._policy(setting.round_s)
         types = list(dict.fromkeys(node.gpu_type for node in nodes))
-        speed, kind, steps_per_s = setting.speeds.table(jobs, types)
+        self.sharing = shares(self.policy) and can_share(nodes)
+        table = setting.speeds.table(jobs, types, setting.gpu_gib)
         self.state: State = build_state(
             self.work, self.cluster, parse_placement("consolidated"),
             belief_s=self.work.duration_s, restore_s=_cost_s(jobs, setting.restore_s),
             draw=np.random.default_rng(0).random(rows),
-            speed=speed, speed_row=kind, steps_per_s=steps_per_s, skew=np.full(len(jobs.model.names), np.nan),
+            speed=table.speed, speed_row=table.row, steps_per_s=table.steps_per_s,
+            skew=np.full(len(jobs.model.names), np.nan), sharing=self.sharing,
         )  # fmt: skip
         pools = tuple(types[number] for number in self.state.pool[:, col.POOL_TYPE].tolist())
-        facts = Facts(pools, prices_of(pools), None, jobs.ident, jobs.coming if jobs.coming.any() else None)
+        self.pair = setting.speeds.pairs(table.kinds, types, setting.gpu_gib, setting.vetoes) if self.sharing else None
+        facts = Facts(pools, prices_of(pools), self.pair, jobs.ident, jobs.coming if jobs.coming.any() else None)
         self.engine = Engine(self.state, self.policy, rule, facts)
         enter_all(
             self.state, self.engine.rule, jobs.of(at.ATTAINED), jobs.of(at.DONE), jobs.of(at.FIRST), now_s
         )  # fmt: skip
         since_s = np.where(jobs.coming, now_s, jobs.of(at.SINCE))
-        running, slices = self._able(jobs)
-        enter_running(self.state, self.engine.rule, running, *_flat(slices), since_s, now_s)
+        able = self._able(jobs)
+        triples, begins = _flat([jobs.slices[k] for k in able], [jobs.masks[k] for k in able])
+        running, hosts = jobs.running[able], jobs.hosts[able]
+        enter_running(self.state, self.engine.rule, running, hosts, triples, begins, since_s, now_s)
 
     def _policy(self, round_s: float) -> tuple[Policy, Rule]:
         if self._memory is not None:
@@ -110,17 +123,17 @@ class Tables:
         context = Context(round_s=round_s, services_gpu_s=self.work.gpus * self.work.duration_s)
         return policy, policy.rule(context)
 
-    def _able(self, jobs: Columns) -> tuple[Ints, Sequence[Slices]]:
-        """Running jobs, without those on a GPU type on which, by a newer profile, they cannot run."""
-        if (self.state.speed > 0).all():
-            return jobs.running, jobs.slices
-        pool_type = self.state.pool[self.state.node[:, col.NODE_POOL], col.POOL_TYPE]
-        kept = [
-            (row, slices)
-            for row, slices in zip(jobs.running.tolist(), jobs.slices, strict=True)
-            if self.state.speed[self.state.i[row, col.SPEED_ROW], pool_type[slices[0][0]], 0] > 0
-        ]
-        return np.array([row for row, _ in kept], np.int64), [slices for _, slices in kept]
+    def _able(self, jobs: Columns) -> Ints:
+        """Which of the running jobs go on: not those on a GPU type on which, by a newer profile, they cannot run.
+
+        Guests do not either, where the policy shares nothing: they count as waiting.
+        """
+        able = np.ones(len(jobs.running), bool) if self.sharing else jobs.hosts < 0
+        if not (self.state.speed > 0).all():
+            pool_type = self.state.pool[self.state.node[:, col.NODE_POOL], col.POOL_TYPE]
+            types = pool_type[[slices[0][0] for slices in jobs.slices]]
+            able &= self.state.speed[self.state.i[jobs.running, col.SPEED_ROW], types, 0] > 0
+        return np.flatnonzero(able)
 
     @property
     def chooses(self) -> bool:
@@ -143,17 +156,42 @@ class Tables:
         self.state.x[col.DIRTY] = 1
         self.engine.cycle(self.now_s)
         after = placements(self.state)
-        stops = [row for row, slices in before.items() if sorted(after.get(row, ())) != sorted(slices)]
-        new = after.keys() - before.keys()
-        if self.chooses:
-            new |= after.keys() & {*stops, *np.flatnonzero(self.jobs.coming).tolist()}
+        hosts: dict[int, int] = {}
+        if self.sharing:
+            stops, new, hosts = self._regrouped(before, after)
+        else:
+            stops, new = self._changed(before, after)
         starts = [
             (str(self.jobs.ids[row]), tuple((self._names[node], gpus) for node, gpus in after[row]))
             for row in sorted(new)
         ]
         next_s = float(self.state.t[col.NEXT_CALL]) if self.chooses else np.inf
-        stopped = [str(self.jobs.ids[row]) for row in stops]
-        return Verdict(starts, stopped, self.policy_name, self.seq, next_s, self._standings())
+        names = self.jobs.ids
+        return Verdict(
+            starts, [str(names[row]) for row in stops], self.policy_name, self.seq, next_s, self._standings(),
+            {str(names[guest]): str(names[host]) for guest, host in hosts.items()},
+        )  # fmt: skip
+
+    def _changed(self, before: dict[int, Slices], after: dict[int, Slices]) -> tuple[list[int], set[int]]:
+        """Who stops and who starts, where every GPU has one job."""
+        stops = [row for row, slices in before.items() if sorted(after.get(row, ())) != sorted(slices)]
+        new = after.keys() - before.keys()
+        if self.chooses:
+            new |= after.keys() & {*stops, *np.flatnonzero(self.jobs.coming).tolist()}
+        return stops, new
+
+    def _regrouped(
+        self, before: dict[int, Slices], after: dict[int, Slices]
+    ) -> tuple[list[int], set[int], dict[int, int]]:
+        """Who stops, who starts and who is whose guest, where GPUs are shared."""
+        there = {row: slices for row, slices in before.items() if not self.jobs.coming[row]}
+        held = {
+            row: tuple(sorted(zip((node for node, _ in slices), own, strict=True)))
+            for row, slices, own in zip(before, self.jobs.slices, self.jobs.masks, strict=True)
+        }
+        host_of = {row: int(self.state.i[row, col.HOST]) for row in after}
+        stay, hosts = regroup(after, host_of, {row: masks(self.state, row) for row in after}, there, held)
+        return [row for row in there if row not in stay], after.keys() - stay, hosts
 
     def _standings(self) -> Standings | None:
         """Where jobs stand after a decision, for whoever asks why they wait."""
@@ -183,11 +221,13 @@ class Tables:
         return explain(self.engine, self.work, self.cluster, row, self.now_s, self._order)
 
 
-def _flat(slices: Sequence[Slices]) -> tuple[np.ndarray, np.ndarray]:
-    """All (node, GPUs) pairs in one table, and where those of each job begin."""
-    pairs = [pair for own in slices for pair in own]
-    ends = np.cumsum([0, *(len(own) for own in slices)])
-    return np.array(pairs, np.int64).reshape(-1, 2), ends.astype(np.int64)
+def _flat(slices: Sequence[Slices], own: Sequence[tuple[int, ...]]) -> tuple[np.ndarray, np.ndarray]:
+    """All (node, GPUs, mask) triples in one table, and where those of each job begin."""
+    triples = [
+        (*pair, mask) for pairs, each in zip(slices, own, strict=True) for pair, mask in zip(pairs, each, strict=True)
+    ]
+    ends = np.cumsum([0, *(len(pairs) for pairs in slices)])
+    return np.array(triples, np.int64).reshape(-1, 3), ends.astype(np.int64)
 
 
 def _cost_s(jobs: Columns, unknown_s: float) -> Floats:

@@ -17,9 +17,14 @@ from cotenant.core.plan import Standing
 from cotenant.core.reasons import Cause, Reason
 from cotenant.core.workload import Floats, Ints
 from cotenant.policies import Context, make_policy
-from cotenant.policies.base import ChoicePolicy, OrderPolicy
+from cotenant.policies.base import ChoicePolicy, OrderPolicy, Policy
 
 _LEAST_SHOWN = 0.005
+
+
+def shares(policy: Policy) -> bool:
+    """Whether a policy may put several jobs on one GPU."""
+    return isinstance(policy, ChoicePolicy) and policy.shares
 
 
 class Memory:
@@ -35,6 +40,11 @@ class Memory:
     def chooses(self) -> bool:
         """Whether it says who runs in which pool, and when it wants to be asked again."""
         return isinstance(self.policy, ChoicePolicy)
+
+    @property
+    def shares(self) -> bool:
+        """Whether it may put several jobs on one GPU."""
+        return shares(self.policy)
 
     @property
     def remembers(self) -> bool:

@@ -6,7 +6,7 @@ written once; what runs is written again for every decision.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from cotenant.core.workload import Codes, Floats, Ints
 
-SUBMITTED, BELIEVED, DONE, ATTAINED, FIRST, CPUS, MEM, SINCE, COST, DEADLINE, PRIORITY, NODES = range(12)
-_FLOATS = 12
+# GPU_MEM: GiB per GPU. ALONE: 1 where it may not share GPUs.
+SUBMITTED, BELIEVED, DONE, ATTAINED, FIRST, CPUS, MEM, SINCE, COST, DEADLINE, PRIORITY = range(11)
+GPU_MEM, ALONE, NODES = 11, 12, 13
+_FLOATS = 14
 _LEAST = 1024
 
 Slices = tuple[tuple[int, int], ...]
@@ -38,7 +40,8 @@ class Columns:
     """What one decision is about. `running` are positions in these columns, `slices` (node, GPUs) pairs of each.
 
     `coming` marks those of them that are only promised their GPUs: others still sit there. `ident` is a whole number
-    per job that never changes and is never given twice, however rows are laid out.
+    per job that never changes and is never given twice, however rows are laid out. Where GPUs are shared, `masks` says
+    for each of `running` which GPUs of its nodes (0: any), and `hosts` the row of whose guest it is (-1: nobody's).
     """
 
     ids: NDArray[np.object_]
@@ -51,6 +54,8 @@ class Columns:
     running: Ints
     slices: Sequence[Slices]
     coming: NDArray[np.bool_]
+    masks: Sequence[tuple[int, ...]]
+    hosts: Ints
 
     def of(self, column: int) -> Floats:
         """One column."""
@@ -115,8 +120,15 @@ class Rows:
             self._given += 1
         return self._idents[job]
 
-    def columns(self, running: Sequence[tuple[str, Slices]], coming: Set[str] = frozenset()) -> Columns:
-        """Everything that may run, by order of submission. Of `running`, those `coming` do not have their GPUs yet."""
+    def columns(
+        self, running: Sequence[tuple[str, Slices]], coming: Set[str] = frozenset(),
+        masks: Mapping[str, tuple[int, ...]] | None = None, hosts: Mapping[str, str] | None = None,
+    ) -> Columns:  # fmt: skip
+        """Everything that may run, by order of submission. Of `running`, those `coming` do not have their GPUs yet.
+
+        `masks` and `hosts` (guest -> host) are about jobs of `running`, by id.
+        """
+        masks, hosts = masks or {}, hosts or {}
         rows = np.flatnonzero(self._in[: self._end])
         if (np.diff(self._order[rows]) < 0).any():  # somebody came back: a resumed or preempted job
             rows = rows[np.argsort(self._order[rows], kind="stable")]
@@ -131,7 +143,8 @@ class Rows:
         slices = [slices for _, slices in running]
         return Columns(
             self._ids[rows], self._ident[rows], tenant, model, gpu_type, self._gpus[rows], self._values[rows], at,
-            slices, waits,
+            slices, waits, [masks.get(job, (0,) * len(own)) for job, own in running],
+            np.array([place[self._at[hosts[job]]] if job in hosts else -1 for job, _ in running], np.int64),
         )  # fmt: skip
 
     def _room(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -13,6 +14,7 @@ from cotenant.service.book import WRITTEN, Book
 from cotenant.service.facade import AttemptInfo, JobInfo, NodeStatus
 from cotenant.service.livejob import LiveJob, plain_spec
 from cotenant.service.reports import Report
+from cotenant.service.sharing import beside
 
 
 def job_info(job: LiveJob, reason: str, report: Report | None, now_s: float, whole: bool) -> JobInfo:
@@ -57,20 +59,31 @@ def event_data(record: Record) -> dict[str, Any]:
 
 def node_statuses(nodes: Sequence[NodeInfo], book: Book) -> list[NodeStatus]:
     """Nodes with what is used on them."""
-    used: dict[str, int] = {}
+    users: dict[str, Counter[int]] = {}
     jobs: dict[str, list[str]] = {}
     for job in book.on_gpus.values():
         for node, indexes in job.last.gpus:
-            used[node] = used.get(node, 0) + len(indexes)
+            users.setdefault(node, Counter()).update(indexes)
             jobs.setdefault(node, []).append(job.id)
-    return [_node_status(node, used.get(node.name, 0), jobs.get(node.name, []), book) for node in nodes]
+    return [_node_status(node, users.get(node.name, Counter()), jobs.get(node.name, []), book) for node in nodes]
 
 
-def _node_status(node: NodeInfo, used: int, jobs: list[str], book: Book) -> NodeStatus:
+def _node_status(node: NodeInfo, users: Counter[int], jobs: list[str], book: Book) -> NodeStatus:
     state: str = node.state
+    used, shared = len(users), sum(count > 1 for count in users.values())
     if node.name in book.drained:
         state = "draining" if used else "drained"
-    return NodeStatus(node.name, node.gpu_type, node.gpus, used, node.cpus, node.mem_gib, state, tuple(jobs))
+    return NodeStatus(
+        node.name, node.gpu_type, node.gpus, used, node.cpus, node.mem_gib, state, tuple(jobs), shared, node.gpu_mem_gib
+    )  # fmt: skip
+
+
+def company(job: LiveJob, book: Book, tenant: str) -> str:
+    """Who else is on its GPUs, for a reader who may see this tenant (empty: all); empty where it is alone."""
+    others = beside(job, book.on_gpus.values())
+    seen = [other.id for other in others if tenant in ("", other.tenant)]
+    parts = [f"job {name}" for name in seen] + ["another tenant's job"] * (len(others) - len(seen))
+    return f"shares its GPUs with {' and '.join(parts)}" if parts else ""
 
 
 def metrics(book: Book, nodes: Sequence[NodeInfo], counters: dict[str, float], now_s: float) -> dict[str, float]:

@@ -1,20 +1,61 @@
 """How fast live jobs run on which GPU type, from the same profiles that the simulator loads.
 
-Looked up once per kind of job (model and GPU count). A job that names a GPU type runs at 0 on all others.
+Looked up once per kind of job (model and GPU count). A job that names a GPU type runs at 0 on all others, and so does
+one on types whose GPUs have less memory than it needs. Two kinds share GPUs as the profile says, unless their memory
+does not fit, one of them may not be stopped (nobody could undo it), or it was seen not to pay.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.errors import InputError
 from cotenant.core.workload import Codes, Floats, Ints, make_workload
+from cotenant.service import rows as at
 from cotenant.service.rows import Columns
-from cotenant.workload.profiles import Kind, load_profile
+from cotenant.workload.profiles import Kind, Pairs, Profile, load_profile
+
+Veto = tuple[Kind, Kind, str]
+"""Two kinds, in order, that do not gain from sharing GPUs of a type."""
+
+
+def veto(one: Kind, two: Kind, gpu_type: str) -> Veto:
+    """The veto of a pair, whichever is named first."""
+    return (one, two, gpu_type) if one <= two else (two, one, gpu_type)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveKind:
+    """What jobs have in common that run alike here: `only` on that GPU type, `mem_gib` per GPU, `alone` on GPUs."""
+
+    kind: Kind
+    only: str = ""
+    mem_gib: float = 0.0
+    alone: bool = False
+
+    def runs_on(self, gpu_type: str, room_gib: float) -> bool:
+        """Whether it may have GPUs of this type and size (0: nobody knows)."""
+        return self.only in ("", gpu_type) and (not room_gib or self.mem_gib <= room_gib)
+
+    def fits(self, other: LiveKind, room_gib: float) -> bool:
+        """Whether both may sit on a GPU of this size; memory that nobody states is believed to fit."""
+        fit = not room_gib or self.mem_gib + other.mem_gib <= room_gib
+        return fit and not (self.alone or other.alone) and self.kind[1] == other.kind[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Speeds by kind and type (consolidated, spread), the kind of each job, and steps per second of each job."""
+
+    speed: NDArray[np.float64]
+    row: Ints
+    steps_per_s: Floats
+    kinds: tuple[LiveKind, ...]
 
 
 class Speeds:
@@ -24,6 +65,8 @@ class Speeds:
         self.profile, self.types = profile, tuple(dict.fromkeys(types))
         self._known: dict[Kind, Floats] = {}
         self._steps: dict[Kind, float] = {}
+        self._paired: tuple[object, NDArray[np.float64] | None] = None, None
+        self._raw: tuple[frozenset[Kind], dict[Kind, int], Pairs | None] = frozenset(), {}, None
         self._load([("", 1)])  # a profile that cannot be read, or lacks a type, is refused at the start
 
     def of(self, model: str, gpus: int, gpu_type: str) -> float:
@@ -32,28 +75,77 @@ class Speeds:
             return 1.0
         return float(self._of((model, gpus))[self.types.index(gpu_type), 0])
 
-    def table(self, jobs: Columns, types: Sequence[str]) -> tuple[NDArray[np.float64], Ints, Floats]:
-        """Speeds by kind and type (consolidated, spread), the kind of each job, and steps per second of each job."""
-        free = not (jobs.gpu_type.code != 0).any()
-        if self.profile == "none" and free:
-            rows = len(jobs.ids)
-            return np.ones((1, len(types), 2)), np.zeros(rows, np.int64), np.full(rows, np.nan)
-        most, names = int(jobs.gpus.max(initial=0)) + 1, len(jobs.gpu_type.names)
-        codes, row = np.unique((jobs.model.code * names + jobs.gpu_type.code) * most + jobs.gpus, return_inverse=True)
-        speed = np.ones((len(codes), len(types), 2))
-        steps = np.full(len(codes), np.nan)
-        for at, code in enumerate(codes.tolist()):
-            kind = jobs.model.names[code // most // names], code % most
-            only = jobs.gpu_type.names[code // most % names]
+    def table(self, jobs: Columns, types: Sequence[str], gpu_gib: Mapping[str, float]) -> Table:
+        """What the decision over these jobs needs to know; `gpu_gib` is the memory of a GPU by type."""
+        mem, alone = jobs.of(at.GPU_MEM), jobs.of(at.ALONE)
+        if self.profile == "none" and not (jobs.gpu_type.code != 0).any() and not mem.any():
+            rows, same = len(jobs.ids), (LiveKind(("", 0)),)
+            return Table(np.ones((1, len(types), 2)), np.zeros(rows, np.int64), np.full(rows, np.nan), same)
+        sizes, size = np.unique(mem, return_inverse=True) if mem.any() else (np.zeros(1), np.zeros(1, np.int64))
+        shape = len(jobs.model.names), len(jobs.gpu_type.names), int(jobs.gpus.max(initial=0)) + 1, len(sizes), 2
+        columns = jobs.model.code, jobs.gpu_type.code, jobs.gpus, size, (alone > 0).astype(np.int64)
+        code = np.zeros(1, np.int64)
+        for length, column in zip(shape, columns, strict=True):
+            code = code * length + column
+        codes, row = np.unique(code, return_inverse=True)
+        parts = zip(*(part.tolist() for part in np.unravel_index(codes, shape)), strict=True)
+        kinds: tuple[LiveKind, ...] = tuple(
+            LiveKind((jobs.model.names[model], gpus), jobs.gpu_type.names[only], float(sizes[gib]), bool(one))
+            for model, only, gpus, gib, one in parts
+        )
+        speed, steps = np.ones((len(kinds), len(types), 2)), np.full(len(kinds), np.nan)
+        for k, kind in enumerate(kinds):
             if self.profile != "none":
-                own = self._of(kind)
-                steps[at] = self._steps[kind]
+                own = self._of(kind.kind)
+                steps[k] = self._steps[kind.kind]
                 for place, name in enumerate(types):
-                    speed[at, place] = own[self.types.index(name)] if name in self.types else 1.0
-            if only:
-                speed[at, [name != only for name in types]] = 0.0
+                    speed[k, place] = own[self.types.index(name)] if name in self.types else 1.0
+            speed[k, [not kind.runs_on(name, gpu_gib.get(name, 0.0)) for name in types]] = 0.0
         row = row.reshape(-1).astype(np.int64)
-        return speed, row, steps[row]
+        return Table(speed, row, steps[row], kinds)
+
+    def pairs(
+        self, kinds: tuple[LiveKind, ...], types: Sequence[str], gpu_gib: Mapping[str, float], vetoes: frozenset[Veto]
+    ) -> NDArray[np.float64] | None:
+        """Kind x kind x type: speed of the first beside the second; None where the profile knows no pairs.
+
+        The same object for the same question: policies solve anew when they see another one.
+        """
+        asked = kinds, tuple(types), tuple(gpu_gib.items()), vetoes
+        if self._paired[0] != asked:
+            self._paired = asked, self._pairs(kinds, types, gpu_gib, vetoes)
+        return self._paired[1]
+
+    def _pairs(
+        self, kinds: tuple[LiveKind, ...], types: Sequence[str], gpu_gib: Mapping[str, float], vetoes: frozenset[Veto]
+    ) -> NDArray[np.float64] | None:
+        place, known = self._profiled_pairs(frozenset(kind.kind for kind in kinds))
+        if known is None:
+            return None
+        found = np.zeros((len(kinds), len(kinds), len(types)))
+        for a, one in enumerate(kinds):
+            for b, two in enumerate(kinds[: a + 1]):
+                for column, name in enumerate(types):
+                    if name not in self.types or veto(one.kind, two.kind, name) in vetoes:
+                        continue
+                    if not one.fits(two, gpu_gib.get(name, 0.0)) or {one.only, two.only} - {"", name}:
+                        continue
+                    speeds = known.pair_speed(place[one.kind], place[two.kind], self.types.index(name))
+                    if min(speeds) > 0:
+                        found[a, b, column], found[b, a, column] = speeds
+        return found
+
+    def _profiled_pairs(self, kinds: frozenset[Kind]) -> tuple[dict[Kind, int], Pairs | None]:
+        if kinds != self._raw[0]:
+            place, known = {kind: number for number, kind in enumerate(sorted(kinds))}, None
+            if self.profile != "none" and kinds:
+                try:
+                    found = self._profile(sorted(kinds))
+                    place, known = {kind: number for number, kind in enumerate(found.kinds)}, found.pairs
+                except (InputError, OSError) as error:  # it could be read at the start: go on without
+                    sys.stderr.write(f"cotenant: profile {self.profile}: {error}; nothing is shared\n")
+            self._raw = kinds, place, known
+        return self._raw[1], self._raw[2]
 
     def _of(self, kind: Kind) -> Floats:
         if kind not in self._known:
@@ -67,9 +159,12 @@ class Speeds:
     def _load(self, kinds: Sequence[Kind]) -> None:
         if self.profile == "none":
             return
-        models = Codes(np.arange(len(kinds)), tuple(model for model, _ in kinds))
-        gpus, one = np.array([count for _, count in kinds], np.int64), np.ones(len(kinds))
-        found = load_profile(self.profile, make_workload("live", 0 * one, gpus, one, model=models), self.types)
+        found = self._profile(kinds)
         for kind, speed, steps in zip(found.kinds, found.speed, found.steps_per_s.tolist(), strict=True):
             self._steps[kind] = steps
             self._known[kind] = speed
+
+    def _profile(self, kinds: Sequence[Kind]) -> Profile:
+        models = Codes(np.arange(len(kinds)), tuple(model for model, _ in kinds))
+        gpus, one = np.array([count for _, count in kinds], np.int64), np.ones(len(kinds))
+        return load_profile(self.profile, make_workload("live", 0 * one, gpus, one, model=models), self.types)
