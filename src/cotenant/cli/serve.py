@@ -29,12 +29,16 @@ def serve(
     profile: Annotated[
         str, typer.Option(help="Speeds by model and GPU type: none, h200, tiresias or a file, as in `simulate`.")
     ] = "none",
+    share: Annotated[
+        str,
+        typer.Option(help="How jobs share a GPU, under policies that let them: time (by turns) or mps (at once)."),
+    ] = "time",
     home: Annotated[str, typer.Option(help="Folder for state and token; else COTENANT_HOME or ~/.cotenant.")] = "",
 ) -> None:
     """Run the service: API and scheduler in one process. Prints its URL; the token is at home, in `token`."""
     from cotenant.api.app import make_app
     from cotenant.client.home import home as default_home
-    from cotenant.core.errors import InputError
+    from cotenant.core.errors import InputError, unknown
     from cotenant.policies import make_policy
     from cotenant.service import run
 
@@ -43,11 +47,14 @@ def serve(
         raise InputError(f"--grace {grace:g}: write seconds, at most a day")
     if not 0.1 <= round_ < 86400:
         raise InputError(f"--round {round_:g}: write seconds, from 0.1 to a day")
+    if share not in ("time", "mps"):
+        raise unknown("--share", share, ("time", "mps"))
     make_policy(policy)
     folder = Path(home).expanduser() if home else default_home()
     run.serve(
         make_app, home=folder, policy=policy, db=db or None, gpus=count, host=host, port=port, grace_s=grace,
         max_suspended=max_suspended, round_s=round_, profile=profile,
+        share="mps" if share == "mps" else "time",
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ Environment, set by the service for each attempt:
     COTENANT_JOB_ID, COTENANT_ATTEMPT, COTENANT_TENANT
     COTENANT_CHECKPOINT_DIR         where checkpoints live; the same for all attempts of a job
     COTENANT_CHECKPOINT_INTERVAL_S  seconds between checkpoints (0: after every step)
+    COTENANT_GPU_MEM_GIB            memory of each GPU that this job may use, where the job file names it (gpu_mem)
     COTENANT_SETTINGS               first settings as a JSON object, as in the `set` message
     RANK                            read, not set: in a process of another rank than 0 nothing is saved or reported
 

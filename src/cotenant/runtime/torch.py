@@ -6,6 +6,7 @@ reports, and making all ranks stop at the same step is left to the script.
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from collections.abc import Iterator
@@ -31,10 +32,12 @@ class Stateful(Protocol):
 def attach(job: Job, **parts: Stateful) -> int:
     """Save and restore these parts and the random numbers: `attach(job, model=model, optimizer=optimizer)`.
 
-    Restores at once, if there is a checkpoint, and returns the steps already done. Tensors are read to the CPU and
-    copied by each part to where it lives, so the checkpoint may move to other GPUs.
+    Keeps the job's limit of GPU memory. Restores at once, if there is a checkpoint, and returns the steps already
+    done. Tensors are read to the CPU and copied by each part to where it lives, so the checkpoint may move to other
+    GPUs.
     """
     torch: Any = import_module("torch")
+    limit_memory()
 
     def save(path: Path) -> None:
         state = {name: part.state_dict() for name, part in parts.items()}
@@ -48,6 +51,27 @@ def attach(job: Job, **parts: Stateful) -> int:
 
     job.save(save)
     return job.restore(load)
+
+
+def limit_memory() -> float | None:
+    """Keep to the job's limit of GPU memory (COTENANT_GPU_MEM_GIB), where it has one and CUDA is there.
+
+    PyTorch then raises its out-of-memory error in this process, before a co-runner on the same GPU has to. Returns the
+    largest fraction of a GPU that was set, or None. `attach` calls it; others call it before their first tensor.
+    """
+    try:
+        limit_gib = float(os.environ.get("COTENANT_GPU_MEM_GIB", ""))
+    except ValueError:
+        return None
+    torch: Any = import_module("torch")
+    if not limit_gib > 0 or not torch.cuda.is_available():
+        return None
+    fractions = []
+    for device in range(torch.cuda.device_count()):
+        total = torch.cuda.get_device_properties(device).total_memory
+        fractions.append(min(limit_gib * 2**30 / total, 1.0))
+        torch.cuda.set_per_process_memory_fraction(fractions[-1], device)
+    return max(fractions, default=None)
 
 
 def random_state() -> dict[str, Any]:

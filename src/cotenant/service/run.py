@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cotenant.backends.local import LocalBackend
+from cotenant.backends.local.machine import Share
 from cotenant.journal import Entry, open_journal
 from cotenant.service.desk import CoreService
 from cotenant.service.facade import Caller, Role
@@ -23,18 +24,21 @@ _LOCAL_ADMIN = Caller("local", Role.ADMIN)
 
 def open_service(
     *, home: Path, policy: str, db: str | None, gpus: int | Sequence[str] | None, grace_s: float,
-    max_suspended: int = MOST_SUSPENDED, round_s: float = ROUND_S, profile: str = "none",
+    max_suspended: int = MOST_SUSPENDED, round_s: float = ROUND_S, profile: str = "none", share: Share = "time",
     hook: Callable[[str], None] = lambda point: None,
 ) -> CoreService:  # fmt: skip
     """Open the journal, rebuild the book, reconcile with what really runs.
 
-    `gpus`: how many, or the type of each one, which makes them virtual.
+    `gpus`: how many, or the type of each one, which makes them virtual. `share`: how jobs on one GPU share it; of
+    profile h200 the pairs are taken that were measured so.
     """
     home.mkdir(parents=True, exist_ok=True)
     os.chmod(home, 0o700)
     journal = open_journal(db or str(home / "journal.db"))
     few, types = (gpus, None) if gpus is None or isinstance(gpus, int) else (None, gpus)
-    backend = LocalBackend(home / "jobs", gpus=few, gpu_types=types)
+    backend = LocalBackend(home / "jobs", gpus=few, gpu_types=types, share=share)
+    if profile == "h200":
+        profile = f"h200:sharing={'mps' if share == 'mps' else 'time-sliced'}"
     service = CoreService(
         journal, backend, home=home, policy=policy, grace_s=grace_s, max_suspended=max_suspended, round_s=round_s,
         profile=profile, hook=hook,
@@ -105,6 +109,7 @@ def serve(
     max_suspended: int = MOST_SUSPENDED,
     round_s: float = ROUND_S,
     profile: str = "none",
+    share: Share = "time",
 ) -> None:
     """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start.
 
@@ -112,7 +117,7 @@ def serve(
     """
     service = open_service(
         home=home, policy=policy, db=db, gpus=gpus, grace_s=grace_s, max_suspended=max_suspended, round_s=round_s,
-        profile=profile,
+        profile=profile, share=share,
     )  # fmt: skip
     known = (home / "token").exists()
     secret = first_token(service, home)

@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cotenant.backends.base import BackendError, Capabilities, LaunchSpec, NodeInfo, Observed, check_spec
-from cotenant.backends.local import cgroups, cuda, keeper, procs
-from cotenant.backends.local.machine import Machine
+from cotenant.backends.local import cgroups, cuda, keeper, mps, procs
+from cotenant.backends.local.machine import Machine, Share
 from cotenant.backends.local.records import Record, all_records
 from cotenant.backends.local.watcher import Watcher
 from cotenant.core.errors import InputError
@@ -42,7 +42,8 @@ class LocalBackend:
     """Processes, GPUs and control groups of this machine; state under `state_dir`.
 
     `gpus` is how many GPUs to use: None takes all that the driver shows; on a machine without a driver they are
-    virtual slots. `gpu_types` names one type per slot and always makes them virtual. One thread drives an instance
+    virtual slots. `gpu_types` names one type per slot and always makes them virtual. `share` says how jobs on the same
+    GPU share it. One thread drives an instance
     (only `wake` may be called from others) and one service owns a state directory.
     """
 
@@ -55,6 +56,7 @@ class LocalBackend:
         name: str = "local",
         use_cgroups: bool = True,
         rlimit_as: bool = False,
+        share: Share = "time",
     ) -> None:
         root = Path(state_dir).absolute()
         self._jobs, self._trash = root / "jobs", root / "trash"
@@ -62,10 +64,12 @@ class LocalBackend:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for grave in self._trash.iterdir():
             shutil.rmtree(grave, ignore_errors=True)
-        self._machine = Machine.find(name, gpus, gpu_types)
+        self._machine = Machine.find(name, gpus, gpu_types, share)
+        self._mps = mps.start(root / "mps", self._machine.gpu) if share == "mps" else {}
         self._cgroups = cgroups.find() if use_cgroups else cgroups.Cgroups(notes=("cgroups are switched off",))
         self._rlimit_as = rlimit_as
-        self._cuda = cuda.method() if self._machine.gpu == "nvml" else "none"
+        moves = self._machine.gpu == "nvml" and share != "mps"  # the driver cannot take out a client of MPS
+        self._cuda = cuda.method() if moves else "none"
         self._label = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
         self._watcher = Watcher(root / "notify")
 
@@ -178,7 +182,7 @@ class LocalBackend:
             argv = ("bash", "-c", _SETUP, "cotenant", spec.setup, *argv)
         env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         env |= {name: value for name, value in os.environ.items() if name.startswith("LC_")}
-        env |= {**spec.env, **self._machine.gpu_env(spec.gpus)}
+        env |= {**spec.env, **self._machine.gpu_env(spec.gpus, spec.gpu_mem_gib), **self._mps}
         env |= {"COTENANT_KEY": spec.key, "COTENANT_JOB": spec.job, "COTENANT_MARK": f"{self._label}/{spec.key}"}
         oom = cgroups.oom_file(groups)
         writes = cgroups.limit_writes(groups, spec.cpu_share, spec.mem_gib)

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cotenant.backends.base import NodeInfo
-from cotenant.backends.local import cgroups
+from cotenant.backends.local import cgroups, mps
 from cotenant.backends.local import gpus as devices
 from cotenant.backends.local.gpus import Gpu
 from cotenant.backends.local.keeper import text_of
 from cotenant.core.errors import InputError
+
+VIRTUAL_GPU_GIB = 80.0
+Share = Literal["time", "mps"]
+"""How processes on one GPU share it: by turns, as the driver does by itself, or at once through NVIDIA's MPS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +26,12 @@ class Machine:
     gpu: Literal["nvml", "virtual", "none"]
     nodes: dict[str, NodeInfo]
     slots: dict[str, tuple[int, ...]]
+    share: Share = "time"
 
     @classmethod
-    def find(cls, name: str, gpus: int | None, gpu_types: Sequence[str] | None) -> Machine:
+    def find(
+        cls, name: str, gpus: int | None, gpu_types: Sequence[str] | None, share: Share = "time"
+    ) -> Machine:  # fmt: skip
         """Real GPUs unless types are named or there are none; then virtual slots."""
         if gpus is not None and gpus < 0:
             raise InputError(f"--gpus {gpus}: give a number from 0 up, or auto")
@@ -32,35 +39,54 @@ class Machine:
         if gpu_types is not None:
             if gpus not in (None, len(gpu_types)):
                 raise InputError(f"{gpus} GPUs but {len(gpu_types)} types: name one type per GPU")
-            found = [Gpu(index, gpu_type) for index, gpu_type in enumerate(gpu_types)]
+            found = [Gpu(index, gpu_type, mem_gib=_virtual_gib()) for index, gpu_type in enumerate(gpu_types)]
         elif real := devices.find():
             kind = "nvml"
             if gpus is not None and gpus > len(real):
                 raise InputError(f"--gpus {gpus}: this machine has {len(real)}; name types to get virtual ones")
             found = real[:gpus]
         else:
-            found = [Gpu(index, "gpu") for index in range(gpus or 0)]
+            found = [Gpu(index, "gpu", mem_gib=_virtual_gib()) for index in range(gpus or 0)]
         by_type: dict[str, list[Gpu]] = {}
         for gpu in found:
             by_type.setdefault(gpu.gpu_type, []).append(gpu)
         if not by_type:
-            return cls("none", {name: NodeInfo(name, "cpu", 0, *_host())}, {name: ()})
+            return cls("none", {name: NodeInfo(name, "cpu", 0, *_host())}, {name: ()}, share)
         nodes, slots = {}, {}
         cpus, mem_gib = _host()
         for gpu_type, members in by_type.items():
             node = name if len(by_type) == 1 else f"{name}-{gpu_type}"
             part = len(members) / len(found)  # the host is one: its cores and memory are dealt out, not sold twice
-            nodes[node] = NodeInfo(node, gpu_type, len(members), max(1, int(cpus * part)), mem_gib * part)
+            nodes[node] = NodeInfo(
+                node, gpu_type, len(members), max(1, int(cpus * part)), mem_gib * part,
+                gpu_mem_gib=min(gpu.mem_gib for gpu in members),
+            )  # fmt: skip
             slots[node] = tuple(gpu.index for gpu in members)
-        return cls(kind, nodes, slots)
+        return cls(kind, nodes, slots, share)
 
-    def gpu_env(self, gpus: Sequence[tuple[str, Sequence[int]]]) -> dict[str, str]:
-        """What shows a job its GPUs and hides the others."""
+    def gpu_env(self, gpus: Sequence[tuple[str, Sequence[int]]], mem_gib: float | None = None) -> dict[str, str]:
+        """What shows a job its GPUs and hides the others, and says how much of their memory it may use."""
         indexes = [self.slots[node][index] for node, chosen in gpus for index in chosen]
         env = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, indexes)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         if gpus:
             env["COTENANT_GPU_TYPE"] = self.nodes[gpus[0][0]].gpu_type
+        if gpus and mem_gib is not None:
+            env["COTENANT_GPU_MEM_GIB"] = f"{mem_gib:g}"
+            if self.share == "mps":
+                env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = mps.memory_limit(len(indexes), mem_gib)
         return env | ({"COTENANT_VIRTUAL_GPUS": "1"} if self.gpu == "virtual" else {})
+
+
+def _virtual_gib() -> float:
+    """Memory of a virtual GPU, as the operator says."""
+    text = os.environ.get("COTENANT_VIRTUAL_GPU_MEM", "")
+    try:
+        size = float(text) if text else VIRTUAL_GPU_GIB
+    except ValueError:
+        size = 0.0
+    if not 0 < size < 1e6:
+        raise InputError(f"COTENANT_VIRTUAL_GPU_MEM is '{text}': write GiB as a number above 0")
+    return size
 
 
 def _host() -> tuple[int, float]:
