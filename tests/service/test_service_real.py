@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,9 +27,9 @@ PATIENCE_S = 120.0
 
 
 @contextmanager
-def running(home: Path, policy: str, grace_s: float) -> Iterator[CoreService]:
+def running(home: Path, policy: str, grace_s: float, gpus: int = 4, **more: Any) -> Iterator[CoreService]:
     """A service as `cotenant serve` runs it, less the web server."""
-    service = open_service(home=home, policy=policy, db=None, gpus=4, grace_s=grace_s)
+    service = open_service(home=home, policy=policy, db=None, gpus=gpus, grace_s=grace_s, **more)
     events = asyncio.new_event_loop()
     thread = threading.Thread(target=events.run_forever, daemon=True)
     thread.start()

@@ -36,9 +36,7 @@ def submit(
     tenant: Annotated[str, typer.Option(help="Whose job it is; users have one already.")] = "",
     cpus: Annotated[float | None, typer.Option(help="CPU cores.")] = None,
     mem: Annotated[str, typer.Option(help="Memory: GiB, or e.g. 512M, 16G.")] = "",
-    gpu_mem: Annotated[
-        str, typer.Option(help="Memory of each GPU that it needs and may use: GiB, or 512M.")
-    ] = "",
+    gpu_mem: Annotated[str, typer.Option(help="Memory of each GPU that it needs and may use: GiB, or 512M.")] = "",
     priority: Annotated[int | None, typer.Option(help="Larger goes first, in policies that look at it.")] = None,
     array: Annotated[str, typer.Option(help="Many alike: 0-99 or 1,3,5 (COTENANT_ARRAY_INDEX tells them apart).")] = "",
     after: Annotated[list[str] | None, typer.Option(help="Start when this job has succeeded; repeatable.")] = None,
@@ -58,9 +56,9 @@ def submit(
     from cotenant.core.jobspec import parse_job
 
     given: dict[str, Any] = {
-        "gpus": gpus, "name": name, "tenant": tenant, "cpus": cpus, "mem": mem, "gpu_mem": gpu_mem,
+        "gpus": gpus, "name": name, "tenant": tenant, "cpus": cpus, "mem": mem, "gpu_mem": gpu_mem, "model": model,
         "after": [part for item in after or [] for part in item.split(",") if part], "max_runtime": max_runtime,
-        "priority": priority, "array": array, "retries": retries, "workdir": workdir, "deadline": deadline, "model": model,
+        "priority": priority, "array": array, "retries": retries, "workdir": workdir, "deadline": deadline,
     }  # fmt: skip
     given = {key: value for key, value in given.items() if value not in ("", None, [])}
     extra = _environment(env or [])

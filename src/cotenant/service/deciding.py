@@ -19,6 +19,7 @@ from cotenant.service.live import RESTORE_S, Promise, Setting, Tables, Verdict
 from cotenant.service.livejob import ASK, CONTINUE, SUSPEND, Attempt, LiveJob
 from cotenant.service.memory import Memory
 from cotenant.service.options import Options
+from cotenant.service.pairing import Pairing
 from cotenant.service.reports import Report
 from cotenant.service.rows import Row, Rows, Slices
 from cotenant.service.sharing import can_share, guests_of, masks_of, used_gpus
@@ -37,6 +38,7 @@ class Decider(Ladder):
         self._plan = Verdict()
         self._promised: dict[str, tuple[tuple[str, int], ...]] = {}  # under policies that choose: starts to come
         self._beside: dict[str, str] = {}  # under policies that share: guest -> host, as planned
+        self._pairing = Pairing()
         self._memory: Memory | None = None
         self.round_s = options.round_s
         self._types = {node.name: node.gpu_type for node in backend.nodes()}
@@ -63,6 +65,8 @@ class Decider(Ladder):
         memory = self._recalled()
         if not (memory.shares and can_share(self.backend.nodes())):
             self._part()
+        else:
+            self._watch_pairs()
         if not memory.chooses:
             return self._gathered(memory=memory) if self._anything_to_decide() else None
         self._promised = {
@@ -76,6 +80,15 @@ class Decider(Ladder):
     def _last_plan(self) -> Verdict:
         """What of the last plan was promised and is still to come."""
         return Verdict(list(self._promised.items()))
+
+    def _watch_pairs(self) -> None:
+        """Note which pairs do not pay; the policy hears of it with the next question, which this is a reason for."""
+        running = [job for job in self.book.on_gpus.values() if job.state == JobState.RUNNING]
+        for split in self._pairing.look(running, self.reports.of, self._types):
+            self.write([
+                Entry("split", job, {"beside": other, "worth": round(split.worth, 3)})
+                for job, other in ((split.one, split.two), (split.two, split.one))
+            ])  # fmt: skip
 
     def _part(self) -> None:
         """Whoever came to the GPUs of others, under a policy that shared, has to leave under one that does not."""
@@ -108,6 +121,7 @@ class Decider(Ladder):
 
     def _retired(self, job: str) -> None:
         self._rows.forget(job)
+        self._pairing.forget(job)
 
     def _anything_to_decide(self) -> bool:
         """Whether somebody waits who may start."""
@@ -170,7 +184,7 @@ class Decider(Ladder):
         for node in nodes:
             gpu_gib[node.gpu_type] = min(node.gpu_mem_gib, gpu_gib.get(node.gpu_type, node.gpu_mem_gib))
         cost_s = self.book.preemption_cost_s(RESTORE_S)
-        return Setting(self._speeds, self.round_s, cost_s, gpu_gib)
+        return Setting(self._speeds, self.round_s, cost_s, gpu_gib, self._pairing.vetoes)
 
     def _coming(self, movable: Sequence[LiveJob], left: dict[str, int], hosts: dict[str, str]) -> list[Promise]:
         """Jobs that are promised GPUs which are, or will be, free of those that run. Takes them from `left`.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotenant.runtime.protocol import Checkpoint, Declined, Hello, JobMessage, Progress, Restored, Settings, Stop
+from cotenant.runtime.protocol import Checkpoint, Declined, Hello, JobMessage, Progress, Restored, Set, Settings, Stop
 from cotenant.runtime.server import RuntimeServer
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Reports:
         self._lock = threading.Lock()
         self._reports: dict[str, Report] = {}
         self._stops: dict[str, float] = {}
+        self._settings: dict[str, Settings] = {}
         self._over: dict[str, int] = {}  # the last attempt that has ended: what it still says is old
         self._server: RuntimeServer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -100,7 +101,8 @@ class Reports:
 
     def _authenticate(self, hello: Hello) -> Settings | None:
         known = hmac.compare_digest(hello.token, self.token(hello.job, hello.attempt))
-        return Settings() if known else None
+        with self._lock:
+            return self._settings.get(hello.job, Settings()) if known else None
 
     def _on_message(self, hello: Hello, message: JobMessage) -> None:
         with self._lock:
@@ -144,6 +146,25 @@ class Reports:
             self._loop.call_soon_threadsafe(server.send, job, Stop(grace_s=grace_s))
         return True
 
+    def set_for(self, job: str, settings: Settings) -> None:
+        """Tell a job what holds from its next step on, now and whenever it connects again; the rest stays as told."""
+        with self._lock:
+            before = self._settings.get(job, Settings())
+            self._settings[job] = before.updated(settings)
+            if self._settings[job] == before:
+                return
+        if self._server is not None and self._loop is not None:
+            message = Set(**settings.given())  # type: ignore[arg-type]
+            self._loop.call_soon_threadsafe(self._server.send, job, message)
+
+    def pace(self, job: str, delay_s: float) -> None:
+        """Have a job wait so long after each step."""
+        self.set_for(job, Settings(throttle_s=delay_s))
+
+    def batch(self, job: str, size: int | None = None, accumulation: int | None = None) -> None:
+        """Change the samples per step of a job, and how many such batches make one step of its optimizer."""
+        self.set_for(job, Settings(batch_size=size, accumulation=accumulation))
+
     def withdraw(self, job: str) -> None:
         """A job is no longer asked to stop: it was suspended instead."""
         with self._lock:
@@ -155,6 +176,7 @@ class Reports:
             self._over[job] = attempt
             self._reports.pop(job, None)
             self._stops.pop(job, None)
+            self._settings.pop(job, None)
 
     def forget(self, job: str) -> None:
         """A job is retired."""

@@ -1,0 +1,89 @@
+"""Pairs that do not pay are undone, in a world whose clock moves only when told to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from service_kit import ADMIN, Rig
+from test_service_sharing import ONE, ROUND_S, play, sharing, states
+
+from cotenant.runtime.protocol import Hello, Progress
+from cotenant.service.pairing import WINDOW_STEPS
+
+POLICIES = ["gandiva-packing", "gavel:sharing=true"]
+
+
+def step(rig: Rig, job: str, steps: int, step_time_s: float) -> None:
+    """A running job says so."""
+    attempt = len(rig.service.book.jobs[job].attempts)
+    rig.service.reports._on_message(Hello("", job, attempt, 1), Progress(steps, None, step_time_s))
+
+
+def measured(rig: Rig, jobs: list[str], first: int, step_time_s: float) -> None:
+    """All jobs make enough steps of that time in their present company, while looked at."""
+    for steps in (first, first + WINDOW_STEPS):
+        for job in jobs:
+            step(rig, job, steps, step_time_s)
+        rig.service.tick()
+
+
+def pair(rig: Rig) -> list[str]:
+    """One job that was alone for a while, and a second that came to it."""
+    host = rig.submit("sleep infinity", model="bert")
+    play(rig, 1.0)
+    measured(rig, [host], 1, 0.1)
+    guest = rig.submit("sleep infinity", model="bert")
+    play(rig, 2 * ROUND_S)
+    assert states(rig, [host, guest]) == ["running"] * 2
+    return [host, guest]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_pair_that_is_slow_is_split_at_the_next_round(tmp_path: Path, policy: str) -> None:
+    rig = sharing(tmp_path, policy, ONE)
+    jobs = pair(rig)
+    measured(rig, jobs, 100, 0.2)  # as slow as taking turns
+    assert states(rig, jobs) == ["running"] * 2, "between rounds nothing is taken away"
+    events = [event for event in rig.service.events(ADMIN, jobs[0]) if event.kind == "split"]
+    assert [event.data for event in events] == [{"beside": jobs[1], "worth": 1.0}]
+    play(rig, 2 * ROUND_S)
+    rig.shares = False
+    play(rig, 6 * ROUND_S)
+    assert "running" in states(rig, jobs)
+    third = rig.submit("sleep 3", model="bert")
+    rig.service.cancel(ADMIN, jobs[0])
+    rig.service.cancel(ADMIN, jobs[1])
+    rig.finish()
+    assert rig.state(third) == "succeeded"
+
+
+def test_a_pair_that_gains_stays(tmp_path: Path) -> None:
+    rig = sharing(tmp_path, "gandiva-packing", ONE)
+    jobs = pair(rig)
+    measured(rig, jobs, 100, 0.15)
+    play(rig, 4 * ROUND_S)
+    assert states(rig, jobs) == ["running"] * 2
+    assert [len(rig.service.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
+
+
+def test_step_times_count_only_after_enough_steps_in_one_company(tmp_path: Path) -> None:
+    rig = sharing(tmp_path, "gandiva-packing", ONE)
+    jobs = pair(rig)
+    for job in jobs:
+        step(rig, job, 100, 0.9)
+    play(rig, 1.0)
+    for job in jobs:
+        step(rig, job, 100 + WINDOW_STEPS - 1, 0.9)
+    play(rig, 2 * ROUND_S)
+    assert states(rig, jobs) == ["running"] * 2
+    assert not rig.service._pairing.vetoes
+
+
+def test_a_pair_is_not_judged_by_what_nobody_measured(tmp_path: Path) -> None:
+    rig = sharing(tmp_path, "gandiva-packing", ONE)
+    jobs = [rig.submit("sleep infinity", model="bert") for _ in range(2)]
+    play(rig, ROUND_S)
+    measured(rig, jobs, 1, 9.9)
+    play(rig, 2 * ROUND_S)
+    assert states(rig, jobs) == ["running"] * 2
