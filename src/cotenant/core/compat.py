@@ -46,7 +46,18 @@ def parse_compat(names: Sequence[str]) -> dict[str, dict[str, str]]:
             known = SINGLE.get(spec.name, {})
             if key not in known:
                 raise unknown(f"quirk of --compat {spec.name}", key, known)
-            if key != "reset_interval_s" and value != known[key]:
+            if key == "reset_interval_s":
+                _check_seconds(name, key, value)
+            elif value != known[key]:
                 raise InputError(f"--compat {name}: {key} can only be {known[key]}")
             quirks[key] = value
     return found
+
+
+def _check_seconds(name: str, key: str, value: str) -> None:
+    try:
+        good = 0 <= float(value) < float("inf")
+    except ValueError:
+        good = False
+    if not good:
+        raise InputError(f"--compat {name}: {key} must be a number of seconds, 0 or more")

@@ -28,7 +28,7 @@ def rate(made: Problem, targets: Targets) -> np.ndarray:
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 @given(seed=seeds)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_every_answer_is_feasible(name: str, seed: int) -> None:
     made = random_problem(seed)
     assert_feasible(made, OBJECTIVES[name](made, AWARE))
@@ -45,7 +45,7 @@ def test_every_answer_with_pairs_is_feasible(name: str, seed: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_las_is_the_plain_program(seed: int) -> None:
     made = random_problem(seed)
     even = made.rates @ (made.capacity / made.capacity.sum())
@@ -56,7 +56,7 @@ def test_las_is_the_plain_program(seed: int) -> None:
 
 
 @given(seeds)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_agnostic_las_is_the_plain_program_with_all_rates_one(seed: int) -> None:
     made = random_problem(seed)
     able = (made.rates > 0).astype(float)
@@ -76,7 +76,7 @@ def test_agnostic_las_gives_types_in_proportion_to_their_size() -> None:
 
 
 @given(seeds)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_finish_time_fairness_is_the_plain_program(seed: int) -> None:
     made = random_problem(seed)
     fair = made.isolated_s + made.left_s / made.isolated_rate
@@ -97,7 +97,7 @@ def test_finish_time_fairness_helps_beyond_a_job_at_full_speed() -> None:
 
 
 @given(seeds)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_makespan_is_the_plain_program(seed: int) -> None:
     made = random_problem(seed)
     best = lp_reference.solve_need(instance(made.rates, made.gangs, made.capacity), Need(made.left_s)).value
@@ -107,7 +107,7 @@ def test_makespan_is_the_plain_program(seed: int) -> None:
 
 @pytest.mark.parametrize("name", ["throughput", "cost"])
 @given(seed=seeds)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_sums_are_the_plain_program(name: str, seed: int) -> None:
     made = random_problem(seed)
     values = made.rates * made.steps_per_s[:, None]
@@ -191,7 +191,7 @@ def test_the_released_bisection_is_never_below_and_within_five_percent(optimum_s
 
 
 @given(seeds)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_the_centre_is_feasible_and_no_slack_can_grow_alone(seed: int) -> None:
     made = random_problem(seed, zeros=0.0)
     found = solvers.makespan(made.rates, made.gangs, made.capacity, work=made.left_s)

@@ -43,7 +43,7 @@ class Problem:
     @property
     def proportional(self) -> Floats:
         """Rate of each job if it ran in every pool in proportion to its size."""
-        return np.asarray(self.rates @ (self.capacity / self.capacity.sum()))
+        return np.asarray(self.rates @ (self.capacity / max(self.capacity.sum(), 1.0)))
 
     @property
     def isolated(self) -> Matrix:

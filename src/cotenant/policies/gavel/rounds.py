@@ -56,6 +56,7 @@ class RoundPolicy(ChoicePolicy):
         self._changed = True
         self._pair: np.ndarray | None = None
         self._seen: Ints = np.zeros(0, np.int64)
+        self._gpus: Ints = np.zeros(0, np.int64)
         self._held = _NOTHING
         wakes = 0 if self.quirks.latest_finish else 1
         return make_rule((), {col.EXTERNAL: 3, col.WAKES: wakes}, {})
@@ -79,6 +80,9 @@ class RoundPolicy(ChoicePolicy):
             self._changed, self._seen = True, np.sort(ids)
         if view.facts.pair is not self._pair:  # beliefs about pairs have changed
             self._changed, self._pair = True, view.facts.pair
+        gpus = view.pool_gpus
+        if len(gpus) != len(self._gpus) or (gpus != self._gpus).any():  # nodes have failed or come back
+            self._changed, self._gpus = True, gpus
         boundary = self.quirks.latest_finish or now_s >= self._round_end_s - EPSILON_S
         if boundary and self._changed and now_s - history.solved_s >= self.quirks.reset_interval_s:
             self._solve(view, history)

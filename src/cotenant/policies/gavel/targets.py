@@ -90,7 +90,9 @@ def _level_time(problem: Problem) -> Floats:
 def finish_time(problem: Problem, options: Options) -> Targets:
     """Smallest worst ratio of finish time shared to finish time on an even share of one's own (Themis)."""
     seen = _as_believed(problem, options)
-    fair_s = seen.isolated_s + seen.left_s / seen.isolated_rate
+    able = seen.isolated_rate > 0  # not while all its GPUs are down
+    fair_s = np.where(able, seen.isolated_s + seen.left_s / np.where(able, seen.isolated_rate, 1.0), np.inf)
+    seen = replace(seen, left_s=np.where(able, seen.left_s, 0.0))
     if options.sharing and problem.pair is not None:
         packed = solvers.packed_finish_time(
             seen.rates, seen.gangs, seen.capacity, seen.kind, problem.pair, work=seen.left_s, elapsed=seen.age_s,
@@ -175,7 +177,8 @@ def fifo(problem: Problem, options: Options) -> Targets:
 def sjf(problem: Problem, options: Options) -> Targets:
     """Shortest remaining time on one's fastest type first, each whole on its fastest type with room."""
     seen = _as_believed(problem, options)
-    shortest = np.argsort(seen.left_s / seen.rates.max(axis=1), kind="stable")
+    best = seen.rates.max(axis=1)
+    shortest = np.argsort(np.where(best > 0, seen.left_s / np.where(best > 0, best, 1.0), np.inf), kind="stable")
     targets = ordered.in_order(seen, shortest, blocking=False)
     return ordered.pack_queued(problem, targets) if options.sharing else targets
 
@@ -188,7 +191,7 @@ def _as_believed(problem: Problem, options: Options) -> Problem:
     if options.copy_first_rate:
         return replace(problem, rates=np.repeat(problem.rates[:, :1], problem.rates.shape[1], axis=1))
     weight = usable * problem.capacity[None, :]
-    mean: Floats = (problem.rates * weight).sum(axis=1) / weight.sum(axis=1)
+    mean: Floats = (problem.rates * weight).sum(axis=1) / np.maximum(weight.sum(axis=1), 1.0)
     return replace(problem, rates=usable * mean[:, None])
 
 
