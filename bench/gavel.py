@@ -212,10 +212,11 @@ def _paper(options: argparse.Namespace) -> None:
             blind, aware = (_mean([found[run].jct_s / 3600 for run in each]) for each in runs)
             published = blind_h / aware_h
             verdict = "within" if abs(blind / aware / published - 1) <= ALLOWED_FACTOR else "OUTSIDE"
+            cpu_s = sum(result.cpu_s for result in found.values())
             print(
                 f"{kind + f', {rate:g} jobs/h':<19}{policy.split('=')[1]:<11}{way:<16}"
                 f"{f'{blind:.1f} ({blind_h:.1f})':>16}{f'{aware:.1f} ({aware_h:.1f})':>16}"
-                f"{f'{blind / aware:.2f} ({published:.2f})':>15}{sum(r.cpu_s for r in found.values()):>8.1f}{verdict:>9}",
+                f"{f'{blind / aware:.2f} ({published:.2f})':>15}{cpu_s:>8.1f}{verdict:>9}",
                 flush=True,
             )
 
