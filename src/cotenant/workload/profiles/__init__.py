@@ -19,6 +19,7 @@ from cotenant.workload.model_facts import spread_speed
 from cotenant.workload.profiles.base import Kind, Pairs, Profile, kinds_of
 from cotenant.workload.profiles.gavel import gavel_profile
 from cotenant.workload.profiles.h200 import h200_profile, sharing_of
+from cotenant.workload.profiles.synergy import synergy_profile
 from cotenant.workload.profiles.table_file import load_table, table_speeds
 from cotenant.workload.readers.throughputs import Throughputs
 
@@ -48,5 +49,7 @@ def load_profile(name_or_path: str | Path, work: Workload, gpu_types: Sequence[s
         table = load_table(path)
         if isinstance(table, Throughputs):
             return gavel_profile(name, table, work, gpu_types)
+        if isinstance(table, dict):
+            return synergy_profile(name, table, work, gpu_types)
         speed = table_speeds(table, kinds, gpu_types)
     return Profile(name, tuple(gpu_types), kinds, row, speed, np.full(len(kinds), np.nan))
