@@ -72,6 +72,12 @@ def dealing_order(gpus: Ints, want: Floats, kept: Ints) -> Ints:
     return np.lexsort((-want[:, MEM], -want[:, CPU], -gpus, -kept)).astype(np.int64)
 
 
+def count_hunger(packing: Packing) -> None:
+    """Cores that the jobs already seated would use at best, per server."""
+    of, node, held = packing.slices[: packing.x[0]].T
+    packing.load[:] = np.bincount(node, held * packing.want[of, CPU], len(packing.load))
+
+
 @entry
 def deal(p: Packing, turn: Ints, lo: int, hi: int) -> int:
     """Seat these jobs, each where least is wanted so far; how many found no GPUs."""

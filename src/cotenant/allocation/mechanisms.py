@@ -8,7 +8,7 @@ import numpy as np
 
 from cotenant.allocation.base import Allocator, Request, largest_first, set_demands
 from cotenant.allocation.fair import drf_order, tetris_order
-from cotenant.allocation.knapsack import choose_points, deal, dealing_order, fastest, make_choices
+from cotenant.allocation.knapsack import choose_points, count_hunger, deal, dealing_order, fastest, make_choices
 from cotenant.allocation.opt import best_shares, spread_over_servers
 from cotenant.allocation.servers import put
 from cotenant.allocation.tables import ALIGNED, BEST_FIT, FEWEST_GPUS, FIRST_FIT
@@ -101,6 +101,7 @@ class Knapsack(Allocator):
         p, jobs, demands = request.packing, request.order, request.demands
         set_demands(p, request.kind, demands, jobs)
         p.want[jobs] = fastest(demands)[request.kind[jobs]]
+        count_hunger(p)
         turn = request.turn[dealing_order(p.gpus[request.turn], p.want[request.turn], p.kept[request.turn])]
         deal(p, turn, request.lo, request.hi)
         choices = make_choices(demands, request.share, p.on.shape[1])

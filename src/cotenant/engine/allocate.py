@@ -91,6 +91,15 @@ class Allocation:
             rule.numbers[col.ROUND_S] = np.inf
         return rule
 
+    def gains(self) -> Floats:
+        """Kind x pool: speed with the best-case demand, against the speed of the GPUs alone.
+
+        A policy that weighs GPU types against each other (Gavel) sees these: a type on servers with many cores is
+        worth more to a job that is hungry for them. Which of the jobs chosen for a pool really get their demand is
+        then the allocator's business.
+        """
+        return np.stack([demand.want[:, RATE] for demand in self.host.demands], axis=1)
+
     # -- one decision ------------------------------------------------------------------------------------------
 
     def cycle(self, engine: Engine, now_s: float) -> None:

@@ -41,7 +41,10 @@ class Engine:
         self.rule = rule
         self.facts, self.rates = facts or Facts(), rates
         if isinstance(policy, ChoicePolicy):  # asked often: look rates up instead of working them out
-            self.facts = replace(self.facts, rates=rates_of(state, np.arange(len(state.f))))
+            known = rates_of(state, np.arange(len(state.f)))
+            if allocation is not None:
+                known = known * allocation.gains()[state.i[:, col.SPEED_ROW]]
+            self.facts = replace(self.facts, rates=known)
         self._mark = np.zeros(len(state.f), np.int64)
         self._rows = np.zeros(1024, np.int64)
         self._count = 0

@@ -79,14 +79,6 @@ def pool_shares(state: State, sensitivity: Sensitivity) -> tuple[Share, ...]:
     return tuple(shares)
 
 
-def believed_rates(allocation: Allocation, state: State) -> Floats:
-    """Kind x GPU type: how much faster than its speed there a kind is with its best-case demand, for heterogeneity."""
-    gain = np.ones(state.speed.shape[:2])
-    for pool, demand in enumerate(allocation.host.demands):
-        gain[:, state.pool[pool, col.POOL_TYPE]] = demand.want[:, 2]
-    return gain
-
-
 def _asked(work: Workload) -> Floats:
     return np.stack([work.cpus / work.gpus, work.mem_gib / work.gpus], axis=1)
 

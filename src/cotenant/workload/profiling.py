@@ -1,8 +1,7 @@
 """Optimistic profiling: few measurements along the cores, none along the memory (Synergy, OSDI'22, section 3.1).
 
-With everything cached, speed is measured at all cores first. While fewer cores change the time of an epoch by less
-than `threshold`, halve them, else take away one; below the first point that matters little is left to learn. Memory
-is computed: with a cache that holds a fixed part of the data set, a share of memory bounds the speed at what storage
+With everything cached, speed is measured at all cores first. While half as many change it by less than `threshold`,
+halve them; where they do, bisect. Memory is computed: with a cache that holds a fixed part of the data set, a share of memory bounds the speed at what storage
 can deliver (`storage`), whatever the cores. So a matrix is the lesser of a measured curve and a computed bound.
 """
 
@@ -30,27 +29,40 @@ class Searched:
     measurements: int
 
 
-def search(measure: Callable[[float], float], most: float, least: float = 1.0, threshold: float = THRESHOLD) -> Searched:
-    """The empirical search: `measure(cores)` is a speed. Halves where nothing changes, steps where much does."""
-    cpus, speeds = [most], [measure(most)]
-    count = 1 + WARM_UP
-    halving = True
-    while True:
-        following = cpus[-1] / 2 if halving else cpus[-1] - least
-        if following < least - 1e-9:
-            following = least
-        if cpus[-1] <= least + 1e-9:
-            return Searched(tuple(cpus), tuple(speeds), count)
-        cpus.append(following)
-        speeds.append(measure(following))
-        count += 1
-        halving = speeds[-1] > 0 and speeds[-2] / speeds[-1] - 1 < threshold
-        if not halving and cpus[-2] - cpus[-1] > 1.5 * least:
-            # Something was lost on the way down: look half way back before going on.
-            middle = (cpus[-2] + cpus[-1]) / 2
-            cpus.insert(-1, middle)
-            speeds.insert(-1, measure(middle))
-            count += 1
+def search(
+    measure: Callable[[float], float], most: float, least: float = 1.0, threshold: float = THRESHOLD
+) -> Searched:
+    """The empirical search: `measure(cores)` is a speed. Halve while that changes little, then bisect what is below.
+
+    A stretch is bisected, down to steps of `least` cores, until its middle lies on the line between its ends
+    (within a third of the threshold).
+    """
+    known = {most: measure(most)}
+    high = most
+    while high > least + 1e-9:
+        low = max(high / 2, least)
+        known[low] = measure(low)
+        if known[high] > (1 + threshold) * known[low]:
+            known.setdefault(least, measure(least) if low > least else known[low])
+            _refine(measure, known, high, low, least, threshold)
+            _refine(measure, known, low, least, least, threshold)
+            break
+        high = low
+    cpus = sorted(known, reverse=True)
+    return Searched(tuple(cpus), tuple(known[c] for c in cpus), len(known) + WARM_UP)
+
+
+def _refine(
+    measure: Callable[[float], float], known: dict[float, float], high: float, low: float, step: float, threshold: float
+) -> None:
+    middle = low + step * round((high - low) / (2 * step))
+    if not low + 1e-9 < middle < high - 1e-9:
+        return
+    known[middle] = measure(middle)
+    line = known[low] + (known[high] - known[low]) * (middle - low) / (high - low)
+    if abs(known[middle] - line) > threshold / 3 * known[middle]:
+        _refine(measure, known, high, middle, step, threshold)
+        _refine(measure, known, middle, low, step, threshold)
 
 
 def curve(found: Searched, axis: Floats) -> Floats:
