@@ -98,9 +98,15 @@ def _timed(experiment: Experiment) -> tuple[dict[str, Any], float]:
     return summary, time.process_time() - began
 
 
+def _heads(columns: str) -> str:
+    """`mean,h:9` becomes a right-aligned "mean h" of width 9."""
+    cells = (column.rsplit(":", 1) for column in columns.split())
+    return "".join(f" {name.replace(',', ' '):>{width}}" for name, width in cells)
+
+
 def compat(data: Path) -> None:
     print("Mean completion time in hours, --compat synergy: ours, theirs (released simulator), ratio, CPU s")
-    print(f"{'trace':32} {'policy':6} {'allocator':16} {'ours':>9} {'theirs':>9} {'ratio':>8} {'p50 h':>8} {'p99 h':>8} {'CPU s':>7}")
+    print(f"{'trace':32} {'policy':6} {'allocator':16}" + _heads("ours:9 theirs:9 ratio:8 p50,h:8 p99,h:8 CPU,s:7"))
     for trace, cluster, policy, theirs in THEIRS:
         for rule, reference in zip(RULES, theirs, strict=True):
             if reference is None:
@@ -117,7 +123,8 @@ def compat(data: Path) -> None:
 
 def costs(data: Path) -> None:
     print("The same with restart costs, exact finish times, events instead of rounds, leases kept (compat: from above)")
-    print(f"{'trace':32} {'policy':6} {'allocator':16} {'mean h':>9} {'compat':>9} {'p50 h':>8} {'p99 h':>8} {'stops':>7} {'CPU %':>6} {'CPU s':>7}")
+    widths = "mean,h:9 compat:9 p50,h:8 p99,h:8 stops:7 CPU,%:6 CPU,s:7"
+    print(f"{'trace':32} {'policy':6} {'allocator':16}" + _heads(widths))
     for trace, cluster, policy, theirs in THEIRS:
         for rule, reference in zip((*RULES, "synergy-knapsack"), (*theirs, None), strict=True):
             s, spent = _timed(_experiment(data, trace, cluster, policy, rule, compiled=True))
@@ -144,7 +151,8 @@ def scale(data: Path, gpus: int = 10_000, jobs: int = 5_000) -> None:
     fits = np.cumsum(gangs[kind]) <= gpus
     share = Share(8, 24, 500)
     asked = demands(many, gangs, share)
-    print(f"One round from empty: {gpus} GPUs on {gpus // 8} servers, {int(fits.sum())} jobs on {int(gangs[kind[fits]].sum())} GPUs")
+    busy = int(gangs[kind[fits]].sum())
+    print(f"One round from empty: {gpus} GPUs on {gpus // 8} servers, {int(fits.sum())} jobs on {busy} GPUs")
     print(f"{'allocator':18} {'CPU s':>8} {'speed, share = 1':>18}")
     for rule in (*RULES, "synergy-knapsack", "synergy-opt"):
         best = np.inf

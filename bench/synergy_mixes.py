@@ -86,7 +86,9 @@ def optimum(kind: Any, gangs: Any, asked: Demands, servers: int) -> float:
 
 def print_table(profile: Path, count: int) -> None:
     print(f"One round, GPUs filled with 1-GPU jobs: part of the optimum over {count} random mixes per line")
-    print(f"{'servers, mix':16} {'rule':18} {'mean':>6} {'least':>6} {'most':>6} {'placed':>7} {'CPU ms':>8} {'worst':>8}")
+    print(
+        f"{'servers, mix':16} {'rule':18} {'mean':>6} {'least':>6} {'most':>6} {'placed':>7} {'CPU ms':>8} {'worst':>8}"
+    )
     for servers in (4, 16):
         for mix in MIXES:
             found = measure(profile, servers, mix, count)
@@ -97,4 +99,5 @@ def print_table(profile: Path, count: int) -> None:
                     f"{ran.mean():7.2f} {1e3 * spent.mean():8.2f} {1e3 * spent.max():8.2f}"
                 )
             solve = 1e3 * found["solve_s"]
-            print(f"{servers:2d}, {mix:12} {'optimum (phase 1)':18} {1:6.3f} {'':22} {solve.mean():8.2f} {solve.max():8.2f}")
+            label = f"{servers:2d}, {mix:12} {'optimum (phase 1)':18}"
+            print(f"{label} {1:6.3f} {'':22} {solve.mean():8.2f} {solve.max():8.2f}", flush=True)

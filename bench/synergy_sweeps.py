@@ -33,14 +33,17 @@ def point(profile: Path, jobs: int, rule: str, load: float, split: str = "20/70/
 
 
 def print_tables(profile: Path, jobs: int) -> None:
-    print(f"Sweeps: synergy-like, {jobs} jobs a point, 128 GPUs, FIFO, restart costs; hours, and gain over proportional")
+    print(
+        f"Sweeps: synergy-like, {jobs} jobs a point, 128 GPUs, FIFO, restart costs; hours, and gain over proportional"
+    )
     _table("load", [(f"{load:g}", {"load": load}) for load in LOADS], profile, jobs)
     _table("split", [(split, {"load": 1.0, "split": split}) for split in SPLITS], profile, jobs)
     _table("cores", [(f"{cores}", {"load": 0.9, "cores": cores}) for cores in CORES], profile, jobs)
 
 
 def _table(title: str, points: list[tuple[str, dict[str, Any]]], profile: Path, jobs: int) -> None:
-    print(f"{title:10} {'allocator':18} {'mean':>8} {'gain':>6} {'p50':>8} {'gain':>6} {'p99':>8} {'gain':>6} {'queue':>8} {'CPU %':>6}")
+    heads = "".join(f" {name:>8} {'gain':>6}" for name in ("mean", "p50", "p99"))
+    print(f"{title:10} {'allocator':18}{heads} {'queue':>8} {'CPU %':>6}")
     for label, options in points:
         base: dict[str, Any] = {}
         for rule in RULES:
@@ -49,5 +52,8 @@ def _table(title: str, points: list[tuple[str, dict[str, Any]]], profile: Path, 
             cells = ""
             for key in ("avg_jct_s", "p50_jct_s", "p99_jct_s"):
                 cells += f" {s[key] / 3600:8.2f} {base[key] / s[key]:6.2f}"
-            print(f"{label:10} {rule:18}{cells} {s['avg_queue_s'] / 3600:8.2f} {100 * s['cpu_utilization']:6.1f}", flush=True)
+            print(
+                f"{label:10} {rule:18}{cells} {s['avg_queue_s'] / 3600:8.2f} {100 * s['cpu_utilization']:6.1f}",
+                flush=True,
+            )
     print()

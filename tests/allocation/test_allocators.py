@@ -40,7 +40,9 @@ def test_nobody_below_its_share_and_nothing_over_capacity(data: st.DataObject) -
         packing = pack_once(make_allocator(name), np.array(kinds, np.int64), gangs, asked, SHARE, servers)
         check_packing(packing, all_placed=True)
     for name in ("synergy-greedy", "drf", "tetris", "fixed"):
-        check_packing(pack_once(make_allocator(name), np.array(kinds, np.int64), gangs, asked, SHARE, servers), all_placed=False)
+        check_packing(
+            pack_once(make_allocator(name), np.array(kinds, np.int64), gangs, asked, SHARE, servers), all_placed=False
+        )
 
 
 @settings(max_examples=20, deadline=None)
@@ -48,7 +50,10 @@ def test_nobody_below_its_share_and_nothing_over_capacity(data: st.DataObject) -
 def test_any_matrix_keeps_the_floor(seed: int) -> None:
     rng = np.random.default_rng(seed)
     share = Share(float(rng.integers(1, 9)), float(rng.integers(4, 64)), float(rng.integers(50, 600)))
-    cpus, mems = np.sort(rng.choice(np.arange(1, 30), 5, False)).astype(float), np.sort(rng.choice(np.arange(10, 300), 4, False)).astype(float)
+    cpus, mems = (
+        np.sort(rng.choice(np.arange(1, 30), 5, False)).astype(float),
+        np.sort(rng.choice(np.arange(10, 300), 4, False)).astype(float),
+    )
     table = np.sort(np.sort(rng.random((6, 5, 4)) + 0.01, axis=1), axis=2)
     gangs = rng.integers(1, 2 * int(share.gpus) + 1, 6)
     asked = demands(Sensitivity(cpus, mems, table, np.full((6, 3), np.nan), np.ones(6)), gangs, share)
@@ -58,18 +63,26 @@ def test_any_matrix_keeps_the_floor(seed: int) -> None:
         if gangs[kind] <= room:
             kinds.append(kind)
             room -= int(gangs[kind])
-    for name in ("synergy-tune", "synergy-tune:order=policy,fit=first", "synergy-knapsack", "synergy-opt", "proportional"):
-        check_packing(pack_once(make_allocator(name), np.array(kinds, np.int64), gangs, asked, share, servers), all_placed=True)
+    for name in (
+        "synergy-tune",
+        "synergy-tune:order=policy,fit=first",
+        "synergy-knapsack",
+        "synergy-opt",
+        "proportional",
+    ):
+        check_packing(
+            pack_once(make_allocator(name), np.array(kinds, np.int64), gangs, asked, share, servers), all_placed=True
+        )
 
 
 def test_best_case_demand_is_the_least_that_saturates() -> None:
-    gangs, asked = with_gangs((1,))
+    _, asked = with_gangs((1,))
     assert asked.want.tolist() == [[9, 60, 2.5], [6, 120, 2.0], [1, 20, 1.0], [3, 60, 1.0]]
     assert asked.floor[:, :2].tolist() == [[3, 60]] * 4
 
 
 def test_a_gang_asks_for_no_more_than_its_server() -> None:
-    gangs, asked = with_gangs((4, 16))
+    _, asked = with_gangs((4, 16))
     assert asked.want[HUNGRY].tolist() == [6, 60, 2.0]
     assert asked.want[4 + HUNGRY].tolist() == [3, 60, 1.0]
 
@@ -185,7 +198,13 @@ def test_tetris_takes_small_remaining_work_first() -> None:
 def test_fixed_gives_what_was_asked() -> None:
     gangs, asked = with_gangs((1,))
     packing = pack_once(
-        make_allocator("fixed"), one_gpu(HUNGRY, DONOR), gangs, asked, SHARE, 1, asked=np.array([[5.0, 30.0], [np.nan, np.nan]])
+        make_allocator("fixed"),
+        one_gpu(HUNGRY, DONOR),
+        gangs,
+        asked,
+        SHARE,
+        1,
+        asked=np.array([[5.0, 30.0], [np.nan, np.nan]]),
     )
     assert packing.got[:, :2].tolist() == [[5, 30], [3, 60]]
 
@@ -202,10 +221,9 @@ def test_fixed_gives_what_was_asked() -> None:
     ],
 )
 def test_bad_allocators_are_refused_in_one_line(text: str, says: str) -> None:
+    gangs, asked = with_gangs((1,))
     with pytest.raises(InputError, match=says) as caught:
-        packing_of = make_allocator(text)
-        gangs, asked = with_gangs((1,))
-        pack_once(packing_of, one_gpu(0), gangs, asked, SHARE, 1)
+        pack_once(make_allocator(text), one_gpu(0), gangs, asked, SHARE, 1)
     assert "\n" not in str(caught.value)
 
 

@@ -81,7 +81,12 @@ def test_proportional_gives_speed_one_and_tune_is_never_slower(profile: str) -> 
 def test_invariants_hold_under_every_policy(profile: str, allocator: str, policy: str) -> None:
     rng = np.random.default_rng(5)
     rows = [
-        (float(rng.integers(0, 3000)), int(rng.choice([1, 2, 4, 6])), float(rng.integers(50, 2000)), str(rng.choice(MODELS)))
+        (
+            float(rng.integers(0, 3000)),
+            int(rng.choice([1, 2, 4, 6])),
+            float(rng.integers(50, 2000)),
+            str(rng.choice(MODELS)),
+        )
         for _ in range(14)
     ]
     got = run(jobs(*sorted(rows)), profile, allocator, policy)

@@ -29,7 +29,7 @@ class Choices(NamedTuple):
     """Points per kind and scratch of the dynamic program."""
 
     points: NDArray[np.float64]  # kind x point x (cores, memory, speed), per GPU
-    count: Ints  # points of each kind
+    sizes: Ints  # points of each kind
     lean: Ints  # a point of each kind within its share
     gain: NDArray[np.float64]  # kind x point: speed against the share
     units: Floats  # units of cores and of memory per GPU of a server
@@ -49,7 +49,7 @@ def make_choices(demands: Demands, share: Share, most_jobs: int) -> Choices:
     cells = (most_jobs + 1, most_jobs * cpu_units + 1, most_jobs * mem_units + 1)
     return Choices(
         points=np.ascontiguousarray(points),
-        count=demands.count,
+        sizes=demands.count,
         lean=np.argmax(inside, axis=1).astype(np.int64),
         gain=np.ascontiguousarray(points[:, :, RATE] / np.maximum(floor[:, None, RATE], 1e-12)),
         units=np.array([cpu_units, mem_units], np.float64),
@@ -64,7 +64,7 @@ def fastest(demands: Demands) -> Floats:
     speeds = np.where(
         np.arange(demands.points.shape[1])[None, :] < demands.count[:, None], demands.points[:, :, RATE], -1.0
     )
-    return demands.points[np.arange(len(speeds)), np.argmax(speeds, axis=1)]
+    return np.asarray(demands.points[np.arange(len(speeds)), np.argmax(speeds, axis=1)], np.float64)
 
 
 def dealing_order(gpus: Ints, want: Floats, kept: Ints) -> Ints:
@@ -123,7 +123,7 @@ def _upgrade(p: Packing, c: Choices, k: int, q: int) -> None:
     best = -1
     cpus, mem, speed = p.got[k, 0], p.got[k, 1], p.got[k, 2]
     give(p, k, 0.0, 0.0, 0.0)
-    for point in range(c.count[q]):
+    for point in range(c.sizes[q]):
         faster = c.points[q, point, 2] > (speed if best < 0 else c.points[q, best, 2]) + EPS
         if faster and sits(p, k, c.points[q, point, 0], c.points[q, point, 1]):
             best = point
@@ -163,7 +163,7 @@ def _choose_on(p: Packing, c: Choices, kind: Ints, n: int) -> None:
         for a in range(most_c + 1):
             for b in range(most_m + 1):
                 new[a, b] = -1.0
-        for point in range(c.count[q]):
+        for point in range(c.sizes[q]):
             cost_c, cost_m = _units(g * c.points[q, point, 0], unit_c), _units(g * c.points[q, point, 1], unit_m)
             gain = c.gain[q, point]
             for a in range(cost_c, most_c + 1):

@@ -142,9 +142,9 @@ class Opt(Allocator):
             point[which] = np.repeat(np.arange(taken.shape[1]), taken[kind])[: len(which)]
             p.want[which] = demands.points[kind, point[which]]
             if request.gangs[kind] > 1:  # a gang may end up on several servers: see `demand` on mixed demands
-                above = (p.want[which, :RATE] > p.floor[which, :RATE] + 1e-9).any(axis=1)
+                above = np.any(p.want[which, :RATE] > p.floor[which, :RATE] + 1e-9, axis=1, keepdims=True)
                 raised = np.maximum(p.want[which, :RATE], p.floor[which, :RATE])
-                p.want[which, :RATE] = np.where(above[:, None], raised, p.want[which, :RATE])
+                p.want[which, :RATE] = np.where(above, raised, p.want[which, :RATE])
 
     def _phase_2(self, request: Request, point: Ints, budget_s: float) -> None:
         p, jobs = request.packing, request.order

@@ -21,8 +21,9 @@ def pack_once(
     packing = make_packing(jobs, cap)
     packing.gpus[:] = gangs[kind]
     order = np.arange(jobs)
+    kind, gangs = np.asarray(kind, np.int64), np.asarray(gangs, np.int64)
     request = Request(
-        packing, order, order.copy(), np.asarray(kind, np.int64), np.asarray(gangs, np.int64), demands, share, 0, servers,
+        packing, order, order.copy(), kind, gangs, demands, share, 0, servers,
         np.zeros(jobs, np.int64) if tenant is None else tenant,
         np.ones(jobs) if left_s is None else left_s,
         np.full((jobs, 2), np.nan) if asked is None else asked,

@@ -47,9 +47,7 @@ def best_shares(
     return Shares(np.rint(taken).astype(np.int64), float(found.value))
 
 
-def spread_over_servers(
-    amounts: Ints, gangs: Ints, cpus: Floats, mem: Floats, cap: Floats, budget_s: float
-) -> Ints:
+def spread_over_servers(amounts: Ints, gangs: Ints, cpus: Floats, mem: Floats, cap: Floats, budget_s: float) -> Ints:
     """Phase 2: whole jobs of each class (`amounts` of `gangs` GPUs with so much per GPU) on each server.
 
     Gangs larger than a server stay out. As many jobs as possible are whole, since a basic solution splits few.

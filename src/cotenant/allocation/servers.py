@@ -39,7 +39,9 @@ def _badness(p: Packing, n: int, fit: int, gpus: int, cpus: float, mem: float) -
         return float(p.load[n])
     g, c, m = p.free[n, GPU] / p.cap[n, GPU], p.free[n, CORES] / p.cap[n, CORES], p.free[n, MEMORY] / p.cap[n, MEMORY]
     if fit == ALIGNED:
-        return float(-(g * gpus / p.cap[n, GPU] + c * gpus * cpus / p.cap[n, CORES] + m * gpus * mem / p.cap[n, MEMORY]))
+        return float(
+            -(g * gpus / p.cap[n, GPU] + c * gpus * cpus / p.cap[n, CORES] + m * gpus * mem / p.cap[n, MEMORY])
+        )
     return float(g + c + m)
 
 
@@ -84,10 +86,10 @@ def split_in_order(p: Packing, lo: int, hi: int, gpus: int, cpus: float, mem: fl
 
 @kernel
 def _picked(p: Packing, found: int, n: int) -> bool:
+    seen = False
     for k in range(found):
-        if p.pick[k, 0] == n:
-            return True
-    return False
+        seen = seen or p.pick[k, 0] == n
+    return seen
 
 
 @kernel

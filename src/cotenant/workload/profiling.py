@@ -1,8 +1,9 @@
 """Optimistic profiling: few measurements along the cores, none along the memory (Synergy, OSDI'22, section 3.1).
 
 With everything cached, speed is measured at all cores first. While half as many change it by less than `threshold`,
-halve them; where they do, bisect. Memory is computed: with a cache that holds a fixed part of the data set, a share of memory bounds the speed at what storage
-can deliver (`storage`), whatever the cores. So a matrix is the lesser of a measured curve and a computed bound.
+halve them; where they do, bisect. Memory is computed: with a cache that holds a fixed part of the data set, a share of
+memory bounds the speed at what storage can deliver (`storage`), whatever the cores. So a matrix is the lesser of a
+measured curve and a computed bound.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Storage:
 
 
 def input_s(data_gib: float, cached: Floats, cpus: Floats, storage: Storage) -> Floats:
-    """Seconds to read the data set once, a part `cached` (0 to 1) from memory with so many cores, the rest from disk."""
+    """Seconds to read the data set once: a part `cached` from memory with so many cores, the rest from disk."""
     hit = np.clip(cached, 0.0, 1.0)
     seconds = hit * data_gib / (storage.memory_gib_s * cpus) + (1 - hit) * data_gib / storage.disk_gib_s
     return np.asarray(seconds, np.float64)

@@ -58,7 +58,9 @@ def _models(spec: Spec, split: Value, jobs: int) -> Codes:
     """Models by class quota, taking turns inside a class."""
     parts = np.array(split if isinstance(split, tuple) else (), np.float64)
     if len(parts) != len(CLASSES) or not (parts >= 0).all() or not 0 < parts.sum() < math.inf:
-        raise InputError(f"generator '{spec.name}': split must be three parts such as [20/70/10]: image, language, speech")
+        raise InputError(
+            f"generator '{spec.name}': split must be three parts such as [20/70/10]: image, language, speech"
+        )
     parts = parts / parts.sum()
     names = tuple(name for models in CLASSES.values() for name in models)
     first = np.concatenate([[0], np.cumsum([len(models) for models in CLASSES.values()])])
