@@ -41,7 +41,8 @@ class Choices(NamedTuple):
 def make_choices(demands: Demands, share: Share, most_jobs: int) -> Choices:
     """Lay out the choices on servers of one pool. A unit divides a GPU's share, so the share costs no rounding."""
     gpus = max(int(share.gpus), 1)
-    cpu_units = min(max(round(share.cpus_per_gpu), 1), max(_CPU_UNITS // gpus, 1))
+    most_units = max(_CPU_UNITS // gpus, 1)  # of a GPU; whole cores where that is not more
+    cpu_units = most_units if share.cpus_per_gpu < 1 else min(round(share.cpus_per_gpu), most_units)
     mem_units = max(_MEM_UNITS // gpus, 1)
     points, floor = demands.points, demands.floor
     inside = (points[:, :, CPU] <= floor[:, None, CPU] + EPS) & (points[:, :, MEM] <= floor[:, None, MEM] + EPS)

@@ -73,6 +73,7 @@ class Allocation:
         self.origin_s = released.first_round_s if released else 0.0
         self._mark = np.zeros(len(state.f), np.int64)
         self._packing: Packing | None = None
+        self._seen = (-1, -1)  # stamp of freed capacity and running jobs at the last decision
         if released is not None:
             self._made, self._piece = np.zeros(len(state.f)), np.zeros(len(state.f))
             self._demoted = np.zeros(len(state.f), np.bool_)
@@ -111,12 +112,21 @@ class Allocation:
             if now_s < boundary - 1e-6:
                 state.t[col.NEXT_CALL] = boundary
                 return
+        if self._nothing_new(engine):
+            return
         rows, pools, chosen = self._who(engine, now_s)
         self._pack(engine, rows, pools, chosen, now_s)
+        self._seen = int(state.x[col.STAMP]), int(state.x[col.N_RUNNING])
         if self.round_s > 0:
             state.t[col.NEXT_CALL] = self.origin_s + (max(number, 0.0) + 1) * self.round_s
         elif not chosen:
             state.t[col.NEXT_CALL] = np.inf
+
+    def _nothing_new(self, engine: Engine) -> bool:
+        """Whether all that happened since the last decision is that somebody more waits for busy GPUs."""
+        x = engine.state.x
+        still = self._seen == (x[col.STAMP], x[col.N_RUNNING]) and x[col.IDLE] == 0 and self.round_s == 0
+        return bool(still and not isinstance(engine.policy, ChoicePolicy) and not _preempts(engine, self._policy_rule))
 
     def _who(self, engine: Engine, now_s: float) -> tuple[Ints, Ints, bool]:
         """Jobs in order with their pools (-1: not admitted by GPUs), and whether a policy chose the pools itself."""

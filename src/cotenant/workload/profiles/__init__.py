@@ -2,7 +2,8 @@
 
 `none` says 1 everywhere; `tiresias` slows a spread job by the factor that the Tiresias paper measured;
 `h200` knows eight models measured on an H200 and derives other GPU types (`h200`, `roofline`). A file is a
-table of speeds (`table_file`), a Gavel throughput file (`gavel`) or Synergy's profiles (`synergy`).
+table of speeds (`table_file`), a Gavel throughput file (`gavel`), Synergy's profiles
+(`synergy`) or what `cotenant profile` has measured (`curves`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from cotenant.core.spec import Spec
 from cotenant.core.workload import Workload
 from cotenant.workload.model_facts import spread_speed
 from cotenant.workload.profiles.base import Kind, Pairs, Profile, kinds_of
+from cotenant.workload.profiles.curves import curves_profile, is_curves
 from cotenant.workload.profiles.gavel import gavel_profile
 from cotenant.workload.profiles.h200 import h200_profile, sharing_of
 from cotenant.workload.profiles.h200_loader import h200_loader_profile
@@ -53,6 +55,8 @@ def load_profile(name_or_path: str | Path, work: Workload, gpu_types: Sequence[s
         table = load_table(path)
         if isinstance(table, Throughputs):
             return gavel_profile(name, table, work, gpu_types)
+        if isinstance(table, dict) and is_curves(table):
+            return curves_profile(name, table, work, gpu_types)
         if isinstance(table, dict):
             return synergy_profile(name, table, work, gpu_types)
         speed = table_speeds(table, kinds, gpu_types)

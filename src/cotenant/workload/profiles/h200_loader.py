@@ -2,8 +2,8 @@
 
 Measured on one H200: images per second of ResNet-18, ResNet-50 and ViT-B/16 when training from JPEG bytes with 1 to 16
 cores (`data/h200.json`, cpu_sensitivity). Computed: memory, by the cache in front of storage (`storage`), for a data
-set of `images` images of `image_kib` KiB and `disk` MiB/s of storage per GPU. All other models read next to nothing: one
-core and the memory that the job itself needs are enough. Speed 1 is the fastest point measured.
+set of `images` images of `image_kib` KiB and `disk` MiB/s of storage per GPU. All other models read next to nothing:
+one core and the memory that the job itself needs are enough. Speed 1 is the fastest point measured.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ import numpy as np
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.workload import Floats
 from cotenant.workload.profiles.base import Kind, normal
+from cotenant.workload.profiles.curves import is_curves
 from cotenant.workload.profiles.synergy import is_synergy
 from cotenant.workload.readers.table import open_bytes
 from cotenant.workload.readers.throughputs import Throughputs, is_throughputs, load_throughputs
@@ -44,7 +45,7 @@ class Entry:
 
 
 def load_table(path: Path) -> list[Entry] | Throughputs | dict[str, Any]:
-    """The entries of a profile file, the rates of a Gavel throughput file, or a document of Synergy's profiles."""
+    """The entries of a profile file, the rates of a Gavel throughput file, or a document of other profiles."""
     raw = open_bytes(path)
     kind = "".join(path.suffixes[-2:]).removesuffix(".gz").lower()
     text = raw.decode("utf-8", "replace")
@@ -53,7 +54,7 @@ def load_table(path: Path) -> list[Entry] | Throughputs | dict[str, Any]:
     data = _parse(path, kind, text)
     if is_throughputs(data):
         return load_throughputs(path)
-    if is_synergy(data):
+    if is_synergy(data) or is_curves(data):
         return dict(data)
     if isinstance(data, dict):
         data = [
