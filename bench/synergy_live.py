@@ -30,21 +30,18 @@ from cotenant.profiler import profile_cores
 from cotenant.sim.driver import Experiment, simulate
 from cotenant.workload.profiles.curves import load_curves, save_curve
 
-SCRIPTS = {"hungry": ("0.02", "0.0"), "light": ("0.001", "0.04")}  # CPU seconds and waiting per step
-JOBS = (("hungry", 600), ("hungry", 600), ("light", 300), ("light", 300))
-START_CPU_S = 0.15  # of Python and its imports, about
+HUNGRY_S, LIGHT_S, LIGHT_CPU_S = 0.02, 0.04, 0.001  # a step in all; of a light one, on the CPU
+JOBS = (("hungry", 1200), ("hungry", 1200), ("light", 500), ("light", 500))
+START_CPU_S = 0.11  # of Python and its imports, about
 RULES = ("proportional", "synergy-tune", "synergy-knapsack")
 
 
-def _jobs(cores: float) -> list[tuple[str, int]]:
-    """Fewer steps where there are fewer cores, so that a run takes as long."""
-    return [(name, round(steps * min(cores / 2, 1.0)) if name == "hungry" else steps) for name, steps in JOBS]
-
-
-def command(name: str, steps: int) -> list[str]:
-    """The command line of one job."""
-    cpu, wait = SCRIPTS[name]
-    return [sys.executable, str(EXAMPLES / "cpu_steps.py"), "--steps", str(steps), "--cpu", cpu, "--wait", wait]
+def command(name: str, steps: int, cores: float) -> list[str]:
+    """The command line of one job. With half the cores of two, steps take half the CPU time and as long in all."""
+    step_s, cpu_s = (HUNGRY_S, HUNGRY_S) if name == "hungry" else (LIGHT_S, LIGHT_CPU_S)
+    cpu_s *= cores / 2
+    times = ["--cpu", f"{cpu_s:.5f}", "--wait", f"{step_s - cpu_s:.5f}"]
+    return [sys.executable, str(EXAMPLES / "cpu_steps.py"), "--steps", str(steps), *times]
 
 
 def main() -> None:
@@ -74,29 +71,27 @@ def main() -> None:
 def measure(folder: Path, curves: Path, cores: float, seconds: float) -> None:
     """Profile both scripts."""
     backend = LocalBackend(folder / "profile", gpus=0)
-    for name in SCRIPTS:
-        found = profile_cores(backend, command(name, 10**6), most=cores, least=cores / 20, seconds=seconds)
+    for name in dict(JOBS):
+        found = profile_cores(backend, command(name, 10**6, cores), most=cores, least=cores / 20, seconds=seconds)
         save_curve(curves, name, found.curve)
         pairs = ", ".join(f"{c:g}: {r:.1f}" for c, r in zip(found.curve.cores, found.curve.steps_per_s, strict=True))
         print(
             f"{name}: steps/s by cores {pairs} ({found.measurements} measurements, {found.seconds:.0f} s)", flush=True
         )
     backend.close()
-    return 0.4
 
 
 def foretell(curves: Path, rule: str, cores: float) -> list[float]:
-    """Completion times in the simulator, started like the service: Python's own start takes CPU time, not steps."""
+    """Completion times in the simulator, from the measured curves."""
     names = tuple(load_curves(curves))
     top = {name: curve.top for name, curve in load_curves(curves).items()}
-    seconds = np.array([steps / top[name] for name, steps in _jobs(cores)])
-    if "hungry" in top:  # steps of the hungry script that take as much CPU time as the start of Python
-        seconds += START_CPU_S / float(SCRIPTS["hungry"][0]) / top["hungry"] * np.array([1.0, 1.0, 0.0, 0.0])
-    code = np.array([names.index(name) for name, _ in _jobs(cores)], np.int64)
+    seconds = np.array([steps / top[name] for name, steps in JOBS])
+    start_s = START_CPU_S / (cores / len(JOBS))  # of Python, at the proportional share
+    code = np.array([names.index(name) for name, _ in JOBS], np.int64)
     work = make_workload("live", np.zeros(len(JOBS)), np.ones(len(JOBS), np.int64), seconds, model=Codes(code, names))
     cluster = Cluster.parse(f"1x{len(JOBS)}/cpu={cores},mem=16")
     outcome = simulate(Experiment(work, cluster, "fifo", allocator=rule, profile=str(curves), compiled=False))
-    return [float(s) for s in outcome.finish_s]
+    return [float(s) + start_s for s in outcome.finish_s]
 
 
 def run(home: Path, rule: str, curves: Path, cores: float) -> list[float]:
@@ -104,7 +99,7 @@ def run(home: Path, rule: str, curves: Path, cores: float) -> list[float]:
     with live_service(home, "fifo", allocator=rule, curves=str(curves)) as service:
         there = service.backend.nodes()
         service.backend.nodes = lambda: [replace(node, cpus=cores) for node in there]  # type: ignore[method-assign]
-        specs = [parse_job({"run": " ".join(command(*job)), "name": job[0], "gpus": 1}) for job in _jobs(cores)]
+        specs = [parse_job({"run": " ".join(command(*job, cores)), "name": job[0], "gpus": 1}) for job in JOBS]
         began = time.time()
         ids = [job for group in service.submit(ME, specs) for job in group]
         while service.book.active:

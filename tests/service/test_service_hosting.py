@@ -23,7 +23,7 @@ def curves(tmp_path: Path) -> str:
     return str(path)
 
 
-def rig(home: Path, curves: str, allocator: str = "synergy-tune") -> Rig:
+def rig(home: Path, curves: str, allocator: str = "synergy-tune:saturate=1") -> Rig:
     return Rig(home, nodes=NODE, allocator=allocator, curves=curves)
 
 
@@ -33,9 +33,11 @@ def limits(world: Rig) -> dict[str, tuple[float | None, float | None]]:
 
 def test_jobs_start_with_what_the_allocator_gives(tmp_path: Path, curves: str) -> None:
     world = rig(tmp_path, curves)
-    hungry, light = world.submit(name="hungry"), world.submit(name="light")
+    hungry, light = world.submit(name="hungry"), world.submit("sleep 20", name="light")
     world.ticks(1)
     assert limits(world)[hungry] == (4.0, 20.0)
+    assert limits(world)[light] == (2.0, None)  # its share while it starts
+    world.ticks(6)
     assert limits(world)[light] == (0.5, None)
 
 
@@ -46,7 +48,7 @@ def test_shares_change_while_jobs_run_and_come_back(tmp_path: Path, curves: str)
     assert [limits(world)[job][0] for job in (first, second)] == [4.0, 4.0]
     third = world.submit("sleep 20", name="strange")  # without a curve: anything will do
     fourth = world.submit("sleep 20", name="hungry")
-    world.ticks(2)
+    world.ticks(8)
     got = [limits(world)[job][0] or 0.0 for job in (first, second, third, fourth)]
     assert sum(got) <= 8.0 + 1e-6
     assert min(got[0], got[1], got[3]) >= 2.0

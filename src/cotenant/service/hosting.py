@@ -28,6 +28,8 @@ from cotenant.service.options import Options
 from cotenant.workload.profiles.base import normal
 from cotenant.workload.profiles.curves import Curve, load_curves, sensitivity_of
 
+_START_S = 5.0  # until its first report, but no longer, a job has at least its share of cores
+
 
 @dataclass(frozen=True, slots=True)
 class Given:
@@ -106,7 +108,8 @@ class Host(Launcher):
         cap = np.array([[node.gpus, node.cpus, node.mem_gib] for node in nodes], np.float64)
         least = (cap / cap[:, :1]).min(axis=0)
         share = Share(float(cap[:, 0].max()), float(least[1] * cap[:, 0].max()), float(least[2] * cap[:, 0].max()))
-        asked = demands(sensitivity_of([name for name, _ in kinds], self._curves), gangs, share)
+        matrices = sensitivity_of([name for name, _ in kinds], self._curves)
+        asked = demands(matrices, gangs, share, self._allocator.number("saturate"))
         packing = make_packing(len(jobs), cap)
         packing.gpus[:] = gangs[kind]
         at = {node.name: number for number, node in enumerate(nodes)}
@@ -125,13 +128,15 @@ class Host(Launcher):
         )  # fmt: skip
         for k, job in enumerate(jobs):
             if packing.at[k, COUNT] and packing.got[k, CPU] > 0:
-                self._given[job.id] = self._whole(job, packing.got[k, CPU], packing.got[k, MEM], share)
+                self._given[job.id] = self._whole(job, float(packing.got[k, CPU]), float(packing.got[k, MEM]), share)
 
     def _whole(self, job: LiveJob, cpus: float, mem_gib: float, share: Share) -> Given:
         """What a job has in all; memory is limited only where somebody said what the job needs."""
         gpus, curve = job.spec.gpus, self._curves.get(normal(job.spec.name))
         need = max(job.spec.mem_gib, gpus * curve.mem_gib if curve is not None else 0.0)
         limit = max(need, gpus * min(mem_gib, share.mem_per_gpu)) if need > 0 else 0.0
+        if self.reports.of(job.id) is None and self.clock() - job.last.launched_s < _START_S:
+            cpus = max(cpus, share.cpus_per_gpu)  # imports take cores, not steps: do not make them wait for long
         cores = round(gpus * cpus, 3)
         return Given(cores, round(limit, 3), max(1, math.floor(cores + 1e-6)), _pause_s(curve, cpus))
 

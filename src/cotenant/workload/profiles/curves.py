@@ -23,6 +23,8 @@ from cotenant.workload.profiles.base import Profile, kinds_of, normal, unknown_m
 
 _STARVED = 0.01  # speed of a job with less memory than it needs: it would swap, or die
 _NO_MEMORY = 1e-3
+_JUST_BELOW = 0.99
+_STEPS = 39  # quotas are fractions of cores: points between those measured are worth having
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,9 @@ def sensitivity_of(names: Sequence[str], curves: Mapping[str, Curve]) -> Sensiti
     known = [curves.get(normal(name)) for name in names]
     have = [curve for curve in known if curve is not None]
     axis = np.unique(np.concatenate([curve.cores for curve in have])) if have else np.ones(1)
-    needs = sorted({_NO_MEMORY, *(curve.mem_gib for curve in have if curve.mem_gib > 0)})
+    axis = np.unique(np.concatenate([axis, np.linspace(axis[0], axis[-1], _STEPS)]))
+    cliffs = [(curve.mem_gib * _JUST_BELOW, curve.mem_gib) for curve in have if curve.mem_gib > _NO_MEMORY]
+    needs = sorted({_NO_MEMORY, *(edge for cliff in cliffs for edge in cliff)})
     table = np.ones((len(names), len(axis), len(needs)))
     step_s = np.full(len(names), np.nan)
     for at, curve in enumerate(known):
