@@ -4,6 +4,7 @@
 * `costs`: the same traces with restart costs, exact finish times, events instead of rounds and leases kept.
 * `mixes`: one round on random mixes, parts of the optimum (`bench.synergy_mixes`).
 * `sweeps`: load, share of CPU-hungry jobs, cores per GPU (`bench.synergy_sweeps`).
+* `mixed`: GPU types by Gavel's fractions, cores and memory by an allocator inside each type.
 * `scale`: one tuned round of 10,000 GPUs and 5,000 jobs.
 
 Reads the trace collection named by COTENANT_DATA. Times are CPU seconds of this process; kernels are compiled before.
@@ -24,8 +25,10 @@ from cotenant.allocation import Share, demands, make_allocator
 from cotenant.allocation.once import pack_once, throughput
 from cotenant.core import jit
 from cotenant.core.cluster import Cluster
+from cotenant.core.spec import Spec
 from cotenant.core.workload import make_workload
 from cotenant.sim.driver import Experiment, simulate
+from cotenant.workload.generators import generate
 from cotenant.workload.readers import read
 
 RULES = ("proportional", "synergy-greedy", "synergy-tune")
@@ -52,7 +55,7 @@ def main() -> None:
     options = _options()
     data = Path(options.data) / "synergy"
     wanted = options.only.split(",")
-    if {"compat", "costs", "sweeps", "scale", "mixes"} & set(wanted):
+    if set(wanted) - {"mixed"}:
         _compile(data)
     if "compat" in wanted:
         compat(data)
@@ -62,6 +65,8 @@ def main() -> None:
         synergy_mixes.print_table(data / "synergy_profiles.json", options.mixes)
     if "sweeps" in wanted:
         synergy_sweeps.print_tables(data / "synergy_profiles.json", options.jobs)
+    if "mixed" in wanted:
+        mixed()
     if "scale" in wanted:
         scale(data)
 
@@ -69,7 +74,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.synergy", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--data", default=os.environ.get("COTENANT_DATA") or "../shared/data")
-    parser.add_argument("--only", default="compat,costs,mixes,sweeps,scale")
+    parser.add_argument("--only", default="compat,costs,mixes,sweeps,mixed,scale")
     parser.add_argument("--mixes", type=int, default=200, help="random mixes per line")
     parser.add_argument("--jobs", type=int, default=600, help="jobs per point of the sweeps")
     return parser.parse_args()
@@ -77,6 +82,7 @@ def _options() -> argparse.Namespace:
 
 def _compile(data: Path) -> None:
     began = time.perf_counter()
+    jit.enable()
     for rule in ("synergy-tune", "synergy-greedy", "synergy-knapsack"):
         for compat_ in (("synergy",), ()):
             if not (compat_ and rule == "synergy-knapsack"):
@@ -137,6 +143,22 @@ def costs(data: Path) -> None:
     print()
 
 
+def mixed(jobs: int = 150) -> None:
+    """Servers with few cores beside new GPUs, and with many beside older ones: what each axis is worth."""
+    spec = f"gavel-like:jobs={jobs},models=h200,load=1.5,seed=2"
+    cluster = Cluster.parse("4x4:h200/cpu=24,mem=400+4x4:a100/cpu=64,mem=800")
+    work = generate(Spec.parse(spec), cluster.gpus)
+    print(f"Mixed cluster {cluster.spec}, {spec}, profile h200-loader")
+    print(f"{'policy':28} {'allocator':16}" + _heads("mean,h:9 p50,h:8 p99,h:8 stops:7 CPU,s:7"))
+    for policy in ("srtf", "gavel:objective=las", "gavel:objective=throughput"):
+        for rule in ("proportional", "synergy-tune", "synergy-knapsack"):
+            s, spent = _timed(Experiment(work, cluster, policy, allocator=rule, profile="h200-loader", compiled=False))
+            times = "".join(f" {s[key] / 3600:{width}.2f}" for key, width in (("avg_jct_s", 9), ("p50_jct_s", 8)))
+            rest = f"{s['p99_jct_s'] / 3600:8.2f} {s['preemptions']:7d} {spent:7.2f}"
+            print(f"{policy:28} {rule:16}{times} {rest}", flush=True)
+    print()
+
+
 def scale(data: Path, gpus: int = 10_000, jobs: int = 5_000) -> None:
     """A round from empty, and a whole decision of the engine, on servers of 8 GPUs, 24 cores and 500 GB."""
     models = [model for group in synergy_mixes.CLASSES.values() for model in group]
@@ -192,5 +214,4 @@ def _scale_engine(data: Path, gpus: int, jobs: int, model: list[str], size: Any)
 
 
 if __name__ == "__main__":
-    jit.enable()
     main()

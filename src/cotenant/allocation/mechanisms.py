@@ -19,6 +19,7 @@ from cotenant.core.spec import Spec, Value, typed_params
 from cotenant.core.workload import Ints
 from cotenant.solvers.errors import SolverError
 
+_MOST_SERVERS = 64  # of phase 2: its fractions over more servers round to next to nothing
 _FITS = {"best": BEST_FIT, "first": FIRST_FIT, "placement": FEWEST_GPUS}
 
 
@@ -124,7 +125,7 @@ class Opt(Allocator):
         point = np.full(len(p.gpus), -1, np.int64)
         try:
             self._phase_1(request, point, budget_s)
-            if not p.kept[jobs].any():
+            if not p.kept[jobs].any() and request.hi - request.lo <= _MOST_SERVERS:
                 self._phase_2(request, point, budget_s)
         except SolverError:
             pass

@@ -85,9 +85,10 @@ class Allocation:
         rule = rule._replace(numbers=rule.numbers.copy(), flags=rule.flags.copy())
         if rule.flags[col.EASY] == 1:
             raise InputError(f"allocator '{self.allocator.name}': policy 'easy' makes reservations; use backfill")
-        rule.flags[col.EXTERNAL] = 3
-        rule.flags[col.WAKES] = int(self.round_s == 0)
+        if rule.flags[col.EXTERNAL] != 3:  # a policy with times of its own keeps them
+            rule.flags[col.EXTERNAL], rule.flags[col.WAKES] = 3, 1
         if self.round_s > 0:
+            rule.flags[col.WAKES] = 0
             self._policy_rule.numbers[col.ROUND_S] = self.round_s
             rule.numbers[col.ROUND_S] = np.inf
         return rule
