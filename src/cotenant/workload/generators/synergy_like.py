@@ -86,7 +86,9 @@ def _arrivals(spec: Spec, request: Request, rate: float, gaps: Floats, gpus: Int
         return np.zeros(request.jobs)
     if request.load > 0 and request.gpus:
         span_s = float(np.dot(gpus, duration_s)) / (request.gpus * request.load)
-        return np.asarray(np.round(unit * (span_s / unit[-1]), 3), np.float64)
+        submit_s = np.minimum(np.round(unit * (span_s / unit[-1]), 3), span_s)
+        submit_s[-1] = span_s
+        return np.asarray(submit_s, np.float64)
     return np.asarray(np.round(unit * (86400 / _JOBS_A_DAY), 3), np.float64)
 
 
