@@ -1,7 +1,7 @@
 """Cores and memory of the jobs that run: worked out whenever they change, and changed while they run.
 
 The allocator is the simulator's. GPUs stay where the policy put them; beside them every job gets what the allocator
-says, from the curves that `cotenant profile` measured (jobs of a name without one get their share). Limits are set by
+says, from the curves that `cotenant profile` measured (jobs without one get their share). Limits are set by
 the backend: a quota of CPU time and a limit of memory. The runtime is told how many data loader workers fit; where the
 backend cannot limit CPU time it also paces the steps. None of this is journaled: it is worked out again after a crash.
 """
@@ -102,8 +102,8 @@ class Host(Launcher):
 
     def _deal_pool(self, nodes: list[NodeInfo], jobs: list[LiveJob]) -> None:
         assert self._allocator is not None
-        kinds = list(dict.fromkeys((job.spec.name, job.spec.gpus) for job in jobs))
-        kind = np.array([kinds.index((job.spec.name, job.spec.gpus)) for job in jobs], np.int64)
+        kinds = list(dict.fromkeys((_curve_name(job), job.spec.gpus) for job in jobs))
+        kind = np.array([kinds.index((_curve_name(job), job.spec.gpus)) for job in jobs], np.int64)
         gangs = np.array([gpus for _, gpus in kinds], np.int64)
         cap = np.array([[node.gpus, node.cpus, node.mem_gib] for node in nodes], np.float64)
         least = (cap / cap[:, :1]).min(axis=0)
@@ -132,13 +132,18 @@ class Host(Launcher):
 
     def _whole(self, job: LiveJob, cpus: float, mem_gib: float, share: Share) -> Given:
         """What a job has in all; memory is limited only where somebody said what the job needs."""
-        gpus, curve = job.spec.gpus, self._curves.get(normal(job.spec.name))
+        gpus, curve = job.spec.gpus, self._curves.get(normal(_curve_name(job)))
         need = max(job.spec.mem_gib, gpus * curve.mem_gib if curve is not None else 0.0)
         limit = max(need, gpus * min(mem_gib, share.mem_per_gpu)) if need > 0 else 0.0
         if self.reports.of(job.id) is None and self.clock() - job.last.launched_s < _START_S:
             cpus = max(cpus, share.cpus_per_gpu)  # imports take cores, not steps: do not make them wait for long
         cores = round(gpus * cpus, 3)
         return Given(cores, round(limit, 3), max(1, math.floor(cores + 1e-6)), _pause_s(curve, cpus))
+
+
+def _curve_name(job: LiveJob) -> str:
+    """A curve belongs to a model, where a job names one, else to jobs of a name."""
+    return job.spec.model or job.spec.name
 
 
 def _pause_s(curve: Curve | None, cpus: float) -> float:
