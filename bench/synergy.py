@@ -4,6 +4,7 @@
 * `costs`: the same traces with restart costs, exact finish times, events instead of rounds and leases kept.
 * `mixes`: one round on random mixes, parts of the optimum (`bench.synergy_mixes`).
 * `sweeps`: load, share of CPU-hungry jobs, cores per GPU (`bench.synergy_sweeps`).
+* `beliefs`: what optimistic profiling costs and loses, and the other allocators.
 * `mixed`: GPU types by Gavel's fractions, cores and memory by an allocator inside each type.
 * `scale`: one tuned round of 10,000 GPUs and 5,000 jobs.
 
@@ -55,7 +56,7 @@ def main() -> None:
     options = _options()
     data = Path(options.data) / "synergy"
     wanted = options.only.split(",")
-    if set(wanted) - {"mixed"}:
+    if set(wanted) - {"mixed", "beliefs"}:
         _compile(data)
     if "compat" in wanted:
         compat(data)
@@ -65,6 +66,8 @@ def main() -> None:
         synergy_mixes.print_table(data / "synergy_profiles.json", options.mixes)
     if "sweeps" in wanted:
         synergy_sweeps.print_tables(data / "synergy_profiles.json", options.jobs)
+    if "beliefs" in wanted:
+        beliefs(data)
     if "mixed" in wanted:
         mixed()
     if "scale" in wanted:
@@ -74,7 +77,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.synergy", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--data", default=os.environ.get("COTENANT_DATA") or "../shared/data")
-    parser.add_argument("--only", default="compat,costs,mixes,sweeps,mixed,scale")
+    parser.add_argument("--only", default="compat,costs,mixes,sweeps,beliefs,mixed,scale")
     parser.add_argument("--mixes", type=int, default=200, help="random mixes per line")
     parser.add_argument("--jobs", type=int, default=600, help="jobs per point of the sweeps")
     return parser.parse_args()
@@ -140,6 +143,19 @@ def costs(data: Path) -> None:
                 f"{100 * s['cpu_utilization']:6.1f} {spent:7.2f}",
                 flush=True,
             )
+    print()
+
+
+def beliefs(data: Path) -> None:
+    """Few measurements instead of the truth, and every allocator once, on the trace of 100 arriving jobs."""
+    print(f"{T2} under srtf with restart costs: what is believed, and all allocators")
+    print(f"{'allocator':44}" + _heads("mean,h:9 p99,h:8 stops:7 profiling,h:12"))
+    tune = "synergy-tune:profiling=optimistic"
+    rest = ("synergy-knapsack", "synergy-opt", "synergy-tune:round=300", "synergy-tune:round=300,keep=false")
+    for rule in ("synergy-tune", tune, f"{tune},noise=0.05", f"{tune},noise=0.1", *rest, "drf", "tetris", "fixed"):
+        s, _ = _timed(_experiment(data, T2, SMALL, "srtf", rule, compiled=False))
+        times = f"{s['avg_jct_s'] / 3600:9.3f} {s['p99_jct_s'] / 3600:8.2f}"
+        print(f"{rule:44} {times} {s['preemptions']:7d} {s['profiling_s'] / 3600:12.2f}", flush=True)
     print()
 
 
