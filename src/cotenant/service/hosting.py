@@ -88,7 +88,10 @@ class Host(Launcher):
         )
 
     def _deal(self) -> None:
-        """Work out what everybody on GPUs should have; pools of like nodes apart from each other."""
+        """Work out what everybody on GPUs should have; pools of like nodes apart from each other.
+
+        Where jobs share GPUs nothing is dealt out: the allocators know one job per GPU.
+        """
         jobs = [job for job in self.book.on_gpus.values() if job.state != JobState.STOPPING]
         self._given = {}
         pools: dict[str, list[NodeInfo]] = {}
@@ -97,7 +100,8 @@ class Host(Launcher):
         for nodes in pools.values():
             names = {node.name for node in nodes}
             mine = [job for job in jobs if job.last.gpus and all(name in names for name, _ in job.last.gpus)]
-            if mine and all(node.gpus > 0 for node in nodes):
+            held = sum(job.spec.gpus for job in mine)
+            if mine and held <= sum(node.gpus for node in nodes) and all(node.gpus > 0 for node in nodes):
                 self._deal_pool(nodes, mine)
 
     def _deal_pool(self, nodes: list[NodeInfo], jobs: list[LiveJob]) -> None:
