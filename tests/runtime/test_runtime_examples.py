@@ -101,3 +101,18 @@ def test_frameworks_stop_and_resume(service: Service, tmp_path: Path, script: st
     stopping, restored = service.of(Stopping)[0], service.of(Restored)[0]
     assert 21 <= stopping.step == restored.step < STEPS  # type: ignore[union-attr]
     assert resumed == undisturbed
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
+def test_a_loader_follows_the_worker_count(service: Service, tmp_path: Path) -> None:
+    from cotenant.runtime.protocol import Set
+
+    def react(message: JobMessage) -> None:
+        if isinstance(message, Progress) and message.step >= 1:
+            service.server.send("j1", Set(workers=2))
+
+    service.react = react
+    env = job_env(service.path, tmp_path / "ckpt")
+    said = finish(spawn(EXAMPLES / "torch_loader.py", "--steps", 60, "--images", 64, env=env))
+    assert "workers [1, 2]" in said

@@ -21,6 +21,7 @@ from cotenant.cli import (
     nodes,
     policies,
     policy,
+    profile,
     ps,
     resume,
     serve,
@@ -50,6 +51,7 @@ app.command("policies")(policies.policies)
 app.command("generate")(generate.generate)
 app.add_typer(traces.app, name="traces")
 app.add_typer(estimator.app, name="estimator")
+app.command("profile")(profile.profile)
 app.command("why")(why.why)
 app.command("serve")(serve.serve)
 app.command("submit", cls=submit.AfterDashes)(submit.submit)

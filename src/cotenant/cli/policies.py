@@ -10,7 +10,8 @@ from cotenant.cli import options as opt
 
 
 def policies(json_: opt.Plain = False) -> None:
-    """List policies, placements, estimators and generators with their sources and parameters."""
+    """List policies, placements, allocators, estimators and generators with their sources and parameters."""
+    from cotenant.allocation import ALLOCATORS
     from cotenant.placement.modes import PLACEMENTS
     from cotenant.policies import known_policies
     from cotenant.workload.estimators import ESTIMATORS
@@ -23,6 +24,9 @@ def policies(json_: opt.Plain = False) -> None:
     for name, info in PLACEMENTS.items():
         about = {"name": name, "kind": "placement", "description": info.description, "source": info.source}
         rows.append({**about, "preemptive": None, "parameters": _plain(info.defaults)})
+    for name, allocator in ALLOCATORS.items():
+        about = {"name": name, "kind": "allocator", "description": allocator.description(), "source": allocator.source}
+        rows.append({**about, "preemptive": None, "parameters": _plain({**allocator.common, **allocator.own})})
     for name, estimator in ESTIMATORS.items():
         about = {"name": name, "kind": "estimator", "description": estimator.about, "source": "-"}
         rows.append({**about, "preemptive": None, "parameters": _plain(estimator.defaults)})

@@ -33,14 +33,20 @@ def serve(
         str,
         typer.Option(help="How jobs share a GPU, under policies that let them: time (by turns) or mps (at once)."),
     ] = "time",
+    allocator: Annotated[
+        str, typer.Option(help="Deal out cores and memory while jobs run, e.g. synergy-tune. Else: what each job asks.")
+    ] = "",
+    curves: Annotated[str, typer.Option(help="File of curves from `cotenant profile`, for --allocator.")] = "",
     home: Annotated[str, typer.Option(help="Folder for state and token; else COTENANT_HOME or ~/.cotenant.")] = "",
 ) -> None:
     """Run the service: API and scheduler in one process. Prints its URL; the token is at home, in `token`."""
+    from cotenant.allocation import make_allocator
     from cotenant.api.app import make_app
     from cotenant.client.home import home as default_home
     from cotenant.core.errors import InputError, unknown
     from cotenant.policies import make_policy
     from cotenant.service import run
+    from cotenant.workload.profiles.curves import load_curves
 
     count = None if gpus == "auto" else parse_gpus(gpus)
     if not grace < 86400:
@@ -50,10 +56,14 @@ def serve(
     if share not in ("time", "mps"):
         raise unknown("--share", share, ("time", "mps"))
     make_policy(policy)
+    if allocator:
+        make_allocator(allocator)
+    if curves:
+        load_curves(Path(curves))
     folder = Path(home).expanduser() if home else default_home()
     run.serve(
         make_app, home=folder, policy=policy, db=db or None, gpus=count, host=host, port=port, grace_s=grace,
-        max_suspended=max_suspended, round_s=round_, profile=profile,
+        max_suspended=max_suspended, round_s=round_, profile=profile, allocator=allocator, curves=curves,
         share="mps" if share == "mps" else "time",
     )  # fmt: skip
 

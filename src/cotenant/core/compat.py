@@ -23,13 +23,26 @@ BUNDLES: dict[str, dict[str, str]] = {
         "gandiva.threshold": "all_types",
         "costs": "none",
     },
+    "synergy": {
+        "round_s": "300",
+        "progress": "whole_iterations",
+        "packing": "from_empty",
+        "order": "policy",
+        "fit": "first",
+        "demand": "profile",
+        "costs": "none",
+    },
 }
 """System -> what its name alone switches on."""
 
 SINGLE: dict[str, dict[str, str]] = {
     "gavel": {**BUNDLES["gavel"], "fifo.type_choice": "stale"},
+    "synergy": {"first_round_s": "1"},
 }
 """System -> quirks that can be switched on one by one, with the value that does."""
+
+
+_SECONDS = ("reset_interval_s", "first_round_s")
 
 
 def parse_compat(names: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -46,7 +59,7 @@ def parse_compat(names: Sequence[str]) -> dict[str, dict[str, str]]:
             known = SINGLE.get(spec.name, {})
             if key not in known:
                 raise unknown(f"quirk of --compat {spec.name}", key, known)
-            if key == "reset_interval_s":
+            if key in _SECONDS:
                 _check_seconds(name, key, value)
             elif value != known[key]:
                 raise InputError(f"--compat {name}: {key} can only be {known[key]}")

@@ -15,6 +15,7 @@ from cotenant.core.plan import Choice, Plan
 from cotenant.core.state import Rule, State, has_tiers, with_tiers
 from cotenant.core.view import VIEW_COLUMNS, Facts, View, rates_of
 from cotenant.core.workload import Floats, Ints
+from cotenant.engine.allocate import Allocation
 from cotenant.engine.choices import carry_out, fill_idle
 from cotenant.engine.decide import decide
 from cotenant.engine.observe import keep_active, look, order_keys
@@ -28,12 +29,22 @@ class Engine:
     """One policy on one set of tables. A driver moves time and reports events; `cycle` decides."""
 
     def __init__(
-        self, state: State, policy: Policy, rule: Rule, facts: Facts | None = None, rates: RateModel | None = None
+        self,
+        state: State,
+        policy: Policy,
+        rule: Rule,
+        facts: Facts | None = None,
+        rates: RateModel | None = None,
+        allocation: Allocation | None = None,
     ) -> None:
-        self.state, self.policy, self.rule = state, policy, rule
+        self.state, self.policy, self.allocation = state, policy, allocation
+        self.rule = rule
         self.facts, self.rates = facts or Facts(), rates
         if isinstance(policy, ChoicePolicy):  # asked often: look rates up instead of working them out
-            self.facts = replace(self.facts, rates=rates_of(state, np.arange(len(state.f))))
+            known = rates_of(state, np.arange(len(state.f)))
+            if allocation is not None:
+                known = known * allocation.gains()[state.i[:, col.SPEED_ROW]]
+            self.facts = replace(self.facts, rates=known)
         self._mark = np.zeros(len(state.f), np.int64)
         self._rows = np.zeros(1024, np.int64)
         self._count = 0
@@ -67,7 +78,9 @@ class Engine:
 
     def cycle(self, now_s: float) -> None:
         """One decision."""
-        if isinstance(self.policy, PriorityPolicy):
+        if self.allocation is not None:
+            self.allocation.cycle(self, now_s)
+        elif isinstance(self.policy, PriorityPolicy):
             self._by_priority(self.policy, now_s)
         elif isinstance(self.policy, PlanPolicy):
             view = self.view(now_s)

@@ -9,6 +9,7 @@ doing one again is harmless. The layers, each a class on top of the one before:
     ladder       how a job gives its GPUs back
     deciding     what should run
     launching    starting that
+    hosting      cores and memory of what runs
     core         the loop
     desk         what people ask for
 """
@@ -23,7 +24,7 @@ from cotenant.backends.base import Backend
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal
 from cotenant.policies import make_policy
-from cotenant.service.launching import Launcher
+from cotenant.service.hosting import Host
 from cotenant.service.options import DECISION_BUDGET_S, KEEP_S, MOST_SUSPENDED, ROUND_S, Options
 from cotenant.service.tokens import Tokens
 
@@ -31,16 +32,18 @@ SNAPSHOT_EVERY = 5000
 RETIRE_EVERY_S = 3600.0
 
 
-class Dispatcher(Launcher):
+class Dispatcher(Host):
     """Everything that is not asked for by a person: recovery, reconciliation, and `tick`."""
 
     def __init__(
         self, journal: Journal, backend: Backend, *, home: Path, policy: str = "", grace_s: float = 30.0,
         clock: Callable[[], float] = time.time, hook: Callable[[str], None] = lambda point: None,
         keep_s: float = KEEP_S, budget_s: float = DECISION_BUDGET_S, max_suspended: int = MOST_SUSPENDED,
-        round_s: float = ROUND_S, profile: str = "none",
+        round_s: float = ROUND_S, profile: str = "none", allocator: str = "", curves: str = "",
     ) -> None:  # fmt: skip
-        options = Options(home, grace_s, clock, hook, keep_s, budget_s, max_suspended, round_s, profile)
+        options = Options(
+            home, grace_s, clock, hook, keep_s, budget_s, max_suspended, round_s, profile, allocator, curves
+        )
         super().__init__(journal, backend, options)
         self.tokens_of = Tokens(self.book)
         if policy and policy != self.book.policy:
@@ -67,6 +70,7 @@ class Dispatcher(Launcher):
                 if job is not None and job.spec.preemptible:
                     self._ask_to_stop(job, "preempt")
             self._launch_all(verdict.starts)
+            self._share_hosts()
         switched = self._switch()
         with self._lock:
             if self._since_snapshot >= max(SNAPSHOT_EVERY, len(self.book.jobs) // 2):

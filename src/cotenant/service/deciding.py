@@ -36,6 +36,7 @@ class Decider(Ladder):
         self._rows = Rows()
         self._budget = Budget(options.budget_s)
         self._plan = Verdict()
+        self.shares_hosts = bool(options.allocator) and options.allocator.split(":")[0] != "fixed"
         self._promised: dict[str, tuple[tuple[str, int], ...]] = {}  # under policies that choose: starts to come
         self._beside: dict[str, str] = {}  # under policies that share: guest -> host, as planned
         self._pairing = Pairing()
@@ -250,11 +251,15 @@ class Decider(Ladder):
         cost_s = self.book.costs.measured_s(spec.name, self._likely_rung(job, report))
         values = (
             job.submitted_s, believed, min(done, believed), attained, np.nan if first is None else first,
-            spec.cpus, spec.mem_gib, since, np.nan if cost_s is None else cost_s,
+            *self._host_demand(job), since, np.nan if cost_s is None else cost_s,
             job.submitted_s + spec.deadline_s if spec.deadline_s else np.nan, float(spec.priority),
             spec.gpu_mem_gib, float(not spec.preemptible), float(spec.nodes),
         )  # fmt: skip
         return Row(job.id, job.tenant, spec.gpus, values, spec.model, spec.gpu_type)
+
+    def _host_demand(self, job: LiveJob) -> tuple[float, float]:
+        """Cores and memory that must be free for it; none where an allocator deals them out anew."""
+        return (0.0, 0.0) if self.shares_hosts else (job.spec.cpus, job.spec.mem_gib)
 
     @staticmethod
     def _likely_rung(job: LiveJob, report: Report | None) -> str:

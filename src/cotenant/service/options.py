@@ -21,7 +21,8 @@ class Options:
     `keep_s`: how long finished jobs and their logs are kept. `budget_s`: what a slow policy may take to decide.
     `max_suspended`: how many suspended jobs may be kept, for each holds host memory; 0 suspends none.
     `round_s`: length of a round for policies that have rounds. `profile`: speeds by model and GPU type.
-    `hook` is called with a name before and after every journal write and every act.
+    `allocator` deals out cores and memory while jobs run (empty: each has what its file says), by the measured
+    `curves` of a file. `hook` is called with a name before and after every journal write and every act.
     """
 
     home: Path
@@ -33,3 +34,5 @@ class Options:
     max_suspended: int = MOST_SUSPENDED
     round_s: float = ROUND_S
     profile: str = "none"
+    allocator: str = ""
+    curves: str = ""

@@ -25,6 +25,7 @@ _LOCAL_ADMIN = Caller("local", Role.ADMIN)
 def open_service(
     *, home: Path, policy: str, db: str | None, gpus: int | Sequence[str] | None, grace_s: float,
     max_suspended: int = MOST_SUSPENDED, round_s: float = ROUND_S, profile: str = "none", share: Share = "time",
+    allocator: str = "", curves: str = "",
     hook: Callable[[str], None] = lambda point: None,
 ) -> CoreService:  # fmt: skip
     """Open the journal, rebuild the book, reconcile with what really runs.
@@ -41,7 +42,7 @@ def open_service(
         profile = f"h200:sharing={'mps' if share == 'mps' else 'time-sliced'}"
     service = CoreService(
         journal, backend, home=home, policy=policy, grace_s=grace_s, max_suspended=max_suspended, round_s=round_s,
-        profile=profile, hook=hook,
+        profile=profile, hook=hook, allocator=allocator, curves=curves,
     )  # fmt: skip
     service.reconcile()
     return service
@@ -110,6 +111,8 @@ def serve(
     round_s: float = ROUND_S,
     profile: str = "none",
     share: Share = "time",
+    allocator: str = "",
+    curves: str = "",
 ) -> None:
     """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start.
 
@@ -117,7 +120,7 @@ def serve(
     """
     service = open_service(
         home=home, policy=policy, db=db, gpus=gpus, grace_s=grace_s, max_suspended=max_suspended, round_s=round_s,
-        profile=profile, share=share,
+        profile=profile, share=share, allocator=allocator, curves=curves,
     )  # fmt: skip
     known = (home / "token").exists()
     secret = first_token(service, home)

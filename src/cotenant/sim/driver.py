@@ -9,11 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from cotenant._version import __version__
+from cotenant.allocation import make_allocator
 from cotenant.core import columns as col
 from cotenant.core import jit
 from cotenant.core.cluster import Cluster
 from cotenant.core.compat import parse_compat
-from cotenant.core.errors import InputError, unknown
+from cotenant.core.errors import InputError
 from cotenant.core.outcome import Outcome, Scalar, Segments, Series
 from cotenant.core.state import Matrix, Rule, State
 from cotenant.core.workload import Status, Workload
@@ -26,12 +27,13 @@ from cotenant.policies.tiresias import TiresiasG
 from cotenant.sim import loop
 from cotenant.sim.experiment import Experiment
 from cotenant.sim.failures import Outages
+from cotenant.sim.hosts import is_allocated, make_allocation
+from cotenant.sim.hosts import summary as host_summary
 from cotenant.sim.metrics import jct_metrics, peak_rss_mib
 from cotenant.sim.setup import facts, lay_out, pair_belief, pair_truth, truth
 from cotenant.sim.stall import Stall
 from cotenant.sim.truth import PairWatch
 
-ALLOCATORS = ("fixed", "proportional")
 LEARN_EVERY = 100  # finished jobs after which a policy that learns from them is told
 __all__ = ["Experiment", "Simulation", "is_large", "simulate"]
 Progress = Callable[[int, int], None]
@@ -60,7 +62,10 @@ class Simulation:
         shared = pair_truth(self.state, self.profile)
         belief = pair_belief(self.state, experiment, self.profile, self.policy)
         known, rates = facts(self.state, experiment, belief), truth(experiment, shared, self.policy)
-        self.engine = Engine(self.state, self.policy, self._rule(), known, rates)
+        self.allocation = None
+        if is_allocated(experiment, self.profile):
+            self.allocation = make_allocation(experiment, self.work, self.state, self.profile, self.policy)
+        self.engine = Engine(self.state, self.policy, self._rule(), known, rates, self.allocation)
         self._watch = None if shared is None or belief is None else PairWatch(belief, shared)
         if experiment.compiled if experiment.compiled is not None else is_large(self.work, experiment.cluster):
             jit.enable()
@@ -101,7 +106,7 @@ class Simulation:
         rule = self.policy.rule(context)
         rule.numbers[col.RELAX_S] = parse_placement(self.experiment.placement).relax_after_s
         rule.numbers[col.CHECKPOINT_S] = self.outages.checkpoint_s
-        return rule
+        return rule if self.allocation is None else self.allocation.rule(rule)
 
     def advance(self, until_s: float, progress: Progress | None = None) -> bool:
         """Run until a moment or the end; whether everything measured has finished."""
@@ -190,6 +195,7 @@ class Simulation:
         busy = float(state.t[col.BUSY_GPU_S])
         lost = float(result.lost_gpu_s[result.measured].sum())
         ended = np.bincount(work.status[done], minlength=len(Status))
+        hosts = {} if self.allocation is None else host_summary(self.allocation, state, played)
         return {
             "policy": e.policy, "placement": e.placement, "cluster": e.cluster.spec,
             "workload": work.source, "allocator": e.allocator, "profile": e.profile,
@@ -202,7 +208,7 @@ class Simulation:
             "gpu_utilization": busy / (e.cluster.gpus * played) if played > 0 else 0.0,
             "preemptions": int(result.preemptions[result.measured].sum()),
             "restarts": int(result.restarts[result.measured].sum()),
-            "lost_gpu_s": lost, "node_failures": int(state.x[col.NODE_FAILURES]),
+            **hosts, "lost_gpu_s": lost, "node_failures": int(state.x[col.NODE_FAILURES]),
             "offered_load": float(work.load(e.cluster.gpus)) if work.span_s > 0 else None,
             "events": int(state.x[col.N_HANDLED]), "decisions": int(state.x[col.N_DECISIONS]),
             "wall_s": time.perf_counter() - self.began, "peak_rss_mib": peak_rss_mib(),
@@ -249,8 +255,7 @@ def _validate(e: Experiment) -> None:
     if not len(e.workload):
         raise InputError(f"{e.workload.source}: no jobs to simulate")
     parse_compat(e.compat)
-    if e.allocator not in ALLOCATORS:
-        raise unknown("allocator", e.allocator, ALLOCATORS)
+    make_allocator(e.allocator)
     if not e.round_s > 0:
         raise InputError(f"--round {e.round_s:g} must be above 0 seconds")
     if e.fail_nodes is not None and e.placement.split(":")[0] == "count":

@@ -19,6 +19,7 @@ from cotenant.policies import make_policy
 from cotenant.policies.base import ChoicePolicy, Policy
 from cotenant.sim.costs import restore_seconds
 from cotenant.sim.experiment import Experiment
+from cotenant.sim.hosts import is_allocated
 from cotenant.sim.truth import PairTruth, WholeSteps
 from cotenant.workload.estimators import estimate
 from cotenant.workload.model_facts import skew
@@ -37,7 +38,7 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
     generator = np.random.default_rng([e.seed, 104729])
     profile = load_profile(e.profile, work, gpu_types(e))
     e.notes.extend(note for note in profile.notes if note not in e.notes)
-    if e.allocator == "proportional":
+    if e.allocator == "proportional" or is_allocated(e, profile):
         work = _without_host_demands(work)
     quirks = parse_compat(e.compat).values()
     costs = next((quirk["costs"] for quirk in quirks if "costs" in quirk), e.costs)

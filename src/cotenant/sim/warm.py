@@ -42,6 +42,10 @@ def warm() -> float:
         for compat in ((), ("gavel",)):
             mixed = Cluster.parse("1x2:v100+1x1:k80")
             Simulation(Experiment(work, mixed, policy, compat=compat, compiled=True)).advance(np.inf)
+    for allocator in ("synergy-tune", "synergy-greedy", "synergy-knapsack"):
+        hosts = Cluster.parse("1x2/cpu=8,mem=64")
+        e = Experiment(work, hosts, "srtf", allocator=allocator, profile="h200-loader", compiled=True)
+        Simulation(e).advance(np.inf)
     return time.perf_counter() - began
 
 

@@ -4,7 +4,7 @@ Parameters of all: `jobs`; `load` = GPU-seconds over GPUs times span, met exactl
 arrival rate, inf = everything at once); `seed`; `gpus` of the cluster that load refers to (0 = of the
 cluster given); `max_gpus` of a job (0 = the cluster's); `mix` = share of jobs per GPU count, as
 `[1:0.7/2:0.1/4:0.15/8:0.05]`; `models` = the set they are drawn from (`tiresias`, `gavel`, `h200`, or
-`profile`: those of the throughput file given as profile). `gavel-like` has more, see there.
+`profile`: those of the throughput file given as profile). `gavel-like` and `synergy-like` have more, see there.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from cotenant.workload.generators.gavel_like import GAVEL_LIKE
 from cotenant.workload.generators.helios_like import HELIOS_LIKE
 from cotenant.workload.generators.pai_like import PAI_LIKE
 from cotenant.workload.generators.philly_like import PHILLY_LIKE
+from cotenant.workload.generators.synergy_like import SYNERGY_LIKE
 
 GENERATORS: dict[str, Generator] = {
-    generator.name: generator for generator in (PHILLY_LIKE, HELIOS_LIKE, PAI_LIKE, GAVEL_LIKE)
+    generator.name: generator for generator in (PHILLY_LIKE, HELIOS_LIKE, PAI_LIKE, GAVEL_LIKE, SYNERGY_LIKE)
 }
 """Every generator: name, about, source, defaults."""
 

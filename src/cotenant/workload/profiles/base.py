@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from cotenant.core.sensitivity import Sensitivity
 from cotenant.core.workload import Floats, Ints, Workload
 
 Kind = tuple[str, int]
@@ -63,6 +64,7 @@ class Profile:
     steps_per_s: Floats
     pairs: Pairs | None = None
     notes: tuple[str, ...] = ()
+    sensitivity: Sensitivity | None = None  # how speed depends on cores and memory, where that is known
 
 
 def kinds_of(work: Workload) -> tuple[tuple[Kind, ...], Ints]:

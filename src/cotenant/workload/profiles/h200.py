@@ -43,7 +43,8 @@ _NAME = re.compile(r"(?P<model>.+?)\s*\(batch size (?P<batch>\d+)\)")
 
 
 @lru_cache(maxsize=1)
-def _data() -> dict[str, Any]:
+def data() -> dict[str, Any]:
+    """The measurements as shipped."""
     text = files("cotenant.workload").joinpath("data/h200.json").read_text(encoding="utf-8")
     loaded: dict[str, Any] = json.loads(text)
     return loaded
@@ -58,7 +59,7 @@ def steps() -> dict[tuple[str, int], Step]:
     keep the GPU busy about that long) and the step itself.
     """
     found = {}
-    for model, curve in _data()["batch_curves"].items():
+    for model, curve in data()["batch_curves"].items():
         seconds = [1 / point["steps_per_s"] for point in curve]
         (small, large), host_s = curve[-2:], min(seconds)
         slope = (seconds[-1] - seconds[-2]) / (large["batch"] - small["batch"])
@@ -75,7 +76,7 @@ def steps() -> dict[tuple[str, int], Step]:
 
 def default_batch(model: str) -> int:
     """The batch size at which a model was measured in pairs."""
-    return int(_data()["pairs_default_batch"][model])
+    return int(data()["pairs_default_batch"][model])
 
 
 def find(name: str) -> tuple[str, int] | None:
@@ -121,7 +122,7 @@ def _pairs(
 ) -> Pairs | None:
     """Pairs of equal GPU count at the measured batch sizes: every member of a gang is slowed like one GPU."""
     measured: dict[tuple[str, str], tuple[float, float]] = {}
-    for pair in _data()[SHARING[sharing]]["pairs"]:
+    for pair in data()[SHARING[sharing]]["pairs"]:
         a, b = min(pair["a_ratio"], 1.0), min(pair["b_ratio"], 1.0)
         if pair["a"] == pair["b"]:
             a = b = (a + b) / 2

@@ -20,6 +20,8 @@ import numpy as np
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.workload import Floats
 from cotenant.workload.profiles.base import Kind, normal
+from cotenant.workload.profiles.curves import is_curves
+from cotenant.workload.profiles.synergy import is_synergy
 from cotenant.workload.readers.table import open_bytes
 from cotenant.workload.readers.throughputs import Throughputs, is_throughputs, load_throughputs
 
@@ -42,8 +44,8 @@ class Entry:
         return (self.model == "*") + (self.gpu_type == "*") + (self.gpus == 0)
 
 
-def load_table(path: Path) -> list[Entry] | Throughputs:
-    """The entries of a profile file, or the rates of a Gavel throughput file."""
+def load_table(path: Path) -> list[Entry] | Throughputs | dict[str, Any]:
+    """The entries of a profile file, the rates of a Gavel throughput file, or a document of other profiles."""
     raw = open_bytes(path)
     kind = "".join(path.suffixes[-2:]).removesuffix(".gz").lower()
     text = raw.decode("utf-8", "replace")
@@ -52,6 +54,8 @@ def load_table(path: Path) -> list[Entry] | Throughputs:
     data = _parse(path, kind, text)
     if is_throughputs(data):
         return load_throughputs(path)
+    if is_synergy(data) or is_curves(data):
+        return dict(data)
     if isinstance(data, dict):
         data = [
             {"model": model, "gpu_type": gpu_type, **(rates if isinstance(rates, dict) else {})}

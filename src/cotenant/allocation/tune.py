@@ -1,0 +1,111 @@
+"""Synergy's two mechanisms: GREEDY, which takes the best-case demand or skips, and TUNE, which never skips.
+
+TUNE (OSDI'22, section 4) places each job with its best-case demand; failing that with its proportional share; failing
+that it takes servers by their GPUs alone and switches jobs there that hold more than their share back to it. Since
+every server can give each of its GPUs a proportional share, that always ends: each admitted job runs, none slower
+than with its share.
+"""
+
+from __future__ import annotations
+
+from cotenant.allocation.servers import EPS, book, by_gpus_only, give, place
+from cotenant.allocation.tables import CORES, COUNT, FIRST, GPU, HELD, MEMORY, NODE, Packing
+from cotenant.core.jit import entry, kernel
+from cotenant.core.workload import Ints
+
+
+@kernel
+def _above_share(p: Packing, k: int, cpus: float, mem: float) -> bool:
+    """Whether so much per GPU is more than the job's proportional share in some dimension."""
+    return bool(cpus > p.floor[k, 0] + EPS or mem > p.floor[k, 1] + EPS)
+
+
+@kernel
+def _next_victim(p: Packing, n: int, after: int) -> int:
+    """The best job on a server to switch back: fewest servers, most cores, then most memory per GPU.
+
+    `after` bars the newcomer itself. -1 when nobody there holds more than its share.
+    """
+    best = -1
+    for at in range(p.on.shape[1]):
+        k = p.on[n, at]
+        if k < 0 or k == after or not _above_share(p, k, p.got[k, 0], p.got[k, 1]):
+            continue
+        if best < 0:
+            best = k
+            continue
+        spans, spans_best = p.at[k, COUNT], p.at[best, COUNT]
+        cpus, cpus_best = p.got[k, 0], p.got[best, 0]
+        if (
+            spans < spans_best
+            or (spans == spans_best and cpus > cpus_best)
+            or (spans == spans_best and cpus == cpus_best and p.got[k, 1] > p.got[best, 1])
+        ):
+            best = k
+    return best
+
+
+@kernel
+def reclaim(p: Packing, k: int, cpus: float, mem: float) -> bool:
+    """Switch jobs on the servers of job k back to their shares until it can have so much per GPU."""
+    for s in range(p.at[k, FIRST], p.at[k, FIRST] + p.at[k, COUNT]):
+        n, gpus = p.slices[s, NODE], p.slices[s, HELD]
+        while p.free[n, CORES] + EPS < gpus * cpus or p.free[n, MEMORY] + EPS < gpus * mem:
+            victim = _next_victim(p, n, k)
+            if victim < 0:
+                return False
+            give(p, victim, p.floor[victim, 0], p.floor[victim, 1], p.floor[victim, 2])
+    return True
+
+
+@kernel
+def _sit_down(p: Packing, lo: int, hi: int, k: int, lowest: bool) -> bool:
+    """Give job k servers by their GPUs alone, unless it has some already."""
+    if p.kept[k] == 1:
+        return True
+    found = by_gpus_only(p, lo, hi, p.gpus[k], lowest)
+    if found == 0:
+        return False
+    book(p, k, found)
+    return True
+
+
+@entry
+def tune(p: Packing, turn: Ints, lo: int, hi: int, fit: int, lowest: bool) -> int:
+    """Place these jobs in this order on servers [lo, hi); how many found no GPUs (none, when GPUs suffice).
+
+    `fit` chooses among servers that hold a demand; `lowest` is the released way to choose servers by GPUs.
+    """
+    missed = 0
+    for t in range(len(turn)):
+        k = turn[t]
+        cpus, mem, speed = p.want[k, 0], p.want[k, 1], p.want[k, 2]
+        if place(p, lo, hi, k, cpus, mem, speed, fit):
+            continue
+        if _above_share(p, k, cpus, mem):
+            cpus, mem, speed = p.floor[k, 0], p.floor[k, 1], p.floor[k, 2]
+            if place(p, lo, hi, k, cpus, mem, speed, fit):
+                continue
+        if _sit_down(p, lo, hi, k, lowest) and reclaim(p, k, cpus, mem):
+            give(p, k, cpus, mem, speed)
+        else:
+            missed += 1
+    return missed
+
+
+@entry
+def greedy(p: Packing, turn: Ints, lo: int, hi: int, fit: int) -> int:
+    """Place these jobs in this order with their best-case demand, or not at all; how many were skipped."""
+    left = 0.0
+    for n in range(lo, hi):
+        left += p.free[n, GPU]
+    missed = 0
+    for t in range(len(turn)):
+        k = turn[t]
+        if p.kept[k] == 0 and left < 1:
+            missed += 1
+        elif place(p, lo, hi, k, p.want[k, 0], p.want[k, 1], p.want[k, 2], fit):
+            left -= p.gpus[k] if p.kept[k] == 0 else 0
+        else:
+            missed += 1
+    return missed
