@@ -27,9 +27,11 @@ Allocator = Annotated[str, typer.Option(help="Cores and memory: fixed (what the 
 Profile = Annotated[str, typer.Option(help="Truth about speeds: none, tiresias, h200, or a file.")]
 Models = Annotated[str, typer.Option(help="Give jobs without a model one of: gavel, h200, tiresias, profile[:seed=S].")]
 Estimator = Annotated[str, typer.Option(help="Belief: oracle (usual default), noisy:error=0.5, mean, rolling, gbdt.")]
-Costs = Annotated[str, typer.Option(help="Per preemption: default (per model, else 60 s), none, flat, or seconds.")]
+Costs = Annotated[
+    str, typer.Option(help="Per preemption: default (by model, else 60 s), none, flat, startup, or seconds.")
+]
 Round = Annotated[float, typer.Option("--round", help="Round length in seconds, for policies that have rounds.")]
-Compat = Annotated[str, typer.Option(help="Follow a released simulator's quirks: tiresias, gavel, gavel:QUIRK=VALUE.")]
+Compat = Annotated[str, typer.Option(help="Follow a released simulator: tiresias, gavel, muri, or gavel:QUIRK=VALUE.")]
 Measure = Annotated[str, typer.Option(help="FROM-TO: metrics over these jobs (rank by submit time), stop when done.")]
 Until = Annotated[float, typer.Option(help="Stop at this second.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
