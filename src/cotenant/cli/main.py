@@ -21,6 +21,7 @@ from cotenant.cli import (
     nodes,
     policies,
     policy,
+    profiles,
     ps,
     resume,
     serve,
@@ -49,6 +50,7 @@ app.command("compare")(compare.compare)
 app.command("policies")(policies.policies)
 app.command("generate")(generate.generate)
 app.add_typer(traces.app, name="traces")
+app.add_typer(profiles.app, name="profiles")
 app.add_typer(estimator.app, name="estimator")
 app.command("why")(why.why)
 app.command("serve")(serve.serve)
