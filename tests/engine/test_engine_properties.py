@@ -123,7 +123,7 @@ def test_everything_finishes_and_nothing_is_lost(experiment: Experiment) -> None
     assert np.isfinite(result.finish_s).all()
     assert (result.first_start_s >= result.workload.submit_s).all()
     if experiment.profile == "none":
-        assert_work_conserved(result)
+        assert_work_conserved(result, shares=known_policies()[experiment.policy.split(":")[0]].shares is True)
     if experiment.fail_nodes is None and experiment.costs == "none":
         assert result.lost_gpu_s.sum() == 0
     if not known_policies()[experiment.policy.split(":")[0]].preemptive:

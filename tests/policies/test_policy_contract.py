@@ -7,10 +7,16 @@ from pathlib import Path
 from cotenant.policies import known_policies
 from cotenant.testing.policy import PolicyContract
 
+LEAVES_IDLE = ("antman", "horus", "horus+")  # hold GPUs for gangs, or look only a few jobs ahead
+TAKES_TURNS = ("gandiva",)
 TWINS = Path(__file__).with_name("numpy_twins.py")
 
 for _name in known_policies():
-    globals()[f"Test_{_name}"] = type(f"Test_{_name}", (PolicyContract,), {"policy": _name})
+    globals()[f"Test_{_name}"] = type(
+        f"Test_{_name}",
+        (PolicyContract,),
+        {"policy": _name, "work_conserving": _name not in LEAVES_IDLE, "shares": _name in TAKES_TURNS},
+    )
 
 
 class TestStrictSjf(PolicyContract):

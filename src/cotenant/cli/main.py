@@ -22,6 +22,7 @@ from cotenant.cli import (
     policies,
     policy,
     profile,
+    profiles,
     ps,
     resume,
     serve,
@@ -50,6 +51,7 @@ app.command("compare")(compare.compare)
 app.command("policies")(policies.policies)
 app.command("generate")(generate.generate)
 app.add_typer(traces.app, name="traces")
+app.add_typer(profiles.app, name="profiles")
 app.add_typer(estimator.app, name="estimator")
 app.command("profile")(profile.profile)
 app.command("why")(why.why)

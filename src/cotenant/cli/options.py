@@ -29,10 +29,12 @@ Allocator = Annotated[
 Profile = Annotated[str, typer.Option(help="Truth about speeds: none, tiresias, h200, h200-loader, or a file.")]
 Models = Annotated[str, typer.Option(help="Give jobs without a model one of: gavel, h200, tiresias, profile[:seed=S].")]
 Estimator = Annotated[str, typer.Option(help="Belief: oracle (usual default), noisy:error=0.5, mean, rolling, gbdt.")]
-Costs = Annotated[str, typer.Option(help="Per preemption: default (per model, else 60 s), none, flat, or seconds.")]
+Costs = Annotated[
+    str, typer.Option(help="Per preemption: default (by model, else 60 s), none, flat, startup, or seconds.")
+]
 Round = Annotated[float, typer.Option("--round", help="Round length in seconds, for policies that have rounds.")]
 Compat = Annotated[
-    str, typer.Option(help="Follow a released simulator's quirks: tiresias, gavel, synergy, SYSTEM:QUIRK=VALUE.")
+    str, typer.Option(help="Follow a released simulator: tiresias, gavel, synergy, muri, or SYSTEM:QUIRK=VALUE.")
 ]
 Measure = Annotated[str, typer.Option(help="FROM-TO: metrics over these jobs (rank by submit time), stop when done.")]
 Until = Annotated[float, typer.Option(help="Stop at this second.")]

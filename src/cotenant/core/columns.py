@@ -35,7 +35,10 @@ RATED = 25  # since when SPEED holds
 WEIGHT = 26  # share of the job against others of its policy
 STEPS = 27  # steps per second of work; 1 where not known
 ALONE = 28  # what SPEED is, or would be, without anybody else on its GPUs
-FLOAT_COLUMNS = 29
+GPU_GIB = 29  # GiB of memory that it needs on each of its GPUs at its present sub-batch; 0 where not known
+SHARE = 30  # part of the GPUs' time that it is allowed where jobs share; 1 unless throttled or sliced
+CAP = 31  # part of its memory need that may lie on the GPU, the rest on the host
+FLOAT_COLUMNS = 32
 
 # Job table, integers.
 GPUS = 0
@@ -55,7 +58,10 @@ OWES = 13  # 1 when the next start has to restore first
 RANK = 14  # rank inside the class by tier and row, for backfill searches
 SPEED_ROW = 15  # row of the table of speeds: one per (model, GPU count)
 HOST = 16  # running job on whose GPUs it is a guest, -1 when they are its own
-INT_COLUMNS = 17
+LEVEL = 17  # its steps are cut into 2**LEVEL sub-batches whose gradients are accumulated
+TURN = 18  # jobs of different turns share their GPUs' time one after the other; 0: it runs beside whoever is there
+OPPORTUNISTIC = 19  # 1 when it runs outside the quota of its tenant, on what others leave over
+INT_COLUMNS = 20
 
 # States of a job inside the engine.
 FUTURE, WAITING, RUNNING, FINISHED, HELD = 0, 1, 2, 3, 4

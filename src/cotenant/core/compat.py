@@ -13,6 +13,12 @@ from cotenant.core.spec import Spec
 
 BUNDLES: dict[str, dict[str, str]] = {
     "tiresias": {},
+    "muri": {
+        "progress": "startup_at_every_event",
+        "durations": "iterations",
+        "memory": "none",
+        "costs": "none",
+    },
     "gavel": {
         "reset_interval_s": "1920",
         "late_arrivals": "drop_at_placement",
@@ -38,6 +44,7 @@ BUNDLES: dict[str, dict[str, str]] = {
 SINGLE: dict[str, dict[str, str]] = {
     "gavel": {**BUNDLES["gavel"], "fifo.type_choice": "stale"},
     "synergy": {"first_round_s": "1"},
+    "muri": BUNDLES["muri"],
 }
 """System -> quirks that can be switched on one by one, with the value that does."""
 

@@ -35,6 +35,7 @@ class State(NamedTuple):
     speed: NDArray[np.float64]  # kind x GPU type x (consolidated, spread)
     gpu: IntMatrix  # GPUs x places: who uses each one, -1 for nobody; no rows unless GPUs are shared
     gpu_first: Ints  # first GPU of each node, and the end
+    gpu_gib: Floats  # GPU type -> GiB of memory of one GPU; infinity where nobody asks
     attempts: Matrix  # rows (DONE at which an attempt fails), in order, by `attempt_of`
     attempt_of: IntMatrix  # jobs x (first row, rows) of attempts
     x: Ints  # integer scalars

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core import columns as col
+from cotenant.core.stages import Stages
 from cotenant.core.state import State
+from cotenant.core.together import Together
 from cotenant.core.workload import Floats, Ints
 
 # Columns that the engine computes for the view in one go.
@@ -33,6 +35,8 @@ class Facts:
     pair: NDArray[np.float64] | None = None  # kind x kind x GPU type: speed of the first beside the second
     ident: Ints | None = None  # row -> a number that stays with the job; None: the row itself
     coming: NDArray[np.bool_] | None = None  # row -> given GPUs that it does not have yet; None: nobody waits for any
+    stages: Stages | None = None  # stage times of jobs, where they are known
+    together: Together | None = None  # what is believed of jobs that share GPUs
     rates: NDArray[np.float64] | None = None  # `rates_of` all rows, where somebody has worked them out
 
 
@@ -183,6 +187,17 @@ class View:
         return np.where(head >= 0, state.node[node, col.NODE_POOL], -1).astype(np.int64)
 
     @property
+    def gpu_users(self) -> NDArray[np.int64]:
+        """GPUs x places: rows of the jobs on each GPU, -1 for nobody; no rows unless GPUs are shared."""
+        return self.state.gpu.copy()
+
+    @property
+    def slowdown(self) -> Floats:
+        """How much longer an iteration of each running job takes now than without company; 1 for the others."""
+        speed, alone = self._floats(col.SPEED), self._floats(col.ALONE)
+        return np.where(self.running & (speed > 0), alone / np.where(speed > 0, speed, 1.0), 1.0)
+
+    @property
     def host_row(self) -> Ints:
         """Row of the job on whose GPUs each job is a guest; -1 for all others."""
         return self._ints(col.HOST)
@@ -201,3 +216,12 @@ class View:
             pairs.append((int(node), int(gpus)))
             at = int(following)
         return tuple(pairs)
+
+    def places(self, row: int) -> tuple[tuple[int, int, int], ...]:
+        """(node, GPUs, mask of GPUs of the node) of a running job; masks are 0 unless GPUs are shared."""
+        found, at = [], int(self.state.i[row, col.SLICE])
+        while at >= 0:
+            node, gpus, following, mask = self.state.slices[at].tolist()
+            found.append((node, gpus, mask))
+            at = following
+        return tuple(found)

@@ -11,7 +11,7 @@ import numpy as np
 
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
-from cotenant.core.plan import Choice, Plan
+from cotenant.core.plan import Choice
 from cotenant.core.state import Rule, State, has_tiers, with_tiers
 from cotenant.core.view import VIEW_COLUMNS, Facts, View, rates_of
 from cotenant.core.workload import Floats, Ints
@@ -19,7 +19,7 @@ from cotenant.engine.allocate import Allocation
 from cotenant.engine.choices import carry_out, fill_idle
 from cotenant.engine.decide import decide
 from cotenant.engine.observe import keep_active, look, order_keys
-from cotenant.engine.plan_check import check_plan
+from cotenant.engine.plans import carry_out_plan
 from cotenant.engine.rates import RateModel
 from cotenant.engine.walk import commit, walk_order
 from cotenant.policies.base import ChoicePolicy, PlanPolicy, Policy, PriorityPolicy
@@ -78,13 +78,17 @@ class Engine:
 
     def cycle(self, now_s: float) -> None:
         """One decision."""
+        settle = getattr(self.rates, "settle", None)
+        if settle is not None:
+            settle(self.state, now_s)
         if self.allocation is not None:
             self.allocation.cycle(self, now_s)
         elif isinstance(self.policy, PriorityPolicy):
             self._by_priority(self.policy, now_s)
         elif isinstance(self.policy, PlanPolicy):
             view = self.view(now_s)
-            self._carry_out(self.policy.decide(view), view, now_s)
+            name = self.policy.name or type(self.policy).__name__
+            carry_out_plan(self.state, self.rule, self.policy.decide(view), view, name, now_s)
         elif isinstance(self.policy, ChoicePolicy):
             self._choose(self.policy.choose(self.view(now_s)), now_s)
         else:
@@ -128,29 +132,6 @@ class Engine:
         if missed:
             fill_idle(state, self.rule, np.sort(self.active_rows()), now_s)
         state.t[col.NEXT_CALL] = choice.next_s
-
-    def _carry_out(self, plan: Plan, view: View, now_s: float) -> None:
-        """Check a whole plan, then turn the difference to what runs into stops and starts."""
-        state = self.state
-        check_plan(plan, view, self.policy.name or type(self.policy).__name__)
-        stops, starts = [], []
-        for row, running in zip(view.rows.tolist(), view.running.tolist(), strict=True):
-            wanted = plan.run.get(row)
-            if running and (wanted is None or sorted(wanted) != sorted(view.placement(row))):
-                stops.append(row) if wanted is None else starts.append((row, wanted, 1))
-            elif not running and wanted is not None:
-                starts.append((row, wanted, 0))
-        state.stops[: len(stops)] = stops
-        state.x[col.N_STOPS], state.x[col.N_PLANNED] = len(stops), len(starts)
-        for at, (row, wanted, moved) in enumerate(starts):
-            head = -1
-            for node, gpus in reversed(wanted):
-                slot = int(state.x[col.FREE_SLICE])
-                state.x[col.FREE_SLICE] = state.slices[slot, col.SLICE_NEXT]
-                state.slices[slot] = node, gpus, head, 0
-                head = slot
-            state.starts[at] = row, head, moved, -1
-        commit(state, self.rule, now_s)
 
 
 def _checked(policy: PriorityPolicy, view: View) -> Floats:

@@ -40,7 +40,7 @@ def check(state: State) -> None:
         _require(bool((mask >> pools.pop()) & 1), f"job {job} runs in a pool it may not use")
         asked = state.cls[i[job, col.CLASS], col.C_NODES]
         _require(asked in (0, len(parts)) and (asked == 0 or len(set(parts)) == 1), f"job {job} is split as {parts}")
-        tenant_used[i[job, col.TENANT]] += gpus
+        tenant_used[i[job, col.TENANT]] += 0 if i[job, col.OPPORTUNISTIC] else gpus
     if x[col.SHARING]:
         used = _used_when_shared(state, running)
     free = node[:, col.NODE_CAP] - used
@@ -76,6 +76,17 @@ def _used_when_shared(state: State, running: Ints) -> Ints:
             at = following
     for g, jobs in enumerate(state.gpu.tolist()):
         _require({job for job in jobs if job >= 0} == expected[g], f"GPU {g} is used by others than it says")
+    kinds = state.pool[state.node[:, col.NODE_POOL], col.POOL_TYPE]
+    i_turn = state.i[:, col.TURN]
+    limit = np.repeat(state.gpu_gib[kinds], np.diff(state.gpu_first))
+    for g, company in enumerate(expected):
+        _require(len(company) <= col.SLOTS, f"GPU {g} is shared by {len(company)} jobs")
+        turns: dict[int, float] = {0: 0.0}
+        for job in company if len(company) > 1 else ():
+            turn = int(i_turn[job])
+            turns[turn] = turns.get(turn, 0.0) + float(state.f[job, col.GPU_GIB])
+        need = turns.pop(0) + max(turns.values(), default=0.0)
+        _require(need <= limit[g] + 1e-6, f"GPU {g} has {limit[g]:g} GiB, its jobs need {need:g}")
     busy = np.array([bool(jobs) for jobs in expected], np.int64)
     return np.array([busy[a:b].sum() for a, b in itertools.pairwise(state.gpu_first.tolist())], np.int64)
 

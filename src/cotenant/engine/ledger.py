@@ -276,7 +276,7 @@ def release(s: State, job: int, now: float) -> None:
     """A running job leaves its GPUs: clocks are settled, slices go back, the window of the Gantt is fed."""
     s.f[job, DONE] = min(work_done(s.f, s.i, job, now), s.f[job, WORK])
     elapsed = now - s.f[job, SINCE]
-    restoring = min(now, s.f[job, WARM]) - s.f[job, SINCE]
+    restoring = min(now, s.f[job, WARM]) - s.f[job, RATED]
     if restoring > 0:
         s.f[job, LOST] += restoring * s.i[job, GPUS]
     if now >= s.f[job, WARM]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
-from cotenant.core.plan import Plan, Slices
+from cotenant.core.plan import Slices
 from cotenant.core.view import View
 
 _SLACK = 1e-6
 
 
-def check_plan(plan: Plan, view: View, name: str) -> None:
+def check_plan(run: Mapping[int, Slices], view: View, name: str) -> None:
     """Gangs whole and inside one open pool, nodes within GPUs, cores and memory, tenants within their quotas."""
     state = view.state
     active = set(view.rows.tolist())
@@ -18,8 +20,8 @@ def check_plan(plan: Plan, view: View, name: str) -> None:
     cpus: dict[int, float] = {}
     mem_gib: dict[int, float] = {}
     tenants: dict[int, int] = {}
-    for row, slices in plan.run.items():
-        complaint = f"row {row}, which is not active" if row not in active else _misplaced(view, row, slices)
+    for row, slices in run.items():
+        complaint = f"row {row}, which is not active" if row not in active else misplaced(view, row, slices)
         if complaint:
             raise InputError(f"policy '{name}': plan runs job {complaint}")
         need, tenant = int(state.i[row, col.GPUS]), int(state.i[row, col.TENANT])
@@ -41,7 +43,7 @@ def check_plan(plan: Plan, view: View, name: str) -> None:
             raise InputError(f"policy '{name}': plan gives tenant {tenant} {count} GPUs, over its quota of {limit}")
 
 
-def _misplaced(view: View, row: int, slices: Slices) -> str:
+def misplaced(view: View, row: int, slices: Slices) -> str:
     """What is wrong with the place of one gang, if anything is."""
     state = view.state
     c = state.i[row, col.CLASS]

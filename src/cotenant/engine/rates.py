@@ -14,12 +14,18 @@ from numpy.typing import NDArray
 
 from cotenant.core.columns import (
     ALONE,
+    CAP,
     DONE,
     EVENT,
+    GPUS,
+    LEVEL,
+    LOST,
     N_RUN,
     NODE_POOL,
     POOL_TYPE,
     RATED,
+    SHARE,
+    SINCE,
     SLICE,
     SLICE_MASK,
     SLICE_NEXT,
@@ -27,14 +33,19 @@ from cotenant.core.columns import (
     SLOTS,
     SPEED,
     SPEED_ROW,
+    STARTS,
     STEPS,
+    TURN,
+    WARM,
     WORK,
 )
-from cotenant.core.jit import entry
-from cotenant.core.state import Rule, State
+from cotenant.core.jit import entry, kernel
+from cotenant.core.state import Matrix, Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.keys import position_of, work_done
 from cotenant.engine.ledger import heat, schedule_run
+
+GAP_COST = 0.008  # of a neighbour's full slowdown, when it runs in gaps only
 
 
 class RateModel(Protocol):
@@ -51,11 +62,48 @@ def rerate(s: State, rule: Rule, jobs: Ints, speeds: Floats, now: float) -> None
         job = jobs[k]
         if s.f[job, SPEED] == speeds[k]:
             continue
-        s.f[job, DONE] = min(work_done(s.f, s.i, job, now), s.f[job, WORK])
-        s.f[job, RATED] = now
+        _settle(s, job, now)
         s.f[job, SPEED] = speeds[k]
         heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
         schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+
+
+@kernel
+def _settle(s: State, job: int, now: float) -> None:
+    """Book what a running job has done, and lost to restoring, up to now; it goes on from here."""
+    restoring = min(now, s.f[job, WARM]) - s.f[job, RATED]
+    if restoring > 0:
+        s.f[job, LOST] += restoring * s.i[job, GPUS]
+    s.f[job, DONE] = min(work_done(s.f, s.i, job, now), s.f[job, WORK])
+    s.f[job, RATED] = now
+
+
+@entry
+def restart(s: State, rule: Rule, jobs: Ints, speeds: Floats, pause_s: Floats, now: float) -> None:
+    """These running jobs start anew where they are: no progress for `pause_s`, then this speed.
+
+    A job that began to run before now counts one more start; a pause of 0 is a change of speed only.
+    """
+    for k in range(len(jobs)):
+        job = jobs[k]
+        _settle(s, job, now)
+        s.f[job, SPEED] = speeds[k]
+        if pause_s[k] > 0:
+            s.f[job, WARM] = now + pause_s[k]
+            if s.f[job, SINCE] < now:
+                s.i[job, STARTS] += 1
+        heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
+        schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+
+
+@entry
+def lose_time(s: State, jobs: Ints, seconds: Floats, now: float) -> None:
+    """Of the time since these jobs were last rated, this many seconds made no progress (released Muri simulator)."""
+    for k in range(len(jobs)):
+        job = jobs[k]
+        useful = max(now - s.f[job, RATED] - seconds[k], 0.0)
+        s.f[job, DONE] = min(s.f[job, DONE] + useful * s.f[job, SPEED], s.f[job, WORK])
+        s.f[job, RATED] = now
 
 
 @entry
@@ -80,14 +128,78 @@ def pace_whole_steps(s: State, rule: Rule, jobs: Ints, speeds: Floats, round_s: 
         piece = math.floor(speeds[k] * steps * round_s + 1e-9)
         if piece < left and length > 0:
             speeds[k] = piece / steps / length
-        s.f[job, DONE] = min(done, s.f[job, WORK])
-        s.f[job, RATED] = now
+        _settle(s, job, now)
         s.f[job, SPEED] = speeds[k]
         heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
         schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
         if piece >= left:
             end = max(end, s.f[job, EVENT])
     return float(end)
+
+
+@kernel
+def disturbance(share: float, busy: float, other_busy: float) -> float:
+    """Part of the full slowdown that a neighbour causes when it is throttled to `share` of its own speed.
+
+    Up to the share at which it fills the gaps it causes next to nothing (`GAP_COST` of the whole); from there on the
+    rest in proportion. Fitted to AntMan's experiment with ESPnet beside ResNet-50 (OSDI'20, figure 13): 5.2 times as
+    slow without limits, 3.5 % slower with the neighbour at 57 % of its speed.
+    """
+    if share >= 1.0:
+        return 1.0
+    gaps = min(max(1.0 - busy, 0.0) / max(other_busy, 1e-9), 0.999)
+    if share <= gaps:
+        return GAP_COST * share / max(gaps, 1e-9)
+    return GAP_COST + (1.0 - GAP_COST) * (share - gaps) / (1.0 - gaps)
+
+
+@entry
+def shared_speeds(
+    s: State, ratio: NDArray[np.float64], pace: Matrix, curve: Matrix, points: Floats, busy: Floats,
+    jobs: Ints, out: Floats,
+) -> None:  # fmt: skip
+    """Speed of each running job on its terms and in its company: a gang moves at its slowest GPU.
+
+    Every other job on a GPU adds its slowdown; jobs that take turns do not disturb each other. `ratio[a, b, type]` is
+    the speed of kind a beside kind b against alone, `pace` that of sub-batches, `curve` (at `points`) that of memory
+    limits, `busy` the share of time in which a kind keeps its GPUs busy. A throttled job first fills the gaps that
+    its neighbour leaves, which hurts little; see `disturbance`.
+    """
+    for k in range(len(jobs)):
+        job = jobs[k]
+        kind = s.i[job, SPEED_ROW]
+        worst = 1.0
+        at = s.i[job, SLICE]
+        while at >= 0:
+            n = s.slices[at, SLICE_NODE]
+            gpu_type = s.pool[s.node[n, NODE_POOL], POOL_TYPE]
+            first = s.gpu_first[n]
+            for g in range(first, s.gpu_first[n + 1]):
+                if not (s.slices[at, SLICE_MASK] >> (g - first)) & 1:
+                    continue
+                slow = 1.0
+                for place in range(SLOTS):
+                    other = s.gpu[g, place]
+                    if other < 0 or other == job:
+                        continue
+                    if s.i[job, TURN] * s.i[other, TURN] > 0 and s.i[job, TURN] != s.i[other, TURN]:
+                        continue
+                    beside = ratio[kind, s.i[other, SPEED_ROW], gpu_type]
+                    full = 1.0 / beside - 1.0 if beside > 0 else 1.0
+                    share = s.f[other, SHARE] if s.i[other, TURN] == 0 else 1.0
+                    slow += full * disturbance(share, busy[kind], busy[s.i[other, SPEED_ROW]])
+                worst = max(worst, slow)
+            at = s.slices[at, SLICE_NEXT]
+        part = min(s.f[job, SHARE], 1.0 / worst) if s.i[job, TURN] == 0 else s.f[job, SHARE] / worst
+        speed = s.f[job, ALONE] * part * pace[kind, s.i[job, LEVEL]]
+        cap = s.f[job, CAP]
+        if cap < 1.0:
+            p = 0
+            while p < len(points) - 2 and points[p + 1] < cap:
+                p += 1
+            inside = (cap - points[p]) / (points[p + 1] - points[p])
+            speed *= curve[kind, p] + inside * (curve[kind, p + 1] - curve[kind, p])
+        out[k] = max(speed, 1e-9 * s.f[job, ALONE])
 
 
 @entry

@@ -16,6 +16,7 @@ from cotenant.core.columns import (
     IDLE,
     MEM,
     NODE_FREE,
+    OPPORTUNISTIC,
     Q_USED,
     SLICE_GPUS,
     SLICE_MASK,
@@ -118,7 +119,8 @@ def take_host(
             host[n, HOST_MEM_FREE] -= sign * count / gpus * f[job, MEM]
         nodes += 1
         at = slices[at, SLICE_NEXT]
-    quota[i[job, TENANT], Q_USED] += sign * gpus
+    if i[job, OPPORTUNISTIC] == 0:
+        quota[i[job, TENANT], Q_USED] += sign * gpus
     return nodes
 
 

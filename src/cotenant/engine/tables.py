@@ -27,6 +27,9 @@ def build_state(
     speed_row: Ints | None = None,
     steps_per_s: Floats | None = None,
     sharing: bool = False,
+    overcommits: bool = False,
+    need_gib: Floats | None = None,
+    gpu_gib: Floats | None = None,
     gantt_window: tuple[float, float] = (0.0, np.inf),
     measure: tuple[int, int] | None = None,
 ) -> State:
@@ -34,7 +37,8 @@ def build_state(
 
     `speed[row, GPU type, consolidated | spread]`: `speed_row` says which row is a job's (its model, if not
     given). A job is kept off the types on which its speed is 0. `sharing` gives GPUs identities, so that several
-    jobs may sit on one.
+    jobs may sit on one; with `overcommits` a quota bars nobody. `need_gib` is what each job needs of the memory of
+    each of its GPUs, `gpu_gib` what a GPU of each type has.
     """
     rows = len(work)
     node, host, pool = _nodes(cluster, placement.counts_only)
@@ -42,11 +46,17 @@ def build_state(
     f, i = _jobs(work, belief_s, restore_s, draw, modelled)
     i[:, col.SPEED_ROW] = work.model.code if speed_row is None else speed_row
     f[:, col.STEPS] = 1.0 if steps_per_s is None else np.nan_to_num(steps_per_s, nan=1.0)
+    f[:, col.GPU_GIB] = 0.0 if need_gib is None else need_gib
     barred = _barred_types(speed)[i[:, col.SPEED_ROW]] | _other_types(work, cluster)
     parts = np.zeros(rows, np.int64) if placement.counts_only else work.nodes
     quota = _quotas(work, cluster)
+    held = quota[:, col.Q_LIMIT].copy()
+    if overcommits:  # nobody is too large for a quota that it need not have
+        quota[:, col.Q_LIMIT] = 2**40
     modes = placement.modes(skew)
     cls, of = _classes(work, cluster, f, modes, pool, quota, node, host, barred, parts)
+    if overcommits:
+        quota[:, col.Q_LIMIT] = held
     i[:, col.CLASS] = of
     tier = f[:, col.TIER]
     cls, members, tree_size = _lay_out_classes(cls, of, tier, i, placement.relax_after_s < np.inf)
@@ -90,6 +100,7 @@ def build_state(
         speed=np.array(speed, np.float64, order="C"),
         gpu=gpu,
         gpu_first=gpu_first,
+        gpu_gib=np.full(speed.shape[1], np.inf) if gpu_gib is None else np.asarray(gpu_gib, np.float64),
         attempts=attempts,
         attempt_of=attempt_of,
         x=x,
@@ -115,7 +126,7 @@ def _jobs(
     f = np.zeros((len(work), col.FLOAT_COLUMNS))
     i = np.zeros((len(work), col.INT_COLUMNS), np.int64)
     f[:, col.SUBMIT], f[:, col.WORK], f[:, col.BELIEF] = work.submit_s, work.duration_s, belief_s
-    f[:, col.SPEED] = 1.0
+    f[:, col.SPEED] = f[:, col.SHARE] = f[:, col.CAP] = 1.0
     f[:, col.FIRST] = f[:, col.FINISH] = np.nan
     f[:, col.FAIL_AT] = f[:, col.EVENT] = np.inf
     if hosts_modelled:

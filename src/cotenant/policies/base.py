@@ -40,6 +40,9 @@ class Policy(ABC):
     preemptive: ClassVar[bool] = False
     default_estimator: ClassVar[str] = "oracle"  # what is believed of durations where nobody chose
     defaults: ClassVar[dict[str, Value]] = {}
+    shares: bool = False  # whether several jobs may sit on one GPU
+    overcommits: ClassVar[bool] = False  # whether jobs may run outside the quota of their tenant
+    interleaves: ClassVar[bool] = False  # whether jobs that share take turns stage by stage (Muri)
 
     def __init__(self, **params: Value) -> None:
         self.params: dict[str, Value] = {**self.defaults, **params}
@@ -108,7 +111,9 @@ class PlanPolicy(Policy):
         """Who runs next, and where. The engine checks it and carries out the difference."""
 
     def rule(self, context: Context) -> Rule:
-        """Always ask the policy."""
+        """Always ask the policy; where it shares GPUs, also at the times that it asks for (`Plan.next_s`)."""
+        if self.shares:
+            return make_rule((), {col.EXTERNAL: 3, col.WAKES: 1}, {})
         return make_rule((), {col.EXTERNAL: 2}, {col.ROUND_S: self.round_s})
 
 
@@ -116,7 +121,6 @@ class ChoicePolicy(Policy):
     """Who runs in which pool (one GPU type of one partition); asked at `Choice.next_s` and at events before it."""
 
     preemptive: ClassVar[bool] = True
-    shares: bool = False  # whether several jobs may sit on one GPU
     pair_belief: str = "oracle"  # what it believes of pairs: `oracle`, or `online:...` from what it has seen
 
     @abstractmethod

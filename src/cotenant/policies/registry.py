@@ -11,12 +11,17 @@ from pathlib import Path
 
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Spec, typed_params
+from cotenant.policies.antman import AntMan
 from cotenant.policies.backfill import Backfill
 from cotenant.policies.base import OrderPolicy, PlanPolicy, Policy, PriorityPolicy
+from cotenant.policies.bsbf import SjfBsbf, SjfFfs
 from cotenant.policies.easy import Easy
 from cotenant.policies.fifo import Fifo
+from cotenant.policies.gandiva import Gandiva
 from cotenant.policies.gavel import Allox, GandivaPacking, Gavel
+from cotenant.policies.horus import Horus, HorusPlus
 from cotenant.policies.las import Las
+from cotenant.policies.muri import MuriL, MuriS
 from cotenant.policies.qssf import Qssf
 from cotenant.policies.random_order import RandomOrder
 from cotenant.policies.sjf import Sjf
@@ -39,6 +44,14 @@ BUILT_IN: tuple[type[Policy], ...] = (
     Gavel,
     Allox,
     GandivaPacking,
+    MuriS,
+    MuriL,
+    SjfBsbf,
+    SjfFfs,
+    AntMan,
+    Gandiva,
+    Horus,
+    HorusPlus,
 )
 
 

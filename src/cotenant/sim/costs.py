@@ -11,12 +11,16 @@ import numpy as np
 from cotenant.core.errors import InputError
 from cotenant.core.workload import Floats, Workload
 from cotenant.workload.model_facts import preemption_costs_s
+from cotenant.workload.stages import start_seconds_of
 
 FLAT_S = 60.0
 
 
 def restore_seconds(name: str, work: Workload) -> Floats:
-    """Seconds per preemption of each job: `default`, `none`, `flat` or a number of seconds."""
+    """Seconds per preemption of each job: `default`, `none`, `flat`, `startup` or a number of seconds.
+
+    `startup` is what starting a model took on Muri's testbed, 60 s for models that it did not have.
+    """
     if name == "none":
         return np.zeros(len(work))
     if name == "flat":
@@ -24,10 +28,13 @@ def restore_seconds(name: str, work: Workload) -> Floats:
     if name == "default":
         known = preemption_costs_s(work)
         return np.where(np.isnan(known), FLAT_S, known)
+    if name == "startup":
+        known = start_seconds_of(work)
+        return np.where(known > 0, known, FLAT_S)
     try:
         seconds = float(name)
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < np.inf:
-        raise InputError(f"--costs '{name}': write default, none, flat or a number of seconds")
+        raise InputError(f"--costs '{name}': write default, none, flat, startup or a number of seconds")
     return np.full(len(work), seconds)

@@ -23,6 +23,7 @@ from cotenant.engine.invariants import check
 from cotenant.engine.tables import infeasible
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Context, make_policy
+from cotenant.policies.muri.released import as_released
 from cotenant.policies.tiresias import TiresiasG
 from cotenant.sim import loop
 from cotenant.sim.experiment import Experiment
@@ -33,6 +34,7 @@ from cotenant.sim.metrics import jct_metrics, peak_rss_mib
 from cotenant.sim.setup import facts, lay_out, pair_belief, pair_truth, truth
 from cotenant.sim.stall import Stall
 from cotenant.sim.truth import PairWatch
+from cotenant.workload.stages import iteration_durations, stages_of
 
 LEARN_EVERY = 100  # finished jobs after which a policy that learns from them is told
 __all__ = ["Experiment", "Simulation", "is_large", "simulate"]
@@ -48,6 +50,8 @@ class Simulation:
         self.experiment = experiment
         self.policy = make_policy(experiment.policy)
         self.compat = parse_compat(experiment.compat)
+        if "muri" in self.compat:
+            self.policy = as_released(self.policy)
         self.work, self.state = self._prepare(experiment)
         self.context = Context(
             round_s=experiment.round_s,
@@ -61,7 +65,8 @@ class Simulation:
         self.outages = Outages(experiment.fail_nodes, len(self.state.node), experiment.seed, start)
         shared = pair_truth(self.state, self.profile)
         belief = pair_belief(self.state, experiment, self.profile, self.policy)
-        known, rates = facts(self.state, experiment, belief), truth(experiment, shared, self.policy)
+        known = facts(self.state, experiment, belief, self.profile, self.stages)
+        rates = truth(experiment, shared, self.policy, self.profile, self.stages)
         self.allocation = None
         if is_allocated(experiment, self.profile):
             self.allocation = make_allocation(experiment, self.work, self.state, self.profile, self.policy)
@@ -71,7 +76,7 @@ class Simulation:
             jit.enable()
 
     def _prepare(self, e: Experiment) -> tuple[Workload, State]:
-        work = e.workload
+        work = iteration_durations(e.workload) if "muri" in self.compat else e.workload
         state = self._lay_out(work)
         bad = infeasible(state)
         if len(bad):
@@ -96,6 +101,7 @@ class Simulation:
 
     def _lay_out(self, work: Workload) -> State:
         state, self.profile = lay_out(self.experiment, work, self.policy)
+        self.stages = stages_of(work)
         return state
 
     def _rule(self) -> Rule:

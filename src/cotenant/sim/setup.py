@@ -9,22 +9,26 @@ import numpy as np
 from cotenant.core import columns as col
 from cotenant.core.compat import parse_compat
 from cotenant.core.prices import prices_of
+from cotenant.core.stages import Stages
 from cotenant.core.state import State
 from cotenant.core.view import Facts
-from cotenant.core.workload import Workload
+from cotenant.core.workload import Floats, Workload
 from cotenant.engine.rates import RateModel
 from cotenant.engine.tables import build_state
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import make_policy
-from cotenant.policies.base import ChoicePolicy, Policy
+from cotenant.policies.base import ChoicePolicy, PlanPolicy, Policy
 from cotenant.sim.costs import restore_seconds
 from cotenant.sim.experiment import Experiment
 from cotenant.sim.hosts import is_allocated
-from cotenant.sim.truth import PairTruth, WholeSteps
+from cotenant.sim.stage_truth import ReleasedStages, StageTruth
+from cotenant.sim.truth import PairTruth, SharedTruth, WholeSteps
 from cotenant.workload.estimators import estimate
 from cotenant.workload.model_facts import skew
 from cotenant.workload.pair_estimator import PairBelief, make_pair_belief
 from cotenant.workload.profiles import Profile, load_profile
+from cotenant.workload.profiles.together import nothing_known
+from cotenant.workload.stages import GPU_GIB, stage_memory, stages_of
 
 
 def gpu_types(e: Experiment) -> tuple[str, ...]:
@@ -42,6 +46,7 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
         work = _without_host_demands(work)
     quirks = parse_compat(e.compat).values()
     costs = next((quirk["costs"] for quirk in quirks if "costs" in quirk), e.costs)
+    need_gib, gpu_gib = _memory(e, work, policy, profile)
     state = build_state(
         work,
         e.cluster,
@@ -52,12 +57,25 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
         speed=profile.speed,
         speed_row=profile.row,
         steps_per_s=profile.steps_per_s[profile.row],
-        sharing=isinstance(policy, ChoicePolicy) and policy.shares,
+        sharing=policy.shares,
+        overcommits=policy.overcommits,
+        need_gib=need_gib,
+        gpu_gib=gpu_gib,
         skew=skew(work.model.names),
         gantt_window=e.window_s,
         measure=e.measure,
     )
     return state, profile
+
+
+def _memory(e: Experiment, work: Workload, policy: Policy, profile: Profile) -> tuple[Floats | None, Floats | None]:
+    """GiB per GPU that each job needs and that each GPU type has; None where jobs do not share or nobody knows."""
+    stages = stages_of(work) if policy.interleaves else None
+    if stages is not None and "muri" not in parse_compat(e.compat):
+        return stage_memory(stages), np.full(len(gpu_types(e)), GPU_GIB)
+    if policy.shares and profile.together is not None:
+        return profile.together.memory_gib[profile.row, 0], profile.together.gpu_gib
+    return None, None
 
 
 def _without_host_demands(work: Workload) -> Workload:
@@ -66,11 +84,14 @@ def _without_host_demands(work: Workload) -> Workload:
     return replace(work, cpus=absent, mem_gib=absent)
 
 
-def facts(state: State, e: Experiment, belief: PairBelief | None) -> Facts:
+def facts(
+    state: State, e: Experiment, belief: PairBelief | None, profile: Profile, stages: Stages | None = None
+) -> Facts:
     """What a policy may know of the cluster and of sharing."""
     types = gpu_types(e)
     pool_types = tuple(types[kind] for kind in state.pool[:, col.POOL_TYPE].tolist())
-    return Facts(pool_types, prices_of(pool_types), None if belief is None else belief.table())
+    pair = None if belief is None else belief.table()
+    return Facts(pool_types, prices_of(pool_types), pair, stages=stages, together=profile.together)
 
 
 def pair_belief(state: State, e: Experiment, profile: Profile, policy: Policy) -> PairBelief | None:
@@ -86,7 +107,15 @@ def pair_truth(state: State, profile: Profile) -> PairTruth | None:
     return None if pairs is None else PairTruth(pairs.pair)
 
 
-def truth(e: Experiment, shared: PairTruth | None, policy: Policy) -> RateModel | None:
+def truth(
+    e: Experiment, shared: PairTruth | None, policy: Policy, profile: Profile, stages: Stages | None = None
+) -> RateModel | None:
     """What moves jobs where that is more than a speed per kind and GPU type."""
+    if stages is not None and "muri" in parse_compat(e.compat):
+        return ReleasedStages(stages)
+    if stages is not None and policy.interleaves:
+        return StageTruth(stages)
+    if isinstance(policy, PlanPolicy) and policy.shares:
+        return SharedTruth(profile.together or nothing_known(profile))
     whole = parse_compat(e.compat).get("gavel", {}).get("progress") == "whole_steps"
     return WholeSteps(e.round_s, shared) if whole and isinstance(policy, ChoicePolicy) else shared

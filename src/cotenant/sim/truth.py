@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from cotenant.core import columns as col
 from cotenant.core.state import Rule, State
+from cotenant.core.together import CURVE, Together
 from cotenant.core.workload import Floats, Ints
-from cotenant.engine.rates import pace_whole_steps, paired_speeds, rerate
+from cotenant.engine.rates import pace_whole_steps, paired_speeds, rerate, shared_speeds
 from cotenant.workload.pair_estimator import PairBelief
 
 
@@ -56,6 +57,23 @@ class PairWatch:
                     self._seen.add((one, other, kind))
                     news |= self.belief.observe(one, other, kind, float(self.truth.pair[one, other, kind]))
         return news
+
+
+class SharedTruth:
+    """Jobs on one GPU slow each other down by pairs, in proportion to what each is allowed; memory limits cost too."""
+
+    def __init__(self, together: Together) -> None:
+        self.ratio = np.ascontiguousarray(together.ratio, np.float64)
+        self.pace = np.ascontiguousarray(together.pace, np.float64)
+        self.curve = np.ascontiguousarray(together.curve, np.float64)
+        self.busy = np.ascontiguousarray(together.busy, np.float64)
+
+    def update(self, state: State, rule: Rule, now_s: float) -> None:
+        """Rerate everybody; those whose company and terms have not changed are left alone."""
+        rows = running_rows(state)
+        speeds = np.empty(len(rows))
+        shared_speeds(state, self.ratio, self.pace, self.curve, CURVE, self.busy, rows, speeds)
+        rerate(state, rule, rows, speeds, now_s)
 
 
 class WholeSteps:

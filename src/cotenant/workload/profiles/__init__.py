@@ -22,6 +22,7 @@ from cotenant.workload.profiles.curves import curves_profile, is_curves
 from cotenant.workload.profiles.gavel import gavel_profile
 from cotenant.workload.profiles.h200 import h200_profile, sharing_of
 from cotenant.workload.profiles.h200_loader import h200_loader_profile
+from cotenant.workload.profiles.own_pairs import is_pairs, pairs_profile
 from cotenant.workload.profiles.synergy import synergy_profile
 from cotenant.workload.profiles.table_file import load_table, table_speeds
 from cotenant.workload.readers.throughputs import Throughputs
@@ -52,6 +53,8 @@ def load_profile(name_or_path: str | Path, work: Workload, gpu_types: Sequence[s
         path = Path(name)
         if not path.suffix and not path.exists():
             raise unknown("profile", name, BUILT_IN)
+        if is_pairs(path):
+            return pairs_profile(path, work, gpu_types)
         table = load_table(path)
         if isinstance(table, Throughputs):
             return gavel_profile(name, table, work, gpu_types)

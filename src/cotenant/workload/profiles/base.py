@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from cotenant.core.sensitivity import Sensitivity
+from cotenant.core.together import Together
 from cotenant.core.workload import Floats, Ints, Workload
 
 Kind = tuple[str, int]
@@ -53,7 +54,8 @@ class Profile:
 
     `kinds[row]` is a (model, GPUs) and `row[job]` the kind of a job. `speed[row, type, 0 | 1]`: consolidated,
     then spread over more nodes than needed; both or none are 0. `steps_per_s[row]`: steps per second of the
-    whole gang at speed 1, NaN where the profile does not say. `pairs` is None where nothing is known.
+    whole gang at speed 1, NaN where the profile does not say. `pairs` (equal GPU counts) and `together`
+    (any counts, and memory) are None where nothing is known.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Profile:
     pairs: Pairs | None = None
     notes: tuple[str, ...] = ()
     sensitivity: Sensitivity | None = None  # how speed depends on cores and memory, where that is known
+    together: Together | None = None
 
 
 def kinds_of(work: Workload) -> tuple[tuple[Kind, ...], Ints]:

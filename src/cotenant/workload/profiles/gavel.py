@@ -12,6 +12,7 @@ import numpy as np
 from cotenant.core.errors import unknown
 from cotenant.core.workload import Floats, Workload
 from cotenant.workload.profiles.base import UNNAMED_TYPE, Kind, Pairs, Profile, kinds_of, normal, unknown_models
+from cotenant.workload.profiles.together import of_pairs
 from cotenant.workload.readers.throughputs import REFERENCE, Key, Throughputs
 
 
@@ -33,7 +34,8 @@ def gavel_profile(name: str, rates: Throughputs, work: Workload, gpu_types: Sequ
             speed[at, column] = rates.alone[kind].get(key, 0.0) / base, rates.spread_rate(kind, key) / base
     notes = unknown_models(name, kinds, [key is not None for key in keys])
     pairs = _pairs(rates, kinds, keys, types, steps_per_s)
-    return Profile(name, tuple(gpu_types), kinds, row, speed, steps_per_s, pairs, notes)
+    together = None if pairs is None else of_pairs(pairs, speed, kinds)
+    return Profile(name, tuple(gpu_types), kinds, row, speed, steps_per_s, pairs, notes, together=together)
 
 
 def _pairs(

@@ -8,11 +8,8 @@ another measured one: `gpt2 (batch size 16)`. Speed 1 is the H200, consolidated.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
-from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -20,63 +17,12 @@ import numpy as np
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.workload import Workload
 from cotenant.workload.profiles.base import UNNAMED_TYPE, Kind, Pairs, Profile, kinds_of, normal, unknown_models
-from cotenant.workload.profiles.roofline import GPUS, Step, shared_ratios, step_seconds
+from cotenant.workload.profiles.measured import FLOPS_PER_SAMPLE, REFERENCE, SHARING, default_batch, steps
+from cotenant.workload.profiles.measured import pairs as measured_pairs
+from cotenant.workload.profiles.roofline import GPUS, shared_ratios, step_seconds
+from cotenant.workload.profiles.together import h200_together
 
-REFERENCE = "h200"
-SHARING = {"mps": "pairs_mps", "time-sliced": "pairs_time_sliced"}
-"""How two jobs share a GPU -> where the file has the pairs."""
-_FLAT = 1.1  # a step that grows less than this over all batch sizes is bound by the host
-_LEAST_BUSY = 0.25  # of a step: GPU time where the host is the bound and hides how little it is
-
-# FLOPs of forward and backward per sample: 3 passes x 2 per multiply-add; 6 x parameters x tokens for matmuls.
-_FLOPS_PER_SAMPLE = {
-    "resnet50": 6 * 4.09e9,
-    "resnet18_cifar": 6 * 1.81e9 / 49,  # 224x224 has 49 times the pixels of 32x32
-    "vit_b_16": 6 * 17.56e9,
-    "gpt2": 6 * 124.4e6 * 1024 + 12 * 12 * 768 * 1024**2,  # matmuls, then attention over 1,024 tokens
-    "bert": 6 * 109.5e6 * 128,
-    "lstm": 6 * 28.4e6 * 35,  # without the embedding, which multiplies nothing
-    "recsys": 6 * 24.15e6,
-    "mlp_rl": 6 * 103_442,
-}
 _NAME = re.compile(r"(?P<model>.+?)\s*\(batch size (?P<batch>\d+)\)")
-
-
-@lru_cache(maxsize=1)
-def data() -> dict[str, Any]:
-    """The measurements as shipped."""
-    text = files("cotenant.workload").joinpath("data/h200.json").read_text(encoding="utf-8")
-    loaded: dict[str, Any] = json.loads(text)
-    return loaded
-
-
-@lru_cache(maxsize=1)
-def steps() -> dict[tuple[str, int], Step]:
-    """(model, batch size) -> what a step takes, for everything that was measured.
-
-    The host's time is the shortest step over all batch sizes. GPU time follows the line through the two
-    largest batches, between a quarter of the step (kernels that a host can only just launch fast enough
-    keep the GPU busy about that long) and the step itself.
-    """
-    found = {}
-    for model, curve in data()["batch_curves"].items():
-        seconds = [1 / point["steps_per_s"] for point in curve]
-        (small, large), host_s = curve[-2:], min(seconds)
-        slope = (seconds[-1] - seconds[-2]) / (large["batch"] - small["batch"])
-        for point, step_s in zip(curve, seconds, strict=True):
-            flops = _FLOPS_PER_SAMPLE[model] * point["batch"]
-            gpu_s = _LEAST_BUSY * step_s
-            if max(seconds) > _FLAT * host_s:
-                gpu_s = max(gpu_s, min(step_s, seconds[-1] - slope * (large["batch"] - point["batch"])))
-            found[model, point["batch"]] = Step(
-                max(host_s, step_s if gpu_s < step_s else 0.0), gpu_s, flops, point["params"], point["reserved_MiB"]
-            )
-    return found
-
-
-def default_batch(model: str) -> int:
-    """The batch size at which a model was measured in pairs."""
-    return int(data()["pairs_default_batch"][model])
 
 
 def find(name: str) -> tuple[str, int] | None:
@@ -84,7 +30,7 @@ def find(name: str) -> tuple[str, int] | None:
     model, batch = normal(name), 0
     if match := _NAME.fullmatch(model):
         model, batch = match["model"], int(match["batch"])
-    if model not in _FLOPS_PER_SAMPLE:
+    if model not in FLOPS_PER_SAMPLE:
         return None
     key = model, batch or default_batch(model)
     return key if key in steps() else None
@@ -112,21 +58,16 @@ def h200_profile(name: str, sharing: str, work: Workload, gpu_types: Sequence[st
             for spread in (False, True):
                 speed[at, column, int(spread)] = base_s / step_seconds(steps()[key], seen, GPUS[kind], gpus, spread)
     notes = unknown_models(name, kinds, [key is not None for key in keys])
-    return Profile(
-        name, tuple(gpu_types), kinds, row, speed, steps_per_s, _pairs(sharing, kinds, keys, types, speed), notes
-    )
+    pairs = _pairs(sharing, kinds, keys, types, speed)
+    together = h200_together(sharing, kinds, keys, types)
+    return Profile(name, tuple(gpu_types), kinds, row, speed, steps_per_s, pairs, notes, together=together)
 
 
 def _pairs(
     sharing: str, kinds: Sequence[Kind], keys: Sequence[tuple[str, int] | None], types: Sequence[str], speed: Any
 ) -> Pairs | None:
     """Pairs of equal GPU count at the measured batch sizes: every member of a gang is slowed like one GPU."""
-    measured: dict[tuple[str, str], tuple[float, float]] = {}
-    for pair in data()[SHARING[sharing]]["pairs"]:
-        a, b = min(pair["a_ratio"], 1.0), min(pair["b_ratio"], 1.0)
-        if pair["a"] == pair["b"]:
-            a = b = (a + b) / 2
-        measured[pair["a"], pair["b"]], measured[pair["b"], pair["a"]] = (a, b), (b, a)
+    measured = measured_pairs(sharing)
     some = [at for at, key in enumerate(keys) if key is not None and key[1] == default_batch(key[0])]
     if not some:
         return None

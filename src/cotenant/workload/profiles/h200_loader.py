@@ -18,7 +18,8 @@ from cotenant.core.sensitivity import Sensitivity, insensitive
 from cotenant.core.spec import Spec, Value, typed_params
 from cotenant.core.workload import Floats, Workload
 from cotenant.workload.profiles.base import Profile, normal
-from cotenant.workload.profiles.h200 import data, find, h200_profile
+from cotenant.workload.profiles.h200 import find, h200_profile
+from cotenant.workload.profiles.measured import data
 from cotenant.workload.storage import Storage, speeds
 
 DEFAULTS: dict[str, Value] = {

@@ -1,0 +1,114 @@
+"""AntMan: what guaranteed jobs lose, what opportunistic jobs gain, and the paper's experiments on one GPU.
+
+`python -m bench.antman [--jobs 800] [--seeds 3]`. A philly-like workload on 64 GPUs (8x8:h200), two tenants: A owns a
+quota of 64 GPUs and two thirds of the jobs, B has none, so that its jobs are opportunistic. `interference` is the time
+that guaranteed jobs hold their GPUs over the time they need alone; `unaffected` counts those below 0.1 %. `goodput` is
+the work of opportunistic jobs per second that they held GPUs. fifo and sjf-ffs run the same jobs for comparison.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+from cotenant.core import columns as col
+from cotenant.core.cluster import Cluster, NodeGroup
+from cotenant.core.spec import Spec
+from cotenant.core.view import V_PROGRESS
+from cotenant.core.workload import Codes, Workload, make_workload
+from cotenant.sim.driver import Experiment, Simulation
+from cotenant.testing.sharing import shared_run, sharing
+from cotenant.workload.generators import generate
+from cotenant.workload.model_sets import assign_models
+from cotenant.workload.profiles.together import MEMORY_CURVES
+
+MIN = 60.0
+POLICIES = ("fifo", "sjf-ffs", "antman", "antman:tolerance=0.03", "antman:tolerance=0.1")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.antman", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--jobs", type=int, default=800)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--load", default="0.9")
+    parser.add_argument("--policies", default="", help="separated by blanks")
+    options = parser.parse_args()
+    _one_gpu()
+    print(f"\nphilly-like, {options.jobs} jobs, load {options.load}, {options.seeds} seeds, 64 GPUs, two tenants")
+    print(
+        f"{'policy':24} {'A: interference %':>18} {'worst %':>8} {'unaffected %':>13} {'A: JCT s':>10} "
+        f"{'B: goodput':>11} {'B: JCT s':>10} {'B: longest wait s':>18}"
+    )
+    for policy in options.policies.split() or POLICIES:
+        rows = np.array([_one(options, policy, seed) for seed in range(options.seeds)]).mean(axis=0)
+        print(
+            f"{policy:24} {rows[0]:18.2f} {rows[1]:8.1f} {rows[2]:13.1f} {rows[3]:10,.0f} {rows[4]:11.2f} "
+            f"{rows[5]:10,.0f} {rows[6]:18,.0f}",
+            flush=True,
+        )
+
+
+def _workload(options: argparse.Namespace, seed: int) -> Workload:
+    spec = Spec.parse(f"philly-like:jobs={options.jobs},load={options.load},seed={seed}")
+    work = assign_models(generate(spec, 64, None), f"h200:seed={seed}", "")
+    tenant = (np.arange(len(work)) % 3 == 2).astype(np.int64)
+    return make_workload(
+        work.source,
+        work.submit_s,
+        work.gpus,
+        work.duration_s,
+        tenant=Codes(tenant, ("A", "B")),
+        model=work.model,
+        priority=-tenant,
+    )
+
+
+def _one(options: argparse.Namespace, policy: str, seed: int) -> list[float]:
+    work = _workload(options, seed)
+    quotas = {"A": 64, "B": 0} if policy.startswith("antman") else {}
+    cluster = Cluster((NodeGroup(8, 8, "h200"),), quotas, "8x8:h200")
+    run = Simulation(Experiment(work, cluster, policy, profile="h200", costs="none", skip_infeasible=True, seed=seed))
+    run.advance(np.inf)
+    result, state, work = run.outcome(), run.state, run.work
+    owner = work.tenant.code
+    real = work.duration_s > 0
+    slow = 100 * (state.f[:, col.OCCUPIED] / np.where(real, work.duration_s, 1.0) - 1)
+    first, second = (owner == 0) & real, (owner == 1) & real
+    jct = result.finish_s - work.submit_s
+    wait = np.where(np.isnan(state.f[:, col.FIRST]), np.inf, state.f[:, col.FIRST] - work.submit_s)
+    return [
+        float(slow[first].mean()), float(slow[first].max()), float(100 * (slow[first] < 0.1).mean()),
+        float(jct[owner == 0].mean()), float(work.duration_s[second].sum() / state.f[second, col.OCCUPIED].sum()),
+        float(jct[owner == 1].mean()), float(wait[owner == 1].max()),
+    ]  # fmt: skip
+
+
+def _one_gpu() -> None:
+    """The experiments of the paper with two jobs; slowdown without limits, busy shares and curves are inputs."""
+    table = sharing([[1, 1 / 5.234], [1 / 1.5, 1]], busy=[0.464, 0.94])
+    rows = [(0.0, 1, 20.1 * MIN), (1.0, 1, 1e5)]
+    packed = shared_run(rows, table, "1x1", "sjf-ffs", priority=[0, -1])
+    packed.advance(1e5)
+    run = shared_run(rows, table, "1x1", "antman:tolerance=0.04,busy_limit=1,step=0.02,control_s=2", priority=[0, -1])
+    run.advance(20.0 * MIN)
+    speed = run.engine.view(20.0 * MIN).computed[V_PROGRESS][1] / (20.0 * MIN)
+    run.advance(1e4)
+    ends = [one.state.f[0, col.FINISH] / MIN for one in (packed, run)]
+    print("ESPnet (guaranteed) beside ResNet-50: minutes, and speed of ResNet-50       paper")
+    print(f"  packed   {ends[0]:6.1f}                                                        105.2")
+    print(f"  antman   {ends[1]:6.1f}, {100 * speed:.0f} %                                                  20.8, 57 %")
+    curve = np.array([MEMORY_CURVES["sr"], MEMORY_CURVES["resnet"]])
+    table = sharing([[1, 0.95], [0.95, 1]], memory_gib=[3.5, 30.0], gpu_gib=32.0, busy=[0.2, 0.75], curve=curve)
+    print("GCN (opportunistic, from 0) and ResNet-50 (from 26 min) on 32 GiB: minutes      paper")
+    for policy, paper in (("fifo", "43.0, 108.2"), ("antman:control_s=5", "43.9, 91.8")):
+        marks = [-1, 0] if policy.startswith("antman") else None
+        run = shared_run([(0.0, 1, 43 * MIN), (26 * MIN, 1, 91.1 * MIN)], table, "1x1", policy, priority=marks)
+        run.advance(np.inf)
+        ends = (run.state.f[:, col.FINISH] / MIN).tolist()
+        name = policy.partition(":")[0]
+        print(f"  {name:8} {ends[0]:6.1f}, {ends[1] - 26:.1f}{'':46}{paper}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""What is known of the stages of an iteration: the vocabulary of groups that interleave them (Muri, SIGCOMM'22)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core.workload import Floats, Ints
+
+NO_STAGES = -1
+# Contention that the authors fitted to their testbed: an iteration alone, and a cycle of 2, 3 and 4 jobs.
+FITTED = (1.015, 1.33, 1.5, 1.37)
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """Kinds of jobs by their stage times; `of[row]` is a job's kind, -1 where nothing is known of it.
+
+    `times[kind]` holds 3 numbers (data, GPU, network; data takes two of four slots) or 4 (storage, CPU, GPU,
+    network), seconds per iteration; `alone_s` is a whole iteration without company. A cycle of k jobs takes
+    `contention[k - 1] / contention[0]` times what its stages say. `start_s` is what starting costs, seconds.
+    """
+
+    of: Ints
+    gpus: Ints  # kind -> GPU count
+    times: NDArray[np.float64]  # kind x 3 or 4
+    alone_s: Floats
+    start_s: Floats
+    gpu_gib: Floats  # kind -> GiB per GPU, 0 where not known
+    nominal_s: Floats = field(default_factory=lambda: np.zeros(0))  # row -> how long its source says it takes
+    contention: tuple[float, ...] = FITTED

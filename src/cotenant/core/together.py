@@ -1,0 +1,37 @@
+"""What is known of jobs that share GPUs, by kind: the vocabulary of sharing policies and of the truth behind them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core.workload import Floats
+
+LEVELS = 8  # sub-batches: the whole batch, a half, a quarter, ... of it
+CURVE = np.array([0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
+"""Parts of a job's memory need at which memory curves have their points."""
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Speeds and memory of kinds of jobs in company. A gang moves at its slowest GPU.
+
+    `ratio[a, b, type]`: speed of a beside b on one GPU against alone; 0 where the two cannot share.
+    `pace[a, level]`: speed with 2**level accumulated sub-batches against the whole batch; 0 where not possible.
+    `memory_gib[a, level]`: GiB per GPU at that sub-batch; 0 where not known. `busy[a]`: share of time in which it
+    keeps its GPUs busy when alone. `curve[a]`: speed when only a part (`CURVE`) of its memory may lie on the GPU.
+    """
+
+    ratio: NDArray[np.float64]
+    pace: NDArray[np.float64]
+    memory_gib: NDArray[np.float64]
+    busy: Floats
+    gpu_gib: Floats  # GPU type -> GiB; infinity where not known
+    curve: NDArray[np.float64]
+
+    def slowdown(self) -> NDArray[np.float64]:
+        """`1 / ratio`, at least 1; infinity where two cannot share."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.maximum(1.0 / self.ratio, 1.0))

@@ -1,0 +1,289 @@
+"""AntMan's global scheduler: quota makes a job guaranteed, everybody else is opportunistic (OSDI'20, section 4).
+
+Guaranteed jobs look only at other guaranteed ones, and hold what they have found while the rest of their gang is
+missing; opportunistic jobs may use those GPUs meanwhile. An opportunistic job whose GPUs and quota have become free is
+upgraded as a whole, before any new job starts. Nobody is ever stopped: opportunistic jobs are squeezed instead.
+A job is marked opportunistic by a negative priority; others are when their tenant has no quota left and the estimated
+wait for it is longer than `ot_after_s`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from cotenant.core import columns as col
+from cotenant.core.errors import InputError
+from cotenant.core.plan import Plan, Terms
+from cotenant.core.spec import Value
+from cotenant.core.state import Rule
+from cotenant.core.together import Together
+from cotenant.core.view import View
+from cotenant.core.workload import Ints
+from cotenant.placement.board import Board
+from cotenant.policies.antman.memory import LEAST, caps
+from cotenant.policies.antman.throttle import Throttle
+from cotenant.policies.base import Context, PlanPolicy
+
+
+class AntMan(PlanPolicy):
+    """Jobs within quota run as if alone; jobs without use what those leave over, throttled by feedback."""
+
+    name = "antman"
+    source = "AntMan, OSDI'20"
+    preemptive = False
+    shares = True
+    overcommits = True
+    defaults: ClassVar[dict[str, Value]] = {
+        "busy_limit": 0.8,  # a GPU busier than this takes no more opportunistic jobs
+        "ot_after_s": 0.0,
+        "ot_max_gpus": 0,  # largest opportunistic gang; 0: any
+        "tolerance": 0.01,  # slowdown of a guaranteed job above which its neighbours are cut
+        "start": 0.1,
+        "step": 0.1,
+        "cut": 0.5,
+        "control_s": 30.0,
+    }
+
+    def rule(self, context: Context) -> Rule:
+        """Asked after every event and whenever a share may be changed."""
+        for name in ("busy_limit", "start", "step", "cut"):
+            if not 0 < self.number(name) <= 1:
+                raise InputError(f"policy '{self.name}': {name}={self.params[name]} must be above 0 and at most 1")
+        if not self.number("control_s") > 0:
+            raise InputError(f"policy '{self.name}': control_s={self.params['control_s']} must be above 0")
+        self._throttles: dict[int, Throttle] = {}
+        self.reserved: dict[int, list[int]] = {}
+        self._rivals: dict[int, set[int]] = {}
+        self._held: dict[int, Terms] = {}
+        self._seen: tuple[int, ...] = ()
+        return super().rule(context)
+
+    def decide(self, view: View) -> Plan:
+        """Upgrade, start guaranteed jobs, start opportunistic jobs, set shares and memory."""
+        state = view.state
+        counters = (col.NEXT_ARRIVAL, col.N_FINISHED, col.N_RUNNING, col.N_WAITING, col.NODE_FAILURES, col.STAMP)
+        seen = tuple(int(state.x[place]) for place in counters)
+        if seen == self._seen:
+            return self._adjust(view)
+        plan = self._schedule(view)
+        self._seen = () if plan.run else seen
+        return plan
+
+    def _adjust(self, view: View) -> Plan:
+        """Nothing but time has passed: only shares may change."""
+        slow = dict(zip(view.rows.tolist(), view.slowdown.tolist(), strict=True))
+        terms = {}
+        for row, throttle in self._throttles.items():
+            before = throttle.share
+            self._observe(throttle, self._rivals[row], slow, view.now_s)
+            if throttle.share != before:
+                self._held[row] = terms[row] = replace(self._held[row], share=throttle.share)
+        return Plan({}, terms, keep=True, next_s=self._next_s())
+
+    def _observe(self, throttle: Throttle, rivals: set[int], slow: dict[int, float], now_s: float) -> None:
+        worst = max(slow.get(job, 1.0) for job in rivals)
+        tolerance, step, cut = (self.number(name) for name in ("tolerance", "step", "cut"))
+        throttle.observe(worst, now_s, tolerance=tolerance, step=step, cut=cut)
+
+    def _next_s(self) -> float:
+        """When the first share may be changed."""
+        return min((throttle.next_s for throttle in self._throttles.values() if not throttle.settled), default=np.inf)
+
+    def _schedule(self, view: View) -> Plan:
+        """Upgrade, start guaranteed jobs, start opportunistic jobs, set shares and memory."""
+        state = view.state
+        board = Board(view)
+        together = view.facts.together
+        quota = np.asarray(state.quota[:, col.Q_LIMIT] - state.quota[:, col.Q_USED], np.int64)
+        order = view.rows[np.lexsort((view.rows, view.submit_s, -view.priority))]
+        running = set(board.gpus_of)
+        self.guaranteed = {row for row in running if not state.i[row, col.OPPORTUNISTIC]}
+        waiting = [row for row in order.tolist() if row not in running]
+        self._upgrade(board, [row for row in order.tolist() if row in running], quota)
+        later = self._start_guaranteed(board, waiting, quota, together)
+        self._start_opportunistic(board, later, view, together)
+        self._held = self._terms(board, view, together)
+        run = {row: board.places(row) for row in board.gpus_of if row not in running}
+        return Plan(run, dict(self._held), keep=True, next_s=self._next_s())
+
+    # -- the global scheduler ----------------------------------------------------------------------------------
+
+    def _upgrade(self, board: Board, running: list[int], quota: Ints) -> None:
+        """Whole opportunistic jobs whose GPUs nobody else holds, while their tenant has the quota."""
+        holds = {gpu for row in self.guaranteed for gpu in board.gpus_of[row]}
+        holds |= {gpu for gpus in self.reserved.values() for gpu in gpus}
+        for row in running:
+            tenant, gang = int(board.state.i[row, col.TENANT]), board.gang(row)
+            if row in self.guaranteed or board.state.f[row, col.TIER] > 0 or quota[tenant] < gang:
+                continue
+            if not holds.intersection(board.gpus_of[row]):
+                self.guaranteed.add(row)
+                holds.update(board.gpus_of[row])
+                quota[tenant] -= gang
+
+    def _start_guaranteed(self, board: Board, waiting: list[int], quota: Ints, together: Together | None) -> list[int]:
+        """Start whoever finds all its GPUs; the others hold what there is. Who is left without quota."""
+        later: list[int] = []
+        self.reserved = {}
+        taken = {gpu for row in self.guaranteed for gpu in board.gpus_of[row]}
+        for row in waiting:
+            tenant, gang = int(board.state.i[row, col.TENANT]), board.gang(row)
+            if board.state.f[row, col.TIER] > 0 or quota[tenant] < gang:
+                later.append(row)
+                continue
+            quota[tenant] -= gang
+            if len(taken) == len(board.users):
+                continue
+            need = memory_of(together, board.kind(row))
+            usable = [
+                bool(board.up[gpu]) and gpu not in taken and len(users) < col.SLOTS
+                and need <= board.capacity[gpu] - sum(LEAST * full_need(together, board, job) for job in users) + 1e-9
+                for gpu, users in enumerate(board.users)
+            ]  # fmt: skip
+            gpus = board.consolidated(row, usable, np.array([len(users) for users in board.users], np.float64))
+            if gpus:
+                board.put(row, gpus, need)
+                self.guaranteed.add(row)
+                taken.update(gpus)
+            else:
+                self.reserved[row] = self._partial(board, row, usable)
+                taken.update(self.reserved[row])
+        return later
+
+    def _partial(self, board: Board, row: int, usable: list[bool]) -> list[int]:
+        """The best part of its gang that a job can hold: on one node if it would fit there, else anywhere."""
+        best: list[int] = []
+        gang = board.gang(row)
+        for pool in board.pools(row):
+            here = {node: [gpu for gpu in board.gpus(node) if usable[gpu]] for node in board.nodes(pool)}
+            largest = max(board.first[node + 1] - board.first[node] for node in board.nodes(pool))
+            groups = list(here.values()) if gang <= largest else [[gpu for gpus in here.values() for gpu in gpus]]
+            best = max([best, *(group[:gang] for group in groups)], key=len)
+        return best
+
+    def _start_opportunistic(self, board: Board, waiting: list[int], view: View, together: Together | None) -> None:
+        """The freest GPUs below the limit, whoever runs there."""
+        if not waiting:
+            return
+        busy = [self._busy(board, gpu, together) for gpu in range(len(board.users))]
+        limit, most = self.number("busy_limit"), int(self.number("ot_max_gpus"))
+        failed: set[tuple[int, int]] = set()
+        for row in waiting:
+            gang = board.gang(row)
+            shape = int(view.state.i[row, col.CLASS]), board.kind(row)
+            if shape in failed or (most and gang > most) or self._wait_s(row, view) < self.number("ot_after_s"):
+                continue
+            failed.add(shape)
+            need = LEAST * memory_of(together, board.kind(row))
+            for pool in board.pools(row):
+                open_ = [
+                    gpu for gpu, users in enumerate(board.users)
+                    if board.pool_of[gpu] == pool and board.up[gpu] and busy[gpu] < limit and len(users) < col.SLOTS
+                    and need <= self._squeezed(board, gpu, together) + 1e-9
+                    and self._shareable(board, row, users, together)
+                ]  # fmt: skip
+                open_.sort(key=lambda gpu: (busy[gpu], len(board.users[gpu]), gpu))
+                open_ = board.limit_by_hosts(row, open_)
+                if board.parts(row):
+                    chosen = set(open_)
+                    open_ = board.consolidated(row, [gpu in chosen for gpu in range(len(board.users))])
+                if len(open_) >= gang:
+                    board.put(row, open_[:gang], need)
+                    failed.discard(shape)
+                    for gpu in open_[:gang]:
+                        busy[gpu] = self._busy(board, gpu, together)
+                    break
+
+    def _wait_s(self, row: int, view: View) -> float:
+        """Estimated seconds until a tenant's quota is free: the work that its guaranteed jobs have left."""
+        state = view.state
+        tenant = state.i[row, col.TENANT]
+        limit = int(state.quota[tenant, col.Q_LIMIT])
+        if limit <= 0 or state.f[row, col.TIER] > 0:
+            return np.inf
+        mine = np.isin(view.rows, list(self.guaranteed)) & (view.tenant == tenant)
+        return float((view.remaining_s[mine] * view.gpus[mine]).sum()) / limit
+
+    @staticmethod
+    def _shareable(board: Board, row: int, users: list[int], together: Together | None) -> bool:
+        """Whether a job can sit beside these at all."""
+        if not users:
+            return True
+        if together is None:
+            return False
+        kind = board.kind(row)
+        return all(together.ratio[kind, board.kind(user)].max() > 0 for user in users)
+
+    def _busy(self, board: Board, gpu: int, together: Together | None) -> float:
+        """Utilisation of a GPU: what its jobs keep busy at the shares they are allowed."""
+        total = 0.0
+        for job in board.users[gpu]:
+            share = self._throttles[job].share if job in self._throttles else 1.0
+            total += share * (1.0 if together is None else float(together.busy[board.kind(job)]))
+        return min(total, 1.0)
+
+    def _squeezed(self, board: Board, gpu: int, together: Together | None) -> float:
+        """Memory left on a GPU when every opportunistic job there has only its least part."""
+        used = 0.0
+        for job in board.users[gpu]:
+            used += full_need(together, board, job) * (1.0 if job in self.guaranteed else LEAST)
+        return float(board.capacity[gpu]) - used
+
+    # -- the local coordinators --------------------------------------------------------------------------------
+
+    def _terms(self, board: Board, view: View, together: Together | None) -> dict[int, Terms]:
+        """Shares by feedback, memory by what is left."""
+        slow = dict(zip(view.rows.tolist(), view.slowdown.tolist(), strict=True))
+        part = self._memory_parts(board, together)
+        terms: dict[int, Terms] = {}
+        throttles: dict[int, Throttle] = {}
+        self._rivals = {}
+        for row, gpus in board.gpus_of.items():
+            if row in self.guaranteed:
+                terms[row] = Terms()
+                continue
+            rivals = {job for gpu in gpus for job in board.users[gpu] if job in self.guaranteed}
+            share = 1.0
+            if rivals:
+                throttle = self._throttles.get(row)
+                if throttle is None or any(board.state.i[job, col.STATE] != col.RUNNING for job in rivals):
+                    throttle = Throttle.low(self.number("start"), view.now_s, self.number("control_s"))
+                else:
+                    self._observe(throttle, rivals, slow, view.now_s)
+                throttles[row] = throttle
+                self._rivals[row] = rivals
+                share = throttle.share
+            terms[row] = Terms(share=share, cap=part[row], opportunistic=True)
+        self._throttles = throttles
+        return terms
+
+    def _memory_parts(self, board: Board, together: Together | None) -> dict[int, float]:
+        """Part of its memory that each opportunistic job may keep on its GPUs: the least over its gang."""
+        part = {row: 1.0 for row in board.gpus_of if row not in self.guaranteed}
+        if together is None or not part:
+            return part
+        for gpu, users in enumerate(board.users):
+            others = [job for job in users if job not in self.guaranteed]
+            if not others:
+                continue
+            needs = [full_need(together, board, job) for job in others]
+            left = float(board.capacity[gpu]) - sum(
+                full_need(together, board, job) for job in users if job in self.guaranteed
+            )
+            given = caps(left, needs, [together.curve[board.kind(job)] for job in others])
+            for job, value in zip(others, given or [LEAST] * len(others), strict=True):
+                part[job] = min(part[job], value)
+        return part
+
+
+def memory_of(together: Together | None, kind: int) -> float:
+    """GiB per GPU of a kind of job at its whole batch."""
+    return 0.0 if together is None else float(together.memory_gib[kind, 0])
+
+
+def full_need(together: Together | None, board: Board, row: int) -> float:
+    """The same for a job, however much of it may lie on the GPU now."""
+    return memory_of(together, board.kind(row))

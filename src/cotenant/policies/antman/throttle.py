@@ -1,0 +1,65 @@
+"""The local coordinator: how much of a GPU's time an opportunistic job may use beside a guaranteed one.
+
+Feedback from the guaranteed job's step time: the share rises by a step while that job is not slowed beyond a tolerance,
+and is cut sharply when it is (additive increase, multiplicative cut; AntMan says "pessimistic" and gives no sizes).
+After a cut the share climbs back to just below where it went wrong and stays there; the next try beyond that waits
+twice as long as the last one, up to a limit, so that a share that has settled is left alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+LOWEST = 0.01
+LONGEST_S = 3600.0
+
+
+@dataclass(slots=True)
+class Throttle:
+    """The share of one opportunistic job. Times are seconds."""
+
+    share: float
+    next_s: float
+    control_s: float
+    wait_s: float  # at the ceiling, before the next try
+    ceiling: float = 1.0  # the largest share that is not known to hurt
+
+    @classmethod
+    def low(cls, start: float, now_s: float, control_s: float) -> Throttle:
+        """A job that has just come beside a guaranteed one, or the other way round."""
+        return cls(start, now_s + control_s, control_s, 4 * control_s)
+
+    def observe(self, slowdown: float, now_s: float, *, tolerance: float, step: float, cut: float) -> None:
+        """React to the worst slowdown of a guaranteed neighbour; does nothing before its time."""
+        if now_s < self.next_s - 1e-9:
+            return
+        wait_s = self.control_s
+        if slowdown > 1 + tolerance:
+            self.ceiling = max(self.share - step, LOWEST)
+            self.share = max(self.share * cut, LOWEST)
+            self.wait_s = min(2 * self.wait_s, LONGEST_S)
+        elif self.share < self.ceiling - 1e-9:
+            self.share = min(self.share + step, self.ceiling)
+            if self.share >= self.ceiling - 1e-9 and self.ceiling < 1:
+                wait_s = self.wait_s
+        else:
+            self.ceiling = self.share = min(self.share + step, 1.0)
+        # On a grid, so that many shares are looked at together.
+        self.next_s = math.ceil((now_s + wait_s) / self.control_s - 1e-9) * self.control_s
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing left to raise."""
+        return self.share >= 1.0
+
+
+def step_seconds(active_s: float, percent: float, fixed_s: float = 0.0) -> tuple[float, float]:
+    """How long a step takes in all at a control value of `percent`, and how much of it is slept (released code).
+
+    0 suspends the job: both are infinite.
+    """
+    if percent <= 0:
+        return float("inf"), float("inf")
+    total = active_s * 100 / percent
+    return total, max(total - active_s - fixed_s, 0.0)

@@ -1,0 +1,391 @@
+"""One scheduling step of SJF-BSBF over the waiting jobs, as a kernel: where each could start, alone or shared.
+
+Nodes are walked by the number of jobs on them. Enough empty GPUs: never share. Otherwise hosts that pass the pair test
+join, lowest mean first, and the whole placement is judged by what it does to everybody in it: the sum of completion
+times when the job starts now against that when it waits for the last of its hosts, a gang moving at its slowest GPU.
+With QUEUE it must also beat waiting for the next GPUs that fall empty, after the jobs ahead of it in the order.
+With smaller sub-batches more hosts have the memory; the level with the best sum wins, on ties the larger batch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core.columns import (
+    C_POOLS,
+    CLASS,
+    CPUS,
+    GPUS,
+    MEM,
+    NODE_CAP,
+    NODE_SIZE,
+    POOL_HI,
+    POOL_LO,
+    POOL_TYPE,
+    SLOTS,
+    SPEED_ROW,
+    TENANT,
+    USE_HOST,
+)
+from cotenant.core.jit import entry, kernel
+from cotenant.core.state import IntMatrix, Matrix, State
+from cotenant.core.workload import Floats, Ints
+from cotenant.policies.bsbf.pair_test import pays, shared_mean
+
+# Flags of a search.
+TEST, SCALE, CONSOLIDATE, QUEUE = 0, 1, 2, 3
+FLAGS = 4
+MOST = 2  # jobs per GPU
+# Why a job still waits (one code per waiting job).
+STARTED, NO_GPUS, NO_MEMORY, WAITING_PAYS, OVER_QUOTA = 0, 1, 2, 3, 4
+
+
+class Scratch(NamedTuple):
+    """Tables that the search works on; copies of the engine's where it changes them."""
+
+    users: IntMatrix  # GPUs x places
+    gib: Floats  # GiB left on each GPU
+    room: Matrix  # nodes x (cores left, GiB of host memory left)
+    quota: Ints  # GPUs that each tenant may still take
+    load: Ints  # jobs on each node
+    nodes: Ints  # nodes in the order of the walk
+    hosts: Ints  # hosts found, -1 at the end
+    means: Floats  # their means
+    empty: Ints  # GPUs found without anybody
+    chosen: Ints  # GPUs of the placement tried
+    best: Ints  # GPUs of the best placement so far
+    mates: Ints  # hosts of the placement tried
+    kept: Ints  # GPUs of the best node so far
+    freed: Floats  # by GPU, sorted inside each pool: seconds until the first, second, ... GPU is empty
+    ahead: Ints  # by pool: GPUs that jobs earlier in the order still wait for
+    slow: Floats  # by job: slowdown from those it shares with already
+    out: IntMatrix  # started: (job, level, GPUs)
+    out_gpus: IntMatrix  # their GPUs
+    why: Ints  # by job: why it waits
+
+
+@kernel
+def order_nodes(s: State, w: Scratch, lo: int, hi: int) -> None:
+    """Nodes of a pool by the number of jobs on them, then by index."""
+    for n in range(lo, hi):
+        k = n
+        while k > lo and w.load[w.nodes[k - 1]] > w.load[n]:
+            w.nodes[k] = w.nodes[k - 1]
+            k -= 1
+        w.nodes[k] = n
+
+
+@kernel
+def feeds(s: State, w: Scratch, job: int, node: int, gpus: int) -> bool:
+    """Whether a node has the cores and memory for this many GPUs of a job."""
+    if s.x[USE_HOST] == 0:
+        return True
+    part = gpus / s.i[job, GPUS]
+    return bool(w.room[node, 0] >= part * s.f[job, CPUS] - 1e-9 and w.room[node, 1] >= part * s.f[job, MEM] - 1e-9)
+
+
+@kernel
+def judge(
+    s: State, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, l_a: float, mates: int, gpu_type: int
+) -> float:
+    """Sum of completion times of a job and its hosts when it starts now, less that when it waits for the last host.
+
+    While the job runs each host moves at the slowdown that it has, or the new one if that is larger; the job moves
+    at the largest slowdown over the hosts that are still there.
+    """
+    kind = s.i[job, SPEED_ROW]
+    wait, last = 0.0, 0.0
+    for k in range(mates):
+        host = w.mates[k]
+        alone = left[host] * w.slow[host]
+        wait += alone
+        last = max(last, alone)
+    wait += last + l_a
+    now, remaining, total = 0.0, l_a, 0.0
+    for k in range(mates):
+        w.means[k] = left[w.mates[k]]
+    alive = mates
+    while True:
+        xi_a = 1.0
+        end = math.inf
+        for k in range(mates):
+            if w.means[k] > 0:
+                other = s.i[w.mates[k], SPEED_ROW]
+                xi_a = max(xi_a, slowdown[kind, other, gpu_type])
+                xi_h = max(slowdown[other, kind, gpu_type], w.slow[w.mates[k]])
+                end = min(end, w.means[k] * xi_h)
+        step = min(end, remaining * xi_a)
+        now += step
+        remaining -= step / xi_a
+        for k in range(mates):
+            if w.means[k] > 0:
+                other = s.i[w.mates[k], SPEED_ROW]
+                xi_h = max(slowdown[other, kind, gpu_type], w.slow[w.mates[k]])
+                w.means[k] -= step / xi_h
+                if w.means[k] <= 1e-9 * max(left[w.mates[k]], 1.0):
+                    w.means[k] = 0.0
+                    total += now
+                    alive -= 1
+        if remaining <= 1e-9 * max(l_a, 1.0):
+            total += now
+            break
+        if alive == 0:
+            total += now + remaining
+            return total - wait
+    for k in range(mates):
+        if w.means[k] > 0:
+            total += now + w.means[k] * w.slow[w.mates[k]]
+    return total - wait
+
+
+@kernel
+def count_usable(s: State, w: Scratch, job: int, lo: int, hi: int, need: float) -> int:
+    """GPUs of the walk [lo, hi) that have the memory and a place left; the empty ones go to `w.empty`."""
+    empty, shared = 0, 0
+    for k in range(lo, hi):
+        n = w.nodes[k]
+        if s.node[n, NODE_CAP] == 0 or not feeds(s, w, job, n, 1):
+            continue
+        taken = 0
+        for g in range(s.gpu_first[n], s.gpu_first[n + 1]):
+            if w.gib[g] < need or not feeds(s, w, job, n, taken + 1):
+                continue
+            if w.users[g, 0] < 0:
+                w.empty[empty] = g
+                empty += 1
+                taken += 1
+            elif w.users[g, MOST - 1] < 0:
+                shared += 1
+    return empty * 1_000_000 + shared
+
+
+@kernel
+def find_hosts(
+    s: State, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, l_a: float,
+    lo: int, hi: int, need: float, gpu_type: int, flags: Ints,
+) -> int:  # fmt: skip
+    """Hosts of the walk, each once, that pass the pair test, by their means (or as met, without a test)."""
+    kind, count = s.i[job, SPEED_ROW], 0
+    for k in range(lo, hi):
+        n = w.nodes[k]
+        if s.node[n, NODE_CAP] == 0 or not feeds(s, w, job, n, 1):
+            continue
+        for g in range(s.gpu_first[n], s.gpu_first[n + 1]):
+            host = w.users[g, 0]
+            if host < 0 or w.users[g, 1] >= 0 or w.gib[g] < need:
+                continue
+            known = False
+            for c in range(count):
+                known = known or w.hosts[c] == host
+            other = s.i[host, SPEED_ROW]
+            xi_a, xi_b = slowdown[kind, other, gpu_type], slowdown[other, kind, gpu_type]
+            if known or xi_a == math.inf or xi_b == math.inf:
+                continue
+            mean = 0.0
+            if flags[TEST] == 1:
+                if not pays(l_a, left[host], xi_a, xi_b):
+                    continue
+                mean = shared_mean(l_a, left[host], xi_a, xi_b)
+                if flags[QUEUE] == 1:  # what it does to the two, not how long the host has left anyway
+                    mean -= left[host] / 2
+            at = count
+            while at > 0 and w.means[at - 1] > mean:
+                w.hosts[at], w.means[at] = w.hosts[at - 1], w.means[at - 1]
+                at -= 1
+            w.hosts[at], w.means[at] = host, mean
+            count += 1
+    return count
+
+
+@kernel
+def gather_shared(
+    s: State, w: Scratch, job: int, gpus: int, empty: int, hosts: int, lo: int, hi: int, need: float
+) -> tuple[int, int]:
+    """All empty GPUs, then those of the hosts in order, until there are enough: (GPUs found, hosts used)."""
+    found, mates = 0, 0
+    for k in range(empty):
+        w.chosen[found] = w.empty[k]
+        found += 1
+    for c in range(hosts):
+        used = False
+        for k in range(lo, hi):
+            n = w.nodes[k]
+            if s.node[n, NODE_CAP] == 0:
+                continue
+            for g in range(s.gpu_first[n], s.gpu_first[n + 1]):
+                if found == gpus or w.users[g, 0] != w.hosts[c] or w.users[g, 1] >= 0 or w.gib[g] < need:
+                    continue
+                here = 1
+                for q in range(found):
+                    here += 1 if s.gpu_first[n] <= w.chosen[q] < s.gpu_first[n + 1] else 0
+                if feeds(s, w, job, n, here):
+                    w.chosen[found] = g
+                    found += 1
+                    used = True
+        if used:
+            w.mates[mates] = w.hosts[c]
+            mates += 1
+        if found == gpus:
+            break
+    return found, mates
+
+
+@kernel
+def try_walk(
+    s: State, w: Scratch, slowdown: NDArray[np.float64], left: Floats, memory: Matrix, pace: Matrix, job: int,
+    lo: int, hi: int, gpu_type: int, wait: float, flags: Ints,
+) -> int:  # fmt: skip
+    """Find GPUs for a job on some nodes; they go to `w.best`. The level + 1, or 0 and the reason in `w.why`.
+
+    `wait` is how long the job would wait for empty GPUs, as believed.
+    """
+    gpus, kind = s.i[job, GPUS], s.i[job, SPEED_ROW]
+    best_level, best_sum = -1, math.inf
+    levels = memory.shape[1] if flags[SCALE] == 1 else 1
+    for level in range(levels):
+        if pace[kind, level] <= 0 or (level > 0 and memory[kind, level] >= memory[kind, level - 1]):
+            break
+        need = memory[kind, level]
+        counted = count_usable(s, w, job, lo, hi, need)
+        empty, shared = counted // 1_000_000, counted % 1_000_000
+        if empty >= gpus and level == 0:
+            for k in range(gpus):
+                w.best[k] = w.empty[k]
+            return 1
+        if empty + shared < gpus or empty >= gpus:
+            w.why[job] = NO_GPUS if memory[kind, 0] == 0 else NO_MEMORY
+            continue
+        l_a = left[job] / pace[kind, level]
+        hosts = find_hosts(s, w, slowdown, left, job, l_a, lo, hi, need, gpu_type, flags)
+        found, mates = gather_shared(s, w, job, gpus, empty, hosts, lo, hi, need)
+        w.why[job] = WAITING_PAYS
+        if found < gpus:
+            continue
+        gain = 0.0
+        if flags[TEST] == 1:
+            gain = judge(s, w, slowdown, left, job, l_a, mates, gpu_type)
+            if gain >= 0:
+                continue
+            if flags[QUEUE] == 1:
+                last = 0.0
+                for k in range(mates):
+                    last = max(last, left[w.mates[k]] * w.slow[w.mates[k]])
+                gain += last + l_a  # the job's completion and what it delays its hosts by
+                if gain >= wait + left[job]:
+                    continue
+        if gain < best_sum:
+            best_level, best_sum = level, gain
+            for k in range(gpus):
+                w.best[k] = w.chosen[k]
+        if flags[TEST] == 0:
+            break
+    return best_level + 1
+
+
+@kernel
+def take(s: State, w: Scratch, slowdown: NDArray[np.float64], need: float, job: int, gpu_type: int) -> None:
+    """Put a job on the GPUs of `w.best`."""
+    gpus, kind = s.i[job, GPUS], s.i[job, SPEED_ROW]
+    node = -1
+    for k in range(gpus):
+        g = w.best[k]
+        if w.users[g, 0] >= 0:
+            host = w.users[g, 0]
+            other = s.i[host, SPEED_ROW]
+            w.slow[job] = max(w.slow[job], slowdown[kind, other, gpu_type])
+            w.slow[host] = max(w.slow[host], slowdown[other, kind, gpu_type])
+        place = 0
+        while place < SLOTS - 1 and w.users[g, place] >= 0:
+            place += 1
+        w.users[g, place] = job
+        w.gib[g] -= need
+        n = 0
+        while s.gpu_first[n + 1] <= g:
+            n += 1
+        if s.x[USE_HOST] == 1:
+            w.room[n, 0] -= s.f[job, CPUS] / gpus
+            w.room[n, 1] -= s.f[job, MEM] / gpus
+        if n != node:
+            w.load[n] += 1
+            node = n
+    w.quota[s.i[job, TENANT]] -= gpus
+
+
+@entry
+def search(
+    s: State, w: Scratch, order: Ints, left: Floats, slowdown: NDArray[np.float64], memory: Matrix, pace: Matrix,
+    flags: Ints,
+) -> int:  # fmt: skip
+    """Try to start waiting jobs in order; how many start. Their GPUs are in `w.out_gpus`."""
+    started = 0
+    for k in range(len(order)):
+        job = order[k]
+        gpus = s.i[job, GPUS]
+        if w.quota[s.i[job, TENANT]] < gpus:
+            w.why[job] = OVER_QUOTA
+            continue
+        pools = s.cls[s.i[job, CLASS], C_POOLS]
+        for p in range(s.pool.shape[0]):
+            if not (pools >> p) & 1:
+                continue
+            lo, hi, gpu_type = s.pool[p, POOL_LO], s.pool[p, POOL_HI], s.pool[p, POOL_TYPE]
+            order_nodes(s, w, lo, hi)
+            level = 0
+            at = s.gpu_first[lo] + w.ahead[p] + gpus - 1
+            wait = w.freed[at] if at < s.gpu_first[hi] else math.inf
+            if flags[CONSOLIDATE] == 1:
+                level = try_single_nodes(s, w, slowdown, left, memory, pace, job, lo, hi, gpu_type, wait, flags)
+            if level == 0:
+                level = try_walk(s, w, slowdown, left, memory, pace, job, lo, hi, gpu_type, wait, flags)
+            if level == 0:
+                w.ahead[p] += gpus
+            if level > 0:
+                take(s, w, slowdown, memory[s.i[job, SPEED_ROW], level - 1], job, gpu_type)
+                w.out[started, 0], w.out[started, 1], w.out[started, 2] = job, level - 1, gpus
+                for q in range(gpus):
+                    w.out_gpus[started, q] = w.best[q]
+                w.why[job] = STARTED
+                started += 1
+                break
+        if started == w.out.shape[0]:
+            break
+    return started
+
+
+@kernel
+def try_single_nodes(
+    s: State, w: Scratch, slowdown: NDArray[np.float64], left: Floats, memory: Matrix, pace: Matrix, job: int,
+    lo: int, hi: int, gpu_type: int, wait: float, flags: Ints,
+) -> int:  # fmt: skip
+    """A job that fits one node: nodes with just enough empty GPUs first, then those with most, then the idlest."""
+    gpus = s.i[job, GPUS]
+    best, best_rank = 0, math.inf
+    for test in range(2):  # without sharing first
+        for k in range(lo, hi):
+            n = w.nodes[k]
+            size = s.node[n, NODE_SIZE]
+            if s.node[n, NODE_CAP] == 0 or size < gpus:
+                continue
+            free = 0
+            for g in range(s.gpu_first[n], s.gpu_first[n + 1]):
+                free += 1 if w.users[g, 0] < 0 else 0
+            if (free >= gpus) != (test == 0):
+                continue
+            rank = (free - gpus if free >= gpus else size) * 1e6 - free * 1e3 + w.load[n]
+            if rank >= best_rank:
+                continue
+            level = try_walk(s, w, slowdown, left, memory, pace, job, k, k + 1, gpu_type, wait, flags)
+            if level > 0:
+                best, best_rank = level, rank
+                for q in range(gpus):
+                    w.kept[q] = w.best[q]
+        if best > 0:
+            break
+    if best > 0:
+        for q in range(gpus):
+            w.best[q] = w.kept[q]
+    return best

@@ -1,0 +1,154 @@
+"""Muri-S and Muri-L: order, admit, group, place; asked at every event (SIGCOMM'22, algorithm 1)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from cotenant.core import columns as col
+from cotenant.core.errors import InputError
+from cotenant.core.plan import Choice
+from cotenant.core.spec import Value
+from cotenant.core.stages import Stages
+from cotenant.core.state import Rule, make_rule
+from cotenant.core.view import View
+from cotenant.core.workload import Floats, Ints
+from cotenant.policies.base import ChoicePolicy, Context
+from cotenant.policies.muri.admission import admit
+from cotenant.policies.muri.cycles import SLOTS, Cycles
+from cotenant.policies.muri.grouping import Group, Grouping
+
+_NOBODY: Ints = np.zeros(0, np.int64)
+
+
+class MuriS(ChoicePolicy):
+    """Shortest remaining GPU time first; up to four jobs interleave their stages on the same GPUs."""
+
+    name = "muri-s"
+    source = "Muri-S, SIGCOMM'22"
+    shares = True
+    interleaves = True
+    defaults: ClassVar[dict[str, Value]] = {
+        "group": SLOTS,  # most jobs of a group
+        "least_efficiency": 0.0,
+        "autopack": True,  # dissolve groups that make less progress than their members in turn
+        "matching": True,
+        "order": "best",  # of the stages in a group: best or worst
+        "merge_order": "auto",  # efficiency; with --compat muri released: by first appearance
+    }
+
+    def rule(self, context: Context) -> Rule:
+        """Asked at every arrival and completion."""
+        self._released = "muri" in context.compat
+        order, merge = str(self.params["order"]), str(self.params["merge_order"])
+        if order not in ("best", "worst") or merge not in ("auto", "efficiency", "released"):
+            raise InputError(f"policy '{self.name}': order is best or worst, merge_order auto, efficiency or released")
+        if not 1 <= self.number("group") <= SLOTS:
+            raise InputError(f"policy '{self.name}': group={self.params['group']} must be 1 to {SLOTS}")
+        if merge == "auto":
+            merge = "released" if self._released else "efficiency"
+        self._worst, self._merge = order == "worst", merge
+        self._grouping: Grouping | None = None
+        return make_rule((), {col.EXTERNAL: 3, col.WAKES: 1}, {})
+
+    def order_value(self, view: View, nominal_s: Floats) -> Floats:
+        """Smaller comes first: believed remaining time times GPUs."""
+        left = view.remaining_s
+        if self._released and len(nominal_s):
+            left = np.where(np.isnan(view.first_start_s), nominal_s[view.rows], left)
+        return left * view.gpus
+
+    def choose(self, view: View) -> Choice:
+        """Who runs, and with whom."""
+        if not len(view.rows):
+            return Choice(_NOBODY, _NOBODY, _NOBODY)
+        stages = view.facts.stages
+        nominal = stages.nominal_s if stages is not None else np.zeros(0)
+        value = self.order_value(view, nominal)
+        order = np.lexsort((view.rows, value, -view.priority))
+        largest = int(self.number("group")) if stages is not None else 1
+        places, pools = admit(view, order, largest)
+        rows = view.rows[order][places]
+        gpus = view.gpus[order][places]
+        kinds = stages.of[rows] if stages is not None else np.full(len(rows), -1)
+        split = view.state.cls[view.state.i[rows, col.CLASS], col.C_NODES] > 0
+        kinds = np.where(split, -1, kinds)  # whoever asks for equal parts on several nodes stays alone
+        grouping = self._prepare(view, stages)
+        capacity = view.pool_gpus.tolist()
+        groups: list[tuple[int, Group]] = []
+        for pool in sorted(set(pools)):
+            here = [k for k in range(len(rows)) if pools[k] == pool]
+            jobs, counts, where = rows[here].tolist(), gpus[here].tolist(), [places[k] for k in here]
+            if grouping is None:
+                found = [Group(count, (-1,), [job], [at]) for job, count, at in zip(jobs, counts, where, strict=True)]
+            else:
+                found = grouping.group(jobs, counts, kinds[here].tolist(), capacity[pool], where)
+                found = self._settle(found, grouping, stages, view)
+            groups += [(pool, group) for group in found]
+        return self._say(view, self._that_fit(view, groups))
+
+    def _prepare(self, view: View, stages: Stages | None) -> Grouping | None:
+        if self._grouping is None and stages is not None:
+            cap = view.state.gpu_gib.min(initial=np.inf)
+            need = stages.gpu_gib
+            self._grouping = Grouping(
+                Cycles(stages, max if self._worst else min),
+                largest=int(self.number("group")),
+                least_efficiency=self.number("least_efficiency"),
+                matching=bool(self.params["matching"]),
+                released_order=self._merge == "released",
+                fits=lambda kinds: bool(need[list(kinds)].sum() <= cap),
+            )
+        return self._grouping
+
+    def _settle(self, groups: list[Group], grouping: Grouping, stages: Stages | None, view: View) -> list[Group]:
+        """Dissolve what does not pay; freed jobs stand where they stood in the order."""
+        if not self.params["autopack"] or stages is None:
+            return groups
+        kept: list[Group] = []
+        for group in groups:
+            if grouping.worth_it(group):
+                kept.append(group)
+                continue
+            kinds = stages.of[group.jobs].tolist()
+            kept += [
+                Group(group.gpus, (kind,), [job], [place])
+                for job, kind, place in zip(group.jobs, kinds, group.places, strict=True)
+            ]
+        return kept
+
+    def _that_fit(self, view: View, groups: list[tuple[int, Group]]) -> list[tuple[int, Group]]:
+        """Groups and single jobs, best first, until the cluster is full."""
+        left = view.pool_gpus.tolist()
+        kept = []
+        for pool, group in sorted(groups, key=lambda entry: entry[1].first):
+            if left[pool] >= group.gpus:
+                left[pool] -= group.gpus
+                kept.append((pool, group))
+        return kept
+
+    def _say(self, view: View, groups: list[tuple[int, Group]]) -> Choice:
+        """In rows: the member that sits on its own GPUs already is the host, the others are its guests."""
+        state = view.state
+        rows, pools, hosts = [], [], []
+        for pool, group in groups:
+            jobs = group.jobs
+            own = [j for j in jobs if state.i[j, col.STATE] == col.RUNNING and state.i[j, col.HOST] < 0]
+            host = own[0] if own else jobs[0]
+            for job in jobs:
+                rows.append(job)
+                pools.append(pool)
+                hosts.append(-1 if job == host else host)
+        return Choice(np.array(rows, np.int64), np.array(pools, np.int64), np.array(hosts, np.int64))
+
+
+class MuriL(MuriS):
+    """Least attained GPU time first; otherwise as muri-s. Needs no durations."""
+
+    name = "muri-l"
+    source = "Muri-L, SIGCOMM'22"
+
+    def order_value(self, view: View, nominal_s: Floats) -> Floats:
+        """Smaller comes first: seconds of running, at whatever speed, times GPUs."""
+        return view.attained_gpu_s

@@ -1,0 +1,60 @@
+"""The predictor beats the mean on models that it has not seen; features come from real graphs; own tables import."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cotenant.core.errors import InputError
+from cotenant.core.workload import Codes, make_workload
+from cotenant.workload.predictor import GraphFeatures, evaluate, of_onnx, of_torch, predict
+from cotenant.workload.profiles import load_profile
+from cotenant.workload.profiles.own_pairs import read_pairs
+
+
+def test_leave_one_model_out_beats_the_mean() -> None:
+    for row in evaluate():
+        assert float(row["rmsle"]) < 0.6 * float(row["rmsle_of_mean"])
+
+
+def test_more_work_takes_longer_and_more_memory() -> None:
+    small, large = (predict(GraphFeatures(1e12 * k, 25e6, 32 * k)) for k in (1, 8))
+    assert small.step_s < large.step_s
+    assert small.memory_mib < large.memory_mib
+    assert 0.25 <= small.utilisation <= 1
+
+
+def test_features_of_a_torch_module() -> None:
+    torch = pytest.importorskip("torch")
+    found = of_torch(torch.nn.Linear(128, 256, bias=False), torch.zeros(32, 128))
+    assert found.flops == 3 * 2 * 32 * 128 * 256
+    assert (found.parameters, found.batch) == (128 * 256, 32)
+
+
+def test_a_file_that_is_no_model_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "bad.onnx").write_text("no")
+    with pytest.raises(InputError, match=r"onnx|ONNX"):
+        of_onnx(tmp_path / "bad.onnx")
+
+
+def test_own_pairs(tmp_path: Path) -> None:
+    table = tmp_path / "pairs.csv"
+    table.write_text(
+        "model_a,model_b,a_ratio,b_ratio,a_gib,b_gib,gpu_gib\nA,B,0.9,0.8,10,20,24\nA,A,0.6,0.6,10,10,24\n"
+    )
+    made = tmp_path / "pairs.json"
+    made.write_text(json.dumps(read_pairs(table)))
+    work = make_workload("w", np.zeros(2), np.array([1, 2]), np.ones(2), model=Codes(np.arange(2), ("a", "b")))
+    together = load_profile(made, work, ("gpu",)).together
+    assert together is not None
+    assert together.ratio[:, :, 0].tolist() == [[0.6, 0.9], [0.8, 0.0]]
+    assert together.memory_gib[:, 0].tolist() == [10, 20]
+    table.write_text("model_a,model_b,a_ratio,b_ratio\nA,B,x,0.8\n")
+    with pytest.raises(InputError, match="line 2: a_ratio"):
+        read_pairs(table)
+    table.write_text("model_a,model_b\nA,B\n")
+    with pytest.raises(InputError, match="a_ratio"):
+        read_pairs(table)
