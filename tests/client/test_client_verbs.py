@@ -226,7 +226,8 @@ def test_serve_hands_over(monkeypatch: pytest.MonkeyPatch, at_home: Path) -> Non
     )
     assert called == [
         {"home": at_home, "policy": "fifo", "db": None, "gpus": None, "host": "127.0.0.1", "port": 8470,
-         "grace_s": 30.0, "max_suspended": 8, "round_s": 360.0, "profile": "none", "share": "time", "allocator": "", "curves": ""},
+         "grace_s": 30.0, "max_suspended": 8, "round_s": 360.0, "profile": "none",
+         "share": "time", "allocator": "", "curves": ""},
         {"home": Path("/h"), "policy": "srtf", "db": "sqlite:///x", "gpus": ["v100", "k80", "k80"],
          "host": "127.0.0.1", "port": 0, "grace_s": 5.0, "max_suspended": 0, "round_s": 60.0, "profile": "h200",
          "share": "mps", "allocator": "", "curves": ""},
