@@ -7,12 +7,12 @@ linear in between. Both means count from now; after one ends the other goes on a
 
 from __future__ import annotations
 
-from cotenant.core.jit import kernel
+from cotenant.core.jit import entry
 
 TIE = 1e-9  # relative
 
 
-@kernel
+@entry
 def shared_mean(l_a: float, l_b: float, xi_a: float, xi_b: float) -> float:
     """Mean completion time of the two when a starts now."""
     h_a, h_b = xi_a * l_a, xi_b * l_b
@@ -21,13 +21,13 @@ def shared_mean(l_a: float, l_b: float, xi_a: float, xi_b: float) -> float:
     return l_b / 2 + (1 - 1 / (2 * xi_b)) * h_a
 
 
-@kernel
+@entry
 def waiting_mean(l_a: float, l_b: float) -> float:
     """Mean completion time of the two when a waits for b."""
     return l_b + l_a / 2
 
 
-@kernel
+@entry
 def pays(l_a: float, l_b: float, xi_a: float, xi_b: float) -> bool:
     """Whether sharing now lowers the mean; equality, up to rounding, means wait."""
     wait = waiting_mean(l_a, l_b)
