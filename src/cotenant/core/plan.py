@@ -42,7 +42,8 @@ class Plan:
 
     Where GPUs are shared a pair may have a third number, the mask of the GPUs meant; without it the first GPUs
     that nobody uses are taken. With `keep` whoever runs and is not named goes on as it is, unless it is in `stop`.
-    `next_s` is when to ask again if nothing happens before.
+    `next_s` is when to ask again if nothing happens before. Jobs that may change their size run on as many GPUs as
+    their pairs have; `pause_s` is what that costs a running one.
     """
 
     run: Mapping[int, Slices | Places] = field(default_factory=dict)
@@ -50,6 +51,7 @@ class Plan:
     keep: bool = False
     stop: frozenset[int] = frozenset()
     next_s: float = np.inf
+    pause_s: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core import columns as col
+from cotenant.core.deadlines import Steps, strict_steps
 from cotenant.core.stages import Stages
 from cotenant.core.state import State
 from cotenant.core.together import Together
+from cotenant.core.training import Training
 from cotenant.core.workload import Floats, Ints
 
 # Columns that the engine computes for the view in one go.
@@ -38,6 +40,9 @@ class Facts:
     stages: Stages | None = None  # stage times of jobs, where they are known
     together: Together | None = None  # what is believed of jobs that share GPUs
     rates: NDArray[np.float64] | None = None  # `rates_of` all rows, where somebody has worked them out
+    steps: Steps | None = None  # deadline steps of all rows; None: the deadlines as strict ones
+    elastic: NDArray[np.bool_] | None = None  # row -> whether it may change its size; None: nobody may
+    training: Training | None = None  # what elastic jobs have told of themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,22 @@ class View:
     def deadline_s(self) -> Floats:
         """Deadline of each job; NaN without one."""
         return self._floats(col.DEADLINE)
+
+    @property
+    def steps(self) -> Steps:
+        """Deadline steps of each job and what they are worth."""
+        known = self.facts.steps
+        return strict_steps(self.deadline_s) if known is None else known.take(self.rows)
+
+    @property
+    def asked_gpus(self) -> Ints:
+        """GPUs that each job asked for, whatever it runs on now."""
+        return np.asarray(self.state.cls[self._ints(col.CLASS), col.C_GPUS], np.int64)
+
+    @property
+    def restore_s(self) -> Floats:
+        """Seconds that stopping and restoring each job takes."""
+        return self._floats(col.RESTORE)
 
     @property
     def priority(self) -> Floats:

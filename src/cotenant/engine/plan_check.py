@@ -13,7 +13,8 @@ _SLACK = 1e-6
 
 
 def check_plan(run: Mapping[int, Slices], view: View, name: str) -> None:
-    """Gangs whole and inside one open pool, nodes within GPUs, cores and memory, tenants within their quotas."""
+    """Gangs whole (elastic ones of any size) and inside one open pool, nodes within GPUs, cores and memory, tenants
+    within their quotas."""
     state = view.state
     active = set(view.rows.tolist())
     gpus: dict[int, int] = {}
@@ -24,7 +25,7 @@ def check_plan(run: Mapping[int, Slices], view: View, name: str) -> None:
         complaint = f"row {row}, which is not active" if row not in active else misplaced(view, row, slices)
         if complaint:
             raise InputError(f"policy '{name}': plan runs job {complaint}")
-        need, tenant = int(state.i[row, col.GPUS]), int(state.i[row, col.TENANT])
+        need, tenant = sum(count for _, count in slices), int(state.i[row, col.TENANT])
         tenants[tenant] = tenants.get(tenant, 0) + need
         for node, count in slices:
             gpus[node] = gpus.get(node, 0) + count
@@ -47,7 +48,9 @@ def misplaced(view: View, row: int, slices: Slices) -> str:
     """What is wrong with the place of one gang, if anything is."""
     state = view.state
     c = state.i[row, col.CLASS]
-    if sum(count for _, count in slices) != state.i[row, col.GPUS] or any(count < 1 for _, count in slices):
+    size, elastic = sum(count for _, count in slices), view.facts.elastic
+    whole = size == state.i[row, col.GPUS] or (elastic is not None and bool(elastic[row]) and size > 0)
+    if not whole or any(count < 1 for _, count in slices):
         return f"row {row} as a broken gang {slices}"
     for node, count in slices:
         if not 0 <= node < len(state.node):

@@ -14,6 +14,7 @@ from cotenant.core.plan import ALONE, Places, Plan, Slices, Terms
 from cotenant.core.state import Rule, State
 from cotenant.core.view import View
 from cotenant.engine.plan_check import check_plan, misplaced
+from cotenant.engine.resizing import go_on, lay_slices, let_go
 from cotenant.engine.walk import commit
 
 _TOLERANCE_GIB = 1e-6
@@ -35,19 +36,18 @@ def carry_out_plan(state: State, rule: Rule, plan: Plan, view: View, name: str, 
     else:
         check_plan({row: _pairs(places) for row, places in wanted.items()}, view, name)
     stops, starts = _difference(wanted, view, shared)
+    starts, resized = _resized(starts, view)
+    for row, places in resized:
+        let_go(state, rule, row, _size(places), now_s)
     state.stops[: len(stops)] = stops
     state.x[col.N_STOPS], state.x[col.N_PLANNED] = len(stops), len(starts)
     for at, (row, places, moved) in enumerate(starts):
-        head = -1
-        for node, gpus, mask in reversed(places):
-            slot = int(state.x[col.FREE_SLICE])
-            state.x[col.FREE_SLICE] = state.slices[slot, col.SLICE_NEXT]
-            state.slices[slot] = node, gpus, head, mask
-            head = slot
-        state.starts[at] = row, head, moved, -1
+        state.starts[at] = row, lay_slices(state, places), moved, -1
     if shared:
         _write_terms(plan, wanted, [row for row, _, _ in starts], view)
     commit(state, rule, now_s)
+    for row, places in resized:
+        go_on(state, rule, row, lay_slices(state, places), float(plan.pause_s.get(row, 0.0)), now_s)
     state.t[col.NEXT_CALL] = plan.next_s
 
 
@@ -202,6 +202,24 @@ def _difference(wanted: dict[int, Places], view: View, shared: bool) -> tuple[li
         elif sorted(_seen(places, shared)) != sorted(_seen(view.places(row), shared)):
             starts.append((row, places, 1))
     return stops, starts
+
+
+def _resized(
+    starts: list[tuple[int, Places, int]], view: View
+) -> tuple[list[tuple[int, Places, int]], list[tuple[int, Places]]]:
+    """Elastic jobs that run go on elsewhere without a stop; those that start get the size of their place."""
+    elastic, state = view.facts.elastic, view.state
+    if elastic is None:
+        return starts, []
+    for row, places, moved in starts:
+        if elastic[row] and not moved:
+            state.i[row, col.GPUS] = _size(places)
+    rest = [item for item in starts if not (item[2] and elastic[item[0]])]
+    return rest, [(row, places) for row, places, moved in starts if moved and elastic[row]]
+
+
+def _size(places: Places) -> int:
+    return sum(gpus for _, gpus, _ in places)
 
 
 def _seen(places: Places, shared: bool) -> list[tuple[int, ...]]:

@@ -104,6 +104,8 @@ class PlanPolicy(Policy):
     """The whole target state at once; called after every event."""
 
     preemptive: ClassVar[bool] = True
+    resizes: ClassVar[bool] = False  # whether it gives elastic jobs other sizes than they asked for
+    fixed_batch: ClassVar[bool] = False  # resized jobs keep the batch they asked for, in smaller or larger parts
     round_s: ClassVar[float] = np.inf
 
     @abstractmethod

@@ -1,0 +1,55 @@
+"""A running job goes on with other GPUs, without being stopped: what it has done is settled, the old GPUs go back, the
+new ones are taken. That is no preemption; it costs a pause, in which the job holds its GPUs and makes no progress.
+"""
+
+from __future__ import annotations
+
+from cotenant.core.columns import (
+    FREE_SLICE,
+    GPUS,
+    N_RUN,
+    OWES,
+    SLICE_GPUS,
+    SLICE_MASK,
+    SLICE_NEXT,
+    SLICE_NODE,
+    STARTS,
+    WARM,
+)
+from cotenant.core.jit import entry
+from cotenant.core.plan import Places, Slices
+from cotenant.core.state import Rule, State
+from cotenant.engine.keys import position_of
+from cotenant.engine.ledger import enqueue, heat, release, schedule_run, start
+
+
+@entry
+def let_go(s: State, rule: Rule, job: int, gpus: int, now: float) -> None:
+    """A running job gives its GPUs back for a moment, to go on with `gpus` others; it is not preempted."""
+    release(s, job, now)
+    s.i[job, GPUS] = gpus
+    enqueue(s, rule, job, now)
+
+
+@entry
+def go_on(s: State, rule: Rule, job: int, head: int, pause_s: float, now: float) -> None:
+    """Go on with the GPUs of `head` after a pause; if it still had to restore, that begins anew."""
+    start(s, rule, job, head, now)
+    s.i[job, STARTS] -= 1
+    if s.i[job, OWES] == 0 and pause_s > 0:
+        s.f[job, WARM] = now + pause_s
+        heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
+        schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+
+
+def lay_slices(state: State, wanted: Slices | Places) -> int:
+    """A place as a linked list of slices; its head."""
+    head = -1
+    for piece in reversed(wanted):
+        slot = int(state.x[FREE_SLICE])
+        state.x[FREE_SLICE] = state.slices[slot, SLICE_NEXT]
+        state.slices[slot, SLICE_NODE], state.slices[slot, SLICE_GPUS] = piece[0], piece[1]
+        state.slices[slot, SLICE_NEXT] = head
+        state.slices[slot, SLICE_MASK] = piece[2] if len(piece) > 2 else 0
+        head = slot
+    return head

@@ -1,0 +1,151 @@
+"""GPUs that a plan has not given away yet, for policies that decide places themselves.
+
+The same rules as the compiled placement (`cotenant.placement.fit`): best fit on one node, else whole nodes and the
+emptiest other one for the rest, else, where a job may be spread, as few nodes as possible. Pools, quotas, named numbers
+of nodes, cores and memory bind as everywhere.
+"""
+
+from __future__ import annotations
+
+from copy import copy
+
+import numpy as np
+
+from cotenant.core import columns as col
+from cotenant.core.plan import Slices
+from cotenant.core.view import View
+
+
+class Board:
+    """Free GPUs per node while a plan is made. `keep` and `find` claim what they give."""
+
+    def __init__(self, view: View) -> None:
+        state = view.state
+        self.view, self.state = view, state
+        self.free = np.array(state.node[:, col.NODE_CAP], np.int64)
+        self.left = int(self.free.sum())
+        self._quota = (state.quota[:, col.Q_LIMIT]).copy()
+        self._hosts = bool(state.x[col.USE_HOST])
+        if self._hosts:
+            self._cpu = np.array(state.host[:, col.HOST_CPU_CAP])
+            self._mem = np.array(state.host[:, col.HOST_MEM_CAP])
+
+    def copy(self) -> Board:
+        """Another board in the same state, to try things on."""
+        other = copy(self)
+        other.free, other._quota = self.free.copy(), self._quota.copy()
+        if self._hosts:
+            other._cpu, other._mem = self._cpu.copy(), self._mem.copy()
+        return other
+
+    def keep(self, row: int) -> Slices | None:
+        """The place where a running job sits, if nobody has taken any of it; None otherwise."""
+        place = self.view.placement(row)
+        if not place or sum(gpus for _, gpus in place) > self._allowed(row):
+            return None
+        if any(self._usable(row, node) < gpus for node, gpus in place):
+            return None
+        return self.claim(row, place)
+
+    def find(self, row: int, gpus: int, *, spread: bool = True, apart: bool = False) -> Slices | None:
+        """A place for a gang in the first pool that has one; with `spread` any GPUs will do in the end.
+
+        `apart` asks for the smallest gaps first, to leave whole nodes to others.
+        """
+        if gpus > self._allowed(row) or gpus > self.left:
+            return None
+        cls = self.state.cls[self.state.i[row, col.CLASS]]
+        for p in range(len(self.state.pool)):
+            if not int(cls[col.C_POOLS]) >> p & 1:
+                continue
+            lo, hi = int(self.state.pool[p, col.POOL_LO]), int(self.state.pool[p, col.POOL_HI])
+            place = self._in_pool(row, gpus, lo, hi, int(cls[col.C_NODES]), int(cls[col.C_MODE]), spread, apart)
+            if place is not None:
+                return self.claim(row, place)
+        return None
+
+    def room_on(self, row: int, node: int) -> int:
+        """GPUs of one node that a job could have."""
+        return max(min(self._usable(row, node), self._allowed(row), self.left), 0)
+
+    def claim(self, row: int, place: Slices) -> Slices:
+        """Take a place off the board."""
+        total = sum(gpus for _, gpus in place)
+        for node, gpus in place:
+            self.free[node] -= gpus
+            if self._hosts:
+                share = gpus / max(int(self.state.i[row, col.GPUS]), 1)
+                self._cpu[node] -= share * self.state.f[row, col.CPUS]
+                self._mem[node] -= share * self.state.f[row, col.MEM]
+        self.left -= total
+        self._quota[self.state.i[row, col.TENANT]] -= total
+        return place
+
+    def _allowed(self, row: int) -> int:
+        return int(self._quota[self.state.i[row, col.TENANT]])
+
+    def _usable(self, row: int, node: int) -> int:
+        return int(self._room(row, node, node + 1)[0])
+
+    def _room(self, row: int, lo: int, hi: int) -> np.ndarray:
+        """GPUs of each node that this job could use: free, and fed by cores and memory."""
+        room = self.free[lo:hi].copy()
+        if not self._hosts:
+            return room
+        asked = max(int(self.state.i[row, col.GPUS]), 1)
+        for need, left in ((self.state.f[row, col.CPUS], self._cpu), (self.state.f[row, col.MEM], self._mem)):
+            if need > 0:
+                room = np.minimum(room, np.floor(left[lo:hi] / (need / asked) + 1e-9)).astype(np.int64)
+        return room
+
+    def _in_pool(
+        self, row: int, gpus: int, lo: int, hi: int, parts: int, mode: int, spread: bool, apart: bool
+    ) -> Slices | None:
+        room = self._room(row, lo, hi)
+        if parts > 0:
+            fits = np.flatnonzero(room >= gpus // parts)
+            if gpus % parts or len(fits) < parts:
+                return None
+            best = fits[np.argsort(room[fits], kind="stable")][:parts]
+            return tuple((lo + int(n), gpus // parts) for n in np.sort(best))
+        if apart:
+            return _gather(room, gpus, lo, fullest=True) if int(room.sum()) >= gpus else None
+        fits = np.flatnonzero(room >= gpus)
+        if len(fits) and mode != col.SPREAD:
+            return ((lo + int(fits[np.argmin(room[fits])]), gpus),)
+        if int(room.sum()) < gpus:
+            return None
+        largest = max(int(self.state.node[lo:hi, col.NODE_SIZE].max(initial=1)), 1)
+        if gpus > largest and mode != col.SPREAD:
+            place = _whole_nodes(room, gpus, largest, lo)
+            if place is not None:
+                return place
+        return _gather(room, gpus, lo) if spread or mode != col.CONSOLIDATED or gpus > largest else None
+
+
+def _whole_nodes(room: np.ndarray, gpus: int, largest: int, lo: int) -> Slices | None:
+    """Whole empty nodes in order, the remainder on the fullest node that holds it."""
+    needed, rest = divmod(gpus, largest)
+    empty = np.flatnonzero(room == largest)
+    if len(empty) < needed:
+        return None
+    place = [(lo + int(n), largest) for n in empty[:needed]]
+    if rest:
+        others = np.setdiff1d(np.flatnonzero(room >= rest), empty[:needed])
+        if not len(others):
+            return None
+        place.append((lo + int(others[np.argmin(room[others])]), rest))
+    return tuple(place)
+
+
+def _gather(room: np.ndarray, gpus: int, lo: int, fullest: bool = False) -> Slices | None:
+    """GPUs from the emptiest nodes first (few nodes), or from the fullest (small gaps)."""
+    place = []
+    for n in np.argsort(room if fullest else -room, kind="stable").tolist():
+        take = min(int(room[n]), gpus)
+        if take > 0:
+            place.append((lo + n, take))
+            gpus -= take
+        if gpus == 0:
+            return tuple(place)
+    return None
