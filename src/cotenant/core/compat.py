@@ -29,6 +29,12 @@ BUNDLES: dict[str, dict[str, str]] = {
         "gandiva.threshold": "all_types",
         "costs": "none",
     },
+    "chronus": {
+        "costs": "chronus",
+        "admission": "new_only",
+        "events": "slots",
+        "spare": "best-effort",
+    },
     "synergy": {
         "round_s": "300",
         "progress": "whole_iterations",
@@ -43,6 +49,7 @@ BUNDLES: dict[str, dict[str, str]] = {
 
 SINGLE: dict[str, dict[str, str]] = {
     "gavel": {**BUNDLES["gavel"], "fifo.type_choice": "stale"},
+    "chronus": BUNDLES["chronus"],
     "synergy": {"first_round_s": "1"},
     "muri": BUNDLES["muri"],
 }

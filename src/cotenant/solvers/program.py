@@ -29,6 +29,15 @@ class Solution:
     """Activity of each row."""
 
 
+@dataclass(frozen=True, slots=True)
+class IntegerPoint:
+    """A feasible point of a program with integer columns, and whether it is proved best (within the gap)."""
+
+    x: Floats
+    value: float
+    optimal: bool
+
+
 class Program:
     """Collect columns and rows, then solve; afterwards change and solve again."""
 
@@ -130,6 +139,33 @@ class Program:
         found = highs.getSolution()
         duals = np.array(found.row_dual) if found.dual_valid else np.zeros(self.rows)
         return Solution(np.array(found.col_value), highs.getObjectiveValue(), duals, np.array(found.row_value))
+
+    def solve_integer(self, budget: Budget, *, start: Floats | None = None, gap: float = 0.0) -> IntegerPoint | None:
+        """Best point within the time, from a feasible `start` where given; None if the time brought none at all.
+
+        `gap` is how much less than the best value is good enough, in units of the objective.
+        """
+        if self.columns == 0:
+            return IntegerPoint(np.zeros(0), 0.0, True)
+        import highspy
+
+        highs = self.build()
+        if budget.budget_s != INF:
+            highs.setOptionValue("time_limit", float(highs.getRunTime() + budget.left_s))
+        highs.setOptionValue("mip_rel_gap", 0.0)
+        highs.setOptionValue("mip_abs_gap", max(gap, 1e-9))
+        if start is not None:
+            point = highspy.HighsSolution()
+            point.col_value = np.asarray(start, np.float64).tolist()
+            highs.setSolution(point)
+        highs.run()
+        status, states = highs.getModelStatus(), highspy.HighsModelStatus
+        if status == states.kInfeasible:
+            raise Infeasible("the program has no solution")
+        found = highs.getSolution()
+        if not found.value_valid or highs.getInfo().primal_solution_status != 2:
+            return None
+        return IntegerPoint(np.array(found.col_value), highs.getObjectiveValue(), status == states.kOptimal)
 
     def _settled(self, highs: Any) -> bool:
         import highspy

@@ -1,0 +1,119 @@
+"""Deadlines on a public log: `python -m bench.chronus`.
+
+COTENANT_DATA (default ../shared/data) names the folder above chronus/ with the logs. First the 10 % sample of MIX1 on
+12 nodes of 8 GPUs: simple policies, Chronus as its authors released it (`--compat chronus`), and with our defaults.
+Then how long a decision takes on 120 nodes (960 GPUs), over the first day of MIX1, at moments with 400 jobs or more.
+`--quick` leaves the integer program out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+# (name, policy, compat, costs, miss rate to be met or known, what it is)
+RUNS = (
+    ("edf", "edf", "", "none", 0.340, "known"),
+    ("edf-backfill", "edf-backfill", "", "none", 0.218, "known"),
+    ("sjf", "sjf", "", "none", 0.194, "known"),
+    ("chronus, compat, greedy", "chronus", "chronus", "default", 0.053, "at most"),
+    ("chronus, compat, program", "chronus:solver=milp,budget=5", "chronus", "default", 0.047, "at most"),
+    ("chronus", "chronus", "", "default", None, ""),
+    ("chronus, best effort first", "chronus:spare=best-effort", "", "default", None, ""),
+    ("chronus, leases of an hour", "chronus:lease=3600", "", "default", None, ""),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.chronus", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="leave the integer program out")
+    options = parser.parse_args()
+    from cotenant.core.cluster import Cluster
+    from cotenant.sim.driver import Experiment, Simulation
+    from cotenant.workload.readers import read
+
+    work = read(data("mix1_sample_10pc.csv.gz"))
+    best_effort = np.isnan(work.deadline_s)
+    print(f"{len(work):,} jobs, {int((~best_effort).sum()):,} with deadlines, 12x8 GPUs, consolidated")
+    heads = ("missed", "published", "JCT min", "BE JCT min", "stops/job", "wall s")
+    print(f"{'policy':<30}" + "".join(f"{head:>18}" for head in heads), flush=True)
+    for name, policy, compat, costs, known, kind in RUNS:
+        if options.quick and "milp" in policy:
+            continue
+        began = time.perf_counter()
+        names = (compat,) if compat else ()
+        run = Simulation(Experiment(work, Cluster.parse("12x8"), policy, compat=names, costs=costs, compiled=False))
+        run.advance(np.inf)
+        outcome = run.outcome()
+        cells = (
+            f"{outcome.summary['wdmr']:.4f}",
+            "-" if known is None else f"{kind} {known:.3f}",
+            f"{float(outcome.jct_s.mean()) / 60:,.1f}",
+            f"{float(outcome.jct_s[best_effort].mean()) / 60:,.1f}",
+            f"{float(outcome.preemptions.mean()):.2f}",
+            f"{time.perf_counter() - began:.1f}",
+        )
+        print(f"{name:<30}" + "".join(f"{cell:>18}" for cell in cells), flush=True)
+        if "milp" in policy:
+            show_programs(run.policy)
+    decision_times()
+
+
+def show_programs(policy: Any) -> None:
+    tally = policy.timetables.tally
+    gaps = np.array(tally.gaps)
+    print(
+        f"  {len(gaps):,} programs of up to {tally.pairs} pairs, {tally.optimal:,} proved best, {tally.stopped} stopped"
+        f"; greedy packing as good in {100 * float((gaps < 1e-6).mean()):.0f} %, mean gap {gaps.mean():.3f}, "
+        f"largest {gaps.max():.3f} (a lost step costs at least 2, the present lease at most 1)"
+    )
+
+
+def decision_times() -> None:
+    from cotenant.core.cluster import Cluster
+    from cotenant.sim.driver import Experiment, Simulation
+    from cotenant.workload.readers import read
+
+    run = Simulation(
+        Experiment(
+            read(data("mix1_day1.csv.gz")), Cluster.parse("120x8"), "chronus", compat=("chronus",), compiled=False
+        )
+    )
+    policy: Any = run.policy
+    taken: list[tuple[int, float]] = []
+    inner = policy.decide
+
+    def timed(view: Any) -> Any:
+        began = time.process_time()
+        plan = inner(view)
+        taken.append((len(view.rows), time.process_time() - began))
+        return plan
+
+    policy.decide = timed
+    run.advance(np.inf)
+    times = np.array([seconds for jobs, seconds in taken if jobs >= 400])
+    most = max(jobs for jobs, _ in taken)
+    p50, p99 = np.percentile(times, [50, 99])
+    print(
+        f"greedy decision at 960 GPUs, {len(times)} of them at 400 to {most:,} jobs: median {1000 * p50:.0f} ms, "
+        f"p99 {1000 * p99:.0f} ms, largest {1000 * times.max():.0f} ms of processor time (at most 1 s asked); "
+        f"missed {run.outcome().summary['wdmr']:.4f} (released simulator 0.0011)"
+    )
+
+
+def data(name: str) -> Path:
+    default = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+    path = Path(os.environ.get("COTENANT_DATA") or default) / "chronus" / name
+    if not path.is_file():
+        sys.exit(f"bench.chronus: {path} is missing; COTENANT_DATA must name the folder above chronus/")
+    return path
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Greedy late packing: every job gets its leases from the latest feasible slot backwards.
+
+Whoever earns most comes first, then the largest gangs, then those with the least slack. Late slots first keeps the
+present ones for best effort and for jobs that arrive tomorrow. A job that finds no room is helped by a repair: a
+soft job that can live with a later step makes room for it (smallest loss first), or the order is changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cotenant.core.workload import Floats, Ints
+
+_ROUNDS = 8  # how often the order is changed for jobs that found no room
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """(job, deadline step) pairs: job number, GPUs, leases needed, slots in time, value. In step with each other."""
+
+    job: Ints
+    gpus: Ints
+    need: Ints
+    slots: Ints
+    value: Floats
+
+    def __len__(self) -> int:
+        return len(self.job)
+
+
+@dataclass(slots=True)
+class Packing:
+    """Pair chosen for each job (-1: none fits) and the slots that it holds, ascending."""
+
+    chosen: Ints
+    held: dict[int, Ints]
+    free: Ints
+    repaired: int = 0
+
+    def value(self, pairs: Pairs) -> float:
+        """Sum of the values of the chosen pairs."""
+        return float(pairs.value[self.chosen[self.chosen >= 0]].sum())
+
+
+def latest_slots(free: Ints, gpus: int, need: int, slots: int) -> Ints | None:
+    """The latest `need` of the first `slots` slots with room for a gang; None if there are not so many."""
+    if slots < need:
+        return None
+    open_ = np.flatnonzero(free[:slots] >= gpus)
+    return open_[-need:] if len(open_) >= need else None
+
+
+def pack(pairs: Pairs, capacity: Ints, jobs: int) -> Packing:
+    """Pack everybody late, then repair what did not fit."""
+    order = np.lexsort((pairs.job, pairs.slots - pairs.need, -pairs.gpus, -pairs.value))
+    best = _pack_in(pairs, capacity, jobs, order)
+    urgent = np.zeros(jobs, np.int64)
+    for round_ in range(_ROUNDS):
+        missing = np.flatnonzero(best.chosen < 0)
+        if not len(missing):
+            break
+        if _lower_somebody(pairs, best, missing.tolist()):
+            best.repaired += 1
+            continue
+        urgent[missing] = round_ + 1
+        order = np.lexsort((pairs.job, pairs.slots - pairs.need, -pairs.gpus, -pairs.value, -urgent[pairs.job]))
+        other = _pack_in(pairs, capacity, jobs, order)
+        if ((other.chosen < 0).sum(), -other.value(pairs)) < ((best.chosen < 0).sum(), -best.value(pairs)):
+            other.repaired = best.repaired + 1
+            best = other
+    return best
+
+
+def _pack_in(pairs: Pairs, capacity: Ints, jobs: int, order: Ints) -> Packing:
+    """Each job at its first pair in this order that fits."""
+    free = capacity.copy()
+    chosen = np.full(jobs, -1, np.int64)
+    held: dict[int, Ints] = {}
+    job, gpus, need, slots = (column.tolist() for column in (pairs.job, pairs.gpus, pairs.need, pairs.slots))
+    for at in order.tolist():
+        if chosen[job[at]] >= 0:
+            continue
+        found = latest_slots(free, gpus[at], need[at], slots[at])
+        if found is not None:
+            free[found] -= gpus[at]
+            chosen[job[at]] = at
+            held[job[at]] = found
+    return Packing(chosen, held, free)
+
+
+def _lower_somebody(pairs: Pairs, packing: Packing, missing: list[int]) -> bool:
+    """Move one packed soft job to a later step so that a missing job fits; the smallest loss of value wins."""
+    for want in missing:
+        own = np.flatnonzero(pairs.job == want)
+        own = own[np.lexsort((pairs.slots[own], -pairs.value[own]))]
+        best: tuple[float, int, int, int] | None = None
+        for other in np.flatnonzero(packing.chosen >= 0).tolist():
+            now = int(packing.chosen[other])
+            later = np.flatnonzero((pairs.job == other) & (pairs.value < pairs.value[now]))
+            for step in later[np.argsort(-pairs.value[later], kind="stable")].tolist():
+                loss = float(pairs.value[now] - pairs.value[step])
+                if best is not None and loss >= best[0]:
+                    break
+                pick = _swap(pairs, packing, other, now, step, own)
+                if pick >= 0:
+                    best = (loss, other, step, pick)
+        if best is not None:
+            _apply_swap(pairs, packing, want, best)
+            return True
+    return False
+
+
+def _swap(pairs: Pairs, packing: Packing, other: int, now: int, step: int, own: Ints) -> int:
+    """Pair of a missing job that fits when another one moves to a later step; -1 if none does."""
+    free = packing.free.copy()
+    free[packing.held[other]] += pairs.gpus[now]
+    for at in own.tolist():
+        found = latest_slots(free, int(pairs.gpus[at]), int(pairs.need[at]), int(pairs.slots[at]))
+        if found is None:
+            continue
+        free[found] -= pairs.gpus[at]
+        moved = latest_slots(free, int(pairs.gpus[step]), int(pairs.need[step]), int(pairs.slots[step]))
+        if moved is not None:
+            return int(at)
+        free[found] += pairs.gpus[at]
+    return -1
+
+
+def _apply_swap(pairs: Pairs, packing: Packing, want: int, best: tuple[float, int, int, int]) -> None:
+    _, other, step, pick = best
+    packing.free[packing.held[other]] += pairs.gpus[packing.chosen[other]]
+    for job, at in ((want, pick), (other, step)):
+        found = latest_slots(packing.free, int(pairs.gpus[at]), int(pairs.need[at]), int(pairs.slots[at]))
+        assert found is not None
+        packing.free[found] -= pairs.gpus[at]
+        packing.chosen[job], packing.held[job] = at, found

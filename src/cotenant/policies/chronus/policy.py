@@ -1,0 +1,139 @@
+"""Chronus: a timetable of leases for jobs with deadlines; everybody else fills what the leases leave."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from cotenant.core import columns as col
+from cotenant.core.errors import InputError
+from cotenant.core.plan import Plan, Slices
+from cotenant.core.spec import Value
+from cotenant.core.state import Rule, make_rule
+from cotenant.core.view import View
+from cotenant.core.workload import Ints
+from cotenant.placement.plan_board import Board
+from cotenant.policies.base import Context, PlanPolicy
+from cotenant.policies.chronus.leases import lease_at
+from cotenant.policies.chronus.placing import movers_of, place_batch
+from cotenant.policies.chronus.spare import order_of_spare
+from cotenant.policies.chronus.timetable import Timetables
+
+_SECOND_LOOK = 256  # jobs
+
+
+class Chronus(PlanPolicy):
+    """Deadlines kept by leases: admission, a timetable per lease, best effort in between."""
+
+    name = "chronus"
+    source = "Gao et al., SoCC'21"
+    defaults: ClassVar[dict[str, Value]] = {
+        "lease": 1200.0,  # seconds; a job that holds a lease is not disturbed until its end
+        "slot": 300.0,  # seconds; jobs without a lease may change places so often
+        "solver": "greedy",  # or milp
+        "objective": "adaptive",  # use of the present lease: minimise, maximise, or by whether somebody was refused
+        "budget": 2.0,  # seconds that the integer program may take
+        "spare": "promised",  # or best-effort: who comes first on GPUs without a lease
+        "search": 0,  # combinations of splits that the placement of jobs without a lease may try
+    }
+
+    def __init__(self, **params: Value) -> None:
+        super().__init__(**params)
+        for name, known in (
+            ("solver", ("greedy", "milp")),
+            ("objective", ("adaptive", "minimise", "maximise")),
+            ("spare", ("best-effort", "promised")),
+        ):
+            if self.params[name] not in known:
+                raise InputError(f"policy 'chronus': {name}={self.params[name]}: write {' or '.join(known)}")
+        self.lease_s, self.slot_s = self.number("lease"), self.number("slot")
+        if not self.slot_s > 0 or abs(self.lease_s / self.slot_s - round(self.lease_s / self.slot_s)) > 1e-9:
+            raise InputError(
+                f"policy 'chronus': lease={self.lease_s:g} must be a multiple of slot={self.slot_s:g}, above 0"
+            )
+        self._begin(Context())
+
+    def rule(self, context: Context) -> Rule:
+        """Asked at every slot and, but for compat, at every event."""
+        self._begin(context)
+        return make_rule((), {col.EXTERNAL: 3, col.WAKES: 0 if self._only_slots else 1}, {})
+
+    def _begin(self, context: Context) -> None:
+        quirks = context.compat.get("chronus", {})
+        self._promised_first = quirks.get("spare", self.params["spare"]) == "promised"
+        self._only_slots = quirks.get("events") == "slots"
+        self.timetables = Timetables(
+            self.lease_s,
+            solver=str(self.params["solver"]),
+            objective=str(self.params["objective"]),
+            budget_s=self.number("budget"),
+            new_only=quirks.get("admission") == "new_only",
+        )
+        self._lease, self._slot = -1, -1
+        self._held: set[int] = set()  # identities of jobs that hold the present lease
+
+    # -- one decision ------------------------------------------------------------------------------------------
+
+    def decide(self, view: View) -> Plan:
+        """Admit, make the timetable at a lease boundary, then places: leases first."""
+        now_s, ids = view.now_s, view.ident
+        lease, slot = lease_at(now_s, self.lease_s), lease_at(now_s, self.slot_s)
+        self.timetables.admit(view)
+        if lease != self._lease:
+            self._held = self.timetables.assign(view, lease)
+            self._lease = lease
+        turn = slot != self._slot
+        self._slot = slot
+        at_of = {ident: at for at, ident in enumerate(ids.tolist())}
+        self._held &= at_of.keys()
+        holders = np.array(sorted(at_of[ident] for ident in self._held), np.int64)
+        run = self._places(view, holders, turn)
+        return Plan(run, next_s=(slot + 1) * self.slot_s)
+
+    def story(self) -> str:
+        """How boundaries were decided."""
+        tally = self.timetables.tally
+        text = f"{tally.boundaries} lease boundaries"
+        if tally.gaps:
+            text += f", {len(tally.gaps)} integer programs, {tally.stopped} of them stopped by the clock"
+        if tally.left_out:
+            text += f"; promises without a lease at a boundary: {tally.left_out}"
+        return text
+
+    def _places(self, view: View, holders: Ints, turn: bool) -> dict[int, Slices]:
+        """Leases first, where they sit if they can; between slots nobody else is disturbed."""
+        board = Board(view)
+        run: dict[int, Slices] = {}
+        rows, gpus, running = view.rows, view.gpus, view.running
+        self._put(view, board, run, holders[np.lexsort((rows[holders], -gpus[holders]))])
+        others = np.setdiff1d(np.arange(len(rows)), holders)
+        lease_end_s = (self._lease + 1) * self.lease_s
+        order, promoted = order_of_spare(view, others, self.timetables, lease_end_s, self._promised_first)
+        if not turn:
+            order = np.concatenate([order[running[order]], order[~running[order]]])
+        self._held |= set(view.ident[promoted].tolist())
+        chosen, left = [], board.left
+        for at in order.tolist():
+            if gpus[at] <= left:
+                chosen.append(at)
+                left -= int(gpus[at])
+            if left <= 0:
+                break
+        self._put(view, board, run, np.array(chosen, np.int64), search=int(self.number("search")))
+        if board.left > 0:  # somebody found no place: whoever comes next may have it
+            rest = [at for at in order.tolist() if int(rows[at]) not in run]
+            self._put(view, board, run, np.array(rest[:_SECOND_LOOK], np.int64))
+        return run
+
+    def _put(self, view: View, board: Board, run: dict[int, Slices], which: Ints, search: int = 0) -> None:
+        """Let these jobs keep their places where they can, then find places for the others."""
+        moved = []
+        for at in which.tolist():
+            row = int(view.rows[at])
+            place = board.keep(row) if view.running[at] else None
+            if place is not None:
+                run[row] = place
+            elif int(view.gpus[at]) <= board.left:
+                moved.append((row, int(view.gpus[at])))
+        run.update(place_batch(board, movers_of(board, moved), search))
