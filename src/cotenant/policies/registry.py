@@ -15,13 +15,17 @@ from cotenant.policies.antman import AntMan
 from cotenant.policies.backfill import Backfill
 from cotenant.policies.base import OrderPolicy, PlanPolicy, Policy, PriorityPolicy
 from cotenant.policies.bsbf import SjfBsbf, SjfFfs
+from cotenant.policies.chronus import Chronus
 from cotenant.policies.easy import Easy
+from cotenant.policies.edf import Edf, EdfBackfill
 from cotenant.policies.fifo import Fifo
 from cotenant.policies.gandiva import Gandiva
 from cotenant.policies.gavel import Allox, GandivaPacking, Gavel
 from cotenant.policies.horus import Horus, HorusPlus
 from cotenant.policies.las import Las
 from cotenant.policies.muri import MuriL, MuriS
+from cotenant.policies.ones import Ones
+from cotenant.policies.optimus import Optimus
 from cotenant.policies.qssf import Qssf
 from cotenant.policies.random_order import RandomOrder
 from cotenant.policies.sjf import Sjf
@@ -44,6 +48,11 @@ BUILT_IN: tuple[type[Policy], ...] = (
     Gavel,
     Allox,
     GandivaPacking,
+    Edf,
+    EdfBackfill,
+    Chronus,
+    Ones,
+    Optimus,
     MuriS,
     MuriL,
     SjfBsbf,

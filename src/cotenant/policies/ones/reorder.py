@@ -1,0 +1,59 @@
+"""Places for the winning schedule: keep what a job has, give up scattered GPUs first, grow on its own nodes.
+
+The artifact lays jobs out as contiguous blocks by dynamic programming over positions; since a score depends on sizes
+only, that is needed for the winner alone, and keeping in place then costs one pass.
+"""
+
+from __future__ import annotations
+
+from cotenant.core.plan import Slices
+from cotenant.placement.plan_board import Board
+
+
+def place_sizes(board: Board, wanted: list[tuple[int, int]], now: dict[int, Slices]) -> dict[int, Slices]:
+    """Rows and sizes to places. `now` is where running rows sit; whoever finds too few GPUs gets what there is."""
+    run: dict[int, Slices] = {}
+    kept: dict[int, Slices] = {}
+    for row, size in wanted:
+        if row in now:
+            kept[row] = board.claim(row, shrink(now[row], size))
+    order = sorted(wanted, key=lambda pair: (-pair[1], pair[0]))
+    for row, size in order:
+        have = kept.get(row, ())
+        missing = size - sum(gpus for _, gpus in have)
+        if missing > 0:
+            have = _grow(board, row, have, missing)
+        if have:
+            run[row] = have
+    return run
+
+
+def shrink(place: Slices, size: int) -> Slices:
+    """The same place with at most so many GPUs: nodes with the fewest give first."""
+    excess = sum(gpus for _, gpus in place) - size
+    kept = []
+    for node, gpus in sorted(place, key=lambda pair: (pair[1], -pair[0])):
+        give = min(max(excess, 0), gpus)
+        excess -= give
+        if gpus > give:
+            kept.append((node, gpus - give))
+    return tuple(sorted(kept))
+
+
+def _grow(board: Board, row: int, have: Slices, missing: int) -> Slices:
+    """More GPUs: on the nodes it has, then together elsewhere, then anywhere, fewer if there are not so many."""
+    place = dict(have)
+    for node, _ in have:
+        take = min(board.room_on(row, node), missing)
+        if take > 0:
+            board.claim(row, ((node, take),))
+            place[node] += take
+            missing -= take
+    while missing > 0:
+        more = board.find(row, missing)
+        if more is not None:
+            for node, gpus in more:
+                place[node] = place.get(node, 0) + gpus
+            break
+        missing = min(missing - 1, board.left)
+    return tuple(sorted(place.items()))

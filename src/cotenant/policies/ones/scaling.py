@@ -1,0 +1,91 @@
+"""How large a job may become, and when: sizes double one step at a time (ONES, SC'21).
+
+`max_size` starts at 1 and doubles whenever a job has filled it for two epochs. Evolution may give a job up to that and
+four times what its user asked; a job that has just changed keeps its size. The largest job, once it holds half of the
+cluster longer than is usual, is cut. A stopped job's limit is halved each time it is passed over.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotenant.core.view import View
+from cotenant.core.workload import Floats, Ints
+
+BEFORE_SCALING, BEFORE_CHANGE, TIMES_ASKED, FACTOR = 2.0, 1.0, 4, 1.0
+
+
+def scaled_down(size: int, run_s: float, median_s: float, factor: float = FACTOR) -> int:
+    """Limit of a job that is large for long: floor(2 size / (factor run / median + 1)), 1 or rounded up to even."""
+    limit = max(int(np.floor(2 * size / (factor * run_s / median_s + 1) + 1e-9)), 1)
+    return limit + limit % 2 if limit > 1 else limit
+
+
+class Sizes:
+    """Limits of all jobs, by identity."""
+
+    def __init__(self) -> None:
+        self.largest: dict[int, int] = {}
+        self._scaled: dict[int, float] = {}  # epochs at the last change of size
+        self._held: dict[int, int] = {}  # size then
+
+    def forget(self, ident: int) -> None:
+        """A job is gone."""
+        for table in (self.largest, self._scaled, self._held):
+            table.pop(ident, None)
+
+    def limits(self, view: View, which: Ints, held: Ints, epochs: Floats, gpus: int) -> tuple[Ints, Ints]:
+        """Per job the limit of evolution and that of filling."""
+        asked, ids = view.asked_gpus[which], view.ident[which].tolist()
+        cap, train = np.ones(len(which), np.int64), np.ones(len(which), np.int64)
+        ready = np.zeros(len(which), bool)
+        for k, ident in enumerate(ids):
+            largest = self.largest.setdefault(ident, 1)
+            if self._held.get(ident, 0) != held[k]:  # the driver gave it another size than was planned
+                self._held[ident], self._scaled[ident] = int(held[k]), float(epochs[k])
+            if held[k] > 0:
+                ready[k] = epochs[k] - self._scaled.get(ident, 0.0) >= BEFORE_SCALING
+                if ready[k] and held[k] >= largest:
+                    self.largest[ident] = largest = min(gpus, 2 * largest)
+            cap[k] = min(largest, TIMES_ASKED * int(asked[k])) if held[k] == 0 or ready[k] else max(int(held[k]), 1)
+            train[k] = min(largest, gpus)
+        self._cut_largest(view, which, held, ready, cap, gpus)
+        return np.minimum(cap, gpus), np.maximum(np.minimum(train, gpus), 1)
+
+    def _cut_largest(self, view: View, which: Ints, held: Ints, ready: np.ndarray, cap: Ints, gpus: int) -> None:
+        if not ready.any():
+            return
+        at = int(np.argmax(np.where(ready, held, 0)))
+        run_s = view.attained_s[which]
+        started = run_s[run_s > 0]
+        median_s = float(np.median(started)) if len(started) else 0.0
+        if held[at] >= gpus // 2 and median_s > 0 and run_s[at] > median_s:
+            cap[at] = scaled_down(int(held[at]), float(run_s[at]), median_s)
+
+    def apply(self, ids: list[int], held: Ints, target: Ints, epochs: Floats, gpus: int) -> Ints:
+        """Sizes to deploy: whoever has not finished an epoch since its last change keeps what it has; the others get
+        what the winner gives them, as far as that leaves it."""
+        locked = np.zeros(len(ids), bool)
+        for k, ident in enumerate(ids):
+            locked[k] = held[k] > 0 and epochs[k] - self._scaled.get(ident, 0.0) < BEFORE_CHANGE
+        final = np.where(locked, held, target)
+        excess = int(final.sum()) - gpus
+        for k in np.argsort(-final * ~locked, kind="stable").tolist():  # largest free ones give way first
+            if excess <= 0:
+                break
+            if not locked[k]:
+                give = min(excess, int(final[k]) - (1 if held[k] > 0 and final[k] > 0 else 0))
+                final[k] -= give
+                excess -= give
+        for k in np.flatnonzero(~locked)[::-1].tolist():
+            if excess <= 0:
+                break
+            give = min(excess, int(final[k]))
+            final[k] -= give
+            excess -= give
+        for k, ident in enumerate(ids):
+            if final[k] != held[k]:
+                self._scaled[ident], self._held[ident] = float(epochs[k]), int(final[k])
+            if held[k] > 0 and final[k] == 0:
+                self.largest[ident] = max(self.largest[ident] // 2, 1)
+        return np.asarray(final, np.int64)

@@ -1,0 +1,104 @@
+"""A greedy like Optimus: GPUs one by one to whoever's completion gains most, batch fixed, restart on every change.
+
+Optimus, EuroSys'18, sections 4 and 5, for all-reduce: throughput by size from a model fitted to what was seen, the
+remaining work as believed. The batch stays what the job asked for, so that convergence does not change. A change of
+size saves and restores the job.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import ClassVar
+
+import numpy as np
+
+from cotenant.core import columns as col
+from cotenant.core.plan import Plan, Slices
+from cotenant.core.spec import Value
+from cotenant.core.state import Rule, make_rule
+from cotenant.core.view import View
+from cotenant.core.workload import Floats
+from cotenant.placement.plan_board import Board
+from cotenant.policies.base import Context, PlanPolicy
+from cotenant.policies.ones.reorder import place_sizes
+from cotenant.policies.ones.throughput import throughputs
+
+
+class Optimus(PlanPolicy):
+    """Elastic sizes by largest gain in completion time per GPU; the batch stays as asked."""
+
+    name = "optimus"
+    source = "like Peng et al., EuroSys'18"
+    resizes = True
+    fixed_batch = True
+    defaults: ClassVar[dict[str, Value]] = {"interval": 300.0}
+
+    def rule(self, context: Context) -> Rule:
+        """Asked every interval, and at events to fill what is idle."""
+        self._next_s = -np.inf
+        return make_rule((), {col.EXTERNAL: 3, col.WAKES: 1}, {})
+
+    def decide(self, view: View) -> Plan:
+        """Everybody one GPU in order of submission, then the best gain again and again."""
+        board = Board(view)
+        run: dict[int, Slices] = {}
+        elastic, training = view.facts.elastic, view.facts.training
+        order = np.lexsort((view.rows, view.submit_s, ~view.running))
+        for at in order.tolist():
+            row = int(view.rows[at])
+            if elastic is not None and elastic[row]:
+                continue
+            place = board.keep(row) if view.running[at] else board.find(row, int(view.gpus[at]))
+            if place is not None:
+                run[row] = place
+        if elastic is None or training is None or not elastic[view.rows].any():
+            return Plan(run)
+        due = view.now_s >= self._next_s - 1e-9
+        if due:
+            self._next_s = view.now_s + self.number("interval")
+        which = [at for at in order.tolist() if elastic[view.rows[at]]]
+        held = {int(view.rows[at]): int(view.state.i[view.rows[at], col.GPUS]) for at in which if view.running[at]}
+        now: dict[int, Slices] = {row: view.placement(row) for row in held}
+        sizes = self._sizes(view, which, board.left) if due else dict(held)
+        for at in which:  # newcomers between two rounds: one GPU each
+            row = int(view.rows[at])
+            if row not in sizes and sum(sizes.values()) < board.left:
+                sizes[row] = 1
+        places = place_sizes(board, [(row, size) for row, size in sizes.items() if size > 0], now)
+        pause = {row: float(view.state.f[row, col.RESTORE]) for row in places if row in now}
+        run.update(places)
+        return Plan(run, next_s=self._next_s, pause_s=pause)
+
+    def _sizes(self, view: View, which: list[int], gpus: int) -> dict[int, int]:
+        training = view.facts.training
+        assert training is not None
+        sizes: dict[int, int] = {}
+        rates: dict[int, Floats] = {}
+        heap: list[tuple[float, int]] = []
+        for at in which[:gpus]:
+            row = int(view.rows[at])
+            sizes[row] = 1
+            rate = throughputs(training.seen[row], gpus)
+            rates[row] = rate if rate[-1] > 0 else np.arange(gpus + 1, dtype=np.float64)
+        asked = {int(view.rows[at]): int(view.asked_gpus[at]) for at in which}
+        left_s = {int(view.rows[at]): float(view.remaining_s[at]) for at in which}
+
+        def gain(row: int) -> float:
+            """Seconds saved by one more GPU."""
+            rate, size = rates[row], sizes[row]
+            work = left_s[row] * rate[asked[row]]
+            return (
+                float(work / rate[size] - work / rate[size + 1]) if size < gpus and rate[size + 1] > rate[size] else 0.0
+            )
+
+        spare = gpus - len(sizes)
+        heap = [(-gain(row), row) for row in sizes]
+        heapq.heapify(heap)
+        while spare > 0 and heap:
+            negative, row = heapq.heappop(heap)
+            if negative >= 0:
+                break
+            sizes[row] += 1
+            spare -= 1
+            heapq.heappush(heap, (-gain(row), row))
+        return sizes

@@ -1,0 +1,58 @@
+"""Elastic jobs after the trace of ONES (SC'21): ten model and data set pairs, 2 to 16 GPUs asked, short jobs.
+
+As in its trace: the ten pairs evenly, GPUs asked 16/4/2/8 with 40/30/20/10 %, a job every 30 s on average. The trace
+gives no lengths; run times on the GPUs asked are log-normal with a median of 130 s, so that their spread is that of
+the published run times. `gap` is the mean time between two arrivals; a `load` replaces it. `epochs` is what a job needs
+at its first batch size.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from cotenant.core.errors import InputError
+from cotenant.core.spec import Spec, Value
+from cotenant.core.workload import Codes, Workload, make_workload
+from cotenant.workload.elastic import MODELS, ElasticJobs
+from cotenant.workload.generators.base import Generator, Request, draw_sizes
+
+_MIX = {2: 0.2, 4: 0.3, 8: 0.1, 16: 0.4}
+_DEFAULTS: dict[str, Value] = {
+    "jobs": 50, "load": 0.0, "seed": 0, "gpus": 0, "max_gpus": 0, "mix": "",
+    "gap": 30.0, "median": 130.0, "spread": 1.1,
+}  # fmt: skip
+_LEAST_S = 20.0
+
+
+def _make(spec: Spec, cluster_gpus: int | None, profile: str | Path | None) -> Workload:
+    small = cluster_gpus == 1 and "gpus" not in spec.params
+    request, values = Request.of(spec, cluster_gpus, {1: 1.0} if small else _MIX, _DEFAULTS)
+    gap_s, median_s, spread = (float(str(values[name])) for name in ("gap", "median", "spread"))
+    if not (gap_s >= 0 and median_s > 0 and spread >= 0):
+        raise InputError(f"generator '{spec.name}': gap and spread must be at least 0, median above 0")
+    rng = np.random.default_rng([request.seed, 21])
+    gpus = draw_sizes(rng, request)
+    model = Codes(rng.permutation(np.arange(request.jobs) % len(MODELS)), tuple(m.name for m in MODELS))
+    duration_s = np.maximum(np.round(median_s * np.exp(spread * rng.standard_normal(request.jobs)), 3), _LEAST_S)
+    unit = np.concatenate([[0.0], np.cumsum(rng.exponential(1.0, request.jobs - 1))])
+    submit_s = np.round(gap_s * unit, 3)
+    if request.load > 0 and request.gpus and request.jobs > 1:
+        span_s = 0.0 if request.load == np.inf else float(np.dot(gpus, duration_s)) / (request.gpus * request.load)
+        submit_s = unit * (span_s / unit[-1])
+        submit_s[-1] = span_s
+    work = make_workload(str(spec), submit_s, gpus, duration_s, model=model, extra={"epochs": np.zeros(request.jobs)})
+    jobs = ElasticJobs(work, 4, max(request.mix))
+    good = np.array([jobs.own_goodput(row) for row in range(len(work))])
+    work.extra["epochs"] = work.duration_s * good / jobs.epoch_size
+    return work
+
+
+ONES_LIKE = Generator(
+    "ones-like",
+    "elastic jobs: ten models, 2-16 GPUs asked, minutes long, one every 30 s",
+    "Bian et al., SC'21 (mix of the artifact's trace)",
+    _make,
+    dict(_DEFAULTS),
+)
