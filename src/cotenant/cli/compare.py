@@ -39,6 +39,7 @@ def compare(
     until: opt.Until = opt.INFINITY,
     seed: opt.Seed = 0,
     fail_nodes: opt.FailNodes = "",
+    power: opt.Power = "",
     skip_infeasible: opt.SkipInfeasible = False,
     format_: opt.Format = "",
     json_: opt.Json = "",
@@ -72,7 +73,7 @@ def compare(
         experiment = opt.make_experiment(
             workloads.get(run), machines, run.policy, placement=placement, allocator=allocator, profile=profile,
             estimator=estimator, costs=costs, round_s=round_s, compat=compat, measure=measure, until=until,
-            seed=run.seed, fail_nodes=fail_nodes, skip_infeasible=skip_infeasible,
+            seed=run.seed, fail_nodes=fail_nodes, skip_infeasible=skip_infeasible, power=power,
         )  # fmt: skip
         experiments.append(experiment)
         return experiment

@@ -40,6 +40,7 @@ Measure = Annotated[str, typer.Option(help="FROM-TO: metrics over these jobs (ra
 Until = Annotated[float, typer.Option(help="Stop at this second.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 FailNodes = Annotated[str, typer.Option("--fail-nodes", help="mtbf=S,mttr=S[,checkpoint=S]: nodes fail at random.")]
+Power = Annotated[str, typer.Option("--power", help="Let idle nodes sleep: ces, ces:preset=philly, ces:boot=120.")]
 SkipInfeasible = Annotated[bool, typer.Option("--skip-infeasible", help="Leave out jobs larger than the cluster.")]
 Format = Annotated[str, typer.Option("--format", help="Format of the log, instead of detecting it.")]
 Json = Annotated[str, typer.Option("--json", help="Write JSON to FILE, or to standard output with '-'.")]
@@ -117,7 +118,7 @@ def parse_range(text: str, option: str) -> tuple[int, int] | None:
 def make_experiment(
     work: Workload, cluster: Cluster, policy: str, *, placement: str, allocator: str, profile: str, estimator: str,
     costs: str, round_s: float, compat: str, measure: str, until: float, seed: int, fail_nodes: str,
-    skip_infeasible: bool,
+    skip_infeasible: bool, power: str = "",
 ) -> Experiment:  # fmt: skip
     """The options of a verb as an experiment."""
     from cotenant.core.errors import InputError
@@ -130,7 +131,7 @@ def make_experiment(
         work, cluster, policy, placement=placement, allocator=allocator, profile=profile, estimator=estimator,
         costs=costs, round_s=round_s, compat=tuple(split_specs(compat)),
         measure=parse_range(measure, "--measure"), until_s=until, seed=seed,
-        fail_nodes=fail_nodes or None, skip_infeasible=skip_infeasible,
+        fail_nodes=fail_nodes or None, skip_infeasible=skip_infeasible, power=power,
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ def simulate(
     until: opt.Until = opt.INFINITY,
     seed: opt.Seed = 0,
     fail_nodes: opt.FailNodes = "",
+    power: opt.Power = "",
     skip_infeasible: opt.SkipInfeasible = False,
     format_: opt.Format = "",
     json_: opt.Json = "",
@@ -42,7 +43,7 @@ def simulate(
     experiment = opt.make_experiment(
         work, machines, policy, placement=placement, allocator=allocator, profile=profile, estimator=estimator,
         costs=costs, round_s=round_s, compat=compat, measure=measure, until=until, seed=seed,
-        fail_nodes=fail_nodes, skip_infeasible=skip_infeasible,
+        fail_nodes=fail_nodes, skip_infeasible=skip_infeasible, power=power,
     )  # fmt: skip
     with progress_bar(f"{policy} on {cluster}") as progress:
         outcome = driver.simulate(experiment, progress)

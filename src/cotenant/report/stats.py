@@ -19,10 +19,18 @@ METRICS = (
     "p95_jct_s",
     "p99_jct_s",
     "avg_queue_s",
+    "wdmr",
+    "value_earned",
     "makespan_s",
     "gpu_utilization",
+    "goodput",
     "preemptions",
+    "restarts",
     "lost_gpu_h",
+    "nodes_asleep",
+    "wakeups_per_day",
+    "saved_kwh",
+    "jobs_delayed_by_waking",
     "fairness_jain",
 )
 """Columns of a comparison row that are averaged over seeds."""

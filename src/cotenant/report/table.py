@@ -55,10 +55,18 @@ FIELDS = (
     Field("p95_jct_s", "p95 JCT", "time", -1, "95th percentile of job completion time"),
     Field("p99_jct_s", "p99 JCT", "time", -1, "99th percentile of job completion time"),
     Field("avg_queue_s", "avg queue", "time", -1, "mean time a job spent waiting for GPUs"),
+    Field("wdmr", "missed", "percent", -1, "weighted deadline miss rate: value not earned, over jobs with deadlines"),
+    Field("value_earned", "value", "amount", 1, "value earned by jobs with deadlines"),
     Field("makespan_s", "makespan", "time", -1, "first submission to last completion"),
     Field("gpu_utilization", "GPU util", "percent", 1, "GPU time allocated over GPU time available"),
+    Field("goodput", "goodput", "fraction", 1, "work finished, in GPU-seconds as asked, over GPU-seconds held"),
     Field("preemptions", "preempt.", "count", -1, "times a running job was stopped"),
+    Field("restarts", "restarts", "count", -1, "starts after a failure or a lost node"),
     Field("lost_gpu_h", "lost GPU-h", "amount", -1, "GPU-hours spent on restarts and lost work"),
+    Field("nodes_asleep", "asleep", "amount", 1, "nodes asleep, mean over the run"),
+    Field("wakeups_per_day", "wakes/day", "amount", -1, "times a day that nodes were woken"),
+    Field("saved_kwh", "saved kWh", "amount", 1, "energy that sleeping nodes did not take, cooling included"),
+    Field("jobs_delayed_by_waking", "delayed", "count", -1, "jobs that waited although sleeping nodes could hold them"),
     Field("fairness_jain", "fairness", "fraction", 1, "Jain's index; 1 is perfectly even"),
 )
 """The numeric columns, in the order shown."""

@@ -14,10 +14,13 @@ from cotenant.workload.model_facts import preemption_costs_s
 from cotenant.workload.stages import start_seconds_of
 
 FLAT_S = 60.0
+RESIZE_S = 2.0  # pause of an elastic job that changes its size: groups are built, parameters are sent
+LOAD_S = 10.0  # until the new workers of a growing job are ready; the old ones train on
+CHRONUS_S = 30.0  # per doubling of GPUs and once more: 0.1 min to save, 0.4 min to restore (Chronus' released code)
 
 
 def restore_seconds(name: str, work: Workload) -> Floats:
-    """Seconds per preemption of each job: `default`, `none`, `flat`, `startup` or a number of seconds.
+    """Seconds per preemption of each job: `default`, `none`, `flat`, `startup`, `chronus` or a number of seconds.
 
     `startup` is what starting a model took on Muri's testbed, 60 s for models that it did not have.
     """
@@ -25,6 +28,8 @@ def restore_seconds(name: str, work: Workload) -> Floats:
         return np.zeros(len(work))
     if name == "flat":
         return np.full(len(work), FLAT_S)
+    if name == "chronus":
+        return CHRONUS_S * (1.0 + np.log2(work.gpus))
     if name == "default":
         known = preemption_costs_s(work)
         return np.where(np.isnan(known), FLAT_S, known)
@@ -36,5 +41,5 @@ def restore_seconds(name: str, work: Workload) -> Floats:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < np.inf:
-        raise InputError(f"--costs '{name}': write default, none, flat, startup or a number of seconds")
+        raise InputError(f"--costs '{name}': write default, none, flat, startup, chronus or a number of seconds")
     return np.full(len(work), seconds)

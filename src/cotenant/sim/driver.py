@@ -14,6 +14,7 @@ from cotenant.core import columns as col
 from cotenant.core import jit
 from cotenant.core.cluster import Cluster
 from cotenant.core.compat import parse_compat
+from cotenant.core.deadlines import deadline_metrics, steps_of
 from cotenant.core.errors import InputError
 from cotenant.core.outcome import Outcome, Scalar, Segments, Series
 from cotenant.core.state import Matrix, Rule, State
@@ -23,6 +24,7 @@ from cotenant.engine.invariants import check
 from cotenant.engine.tables import infeasible
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Context, make_policy
+from cotenant.policies.base import ChoicePolicy
 from cotenant.policies.muri.released import as_released
 from cotenant.policies.tiresias import TiresiasG
 from cotenant.sim import loop
@@ -31,7 +33,8 @@ from cotenant.sim.failures import Outages
 from cotenant.sim.hosts import is_allocated, make_allocation
 from cotenant.sim.hosts import summary as host_summary
 from cotenant.sim.metrics import jct_metrics, peak_rss_mib
-from cotenant.sim.setup import facts, lay_out, pair_belief, pair_truth, truth
+from cotenant.sim.power import NodePower
+from cotenant.sim.setup import elastic_truth, facts, lay_out, pair_belief, pair_truth, truth
 from cotenant.sim.stall import Stall
 from cotenant.sim.truth import PairWatch
 from cotenant.workload.stages import iteration_durations, stages_of
@@ -63,10 +66,15 @@ class Simulation:
         self._learned = 0
         start = float(self.work.submit_s[0])
         self.outages = Outages(experiment.fail_nodes, len(self.state.node), experiment.seed, start)
+        self.power = None if not experiment.power else NodePower(experiment.power, self.state, start, experiment.seed)
         shared = pair_truth(self.state, self.profile)
         belief = pair_belief(self.state, experiment, self.profile, self.policy)
-        known = facts(self.state, experiment, belief, self.profile, self.stages)
+        known = facts(self.state, experiment, self.work, belief, self.profile, self.stages)
         rates = truth(experiment, shared, self.policy, self.profile, self.stages)
+        self.elastic = elastic_truth(self.state, experiment, self.work, self.policy)
+        if self.elastic is not None:
+            known = replace(known, elastic=self.elastic.jobs.elastic, training=self.elastic.training)
+            rates = self.elastic
         self.allocation = None
         if is_allocated(experiment, self.profile):
             self.allocation = make_allocation(experiment, self.work, self.state, self.profile, self.policy)
@@ -117,18 +125,25 @@ class Simulation:
     def advance(self, until_s: float, progress: Progress | None = None) -> bool:
         """Run until a moment or the end; whether everything measured has finished."""
         state, step = self.state, 20_000 if jit.enabled() else 2_000
-        step = 1 if self.learns or self.experiment.check_invariants else step
+        step = 1 if self.learns or self.experiment.check_invariants or self.power is not None else step
         stall = Stall(state)
         while True:
-            code = loop.run(state, self.engine.rule, self.outages.table, self.outages.horizon_s, until_s, step)
+            limit_s = until_s if self.power is None else min(until_s, self.power.next_s)
+            code = loop.run(state, self.engine.rule, self.outages.table, self.outages.horizon_s, limit_s, step)
+            if self.power is not None and (code in (loop.STUCK, loop.PAUSED) or limit_s < until_s):
+                code = self._power_step(code, limit_s, until_s)
             if self.experiment.check_invariants:
                 check(state)
             if code == loop.NEEDS_DECISION:
                 now = float(state.t[col.NOW])
+                if self.elastic is not None:
+                    self.elastic.tell(state, now)
                 self.engine.cycle(now)
                 if self._watch is not None and self._watch.look(state):
                     self.engine.facts = replace(self.engine.facts, pair=self._watch.belief.table())
                 loop.settle_decision(state, now)
+                if self.power is not None:
+                    self._sleep_and_wake(self.power, now)
                 if self.experiment.check_invariants:
                     check(state)
             elif code == loop.NEEDS_OUTAGES:
@@ -146,6 +161,30 @@ class Simulation:
                 raise self._stalled(stalled)
             if progress is not None and code == loop.PAUSED:
                 progress(int(state.x[col.N_FINISHED]), len(self.work))
+
+    def _power_step(self, code: int, limit_s: float, until_s: float) -> int:
+        """Let nodes sleep and wake at their times and after events; go on where only that was waited for."""
+        state, power = self.state, self.power
+        assert power is not None
+        if code == loop.STUCK and limit_s > until_s:
+            return code
+        if code == loop.STUCK:  # everything waits for a node to wake
+            state.t[col.NOW] = limit_s
+        if code in (loop.NEEDS_DECISION, loop.NEEDS_OUTAGES, loop.FINISHED_ALL):
+            return code
+        now = float(state.t[col.NOW])
+        self._sleep_and_wake(power, now)
+        if code == loop.STUCK and power.all_on and not state.x[col.N_RUNNING]:
+            return code
+        return loop.PAUSED if code in (loop.STUCK, loop.PAUSED) or limit_s < until_s else code
+
+    def _sleep_and_wake(self, power: NodePower, now_s: float) -> None:
+        """Ask the controller; decide again where capacity has changed."""
+        if power.at(now_s):
+            if isinstance(self.policy, ChoicePolicy):
+                self.policy.refresh()
+            self.engine.cycle(now_s)
+            loop.settle_decision(self.state, now_s)
 
     def _stuck(self) -> InputError:
         row = int(np.flatnonzero(self.state.i[:, col.STATE] == col.WAITING)[0])
@@ -210,16 +249,26 @@ class Simulation:
             "jobs": int(result.measured.sum()), "finished": int(done.sum()),
             "ended_failed": int(ended[Status.FAILED]), "ended_killed": int(ended[Status.KILLED]),
             **jct_metrics(result.jct_s[done], result.queue_s[done], work.duration_s[done]),
+            **self._deadlines(result),
             "makespan_s": span,
             "gpu_utilization": busy / (e.cluster.gpus * played) if played > 0 else 0.0,
+            "goodput": float((work.gpus * work.duration_s)[done].sum()) / busy if busy > 0 else None,
             "preemptions": int(result.preemptions[result.measured].sum()),
             "restarts": int(result.restarts[result.measured].sum()),
             **hosts, "lost_gpu_s": lost, "node_failures": int(state.x[col.NODE_FAILURES]),
+            **({} if self.power is None else self.power.summary(float(state.t[col.NOW]))),
             "offered_load": float(work.load(e.cluster.gpus)) if work.span_s > 0 else None,
             "events": int(state.x[col.N_HANDLED]), "decisions": int(state.x[col.N_DECISIONS]),
             "wall_s": time.perf_counter() - self.began, "peak_rss_mib": peak_rss_mib(),
             "seed": e.seed, "version": __version__,
         }  # fmt: skip
+
+    def _deadlines(self, result: Outcome) -> dict[str, Scalar]:
+        """Miss rate and value, where any job has a deadline."""
+        if np.isnan(self.work.deadline_s[result.measured]).all():
+            return {}
+        steps = steps_of(self.work).take(result.measured)
+        return dict(deadline_metrics(steps, result.finish_s[result.measured], float(self.state.t[col.NOW])))
 
 
 def simulate(experiment: Experiment, progress: Progress | None = None) -> Outcome:
@@ -264,6 +313,8 @@ def _validate(e: Experiment) -> None:
     make_allocator(e.allocator)
     if not e.round_s > 0:
         raise InputError(f"--round {e.round_s:g} must be above 0 seconds")
+    if e.power and (e.fail_nodes is not None or e.placement.split(":")[0] == "count"):
+        raise InputError("--power needs nodes that do not fail, and a placement that knows them")
     if e.fail_nodes is not None and e.placement.split(":")[0] == "count":
         raise InputError("--fail-nodes needs a placement that knows nodes: use --placement consolidated")
     if e.measure is not None:

@@ -28,6 +28,7 @@ class Experiment:
     until_s: float = np.inf
     seed: int = 0
     fail_nodes: str | None = None
+    power: str = ""  # empty: every node is always on
     skip_infeasible: bool = False
     window_s: tuple[float, float] = (-np.inf, np.inf)
     check_invariants: bool = False

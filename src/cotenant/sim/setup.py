@@ -8,6 +8,7 @@ import numpy as np
 
 from cotenant.core import columns as col
 from cotenant.core.compat import parse_compat
+from cotenant.core.deadlines import steps_of
 from cotenant.core.prices import prices_of
 from cotenant.core.stages import Stages
 from cotenant.core.state import State
@@ -18,11 +19,13 @@ from cotenant.engine.tables import build_state
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import make_policy
 from cotenant.policies.base import ChoicePolicy, PlanPolicy, Policy
-from cotenant.sim.costs import restore_seconds
+from cotenant.sim.costs import LOAD_S, RESIZE_S, restore_seconds
+from cotenant.sim.elastic import ElasticTruth
 from cotenant.sim.experiment import Experiment
 from cotenant.sim.hosts import is_allocated
 from cotenant.sim.stage_truth import ReleasedStages, StageTruth
 from cotenant.sim.truth import PairTruth, SharedTruth, WholeSteps
+from cotenant.workload.elastic import ElasticJobs
 from cotenant.workload.estimators import estimate
 from cotenant.workload.model_facts import skew
 from cotenant.workload.pair_estimator import PairBelief, make_pair_belief
@@ -85,13 +88,24 @@ def _without_host_demands(work: Workload) -> Workload:
 
 
 def facts(
-    state: State, e: Experiment, belief: PairBelief | None, profile: Profile, stages: Stages | None = None
-) -> Facts:
-    """What a policy may know of the cluster and of sharing."""
+    state: State, e: Experiment, work: Workload, belief: PairBelief | None, profile: Profile,
+    stages: Stages | None = None,
+) -> Facts:  # fmt: skip
+    """What a policy may know of the cluster, of deadlines and of sharing."""
     types = gpu_types(e)
     pool_types = tuple(types[kind] for kind in state.pool[:, col.POOL_TYPE].tolist())
+    steps = None if np.isnan(work.deadline_s).all() else steps_of(work)
     pair = None if belief is None else belief.table()
-    return Facts(pool_types, prices_of(pool_types), pair, stages=stages, together=profile.together)
+    return Facts(pool_types, prices_of(pool_types), pair, stages=stages, together=profile.together, steps=steps)
+
+
+def elastic_truth(state: State, e: Experiment, work: Workload, policy: Policy) -> ElasticTruth | None:
+    """How elastic jobs move under a policy that resizes them; None where there is nothing of the kind."""
+    if not isinstance(policy, PlanPolicy) or not policy.resizes or "epochs" not in work.extra:
+        return None
+    jobs = ElasticJobs(work, int(state.node[:, col.NODE_SIZE].max()), e.cluster.gpus)
+    free = e.costs == "none"
+    return ElasticTruth(jobs, policy.fixed_batch, *((0.0, 0.0) if free else (RESIZE_S, LOAD_S)), e.seed)
 
 
 def pair_belief(state: State, e: Experiment, profile: Profile, policy: Policy) -> PairBelief | None:

@@ -1,0 +1,118 @@
+"""Elastic jobs in virtual time: what they really do on their GPUs, and what they tell of it.
+
+A job that grows goes on with its old workers while the new ones load, then pauses for the change and goes on at its
+new speed. The truth is the goodput model of `cotenant.workload.elastic`; the telling is throughput per number of GPUs,
+samples, loss and accuracy, from which policies have to guess the rest.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotenant.core import columns as col
+from cotenant.core.goodput import efficiency
+from cotenant.core.plan import Slices
+from cotenant.core.state import Rule, State
+from cotenant.core.training import Training
+from cotenant.core.workload import Floats, Ints
+from cotenant.engine.rates import rerate
+from cotenant.engine.resizing import go_on, lay_slices, let_go
+from cotenant.sim.truth import running_rows
+from cotenant.workload.elastic import ElasticJobs, speeds
+
+_FLOOR = 0.1  # share of the first loss that never goes
+_DECAY = 3.0
+_NOISE = 0.02
+
+
+class ElasticTruth:
+    """Rates of running jobs by their present GPUs, and the columns of `Training`, after every decision."""
+
+    def __init__(self, jobs: ElasticJobs, fixed_batch: bool, resize_s: float, load_s: float, seed: int) -> None:
+        self.jobs, self.fixed = jobs, fixed_batch
+        rows = len(jobs.asked)
+        self._wobble = 1.0 + _NOISE * np.random.default_rng([seed, 31]).standard_normal(rows)
+        self._done = np.zeros(rows)  # work done when last looked at
+        self._gpus = np.zeros(rows, np.int64)  # size whose speed holds
+        self._ready_s = np.full(rows, np.nan)  # when a growing job can change over
+        self._old = np.ones(rows)  # its speed until then
+
+        def of(name: str) -> Floats:
+            return np.array([1.0 if model is None else float(getattr(model, name)) for model in jobs.model])
+
+        loss = of("first_loss")
+        self.training = Training(
+            jobs.kind, jobs.epoch_size, of("batch"), of("base_lr"), of("max_lr"), np.zeros(rows), loss, loss.copy(),
+            np.zeros(rows), of("noise"), np.full((rows, jobs.most + 1), np.nan), resize_s, load_s,
+        )  # fmt: skip
+
+    def tell(self, state: State, now_s: float) -> None:
+        """Bring `training` up to now; called before a decision."""
+        rows = running_rows(state)
+        rows = rows[self.jobs.elastic[rows]]
+        since = np.maximum(state.f[rows, col.WARM], state.f[rows, col.RATED])
+        done = state.f[rows, col.DONE] + np.maximum(now_s - since, 0.0) * state.f[rows, col.SPEED]
+        done = np.minimum(done, state.f[rows, col.WORK])
+        told = self.training
+        for row, new in zip(rows.tolist(), (done - self._done[rows]).tolist(), strict=True):
+            gpus = int(self._gpus[row])
+            model = self.jobs.model[row]
+            if new <= 0 or gpus == 0 or model is None:
+                continue
+            local = self.jobs.local_batch(row, gpus, self.fixed)
+            worth = float(efficiency(model.noise, model.batch, local * gpus))
+            told.samples[row] += new * self.jobs.own_goodput(row) / worth
+            told.seen[row, gpus] = self.jobs.table(row, self.fixed)[0][gpus]
+        self._done[rows] = done
+        share = np.divide(done, state.f[rows, col.WORK], out=np.ones(len(rows)), where=state.f[rows, col.WORK] > 0)
+        fall = (np.exp(-_DECAY * share) - np.exp(-_DECAY)) / (1 - np.exp(-_DECAY)) * self._wobble[rows]
+        told.loss[rows] = told.first_loss[rows] * np.clip(_FLOOR + (1 - _FLOOR) * fall, _FLOOR, 1.0)
+        told.accuracy[rows] = np.clip(1.0 - fall, 0.0, 1.0)
+
+    def update(self, state: State, rule: Rule, now_s: float) -> None:
+        """Speeds after a decision; asks to be called again when new workers become ready."""
+        rows = running_rows(state)
+        rows = rows[self.jobs.elastic[rows]]
+        if not len(rows):
+            return
+        gpus, nodes = state.i[rows, col.GPUS], _nodes(state, rows)
+        fast = speeds(self.jobs, rows, gpus, nodes, self.fixed)
+        began = state.f[rows, col.SINCE] >= now_s  # started or resized just now
+        grown = (
+            began
+            & (self._gpus[rows] > 0)
+            & (gpus > self._gpus[rows])
+            & (self._done[rows] > 0)
+            & (state.i[rows, col.OWES] == 0)
+        )
+        load_s = self.training.load_s
+        self._ready_s[rows[grown]] = now_s + load_s if load_s > 0 else np.nan
+        self._ready_s[rows[began & ~grown]] = np.nan
+        ready = self._ready_s[rows]
+        loading = ~np.isnan(ready) & (ready > now_s + 1e-9)
+        over = ~np.isnan(ready) & ~loading
+        for row in rows[over].tolist():  # the new workers join: everybody pauses
+            place = _place(state, row)
+            let_go(state, rule, row, int(state.i[row, col.GPUS]), now_s)
+            go_on(state, rule, row, lay_slices(state, place), self.training.resize_s, now_s)
+        self._ready_s[rows[over]] = np.nan
+        speed = np.where(loading, self._old[rows], fast)
+        rerate(state, rule, rows, speed, now_s)
+        self._old[rows[~loading]] = fast[~loading]
+        self._gpus[rows[~loading]] = gpus[~loading]
+        if loading.any():
+            state.t[col.NEXT_CALL] = min(float(state.t[col.NEXT_CALL]), float(ready[loading].min()))
+
+
+def _place(state: State, row: int) -> Slices:
+    """(node, GPUs) pairs of a running job."""
+    pairs, at = [], int(state.i[row, col.SLICE])
+    while at >= 0:
+        pairs.append((int(state.slices[at, col.SLICE_NODE]), int(state.slices[at, col.SLICE_GPUS])))
+        at = int(state.slices[at, col.SLICE_NEXT])
+    return tuple(pairs)
+
+
+def _nodes(state: State, rows: Ints) -> Ints:
+    """Nodes that each running job sits on."""
+    return np.array([len(_place(state, row)) for row in rows.tolist()], np.int64)
