@@ -111,6 +111,9 @@ class FakeService:
     def why(self, caller: Caller, job: str) -> dict[str, Any]:
         return {"job": job, "cause": "waiting for capacity", "text": self._visible(caller, job).reason}
 
+    def deadline(self, caller: Caller, job: str) -> dict[str, Any]:
+        return {"job": self._visible(caller, job).id, "verdict": "no deadline", "text": "it has no deadline"}
+
     def events(self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000) -> list[EventInfo]:
         if job:
             self._visible(caller, job)

@@ -37,7 +37,16 @@ def test_changes_reach_the_service_in_seconds(admin: TestClient, service: FakeSe
     answer = admin.patch("/v1/jobs/1", json={"deadline": "2h", "priority": -3, "max_runtime": 90, "name": "new"})
     assert (answer.status_code, answer.json()["priority"], answer.json()["name"]) == (200, -3, "new")
     assert service.set_calls == [{"deadline": 7200.0, "priority": -3, "max_runtime": 90.0, "name": "new"}]
-    for wrong in ({}, {"priority": "high"}, {"gpus": 3}, {"deadline": "soon"}, {"retries": -1}, {"name": "a b"}, []):
+    for wrong in (
+        {},
+        {"priority": "high"},
+        {"gpus": 0},
+        {"nodes": 3},
+        {"deadline": "soon"},
+        {"retries": -1},
+        {"name": "a b"},
+        [],
+    ):
         assert admin.patch("/v1/jobs/1", json=wrong).status_code == 422
 
 

@@ -78,6 +78,13 @@ async def why(request: Request, job: s.JobId) -> Response:
     return answer(await door.call(lambda: encode(door.service.why(caller, job))))
 
 
+@router.get("/{job}/deadline", responses=s.answers(s.Reason, 404))
+async def deadline(request: Request, job: s.JobId) -> Response:
+    """Whether its deadline is promised, at risk or impossible, and what would help."""
+    door, caller = door_of(request), caller_of(request)
+    return answer(await door.call(lambda: encode(door.service.deadline(caller, job))))
+
+
 @router.get("/{job}/events", responses=s.answers(s.Events, 404))
 async def events(
     request: Request, job: s.JobId, after: s.After = 0, limit: s.Limit = 1000, wait: s.Wait = 0.0

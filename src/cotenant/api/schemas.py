@@ -112,6 +112,7 @@ class Changes(_Asked):
     max_runtime: _CHANGED_TIME = None
     expected: _CHANGED_TIME = None
     retries: int | None = Field(None, ge=0, le=10**9)
+    gpus: int | None = Field(None, ge=1, le=10**9, description="Of an elastic job: from its next step boundary on.")
     name: str | None = Field(None, pattern=_LABEL)
 
 

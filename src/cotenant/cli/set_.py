@@ -9,8 +9,8 @@ import typer
 from cotenant.cli import live
 from cotenant.cli import options as opt
 
-KEYS = ("priority", "deadline", "max_runtime", "retries", "name", "expected")
-_WHOLE = ("priority", "retries")
+KEYS = ("priority", "deadline", "max_runtime", "retries", "name", "expected", "gpus")
+_WHOLE = ("priority", "retries", "gpus")
 
 
 def set_(

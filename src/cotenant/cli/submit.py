@@ -44,7 +44,8 @@ def submit(
     max_runtime: Annotated[str, typer.Option(help="End it after e.g. 90s, 30m, 2h.")] = "",
     retries: Annotated[int | None, typer.Option(help="Try again so often when it fails.")] = None,
     workdir: Annotated[str, typer.Option(help="Where it runs; else here.")] = "",
-    deadline: Annotated[str, typer.Option(help="When it should be done, from now, e.g. 4h.")] = "",
+    deadline: Annotated[str, typer.Option(help="When it should be done, from now, e.g. 4h; answered at once.")] = "",
+    expected: Annotated[str, typer.Option(help="How long it is thought to run, e.g. 2h.")] = "",
     json_: opt.Plain = False,
 ) -> None:
     """Submit jobs: files as they are, or `cotenant submit --gpus 1 -- python train.py`.
@@ -59,6 +60,7 @@ def submit(
         "gpus": gpus, "name": name, "tenant": tenant, "cpus": cpus, "mem": mem, "gpu_mem": gpu_mem, "model": model,
         "after": [part for item in after or [] for part in item.split(",") if part], "max_runtime": max_runtime,
         "priority": priority, "array": array, "retries": retries, "workdir": workdir, "deadline": deadline,
+        "expected": expected,
     }  # fmt: skip
     given = {key: value for key, value in given.items() if value not in ("", None, [])}
     extra = _environment(env or [])
@@ -76,9 +78,12 @@ def submit(
         specs.append(mapping(parse_job(job, where)))
     with live.connected() as client:
         ids = client.submit(specs)
+        told = [client.deadline(group[0]) for group, spec in zip(ids, specs, strict=True) if spec.get("deadline")]
     if json_:
-        live.print_json({"ids": ids})
+        live.print_json({"ids": ids, "deadlines": told} if told else {"ids": ids})
         return
+    for line in told:
+        typer.echo(f"{line['job']}: deadline {line['verdict']}: {line['text']}", err=True)
     for group in ids:
         for id_ in group:
             typer.echo(id_)

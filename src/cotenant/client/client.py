@@ -94,6 +94,10 @@ class Client:
         """The reason of one job, as `Reason.as_dict`."""
         return self._ask("GET", _path("/v1/jobs", job, "why"))
 
+    def deadline(self, job: str) -> dict[str, Any]:
+        """What is said about its deadline: verdict, text, and the earliest end that can be promised."""
+        return self._ask("GET", _path("/v1/jobs", job, "deadline"))
+
     def cancel(self, job: str) -> JobInfo:
         """Ask a job to end for good."""
         return codec.job(self._ask("POST", _path("/v1/jobs", job, "cancel")))

@@ -7,6 +7,7 @@ service that crashed and one that did not end up with the same book.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from cotenant.core.lifecycle import FINAL, ON_GPUS, JobState, move
@@ -100,6 +101,14 @@ class Book:
         changes = {key: value for key, value in record.data.items() if key != WRITTEN}
         job.spec = read_spec({**plain_spec(job.spec), **changes})
 
+    def _on_resize(self, record: Record) -> None:
+        """Another number of GPUs: at once where it has none, else from its next attempt on."""
+        job, gpus = self.jobs[record.job], int(record.data["gpus"])
+        if job.state == JobState.PENDING:
+            job.spec, job.resize_to = replace(job.spec, gpus=gpus), 0
+        else:
+            job.resize_to = 0 if gpus == job.spec.gpus else gpus
+
     def _on_launch(self, record: Record) -> None:
         job = self.jobs[record.job]
         job.state = move(job.id, job.state, JobState.STARTING)
@@ -170,6 +179,8 @@ class Book:
         else:
             job.state = move(job.id, job.state, to)
             job.message = data["why"]
+            if job.resize_to:
+                job.spec, job.resize_to = replace(job.spec, gpus=job.resize_to), 0
 
     def _count_costs(self, job: LiveJob, data: dict[str, Any]) -> None:
         """What stopping this attempt cost, and what going on after the one before did."""

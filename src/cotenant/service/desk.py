@@ -22,11 +22,12 @@ from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, NodeSt
 from cotenant.service.forecast import forecast
 from cotenant.service.live import Tables
 from cotenant.service.livejob import LiveJob, plain_spec
+from cotenant.service.promises import deadline_of
 
 LONG_QUEUE = 3000
 WHY_AGE_S = 2.0  # in a long queue answers to `why` may be this old while jobs come and go
 ASKED_LATELY_S = 60.0
-SETTABLE = ("name", "priority", "deadline", "max_runtime", "retries", "expected")
+SETTABLE = ("name", "priority", "deadline", "max_runtime", "retries", "expected", "gpus")
 
 
 class CoreService(Dispatcher):
@@ -174,6 +175,12 @@ class CoreService(Dispatcher):
                 return {"job": job, "at_s": self.clock(), "cause": "waiting for capacity", "text": "no node is up"}
             return tables.why(row).as_dict()
 
+    def deadline(self, caller: Caller, job: str) -> dict[str, Any]:
+        """See the facade."""
+        with self._lock:
+            found, cost_s = self._find(caller, job), self.book.preemption_cost_s(0.0)
+            return deadline_of(self.book, self.backend.nodes(), found, self.clock(), cost_s)
+
     def _round_reason(self, job: LiveJob) -> Reason | None:
         """The reason under a policy of rounds, from its last decision; None under others and before the first."""
         now_s, standings = self.clock(), self._plan.standings
@@ -286,11 +293,16 @@ class CoreService(Dispatcher):
         spec = asdict(parse_job({"run": "-", **changes}, f"job {job}"))
         names = {"deadline": "deadline_s", "max_runtime": "max_runtime_s", "expected": "expected_s"}
         values = {names.get(key, key): spec[names.get(key, key)] for key in changes}
+        gpus = values.pop("gpus", None)
         with self._lock:
             found = self._find(caller, job)
             if found.finished:
                 raise Conflict(f"job {job} has {found.state}")
-            self.write([Entry("set", job, values)])
+            if gpus is not None:
+                _check_size(found, gpus)
+            resize = [] if gpus is None else [Entry("resize", job, {"gpus": gpus})]
+            self.write([*([Entry("set", job, values)] if values else []), *resize])
+        self.backend.wake()
 
     def nodes(self, caller: Caller) -> list[NodeStatus]:
         """See the facade."""
@@ -395,3 +407,12 @@ class CoreService(Dispatcher):
             )
             ended = [job for job in mine if job.finished]
             return iter([self._shown(job, whole=True) for job in ended])
+
+
+def _check_size(job: LiveJob, gpus: int) -> None:
+    """Only elastic jobs change their size, and only within the limits that they were submitted with."""
+    low, high = max(job.spec.min_gpus, 1), job.spec.max_gpus
+    if not high:
+        raise InputError(f"job {job.id} is not elastic: submit it with elastic: {{min_gpus: 1, max_gpus: 4}}")
+    if not low <= gpus <= high:
+        raise InputError(f"job {job.id} takes {low} to {high} GPUs, not {gpus}")

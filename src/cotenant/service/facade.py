@@ -147,6 +147,9 @@ class Service(Protocol):
     def why(self, caller: Caller, job: str) -> dict[str, Any]:
         """The reason of one job, as `Reason.as_dict`."""
 
+    def deadline(self, caller: Caller, job: str) -> dict[str, Any]:
+        """Whether the deadline of a job is promised, at risk or impossible, and what would help."""
+
     def events(self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000) -> list[EventInfo]:
         """History of one job, or of everything the caller may see."""
 

@@ -42,6 +42,8 @@ class Ladder(Watcher):
                 self._ask_to_stop(job, "timeout")
             if job.held:
                 self._ask_to_stop(job, "hold")
+            if job.resize_to and job.state == JobState.RUNNING:
+                self._ask_to_stop(job, "resize")
             if job.state == JobState.STOPPING:
                 self._press(job)
         for job in self.book.suspended.values():

@@ -58,7 +58,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class LiveJob:
-    """A job. `stop_why` is set while it is asked to end: preempt, hold, cancel, timeout, or move.
+    """A job. `stop_why` is set while it is asked to end: preempt, hold, cancel, timeout, move, or resize.
 
     `rung` is the rung of the ladder that was taken last, at `rung_s`; empty when it was only asked.
     """
@@ -79,6 +79,7 @@ class LiveJob:
     left_s: float | None = None  # what it said was left when it saved and stopped
     rung: str = ""
     rung_s: float = 0.0
+    resize_to: int = 0  # GPUs that it shall have from its next attempt on; 0: as its spec says
     losses: int = 0  # how often its process was lost through no fault of its own
     attempts: list[Attempt] = field(default_factory=list)
 

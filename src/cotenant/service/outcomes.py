@@ -13,6 +13,7 @@ from cotenant.service.reports import Report
 
 UNKNOWN_DURATION_S = 3600.0
 EXIT_PREEMPTED = 75  # what the runtime exits with after saving on request
+_ASKED = {"preempt": "preempted", "hold": "held", "resize": "asked to change its size"}
 MOST_LOSSES = 10  # how often the process of a job may be lost, with its node or otherwise, before it is given up
 
 
@@ -63,8 +64,8 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
             JobState.FAILED, f"ran longer than max_runtime {job.spec.max_runtime_s:g} s", code, signal, at_s, lost
         )
     saved = code == EXIT_PREEMPTED
-    if job.stop_why in ("preempt", "hold"):
-        why = "preempted" if job.stop_why == "preempt" else "held"
+    if job.stop_why in _ASKED:
+        why = _ASKED[job.stop_why]
         return End(
             JobState.PENDING, f"{why}, {'work saved' if saved else how}", code, signal, at_s, 0.0 if saved else lost
         )
@@ -96,7 +97,7 @@ def lost_s(job: LiveJob, report: Report | None, at_s: float) -> float:
 def costs(job: LiveJob, end: End, report: Report | None) -> dict[str, Any]:
     """What stopping and restoring really cost and by which rung, and what is left to do, as far as known."""
     found: dict[str, Any] = {}
-    if job.stop_why in ("preempt", "hold") and end.code != 0:
+    if job.stop_why in _ASKED and end.code != 0:
         found["stop_s"] = max(end.at_s - job.stop_asked_s, 0.0)
         found["rung"] = ASK if end.code == EXIT_PREEMPTED else STOP
     elif job.stop_why == "move" or job.state == JobState.SUSPENDED:

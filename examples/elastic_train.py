@@ -1,0 +1,63 @@
+"""An elastic job: the global batch and the order of the data stay, the number of GPUs may change at any step.
+
+    cotenant submit elastic.yaml        # gpus: 1, elastic: {min_gpus: 1, max_gpus: 2}
+    cotenant set 1 gpus=2               # saves at the next step boundary and goes on with two
+
+Each GPU takes an equal part of the global batch and the parts' gradients are averaged, as data parallel training does;
+NumPy stands in for the GPUs here. Prints the loss of every step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+
+from cotenant import runtime
+
+GLOBAL_BATCH, RATE = 32, 0.05
+
+
+def main() -> None:
+    """Train, on as many GPUs as there are at each step."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--step-time", type=float, default=0.0)
+    parser.add_argument("--losses", default="", help="also append 'step gpus loss' lines to this file")
+    options = parser.parse_args()
+    rng = np.random.default_rng(0)
+    data = rng.standard_normal((4096, 8))
+    target = data @ rng.standard_normal(8) + 0.1 * rng.standard_normal(4096)
+    weights = np.zeros(8)
+
+    with runtime.job() as job:
+
+        def save(path: Path) -> None:
+            np.save(path / "weights.npy", weights)
+
+        def load(path: Path) -> None:
+            weights[:] = np.load(path / "weights.npy")
+
+        job.save(save)
+        job.restore(load)
+        for step in job.steps(options.steps):
+            parts = max(job.gpus, 1)
+            rows = np.arange(step * GLOBAL_BATCH, (step + 1) * GLOBAL_BATCH) % len(data)
+            gradient, loss = np.zeros(8), 0.0
+            for part in np.array_split(rows, parts):  # one part per GPU
+                error = data[part] @ weights - target[part]
+                gradient += 2 * data[part].T @ error / len(rows)
+                loss += float(error @ error) / len(rows)
+            weights -= RATE * gradient
+            job.report(loss=loss)
+            if options.losses:
+                with open(options.losses, "a", encoding="utf-8") as file:
+                    file.write(f"{step} {parts} {loss!r}\n")
+            print(f"step {step} on {parts}: loss {loss:.6f}", flush=True)
+            time.sleep(options.step_time)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""What the service says about the deadline of a job, at once after its submission."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from cotenant.backends.base import NodeInfo
+from cotenant.policies.chronus.answer import Demand, answer_deadline
+from cotenant.service.book import Book
+from cotenant.service.livejob import LiveJob
+
+LEASE_S, FEW = 1200.0, 10
+
+
+def deadline_of(book: Book, nodes: Sequence[NodeInfo], job: LiveJob, now_s: float, restore_s: float) -> dict[str, Any]:
+    """The answer as plain data. Leases are 20 minutes, or a tenth of what the job takes where that is less."""
+    up = [node.gpus for node in nodes if node.name not in book.drained]
+    mine = _demand(job, now_s)
+    others = [
+        _demand(other, now_s)
+        for other in book.active.values()
+        if other.id != job.id and other.spec.deadline_s and other.submitted_s + other.spec.deadline_s > now_s
+    ]
+    lease_s = LEASE_S if np.isnan(mine.left_s) else min(LEASE_S, max(mine.left_s / FEW, 1.0))
+    found = answer_deadline(
+        now_s, mine, others, sum(up), max(up, default=1), policy=book.policy, lease_s=lease_s,
+        restore_s=min(restore_s, lease_s),
+    )  # fmt: skip
+    return {
+        "job": job.id,
+        "at_s": now_s,
+        "verdict": found.verdict,
+        "text": found.text,
+        "deadline_s": None if np.isnan(mine.deadline_s) else mine.deadline_s,
+        "earliest_s": found.earliest_s if np.isfinite(found.earliest_s) else None,
+    }
+
+
+def _demand(job: LiveJob, now_s: float) -> Demand:
+    spec = job.spec
+    left_s = max(spec.expected_s - job.attained_s(now_s), 0.0) if spec.expected_s else float("nan")
+    return Demand(spec.gpus, left_s, job.submitted_s + spec.deadline_s if spec.deadline_s else float("nan"))

@@ -1,0 +1,67 @@
+"""A live elastic job grows from one virtual GPU to two and shrinks back, and loses no step."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_service_real import ADMIN, ROOT, running, until
+
+from cotenant.core.errors import InputError
+from cotenant.core.jobspec import parse_job
+
+STEPS = 80
+
+
+def _losses(path: Path) -> np.ndarray:
+    return np.loadtxt(path, ndmin=2) if path.exists() and path.stat().st_size else np.zeros((0, 3))
+
+
+def test_a_live_job_grows_and_shrinks_without_losing_a_step(tmp_path: Path) -> None:
+    script = [sys.executable, str(ROOT / "examples" / "elastic_train.py"), "--steps", str(STEPS)]
+    subprocess.run([*script, "--losses", str(tmp_path / "plain")], check=True, capture_output=True, cwd=tmp_path)
+    told = tmp_path / "told"
+    run = " ".join([*script, "--step-time", "0.05", "--losses", str(told)])
+    job = parse_job({"run": run, "gpus": 1, "elastic": {"min_gpus": 1, "max_gpus": 2}, "expected": 60})
+    with running(tmp_path / "home", "fifo", grace_s=20.0) as service:
+        ((name,),) = service.submit(ADMIN, [job])
+        until(service, lambda: len(_losses(told)) > 5)
+        service.set(ADMIN, name, {"gpus": 2})
+        until(service, lambda: bool((_losses(told)[:, 1] == 2).any()))
+        with pytest.raises(InputError, match="takes 1 to 2 GPUs, not 3"):
+            service.set(ADMIN, name, {"gpus": 3})
+        service.set(ADMIN, name, {"gpus": 1})
+        until(service, lambda: not service.book.active)
+        info = next(iter(service.history(ADMIN)))
+    assert str(info.state) == "succeeded"
+    plain, found = _losses(tmp_path / "plain"), _losses(told)
+    assert found[:, 0].tolist() == list(range(STEPS)), "every step once, in order"
+    sizes = found[:, 1].tolist()
+    assert [size for at, size in enumerate(sizes) if at == 0 or size != sizes[at - 1]] == [1, 2, 1]
+    np.testing.assert_allclose(found[:, 2], plain[:, 2], rtol=1e-9)
+    assert len(info.attempts) == 3
+
+
+def test_only_elastic_jobs_change_their_size(tmp_path: Path) -> None:
+    with running(tmp_path / "home", "fifo", grace_s=1.0) as service:
+        ((name,),) = service.submit(ADMIN, [parse_job({"run": "sleep 0.2", "gpus": 1})])
+        with pytest.raises(InputError, match="is not elastic"):
+            service.set(ADMIN, name, {"gpus": 2})
+        until(service, lambda: not service.book.active)
+
+
+def test_a_deadline_is_answered_at_once(tmp_path: Path) -> None:
+    jobs = [
+        {"run": "sleep 0.3", "expected": 1, "deadline": 600},
+        {"run": "sleep 0.3", "expected": 600, "deadline": 5},
+        {"run": "sleep 0.3"},
+    ]
+    with running(tmp_path / "home", "chronus", grace_s=1.0) as service:
+        ids = [group[0] for group in service.submit(ADMIN, [parse_job(job) for job in jobs])]
+        told = [service.deadline(ADMIN, job) for job in ids]
+        assert [item["verdict"] for item in told] == ["promised", "impossible", "no deadline"]
+        until(service, lambda: not service.book.active)
+        assert {str(info.state) for info in service.history(ADMIN)} == {"succeeded"}
