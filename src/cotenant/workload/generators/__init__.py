@@ -23,8 +23,7 @@ from cotenant.workload.generators.philly_like import PHILLY_LIKE
 from cotenant.workload.generators.synergy_like import SYNERGY_LIKE
 
 GENERATORS: dict[str, Generator] = {
-    generator.name: generator
-    for generator in (PHILLY_LIKE, HELIOS_LIKE, PAI_LIKE, GAVEL_LIKE, SYNERGY_LIKE, ONES_LIKE)
+    generator.name: generator for generator in (PHILLY_LIKE, HELIOS_LIKE, PAI_LIKE, GAVEL_LIKE, SYNERGY_LIKE, ONES_LIKE)
 }
 """Every generator: name, about, source, defaults."""
 
