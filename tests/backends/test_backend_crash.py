@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import select
@@ -15,6 +16,7 @@ import pytest
 from local_world import LocalWorld, wait_gone
 
 from cotenant.backends import BackendError
+from cotenant.backends.local import cgroups, procs
 from cotenant.backends.local.records import Record
 
 STEPS = 20
@@ -155,3 +157,68 @@ def test_a_full_disk_starts_nothing(world: LocalWorld, what: str, monkeypatch: p
     assert world.backend.observe() == []
     world.launch("full-1", "exit 0")
     assert world.until("full-1", "exited").exit_code == 0
+
+
+class _Dies(BaseException):
+    """Stands for SIGKILL: nothing catches it."""
+
+
+def test_a_suspension_that_was_begun_is_carried_through(world: LocalWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service dies when it has asked, or the first process stopped: all must stand before it counts as done."""
+    with world.pipe() as pipe:
+        world.launch("torn-1", f"sleep infinity & echo $! > {pipe.path}; wait")
+        child = int(pipe.line())
+        leader = world.until("torn-1", "running").pid
+        assert leader is not None
+        freeze, waited = cgroups.freeze, []
+
+        def freeze_and_die(path: str, frozen: bool) -> bool:
+            monkeypatch.setattr(cgroups, "is_frozen", lambda _: True)  # asked, and not obeyed yet
+            raise _Dies
+
+        def send_and_die(pid: int, number: signal.Signals, check: Any) -> bool:
+            os.kill(leader, number)
+            while procs.state_of(leader) != "T":
+                select.select([], [], [], 0.001)
+            raise _Dies
+
+        def freeze_and_note(path: str, frozen: bool) -> bool:
+            waited.append(freeze(path, frozen))
+            return waited[-1]
+
+        with monkeypatch.context() as torn:
+            torn.setattr(cgroups, "freeze", freeze_and_die)
+            torn.setattr(procs, "send", send_and_die)
+            with pytest.raises(_Dies):
+                world.backend.suspend("torn-1")
+        monkeypatch.setattr(cgroups, "freeze", freeze_and_note)
+        with world.another_handle() as again:
+            assert again.suspend("torn-1")
+            fenced = again.capabilities().suspend == "freezer"
+            assert waited == [True] if fenced else procs.state_of(child) == "T"
+            assert again.resume("torn-1")
+
+
+def test_version_1_is_waited_for_until_all_stand_still(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = ["FREEZING", "FREEZING", "FROZEN"]
+    (tmp_path / "freezer.state").touch()
+    monkeypatch.setattr(cgroups, "text_of", lambda path: states.pop(0) + "\n")
+    assert cgroups.freeze(str(tmp_path), True)
+    assert states == []
+    assert cgroups.freeze(str(tmp_path), False)
+
+
+def test_a_group_that_goes_while_it_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job ends in the middle of its suspension: nothing was suspended, and nobody is to stumble over it."""
+    group = tmp_path / "group"
+    group.mkdir()
+    (tmp_path / "cgroup.subtree_control").touch()
+    (group / "cgroup.freeze").touch()
+    assert not cgroups.freeze(str(group), True)
+    (group / "cgroup.events").touch()
+
+    def gone(*_: object) -> bytes:
+        raise OSError(errno.ENODEV, "No such device")
+
+    monkeypatch.setattr(os, "pread", gone)
+    assert not cgroups.freeze(str(group), True)

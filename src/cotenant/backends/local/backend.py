@@ -298,22 +298,26 @@ class LocalBackend:
     # -- while it runs ---------------------------------------------------------------------------------------------
 
     def suspend(self, key: str) -> bool:
-        """GPU memory out first, while the process can still answer the driver; then stop it."""
+        """GPU memory out first, while the process can still answer the driver; then stop it.
+
+        One that was asked to stand still before has no GPU memory any more, but whoever asked may have died before
+        all its processes stood: they are waited for again.
+        """
         record = Record(self._jobs, key)
         if not self._lives(record):
             return False
-        if self._is_suspended(record):
-            return True
-        if self._on_gpu(record) and not cuda.move(self._members(record), True, self._cuda):
+        moves = self._on_gpu(record) and not self._is_suspended(record)
+        if moves and not cuda.move(self._members(record), True, self._cuda):
             cuda.move(self._members(record), False, self._cuda)
             return False
         track = record.cgroups().get("track")
         if track is not None and cgroups.freeze(track, True):
             return True
         for _ in range(_ROUNDS):  # a signal takes a moment to arrive, and meanwhile the job may fork
-            moving = {pid for pid in self._members(record) if procs.state_of(pid) not in "TZX"}
+            members = self._members(record)
+            moving = {pid for pid in members if procs.state_of(pid) not in "TZX"}
             if not moving:
-                return True
+                return bool(members)
             for pid in moving:
                 procs.send(pid, signal.SIGSTOP, lambda p: p in self._members(record))
             select.select([], [], [], 0.001)

@@ -196,12 +196,14 @@ def freeze(path: str, frozen: bool) -> bool:
     try:
         if not is_v2(path):
             put(path + "/freezer.state", "FROZEN" if frozen else "THAWED")
-            return True
+            return not frozen or _settles_v1(path)
         put(path + "/cgroup.freeze", "1" if frozen else "0")
-    except OSError:
+        return not frozen or _settles(path)
+    except OSError:  # it may end, and its group with it, at any moment
         return False
-    if not frozen:
-        return True
+
+
+def _settles(path: str) -> bool:
     events = os.open(path + "/cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
     try:
         poller = select.poll()
@@ -212,6 +214,16 @@ def freeze(path: str, frozen: bool) -> bool:
             poller.poll(100)
     finally:
         os.close(events)
+    return False
+
+
+def _settles_v1(path: str) -> bool:
+    """Version 1 tells nobody when the last process stands still: look until it does."""
+    for _ in range(200):
+        state = text_of(path + "/freezer.state").strip()
+        if state != "FREEZING":
+            return state == "FROZEN"
+        select.select([], [], [], 0.01)
     return False
 
 
