@@ -6,7 +6,8 @@ and every act), at the next step of a chosen kind, or at a random instant. Then 
 home. A round ends when all its jobs have ended; an undisturbed round comes first and says what must come out.
 
 Jobs hold a lock of their own name and one per GPU for as long as any process of theirs lives, so that two at
-once see each other, whatever the service believes. Of two on one GPU at most one may run: the others stand still.
+once see each other, whatever the service believes. Of two on one GPU at most one may run: the others
+stand still, or are being killed.
 """
 
 from __future__ import annotations

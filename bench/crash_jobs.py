@@ -25,20 +25,31 @@ ENDS: dict[str, End] = {  # of all others: ("succeeded", 0)
 }  # fmt: skip
 PRELUDE = """
 exec 8>>"$TRAIL/trail" 7>>"$TRAIL/job.$COTENANT_JOB"
-say() { read -r up _ </proc/uptime; echo "$1 $COTENANT_KEY $$ $up" >&8; }
+say() { read -r up _ </proc/uptime; echo "$1 $COTENANT_KEY $$ $up $2" >&8; }
 flock -n 7 || say double
-stands() {
-    local pid=${1##*.} stat line path=/none
-    { read -r stat <"/proc/$pid/stat"; } 2>&8 || return 1
-    [[ ${stat##*) } == T* ]] && return 0
-    while read -r line; do [[ $line == 0::* || $line == *:freezer:* ]] && path=${line##*:}; done <"/proc/$pid/cgroup"
-    grep -qs -e 'frozen 1' -e FROZEN /sys/fs/cgroup{,/unified}"$path"/cgroup.events \\
-        /sys/fs/cgroup/freezer"$path"/freezer.state
+runs() {  # whether a process may do anything yet: not one that stands still, is being killed or is gone
+    local line field path
+    { read -r line <"/proc/$1/stat" && [[ ${line##*) } != T* ]]; } 2>&8 || return 1
+    { while read -r line; do
+        [[ $line == 0::* || $line == *:freezer:* ]] && path=${line##*:} && grep -qs -e 'frozen 1' -e FROZEN \\
+            /sys/fs/cgroup{,/unified,/freezer}"$path"/{cgroup.events,freezer.state} && return 1
+    done <"/proc/$1/cgroup"; } 2>&8
+    grep -qsE '^S(ig|hd)Pnd:.*[13579bdf]..$' "/proc/$1/status" && return 1  # SIGKILL is on its way
+    { read -r line <"/proc/$1/stat"; } 2>&8 || return 1
+    field=(${line##*) })
+    [[ ${field[0]} != [ZX] ]] && ! ((field[6] & 4))  # PF_EXITING
 }
+busy() {  # whether any process runs of the attempt whose file this is: its first one, or one with its mark
+    local key=${1#"$TRAIL"/gpu.*.} us=${COTENANT_MARK%/*} pid
+    for pid in "${1##*.}" $(grep -lsxzF "COTENANT_MARK=$us/${key%.*}" /proc/[0-9]*/environ | cut -d/ -f3); do
+        runs "$pid" && return 0
+    done
+    return 1
+}
+gone() { flock -sn "$1" rm -f "$1"; }  # shared: whoever is suspended in here must not look like the one gone
 alone() {
     for gpu in ${CUDA_VISIBLE_DEVICES//,/ }; do for other in "$TRAIL/gpu.$gpu".*; do
-        [[ $other == *.$$ ]] || flock -n "$other" rm -f "$other" || stands "$other" ||
-            flock -n "$other" rm -f "$other" || say clash
+        [[ $other == *.$$ ]] || gone "$other" || ! busy "$other" || gone "$other" || say clash "${other##*/}"
     done; done
 }
 for gpu in ${CUDA_VISIBLE_DEVICES//,/ }; do

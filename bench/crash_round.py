@@ -215,7 +215,7 @@ class Round:
             if word == "double":
                 fault("doubled", f"{where}: {key} while another attempt runs")
             elif word == "clash":
-                fault("GPUs shared", f"{where}: {key}")
+                fault("GPUs shared", f"{where}: {key} saw {rest[3]} run")
             elif word == "end":
                 until[job] = at_s
             else:
