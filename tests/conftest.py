@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from cotenant.core import jit
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -17,3 +20,14 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no trace collection at {folder}: set COTENANT_DATA")
     return folder
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _plain_kernels() -> Iterator[None]:
+    """Tests call kernels from Python, which compiled ones do not allow: large runs stay plain in this process.
+
+    What compiles does so in a process of its own (tests/sim/test_determinism.py).
+    """
+    enable, jit.enable = jit.enable, lambda: None
+    yield
+    jit.enable = enable
