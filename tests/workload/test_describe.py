@@ -39,7 +39,7 @@ def test_facts_of_a_small_log() -> None:
 
 @pytest.mark.parametrize("name", GENERATORS)
 def test_plain_data_for_every_generator(name: str) -> None:
-    facts = describe(generate(Spec.parse(f"{name}:jobs=2000"), 128), 128)
+    facts = describe(generate(Spec.parse(f"{name}:jobs=2000,load=0.9"), 128), 128)
     json.dumps(facts)
     assert facts["offered_load"] == pytest.approx(0.9)
     assert "look cut off" not in " ".join(facts["flaws"])
