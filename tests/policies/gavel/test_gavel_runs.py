@@ -191,3 +191,15 @@ def test_compiled_and_plain_give_the_same_numbers(tmp_path: Path) -> None:
         for how in ("yes", "no")
     }  # fmt: skip
     assert len(found) == 1
+
+
+def test_allox_does_not_hold_on_to_gpus_that_were_only_idle(tmp_path: Path) -> None:
+    """Both types of GPU are taken in the end by whom the matching meant them for, however jobs ran in between.
+
+    Jobs 0 and 1 hold v100 and k80; job 2 (ten times slower on k80) waits. When job 1 ends, the idle k80 may serve
+    job 2 for a while, but the v100 is granted to it at 3,600 s, when job 0 is done.
+    """
+    profile = speeds(tmp_path, {"a": {"v100": 1.0, "k80": 0.9}, "b": {"v100": 1.0, "k80": 0.01}})
+    work = jobs([(0, 1, 3600), (0, 1, 900), (10, 1, 3600)], models=["a", "a", "b"])
+    result = simulate(experiment(work, "allox", "1x1:v100+1x1:k80", profile=profile))
+    assert result.finish_s[2] <= 7300

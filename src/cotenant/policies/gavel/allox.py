@@ -8,14 +8,18 @@ import numpy as np
 
 from cotenant import solvers
 from cotenant.core.spec import Value
+from cotenant.core.state import Rule
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
+from cotenant.policies.base import Context
 from cotenant.policies.gavel.problem import Problem, Targets
 from cotenant.policies.gavel.rounds import RoundPolicy
 
 
 class Allox(RoundPolicy):
-    """Least average completion time by matching jobs to (GPU type, position); who holds a GPU keeps it.
+    """Least average completion time by matching jobs to (GPU type, position); who was granted a GPU keeps it.
+
+    Whoever runs on idle GPUs for the sake of work alone was granted nothing, and is matched like those who wait.
 
     The paper has single-GPU jobs. A gang is matched like one job, and granted, oldest first, where it fits.
     """
@@ -24,15 +28,24 @@ class Allox(RoundPolicy):
     source = "AlloX, Le et al., EuroSys'20, as in Gavel, OSDI'20"
     defaults: ClassVar[dict[str, Value]] = {"alpha": 0.2}
 
+    def rule(self, context: Context) -> Rule:
+        """Grants are remembered from solve to solve."""
+        self._granted: dict[int, int] = {}
+        return super().rule(context)
+
     def targets(self, problem: Problem, view: View) -> Targets:
         """X = 1 for whoever runs first in its line."""
-        held = view.pool
         x = np.zeros_like(problem.rates)
-        placed = np.flatnonzero(held >= 0)
-        x[placed, held[placed]] = 1.0
-        room = problem.capacity - problem.gangs @ x
+        room = problem.capacity.copy()
+        ids = view.ident.tolist()
+        for job, identity in enumerate(ids):
+            pool = self._granted.get(identity, -1)
+            if pool >= 0 and problem.rates[job, pool] > 0 and problem.gangs[job] <= room[pool]:
+                x[job, pool] = 1.0
+                room[pool] -= problem.gangs[job]
+        self._granted = {ids[job]: int(x[job].argmax()) for job in np.flatnonzero(x.any(axis=1)).tolist()}
         free = int(room.sum())
-        waiting = np.flatnonzero(held < 0)
+        waiting = np.flatnonzero(~x.any(axis=1))
         oldest = waiting[: max(int(self.number("alpha") * len(problem)), free)]
         if free <= 0 or not len(oldest):
             return Targets(x)
@@ -45,6 +58,7 @@ class Allox(RoundPolicy):
             if problem.rates[job, pool] > 0 and problem.gangs[job] <= room[pool]:
                 x[job, pool] = 1.0
                 room[pool] -= problem.gangs[job]
+                self._granted[ids[job]] = pool
         return Targets(x)
 
 
