@@ -9,8 +9,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -20,6 +21,13 @@ from cotenant.core.spec import Value
 from cotenant.core.state import Rule, make_rule
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
+
+_Kept = TypeVar("_Kept")
+
+
+def carry_over(table: Mapping[int, _Kept], new_row: Mapping[int, int]) -> dict[int, _Kept]:
+    """What was kept by row, under the rows of now; without those who are gone (see `PlanPolicy.renumber`)."""
+    return {new_row[row]: kept for row, kept in table.items() if row in new_row}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +120,12 @@ class PlanPolicy(Policy):
     def decide(self, view: View) -> Plan:
         """Who runs next, and where. The engine checks it and carries out the difference."""
 
+    def renumber(self, new_row: Mapping[int, int]) -> None:
+        """Rows were laid out anew: old row -> new row; whoever is missing is gone. Tables by kind are out of date too.
+
+        Rows keep their order among each other. Whoever remembers rows or kinds between decisions overrides this.
+        """
+
     def rule(self, context: Context) -> Rule:
         """Always ask the policy; where it shares GPUs, also at the times that it asks for (`Plan.next_s`)."""
         if self.shares:
@@ -131,6 +145,9 @@ class ChoicePolicy(Policy):
 
     def refresh(self) -> None:
         """GPUs came or went since the last choice."""
+
+    def renumber(self, new_row: Mapping[int, int]) -> None:
+        """Rows and kinds were laid out anew, as for a `PlanPolicy`."""
 
     def standing(self, ids: Ints) -> Standing | None:
         """Where the jobs of these identities stood at the last choice; None where it does not think in fractions."""

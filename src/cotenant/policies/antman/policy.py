@@ -9,6 +9,7 @@ wait for it is longer than `ot_after_s`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -25,7 +26,7 @@ from cotenant.core.workload import Ints
 from cotenant.placement.board import Board
 from cotenant.policies.antman.memory import LEAST, caps
 from cotenant.policies.antman.throttle import Throttle
-from cotenant.policies.base import Context, PlanPolicy
+from cotenant.policies.base import Context, PlanPolicy, carry_over
 
 
 class AntMan(PlanPolicy):
@@ -58,19 +59,32 @@ class AntMan(PlanPolicy):
         self.reserved: dict[int, list[int]] = {}
         self._rivals: dict[int, set[int]] = {}
         self._held: dict[int, Terms] = {}
-        self._seen: tuple[int, ...] = ()
+        self._seen: tuple[bytes, ...] = ()
         return super().rule(context)
+
+    def renumber(self, new_row: Mapping[int, int]) -> None:
+        """Throttles, terms and reservations go with their jobs; rivals too."""
+        self._throttles = carry_over(self._throttles, new_row)
+        self.reserved = carry_over(self.reserved, new_row)
+        self._held = carry_over(self._held, new_row)
+        rivals = carry_over(self._rivals, new_row)
+        self._rivals = {row: {new_row[job] for job in jobs if job in new_row} for row, jobs in rivals.items()}
 
     def decide(self, view: View) -> Plan:
         """Upgrade, start guaranteed jobs, start opportunistic jobs, set shares and memory."""
-        state = view.state
-        counters = (col.NEXT_ARRIVAL, col.N_FINISHED, col.N_RUNNING, col.N_WAITING, col.NODE_FAILURES, col.STAMP)
-        seen = tuple(int(state.x[place]) for place in counters)
+        seen = self._situation(view)
         if seen == self._seen:
             return self._adjust(view)
         plan = self._schedule(view)
         self._seen = () if plan.run else seen
         return plan
+
+    @staticmethod
+    def _situation(view: View) -> tuple[bytes, ...]:
+        """Who is there, who of them runs, and on how many GPUs of which nodes, whatever rows they have."""
+        order = np.argsort(view.ident)
+        nodes = view.state.node[:, col.NODE_CAP]
+        return view.ident[order].tobytes(), view.running[order].tobytes(), nodes.tobytes()
 
     def _adjust(self, view: View) -> Plan:
         """Nothing but time has passed: only shares may change."""

@@ -6,6 +6,7 @@ smaller sub-batches whose gradients it accumulates.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -19,8 +20,9 @@ from cotenant.core.state import Rule, State
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
 from cotenant.placement.board import Board
-from cotenant.policies.base import Context, PlanPolicy
+from cotenant.policies.base import Context, PlanPolicy, carry_over
 from cotenant.policies.bsbf.search import CONSOLIDATE, FLAGS, QUEUE, SCALE, TEST, Scratch, search
+from cotenant.policies.steady_kinds import SteadyKinds
 
 LEAST_LEFT = 100  # iterations that a victim must have left
 
@@ -45,14 +47,23 @@ class SjfBsbf(PlanPolicy):
         """Asked after every event."""
         if self.number("noise") < 0:
             raise InputError(f"policy '{self.name}': noise={self.params['noise']} must not be negative")
-        self._seed = context.seed
+        self._rng = np.random.default_rng([context.seed, 2407])
+        self._kinds, self._draws = SteadyKinds(), np.zeros((0, 0, 1))
         self._slowdown: NDArray[np.float64] | None = None
         self.refused: dict[int, int] = {}
         return super().rule(context)
 
+    def renumber(self, new_row: Mapping[int, int]) -> None:
+        """Beliefs are worked out anew; what was drawn for a kind stays with its jobs."""
+        self._slowdown = None
+        self._kinds.renumber(new_row)
+        self.refused = carry_over(self.refused, new_row)
+
     def decide(self, view: View) -> Plan:
         """Start what can start; whatever runs goes on."""
         waiting = view.rows[~view.running]
+        if self.number("noise") > 0:
+            self._kinds.look(view)
         if not len(waiting):
             return Plan(keep=True)
         left = self._left_s(view)
@@ -99,8 +110,12 @@ class SjfBsbf(PlanPolicy):
             table = np.full((kinds, kinds, types), np.inf) if together is None else together.slowdown()
             noise = self.number("noise")
             if noise > 0:
-                draw = np.random.default_rng([self._seed, 2407]).standard_normal(table.shape)
-                table = np.maximum(table * np.exp(noise * draw), 1.0)
+                numbers = self._kinds.look(view)
+                known, count = self._draws, int(numbers.max(initial=-1)) + 1
+                if count > len(known):
+                    self._draws = self._rng.standard_normal((count, count, types))
+                    self._draws[: len(known), : len(known)] = known
+                table = np.maximum(table * np.exp(noise * self._draws[np.ix_(numbers, numbers)]), 1.0)
             self._slowdown = np.ascontiguousarray(table)
         return self._slowdown
 

@@ -9,7 +9,8 @@ of jobs is not part of it: gangs have a fixed size here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from cotenant.core.spec import Value
 from cotenant.core.state import Rule
 from cotenant.core.view import View
 from cotenant.placement.board import Board
-from cotenant.policies.base import Context, PlanPolicy
+from cotenant.policies.base import Context, PlanPolicy, carry_over
 from cotenant.policies.gandiva.server import Servers
 from cotenant.policies.gandiva.turns import fair_share, height
 
@@ -64,6 +65,12 @@ class Gandiva(PlanPolicy):
         self.refused: set[tuple[int, int]] = set()
         self.counts = {"packed": 0, "undone": 0, "migrations": 0}
         return super().rule(context)
+
+    def renumber(self, new_row: Mapping[int, int]) -> None:
+        """Trials and refusals are of two jobs: they go when one of them does."""
+        trials = {guest: trial for guest, trial in self.trials.items() if trial.host in new_row}
+        self.trials = carry_over({g: replace(t, host=new_row[t.host]) for g, t in trials.items()}, new_row)
+        self.refused = {(new_row[a], new_row[b]) for a, b in self.refused if a in new_row and b in new_row}
 
     def decide(self, view: View) -> Plan:
         """Judge packings, place arrivals, improve, share out the time."""

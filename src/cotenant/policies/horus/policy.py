@@ -7,6 +7,7 @@ come from the profile, or from the predictor that a user put there, with noise i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -19,9 +20,10 @@ from cotenant.core.state import Rule
 from cotenant.core.view import View
 from cotenant.core.workload import Floats
 from cotenant.placement.board import Board
-from cotenant.policies.base import Context, PlanPolicy
+from cotenant.policies.base import Context, PlanPolicy, carry_over
 from cotenant.policies.horus.cost import MARGIN_MIB, feasible, gpu_cost
 from cotenant.policies.horus.queues import clusters, credit
+from cotenant.policies.steady_kinds import SteadyKinds
 
 MIB = 1024.0
 
@@ -49,8 +51,16 @@ class Horus(PlanPolicy):
             raise InputError(f"policy '{self.name}': gpu_choice is cheapest or first_fit")
         self.rng = np.random.default_rng([context.seed, 2022])
         self._believed: Floats | None = None
+        self._kinds, self._draws = SteadyKinds(), np.zeros(0)
+        self._later = np.random.default_rng([context.seed, 2023])  # for kinds that come later: queues keep their luck
         self.refused: dict[int, str] = {}
         return super().rule(context)
+
+    def renumber(self, new_row: Mapping[int, int]) -> None:
+        """Beliefs are worked out anew; what was drawn for a kind stays with its jobs."""
+        self._believed = None
+        self._kinds.renumber(new_row)
+        self.refused = carry_over(self.refused, new_row)
 
     def decide(self, view: View) -> Plan:
         """Take up to `look_ahead` jobs, start the first that can be placed; again until nothing starts."""
@@ -59,6 +69,8 @@ class Horus(PlanPolicy):
         quota = view.state.quota[:, col.Q_LIMIT] - view.state.quota[:, col.Q_USED]
         waiting = [row for row in view.rows.tolist() if row not in running]
         self.refused = {}
+        if self.number("noise") > 0:
+            self._kinds.look(view)
         while waiting:
             started = -1
             for row in self.next_jobs(view, waiting):
@@ -94,7 +106,12 @@ class Horus(PlanPolicy):
         if self._believed is None:
             together = view.facts.together
             busy = np.ones(len(view.state.speed)) if together is None else together.busy
-            noise = np.exp(self.number("noise") * self.rng.standard_normal(len(busy)))
+            numbers = self._kinds.look(view)
+            more = int(numbers.max(initial=-1)) + 1 - len(self._draws)
+            if more > 0:
+                rng = self._later if len(self._draws) else self.rng
+                self._draws = np.concatenate([self._draws, rng.standard_normal(more)])
+            noise = np.exp(self.number("noise") * self._draws[numbers])
             self._believed = np.clip(100 * busy * noise, 1.0, 100.0)
         return self._believed
 
@@ -176,6 +193,11 @@ class HorusPlus(Horus):
         """Clusters are found anew when jobs have arrived."""
         self._of: dict[int, int] = {}
         return super().rule(context)
+
+    def renumber(self, new_row: Mapping[int, int]) -> None:
+        """Queues go with their jobs."""
+        super().renumber(new_row)
+        self._of = carry_over(self._of, new_row)
 
     def next_jobs(self, view: View, waiting: list[int]) -> list[int]:
         """Each pick takes the least used job of the queue with the largest credit."""

@@ -50,6 +50,7 @@ class MuriS(ChoicePolicy):
             merge = "released" if self._released else "efficiency"
         self._worst, self._merge = order == "worst", merge
         self._grouping: Grouping | None = None
+        self._of_kinds: tuple[Stages, float] | None = None
         return make_rule((), {col.EXTERNAL: 3, col.WAKES: 1}, {})
 
     def order_value(self, view: View, nominal_s: Floats) -> Floats:
@@ -89,8 +90,12 @@ class MuriS(ChoicePolicy):
         return self._say(view, self._that_fit(view, groups))
 
     def _prepare(self, view: View, stages: Stages | None) -> Grouping | None:
-        if self._grouping is None and stages is not None:
-            cap = view.state.gpu_gib.min(initial=np.inf)
+        """What was found out holds for these kinds and the memory of the smallest GPU: with others it begins anew."""
+        if stages is None:
+            return None
+        cap = float(view.state.gpu_gib.min(initial=np.inf))
+        if not self._same_kinds(stages, cap):
+            self._of_kinds = stages, cap
             need = stages.gpu_gib
             self._grouping = Grouping(
                 Cycles(stages, max if self._worst else min),
@@ -101,6 +106,19 @@ class MuriS(ChoicePolicy):
                 fits=lambda kinds: bool(need[list(kinds)].sum() <= cap),
             )
         return self._grouping
+
+    def _same_kinds(self, stages: Stages, cap_gib: float) -> bool:
+        """Whether the grouping is about kinds like these."""
+        if self._of_kinds is None or self._of_kinds[1] != cap_gib:
+            return False
+        known = self._of_kinds[0]
+        return known is stages or (
+            known.contention == stages.contention
+            and np.array_equal(known.gpus, stages.gpus)
+            and np.array_equal(known.times, stages.times)
+            and np.array_equal(known.alone_s, stages.alone_s)
+            and np.array_equal(known.gpu_gib, stages.gpu_gib)
+        )
 
     def _settle(self, groups: list[Group], grouping: Grouping, stages: Stages | None, view: View) -> list[Group]:
         """Dissolve what does not pay; freed jobs stand where they stood in the order."""

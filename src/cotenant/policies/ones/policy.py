@@ -8,6 +8,7 @@ order of submission, before the others.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -75,8 +76,12 @@ class Ones(PlanPolicy):
         self._genomes: Ints | None = None
         self._jobs: list[int] = []  # identity of each number in the genomes
         self._looks: dict[int, list[tuple[Floats, float]]] = {}
-        self._row: dict[int, int] = {}
+        self._samples: dict[int, float] = {}  # when last looked at, by identity
         return make_rule((), {col.EXTERNAL: 3, col.WAKES: 1}, {})
+
+    def renumber(self, new_row: Mapping[int, int]) -> None:
+        """Jobs are remembered by identity; only what was fitted to kinds goes."""
+        self._goodputs = None
 
     def decide(self, view: View) -> Plan:
         """Rigid jobs as they are; sizes of the elastic ones by evolution."""
@@ -168,7 +173,7 @@ class Ones(PlanPolicy):
         """Remember what jobs look like; when one is gone, learn from its whole course."""
         for ident in self._looks.keys() - set(ids):
             looks = self._looks.pop(ident)
-            total = float(training.samples[self._row[ident]])
+            total = self._samples.pop(ident)
             course = [(x, samples / total) for x, samples in looks if 0 < samples < total]
             if course:
                 self.progress.finish(np.stack([x for x, _ in course]), np.array([share for _, share in course]))
@@ -179,7 +184,7 @@ class Ones(PlanPolicy):
         )  # fmt: skip
         for k, ident in enumerate(ids):
             looks, samples = self._looks.setdefault(ident, []), float(training.samples[rows[k]])
-            self._row[ident] = int(rows[k])
+            self._samples[ident] = samples
             if samples > 0 and (not looks or samples > looks[-1][1] + 0.5 * training.epoch_size[rows[k]]):
                 looks.append((x[k], samples))
 
