@@ -24,7 +24,8 @@ def main() -> None:
     """Train, on as many GPUs as there are at each step."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--step-time", type=float, default=0.0)
+    parser.add_argument("--step-time", type=float, default=0.0, help="seconds that a step takes besides")
+    parser.add_argument("--scales", action="store_true", help="that time is shared out over the GPUs")
     parser.add_argument("--losses", default="", help="also append 'step gpus loss' lines to this file")
     options = parser.parse_args()
     rng = np.random.default_rng(0)
@@ -51,12 +52,12 @@ def main() -> None:
                 gradient += 2 * data[part].T @ error / len(rows)
                 loss += float(error @ error) / len(rows)
             weights -= RATE * gradient
-            job.report(loss=loss)
+            job.report(loss=loss, batch=GLOBAL_BATCH)
             if options.losses:
                 with open(options.losses, "a", encoding="utf-8") as file:
                     file.write(f"{step} {parts} {loss!r}\n")
             print(f"step {step} on {parts}: loss {loss:.6f}", flush=True)
-            time.sleep(options.step_time)
+            time.sleep(options.step_time / (parts if options.scales else 1))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from cotenant.policies.ones.evolution import (
 )
 from cotenant.policies.ones.predictor import Progress, digamma, features
 from cotenant.policies.ones.reorder import shrink
-from cotenant.policies.ones.scaling import scaled_down
+from cotenant.policies.ones.scaling import Sizes, at_least, scaled_down
 from cotenant.policies.ones.throughput import sruf, throughputs
 
 
@@ -148,3 +148,19 @@ def test_digamma_and_shrink() -> None:
     assert digamma(np.array([0.5]))[0] == pytest.approx(-1.9635100260, abs=1e-8)
     assert shrink(((0, 4), (1, 1)), 3) == ((0, 3),)
     assert shrink(((0, 4), (1, 1)), 9) == ((0, 4), (1, 1))
+
+
+def test_sizes_never_exceed_what_rigid_jobs_leave() -> None:
+    """Jobs that have just changed keep their size, but not against GPUs that are gone."""
+    sizes = Sizes()
+    ids, held = [7, 8], np.array([4, 2])
+    sizes.apply(ids, np.zeros(2, np.int64), held.copy(), np.zeros(2), 6)
+    final = sizes.apply(ids, held, np.array([4, 2]), np.array([0.1, 0.1]), 3)
+    assert final.sum() == 3
+    assert (final <= held).all()
+
+
+def test_below_its_fewest_a_job_grows_waits_or_keeps_what_it_has() -> None:
+    sizes = np.array([1, 1, 1])
+    at_least(sizes, np.array([2, 4, 2]), np.array([0, 0, 2]), 5)
+    assert sizes.tolist() == [2, 0, 2]

@@ -129,7 +129,7 @@ class Anew:
         return replace(choice, rows=self.job_at[choice.rows], hosts=np.append(self.job_at, -1)[choice.hosts])
 
 
-_SCALARS = ("resize_s", "load_s")
+_SCALARS = ("resize_s", "load_s", "total")
 
 
 def _company(seed: int, kinds: int) -> Together:

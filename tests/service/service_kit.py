@@ -8,6 +8,7 @@ from typing import Any
 
 from cotenant.backends.base import LaunchSpec, NodeInfo
 from cotenant.backends.fake import FakeBackend
+from cotenant.core.columns import SLOTS
 from cotenant.core.jobspec import parse_job
 from cotenant.core.lifecycle import JobState
 from cotenant.journal.memory import MemoryJournal, MemoryStore
@@ -25,7 +26,7 @@ class Rig:
         self.backend = FakeBackend(nodes or (NodeInfo("n0", "gpu", 4, 8, 64.0),))
         self.backend.world.now_s = EPOCH_S
         self.store, self.home, self.more = MemoryStore(), home, more
-        self.shares = False
+        self.shares = self.in_parts = False
         self.service = self._open(policy)
 
     def _open(self, policy: str) -> CoreService:
@@ -77,8 +78,8 @@ class Rig:
                         users.setdefault((node, index), []).append(job.spec)
         for (node, _), specs in users.items():
             assert len(specs) == 1 or self.shares, specs
-            assert len(specs) <= 2, specs
-            assert len({spec.gpus for spec in specs}) == 1, specs
+            assert len(specs) <= (SLOTS if self.in_parts else 2), specs
+            assert len({spec.gpus for spec in specs}) == 1 or self.in_parts, specs
             size_gib = self.backend.world.nodes[node].gpu_mem_gib or math.inf
             assert sum(spec.gpu_mem_gib or 0.0 for spec in specs) <= size_gib, specs
         on_gpus = {job.id for job in self.service.book.jobs.values() if job.state in ON}

@@ -19,7 +19,7 @@ from cotenant.service.desk import CoreService
 from cotenant.service.facade import Caller, NotFound, Role, Unavailable
 from cotenant.service.live import Verdict
 from cotenant.service.reports import Report
-from cotenant.service.rows import NODES, Row, Rows
+from cotenant.service.rows import MOST, Row, Rows
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")
 WATCHER = Caller("eve", Role.VIEWER, "red")
@@ -365,14 +365,14 @@ def test_rows_keep_the_order_of_submission_through_holes() -> None:
     rows, chance = Rows(), np.random.default_rng(1)
     alive: dict[str, int] = {}
     for order in range(5000):
-        rows.put(order, Row(f"j{order}", "t", 1, (float(order),) * (NODES + 1)))
+        rows.put(order, Row(f"j{order}", "t", 1, (float(order),) * (MOST + 1)))
         alive[f"j{order}"] = order
         if chance.random() < 0.9:
             gone = next(iter(alive))
             rows.drop(gone)
             back = alive.pop(gone)
             if chance.random() < 0.1:  # preempted and back in the queue
-                rows.put(back, Row(gone, "t", 1, (float(back),) * (NODES + 1)))
+                rows.put(back, Row(gone, "t", 1, (float(back),) * (MOST + 1)))
                 alive[gone] = back
     columns = rows.columns([("j4999", ((0, 1),))])
     assert columns.ids.tolist() == sorted(alive, key=alive.__getitem__)

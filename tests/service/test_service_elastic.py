@@ -65,3 +65,24 @@ def test_a_deadline_is_answered_at_once(tmp_path: Path) -> None:
         assert [item["verdict"] for item in told] == ["promised", "impossible", "no deadline"]
         until(service, lambda: not service.book.active)
         assert {str(info.state) for info in service.history(ADMIN)} == {"succeeded"}
+
+
+@pytest.mark.parametrize("policy", ["ones:interval=0.5", "optimus:interval=0.5"])
+def test_an_elastic_policy_grows_a_live_job_on_idle_gpus(tmp_path: Path, policy: str) -> None:
+    """Alone on two GPUs a job that scales gets both by itself, and gives one back when somebody else comes."""
+    steps = 150
+    script = [sys.executable, str(ROOT / "examples" / "elastic_train.py"), "--steps", str(steps)]
+    told = tmp_path / "told"
+    run = " ".join([*script, "--step-time", "0.08", "--scales", "--losses", str(told)])
+    job = parse_job({"run": run, "gpus": 1, "elastic": {"min_gpus": 1, "max_gpus": 2}, "expected": 20})
+    with running(tmp_path / "home", policy, grace_s=20.0, gpus=2) as service:
+        ((name,),) = service.submit(ADMIN, [job])
+        until(service, lambda: bool((_losses(told)[:, 1] == 2).any()))
+        ((other,),) = service.submit(ADMIN, [parse_job({"run": "sleep 0.5", "gpus": 1})])
+        until(service, lambda: str(service.job(ADMIN, other).state) == "succeeded")
+        until(service, lambda: not service.book.active)
+        info = next(info for info in service.history(ADMIN) if info.id == name)
+    assert str(info.state) == "succeeded"
+    assert _losses(told)[:, 0].tolist() == list(range(steps)), "every step once, in order"
+    sizes = _losses(told)[:, 1].tolist()
+    assert 1 in sizes[sizes.index(2) :], "it made room"

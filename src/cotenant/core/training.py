@@ -30,6 +30,13 @@ class Training:
     seen: np.ndarray
     resize_s: float = 2.0  # pause of a change of size: two groups are built, parameters sent
     load_s: float = 10.0  # until new workers are ready; the old ones train on
+    total: Floats | None = None  # samples in all, where jobs say so; NaN elsewhere
+
+    def left(self, rows: Ints) -> Floats:
+        """Samples that these jobs say are left; NaN where they do not."""
+        if self.total is None:
+            return np.full(len(rows), np.nan)
+        return np.maximum(self.total[rows] - self.samples[rows], 0.0)
 
     @property
     def epochs(self) -> Floats:

@@ -43,6 +43,7 @@ class Facts:
     steps: Steps | None = None  # deadline steps of all rows; None: the deadlines as strict ones
     elastic: NDArray[np.bool_] | None = None  # row -> whether it may change its size; None: nobody may
     training: Training | None = None  # what elastic jobs have told of themselves
+    sizes: Ints | None = None  # row x (fewest, most) GPUs of elastic jobs; None: any number
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +223,13 @@ class View:
     def host_row(self) -> Ints:
         """Row of the job on whose GPUs each job is a guest; -1 for all others."""
         return self._ints(col.HOST)
+
+    def size_limits(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Fewest and most GPUs that elastic jobs take."""
+        known = self.facts.sizes
+        if known is None:
+            return np.ones(len(rows), np.int64), np.full(len(rows), self.cluster_gpus, np.int64)
+        return np.maximum(known[rows, 0], 1), known[rows, 1]
 
     def _floats(self, column: int) -> Floats:
         return np.asarray(self.state.f[self.rows, column], np.float64)

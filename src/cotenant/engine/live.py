@@ -69,6 +69,7 @@ def enter_running(
         if s.i[job, STATE] != WAITING or count == 0:
             continue
         s.i[job, OWES] = 0
+        s.i[job, GPUS] = triples[begins[k] : begins[k + 1], 1].sum()  # an elastic job may have others than it asked for
         if host >= 0 and s.i[host, STATE] == RUNNING and triples[begins[k], 2] == 0:
             head = copy_slices(s.slices, s.x, FREE_SLICE, s.i[host, SLICE])
         else:

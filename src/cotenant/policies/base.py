@@ -115,6 +115,8 @@ class PlanPolicy(Policy):
     resizes: ClassVar[bool] = False  # whether it gives elastic jobs other sizes than they asked for
     fixed_batch: ClassVar[bool] = False  # resized jobs keep the batch they asked for, in smaller or larger parts
     round_s: ClassVar[float] = np.inf
+    undoes: ClassVar[bool] = False  # whether it parts, or holds back, jobs that do not gain from sharing by itself
+    quantum_s: ClassVar[float] = 60.0  # of jobs that take turns on a GPU
 
     @abstractmethod
     def decide(self, view: View) -> Plan:

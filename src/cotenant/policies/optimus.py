@@ -52,7 +52,7 @@ class Optimus(PlanPolicy):
             if place is not None:
                 run[row] = place
         if elastic is None or training is None or not elastic[view.rows].any():
-            return Plan(run)
+            return Plan(run, next_s=np.inf if training is None else view.now_s + self.number("interval"))
         due = view.now_s >= self._next_s - 1e-9
         if due:
             self._next_s = view.now_s + self.number("interval")

@@ -113,7 +113,8 @@ class Book:
         job = self.jobs[record.job]
         job.state = move(job.id, job.state, JobState.STARTING)
         gpus = tuple((node, tuple(indexes)) for node, indexes in record.data["gpus"])
-        job.attempts.append(Attempt(len(job.attempts) + 1, gpus, _time(record)))
+        level = int(record.data.get("level", 0))
+        job.attempts.append(Attempt(len(job.attempts) + 1, gpus, _time(record), level=level))
 
     def _on_started(self, record: Record) -> None:
         job = self.jobs[record.job]

@@ -9,6 +9,7 @@ doing one again is harmless. The layers, each a class on top of the one before:
     ladder       how a job gives its GPUs back
     deciding     what should run
     launching    starting that
+    seating      starting it on GPUs that the policy names, on its terms
     hosting      cores and memory of what runs
     core         the loop
     desk         what people ask for
@@ -68,7 +69,7 @@ class Dispatcher(Host):
             for job_id in verdict.stops:
                 job = self.book.on_gpus.get(job_id)
                 if job is not None and job.spec.preemptible:
-                    self._ask_to_stop(job, "preempt")
+                    self._ask_to_stop(job, "resize" if job_id in verdict.resized else "preempt")
             self._launch_all(verdict.starts)
             self._share_hosts()
         switched = self._switch()

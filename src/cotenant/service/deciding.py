@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from cotenant.backends.base import Backend, NodeInfo
+from cotenant.core.columns import SLOTS
 from cotenant.core.lifecycle import ON_GPUS, WAITING, JobState
+from cotenant.core.plan import Terms
 from cotenant.journal import Entry, Journal
 from cotenant.policies import Context
 from cotenant.service import outcomes
 from cotenant.service.budget import Budget
 from cotenant.service.ladder import Ladder
 from cotenant.service.live import RESTORE_S, Promise, Setting, Tables, Verdict
-from cotenant.service.livejob import ASK, CONTINUE, SUSPEND, Attempt, LiveJob
+from cotenant.service.livejob import ASK, CONTINUE, SUSPEND, Attempt, Gpus, LiveJob
 from cotenant.service.memory import Memory
 from cotenant.service.options import Options
 from cotenant.service.pairing import Pairing
 from cotenant.service.reports import Report
-from cotenant.service.rows import Row, Rows, Slices
-from cotenant.service.sharing import can_share, guests_of, masks_of, used_gpus
+from cotenant.service.rows import MOST, Columns, Row, Rows, Slices
+from cotenant.service.sharing import can_share, cells, guests_of, masks_of, used_gpus
 from cotenant.service.speeds import Speeds
+from cotenant.service.training import Trainings
 
 _PAST = {JobState.FAILED: "failed", JobState.CANCELLED: "been cancelled"}
 
@@ -39,7 +43,10 @@ class Decider(Ladder):
         self.shares_hosts = bool(options.allocator) and options.allocator.split(":")[0] != "fixed"
         self._promised: dict[str, tuple[tuple[str, int], ...]] = {}  # under policies that choose: starts to come
         self._beside: dict[str, str] = {}  # under policies that share: guest -> host, as planned
+        self._places: dict[str, Gpus] = {}  # under policies that name GPUs: those of each job that is to run
+        self._terms: dict[str, Terms] = {}  # and what was agreed with it
         self._pairing = Pairing()
+        self._trainings = Trainings()
         self._memory: Memory | None = None
         self.round_s = options.round_s
         self._types = {node.name: node.gpu_type for node in backend.nodes()}
@@ -51,11 +58,12 @@ class Decider(Ladder):
         if self._memory is None or (self._memory.name, self._memory.types) != (self.book.policy, types):
             self._memory = Memory(self.book.policy, types, Context(round_s=self.round_s))
             self._promised, self._beside, self._plan = {}, {}, Verdict()
+            self._places, self._terms = {}, {}
         return self._memory
 
     def _comes_back(self, job: LiveJob) -> bool:
         """Whether it gives its GPUs back only to have others, or these again, later."""
-        return job.stop_why in ("preempt", "move") and job.spec.preemptible and not job.held
+        return job.stop_why in ("preempt", "move", "turn", "resize") and job.spec.preemptible and not job.held
 
     def _question(self) -> Callable[[], Tables] | None:
         """What to ask the policy now, if anything; with the lock held.
@@ -67,7 +75,9 @@ class Decider(Ladder):
         if not (memory.shares and can_share(self.backend.nodes())):
             self._part()
         else:
-            self._watch_pairs()
+            self._watch_pairs(memory)
+        if not memory.names_gpus:
+            self._part_partial()
         if not memory.chooses:
             return self._gathered(memory=memory) if self._anything_to_decide() else None
         self._promised = {
@@ -82,19 +92,40 @@ class Decider(Ladder):
         """What of the last plan was promised and is still to come."""
         return Verdict(list(self._promised.items()))
 
-    def _watch_pairs(self) -> None:
-        """Note which pairs do not pay; the policy hears of it with the next question, which this is a reason for."""
+    def _watch_pairs(self, memory: Memory) -> None:
+        """Note which pairs do not pay; the policy hears of it with the next question, which this is a reason for.
+
+        A policy that never stops what it has started would leave such a pair together: here the younger one leaves.
+        """
         running = [job for job in self.book.on_gpus.values() if job.state == JobState.RUNNING]
-        for split in self._pairing.look(running, self.reports.of, self._types):
+        paced = {job for job, terms in self._terms.items() if terms.share < 1}
+        for split in self._pairing.look(running, self.reports.of, self._types, paced):
             self.write([
                 Entry("split", job, {"beside": other, "worth": round(split.worth, 3)})
                 for job, other in ((split.one, split.two), (split.two, split.one))
             ])  # fmt: skip
+            if memory.names_gpus and not memory.undoes:
+                pair = [self.book.on_gpus[job] for job in (split.one, split.two)]
+                self._leave(max(pair, key=lambda job: (job.last.launched_s, job.order)))
+
+    def _leave(self, job: LiveJob) -> None:
+        """A job gives its GPUs back and waits again; it is promised nothing."""
+        self._promised.pop(job.id, None)
+        self._places.pop(job.id, None)
+        self._ask_to_stop(job, "preempt")
 
     def _part(self) -> None:
         """Whoever came to the GPUs of others, under a policy that shared, has to leave under one that does not."""
         for job_id in guests_of(self.book.on_gpus.values()):
             self._ask_to_stop(self.book.on_gpus[job_id], "preempt")
+
+    def _part_partial(self) -> None:
+        """Guests on some of the GPUs of a host, or of several, have to leave under a policy that cannot say so."""
+        hosts = guests_of(self.book.on_gpus.values())
+        for job_id, host in hosts.items():
+            job = self.book.on_gpus[job_id]
+            if job.last.gpus != self.book.on_gpus[host].last.gpus:
+                self._ask_to_stop(job, "preempt")
 
     def _startable(self, job: LiveJob) -> bool:
         return job.state in WAITING and not job.held and not job.stop_why and not self._waits_for(job)
@@ -123,6 +154,7 @@ class Decider(Ladder):
     def _retired(self, job: str) -> None:
         self._rows.forget(job)
         self._pairing.forget(job)
+        self._trainings.forget(job)
 
     def _anything_to_decide(self) -> bool:
         """Whether somebody waits who may start."""
@@ -168,24 +200,63 @@ class Decider(Ladder):
         usable = [_with_gpus(node, left.get(node.name, 0)) for node in every if keep or node.name in left]
         hosts = guests_of(movable)
         running = self._refresh_rows(sorted(movable, key=lambda job: job.id in hosts), now_s)
-        coming = self._coming(movable, dict(left), hosts)
+        masks = masks_of(movable, open_) if can_share(every) else {}
+        named = bool(self._places)
+        coming = self._coming_to(movable, open_, masks) if named else self._coming(movable, dict(left), hosts)
         if not len(self._rows) or not left:
             return None
-        setting = self._setting(every)
-        masks = masks_of(movable, open_) if can_share(every) else {}
         columns = self._rows.columns(
             _numbered([*running, *coming], usable), {job for job, _ in coming}, masks, hosts
         )  # fmt: skip
+        setting = self._setting(every, open_)
+        if memory is not None and memory.resizes and columns.of(MOST).any():
+            setting = self._with_training(setting, columns, sum(left.values()))
         policy, seq = policy or self.book.policy, self.book.seq
         kept = memory if memory is not None and memory.remembers else None
         return lambda: Tables(columns, usable, policy, now_s, setting, memory=kept, seq=seq)
 
-    def _setting(self, nodes: Sequence[NodeInfo]) -> Setting:
+    def _setting(self, nodes: Sequence[NodeInfo], open_: Mapping[str, Sequence[int]]) -> Setting:
         gpu_gib: dict[str, float] = {}
         for node in nodes:
             gpu_gib[node.gpu_type] = min(node.gpu_mem_gib, gpu_gib.get(node.gpu_type, node.gpu_mem_gib))
         cost_s = self.book.preemption_cost_s(RESTORE_S)
-        return Setting(self._speeds, self.round_s, cost_s, gpu_gib, self._pairing.vetoes)
+        terms = {job.id: Terms(level=job.last.level) for job in self.book.on_gpus.values() if job.last.level}
+        terms |= self._terms
+        return Setting(self._speeds, self.round_s, cost_s, gpu_gib, self._pairing.seen, terms, open_)
+
+    def _with_training(self, setting: Setting, columns: Columns, gpus: int) -> Setting:
+        """What elastic jobs have told. One that runs but cannot save keeps its size, or it would lose all its work."""
+        names = [str(name) for name in columns.ids]
+        jobs = {name: job for name in names if (job := self.book.active[name]).elastic}
+        reports = {name: report for name in jobs if (report := self.reports.of(name)) is not None}
+        for name, job in jobs.items():
+            if job.state == JobState.RUNNING:
+                self._trainings.look(job, reports.get(name))
+        may = [
+            name in jobs and (jobs[name].state == JobState.PENDING or (name in reports and reports[name].saves))
+            for name in names
+        ]  # fmt: skip
+        training = self._trainings.table(names, jobs, reports, gpus, setting.restore_s)
+        return replace(setting, training=training, resizable=np.array(may, bool))
+
+    def _coming_to(
+        self, movable: Sequence[LiveJob], open_: Mapping[str, Sequence[int]], masks: dict[str, tuple[int, ...]]
+    ) -> list[Promise]:
+        """Jobs that are promised GPUs by name, as long as these can be given away; their masks are entered."""
+        users = Counter(cell for job in movable for cell in cells(job.last.gpus))
+        there = {job.id for job in movable}
+        coming = []
+        for job in self._promised:
+            gpus = self._places.get(job, ())
+            mine = cells(gpus)
+            if job not in self._rows or job in there or not mine:
+                continue
+            if any(index not in open_.get(node, ()) or users[node, index] >= SLOTS for node, index in mine):
+                continue
+            users.update(mine)
+            masks[job] = tuple(sum(1 << open_[node].index(index) for index in indexes) for node, indexes in gpus)
+            coming.append((job, tuple((node, len(indexes)) for node, indexes in gpus)))
+        return coming
 
     def _coming(self, movable: Sequence[LiveJob], left: dict[str, int], hosts: dict[str, str]) -> list[Promise]:
         """Jobs that are promised GPUs which are, or will be, free of those that run. Takes them from `left`.
@@ -253,7 +324,8 @@ class Decider(Ladder):
             job.submitted_s, believed, min(done, believed), attained, np.nan if first is None else first,
             *self._host_demand(job), since, np.nan if cost_s is None else cost_s,
             job.submitted_s + spec.deadline_s if spec.deadline_s else np.nan, float(spec.priority),
-            spec.gpu_mem_gib, float(not spec.preemptible), float(spec.nodes),
+            spec.gpu_mem_gib, float(not spec.preemptible), float(spec.nodes), float(spec.batch_size),
+            self._pairing.paces.get(job.id, np.nan), float(spec.min_gpus), float(spec.max_gpus),
         )  # fmt: skip
         return Row(job.id, job.tenant, spec.gpus, values, spec.model, spec.gpu_type)
 
@@ -280,6 +352,7 @@ class Decider(Ladder):
             self.counters["decision_timeouts"] += verdict is None
             return self._last_plan() if tables.chooses else Verdict(self._plan.starts)
         self._plan, self._beside = verdict, verdict.hosts
+        self._places, self._terms = verdict.places, verdict.terms
         if tables.chooses:
             self._promised = dict(verdict.starts)
         return verdict

@@ -12,6 +12,7 @@ from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import CotenantError, InputError, unknown
 from cotenant.core.jobspec import JobSpec, parse_job
 from cotenant.core.lifecycle import WAITING, JobState
+from cotenant.core.plan import ALONE
 from cotenant.core.reasons import Cause, Reason
 from cotenant.journal import Entry, Record
 from cotenant.policies import make_policy
@@ -184,14 +185,19 @@ class CoreService(Dispatcher):
     def _round_reason(self, job: LiveJob) -> Reason | None:
         """The reason under a policy of rounds, from its last decision; None under others and before the first."""
         now_s, standings = self.clock(), self._plan.standings
-        if standings is None or self._plan.policy != self.book.policy:
+        if self._plan.policy != self.book.policy:
             return None
         if job.id in self._promised:
             nodes = ", ".join(f"{count} of {name}" for name, count in self._promised[job.id])
             mate = " beside another job" if job.id in self._beside else ""
-            text = f"it is chosen for this round and has {nodes}{mate} as soon as others have given them back"
+            when = (
+                "when its turn comes"
+                if self._terms.get(job.id, ALONE).turn
+                else "as soon as others have given them back"
+            )
+            text = f"it is chosen and has {nodes}{mate} {when}"
             return Reason(job.id, now_s, Cause.CAPACITY, text, job.spec.gpus)
-        return standings.reason(job.id, now_s)
+        return standings.reason(job.id, now_s) if standings is not None else None
 
     def _fresh(self, tables: Tables, seq: int, age_s: float) -> bool:
         """Whether tables may still serve for explanations: nothing has changed or, in a long queue, not long ago."""

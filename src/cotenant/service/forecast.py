@@ -8,7 +8,7 @@ from cotenant.core import columns as col
 from cotenant.service.live import Tables
 from cotenant.sim import loop
 from cotenant.sim.stall import Stall
-from cotenant.sim.truth import PairTruth
+from cotenant.sim.truth import PairTruth, SharedTruth
 
 
 def forecast(tables: Tables) -> dict[str, float | None]:
@@ -16,6 +16,8 @@ def forecast(tables: Tables) -> dict[str, float | None]:
     state = tables.state
     if tables.pair is not None:  # a pair that is about to be split goes on as if it took turns
         tables.engine.rates = PairTruth(np.where(tables.pair > 0, tables.pair, 0.5))
+    if tables.together is not None:
+        tables.engine.rates = SharedTruth(tables.together)
     state.x[col.DIRTY] = 1
     tables.engine.cycle(tables.now_s)
     loop.settle_decision(state, tables.now_s)

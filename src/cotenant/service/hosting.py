@@ -22,9 +22,9 @@ from cotenant.core.lifecycle import JobState
 from cotenant.core.sensitivity import CPU, MEM
 from cotenant.journal import Journal
 from cotenant.runtime.protocol import Settings
-from cotenant.service.launching import Launcher
 from cotenant.service.livejob import LiveJob
 from cotenant.service.options import Options
+from cotenant.service.seating import Seater
 from cotenant.workload.profiles.base import normal
 from cotenant.workload.profiles.curves import Curve, load_curves, sensitivity_of
 
@@ -41,7 +41,7 @@ class Given:
     pause_s: float = 0.0
 
 
-class Host(Launcher):
+class Host(Seater):
     """Deals out cores and memory among the jobs that run; does nothing unless the service has an allocator."""
 
     def __init__(self, journal: Journal, backend: Backend, options: Options) -> None:

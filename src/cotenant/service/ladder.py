@@ -55,7 +55,8 @@ class Ladder(Watcher):
             return
         self.write([Entry("stop", job.id, {"why": why})])
         self.counters["preemptions"] += why == "preempt"
-        self.reports.ask_to_stop(job.id, self.grace_s)
+        if why != "turn" or not self._may_suspend(job):  # whoever only makes room for a while need not save
+            self.reports.ask_to_stop(job.id, self.grace_s)
         self._press(job)
 
     def _press(self, job: LiveJob) -> None:
@@ -78,7 +79,7 @@ class Ladder(Watcher):
 
     def _may_suspend(self, job: LiveJob) -> bool:
         """Whether to suspend rather than stop: for others, where the backend can, while there is room."""
-        if not self._can_suspend or job.stop_why != "preempt" or not job.spec.preemptible:
+        if not self._can_suspend or job.stop_why not in ("preempt", "turn") or not job.spec.preemptible:
             return False
         going = [other for other in self.book.on_gpus.values() if other.rung == SUSPEND]
         there = [*self.book.suspended.values(), *going]

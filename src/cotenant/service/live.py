@@ -11,14 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotenant.backends.base import NodeInfo
 from cotenant.core import columns as col
 from cotenant.core import jit
 from cotenant.core.cluster import Cluster, NodeGroup
+from cotenant.core.errors import InputError
+from cotenant.core.plan import ALONE, Terms
 from cotenant.core.prices import prices_of
 from cotenant.core.reasons import Reason
 from cotenant.core.state import Rule, State
+from cotenant.core.training import Training
 from cotenant.core.view import Facts
 from cotenant.core.workload import Floats, Ints, Workload, make_workload
 from cotenant.engine.cycle import Engine
@@ -27,13 +31,14 @@ from cotenant.engine.live import enter_all, enter_running, masks, placements
 from cotenant.engine.tables import build_state
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Context, make_policy
-from cotenant.policies.base import ChoicePolicy, OrderPolicy, Policy
+from cotenant.policies.base import ChoicePolicy, OrderPolicy, PlanPolicy, Policy
 from cotenant.service import rows as at
-from cotenant.service.memory import Memory, Standings, shares
+from cotenant.service.livejob import Gpus
+from cotenant.service.memory import Memory, Standings, names_gpus, shares
 from cotenant.service.options import ROUND_S
 from cotenant.service.rows import Columns, Slices
-from cotenant.service.sharing import can_share, regroup
-from cotenant.service.speeds import Speeds, Veto
+from cotenant.service.sharing import MOST_GPUS, can_share, regroup
+from cotenant.service.speeds import Seen, Speeds
 
 RESTORE_S = 10.0  # believed cost of stopping a live job, until measured ones are known
 _LARGE = 3000
@@ -47,7 +52,8 @@ class Verdict:
     """What the policy wants changed: jobs to start with (node, GPUs) pairs, and jobs to stop.
 
     It holds for the state after record `seq` of the journal. `next_s` is when the policy wants to be asked again.
-    `hosts` names for guests, whether they start or stay, the job on whose GPUs they are to be.
+    `hosts` names for guests, whether they start or stay, the job on whose GPUs they are to be. Policies that say on
+    which GPUs exactly jobs sit fill `places` instead, and `terms` with what was agreed with each of those jobs.
     """
 
     starts: list[Promise] = field(default_factory=list)
@@ -57,20 +63,29 @@ class Verdict:
     next_s: float = np.inf
     standings: Standings | None = None
     hosts: dict[str, str] = field(default_factory=dict)
+    places: dict[str, Gpus] = field(default_factory=dict)
+    terms: dict[str, Terms] = field(default_factory=dict)
+    resized: frozenset[str] = frozenset()  # those of `stops` that go on with another number of GPUs
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What does not depend on the jobs: speeds by GPU type, the length of rounds, the usual cost of a preemption.
 
-    `gpu_gib` is the memory of a GPU by type, where known; `vetoes` are pairs that did not pay.
+    `gpu_gib` is the memory of a GPU by type, where known; `seen` is what was measured of pairs, `terms` what was agreed
+    with jobs that run, and `open` says which GPUs of each node may be given away. `training` is what elastic jobs told
+    of themselves, row by row, and `resizable` which of them may change their size now.
     """
 
     speeds: Speeds
     round_s: float = ROUND_S
     restore_s: float = RESTORE_S
     gpu_gib: Mapping[str, float] = field(default_factory=dict)
-    vetoes: frozenset[Veto] = frozenset()
+    seen: Seen = field(default_factory=Seen)
+    terms: Mapping[str, Terms] = field(default_factory=dict)
+    open: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    training: Training | None = None
+    resizable: NDArray[np.bool_] | None = None
 
 
 class Tables:
@@ -95,17 +110,32 @@ class Tables:
         self.policy, rule = self._policy(setting.round_s)
         types = list(dict.fromkeys(node.gpu_type for node in nodes))
         self.sharing = shares(self.policy) and can_share(nodes)
+        self.exact = names_gpus(self.policy)
+        if self.exact and not self.sharing:
+            raise InputError(f"policy '{policy}' tells GPUs apart: that takes nodes of at most {MOST_GPUS} GPUs")
         table = setting.speeds.table(jobs, types, setting.gpu_gib)
+        gpu_gib = np.array([setting.gpu_gib.get(name, 0.0) or np.inf for name in types])
         self.state: State = build_state(
             self.work, self.cluster, parse_placement("consolidated"),
             belief_s=self.work.duration_s, restore_s=_cost_s(jobs, setting.restore_s),
             draw=np.random.default_rng(0).random(rows),
             speed=table.speed, speed_row=table.row, steps_per_s=table.steps_per_s,
-            skew=np.full(len(jobs.model.names), np.nan), sharing=self.sharing,
+            skew=np.full(len(jobs.model.names), np.nan), sharing=self.sharing, overcommits=self.policy.overcommits,
+            need_gib=jobs.of(at.GPU_MEM) if self.exact else None, gpu_gib=gpu_gib if self.exact else None,
         )  # fmt: skip
         pools = tuple(types[number] for number in self.state.pool[:, col.POOL_TYPE].tolist())
-        self.pair = setting.speeds.pairs(table.kinds, types, setting.gpu_gib, setting.vetoes) if self.sharing else None
-        facts = Facts(pools, prices_of(pools), self.pair, jobs.ident, jobs.coming if jobs.coming.any() else None)
+        self.pair = self.together = None
+        if self.exact:
+            self.together = setting.speeds.together(table.kinds, types, setting.gpu_gib, setting.seen)
+        elif self.sharing:
+            self.pair = setting.speeds.pairs(table.kinds, types, setting.gpu_gib, setting.seen.vetoes)
+        coming = jobs.coming if jobs.coming.any() else None
+        facts = Facts(
+            pools, prices_of(pools), self.pair, jobs.ident, coming, together=self.together,
+            elastic=setting.resizable, training=setting.training,
+            sizes=np.stack([jobs.of(at.FEWEST), jobs.of(at.MOST)], axis=1).astype(np.int64),
+        )  # fmt: skip
+        self._open = setting.open
         self.engine = Engine(self.state, self.policy, rule, facts)
         enter_all(
             self.state, self.engine.rule, jobs.of(at.ATTAINED), jobs.of(at.DONE), jobs.of(at.FIRST), now_s
@@ -114,7 +144,11 @@ class Tables:
         able = self._able(jobs)
         triples, begins = _flat([jobs.slices[k] for k in able], [jobs.masks[k] for k in able])
         running, hosts = jobs.running[able], jobs.hosts[able]
+        if self.exact:
+            hosts = np.full(len(hosts), -1, np.int64)
         enter_running(self.state, self.engine.rule, running, hosts, triples, begins, since_s, now_s)
+        if self.exact:
+            self._enter_terms(setting.terms, running)
 
     def _policy(self, round_s: float) -> tuple[Policy, Rule]:
         if self._memory is not None:
@@ -135,10 +169,25 @@ class Tables:
             able &= self.state.speed[self.state.i[jobs.running, col.SPEED_ROW], types, 0] > 0
         return np.flatnonzero(able)
 
+    def _enter_terms(self, terms: Mapping[str, Terms], running: Ints) -> None:
+        """What was agreed with jobs that run, and how fast they are in their company: measured, or as believed."""
+        state, together = self.state, self.together
+        assert together is not None
+        pace = self.jobs.of(at.PACE)
+        for row in running.tolist():
+            agreed = terms.get(str(self.jobs.ids[row]), ALONE)
+            kind = state.i[row, col.SPEED_ROW]
+            state.i[row, col.LEVEL], state.i[row, col.TURN] = agreed.level, agreed.turn
+            state.i[row, col.OPPORTUNISTIC] = int(agreed.opportunistic)
+            state.f[row, col.SHARE], state.f[row, col.CAP] = agreed.share, agreed.cap
+            state.f[row, col.GPU_GIB] = float(together.memory_gib[kind, agreed.level]) * agreed.cap
+            if np.isfinite(pace[row]):
+                state.f[row, col.SPEED] = state.f[row, col.ALONE] * min(float(pace[row]), 1.0)
+
     @property
     def chooses(self) -> bool:
         """Whether what the policy wants started is a promise, until it says otherwise."""
-        return isinstance(self.policy, ChoicePolicy)
+        return isinstance(self.policy, ChoicePolicy | PlanPolicy)
 
     @property
     def quick(self) -> bool:
@@ -152,12 +201,14 @@ class Tables:
         """
         before = dict(zip(self.jobs.running.tolist(), self.jobs.slices, strict=True))
         if self._memory is not None:
-            self._memory.notice(self._gpus)
+            self._memory.notice(self._gpus, self.jobs.ident)
         self.state.x[col.DIRTY] = 1
         self.engine.cycle(self.now_s)
         after = placements(self.state)
         hosts: dict[int, int] = {}
-        if self.sharing:
+        if self.exact:
+            stops, new = self._reseated(before, after)
+        elif self.sharing:
             stops, new, hosts = self._regrouped(before, after)
         else:
             stops, new = self._changed(before, after)
@@ -170,6 +221,9 @@ class Tables:
         return Verdict(
             starts, [str(names[row]) for row in stops], self.policy_name, self.seq, next_s, self._standings(),
             {str(names[guest]): str(names[host]) for guest, host in hosts.items()},
+            {str(names[row]): self._gpus_of(row) for row in after} if self.exact else {},
+            {str(names[row]): self._terms_of(row) for row in after} if self.exact else {},
+            frozenset(str(names[row]) for row in stops if row in after and _size(after[row]) != _size(before[row])),
         )  # fmt: skip
 
     def _changed(self, before: dict[int, Slices], after: dict[int, Slices]) -> tuple[list[int], set[int]]:
@@ -192,6 +246,29 @@ class Tables:
         host_of = {row: int(self.state.i[row, col.HOST]) for row in after}
         stay, hosts = regroup(after, host_of, {row: masks(self.state, row) for row in after}, there, held)
         return [row for row in there if row not in stay], after.keys() - stay, hosts
+
+    def _reseated(self, before: dict[int, Slices], after: dict[int, Slices]) -> tuple[list[int], set[int]]:
+        """Who stops and who starts, where the policy says which GPUs: whoever has others than these has to move."""
+        held = {
+            row: tuple(sorted(zip((node for node, _ in slices), own, strict=True)))
+            for row, slices, own in zip(before, self.jobs.slices, self.jobs.masks, strict=True)
+            if not self.jobs.coming[row]
+        }
+        stay = {row for row in held.keys() & after.keys() if masks(self.state, row) == held[row]}
+        return [row for row in held if row not in stay], after.keys() - stay
+
+    def _gpus_of(self, row: int) -> Gpus:
+        """The GPUs of a running row by name of the node and index."""
+        found = []
+        for node, mask in masks(self.state, row):
+            given = self._open[self._names[node]]
+            found.append((self._names[node], tuple(given[k] for k in range(len(given)) if (mask >> k) & 1)))
+        return tuple(found)
+
+    def _terms_of(self, row: int) -> Terms:
+        f, i = self.state.f[row], self.state.i[row]
+        share, cap = float(f[col.SHARE]), float(f[col.CAP])
+        return Terms(int(i[col.LEVEL]), share, cap, int(i[col.TURN]), bool(i[col.OPPORTUNISTIC]))
 
     def _standings(self) -> Standings | None:
         """Where jobs stand after a decision, for whoever asks why they wait."""
@@ -219,6 +296,10 @@ class Tables:
         """The reason of one job, before a decision."""
         self.prepare()
         return explain(self.engine, self.work, self.cluster, row, self.now_s, self._order)
+
+
+def _size(slices: Slices) -> int:
+    return sum(gpus for _, gpus in slices)
 
 
 def _flat(slices: Sequence[Slices], own: Sequence[tuple[int, ...]]) -> tuple[np.ndarray, np.ndarray]:

@@ -38,6 +38,7 @@ class Attempt:
     unsaved_s: float = 0.0
     suspensions: int = 0
     rung: str = ""  # the one that ended it, where the ladder did
+    level: int = 0  # its steps are cut into 2**level sub-batches
 
     def active_s(self, now_s: float) -> float:
         """Seconds in which it has run, without those in which it was suspended."""
@@ -58,7 +59,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class LiveJob:
-    """A job. `stop_why` is set while it is asked to end: preempt, hold, cancel, timeout, move, or resize.
+    """A job. `stop_why` is set while it is asked to end: preempt, turn, hold, cancel, timeout, move, or resize.
 
     `rung` is the rung of the ladder that was taken last, at `rung_s`; empty when it was only asked.
     """
@@ -92,6 +93,16 @@ class LiveJob:
     def last(self) -> Attempt:
         """The newest attempt."""
         return self.attempts[-1]
+
+    @property
+    def size(self) -> int:
+        """GPUs of its newest attempt; an elastic job may have others than it asked for."""
+        return sum(len(indexes) for _, indexes in self.last.gpus) if self.attempts else self.spec.gpus
+
+    @property
+    def elastic(self) -> bool:
+        """Whether it may change its number of GPUs."""
+        return self.spec.max_gpus > 0
 
     @property
     def started_s(self) -> float | None:

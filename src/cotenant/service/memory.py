@@ -17,14 +17,19 @@ from cotenant.core.plan import Standing
 from cotenant.core.reasons import Cause, Reason
 from cotenant.core.workload import Floats, Ints
 from cotenant.policies import Context, make_policy
-from cotenant.policies.base import ChoicePolicy, OrderPolicy, Policy
+from cotenant.policies.base import ChoicePolicy, OrderPolicy, PlanPolicy, Policy
 
 _LEAST_SHOWN = 0.005
 
 
 def shares(policy: Policy) -> bool:
     """Whether a policy may put several jobs on one GPU."""
-    return isinstance(policy, ChoicePolicy) and policy.shares
+    return isinstance(policy, ChoicePolicy | PlanPolicy) and policy.shares
+
+
+def names_gpus(policy: Policy) -> bool:
+    """Whether a policy says on which GPUs exactly a job sits, not only on how many of which node."""
+    return isinstance(policy, PlanPolicy) and policy.shares
 
 
 class Memory:
@@ -35,11 +40,17 @@ class Memory:
         self.policy = make_policy(name)
         self.rule = self.policy.rule(context)
         self._gpus: tuple[int, ...] | None = None
+        self._ident: Ints = np.zeros(0, np.int64)
 
     @property
     def chooses(self) -> bool:
-        """Whether it says who runs in which pool, and when it wants to be asked again."""
-        return isinstance(self.policy, ChoicePolicy)
+        """Whether it says who runs, and when it wants to be asked again; others only say who comes first."""
+        return isinstance(self.policy, ChoicePolicy | PlanPolicy)
+
+    @property
+    def names_gpus(self) -> bool:
+        """Whether it says on which GPUs exactly."""
+        return names_gpus(self.policy)
 
     @property
     def shares(self) -> bool:
@@ -47,15 +58,34 @@ class Memory:
         return shares(self.policy)
 
     @property
+    def resizes(self) -> bool:
+        """Whether it gives elastic jobs other numbers of GPUs than they asked for."""
+        return isinstance(self.policy, PlanPolicy) and self.policy.resizes
+
+    @property
+    def undoes(self) -> bool:
+        """Whether it parts, or holds back, jobs that do not gain from sharing by itself."""
+        return isinstance(self.policy, PlanPolicy) and self.policy.undoes
+
+    @property
+    def quantum_s(self) -> float:
+        """How long a job keeps its GPUs before the next one has its turn."""
+        return self.policy.quantum_s if isinstance(self.policy, PlanPolicy) else np.inf
+
+    @property
     def remembers(self) -> bool:
         """Whether the object is worth keeping: orders are data and are made anew from the jobs of the moment."""
         return not isinstance(self.policy, OrderPolicy)
 
-    def notice(self, gpus: tuple[int, ...]) -> None:
-        """Tell it when there are more or fewer GPUs than at its last decision."""
+    def notice(self, gpus: tuple[int, ...], ident: Ints) -> None:
+        """Tell it what is different from its last decision: other GPUs, or jobs in other rows (`ident` by row)."""
         if isinstance(self.policy, ChoicePolicy) and self._gpus not in (None, gpus):
             self.policy.refresh()
-        self._gpus = gpus
+        if isinstance(self.policy, ChoicePolicy | PlanPolicy):
+            at = dict(zip(ident.tolist(), range(len(ident)), strict=True))
+            old = enumerate(self._ident.tolist())
+            self.policy.renumber({row: at[number] for row, number in old if number in at})
+        self._gpus, self._ident = gpus, ident
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,12 @@ from cotenant.service.reports import Report
 
 UNKNOWN_DURATION_S = 3600.0
 EXIT_PREEMPTED = 75  # what the runtime exits with after saving on request
-_ASKED = {"preempt": "preempted", "hold": "held", "resize": "asked to change its size"}
+_ASKED = {
+    "preempt": "preempted",
+    "turn": "its turn was over",
+    "hold": "held",
+    "resize": "asked to change its size",
+}
 MOST_LOSSES = 10  # how often the process of a job may be lost, with its node or otherwise, before it is given up
 
 

@@ -3,22 +3,25 @@
 A job's step time alone is measured while nobody is beside it. In company each of two jobs makes so many steps first,
 for what jobs report is a moving average; then their speeds against alone are added up. A sum near 1 is what taking
 turns would give without any of the trouble. Such a pair of kinds is vetoed on that GPU type, for as long as this
-service lives: the policy is told that they cannot share, and parts them at its next round.
+service lives: the policy is told that they cannot share, and parts them at its next round. Speeds of pairs that do pay
+replace what the profile believed of them. Jobs that are held back say nothing about their pair.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 from cotenant.service.livejob import LiveJob
 from cotenant.service.reports import Report
 from cotenant.service.sharing import beside
-from cotenant.service.speeds import Veto, veto
+from cotenant.service.speeds import Seen, Veto, veto
 from cotenant.workload.profiles import Kind
 
 WINDOW_STEPS = 30  # in one company before its step time counts; the average that jobs send remembers about ten
 MARGIN = 0.05  # what a pair has to gain over taking turns
+LEARN_BY = 0.02  # of the speed alone: less does not change what is believed of a pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +46,24 @@ class Pairing:
     """What was measured so far. In memory only: a restarted service measures again."""
 
     def __init__(self) -> None:
-        self.vetoes: frozenset[Veto] = frozenset()
+        self.seen = Seen()
+        self.paces: dict[str, float] = {}  # by job: its speed against alone, once it has settled in its company
         self._stays: dict[str, _Stay] = {}  # by key of the attempt
         self._alone_s: dict[tuple[str | Kind, str], float] = {}  # job or kind, and GPU type -> step time alone
 
+    @property
+    def vetoes(self) -> frozenset[Veto]:
+        """Pairs that do not pay."""
+        return self.seen.vetoes
+
     def look(
-        self, running: Iterable[LiveJob], report_of: Callable[[str], Report | None], types: dict[str, str]
-    ) -> list[Split]:
-        """Take in what running jobs say now; pairs that are seen not to pay, each one once."""
+        self, running: Iterable[LiveJob], report_of: Callable[[str], Report | None], types: dict[str, str],
+        paced: Container[str] = (),
+    ) -> list[Split]:  # fmt: skip
+        """Take in what running jobs say now; pairs that are seen not to pay, each one once.
+
+        Those of `paced` are held back between their steps.
+        """
         jobs = list(running)
         settled: dict[str, float] = {}
         company = {job.id: beside(job, jobs) for job in jobs}
@@ -63,13 +76,22 @@ class Pairing:
                     self._alone_s[kind] = self._alone_s[job.id, kind[1]] = step_s
         alive = {job.key for job in jobs}
         self._stays = {key: stay for key, stay in self._stays.items() if key in alive}
+        self.paces = {job.id: self._pace(job, settled, _type(job, types)) for job in jobs if job.id in settled}
         splits = []
         for job in jobs:
             for other in company[job.id]:
-                if len(company[job.id]) == 1 and job.order < other.order:
+                pair = len(company[job.id]) == len(company[other.id]) == 1 and not (
+                    job.id in paced or other.id in paced
+                )
+                if pair and job.order < other.order:
                     splits += self._judge(job, other, settled, _type(job, types))
-        self.vetoes |= {split.veto for split in splits}
+        self.seen.vetoes |= {split.veto for split in splits}
         return splits
+
+    def _pace(self, job: LiveJob, settled: dict[str, float], gpu_type: str) -> float:
+        """Speed against alone; not a number where nobody knows how fast it is alone."""
+        alone_s = self._alone_s.get((job.id, gpu_type), self._alone_s.get((_kind(job), gpu_type)))
+        return float("nan") if alone_s is None else alone_s / settled[job.id]
 
     def _settled_s(self, job: LiveJob, report: Report | None, company: frozenset[str]) -> float | None:
         """Its step time, once it has made enough steps in its present company."""
@@ -86,13 +108,20 @@ class Pairing:
         against = veto(_kind(one), _kind(two), gpu_type)
         if against in self.vetoes:
             return []
-        worth = 0.0
-        for job in (one, two):
-            alone_s = self._alone_s.get((job.id, gpu_type), self._alone_s.get((_kind(job), gpu_type)))
-            if alone_s is None or job.id not in settled:
-                return []
-            worth += alone_s / settled[job.id]
+        paces = [self._pace(job, settled, gpu_type) if job.id in settled else float("nan") for job in (one, two)]
+        worth = sum(paces)
+        if math.isnan(worth):
+            return []
+        self._learn((_kind(one), _kind(two), gpu_type), paces[0])
+        self._learn((_kind(two), _kind(one), gpu_type), paces[1])
         return [Split(one.id, two.id, worth, against)] if worth < 1.0 + MARGIN else []
+
+    def _learn(self, pair: tuple[Kind, Kind, str], pace: float) -> None:
+        """Believe what was measured; small changes are passed over, for policies think anew at each."""
+        pace = min(pace, 1.0)
+        if abs(self.seen.ratios.get(pair, 0.0) - pace) > LEARN_BY:
+            self.seen.ratios[pair] = pace
+            self.seen.changes += 1
 
     def forget(self, job: str) -> None:
         """A job is retired."""

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from cotenant.core.workload import Codes, Floats, Ints
 
-# GPU_MEM: GiB per GPU. ALONE: 1 where it may not share GPUs.
+# GPU_MEM: GiB per GPU. ALONE: 1 where it may not share GPUs. BATCH: samples per step and GPU, 0: it may not be cut.
+# PACE: its speed in its present company against alone, as measured. FEWEST, MOST: GPUs of an elastic job; 0 for others.
 SUBMITTED, BELIEVED, DONE, ATTAINED, FIRST, CPUS, MEM, SINCE, COST, DEADLINE, PRIORITY = range(11)
-GPU_MEM, ALONE, NODES = 11, 12, 13
-_FLOATS = 14
+GPU_MEM, ALONE, NODES, BATCH, PACE, FEWEST, MOST = range(11, 18)
+_FLOATS = 18
 _LEAST = 1024
 
 Slices = tuple[tuple[int, int], ...]

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.errors import InputError
+from cotenant.core.together import CURVE, LEVELS, Together
 from cotenant.core.workload import Codes, Floats, Ints, make_workload
 from cotenant.service import rows as at
 from cotenant.service.rows import Columns
@@ -29,14 +30,27 @@ def veto(one: Kind, two: Kind, gpu_type: str) -> Veto:
     return (one, two, gpu_type) if one <= two else (two, one, gpu_type)
 
 
+@dataclass(slots=True)
+class Seen:
+    """What was measured of pairs: those that do not pay, and speeds against alone of the first beside the second."""
+
+    vetoes: frozenset[Veto] = frozenset()
+    ratios: dict[tuple[Kind, Kind, str], float] = field(default_factory=dict)
+    changes: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class LiveKind:
-    """What jobs have in common that run alike here: `only` on that GPU type, `mem_gib` per GPU, `alone` on GPUs."""
+    """What jobs have in common that run alike here: `only` on that GPU type, `mem_gib` per GPU, `alone` on GPUs.
+
+    Their `batch` per GPU may be cut into smaller ones whose gradients they add up; 0: it may not.
+    """
 
     kind: Kind
     only: str = ""
     mem_gib: float = 0.0
     alone: bool = False
+    batch: int = 0
 
     def runs_on(self, gpu_type: str, room_gib: float) -> bool:
         """Whether it may have GPUs of this type and size (0: nobody knows)."""
@@ -45,7 +59,7 @@ class LiveKind:
     def fits(self, other: LiveKind, room_gib: float) -> bool:
         """Whether both may sit on a GPU of this size; memory that nobody states is believed to fit."""
         fit = not room_gib or self.mem_gib + other.mem_gib <= room_gib
-        return fit and not (self.alone or other.alone) and self.kind[1] == other.kind[1]
+        return fit and not (self.alone or other.alone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +80,8 @@ class Speeds:
         self._known: dict[Kind, Floats] = {}
         self._steps: dict[Kind, float] = {}
         self._paired: tuple[object, NDArray[np.float64] | None] = None, None
-        self._raw: tuple[frozenset[Kind], dict[Kind, int], Pairs | None] = frozenset(), {}, None
+        self._beside: tuple[object, Together | None] = None, None
+        self._raw: tuple[frozenset[Kind], Profile | None] = frozenset(), None
         self._load([("", 1)])  # a profile that cannot be read, or lacks a type, is refused at the start
 
     def of(self, model: str, gpus: int, gpu_type: str) -> float:
@@ -81,17 +96,25 @@ class Speeds:
         if self.profile == "none" and not (jobs.gpu_type.code != 0).any() and not mem.any():
             rows, same = len(jobs.ids), (LiveKind(("", 0)),)
             return Table(np.ones((1, len(types), 2)), np.zeros(rows, np.int64), np.full(rows, np.nan), same)
-        sizes, size = np.unique(mem, return_inverse=True) if mem.any() else (np.zeros(1), np.zeros(1, np.int64))
-        shape = len(jobs.model.names), len(jobs.gpu_type.names), int(jobs.gpus.max(initial=0)) + 1, len(sizes), 2
-        columns = jobs.model.code, jobs.gpu_type.code, jobs.gpus, size, (alone > 0).astype(np.int64)
+        sizes, size = _distinct(mem)
+        batches, batch = _distinct(jobs.of(at.BATCH))
+        most = int(jobs.gpus.max(initial=0)) + 1
+        shape = len(jobs.model.names), len(jobs.gpu_type.names), most, len(sizes), 2, len(batches)
+        columns = jobs.model.code, jobs.gpu_type.code, jobs.gpus, size, (alone > 0).astype(np.int64), batch
         code = np.zeros(1, np.int64)
         for length, column in zip(shape, columns, strict=True):
             code = code * length + column
         codes, row = np.unique(code, return_inverse=True)
         parts = zip(*(part.tolist() for part in np.unravel_index(codes, shape)), strict=True)
         kinds: tuple[LiveKind, ...] = tuple(
-            LiveKind((jobs.model.names[model], gpus), jobs.gpu_type.names[only], float(sizes[gib]), bool(one))
-            for model, only, gpus, gib, one in parts
+            LiveKind(
+                (jobs.model.names[model], gpus),
+                jobs.gpu_type.names[only],
+                float(sizes[gib]),
+                bool(one),
+                int(batches[samples]),
+            )
+            for model, only, gpus, gib, one, samples in parts
         )
         speed, steps = np.ones((len(kinds), len(types), 2)), np.full(len(kinds), np.nan)
         for k, kind in enumerate(kinds):
@@ -128,24 +151,79 @@ class Speeds:
                 for column, name in enumerate(types):
                     if name not in self.types or veto(one.kind, two.kind, name) in vetoes:
                         continue
-                    if not one.fits(two, gpu_gib.get(name, 0.0)) or {one.only, two.only} - {"", name}:
+                    if one.kind[1] != two.kind[1] or not one.fits(two, gpu_gib.get(name, 0.0)):
+                        continue
+                    if {one.only, two.only} - {"", name}:
                         continue
                     speeds = known.pair_speed(place[one.kind], place[two.kind], self.types.index(name))
                     if min(speeds) > 0:
                         found[a, b, column], found[b, a, column] = speeds
         return found
 
+    def together(
+        self, kinds: tuple[LiveKind, ...], types: Sequence[str], gpu_gib: Mapping[str, float], seen: Seen
+    ) -> Together:
+        """What is believed of these kinds in company; the same object for the same question.
+
+        What was seen of a pair goes before the profile; a pair that does not pay counts as impossible. Memory is what
+        jobs ask for. Nothing of it can lie on the host, so a job that has less than it needs does not run at all.
+        """
+        asked = kinds, tuple(types), tuple(gpu_gib.items()), seen.vetoes, len(seen.ratios), seen.changes
+        if self._beside[0] != asked or self._beside[1] is None:
+            self._beside = asked, self._together(kinds, types, gpu_gib, seen)
+        found = self._beside[1]
+        assert found is not None
+        return found
+
+    def _together(
+        self, kinds: tuple[LiveKind, ...], types: Sequence[str], gpu_gib: Mapping[str, float], seen: Seen
+    ) -> Together:
+        profiled = self._profiled(frozenset(kind.kind for kind in kinds))
+        known = profiled.together if profiled is not None else None
+        place = {kind: number for number, kind in enumerate(profiled.kinds)} if profiled is not None else {}
+        ratio = np.zeros((len(kinds), len(kinds), len(types)))
+        pace, memory = np.zeros((len(kinds), LEVELS)), np.zeros((len(kinds), LEVELS))
+        busy, curve = np.ones(len(kinds)), np.zeros((len(kinds), len(CURVE)))
+        curve[:, -1] = pace[:, 0] = 1.0
+        for a, one in enumerate(kinds):
+            memory[a] = one.mem_gib
+            own = place.get(one.kind, -1)
+            if known is not None and own >= 0:
+                busy[a] = known.busy[own]
+                if one.batch > 0:
+                    cut = np.array([one.batch % 2**level == 0 for level in range(LEVELS)])
+                    pace[a] = np.where(cut, known.pace[own], 0.0)
+                    whole = known.memory_gib[own, 0]
+                    memory[a] = one.mem_gib * (known.memory_gib[own] / whole if whole > 0 else 1.0)
+            for b, two in enumerate(kinds):
+                for column, name in enumerate(types):
+                    if one.alone or two.alone or {one.only, two.only} - {"", name}:
+                        continue
+                    if veto(one.kind, two.kind, name) in seen.vetoes:
+                        continue
+                    believed = 0.0
+                    if known is not None and name in self.types and min(own, place.get(two.kind, -1)) >= 0:
+                        believed = float(known.ratio[own, place[two.kind], self.types.index(name)])
+                    ratio[a, b, column] = seen.ratios.get((one.kind, two.kind, name), believed)
+        ratio[(ratio <= 0) | (ratio.transpose(1, 0, 2) <= 0)] = 0.0
+        room = np.array([gpu_gib.get(name, 0.0) or np.inf for name in types])
+        return Together(np.minimum(ratio, 1.0), pace, memory, busy, room, curve)
+
     def _profiled_pairs(self, kinds: frozenset[Kind]) -> tuple[dict[Kind, int], Pairs | None]:
+        found = self._profiled(kinds)
+        return ({kind: number for number, kind in enumerate(found.kinds)}, found.pairs) if found else ({}, None)
+
+    def _profiled(self, kinds: frozenset[Kind]) -> Profile | None:
+        """What the profile says of these kinds; None where there is no profile."""
         if kinds != self._raw[0]:
-            place, known = {kind: number for number, kind in enumerate(sorted(kinds))}, None
+            found = None
             if self.profile != "none" and kinds:
                 try:
                     found = self._profile(sorted(kinds))
-                    place, known = {kind: number for number, kind in enumerate(found.kinds)}, found.pairs
                 except (InputError, OSError) as error:  # it could be read at the start: go on without
                     sys.stderr.write(f"cotenant: profile {self.profile}: {error}; nothing is shared\n")
-            self._raw = kinds, place, known
-        return self._raw[1], self._raw[2]
+            self._raw = kinds, found
+        return self._raw[1]
 
     def _of(self, kind: Kind) -> Floats:
         if kind not in self._known:
@@ -168,3 +246,11 @@ class Speeds:
         models = Codes(np.arange(len(kinds)), tuple(model for model, _ in kinds))
         gpus, one = np.array([count for _, count in kinds], np.int64), np.ones(len(kinds))
         return load_profile(self.profile, make_workload("live", 0 * one, gpus, one, model=models), self.types)
+
+
+def _distinct(values: Floats) -> tuple[Floats, Ints]:
+    """The values that there are, and which one each job has."""
+    if not values.any():
+        return np.zeros(1), np.zeros(1, np.int64)
+    found, which = np.unique(values, return_inverse=True)
+    return found, which.reshape(-1).astype(np.int64)

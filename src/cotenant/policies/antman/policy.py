@@ -36,6 +36,7 @@ class AntMan(PlanPolicy):
     source = "AntMan, OSDI'20"
     preemptive = False
     shares = True
+    undoes = True
     overcommits = True
     defaults: ClassVar[dict[str, Value]] = {
         "busy_limit": 0.8,  # a GPU busier than this takes no more opportunistic jobs

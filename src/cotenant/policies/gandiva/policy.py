@@ -45,6 +45,7 @@ class Gandiva(PlanPolicy):
     source = "Gandiva, OSDI'18"
     preemptive = True
     shares = True
+    undoes = True
     defaults: ClassVar[dict[str, Value]] = {
         "time_slicing": True,
         "packing": True,

@@ -35,7 +35,7 @@ from cotenant.policies.ones.evolution import (
 )
 from cotenant.policies.ones.predictor import Progress, features
 from cotenant.policies.ones.reorder import place_sizes
-from cotenant.policies.ones.scaling import TIMES_ASKED, Sizes
+from cotenant.policies.ones.scaling import TIMES_ASKED, Sizes, at_least
 from cotenant.policies.ones.throughput import Goodputs, sruf, throughputs
 
 _KEPT_S = 60.0  # how long a schedule is taken to last when changes are charged
@@ -91,8 +91,9 @@ class Ones(PlanPolicy):
         mine = np.zeros(len(view.rows), bool) if elastic is None or training is None else elastic[view.rows]
         self._place_rigid(view, board, run, np.flatnonzero(~mine))
         which = np.flatnonzero(mine)
+        later_s = view.now_s + self.number("interval")
         if not len(which) or training is None:
-            return Plan(run)
+            return Plan(run, next_s=np.inf if training is None else later_s)
         which = which[np.lexsort((view.rows[which], view.submit_s[which]))]
         now = {int(view.rows[at]): view.placement(int(view.rows[at])) for at in which[view.running[which]].tolist()}
         wanted = self._evolve(view, training, which, board.left)
@@ -103,7 +104,7 @@ class Ones(PlanPolicy):
             if row in now and sum(g for _, g in place) <= sum(g for _, g in now[row])
         }
         run.update(places)
-        return Plan(run, next_s=view.now_s + self.number("interval"), pause_s=pause)
+        return Plan(run, next_s=later_s, pause_s=pause)
 
     # -- sizes -------------------------------------------------------------------------------------------------
 
@@ -115,11 +116,15 @@ class Ones(PlanPolicy):
         self._learn(training, rows, ids.tolist())
         young = epochs < _YOUNG
         cap, train = self.sizes.limits(view, which, held, epochs, gpus)
+        fewest, most = view.size_limits(rows)
+        cap, train = np.minimum(cap, most), np.minimum(train, most)
         x = features(
             training.epoch_size[rows], training.first_loss[rows], epochs, training.loss[rows], training.accuracy[rows]
         )
         rho = np.clip(self.progress.draw(x, self.params["progress"] == "sample"), 1e-12, 1.0)
-        left = np.where(young, 0.0, training.samples[rows] * (1.0 / rho - 1.0))
+        told = training.left(rows)
+        left = np.where(np.isnan(told), training.samples[rows] * (1.0 / rho - 1.0), told)
+        left = np.where(young, 0.0, left)
         limits, cost = self._judge(view, training, which, held, young, left, cap, train, gpus)
         genomes = self._population(ids.tolist(), gpus, cap)
         for _ in range(int(self.number("generations"))):
@@ -129,6 +134,7 @@ class Ones(PlanPolicy):
         self._genomes, self._jobs = genomes, ids.tolist()
         target = counts_of(genomes[:1], len(rows))[0]
         final = self.sizes.apply(ids.tolist(), held, target, epochs, gpus)
+        at_least(final, fewest, held, gpus)
         return [(int(row), int(size)) for row, size in zip(rows, final, strict=True) if size > 0]
 
     def _judge(
@@ -145,7 +151,8 @@ class Ones(PlanPolicy):
             charge_gpu_s(cost, held, training.resize_s, view.restore_s[which])
             return Limits(cap, train, young, *order_by_time(alone_s, young, cap, train)), cost
         self._goodputs = self._goodputs or Goodputs(int(view.state.node[:, col.NODE_SIZE].max(initial=1)))
-        rate, good = self._goodputs.tables(training, rows, gpus)
+        wide = max(gpus, int(held.max(initial=0)))  # rigid jobs may have taken what these still hold
+        rate, good = self._goodputs.tables(training, rows, wide)
         at = np.maximum(held, 1)
         jobs = np.arange(len(rows))
         worth = good[jobs, at] / np.where(rate[jobs, at] > 0, rate[jobs, at], 1.0)  # of a sample at the present size
@@ -153,8 +160,10 @@ class Ones(PlanPolicy):
         pace[young] = 0.0
         explored = np.minimum(np.maximum(train, 2 * self._goodputs.largest(training, rows)), gpus)
         cap = np.maximum(cap, np.minimum(explored, TIMES_ASKED * view.asked_gpus[which]) * ~young)
-        order = order_by_gain(np.diff(pace, axis=1), young, cap)
-        return Limits(cap, cap, young, *order), pace_cost(pace, held, training.resize_s, view.restore_s[which])
+        cap = np.minimum(cap, view.size_limits(rows)[1])
+        order = order_by_gain(np.diff(pace[:, : gpus + 1], axis=1), young, cap)
+        cost = pace_cost(pace, held, training.resize_s, view.restore_s[which])
+        return Limits(cap, cap, young, *order), np.ascontiguousarray(cost[:, : gpus + 1])
 
     def _population(self, ids: list[int], gpus: int, cap: Ints) -> Ints:
         """The last population, carried over to the jobs and GPUs of now."""

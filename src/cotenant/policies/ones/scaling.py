@@ -83,9 +83,27 @@ class Sizes:
             give = min(excess, int(final[k]))
             final[k] -= give
             excess -= give
+        for k in np.argsort(-final, kind="stable").tolist():  # GPUs that rigid jobs have taken: nobody is safe
+            give = min(max(excess, 0), int(final[k]))
+            final[k] -= give
+            excess -= give
         for k, ident in enumerate(ids):
             if final[k] != held[k]:
                 self._scaled[ident], self._held[ident] = float(epochs[k]), int(final[k])
             if held[k] > 0 and final[k] == 0:
                 self.largest[ident] = max(self.largest[ident] // 2, 1)
         return np.asarray(final, np.int64)
+
+
+def at_least(sizes: Ints, fewest: Ints, held: Ints, gpus: int) -> None:
+    """Jobs that got fewer GPUs than they take: that many while some are idle, else what they hold, or none."""
+    idle = gpus - int(sizes.sum())
+    for k in np.flatnonzero((sizes > 0) & (sizes < fewest)).tolist():
+        more = int(fewest[k] - sizes[k])
+        if more <= idle:
+            sizes[k] = fewest[k]
+            idle -= more
+        else:
+            idle += int(sizes[k])
+            sizes[k] = held[k] if fewest[k] <= held[k] <= idle else 0
+            idle -= int(sizes[k])

@@ -1,0 +1,95 @@
+"""Starting jobs on the very GPUs that the policy named, on the terms that it agreed with them.
+
+Terms reach the job through its runtime: smaller sub-batches from its start, a pause after every step where it may use
+only a part of its GPUs' time. Turns are kept by suspending whoever has had a quantum (or, where the backend cannot, by
+stopping it). A job without the runtime runs at full speed: it cannot be held back, only suspended or stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cotenant.backends.base import Backend
+from cotenant.core.lifecycle import JobState
+from cotenant.core.plan import ALONE
+from cotenant.journal import Entry, Journal
+from cotenant.runtime.protocol import Settings
+from cotenant.service.launching import Launcher
+from cotenant.service.live import Promise
+from cotenant.service.livejob import LiveJob
+from cotenant.service.options import Options
+from cotenant.service.seats import Seating, who_sits_down, whose_turn_is_over
+
+_LONGEST_PAUSE_S = 60.0
+_SAME = 0.1  # pauses that differ by less than this part are not told anew
+
+
+class Seater(Launcher):
+    """Launches by name of GPU where the policy names them; by number of GPUs elsewhere."""
+
+    def __init__(self, journal: Journal, backend: Backend, options: Options) -> None:
+        super().__init__(journal, backend, options)
+        self._pauses_s: dict[str, float] = {}  # by key of the attempt: what it was told last
+
+    def _launch_all(self, starts: Sequence[Promise]) -> None:
+        if self._memory is None or not self._memory.names_gpus:
+            super()._launch_all(starts)
+            return
+        barred_before, self._barred_s = self._barred_s, {}
+        todo = [
+            job
+            for job_id, _ in starts
+            if job_id in self._places and (job := self.book.active.get(job_id)) is not None and self._startable(job)
+        ]
+        plan = Seating(self._places, self._terms, {node.name: node.gpu_mem_gib for node in self.backend.nodes()})
+        usable = {n.name for n in self.backend.nodes() if n.state == "up" and n.name not in self.book.drained}
+        todo = [job for job in todo if all(name in usable for name, _ in self._places[job.id])]
+        seated, barred = who_sits_down(todo, self.book.on_gpus.values(), plan)
+        self._barred_s = {job.id: barred_before.get(job.id, self.clock()) for job in barred}
+        self._sit_down(seated)
+        self._move_barred()
+        waiting = [job for job in todo if job not in seated]
+        on_gpus = list(self.book.on_gpus.values())
+        assert self._memory is not None
+        for job in whose_turn_is_over(on_gpus, waiting, plan, self.clock(), self._memory.quantum_s):
+            self._promised[job.id] = tuple((name, len(indexes)) for name, indexes in job.last.gpus)
+            self._ask_to_stop(job, "turn")
+        self._tell_terms()
+
+    def _sit_down(self, seated: Sequence[LiveJob]) -> None:
+        intents = []
+        for job in seated:
+            if job.state == JobState.SUSPENDED:
+                intents.append(Entry("continue", job.id))
+            else:
+                data = {"gpus": self._places[job.id]}
+                level = self._terms.get(job.id, ALONE).level
+                intents.append(Entry("launch", job.id, data | ({"level": level} if level else {})))
+        new = [job for job in seated if job.state != JobState.SUSPENDED]
+        if intents:
+            self.write(intents)
+        for job in new:
+            self._cut_batch(job)
+            self._launch(job)
+
+    def _cut_batch(self, job: LiveJob) -> None:
+        """Its share of a batch in 2**level parts, whose gradients it adds up."""
+        level = job.last.level
+        if level and job.spec.batch_size:
+            self.reports.batch(job.id, max(job.spec.batch_size >> level, 1), 2**level)
+
+    def _tell_terms(self) -> None:
+        """Have jobs pause after each step so that they use no more than their share of the time."""
+        for job in self.book.on_gpus.values():
+            terms = self._terms.get(job.id, ALONE)
+            report = self.reports.of(job.id)
+            if job.state != JobState.RUNNING or report is None or not report.step_time_s:
+                continue
+            held_back = terms.turn == 0 and 0 < terms.share < 1
+            pause_s = min(report.step_time_s * (1 / terms.share - 1), _LONGEST_PAUSE_S) if held_back else 0.0
+            before_s = self._pauses_s.get(job.key, 0.0)
+            if abs(pause_s - before_s) > _SAME * max(before_s, pause_s):
+                self._pauses_s[job.key] = pause_s
+                self.reports.set_for(job.id, Settings(throttle_s=pause_s))
+        alive = {job.key for job in self.book.on_gpus.values()} | {job.key for job in self.book.suspended.values()}
+        self._pauses_s = {key: pause_s for key, pause_s in self._pauses_s.items() if key in alive}

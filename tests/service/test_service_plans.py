@@ -1,0 +1,112 @@
+"""Policies that name the GPUs of every job, live: pairs, turns, terms and moves, in a world with a clock of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from service_kit import ADMIN, Rig
+from test_service_sharing import play, states
+
+from cotenant.backends.base import NodeInfo
+
+ONE = (NodeInfo("n0", "gpu", 1, 8, 64.0, gpu_mem_gib=80.0),)
+FOUR = (NodeInfo("n0", "gpu", 4, 8, 64.0, gpu_mem_gib=80.0),)
+MODELS = ("lstm", "recsys", "bert", "gpt2", "resnet50", "mlp_rl")
+PLANS = ["sjf-bsbf", "sjf-ffs", "antman", "gandiva", "horus", "horus+"]
+
+
+def plan_rig(home: Path, policy: str, nodes: tuple[NodeInfo, ...] = ONE, **more: object) -> Rig:
+    rig = Rig(home, policy, nodes, profile="h200", budget_s=60.0, **more)
+    rig.shares = rig.in_parts = True
+    return rig
+
+
+@pytest.mark.parametrize("policy", PLANS)
+def test_a_crowd_comes_to_its_end_under_every_plan(tmp_path: Path, policy: str) -> None:
+    rig = plan_rig(tmp_path, policy, (*FOUR, NodeInfo("n1", "gpu", 3, 8, 64.0, gpu_mem_gib=80.0)))
+    jobs = [
+        rig.submit(f"sleep {7 + 3 * k}", gpus=1 + k % 3, model=MODELS[k % 6], expected=7 + 3 * k, gpu_mem=20)
+        for k in range(14)
+    ]
+    fixed = rig.submit("sleep 30", preemptible=False, model="lstm")
+    shared = 0
+    while rig.service.book.active:
+        play(rig, 1.0)
+        shared = max(shared, sum(node.gpus_shared for node in rig.service.nodes(ADMIN)))
+        assert rig.backend.now_s < 1_002_000, states(rig, [*jobs, fixed])
+    assert states(rig, [*jobs, fixed]) == ["succeeded"] * 15
+    assert len(rig.service.job(ADMIN, fixed).attempts) == 1
+    if policy in ("sjf-bsbf", "sjf-ffs"):
+        assert shared > 0
+
+
+def test_bsbf_shares_only_part_of_a_gang(tmp_path: Path) -> None:
+    """One GPU of two is enough for a small job: the gang's other GPU stays its own."""
+    rig = plan_rig(tmp_path, "sjf-bsbf", (NodeInfo("n0", "gpu", 2, 8, 64.0, gpu_mem_gib=80.0),))
+    gang = rig.submit("sleep 400", gpus=2, model="lstm", expected=400)
+    play(rig, 2)
+    small = rig.submit("sleep 20", gpus=1, model="recsys", expected=20)
+    play(rig, 2)
+    assert states(rig, [gang, small]) == ["running"] * 2
+    (node,) = rig.service.nodes(ADMIN)
+    assert (node.gpus_used, node.gpus_shared) == (2, 1)
+    rig.finish()
+    assert {len(rig.service.job(ADMIN, job).attempts) for job in (gang, small)} == {1}
+
+
+def test_gandiva_lets_jobs_take_turns(tmp_path: Path) -> None:
+    """Two jobs on one GPU: never both at once, each suspended for the other after a quantum, none started again."""
+    rig = plan_rig(tmp_path, "gandiva:packing=false")
+    jobs = [rig.submit("sleep 150", model=model, expected=150) for model in ("gpt2", "bert")]
+    seen = set()
+    while rig.service.book.active:
+        play(rig, 1.0)
+        now = tuple(states(rig, jobs))
+        seen.add(now)
+        assert now != ("running", "running")
+        assert rig.backend.now_s < 1_002_000, now
+    assert {("running", "suspended"), ("suspended", "running")} <= seen
+    assert states(rig, jobs) == ["succeeded"] * 2
+    assert [len(rig.service.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
+
+
+def test_a_restarted_service_leaves_pairs_where_they_are(tmp_path: Path) -> None:
+    rig = plan_rig(tmp_path, "sjf-bsbf")
+    jobs = []
+    for seconds, model in ((90, "lstm"), (30, "recsys")):
+        jobs.append(rig.submit(f"sleep {seconds}", model=model, expected=seconds))
+        play(rig, 2)
+    assert states(rig, jobs) == ["running"] * 2
+    rig.restart()
+    play(rig, 3)
+    assert states(rig, jobs) == ["running"] * 2
+    rig.finish()
+    assert [len(rig.service.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
+
+
+@pytest.mark.parametrize("after", ["fifo", "gandiva-packing", "antman", "gavel:sharing=true"])
+def test_another_policy_takes_over(tmp_path: Path, after: str) -> None:
+    rig = plan_rig(tmp_path, "sjf-bsbf", (NodeInfo("n0", "gpu", 2, 8, 64.0, gpu_mem_gib=80.0),), round_s=5.0)
+    gang = rig.submit("sleep 60", gpus=2, model="lstm", expected=60)
+    play(rig, 2)
+    small = rig.submit("sleep 20", gpus=1, model="recsys", expected=20)
+    play(rig, 2)
+    assert states(rig, [gang, small]) == ["running"] * 2
+    rig.service.set_policy(ADMIN, after)
+    play(rig, 8)
+    rig.shares, rig.in_parts = after != "fifo", after == "antman"
+    rig.finish()
+    assert states(rig, [gang, small]) == ["succeeded"] * 2
+
+
+@pytest.mark.parametrize("policy", PLANS)
+def test_what_if_answers_for_every_plan(tmp_path: Path, policy: str) -> None:
+    rig = plan_rig(tmp_path, "sjf-bsbf")
+    jobs = [rig.submit(f"sleep {30 + 10 * k}", model=MODELS[k], expected=30 + 10 * k, gpu_mem=20) for k in range(4)]
+    play(rig, 3)
+    rows = rig.service.whatif(ADMIN, [policy])["jobs"]
+    assert [row["id"] for row in rows] == jobs
+    assert all(row[policy] > rig.backend.now_s for row in rows)
+    waiting = [job for job in jobs if rig.state(job) == "pending"]
+    assert all(rig.service.why(ADMIN, job)["text"] for job in waiting)
