@@ -9,6 +9,8 @@ from service_kit import ADMIN, Rig
 from test_service_sharing import play, states
 
 from cotenant.backends.base import NodeInfo
+from cotenant.runtime.protocol import Settings
+from cotenant.service.reports import Report
 
 ONE = (NodeInfo("n0", "gpu", 1, 8, 64.0, gpu_mem_gib=80.0),)
 FOUR = (NodeInfo("n0", "gpu", 4, 8, 64.0, gpu_mem_gib=80.0),)
@@ -110,3 +112,71 @@ def test_what_if_answers_for_every_plan(tmp_path: Path, policy: str) -> None:
     assert all(row[policy] > rig.backend.now_s for row in rows)
     waiting = [job for job in jobs if rig.state(job) == "pending"]
     assert all(rig.service.why(ADMIN, job)["text"] for job in waiting)
+
+
+def tell(rig: Rig, job: str, step: int, step_time_s: float) -> None:
+    """As if a job had reported over its socket."""
+    rig.service.reports._reports[job] = Report(step=step, total=100_000, step_time_s=step_time_s, saves=True)
+
+
+def told(rig: Rig, job: str) -> Settings:
+    return rig.service.reports._settings.get(job, Settings())
+
+
+def test_a_guest_that_does_not_fit_whole_cuts_its_batch(tmp_path: Path) -> None:
+    """80 GiB hold the host's 50 and what half a batch of the guest's 50 needs, so the guest takes two halves."""
+    rig = plan_rig(tmp_path, "sjf-bsbf")
+    host = rig.submit("sleep 4000", model="bert", expected=4000, gpu_mem=50, batch={"size": 32})
+    play(rig, 2)
+    guest = rig.submit("sleep 30", model="resnet50", expected=30, gpu_mem=50, batch={"size": 64})
+    play(rig, 2)
+    attempt = rig.service.book.jobs[guest].last
+    assert states(rig, [host, guest]) == ["running"] * 2
+    assert attempt.level >= 1
+    limits = [spec.gpu_mem_gib for job in rig.backend.world.jobs.values() if (spec := job.spec).gpu_mem_gib]
+    assert sum(limits) <= 80
+    assert told(rig, guest) == Settings(batch_size=64 >> attempt.level, accumulation=2**attempt.level)
+    rig.restart()
+    play(rig, 2)
+    assert rig.service.book.jobs[guest].last.level == attempt.level, "journaled"
+
+
+def test_a_pair_that_does_not_pay_is_parted_and_not_made_again(tmp_path: Path) -> None:
+    rig = plan_rig(tmp_path, "sjf-bsbf")
+    host = rig.submit("sleep 4000", model="lstm", expected=4000)
+    for second in range(40):
+        play(rig, 1)
+        tell(rig, host, 10 * second, 0.1)
+    guest = rig.submit("sleep 100", model="recsys", expected=100)
+    play(rig, 2)
+    assert states(rig, [host, guest]) == ["running"] * 2
+    rig.service._pairing._alone_s[("recsys", 1), "gpu"] = 0.1
+    for second in range(8):
+        play(rig, 1)
+        tell(rig, host, 400 + 10 * second, 0.25)
+        if rig.state(guest) == "running":
+            tell(rig, guest, 10 * second, 0.25)
+    play(rig, 10)
+    assert states(rig, [host, guest]) == ["running", "suspended"], "0.4 + 0.4 is less than taking turns"
+
+
+def test_antman_holds_an_opportunistic_job_back(tmp_path: Path) -> None:
+    """Beside a job that is its tenant's right, one of negative priority pauses after every step."""
+    rig = plan_rig(tmp_path, "antman:control_s=5,busy_limit=1")
+    mine = rig.submit("sleep 4000", model="recsys", expected=4000, gpu_mem=20)
+    for second in range(40):
+        play(rig, 1)
+        tell(rig, mine, 10 * second, 0.1)
+    guest = rig.submit("sleep 4000", model="mlp_rl", expected=4000, gpu_mem=20, priority=-1)
+    shares = []
+    for second in range(60):
+        play(rig, 1)
+        slow = 0.1 + 0.1 * rig.service._terms[guest].share if guest in rig.service._terms else 0.1
+        tell(rig, mine, 400 + 10 * second, slow)
+        tell(rig, guest, 10 * second, 0.05)
+        if guest in rig.service._terms:
+            shares.append(rig.service._terms[guest].share)
+    assert states(rig, [mine, guest]) == ["running"] * 2
+    assert min(shares) < max(shares) < 1, "the share moves"
+    assert told(rig, guest).throttle_s == pytest.approx(0.05 * (1 / shares[-1] - 1), rel=0.25)
+    assert told(rig, mine).throttle_s in (None, 0.0)

@@ -44,7 +44,8 @@ class Decider(Ladder):
         self._promised: dict[str, tuple[tuple[str, int], ...]] = {}  # under policies that choose: starts to come
         self._beside: dict[str, str] = {}  # under policies that share: guest -> host, as planned
         self._places: dict[str, Gpus] = {}  # under policies that name GPUs: those of each job that is to run
-        self._terms: dict[str, Terms] = {}  # and what was agreed with it
+        self._terms: dict[str, Terms] = {}  # what was agreed with it
+        self._need_gib: dict[str, float] = {}  # and the memory per GPU that it needs on these terms
         self._pairing = Pairing()
         self._trainings = Trainings()
         self._memory: Memory | None = None
@@ -58,7 +59,7 @@ class Decider(Ladder):
         if self._memory is None or (self._memory.name, self._memory.types) != (self.book.policy, types):
             self._memory = Memory(self.book.policy, types, Context(round_s=self.round_s))
             self._promised, self._beside, self._plan = {}, {}, Verdict()
-            self._places, self._terms = {}, {}
+            self._places, self._terms, self._need_gib = {}, {}, {}
         return self._memory
 
     def _comes_back(self, job: LiveJob) -> bool:
@@ -352,7 +353,7 @@ class Decider(Ladder):
             self.counters["decision_timeouts"] += verdict is None
             return self._last_plan() if tables.chooses else Verdict(self._plan.starts)
         self._plan, self._beside = verdict, verdict.hosts
-        self._places, self._terms = verdict.places, verdict.terms
+        self._places, self._terms, self._need_gib = verdict.places, verdict.terms, verdict.need_gib
         if tables.chooses:
             self._promised = dict(verdict.starts)
         return verdict

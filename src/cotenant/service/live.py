@@ -53,7 +53,8 @@ class Verdict:
 
     It holds for the state after record `seq` of the journal. `next_s` is when the policy wants to be asked again.
     `hosts` names for guests, whether they start or stay, the job on whose GPUs they are to be. Policies that say on
-    which GPUs exactly jobs sit fill `places` instead, and `terms` with what was agreed with each of those jobs.
+    which GPUs exactly jobs sit fill `places` instead, `terms` with what was agreed with each of those jobs, and
+    `need_gib` with the memory per GPU that it needs on these terms.
     """
 
     starts: list[Promise] = field(default_factory=list)
@@ -65,6 +66,7 @@ class Verdict:
     hosts: dict[str, str] = field(default_factory=dict)
     places: dict[str, Gpus] = field(default_factory=dict)
     terms: dict[str, Terms] = field(default_factory=dict)
+    need_gib: dict[str, float] = field(default_factory=dict)
     resized: frozenset[str] = frozenset()  # those of `stops` that go on with another number of GPUs
 
 
@@ -223,6 +225,7 @@ class Tables:
             {str(names[guest]): str(names[host]) for guest, host in hosts.items()},
             {str(names[row]): self._gpus_of(row) for row in after} if self.exact else {},
             {str(names[row]): self._terms_of(row) for row in after} if self.exact else {},
+            {str(names[row]): float(self.state.f[row, col.GPU_GIB]) for row in after} if self.exact else {},
             frozenset(str(names[row]) for row in stops if row in after and _size(after[row]) != _size(before[row])),
         )  # fmt: skip
 

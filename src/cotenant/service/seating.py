@@ -8,8 +8,9 @@ stopping it). A job without the runtime runs at full speed: it cannot be held ba
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from cotenant.backends.base import Backend
+from cotenant.backends.base import Backend, LaunchSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.plan import ALONE
 from cotenant.journal import Entry, Journal
@@ -41,7 +42,8 @@ class Seater(Launcher):
             for job_id, _ in starts
             if job_id in self._places and (job := self.book.active.get(job_id)) is not None and self._startable(job)
         ]
-        plan = Seating(self._places, self._terms, {node.name: node.gpu_mem_gib for node in self.backend.nodes()})
+        room_gib = {node.name: node.gpu_mem_gib for node in self.backend.nodes()}
+        plan = Seating(self._places, self._terms, self._need_gib, room_gib)
         usable = {n.name for n in self.backend.nodes() if n.state == "up" and n.name not in self.book.drained}
         todo = [job for job in todo if all(name in usable for name, _ in self._places[job.id])]
         seated, barred = who_sits_down(todo, self.book.on_gpus.values(), plan)
@@ -71,6 +73,11 @@ class Seater(Launcher):
         for job in new:
             self._cut_batch(job)
             self._launch(job)
+
+    def _launch_spec(self, job: LiveJob) -> LaunchSpec:
+        """A job with smaller sub-batches needs, and may use, less of its GPUs' memory."""
+        spec = super()._launch_spec(job)
+        return replace(spec, gpu_mem_gib=self._need_gib[job.id]) if self._need_gib.get(job.id) else spec
 
     def _cut_batch(self, job: LiveJob) -> None:
         """Its share of a batch in 2**level parts, whose gradients it adds up."""

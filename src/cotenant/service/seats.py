@@ -21,10 +21,11 @@ Cell = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Seating:
-    """The plan: GPUs and terms by job, and the memory of a GPU by node (0: not known)."""
+    """The plan: GPUs, terms and memory per GPU by job, and the memory of a GPU by node (0: not known)."""
 
     places: Mapping[str, Gpus]
     terms: Mapping[str, Terms]
+    need_gib: Mapping[str, float]
     room_gib: Mapping[str, float]
 
     def of(self, job: LiveJob) -> Terms:
@@ -102,7 +103,7 @@ def _free(job: LiveJob, cell: Cell, room: _Room, plan: Seating) -> bool:
     if any(plan.apart(job, other) for other in there):
         return False
     size = plan.room_gib.get(cell[0], 0.0)
-    need = sum(other.spec.gpu_mem_gib * plan.of(other).cap for other in [job, *there])
+    need = sum(plan.need_gib.get(other.id, other.spec.gpu_mem_gib) for other in [job, *there])
     return not size or need <= size + 1e-6
 
 
