@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any
 
 from cotenant.backends import LaunchSpec, NodeInfo
 from cotenant.backends.fake import FakeBackend, Script, read_script
+from cotenant.core.columns import SLOTS
 from cotenant.core.jobspec import JobSpec
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.policies import make_policy
-from cotenant.policies.base import ChoicePolicy
+from cotenant.policies.base import PlanPolicy
 from cotenant.service.book import Book
 from cotenant.service.desk import CoreService
 from cotenant.service.facade import Caller, Role
@@ -62,7 +64,8 @@ class MemoryWorld:
     ) -> None:
         self.more = more
         policies = make_policy(policy)
-        self.shares = isinstance(policies, ChoicePolicy) and policies.shares
+        self.shares = policies.shares
+        self.in_parts = isinstance(policies, PlanPolicy) and policies.shares
         self.most_users = 1
         self.home, self.policy, self.fuse = home, policy, Fuse(crash_at, self._left)
         self.store = MemoryStore()
@@ -94,16 +97,19 @@ class MemoryWorld:
     def _check_gpus(self, spec: LaunchSpec) -> None:
         """Nobody else runs on the GPUs of a job that starts or goes on; suspended jobs do not run.
 
-        Where the policy shares, there may be one who has the very same GPUs.
+        Where the policy shares, there may be one who has the very same GPUs; where it names GPUs, others per GPU.
         """
         users = 1
+        on: Counter[tuple[str, int]] = Counter()
         mine = {(node, index) for node, indexes in spec.gpus for index in indexes}
         for key, other in self.first.world.jobs.items():
             if other.state in ("starting", "running") and key != spec.key:
                 taken = {(node, index) for node, indexes in other.spec.gpus for index in indexes}
-                assert not taken & mine or (self.shares and taken == mine), f"{spec.key} and {key} share {taken & mine}"
+                may = self.shares and (taken == mine or self.in_parts)
+                assert not taken & mine or may, f"{spec.key} and {key} share {taken & mine}"
                 users += bool(taken & mine)
-        assert users <= 2, spec
+                on.update(taken & mine)
+        assert users <= 2 or (self.in_parts and max(on.values()) < SLOTS), spec
         self.most_users = max(self.most_users, users)
 
     def _act(self, point: str, key: str) -> None:

@@ -50,10 +50,10 @@ def _play(home: Path, policy: str, *crash_at: int) -> tuple[MemoryWorld, CoreSer
     return world, service
 
 
-@pytest.mark.parametrize("policy", ["gandiva-packing", "gavel:sharing=true"])
+@pytest.mark.parametrize("policy", ["gandiva-packing", "gavel:sharing=true", "sjf-bsbf", "gandiva:watch_s=0"])
 def test_crashes_while_jobs_share_gpus(tmp_path: Path, policy: str) -> None:
     quiet, service = _play(tmp_path, policy)
-    assert quiet.most_users == 2
+    assert quiet.most_users >= 2
     expected = endings(service.book)
     assert sorted(state for state, _, _ in expected.values()) == ["cancelled"] + ["succeeded"] * 4
     chance = random.Random(20261115)
