@@ -1,0 +1,163 @@
+"""`python -m bench.gpu_sharing [--share time|mps]`: the live service puts two training jobs on one real GPU.
+
+Small jobs leave the GPU idle most of the time, large ones keep it busy. Printed: milliseconds per step alone and in
+company, and speed against alone; a pair pays when both speeds add up to more than 1.
+
+1 `sjf-bsbf` pairs two small jobs.
+2 `sjf-bsbf` pairs two large jobs, since it is told that they share well; the service measures that they do not, and
+  parts them for good.
+3 `antman` runs a large job in its tenant's right and a small one that it holds back by pauses between steps.
+
+Without a GPU, `--gpus 1` plays the same with sleeping in place of kernels, to see that it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.gpu_preempt import ADMIN, until
+from cotenant.backends.local import LocalBackend
+from cotenant.core.jobspec import parse_job
+from cotenant.journal import MemoryJournal
+from cotenant.service.desk import CoreService
+from cotenant.service.run import Loop
+
+SCRIPT = """
+import sys, time
+from cotenant import runtime
+size, steps, cuda = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "cuda"
+if cuda:
+    import torch
+    width, rows = (512, 256) if size == "small" else (8192, 8192)
+    layers = [torch.nn.Linear(width, width, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
+    model = torch.nn.Sequential(*layers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x = torch.randn(rows, width, device="cuda", dtype=torch.bfloat16)
+with runtime.job() as job:
+    job.save(lambda path: (path / "kept").write_text("kept"))
+    job.restore(lambda path: None)
+    for step in job.steps(steps):
+        if cuda:
+            optimizer.zero_grad()
+            loss = model(x).float().square().mean()
+            loss.backward()
+            optimizer.step()
+            torch.cuda.synchronize()
+            if size == "small":
+                time.sleep(0.004)  # what a real one does on the host: data, logging
+        else:
+            time.sleep(0.01)
+"""
+LONG = 10_000_000
+
+
+@contextmanager
+def serving(policy: str, gpus: int | None, share: str) -> Iterator[tuple[CoreService, Path]]:
+    """A service over the GPUs of this machine."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        home = Path(folder)
+        (home / "train.py").write_text(SCRIPT)
+        backend = LocalBackend(home / "jobs", gpus=gpus, share=share)  # type: ignore[arg-type]
+        profile = f"h200:sharing={'mps' if share == 'mps' else 'time-sliced'}"
+        service = CoreService(
+            MemoryJournal(), backend, home=home, policy=policy, grace_s=10.0, profile=profile, budget_s=60.0
+        )
+        service.reconcile()
+        events = asyncio.new_event_loop()
+        threading.Thread(target=events.run_forever, daemon=True).start()
+        asyncio.run_coroutine_threadsafe(service.reports.start(), events).result(10)
+        loop = Loop(service)
+        loop.start()
+        try:
+            yield service, home
+        finally:
+            loop.stop()
+            for item in backend.observe():
+                backend.kill(item.key)
+            backend.close()
+
+
+class Stage:
+    """Jobs on one service, and their step times."""
+
+    def __init__(self, service: CoreService, home: Path, cuda: str) -> None:
+        self.service, self.home, self.cuda = service, home, cuda
+
+    def submit(self, size: str, model: str, expected_s: float, priority: int = 0) -> str:
+        """Submit a job of that size under the name of a model of the profile, and wait until it runs."""
+        run = f"{sys.executable} train.py {size} {LONG} {self.cuda}"
+        job = {
+            "run": run, "workdir": str(self.home), "gpus": 1, "model": model, "expected": expected_s, "gpu_mem": 20,
+            "priority": priority, "name": f"{size}-{model}",
+        }  # fmt: skip
+        found = self.service.submit(ADMIN, [parse_job(job)])[0][0]
+        until(self.service, lambda: str(self.service.book.jobs[found].state) == "running")
+        return found
+
+    def step_s(self, job: str, settle_s: float = 6.0) -> float:
+        """Its step time after it has had time to settle in its company."""
+        until(self.service, lambda: (self.service.reports.of(job) or _NOTHING).step_time_s is not None)
+        until_s = time.monotonic() + settle_s
+        until(self.service, lambda: time.monotonic() > until_s)
+        report = self.service.reports.of(job)
+        return float(report.step_time_s or 0.0) if report is not None else float("nan")
+
+
+class _Nothing:
+    step_time_s = None
+
+
+_NOTHING = _Nothing()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpus", type=int, help="virtual GPUs; the real ones if not given")
+    parser.add_argument("--share", default="time", choices=("time", "mps"))
+    options = parser.parse_args()
+    cuda = "cuda" if options.gpus is None else "cpu"
+    print(f"share {options.share}")
+    with serving("sjf-bsbf", options.gpus, options.share) as (service, home):
+        stage = Stage(service, home, cuda)
+        first = stage.submit("small", "lstm", 36_000)
+        alone = stage.step_s(first)
+        second = stage.submit("small", "mlp_rl", 600)
+        pair = stage.step_s(first), stage.step_s(second, 0)
+        show("sjf-bsbf, small beside small", alone, pair)
+    with serving("sjf-bsbf", options.gpus, options.share) as (service, home):
+        stage = Stage(service, home, cuda)
+        first = stage.submit("large", "lstm", 36_000)
+        alone = stage.step_s(first)
+        second = stage.submit("large", "mlp_rl", 600)
+        service._pairing._alone_s[("mlp_rl", 1), next(iter(service._types.values()))] = alone  # the same program
+        if cuda == "cuda":
+            waited_s = until(service, lambda: bool(service._pairing.vetoes))
+            worth = next(e.data["worth"] for e in service.events(ADMIN, second) if e.kind == "split")
+            until(service, lambda: str(service.book.jobs[second].state) not in ("running", "stopping"))
+            print(f"sjf-bsbf, large beside large: speeds add up to {worth:.2f}, parted after {waited_s:.1f} s")
+            print(f"  the other one is then at {1e3 * stage.step_s(first):.2f} ms per step, alone {1e3 * alone:.2f}")
+    with serving("antman:control_s=2,busy_limit=1", options.gpus, options.share) as (service, home):
+        stage = Stage(service, home, cuda)
+        first = stage.submit("large", "mlp_rl", 36_000)
+        alone = stage.step_s(first)
+        second = stage.submit("small", "mlp_rl", 3600, priority=-1)
+        pair = stage.step_s(first, 30), stage.step_s(second, 0)
+        share = service._terms[second].share
+        show(f"antman, large in its right, small held back to {share:.0%} of the time", alone, pair)
+
+
+def show(what: str, alone: float, pair: tuple[float, float]) -> None:
+    print(f"{what}: alone {1e3 * alone:.2f} ms, in company {1e3 * pair[0]:.2f} ({alone / pair[0]:.2f} of its speed)")
+    print(f"  the newcomer: {1e3 * pair[1]:.2f} ms per step")
+
+
+if __name__ == "__main__":
+    main()
