@@ -57,6 +57,7 @@ with runtime.job() as job:
             time.sleep(0.01)
 """
 LONG = 10_000_000
+SOURCES = Path(__file__).resolve().parent.parent / "src"
 
 
 @contextmanager
@@ -90,32 +91,36 @@ class Stage:
 
     def __init__(self, service: CoreService, home: Path, cuda: str) -> None:
         self.service, self.home, self.cuda = service, home, cuda
+        self.running: list[str] = []
 
     def submit(self, size: str, model: str, expected_s: float, priority: int = 0) -> str:
         """Submit a job of that size under the name of a model of the profile, and wait until it runs."""
         run = f"{sys.executable} train.py {size} {LONG} {self.cuda}"
         job = {
             "run": run, "workdir": str(self.home), "gpus": 1, "model": model, "expected": expected_s, "gpu_mem": 20,
-            "priority": priority, "name": f"{size}-{model}",
+            "priority": priority, "name": f"{size}-{model}", "env": {"PYTHONPATH": str(SOURCES)},
         }  # fmt: skip
         found = self.service.submit(ADMIN, [parse_job(job)])[0][0]
         until(self.service, lambda: str(self.service.book.jobs[found].state) == "running")
+        self.running.append(found)
         return found
+
+    def reports_steps(self, job: str) -> bool:
+        """Whether a job has told its step time. Jobs of this bench never end: one that has is an error."""
+        for other in self.running:
+            if self.service.book.jobs[other].finished:
+                path = self.service.log_file(ADMIN, other, "stderr")
+                raise SystemExit(f"job {other} ended:\n{path.read_text() if path is not None else 'no log'}")
+        report = self.service.reports.of(job)
+        return report is not None and report.step_time_s is not None
 
     def step_s(self, job: str, settle_s: float = 6.0) -> float:
         """Its step time after it has had time to settle in its company."""
-        until(self.service, lambda: (self.service.reports.of(job) or _NOTHING).step_time_s is not None)
+        until(self.service, lambda: self.reports_steps(job))
         until_s = time.monotonic() + settle_s
         until(self.service, lambda: time.monotonic() > until_s)
         report = self.service.reports.of(job)
         return float(report.step_time_s or 0.0) if report is not None else float("nan")
-
-
-class _Nothing:
-    step_time_s = None
-
-
-_NOTHING = _Nothing()
 
 
 def main() -> None:
