@@ -53,6 +53,18 @@ def test_two_jobs_share_one_gpu_to_their_end(tmp_path: Path, policy: str) -> Non
     assert rig.service.nodes(ADMIN)[0].gpus_used == 0
 
 
+@pytest.mark.parametrize("policy", ["muri-s:group=2", "muri-l:group=2"])
+def test_muri_groups_jobs_by_the_stages_of_their_steps(tmp_path: Path, policy: str) -> None:
+    """One waits for its host while the other computes: the profile knows how long each of them does."""
+    rig = sharing(tmp_path, policy, ONE)
+    jobs = [rig.submit("sleep 20", model=model) for model in ("lstm", "resnet18_cifar")]
+    play(rig, 2 * ROUND_S)
+    assert states(rig, jobs) == ["running"] * 2
+    busy = [rig.submit("sleep 20", model="bert") for _ in range(2)]
+    rig.finish()
+    assert states(rig, [*jobs, *busy]) == ["succeeded"] * 4
+
+
 @pytest.mark.parametrize("first", ["host", "guest"])
 def test_whoever_is_left_goes_on_where_it_is(tmp_path: Path, first: str) -> None:
     """A guest inherits the GPUs of its host, and the other way round; neither is restarted."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +22,8 @@ class Stages:
 
     `times[kind]` holds 3 numbers (data, GPU, network; data takes two of four slots) or 4 (storage, CPU, GPU,
     network), seconds per iteration; `alone_s` is a whole iteration without company. A cycle of k jobs takes
-    `contention[k - 1] / contention[0]` times what its stages say. `start_s` is what starting costs, seconds.
+    `contention[k - 1] / contention[0]` times what its stages say. `start_s` is what starting costs, seconds. Kinds of a
+    pair of `apart`, the smaller first, must not share GPUs.
     """
 
     of: Ints
@@ -31,3 +34,10 @@ class Stages:
     gpu_gib: Floats  # kind -> GiB per GPU, 0 where not known
     nominal_s: Floats = field(default_factory=lambda: np.zeros(0))  # row -> how long its source says it takes
     contention: tuple[float, ...] = FITTED
+    apart: frozenset[tuple[int, int]] = frozenset()
+
+    def may_share(self, kinds: Collection[int], room_gib: float) -> bool:
+        """Whether jobs of these kinds fit a GPU of this size, and none of them is to be kept from another."""
+        if self.gpu_gib[list(kinds)].sum() > room_gib:
+            return False
+        return not self.apart or not any(pair in self.apart for pair in combinations(sorted(kinds), 2))

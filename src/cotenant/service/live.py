@@ -123,7 +123,7 @@ class Tables:
             draw=np.random.default_rng(0).random(rows),
             speed=table.speed, speed_row=table.row, steps_per_s=table.steps_per_s,
             skew=np.full(len(jobs.model.names), np.nan), sharing=self.sharing, overcommits=self.policy.overcommits,
-            need_gib=jobs.of(at.GPU_MEM) if self.exact else None, gpu_gib=gpu_gib if self.exact else None,
+            need_gib=jobs.of(at.GPU_MEM) if self.exact else None, gpu_gib=gpu_gib if self.sharing else None,
         )  # fmt: skip
         pools = tuple(types[number] for number in self.state.pool[:, col.POOL_TYPE].tolist())
         self.pair = self.together = None
@@ -131,9 +131,12 @@ class Tables:
             self.together = setting.speeds.together(table.kinds, types, setting.gpu_gib, setting.seen)
         elif self.sharing:
             self.pair = setting.speeds.pairs(table.kinds, types, setting.gpu_gib, setting.seen.vetoes)
+        stages = None
+        if self.policy.interleaves and self.sharing:
+            stages = setting.speeds.stages(table, self.work.duration_s, types, setting.seen.vetoes)
         coming = jobs.coming if jobs.coming.any() else None
         facts = Facts(
-            pools, prices_of(pools), self.pair, jobs.ident, coming, together=self.together,
+            pools, prices_of(pools), self.pair, jobs.ident, coming, stages=stages, together=self.together,
             elastic=setting.resizable, training=setting.training,
             sizes=np.stack([jobs.of(at.FEWEST), jobs.of(at.MOST)], axis=1).astype(np.int64),
         )  # fmt: skip

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.errors import InputError
+from cotenant.core.stages import Stages
 from cotenant.core.together import CURVE, LEVELS, Together
 from cotenant.core.workload import Codes, Floats, Ints, make_workload
 from cotenant.service import rows as at
@@ -208,6 +209,33 @@ class Speeds:
         ratio[(ratio <= 0) | (ratio.transpose(1, 0, 2) <= 0)] = 0.0
         room = np.array([gpu_gib.get(name, 0.0) or np.inf for name in types])
         return Together(np.minimum(ratio, 1.0), pace, memory, busy, room, curve)
+
+    def stages(self, table: Table, nominal_s: Floats, types: Sequence[str], vetoes: frozenset[Veto]) -> Stages | None:
+        """Stage times of the jobs' steps, where the profile knows them."""
+        kinds = table.kinds
+        profiled = self._profiled(frozenset(kind.kind for kind in kinds))
+        if profiled is None or profiled.stage_s is None:
+            return None
+        place = {kind: number for number, kind in enumerate(profiled.kinds)}
+        times = np.array([profiled.stage_s[place[kind.kind]] for kind in kinds]).reshape(-1, 4)
+        known = np.isfinite(times).all(axis=1) & ~np.array([kind.alone for kind in kinds])
+        times = np.where(known[:, None], times, 0.0)
+        apart = frozenset(
+            (a, b)
+            for a, one in enumerate(kinds)
+            for b, two in enumerate(kinds[a:], a)
+            if any(veto(one.kind, two.kind, name) in vetoes for name in types)
+        )
+        return Stages(
+            of=np.where(known[table.row], table.row, -1).astype(np.int64),
+            gpus=np.array([kind.kind[1] for kind in kinds], np.int64),
+            times=times,
+            alone_s=times.sum(axis=1),
+            start_s=np.zeros(len(kinds)),
+            gpu_gib=np.array([kind.mem_gib for kind in kinds]),
+            nominal_s=nominal_s,
+            apart=apart,
+        )
 
     def _profiled_pairs(self, kinds: frozenset[Kind]) -> tuple[dict[Kind, int], Pairs | None]:
         found = self._profiled(kinds)

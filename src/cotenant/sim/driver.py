@@ -37,7 +37,7 @@ from cotenant.sim.power import NodePower
 from cotenant.sim.setup import elastic_truth, facts, lay_out, pair_belief, pair_truth, truth
 from cotenant.sim.stall import Stall
 from cotenant.sim.truth import PairWatch
-from cotenant.workload.stages import iteration_durations, stages_of
+from cotenant.workload.stages import iteration_durations, profiled_stages, stages_of
 
 LEARN_EVERY = 100  # finished jobs after which a policy that learns from them is told
 __all__ = ["Experiment", "Simulation", "is_large", "simulate"]
@@ -110,6 +110,8 @@ class Simulation:
     def _lay_out(self, work: Workload) -> State:
         state, self.profile = lay_out(self.experiment, work, self.policy)
         self.stages = stages_of(work)
+        if self.stages is None and self.policy.interleaves:
+            self.stages = profiled_stages(work, self.profile)
         return state
 
     def _rule(self) -> Rule:

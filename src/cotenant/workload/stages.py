@@ -1,4 +1,4 @@
-"""Stage times of jobs, from the columns that a Muri log has, and what is known beside them.
+"""Stage times of jobs, from the columns that a Muri log has or from a profile, and what is known beside them.
 
 Start-up seconds per model and GPU count are constants of the released simulator of Muri (Apache-2.0). Memory per GPU
 is the table of the public scheduler of SJF-BSBF's authors for the same eight models. Both are facts about V100 and
@@ -13,6 +13,7 @@ import numpy as np
 
 from cotenant.core.stages import FITTED, Stages
 from cotenant.core.workload import Floats, Workload
+from cotenant.workload.profiles.base import Profile
 
 _COUNTS = (1, 2, 4, 8, 16, 32)
 _START_S = {
@@ -80,6 +81,28 @@ def stages_of(work: Workload) -> Stages | None:
         start_s=np.array([start_seconds(m, int(g)) for m, g in zip(models, work.gpus[rows], strict=True)]),
         gpu_gib=np.array([_GPU_MB.get(model, 0) / 1024 for model in models]),
         nominal_s=np.asarray(work.extra.get("nominal_s", work.duration_s), np.float64),
+    )
+
+
+def profiled_stages(work: Workload, profile: Profile) -> Stages | None:
+    """The same from what a profile says of the steps of models; None where it does not.
+
+    A step's time on the GPU is one stage, what it takes beyond that on one GPU is the CPU's, and what a gang takes
+    beyond that is the network's. Starts cost what the engine charges.
+    """
+    if profile.stage_s is None or not np.isfinite(profile.stage_s).any():
+        return None
+    known = np.asarray(np.isfinite(profile.stage_s).all(axis=1))
+    times = np.where(known[:, None], profile.stage_s, 0.0)
+    memory = np.zeros(len(times)) if profile.together is None else profile.together.memory_gib[:, 0]
+    return Stages(
+        of=np.where(known[profile.row], profile.row, -1).astype(np.int64),
+        gpus=np.array([gpus for _, gpus in profile.kinds], np.int64),
+        times=times,
+        alone_s=times.sum(axis=1),
+        start_s=np.zeros(len(times)),
+        gpu_gib=np.asarray(memory, np.float64),
+        nominal_s=work.duration_s,
     )
 
 

@@ -96,14 +96,13 @@ class MuriS(ChoicePolicy):
         cap = float(view.state.gpu_gib.min(initial=np.inf))
         if not self._same_kinds(stages, cap):
             self._of_kinds = stages, cap
-            need = stages.gpu_gib
             self._grouping = Grouping(
                 Cycles(stages, max if self._worst else min),
                 largest=int(self.number("group")),
                 least_efficiency=self.number("least_efficiency"),
                 matching=bool(self.params["matching"]),
                 released_order=self._merge == "released",
-                fits=lambda kinds: bool(need[list(kinds)].sum() <= cap),
+                fits=lambda kinds: stages.may_share(kinds, cap),
             )
         return self._grouping
 
@@ -113,7 +112,8 @@ class MuriS(ChoicePolicy):
             return False
         known = self._of_kinds[0]
         return known is stages or (
-            known.contention == stages.contention
+            known.apart == stages.apart
+            and known.contention == stages.contention
             and np.array_equal(known.gpus, stages.gpus)
             and np.array_equal(known.times, stages.times)
             and np.array_equal(known.alone_s, stages.alone_s)

@@ -55,7 +55,8 @@ class Profile:
     `kinds[row]` is a (model, GPUs) and `row[job]` the kind of a job. `speed[row, type, 0 | 1]`: consolidated,
     then spread over more nodes than needed; both or none are 0. `steps_per_s[row]`: steps per second of the
     whole gang at speed 1, NaN where the profile does not say. `pairs` (equal GPU counts) and `together`
-    (any counts, and memory) are None where nothing is known.
+    (any counts, and memory) are None where nothing is known. `stage_s[row]`: seconds of a step on the reference type in
+    storage, CPU, GPU and network, NaN where not known.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Profile:
     notes: tuple[str, ...] = ()
     sensitivity: Sensitivity | None = None  # how speed depends on cores and memory, where that is known
     together: Together | None = None
+    stage_s: Floats | None = None
 
 
 def kinds_of(work: Workload) -> tuple[tuple[Kind, ...], Ints]:

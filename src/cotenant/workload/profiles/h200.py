@@ -48,19 +48,24 @@ def h200_profile(name: str, sharing: str, work: Workload, gpu_types: Sequence[st
     keys = [find(model) for model, _ in kinds]
     speed = np.ones((len(kinds), len(types), 2))
     steps_per_s = np.full(len(kinds), np.nan)
+    stage_s = np.full((len(kinds), 4), np.nan)
     seen = GPUS[REFERENCE]
     for at, (key, (_, gpus)) in enumerate(zip(keys, kinds, strict=True)):
         if key is None:
             continue
         base_s = step_seconds(steps()[key], seen, seen, gpus)
         steps_per_s[at] = 1 / base_s
+        one_s, gpu_s = step_seconds(steps()[key], seen, seen), steps()[key].gpu_s
+        stage_s[at] = 0.0, max(one_s - gpu_s, 0.0), gpu_s, max(base_s - one_s, 0.0)
         for column, kind in enumerate(types):
             for spread in (False, True):
                 speed[at, column, int(spread)] = base_s / step_seconds(steps()[key], seen, GPUS[kind], gpus, spread)
     notes = unknown_models(name, kinds, [key is not None for key in keys])
     pairs = _pairs(sharing, kinds, keys, types, speed)
     together = h200_together(sharing, kinds, keys, types)
-    return Profile(name, tuple(gpu_types), kinds, row, speed, steps_per_s, pairs, notes, together=together)
+    return Profile(
+        name, tuple(gpu_types), kinds, row, speed, steps_per_s, pairs, notes, together=together, stage_s=stage_s
+    )
 
 
 def _pairs(
