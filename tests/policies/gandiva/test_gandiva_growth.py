@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -149,6 +151,17 @@ def test_a_quota_binds_growth_and_comes_back_to_its_tenant() -> None:
     assert _sizes(run, 299.0) == [3, 1, 0]
     assert _sizes(run, 300.0) == [1, 1, 2]
     assert run.outcome().first_start_s[2] == 300.0
+
+
+@pytest.mark.parametrize(("most", "resize_s", "size"), [(3, 0.0, 3), (4, 200.0, 4), (4, 250.0, 1)])
+def test_limits_of_the_job_and_the_price_of_a_change_bind(most: int, resize_s: float, size: int) -> None:
+    """Before anything else is known, 4 GPUs seem 4 times as fast: worth 200 s of pause in the next 300, not 250."""
+    run = _run(_jobs((0.0, 1, 3000.0, "resnet50/imagenet")))
+    facts = run.engine.facts
+    assert facts.training is not None
+    facts.training.resize_s = resize_s
+    run.engine.facts = replace(facts, sizes=np.array([[1, most]]))
+    assert _sizes(run, 100.0) == [size]
 
 
 def test_a_gang_on_several_servers_does_not_grow() -> None:

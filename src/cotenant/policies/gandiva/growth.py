@@ -1,8 +1,8 @@
 """Growing and shrinking (Gandiva, OSDI'18, section 3.2): elastic jobs use GPUs of their server that nobody else wants.
 
 Every decision is made as if all jobs had the GPUs that they asked for (`send_home`); what is idle afterwards goes to
-those who have grown already, then to others (`grow`). So whoever needs GPUs gets them at once, and nobody waits, takes
-turns or sits elsewhere because others have grown. A job grows when it has been watched and the GPUs have been idle for
+those who have grown already, then to others (`grow`). So whoever needs GPUs gets them at once, and nobody waits or takes
+turns because others have grown. A job grows when it has been watched and the GPUs have been idle for
 a while, if it is believed to gain; steps per size, once seen, say whether it stays there (trial and undo). The batch
 stays as the job asked for it.
 """
@@ -14,14 +14,14 @@ from collections.abc import Mapping
 import numpy as np
 
 from cotenant.core import columns as col
-from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
 from cotenant.placement.board import Board
 from cotenant.policies.gandiva.server import Servers
 from cotenant.policies.ones.throughput import throughputs
 
 _LEAST_SEEN_S = 1.0
-LEAST_GAIN = 1.05  # a change pauses the job: times as fast as now, as believed
+LEAST_GAIN = 1.05  # times the work of now, as believed, pause included
+KEPT_S = 300.0  # a size is taken to last so long when its pause is charged
 
 
 class Growth:
@@ -55,7 +55,8 @@ class Growth:
         `calm` (nobody waits for GPUs or takes turns) does anybody grow; who has grown keeps what nobody wants.
         """
         view, self.next_s, self._known = board.view, np.inf, {}
-        if view.facts.training is None:
+        elastic = view.facts.elastic
+        if view.facts.training is None or elastic is None:
             return
         self._look_for_idle(board, view.now_s)
         attained = dict(zip(view.rows.tolist(), view.attained_s.tolist(), strict=True))
@@ -65,15 +66,15 @@ class Growth:
             able = [row for row in servers.jobs(node) if self._may_grow(board, row)]
             if spare <= 0 or not able:
                 continue
-            rows = [row for row in able if row in still]
+            rows = [row for row in able if row in still and elastic[row]]
             for row in rows:
-                kept = [gpu for gpu in given.get(row, []) if gpu in idle][: min(spare, _left(board, quota, row))]
-                size = best_size(self._rates(board, row), board.asked(row), board.asked(row) + len(kept))
-                self._take(board, quota, row, kept[: size - board.asked(row)], idle)
+                kept = [gpu for gpu in given.get(row, []) if gpu in idle][: min(spare, _room(board, quota, row))]
+                size = best_size(self._rates(board, row), board.gang(row), board.gang(row) + len(kept))
+                self._take(board, quota, row, kept[: size - board.gang(row)], idle)
             spare = min(len(idle), len(board.gpus(node)) - servers.slots(node))
             if calm and spare > 0:
                 self._give(board, quota, [row for row in rows if attained[row] >= self.watch_s], idle, spare)
-                self._ask_again(able, attained, idle, view)
+                self._ask_again(board, able, attained, idle)
         for row in board.gpus_of:
             self._judge_later(board, row)
 
@@ -84,10 +85,13 @@ class Growth:
         self._since = {gpu: self._since.get(gpu, now_s) for gpu, users in enumerate(board.users) if not users}
 
     def _may_grow(self, board: Board, row: int) -> bool:
-        """Elastic, on one server, and alone on its GPUs."""
-        elastic, gpus = board.view.facts.elastic, board.gpus_of[row]
+        """Elastic, now or once it can save, on one server, and alone on its GPUs."""
+        facts, gpus = board.view.facts, board.gpus_of[row]
+        declared = (facts.elastic is not None and facts.elastic[row]) or (
+            facts.sizes is not None and facts.sizes[row, 1]
+        )
         return (
-            elastic is not None and bool(elastic[row]) and board.parts(row) <= 1
+            bool(declared) and board.parts(row) <= 1
             and len({int(board.node_of[gpu]) for gpu in gpus}) == 1
             and all(len(board.users[gpu]) == 1 for gpu in gpus)
         )  # fmt: skip
@@ -114,14 +118,17 @@ class Growth:
 
     def _give(self, board: Board, quota: Ints, rows: list[int], idle: list[int], spare: int) -> None:
         """Idle GPUs to whoever gains most from them, then to the next."""
-        now_s = board.view.now_s
+        now_s, training = board.view.now_s, board.view.facts.training
+        assert training is not None
+        part = max(1.0 - training.resize_s / KEPT_S, 0.0)  # of the time in which it runs at the new size
         ready = [gpu for gpu in idle if now_s - self._since[gpu] >= self.idle_s - 1e-9][:spare]
         while ready and rows:
             offers = []
             for row in rows:
                 rate, size = self._rates(board, row), board.gang(row)
-                wanted = best_size(rate, size, size + min(len(ready), _left(board, quota, row)))
-                offers.append((float(rate[wanted] / rate[size]) if rate[size] > 0 else 0.0, -row, wanted - size))
+                wanted = best_size(rate, size, size + min(len(ready), _room(board, quota, row)))
+                gain = part * float(rate[wanted] / rate[size]) if rate[size] > 0 else 0.0
+                offers.append((gain, -row, wanted - size))
             gain, negative, more = max(offers)
             if gain < LEAST_GAIN or more == 0:
                 return
@@ -129,11 +136,18 @@ class Growth:
             self._take(board, quota, -negative, ready[:more], idle)
             ready = ready[more:]
 
-    def _ask_again(self, rows: list[int], attained: Mapping[int, float], idle: list[int], view: View) -> None:
-        """When a job will have been watched, or a GPU idle, for long enough; a second is the least to see anything."""
-        short = [view.now_s + max(self.watch_s, _LEAST_SEEN_S) - attained[row] for row in rows]
-        times = [*short, *(self._since[gpu] + self.idle_s for gpu in idle)]
-        self.next_s = min([self.next_s, *(time_s for time_s in times if time_s > view.now_s)])
+    def _ask_again(self, board: Board, rows: list[int], attained: Mapping[int, float], idle: list[int]) -> None:
+        """When a job will have been watched, or a GPU idle, for long enough; a second is the least to see anything.
+
+        Jobs that have told nothing yet are looked at again before long.
+        """
+        now_s, elastic = board.view.now_s, board.view.facts.elastic
+        times = [self._since[gpu] + self.idle_s for gpu in idle]
+        for row in rows:
+            times.append(now_s + max(self.watch_s, _LEAST_SEEN_S) - attained[row])
+            if elastic is None or not elastic[row] or not self._rates(board, row).any():
+                times.append(now_s + max(self.idle_s, _LEAST_SEEN_S))
+        self.next_s = min([self.next_s, *(time_s for time_s in times if time_s > now_s)])
 
     def _judge_later(self, board: Board, row: int) -> None:
         """A size that has not been seen yet is judged when it has been tried."""
@@ -152,6 +166,7 @@ def best_size(rate: Floats, least: int, most: int) -> int:
     return least + int(np.argmax(rate[least : most + 1]))
 
 
-def _left(board: Board, quota: Ints, row: int) -> int:
-    """GPUs that a job's tenant may still have."""
-    return max(int(quota[board.state.i[row, col.TENANT]]), 0)
+def _room(board: Board, quota: Ints, row: int) -> int:
+    """GPUs that a job may still get: within the quota of its tenant, and what it says is most."""
+    most = int(board.view.size_limits(np.array([row]))[1][0])
+    return max(min(int(quota[board.state.i[row, col.TENANT]]), most - board.gang(row)), 0)
