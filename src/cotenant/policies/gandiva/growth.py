@@ -1,10 +1,10 @@
-"""Growing and shrinking (Gandiva, OSDI'18, section 3.2): elastic jobs use GPUs of their server that nobody else wants.
+"""Growing and shrinking (Gandiva, OSDI'18): elastic jobs use GPUs of their server that nobody else wants.
 
 Every decision is made as if all jobs had the GPUs that they asked for (`send_home`); what is idle afterwards goes to
-those who have grown already, then to others (`grow`). So whoever needs GPUs gets them at once, and nobody waits or takes
-turns because others have grown. A job grows when it has been watched and the GPUs have been idle for
-a while, if it is believed to gain; steps per size, once seen, say whether it stays there (trial and undo). The batch
-stays as the job asked for it.
+those who have grown already, then to others (`grow`). So whoever needs GPUs gets them at once, and nobody waits or
+takes turns because others have grown. A job grows when it has been watched and the GPUs have been idle for a while, if
+it is believed to gain; steps per size, once seen, say whether it stays there (trial and undo). The batch stays as the
+job asked for it.
 """
 
 from __future__ import annotations
