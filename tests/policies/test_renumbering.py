@@ -154,8 +154,8 @@ def _shared(policy: str, seed: int) -> Simulation:
     )  # fmt: skip
 
 
-def _unshared(policy: str, seed: int) -> Simulation:
-    """Elastic jobs; every third has a deadline."""
+def _elastic(policy: str, seed: int) -> Simulation:
+    """Elastic jobs on whole GPUs, as far as the policy cares; every third has a deadline."""
     work = generate(Spec.parse(f"ones-like:jobs=14,seed={seed}"), 16)
     deadline = np.where(np.arange(len(work)) % 3 == 0, work.submit_s + 4 * work.duration_s, np.nan)
     work = replace(work, deadline_s=deadline)
@@ -167,9 +167,16 @@ SPECS = (*PLANS, "chronus:lease=120,slot=60", "gandiva:watch_s=5,trial_s=5,resid
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("policy", SPECS)
-def test_plans_do_not_depend_on_the_numbers_of_rows_and_kinds(policy: str, seed: int) -> None:
-    make = _shared if known_policies()[policy.split(":")[0]].shares else _unshared
+@pytest.mark.parametrize(
+    ("policy", "make"),
+    [
+        *((spec, _shared if known_policies()[spec.split(":")[0]].shares is True else _elastic) for spec in SPECS),
+        ("gandiva:watch_s=5,idle_s=0", _elastic),
+    ],
+)
+def test_plans_do_not_depend_on_the_numbers_of_rows_and_kinds(
+    policy: str, make: Callable[[str, int], Simulation], seed: int
+) -> None:
     plain, turned = make(policy, seed), make(policy, seed)
     anew = Anew(turned, seed)
     for run in (plain, turned):

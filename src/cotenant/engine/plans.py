@@ -37,14 +37,14 @@ def carry_out_plan(state: State, rule: Rule, plan: Plan, view: View, name: str, 
         check_plan({row: _pairs(places) for row, places in wanted.items()}, view, name)
     stops, starts = _difference(wanted, view, shared)
     starts, resized = _resized(starts, view)
+    if shared:  # before anybody leaves: what was agreed with those who run is theirs until then
+        _write_terms(plan, wanted, [row for row, _, _ in starts], view)
     for row, places in resized:
         let_go(state, rule, row, _size(places), now_s)
     state.stops[: len(stops)] = stops
     state.x[col.N_STOPS], state.x[col.N_PLANNED] = len(stops), len(starts)
     for at, (row, places, moved) in enumerate(starts):
         state.starts[at] = row, lay_slices(state, places), moved, -1
-    if shared:
-        _write_terms(plan, wanted, [row for row, _, _ in starts], view)
     commit(state, rule, now_s)
     for row, places in resized:
         go_on(state, rule, row, lay_slices(state, places), float(plan.pause_s.get(row, 0.0)), now_s)
@@ -130,7 +130,7 @@ def _check_shares(wanted: dict[int, Places], plan: Plan, view: View, name: str) 
         terms = plan.terms.get(row)
         need, turn = _memory(terms, row, view), int(state.i[row, col.TURN]) if terms is None else terms.turn
         if not _is_opportunistic(plan.terms.get(row), row, state):
-            quota[state.i[row, col.TENANT]] += state.i[row, col.GPUS]
+            quota[state.i[row, col.TENANT]] += _size(places)
         for node, _, mask in places:
             left = mask
             while left:
@@ -170,7 +170,7 @@ def _check_hosts(wanted: dict[int, Places], state: State, name: str) -> None:
     used = np.zeros((len(state.node), 2))
     for row, places in wanted.items():
         for node, gpus, _ in places:
-            used[node] += gpus / state.i[row, col.GPUS] * state.f[row, [col.CPUS, col.MEM]]
+            used[node] += gpus / _size(places) * state.f[row, [col.CPUS, col.MEM]]
     over = (used > state.host[:, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]] + 1e-6).any(axis=1)
     if over.any():
         raise InputError(f"policy '{name}': plan asks node {int(np.argmax(over))} for more cores or memory than it has")

@@ -42,8 +42,12 @@ class Board:
         return int(self.state.i[row, col.SPEED_ROW])
 
     def gang(self, row: int) -> int:
-        """GPUs of a job."""
-        return int(self.state.i[row, col.GPUS])
+        """GPUs of a job: as many as it sits on here, or has asked for."""
+        return len(self.gpus_of[row]) if row in self.gpus_of else self.asked(row)
+
+    def asked(self, row: int) -> int:
+        """GPUs that a job asked for, whatever it sits on."""
+        return int(self.state.cls[self.state.i[row, col.CLASS], col.C_GPUS])
 
     def pools(self, row: int) -> list[int]:
         """Pools in which a job may run."""
@@ -92,16 +96,24 @@ class Board:
         """Seat a job."""
         self.gpus_of[row] = sorted(gpus)
         self.need[row] = need_gib
+        each = self._per_gpu(row)
         for gpu in self.gpus_of[row]:
             self.users[gpu].append(row)
-            self.hosts[self.node_of[gpu]] -= self._per_gpu(row)
+            self.hosts[self.node_of[gpu]] -= each
 
     def remove(self, row: int) -> None:
         """Let a job get up."""
+        each = self._per_gpu(row)
         for gpu in self.gpus_of.pop(row, []):
             self.users[gpu].remove(row)
-            self.hosts[self.node_of[gpu]] += self._per_gpu(row)
+            self.hosts[self.node_of[gpu]] += each
         self.need.pop(row, None)
+
+    def resize(self, row: int, gpus: Iterable[int]) -> None:
+        """Let a job sit on these GPUs instead; what it needs on each of them stays."""
+        need = self.need[row]
+        self.remove(row)
+        self.put(row, gpus, need)
 
     def places(self, row: int) -> Places:
         """The GPUs of a job as places of a plan."""

@@ -71,7 +71,7 @@ class Simulation:
         belief = pair_belief(self.state, experiment, self.profile, self.policy)
         known = facts(self.state, experiment, self.work, belief, self.profile, self.stages)
         rates = truth(experiment, shared, self.policy, self.profile, self.stages)
-        self.elastic = elastic_truth(self.state, experiment, self.work, self.policy)
+        self.elastic = elastic_truth(self.state, experiment, self.work, self.policy, rates)
         if self.elastic is not None:
             known = replace(known, elastic=self.elastic.jobs.elastic, training=self.elastic.training)
             rates = self.elastic

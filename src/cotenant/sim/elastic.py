@@ -1,8 +1,9 @@
 """Elastic jobs in virtual time: what they really do on their GPUs, and what they tell of it.
 
 A job that grows goes on with its old workers while the new ones load, then pauses for the change and goes on at its
-new speed. The truth is the goodput model of `cotenant.workload.elastic`; the telling is throughput per number of GPUs,
-samples, loss and accuracy, from which policies have to guess the rest.
+new speed. Where GPUs are shared, that is its speed alone; company and turns slow it as they slow everybody. The truth
+is the goodput model of `cotenant.workload.elastic`; the telling is throughput per number of GPUs, samples, loss and
+accuracy, from which policies have to guess the rest.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import numpy as np
 
 from cotenant.core import columns as col
 from cotenant.core.goodput import efficiency
-from cotenant.core.plan import Slices
+from cotenant.core.plan import Places
 from cotenant.core.state import Rule, State
 from cotenant.core.training import Training
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.rates import rerate
 from cotenant.engine.resizing import go_on, lay_slices, let_go
-from cotenant.sim.truth import running_rows
+from cotenant.sim.truth import SharedTruth, running_rows
 from cotenant.workload.elastic import ElasticJobs, speeds
 
 _FLOOR = 0.1  # share of the first loss that never goes
@@ -28,8 +29,11 @@ _NOISE = 0.02
 class ElasticTruth:
     """Rates of running jobs by their present GPUs, and the columns of `Training`, after every decision."""
 
-    def __init__(self, jobs: ElasticJobs, fixed_batch: bool, resize_s: float, load_s: float, seed: int) -> None:
-        self.jobs, self.fixed = jobs, fixed_batch
+    def __init__(
+        self, jobs: ElasticJobs, fixed_batch: bool, resize_s: float, load_s: float, seed: int,
+        company: SharedTruth | None = None,
+    ) -> None:  # fmt: skip
+        self.jobs, self.fixed, self.company = jobs, fixed_batch, company
         rows = len(jobs.asked)
         self._wobble = 1.0 + _NOISE * np.random.default_rng([seed, 31]).standard_normal(rows)
         self._done = np.zeros(rows)  # work done when last looked at
@@ -62,7 +66,8 @@ class ElasticTruth:
             local = self.jobs.local_batch(row, gpus, self.fixed)
             worth = float(efficiency(model.noise, model.batch, local * gpus))
             told.samples[row] += new * self.jobs.own_goodput(row) / worth
-            told.seen[row, gpus] = self.jobs.table(row, self.fixed)[0][gpus]
+            if self.company is None or state.f[row, col.SPEED] >= state.f[row, col.ALONE] * (1 - 1e-9):
+                told.seen[row, gpus] = self.jobs.table(row, self.fixed)[0][gpus]  # in company it would say nothing
         self._done[rows] = done
         share = np.divide(done, state.f[rows, col.WORK], out=np.ones(len(rows)), where=state.f[rows, col.WORK] > 0)
         fall = (np.exp(-_DECAY * share) - np.exp(-_DECAY)) / (1 - np.exp(-_DECAY)) * self._wobble[rows]
@@ -73,8 +78,13 @@ class ElasticTruth:
         """Speeds after a decision; asks to be called again when new workers become ready."""
         rows = running_rows(state)
         rows = rows[self.jobs.elastic[rows]]
-        if not len(rows):
-            return
+        if len(rows):
+            self._resized(state, rule, rows, now_s)
+        if self.company is not None:
+            self.company.update(state, rule, now_s)
+
+    def _resized(self, state: State, rule: Rule, rows: Ints, now_s: float) -> None:
+        """Speeds by present size, old ones while new workers load."""
         gpus, nodes = state.i[rows, col.GPUS], _nodes(state, rows)
         fast = speeds(self.jobs, rows, gpus, nodes, self.fixed)
         began = state.f[rows, col.SINCE] >= now_s  # started or resized just now
@@ -97,20 +107,23 @@ class ElasticTruth:
             go_on(state, rule, row, lay_slices(state, place), self.training.resize_s, now_s)
         self._ready_s[rows[over]] = np.nan
         speed = np.where(loading, self._old[rows], fast)
-        rerate(state, rule, rows, speed, now_s)
+        if self.company is None:
+            rerate(state, rule, rows, speed, now_s)
+        state.f[rows, col.ALONE] = speed
         self._old[rows[~loading]] = fast[~loading]
         self._gpus[rows[~loading]] = gpus[~loading]
         if loading.any():
             state.t[col.NEXT_CALL] = min(float(state.t[col.NEXT_CALL]), float(ready[loading].min()))
 
 
-def _place(state: State, row: int) -> Slices:
-    """(node, GPUs) pairs of a running job."""
-    pairs, at = [], int(state.i[row, col.SLICE])
+def _place(state: State, row: int) -> Places:
+    """(node, GPUs, mask) of a running job."""
+    found, at = [], int(state.i[row, col.SLICE])
     while at >= 0:
-        pairs.append((int(state.slices[at, col.SLICE_NODE]), int(state.slices[at, col.SLICE_GPUS])))
-        at = int(state.slices[at, col.SLICE_NEXT])
-    return tuple(pairs)
+        node, gpus, following, mask = state.slices[at].tolist()
+        found.append((node, gpus, mask))
+        at = following
+    return tuple(found)
 
 
 def _nodes(state: State, rows: Ints) -> Ints:

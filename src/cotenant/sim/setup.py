@@ -99,13 +99,19 @@ def facts(
     return Facts(pool_types, prices_of(pool_types), pair, stages=stages, together=profile.together, steps=steps)
 
 
-def elastic_truth(state: State, e: Experiment, work: Workload, policy: Policy) -> ElasticTruth | None:
-    """How elastic jobs move under a policy that resizes them; None where there is nothing of the kind."""
+def elastic_truth(
+    state: State, e: Experiment, work: Workload, policy: Policy, rates: RateModel | None
+) -> ElasticTruth | None:
+    """How elastic jobs move under a policy that resizes them; None where there is nothing of the kind.
+
+    `rates` says what company does to them where GPUs are shared.
+    """
     if not isinstance(policy, PlanPolicy) or not policy.resizes or "epochs" not in work.extra:
         return None
     jobs = ElasticJobs(work, int(state.node[:, col.NODE_SIZE].max()), e.cluster.gpus)
     free = e.costs == "none"
-    return ElasticTruth(jobs, policy.fixed_batch, *((0.0, 0.0) if free else (RESIZE_S, LOAD_S)), e.seed)
+    company = rates if isinstance(rates, SharedTruth) else None
+    return ElasticTruth(jobs, policy.fixed_batch, *((0.0, 0.0) if free else (RESIZE_S, LOAD_S)), e.seed, company)
 
 
 def pair_belief(state: State, e: Experiment, profile: Profile, policy: Policy) -> PairBelief | None:

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from cotenant.core import columns as col
+from cotenant.placement.board import Board
 from cotenant.policies.gandiva.policy import Gandiva
+from cotenant.policies.gandiva.server import Servers, size_class
 from cotenant.policies.gandiva.turns import Member, Rota, fair_share, height
+from cotenant.sim.driver import Simulation
 from cotenant.testing.sharing import shared_run, sharing
 
 # Table of the paper (P40): model, utilisation %, mini-batches/s in turns and packed.
@@ -72,6 +75,59 @@ def test_placement_order() -> None:
     assert run.state.f[5, col.SPEED] == pytest.approx(0.5 * (1 - 0.5 / 60))
 
 
+def _nodes(run: Simulation, row: int) -> set[int]:
+    return {node for node, _ in run.engine.view(float(run.state.t[col.NOW])).placement(row)}
+
+
+def test_affinity_is_the_next_power_of_two_of_the_largest_job() -> None:
+    assert [size_class(gpus) for gpus in (1, 2, 3, 4, 5, 8, 9)] == [1, 2, 4, 4, 8, 8, 16]
+    rows = [(0.0, 3, 900.0), (1.0, 2, 900.0), (2.0, 2, 900.0)]
+    run = shared_run(rows, sharing(_alone(3)), "3x4", "gandiva:packing=false,migration=false,defragmentation=false")
+    run.advance(2.0)
+    servers = Servers(Board(run.engine.view(2.0)), {})
+    assert [servers.affinity(node) for node in range(3)] == [4, 2, 0]
+    assert [_nodes(run, row) for row in range(3)] == [{0}, {1}, {1}]
+    assert [servers.load(node) for node in range(3)] == [0.75, 1.0, 0.0]
+
+
+def test_rule_one_counts_the_load_unrounded_and_takes_the_least_loaded() -> None:
+    """Rounded up, a server with one job would be full; yet it takes four of 1 GPU. Later the emptier one is taken."""
+    rows = [*[(0.0, 1, 100.0 if k < 2 else 900.0) for k in range(5)], (200.0, 1, 900.0)]
+    run = shared_run(rows, sharing(_alone(6)), "2x4", "gandiva:packing=false,migration=false,defragmentation=false")
+    run.advance(0.0)
+    assert [_nodes(run, row) for row in range(5)] == [{0}, {0}, {0}, {0}, {1}]
+    run.advance(200.0)
+    assert _nodes(run, 5) == {1}  # load 1/4 against 2/4
+
+
+def test_rule_three_takes_any_free_gpus_before_turns() -> None:
+    """A 2-GPU job finds two servers of another class with one free GPU each: it is spread, and nobody takes turns."""
+    rows = [(0.0, 3, 900.0), (0.0, 3, 900.0), (1.0, 2, 900.0)]
+    run = shared_run(rows, sharing(_alone(3)), "2x4", "gandiva:packing=false,migration=false,defragmentation=false")
+    run.advance(1.0)
+    assert _nodes(run, 2) == {0, 1}
+    assert (run.state.gpu >= 0).sum(axis=1).max() == 1
+
+
+def test_rule_five_queues_what_finds_no_place() -> None:
+    """Four jobs is most for a GPU; without turns one is. The fifth (the second) waits."""
+    for policy, runs in (("gandiva:packing=false", col.SLOTS), ("gandiva:packing=false,time_slicing=false", 1)):
+        run = shared_run([(0.0, 1, 500.0)] * 5, sharing(_alone(5)), "1x1", policy)
+        run.advance(0.0)
+        assert (run.state.i[:, col.STATE] == col.RUNNING).sum() == runs
+        run.advance(np.inf)
+        assert np.isfinite(run.outcome().finish_s).all()
+
+
+def test_a_gang_on_two_servers_runs_at_the_turns_of_the_fuller_one() -> None:
+    """8 slots on 4 GPUs of one server, 4 on those of the other. A 2-GPU job finds no server of its class and waits."""
+    rows = [(0.0, 4, 900.0), (1.0, 8, 900.0), (2.0, 2, 900.0)]
+    run = shared_run(rows, sharing(_alone(3)), "2x4", "gandiva:packing=false,migration=false,switch_s=0")
+    run.advance(2.0)
+    assert [_nodes(run, row) for row in range(3)] == [{0}, {0, 1}, set()]
+    assert run.state.f[:2, col.SPEED] == pytest.approx([1 / 2] * 2)
+
+
 @pytest.mark.parametrize(("model", "util", "turns", "packed", "keep"), PACKING)
 def test_packing_is_kept_only_where_it_pays(model: str, util: float, turns: float, packed: float, keep: bool) -> None:
     """Two equal jobs on one GPU with the paper's rates."""
@@ -99,13 +155,16 @@ def test_packing_needs_the_memory() -> None:
 
 
 def test_a_vacated_gpu_lowers_the_height() -> None:
-    rows = [(0.0, 1, 500.0), (0.0, 1, 2000.0), (0.0, 1, 2000.0)]
+    """Two jobs take turns on A; when the one on B ends, one of them moves there."""
+    rows = [(0.0, 1, 2000.0), (0.0, 1, 500.0), (0.0, 1, 2000.0)]
     run = shared_run(rows, sharing(_alone(3)), "2x1", "gandiva:packing=false,residence_s=0")
+    run.advance(499.0)
+    assert run.state.gpu[:, :2].tolist() == [[0, 2], [1, -1]]
     run.advance(1200.0)
-    assert run.state.i[1:, col.STATE].tolist() == [col.RUNNING] * 2
-    assert run.state.f[1:, col.SPEED] == pytest.approx([1.0, 1.0])
+    assert sorted(run.state.gpu[:, 0].tolist()) == [0, 2]
+    assert run.state.f[[0, 2], col.SPEED] == pytest.approx([1.0, 1.0])
     assert isinstance(run.policy, Gandiva)
-    assert run.policy.counts["migrations"] + int(run.state.i[:, col.PREEMPTS].sum()) >= 0
+    assert run.policy.counts["migrations"] == 1
 
 
 @pytest.mark.parametrize(("busy", "moves"), [(1, True), (2, False)])

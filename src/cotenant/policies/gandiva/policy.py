@@ -3,8 +3,8 @@
 Turns are played as shares of time (60 s quanta, less what switching costs): every unit of a server, a job or a packed
 pair, gets the same. Packing is tried only under overload and only with jobs that have been watched alone; a pair stays
 together while the two make more progress than in turns. A job moves when GPUs fall free elsewhere and the cluster's
-height sinks, or to empty a server that is mostly free. Every mechanism can be switched off. Growing and shrinking
-of jobs is not part of it: gangs have a fixed size here.
+height sinks, or to empty a server that is mostly free. Elastic jobs grow onto idle GPUs of their server and give
+them back as soon as anybody needs them (`growth`). Every mechanism can be switched off.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from cotenant.core.plan import Plan, Terms
 from cotenant.core.spec import Value
 from cotenant.core.state import Rule
 from cotenant.core.view import View
+from cotenant.core.workload import Ints
 from cotenant.placement.board import Board
 from cotenant.policies.base import Context, PlanPolicy, carry_over
+from cotenant.policies.gandiva.growth import Growth
 from cotenant.policies.gandiva.server import Servers
 from cotenant.policies.gandiva.turns import fair_share, height
 
@@ -39,32 +41,37 @@ class Trial:
 
 
 class Gandiva(PlanPolicy):
-    """Starts jobs at once by taking turns of 60 s; packs and migrates by trial and undo."""
+    """Starts jobs at once by taking turns of 60 s; packs, migrates and grows by trial and undo."""
 
     name = "gandiva"
     source = "Gandiva, OSDI'18"
     preemptive = True
     shares = True
     undoes = True
+    resizes = True
+    fixed_batch = True
     defaults: ClassVar[dict[str, Value]] = {
         "time_slicing": True,
         "packing": True,
         "migration": True,
         "defragmentation": True,
+        "grow_shrink": True,  # of jobs that may change their size
         "switch_s": 0.5,  # suspend and resume; the paper: below 0.1 s to 1 s
         "watch_s": 60.0,  # seconds of running before a job may be packed
         "trial_s": 60.0,
         "residence_s": 300.0,  # least time between two moves of a job
+        "idle_s": 30.0,  # for which GPUs must have been idle before a job grows onto them
     }
 
     def rule(self, context: Context) -> Rule:
         """Asked after every event, and when a trial ends."""
-        for name in ("switch_s", "watch_s", "trial_s", "residence_s"):
+        for name in ("switch_s", "watch_s", "trial_s", "residence_s", "idle_s"):
             if self.number(name) < 0:
                 raise InputError(f"policy '{self.name}': {name}={self.params[name]} must not be negative")
         self.trials: dict[int, Trial] = {}  # guest -> trial
         self.refused: set[tuple[int, int]] = set()
-        self.counts = {"packed": 0, "undone": 0, "migrations": 0}
+        self.counts = {"packed": 0, "undone": 0, "migrations": 0, "grown": 0, "shrunk": 0}
+        self.growth = Growth(self.number("idle_s"), self.number("watch_s"), self.number("trial_s"))
         return super().rule(context)
 
     def renumber(self, new_row: Mapping[int, int]) -> None:
@@ -74,22 +81,55 @@ class Gandiva(PlanPolicy):
         self.refused = {(new_row[a], new_row[b]) for a, b in self.refused if a in new_row and b in new_row}
 
     def decide(self, view: View) -> Plan:
-        """Judge packings, place arrivals, improve, share out the time."""
+        """Judge packings, place arrivals, improve, give away what is idle, share out the time."""
         board = Board(view)
         running = set(board.gpus_of)
+        before = {row: list(gpus) for row, gpus in board.gpus_of.items()}
+        given = self.growth.send_home(board)
         self.trials = {g: t for g, t in self.trials.items() if g in running and t.host in running}
         servers = Servers(board, {guest: trial.host for guest, trial in self.trials.items()})
         moved: set[int] = set()
         self._judge(board, view, servers, moved)
-        self._place(board, view, servers)
+        quota = np.asarray(view.state.quota[:, col.Q_LIMIT] - view.state.quota[:, col.Q_USED], np.int64)
+        for row, gpus in given.items():
+            quota[view.state.i[row, col.TENANT]] += len(gpus)
+        placed = self._place(board, view, servers, quota)
         if self.params["migration"]:
             self._lower(board, view, servers, moved)
         if self.params["defragmentation"]:
             self._defragment(board, view, servers, moved)
         if self.params["packing"]:
             self._pack(board, view, servers, moved)
-        run = {row: board.places(row) for row in board.gpus_of if row not in running or row in moved}
-        return Plan(run, self._terms(board, servers), keep=True, next_s=self._next_s(board, view, servers))
+        if self.params["grow_shrink"] and view.facts.elastic is not None:
+            still = running - moved - set(self.trials) - {trial.host for trial in self.trials.values()}
+            calm = placed and not self._overloaded(board, servers)
+            self.growth.grow(board, servers, given, still, quota, calm)
+        run = {row: board.places(row) for row, gpus in board.gpus_of.items() if gpus != before.get(row)}
+        terms, next_s = self._terms(board, servers), self._next_s(board, view, servers)
+        return Plan(run, terms, keep=True, next_s=next_s, pause_s=self._pauses(board, view, before))
+
+    def story(self) -> str:
+        """What was tried, and how often."""
+        counts = self.counts
+        text = f"{counts['packed']} packings ({counts['undone']} undone), {counts['migrations']} migrations"
+        if counts["grown"]:
+            text += f"; jobs grew {counts['grown']} times and shrank {counts['shrunk']} times"
+        return text
+
+    def _pauses(self, board: Board, view: View, before: dict[int, list[int]]) -> dict[int, float]:
+        """What changes cost elastic jobs that run: a move a restore, shrinking a pause; growing is the driver's."""
+        training, pause_s = view.facts.training, {}
+        for row, old in before.items():
+            new = board.gpus_of[row]
+            if training is None or new == old:
+                continue
+            self.counts["grown"] += len(new) > len(old)
+            self.counts["shrunk"] += len(new) < len(old)
+            if not set(new) & set(old) or len(new) == len(old):
+                pause_s[row] = float(view.state.f[row, col.RESTORE])
+            elif len(new) < len(old):
+                pause_s[row] = training.resize_s
+        return pause_s
 
     def _next_s(self, board: Board, view: View, servers: Servers) -> float:
         """When the first trial ends or, under overload, the first job has been watched for long enough."""
@@ -98,12 +138,14 @@ class Gandiva(PlanPolicy):
             attained = dict(zip(view.rows.tolist(), view.attained_s.tolist(), strict=True))
             short = (self.number("watch_s") - attained[row] for row in board.gpus_of)
             times += [view.now_s + seconds for seconds in short if seconds > 0]
+        if self.params["grow_shrink"] and view.facts.elastic is not None:
+            times.append(self.growth.next_s)
         return min((time_s for time_s in times if time_s > view.now_s), default=np.inf)
 
     # -- reactive ----------------------------------------------------------------------------------------------
 
-    def _place(self, board: Board, view: View, servers: Servers) -> None:
-        quota = view.state.quota[:, col.Q_LIMIT] - view.state.quota[:, col.Q_USED]
+    def _place(self, board: Board, view: View, servers: Servers, quota: Ints) -> bool:
+        """Seat whoever waits, within the quotas; whether nobody was left without GPUs."""
         waiting = view.rows[~view.running]
         order = np.lexsort((waiting, view.submit_s[~view.running], -view.priority[~view.running]))
         failed: set[tuple[int, int]] = set()
@@ -118,6 +160,7 @@ class Gandiva(PlanPolicy):
                 continue
             board.put(row, gpus, float(view.state.f[row, col.GPU_GIB]))
             quota[tenant] -= gang
+        return not failed
 
     def _terms(self, board: Board, servers: Servers) -> dict[int, Terms]:
         """Equal parts of the time for every unit of a server; a gang over several has that of the fullest."""

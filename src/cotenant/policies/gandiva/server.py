@@ -75,7 +75,7 @@ class Servers:
         return min(len(self.free(node)), self.board.fed(row, node))
 
     def _take_turns(self, row: int) -> list[int]:
-        """GPUs with the fewest jobs on the least loaded servers of the job's class (any class if there is none)."""
+        """GPUs with the fewest jobs on the least loaded server of its class; of any, for gangs larger than a server."""
         board, gang = self.board, self.board.gang(row)
         for pool in board.pools(row):
             nodes = [node for node in board.nodes(pool) if board.gpus(node)]

@@ -1,0 +1,58 @@
+"""Growing and shrinking: `python -m bench.gandiva`.
+
+50 jobs of `ones-like` on 64 GPUs under Gandiva with growth on and off, over five seeds, with the costs of the simulator
+(to grow 10 s of loading beside training and a pause of 2 s, to shrink a pause of 2 s, a move a restore). The first
+setting is that of ONES; in the second and third jobs are small, so that servers have GPUs to spare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+
+SMALL = "ones-like:jobs=50,gap=60,median=600,mix=[1:0.5/2:0.5]"
+SETTINGS = (("16x4", "ones-like:jobs=50"), ("8x8", "ones-like:jobs=50"), ("16x4", SMALL), ("8x8", SMALL))
+POLICIES = ("gandiva", "gandiva:grow_shrink=false", "gandiva:idle_s=0", "gandiva:idle_s=120")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.gandiva", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--seeds", type=int, default=5)
+    options = parser.parse_args()
+    for cluster, jobs in SETTINGS:
+        print(f"{jobs} on {cluster}", flush=True)
+        compare(cluster, jobs, options.seeds)
+
+
+def compare(cluster: str, jobs: str, seeds: int) -> None:
+    from cotenant.core.cluster import Cluster
+    from cotenant.core.spec import Spec
+    from cotenant.policies.gandiva.policy import Gandiva
+    from cotenant.sim.driver import Experiment, Simulation
+    from cotenant.workload.generators import generate
+
+    heads = (*(f"seed {seed}" for seed in range(seeds)), "mean JCT s", "queue s", "use %", "grown", "shrunk", "wall s")
+    print(f"{'policy':<34}" + "".join(f"{head:>12}" for head in heads), flush=True)
+    for policy in POLICIES:
+        began = time.perf_counter()
+        found, counts = [], np.zeros(2)
+        for seed in range(seeds):
+            work = generate(Spec.parse(f"{jobs},seed={seed}"), 64)
+            run = Simulation(Experiment(work, Cluster.parse(cluster), policy, seed=seed, compiled=False))
+            run.advance(np.inf)
+            assert isinstance(run.policy, Gandiva)
+            counts += run.policy.counts["grown"], run.policy.counts["shrunk"]
+            found.append(run.outcome())
+        jct = [float(result.jct_s.mean()) for result in found]
+        queue, use = (np.mean([result.summary[key] for result in found]) for key in ("avg_queue_s", "gpu_utilization"))
+        cells = (
+            *(f"{value:,.1f}" for value in jct), f"{np.mean(jct):,.1f}", f"{queue:,.1f}", f"{100 * use:.1f}",
+            *(f"{value:.1f}" for value in counts / seeds), f"{time.perf_counter() - began:.1f}",
+        )  # fmt: skip
+        print(f"{policy:<34}" + "".join(f"{cell:>12}" for cell in cells), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""A policy that does anything a plan may do within the limits: random seats, sizes, company, turns, pauses, stops."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotenant.core import columns as col
+from cotenant.core.plan import Plan, Terms
+from cotenant.core.view import View
+from cotenant.placement.board import Board
+from cotenant.policies.base import PlanPolicy
+
+
+class Scatter(PlanPolicy):
+    """Seats jobs at random, elastic ones on any number of GPUs; the moment alone decides the dice."""
+
+    name = "scatter"
+    shares = True
+    resizes = True
+
+    def decide(self, view: View) -> Plan:
+        """Some go, some stay, some sit elsewhere or on more or fewer GPUs than before."""
+        rng = np.random.default_rng(int(view.now_s * 1000))
+        board, terms, pause_s = Board(view), {}, {}
+        quota = view.state.quota[:, col.Q_LIMIT] - view.state.quota[:, col.Q_USED]
+        stop = frozenset(row for row in sorted(board.gpus_of) if rng.random() < 0.1)
+        for row in stop:
+            quota[view.state.i[row, col.TENANT]] += len(board.gpus_of[row])
+            board.remove(row)
+        for row in rng.permutation(np.sort(view.rows)).tolist():
+            if row in stop or rng.random() < 0.4:
+                continue
+            self._seat(board, view, row, quota, rng)
+            if row in board.gpus_of:
+                terms[row] = Terms(share=float(rng.choice([1.0, 0.5])), turn=int(rng.choice([0, row + 1])))
+                pause_s[row] = float(rng.choice([0.0, 2.0]))
+        run = {row: board.places(row) for row in board.gpus_of}
+        return Plan(run, terms, keep=True, stop=stop, next_s=view.now_s + 7.0, pause_s=pause_s)
+
+    @staticmethod
+    def _seat(board: Board, view: View, row: int, quota: np.ndarray, rng: np.random.Generator) -> None:
+        """Other GPUs for one job; back to the old ones where there are none."""
+        state, elastic = view.state, view.facts.elastic
+        before, tenant = board.gpus_of.get(row, []), state.i[row, col.TENANT]
+        need = float(state.f[row, col.GPU_GIB])
+        quota[tenant] += len(before)
+        board.remove(row)
+        size = int(rng.integers(1, 7)) if elastic is not None and elastic[row] else board.asked(row)
+        pool = int(rng.choice(board.pools(row)))
+        open_ = [
+            gpu for node in board.nodes(pool) for gpu in board.gpus(node)
+            if len(board.users[gpu]) < col.SLOTS and board.free_gib(gpu) >= need
+        ]  # fmt: skip
+        gpus = rng.permutation(open_)[:size].tolist()
+        each = state.f[row, [col.CPUS, col.MEM]] / size
+        used = np.bincount(board.node_of[gpus], minlength=len(board.first) - 1)[:, None] * each
+        fits = len(gpus) == size and size <= quota[tenant] and board.parts(row) == 0
+        if fits and (not state.x[col.USE_HOST] or (used <= board.hosts + 1e-9).all()):
+            board.put(row, gpus, need)
+        elif before:
+            board.put(row, before, need)
+        quota[tenant] -= len(board.gpus_of.get(row, []))
