@@ -7,6 +7,8 @@ company, and speed against alone; a pair pays when both speeds add up to more th
 2 `sjf-bsbf` pairs two large jobs, since it is told that they share well; the service measures that they do not, and
   parts them for good.
 3 `antman` runs a large job in its tenant's right and a small one that it holds back by pauses between steps.
+4 `gandiva` lets two large jobs take turns of 15 s: the driver takes the memory of whoever is suspended off the GPU (not
+  under MPS, whose clients it cannot take out).
 
 Without a GPU, `--gpus 1` plays the same with sleeping in place of kernels, to see that it runs.
 """
@@ -23,7 +25,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.gpu_preempt import ADMIN, until
+from bench.gpu_preempt import ADMIN, until, used_mib
 from cotenant.backends.local import LocalBackend
 from cotenant.core.jobspec import parse_job
 from cotenant.journal import MemoryJournal
@@ -95,13 +97,18 @@ class Stage:
 
     def submit(self, size: str, model: str, expected_s: float, priority: int = 0) -> str:
         """Submit a job of that size under the name of a model of the profile, and wait until it runs."""
+        found = self.submit_only(size, model, expected_s, priority)
+        until(self.service, lambda: str(self.service.book.jobs[found].state) == "running")
+        return found
+
+    def submit_only(self, size: str, model: str, expected_s: float, priority: int = 0) -> str:
+        """The same, without waiting."""
         run = f"{sys.executable} train.py {size} {LONG} {self.cuda}"
         job = {
             "run": run, "workdir": str(self.home), "gpus": 1, "model": model, "expected": expected_s, "gpu_mem": 20,
             "priority": priority, "name": f"{size}-{model}", "env": {"PYTHONPATH": str(SOURCES)},
         }  # fmt: skip
         found = self.service.submit(ADMIN, [parse_job(job)])[0][0]
-        until(self.service, lambda: str(self.service.book.jobs[found].state) == "running")
         self.running.append(found)
         return found
 
@@ -157,6 +164,25 @@ def main() -> None:
         pair = stage.step_s(first, 30), stage.step_s(second, 0)
         share = service._terms[second].share
         show(f"antman, large in its right, small held back to {share:.0%} of the time", alone, pair)
+    if options.share == "time":
+        with serving("gandiva:packing=false,quantum=15", options.gpus, options.share) as (service, home):
+            turns(service, Stage(service, home, cuda), 3)
+
+
+def turns(service: CoreService, stage: Stage, wanted: int) -> None:
+    """Two jobs that change places on one GPU so often; how long each change took, by the journal."""
+    jobs = [stage.submit("large", "gpt2", 36_000), stage.submit_only("large", "bert", 36_000)]
+
+    def times(*kinds: str) -> list[float]:
+        found = (event for job in jobs for event in service.events(ADMIN, job))
+        return sorted(event.time_s for event in found if event.kind in kinds)
+
+    until(service, lambda: len(times("continued")) >= wanted)
+    stops, leaves, comes = times("stop"), times("suspended"), times("started", "continued")[1:]
+    for stop_s, left_s, come_s in zip(stops, leaves, comes, strict=False):
+        print(f"gandiva, turn over: suspended in {left_s - stop_s:.2f} s, the other runs after {come_s - stop_s:.2f} s")
+    attempts = [len(service.book.jobs[job].attempts) for job in jobs]
+    print(f"  {used_mib():.0f} MiB of GPU memory in use, attempts {attempts}")
 
 
 def show(what: str, alone: float, pair: tuple[float, float]) -> None:

@@ -59,8 +59,8 @@ def test_bsbf_shares_only_part_of_a_gang(tmp_path: Path) -> None:
 
 def test_gandiva_lets_jobs_take_turns(tmp_path: Path) -> None:
     """Two jobs on one GPU: never both at once, each suspended for the other after a quantum, none started again."""
-    rig = plan_rig(tmp_path, "gandiva:packing=false")
-    jobs = [rig.submit("sleep 150", model=model, expected=150) for model in ("gpt2", "bert")]
+    rig = plan_rig(tmp_path, "gandiva:packing=false,quantum=20")
+    jobs = [rig.submit("sleep 50", model=model, expected=50) for model in ("gpt2", "bert")]
     seen = set()
     while rig.service.book.active:
         play(rig, 1.0)

@@ -116,7 +116,7 @@ class PlanPolicy(Policy):
     fixed_batch: ClassVar[bool] = False  # resized jobs keep the batch they asked for, in smaller or larger parts
     round_s: ClassVar[float] = np.inf
     undoes: ClassVar[bool] = False  # whether it parts, or holds back, jobs that do not gain from sharing by itself
-    quantum_s: ClassVar[float] = 60.0  # of jobs that take turns on a GPU
+    quantum_s: float = 60.0  # of jobs that take turns on a GPU
 
     @abstractmethod
     def decide(self, view: View) -> Plan:

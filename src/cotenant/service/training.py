@@ -1,9 +1,9 @@
 """What live elastic jobs tell of their training, as the columns that elastic policies decide on.
 
-Throughput by number of GPUs is what their steps took there, whenever that was. The samples of a step are the metric
-`batch` if a job reports it, else the batch that it was submitted with. A job that lets its batch grow (`batch: {max}`)
-keeps the samples per GPU, every other one the samples per step. An epoch is the metric `epoch_samples` or, where a job
-says how many steps it makes, a twentieth of these.
+Throughput by number of GPUs is what their steps took there, whenever that was, or those of other jobs of the kind. The
+samples of a step are the metric `batch` if a job reports it, else the batch that it was submitted with. A job that lets
+its batch grow (`batch: {max}`) keeps the samples per GPU, every other one the samples per step. An epoch is the metric
+`epoch_samples` or, where a job says how many steps it makes, a twentieth of these.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Trainings:
 
     def __init__(self) -> None:
         self._courses: dict[str, _Course] = {}
+        self._of_kind: dict[tuple[str, str], dict[int, float]] = {}  # rates, as any job of the kind has shown
 
     def look(self, job: LiveJob, report: Report | None) -> None:
         """Take in the newest word of a running elastic job."""
@@ -49,6 +50,7 @@ class Trainings:
         course.last = report
         gpus = job.size
         course.rates[gpus] = _batch(job, report, gpus) / report.step_time_s
+        self._of_kind.setdefault(_kind(job), {})[gpus] = course.rates[gpus]
         if math.isnan(course.first_loss):
             course.first_loss = report.metrics.get("loss", math.nan)
 
@@ -83,7 +85,7 @@ class Trainings:
         whole = _batch(job, report, size)
         found.batch[row] = whole / size if grows else whole
         found.max_lr[row] = max(job.spec.max_gpus, 1) if grows else 1.0
-        for gpus, rate in course.rates.items():
+        for gpus, rate in (self._of_kind.get(_kind(job), {}) | course.rates).items():
             if gpus <= most:
                 found.seen[row, gpus] = rate
         found.epoch_size[row] = math.inf  # of which nothing is known is young for ever: nobody resizes it

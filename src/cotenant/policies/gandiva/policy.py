@@ -28,8 +28,6 @@ from cotenant.policies.gandiva.growth import Growth
 from cotenant.policies.gandiva.server import Servers
 from cotenant.policies.gandiva.turns import fair_share, height
 
-QUANTUM_S = 60.0
-
 
 @dataclass(slots=True)
 class Trial:
@@ -56,6 +54,7 @@ class Gandiva(PlanPolicy):
         "migration": True,
         "defragmentation": True,
         "grow_shrink": True,  # of jobs that may change their size
+        "quantum": 60.0,  # seconds of a turn
         "switch_s": 0.5,  # suspend and resume; the paper: below 0.1 s to 1 s
         "watch_s": 60.0,  # seconds of running before a job may be packed
         "trial_s": 60.0,
@@ -68,6 +67,9 @@ class Gandiva(PlanPolicy):
         for name in ("switch_s", "watch_s", "trial_s", "residence_s", "idle_s"):
             if self.number(name) < 0:
                 raise InputError(f"policy '{self.name}': {name}={self.params[name]} must not be negative")
+        self.quantum_s = self.number("quantum")
+        if not self.quantum_s > 0:
+            raise InputError(f"policy '{self.name}': quantum={self.params['quantum']} must be above 0")
         self.trials: dict[int, Trial] = {}  # guest -> trial
         self.refused: set[tuple[int, int]] = set()
         self.counts = {"packed": 0, "undone": 0, "migrations": 0, "grown": 0, "shrunk": 0}
@@ -167,7 +169,7 @@ class Gandiva(PlanPolicy):
         share: dict[int, float] = {}
         for node in range(len(board.first) - 1):
             size = len(board.gpus(node))
-            part = fair_share(servers.slots(node), size, self.number("switch_s"), QUANTUM_S)
+            part = fair_share(servers.slots(node), size, self.number("switch_s"), self.quantum_s)
             for gpu in board.gpus(node):
                 for job in board.users[gpu]:
                     share[job] = min(share.get(job, 1.0), part)
