@@ -19,7 +19,7 @@ from cotenant.service.desk import CoreService
 from cotenant.service.facade import Caller, NotFound, Role, Unavailable
 from cotenant.service.live import Verdict
 from cotenant.service.reports import Report
-from cotenant.service.rows import MOST, Row, Rows
+from cotenant.service.rows import MOST, SUBMITTED, Row, Rows
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")
 WATCHER = Caller("eve", Role.VIEWER, "red")
@@ -374,9 +374,9 @@ def test_rows_keep_the_order_of_submission_through_holes() -> None:
             if chance.random() < 0.1:  # preempted and back in the queue
                 rows.put(back, Row(gone, "t", 1, (float(back),) * (MOST + 1)))
                 alive[gone] = back
-    columns = rows.columns([("j4999", ((0, 1),))])
+    columns = rows.columns(0.0, [("j4999", ((0, 1),))])
     assert columns.ids.tolist() == sorted(alive, key=alive.__getitem__)
-    assert columns.of(0).tolist() == sorted(map(float, alive.values()))
+    assert columns.of(SUBMITTED).tolist() == sorted(map(float, alive.values()))
     assert columns.ids[columns.running[0]] == "j4999"
 
 

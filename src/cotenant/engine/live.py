@@ -31,7 +31,6 @@ from cotenant.core.columns import (
 from cotenant.core.jit import entry
 from cotenant.core.state import IntMatrix, Rule, State
 from cotenant.core.workload import Floats, Ints
-from cotenant.engine.keys import position_of
 from cotenant.engine.ledger import enqueue, heat, new_slices, schedule_run, start
 from cotenant.engine.sharing import copy_slices
 
@@ -87,15 +86,18 @@ def enter_running(
         s.f[job, WARM] = now
         s.f[job, ATTAINED] -= now - since_s[job]
         s.f[job, OCCUPIED] -= now - since_s[job]
-        heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
+        heat(s.f, s.i, s.slices, s.hot, s.x, job, s.x[N_RUN] - 1)  # it started last
         schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
 
 
 def placements(s: State) -> dict[int, tuple[tuple[int, int], ...]]:
     """(node, GPUs) pairs of every running row."""
     running = np.flatnonzero(s.i[:, STATE] == RUNNING)
-    found = {}
+    found: dict[int, tuple[tuple[int, int], ...]] = {}
     for job, (node, gpus, at, _) in zip(running.tolist(), s.slices[s.i[running, SLICE]].tolist(), strict=True):
+        if at < 0:
+            found[job] = ((node, gpus),)
+            continue
         pairs = [(node, gpus)]
         while at >= 0:
             node, gpus, at, _ = s.slices[at].tolist()

@@ -7,6 +7,7 @@ service that crashed and one that did not end up with the same book.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +34,7 @@ class Book:
 
     `active`, `on_gpus`, `suspended`, `chained` (pending, with predecessors), `held` (not on GPUs) and `arrays` are
     indexes into `jobs`, so that nobody has to walk a long queue; `touched` collects jobs that changed, for whoever
-    mirrors them.
+    mirrors them. `shared_gpus` counts the GPUs that several jobs have.
     """
 
     def __init__(self, policy: str = "fifo") -> None:
@@ -45,6 +46,8 @@ class Book:
         self.held: dict[str, LiveJob] = {}
         self.arrays: dict[str, list[str]] = {}
         self.touched: set[str] = set()
+        self.shared_gpus = 0
+        self._users: Counter[tuple[str, int]] = Counter()  # jobs on each GPU
         self.costs, self.answers = Costs(), Answers()
         self.tokens: dict[str, dict[str, Any]] = {}
         self.drained: set[str] = set()
@@ -66,10 +69,20 @@ class Book:
         """Bring the indexes in line with the state of a job."""
         self.touched.add(job.id)
         _keep(self.active, job, job.state not in FINAL)
+        if (job.state in ON_GPUS) != (job.id in self.on_gpus):
+            self._count_users(job, 1 if job.state in ON_GPUS else -1)
         _keep(self.on_gpus, job, job.state in ON_GPUS)
         _keep(self.suspended, job, job.state == JobState.SUSPENDED)
         _keep(self.held, job, job.state in (JobState.PENDING, JobState.SUSPENDED) and job.held)
         _keep(self.chained, job, job.state == JobState.PENDING and bool(job.spec.after))
+
+    def _count_users(self, job: LiveJob, change: int) -> None:
+        """A job comes to its GPUs (1) or leaves them (-1)."""
+        for node, indexes in job.last.gpus:
+            for index in indexes:
+                before = self._users[node, index]
+                self._users[node, index] = before + change
+                self.shared_gpus += (before + change > 1) - (before > 1)
 
     def _enter(self, job: LiveJob) -> None:
         self.jobs[job.id] = job

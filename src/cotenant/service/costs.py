@@ -31,6 +31,7 @@ class Costs:
     def __init__(self, rows: Iterable[list[Any]] = ()) -> None:
         self._of = {(name, rung): RungCost(*sums) for name, rung, *sums in rows}
         self._names = list(dict.fromkeys(name for name, _ in self._of if name))
+        self.news: set[str] = set()  # names of which more is known, for whoever copies costs: he empties it
 
     def add_taken(self, name: str, rung: str, free_s: float, lost_s: float) -> None:
         """A rung was taken: the GPUs were free after so long, and so much work was lost."""
@@ -65,6 +66,7 @@ class Costs:
         return [[name, rung, *astuple(cost)] for (name, rung), cost in self._of.items()]
 
     def _touched(self, name: str, rung: str) -> list[RungCost]:
+        self.news.add(name)
         if name not in self._names:
             self._names.append(name)
             if len(self._names) > MOST_NAMES:

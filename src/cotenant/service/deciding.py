@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -14,13 +15,13 @@ from cotenant.core.columns import SLOTS
 from cotenant.core.lifecycle import ON_GPUS, WAITING, JobState
 from cotenant.core.plan import Terms
 from cotenant.journal import Entry, Journal
-from cotenant.policies import Context
+from cotenant.policies import Context, make_policy
 from cotenant.service import outcomes
 from cotenant.service.budget import Budget
 from cotenant.service.ladder import Ladder
 from cotenant.service.live import RESTORE_S, Promise, Setting, Tables, Verdict
 from cotenant.service.livejob import ASK, CONTINUE, SUSPEND, Attempt, Gpus, LiveJob
-from cotenant.service.memory import Memory
+from cotenant.service.memory import Memory, shares
 from cotenant.service.options import Options
 from cotenant.service.pairing import Pairing
 from cotenant.service.reports import Report
@@ -38,6 +39,7 @@ class Decider(Ladder):
     def __init__(self, journal: Journal, backend: Backend, options: Options) -> None:
         super().__init__(journal, backend, options)
         self._rows = Rows()
+        self._offered: tuple[set[str], bool] = set(), False  # running jobs at the last look, and whether it chose
         self._budget = Budget(options.budget_s)
         self._plan = Verdict()
         self.shares_hosts = bool(options.allocator) and options.allocator.split(":")[0] != "fixed"
@@ -47,6 +49,7 @@ class Decider(Ladder):
         self._terms: dict[str, Terms] = {}  # what was agreed with it
         self._need_gib: dict[str, float] = {}  # and the memory per GPU that it needs on these terms
         self._pairing = Pairing()
+        self._paces = self._pairing.paces  # as they are in the rows
         self._trainings = Trainings()
         self._memory: Memory | None = None
         self.round_s = options.round_s
@@ -117,12 +120,12 @@ class Decider(Ladder):
 
     def _part(self) -> None:
         """Whoever came to the GPUs of others, under a policy that shared, has to leave under one that does not."""
-        for job_id in guests_of(self.book.on_gpus.values()):
+        for job_id in guests_of(self.book.on_gpus.values()) if self.book.shared_gpus else ():
             self._ask_to_stop(self.book.on_gpus[job_id], "preempt")
 
     def _part_partial(self) -> None:
         """Guests on some of the GPUs of a host, or of several, have to leave under a policy that cannot say so."""
-        hosts = guests_of(self.book.on_gpus.values())
+        hosts = guests_of(self.book.on_gpus.values()) if self.book.shared_gpus else {}
         for job_id, host in hosts.items():
             job = self.book.on_gpus[job_id]
             if job.last.gpus != self.book.on_gpus[host].last.gpus:
@@ -193,26 +196,28 @@ class Decider(Ladder):
                 for name, indexes in job.last.gpus:
                     if name in taken:
                         taken[name].update(indexes)
-        movable = [job for job in movable if not any(taken[name] & {*gpus} for name, gpus in job.last.gpus)]
+        if any(taken.values()):
+            movable = [job for job in movable if not any(taken[name] & {*gpus} for name, gpus in job.last.gpus)]
         open_ = {node.name: [gpu for gpu in range(node.gpus) if gpu not in taken[node.name]] for node in nodes}
         left = {name: len(gpus) for name, gpus in open_.items() if gpus}
         # For a policy that remembers pools they must not change: what gives nothing now stays, with no GPUs.
         keep = memory is not None and memory.chooses
         usable = [_with_gpus(node, left.get(node.name, 0)) for node in every if keep or node.name in left]
-        hosts = guests_of(movable)
-        running = self._refresh_rows(sorted(movable, key=lambda job: job.id in hosts), now_s)
-        masks = masks_of(movable, open_) if can_share(every) else {}
+        hosts = guests_of(movable) if self.book.shared_gpus else {}
+        running = self._refresh_rows(sorted(movable, key=lambda job: job.id in hosts))
+        policy, seq = policy or self.book.policy, self.book.seq
+        sharing = memory.shares if memory is not None else shares(make_policy(policy))
+        masks = masks_of(movable, open_) if sharing and can_share(every) else {}
         named = bool(self._places)
         coming = self._coming_to(movable, open_, masks) if named else self._coming(movable, dict(left), hosts)
         if not len(self._rows) or not left:
             return None
         columns = self._rows.columns(
-            _numbered([*running, *coming], usable), {job for job, _ in coming}, masks, hosts
+            now_s, _numbered([*running, *coming], usable), {job for job, _ in coming}, masks, hosts
         )  # fmt: skip
         setting = self._setting(every, open_)
         if memory is not None and memory.resizes and columns.of(MOST).any():
             setting = self._with_training(setting, columns, sum(left.values()))
-        policy, seq = policy or self.book.policy, self.book.seq
         kept = memory if memory is not None and memory.remembers else None
         return lambda: Tables(columns, usable, policy, now_s, setting, memory=kept, seq=seq)
 
@@ -285,50 +290,76 @@ class Decider(Ladder):
             coming.append((job, slices))
         return coming
 
-    def _refresh_rows(self, movable: Sequence[LiveJob], now_s: float) -> list[Promise]:
-        """Write again the rows of jobs that changed, of those that run and of those that wait for others.
+    def _refresh_rows(self, movable: Sequence[LiveJob]) -> list[Promise]:
+        """Write again the rows of jobs that changed, of those that wait for others, and of those that spoke.
 
         A policy that chooses goes on to see jobs that it stopped while they are about to leave: to take them for
         gone would be to solve its problem anew at every turn.
         """
+        spoke = self.reports.news()  # before anything is read: who speaks from now on is heard the next time
         chooses = self._memory is not None and self._memory.chooses
-        changed = {*self.book.touched, *self.book.on_gpus, *self.book.chained}
-        self.book.touched.clear()
         runs = {job.id for job in movable}
+        changed = {*self.book.touched, *self.book.chained, *(runs ^ self._offered[0])}
+        if chooses != self._offered[1]:
+            changed.update(self.book.on_gpus)
+        self._offered = runs, chooses
+        self.book.touched.clear()
         for job_id in changed:
             job = self.book.active.get(job_id)
             offered = job is not None and (job_id in runs or self._startable(job))
             if job is not None and (offered or (chooses and self._comes_back(job))):
-                self._rows.put(job.order, self._row(job, now_s))
+                self._rows.put(job.order, self._row(job))
             else:
                 self._rows.drop(job_id)
+        self._hear(spoke, changed)
         return [(job.id, tuple((node, len(indexes)) for node, indexes in job.last.gpus)) for job in movable]
 
-    def _row(self, job: LiveJob, now_s: float) -> Row:
-        spec = job.spec
+    def _hear(self, spoke: set[str], written: set[str]) -> None:
+        """Take in what is new of jobs on GPUs though nothing happened to them, unless they were just written.
 
-        def pace(attempt: Attempt) -> float:
-            return self._speeds.of(spec.model, spec.gpus, self._types.get(attempt.gpus[0][0], ""))
+        They said something, jobs of their name were preempted at some cost, or others slow them more or less.
+        """
+        on_gpus, names, paces = self.book.on_gpus, self.book.costs.news, self._pairing.paces
+        self.book.costs.news = set()
+        dearer = (job.id for job in on_gpus.values() if job.spec.name in names) if names else ()
+        paced, self._paces = self._paces, paces
+        slowed = dict(paces.items() ^ paced.items()) if paces is not paced else ()
+        new = spoke.union(dearer, slowed) - written
+        jobs = [on_gpus[name] for name in new if name in on_gpus and name in self._rows]
+        if not jobs:
+            return
+        known: dict[tuple[str, str], float] = {}
+        costs, beliefs = [], []
+        for job, report in zip(jobs, self.reports.of_all(job.id for job in jobs), strict=True):
+            kind = job.spec.name, self._likely_rung(job, report)
+            if kind not in known:
+                known[kind] = self._cost_s(*kind)
+            costs.append(known[kind])
+            beliefs.append(outcomes.belief(job, report, partial(self._pace, job)))
+        self._rows.hear([job.id for job in jobs], costs, [paces.get(job.id, np.nan) for job in jobs], beliefs)
 
-        attained = job.attained_s(now_s)
-        if self._speeds.profile == "none":
-            done = max(attained - sum(attempt.lost_s for attempt in job.attempts), 0.0)
-        else:
-            done = outcomes.done_s(job, now_s, pace)
+    def _pace(self, job: LiveJob, attempt: Attempt) -> float:
+        return self._speeds.of(job.spec.model, job.spec.gpus, self._types.get(attempt.gpus[0][0], ""))
+
+    def _cost_s(self, name: str, rung: str) -> float:
+        cost_s = self.book.costs.measured_s(name, rung)
+        return np.nan if cost_s is None else cost_s
+
+    def _row(self, job: LiveJob) -> Row:
+        spec, pace = job.spec, partial(self._pace, job)
         report = self.reports.of(job.id) if job.state != JobState.PENDING else None
-        believed = outcomes.believed_total_s(job, report, done, attained, pace)
         first, since = job.started_s, 0.0
         if job.state in ON_GPUS:
             since = job.last.since_s or (job.rung_s if job.rung == CONTINUE else job.last.launched_s)
-        cost_s = self.book.costs.measured_s(spec.name, self._likely_rung(job, report))
         values = (
-            job.submitted_s, believed, min(done, believed), attained, np.nan if first is None else first,
-            *self._host_demand(job), since, np.nan if cost_s is None else cost_s,
+            job.submitted_s, np.nan if first is None else first, *self._host_demand(job), since,
+            self._cost_s(spec.name, self._likely_rung(job, report)),
             job.submitted_s + spec.deadline_s if spec.deadline_s else np.nan, float(spec.priority),
             spec.gpu_mem_gib, float(not spec.preemptible), float(spec.nodes), float(spec.batch_size),
             self._pairing.paces.get(job.id, np.nan), float(spec.min_gpus), float(spec.max_gpus),
         )  # fmt: skip
-        return Row(job.id, job.tenant, spec.gpus, values, spec.model, spec.gpu_type)
+        clock, belief = outcomes.clock(job, pace), outcomes.belief(job, report, pace)
+        return Row(job.id, job.tenant, spec.gpus, values, spec.model, spec.gpu_type, clock, belief)
 
     def _host_demand(self, job: LiveJob) -> tuple[float, float]:
         """Cores and memory that must be free for it; none where an allocator deals them out anew."""

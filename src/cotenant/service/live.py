@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,10 +101,7 @@ class Tables:
         self.jobs, self.now_s, self.policy_name, self.seq = jobs, now_s, policy, seq
         self._order: Ints | None = None
         self._names = [node.name for node in nodes]
-        self.cluster = Cluster(
-            tuple(NodeGroup(1, node.gpus, node.gpu_type, float(node.cpus), node.mem_gib) for node in nodes),
-            spec=f"{len(nodes)} nodes",
-        )
+        self.cluster = Cluster(_groups(nodes), spec=f"{len(nodes)} nodes")
         rows = len(jobs.ids)
         if rows > _LARGE:
             jit.enable()
@@ -310,11 +308,16 @@ def _size(slices: Slices) -> int:
 
 def _flat(slices: Sequence[Slices], own: Sequence[tuple[int, ...]]) -> tuple[np.ndarray, np.ndarray]:
     """All (node, GPUs, mask) triples in one table, and where those of each job begin."""
-    triples = [
-        (*pair, mask) for pairs, each in zip(slices, own, strict=True) for pair, mask in zip(pairs, each, strict=True)
-    ]
-    ends = np.cumsum([0, *(len(pairs) for pairs in slices)])
-    return np.array(triples, np.int64).reshape(-1, 3), ends.astype(np.int64)
+    ends = np.cumsum([0, *map(len, slices)], dtype=np.int64)
+    pairs = np.fromiter(chain.from_iterable(chain.from_iterable(slices)), np.int64, 2 * int(ends[-1]))
+    masks = np.fromiter(chain.from_iterable(own), np.int64, int(ends[-1]))
+    return np.column_stack([pairs.reshape(-1, 2), masks]), ends
+
+
+def _groups(nodes: Sequence[NodeInfo]) -> tuple[NodeGroup, ...]:
+    """The nodes in order; neighbours that are alike are one group."""
+    alike = groupby(nodes, key=lambda node: (node.gpus, node.gpu_type, float(node.cpus), node.mem_gib))
+    return tuple(NodeGroup(sum(1 for _ in same), *what) for what, same in alike)
 
 
 def _cost_s(jobs: Columns, unknown_s: float) -> Floats:

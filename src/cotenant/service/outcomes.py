@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from cotenant.backends.base import Observed
 from cotenant.core.lifecycle import JobState
 from cotenant.service.livejob import ASK, STOP, SUSPEND, Attempt, LiveJob
 from cotenant.service.reports import Report
+from cotenant.service.rows import Belief, Clock
 
 UNKNOWN_DURATION_S = 3600.0
 EXIT_PREEMPTED = 75  # what the runtime exits with after saving on request
@@ -121,24 +123,29 @@ def _left_s(report: Report | None) -> float | None:
     return max(report.total - report.step, 0) * report.step_time_s
 
 
-def done_s(job: LiveJob, now_s: float, pace: Callable[[Attempt], float]) -> float:
-    """Work that is done and not lost, in seconds at speed 1; `pace` is the speed of an attempt on its GPUs."""
-    return max(sum((one.active_s(now_s) - one.lost_s) * pace(one) for one in job.attempts), 0.0)
+def clock(job: LiveJob, pace: Callable[[Attempt], float]) -> Clock:
+    """How its work goes on, in seconds at speed 1; `pace` is the speed of an attempt on its GPUs.
+
+    Done is what was done and not lost, up to the moment since which it runs.
+    """
+    if not job.attempts:
+        return Clock()
+    done_s = sum((one.ran_s - one.lost_s) * pace(one) for one in job.attempts)
+    since_s = job.last.since_s
+    return Clock(inf if since_s is None else since_s, sum(one.ran_s for one in job.attempts), done_s, pace(job.last))
 
 
-def believed_total_s(
-    job: LiveJob, report: Report | None, done: float, attained_s: float, pace: Callable[[Attempt], float]
-) -> float:
+def belief(job: LiveJob, report: Report | None, pace: Callable[[Attempt], float]) -> Belief:
     """How long a job takes in all at speed 1: from its progress, else from what the user says, else a default.
 
     What a job says is left is in seconds on the GPUs on which it said so.
     """
     left = _left_s(report)
     if left is not None:
-        return done + left * pace(job.last)
+        return Belief(left * pace(job.last))
     if job.left_s is not None:
         ended = next((one for one in reversed(job.attempts) if one.ended_s is not None), job.last)
-        return done + job.left_s * pace(ended)
+        return Belief(job.left_s * pace(ended))
     if job.spec.expected_s:
-        return max(job.spec.expected_s, done + 1.0)
-    return max(UNKNOWN_DURATION_S, 2 * attained_s)
+        return Belief(more_s=1.0, least_s=job.spec.expected_s)
+    return Belief(least_s=UNKNOWN_DURATION_S, times=2.0)

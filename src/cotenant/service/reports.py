@@ -11,6 +11,7 @@ import hmac
 import os
 import secrets
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,6 +46,7 @@ class Reports:
         self._secret = self._load_secret(socket.parent / "runtime.key")
         self._lock = threading.Lock()
         self._reports: dict[str, Report] = {}
+        self._news: set[str] = set()
         self._stops: dict[str, float] = {}
         self._settings: dict[str, Settings] = {}
         self._over: dict[str, int] = {}  # the last attempt that has ended: what it still says is old
@@ -109,6 +111,7 @@ class Reports:
             if hello.attempt <= self._over.get(hello.job, 0):
                 return
             report = self._reports.setdefault(hello.job, Report())
+            self._news.add(hello.job)
             if isinstance(message, Progress):
                 report.step, report.total = message.step, message.total
                 report.step_time_s, report.saves = message.step_time_s, message.saves
@@ -127,6 +130,17 @@ class Reports:
         """The newest report of a job."""
         with self._lock:
             return self._reports.get(job)
+
+    def news(self) -> set[str]:
+        """Jobs that have said something since this was asked last."""
+        with self._lock:
+            said, self._news = self._news, set()
+            return said
+
+    def of_all(self, jobs: Iterable[str]) -> list[Report | None]:
+        """The newest reports of many."""
+        with self._lock:
+            return [self._reports.get(job) for job in jobs]
 
     def listens(self, job: str) -> bool:
         """Whether a job can save and has been asked to: worth waiting for."""

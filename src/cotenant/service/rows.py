@@ -1,13 +1,16 @@
 """The jobs that may run, as columns in order of submission, kept up to date job by job.
 
-A decision over a long queue must not touch every job in Python. What waits does not change, so its row is
-written once; what runs is written again for every decision.
+A decision over a long queue must not touch every job in Python. What waits does not change, so its row is written
+once. What runs gets on by itself, and its row says how (`Clock`): it is written again only when something happens to
+the job, and in part when it says something of itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +19,37 @@ from cotenant.core.workload import Codes, Floats, Ints
 
 # GPU_MEM: GiB per GPU. ALONE: 1 where it may not share GPUs. BATCH: samples per step and GPU, 0: it may not be cut.
 # PACE: its speed in its present company against alone, as measured. FEWEST, MOST: GPUs of an elastic job; 0 for others.
-SUBMITTED, BELIEVED, DONE, ATTAINED, FIRST, CPUS, MEM, SINCE, COST, DEADLINE, PRIORITY = range(11)
-GPU_MEM, ALONE, NODES, BATCH, PACE, FEWEST, MOST = range(11, 18)
-_FLOATS = 18
+SUBMITTED, FIRST, CPUS, MEM, SINCE, COST, DEADLINE, PRIORITY, GPU_MEM, ALONE, NODES = range(11)
+BATCH, PACE, FEWEST, MOST = range(11, 15)
+_GIVEN = 15
+# Computed for every decision.
+BELIEVED, DONE, ATTAINED = _GIVEN, _GIVEN + 1, _GIVEN + 2
 _LEAST = 1024
 
 Slices = tuple[tuple[int, int], ...]
+
+
+class Belief(NamedTuple):
+    """How long a job takes in all: the most of DONE + `more_s`, `least_s`, and `times` ATTAINED."""
+
+    more_s: float = -np.inf
+    least_s: float = 0.0
+    times: float = 0.0
+
+
+class Clock(NamedTuple):
+    """How a job gets on: since then it has run, with so much attained and done before; at `pace` it does its work.
+
+    `since_s` is infinite while it does not run.
+    """
+
+    since_s: float = np.inf
+    attained_s: float = 0.0
+    done_s: float = 0.0
+    pace: float = 1.0
+
+
+_STANDS, _UNKNOWN = Clock(), Belief()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +59,11 @@ class Row:
     id: str
     tenant: str
     gpus: int
-    values: tuple[float, ...]  # in the order of the names above
+    values: tuple[float, ...]  # in the order of the names above, but for those that are computed
     model: str = ""
     gpu_type: str = ""  # the only one it may run on; empty for any
+    clock: Clock = _STANDS
+    belief: Belief = _UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +99,9 @@ class Rows:
     def __init__(self) -> None:
         self._at: dict[str, int] = {}
         self._end = 0
-        self._values = np.zeros((_LEAST, _FLOATS))
+        self._values = np.zeros((_LEAST, _GIVEN))
+        self._clock = np.zeros((_LEAST, len(Clock._fields)))
+        self._belief = np.zeros((_LEAST, len(Belief._fields)))
         self._gpus = np.zeros(_LEAST, np.int64)
         self._tenant = np.zeros(_LEAST, np.int64)
         self._ids = np.empty(_LEAST, object)
@@ -101,7 +133,15 @@ class Rows:
             self._model[at] = self._models.setdefault(row.model, len(self._models))
             self._type[at] = self._types.setdefault(row.gpu_type, len(self._types))
         self._gpus[at] = row.gpus
-        self._values[at] = row.values
+        self._values[at], self._clock[at], self._belief[at] = row.values, row.clock, row.belief
+
+    def hear(
+        self, jobs: Sequence[str], cost_s: Sequence[float], pace: Sequence[float], beliefs: Sequence[Belief]
+    ) -> None:
+        """What may change of known jobs though nothing happens to them."""
+        at = [self._at[job] for job in jobs]
+        self._values[at, COST], self._values[at, PACE] = cost_s, pace
+        self._belief[at] = np.fromiter(chain.from_iterable(beliefs), np.float64).reshape(-1, len(Belief._fields))
 
     def drop(self, job: str) -> None:
         """A job that may not run now, or never again."""
@@ -122,7 +162,7 @@ class Rows:
         return self._idents[job]
 
     def columns(
-        self, running: Sequence[tuple[str, Slices]], coming: Set[str] = frozenset(),
+        self, now_s: float, running: Sequence[tuple[str, Slices]], coming: Set[str] = frozenset(),
         masks: Mapping[str, tuple[int, ...]] | None = None, hosts: Mapping[str, str] | None = None,
     ) -> Columns:  # fmt: skip
         """Everything that may run, by order of submission. Of `running`, those `coming` do not have their GPUs yet.
@@ -135,18 +175,31 @@ class Rows:
             rows = rows[np.argsort(self._order[rows], kind="stable")]
         place = np.zeros(self._end, np.int64)
         place[rows] = np.arange(len(rows))
-        at = np.array([place[self._at[job]] for job, _ in running], np.int64)
+        at = place[np.array([self._at[job] for job, _ in running], np.int64)]
         waits = np.zeros(len(rows), bool)
         if coming:
             waits[at] = [job in coming for job, _ in running]
         tenant = Codes(self._tenant[rows], tuple(self._tenants) or ("",))
         model, gpu_type = Codes(self._model[rows], tuple(self._models)), Codes(self._type[rows], tuple(self._types))
         slices = [slices for _, slices in running]
+        host = np.full(len(running), -1, np.int64)
+        if hosts:
+            host[:] = [place[self._at[hosts[job]]] if job in hosts else -1 for job, _ in running]
         return Columns(
-            self._ids[rows], self._ident[rows], tenant, model, gpu_type, self._gpus[rows], self._values[rows], at,
-            slices, waits, [masks.get(job, (0,) * len(own)) for job, own in running],
-            np.array([place[self._at[hosts[job]]] if job in hosts else -1 for job, _ in running], np.int64),
+            self._ids[rows], self._ident[rows], tenant, model, gpu_type, self._gpus[rows], self._at_time(rows, now_s),
+            at, slices, waits, [masks.get(job) or (0,) * len(own) for job, own in running], host,
         )  # fmt: skip
+
+    def _at_time(self, rows: Ints, now_s: float) -> NDArray[np.float64]:
+        """All values of some rows at a moment, computed ones last."""
+        since, attained, done, pace = self._clock[rows].T
+        more, least, times = self._belief[rows].T
+        ran = np.maximum(now_s - since, 0.0)
+        attained = attained + ran
+        done = np.maximum(done + ran * pace, 0.0)
+        believed = np.maximum(np.maximum(done + more, least), times * attained)
+        computed = np.stack([believed, np.minimum(done, believed), attained], axis=1)
+        return np.concatenate([self._values[rows], computed], axis=1)
 
     def _room(self) -> int:
         if self._end == len(self._in):
@@ -159,10 +212,15 @@ class Rows:
         rows = np.flatnonzero(self._in)
         rows = rows[np.argsort(self._order[rows], kind="stable")]
         size = max(len(self._in) * (2 if 2 * len(rows) > len(self._in) else 1), _LEAST)
-        for name in ("_values", "_gpus", "_tenant", "_model", "_type", "_ident", "_ids", "_order", "_in"):
+        for name in _COLUMNS:
             old = getattr(self, name)
             new = np.zeros((size, *old.shape[1:]), old.dtype)
             new[: len(rows)] = old[rows]
             setattr(self, name, new)
         self._end = len(rows)
         self._at = {job: at for at, job in enumerate(self._ids[: self._end].tolist())}
+
+
+_COLUMNS = (
+    "_values", "_clock", "_belief", "_gpus", "_tenant", "_model", "_type", "_ident", "_ids", "_order", "_in",
+)  # fmt: skip
