@@ -3,7 +3,8 @@
 submit   durable submissions per second by 64 concurrent clients, straight into the service; fsynced SQLite
 http     the same through HTTP on loopback: a `cotenant serve` of its own, plain sockets as clients
 decide   latency of a decision (tables and policy, compiled) on 1,000 fake nodes of 8 GPUs that are all busy: what
-         passed, and the CPU time it took, which counts where other load was present (middle of `--repeats` runs)
+         passed, and the CPU time it took, which counts where other load was present (middle of `--repeats` runs).
+         Between two decisions five jobs come, ten that run are cancelled, and every running job reports its progress
 why      latency of `why` with 100,000 pending: asked between ticks while jobs come and go, then undisturbed
 recover  seconds until a service over 100,000 jobs is ready, from its journal alone and with a snapshot
 """
@@ -25,7 +26,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from bench.quiet import Others
 from cotenant.backends.base import NodeInfo
@@ -33,6 +33,7 @@ from cotenant.backends.fake import FakeBackend, Script
 from cotenant.core.jobspec import JobSpec
 from cotenant.journal import open_journal
 from cotenant.journal.memory import MemoryJournal
+from cotenant.runtime.protocol import Hello, Progress
 from cotenant.service.desk import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.service.garbage import LongLived
@@ -223,13 +224,13 @@ def _some_job(chance: random.Random, least_s: float) -> JobSpec:
 
 
 class Timed(CoreService):
-    """Notes the CPU time of its decisions, from gathering the jobs to the verdict."""
+    """Notes the CPU time of its decisions, over the same stretch as `decision_s`: from the question to the verdict."""
 
     began_s = cpu_s = 0.0
 
-    def _gathered(self, *args: Any, **named: Any) -> Callable[[], Tables] | None:
+    def _question(self) -> Callable[[], Tables] | None:
         self.began_s = time.thread_time()
-        return super()._gathered(*args, **named)
+        return super()._question()
 
     def _decide(self, tables: Tables | None, began: float) -> Verdict:
         try:
@@ -267,7 +268,10 @@ def _decide_often(service: Timed, backend: FakeBackend, rounds: int) -> tuple[li
     wall, cpu, whole = [], [], []
     for number in range(-3, rounds):  # the first ones load kernels
         service.submit(ME, [_some_job(chance, 5000) for _ in range(5)])
+        for job in chance.sample(sorted(service.book.on_gpus), 10):
+            service.cancel(ME, job)
         backend.advance(1.0)
+        _all_speak(service)
         before, began = service.counters["decisions"], time.thread_time()
         service.tick()
         lives.settle(len(service.book.jobs))
@@ -278,6 +282,13 @@ def _decide_often(service: Timed, backend: FakeBackend, rounds: int) -> tuple[li
             cpu.append(service.cpu_s)
     lives.release()
     return wall, cpu, whole
+
+
+def _all_speak(service: Timed) -> None:
+    """Every running job says how far it is, as the runtime makes jobs do five times a second: a step takes 1 s."""
+    for job in service.book.on_gpus.values():
+        said = Progress(int(job.attained_s(service.clock())), int(job.spec.expected_s), 1.0, {}, True)
+        service.reports._on_message(Hello("", job.id, len(job.attempts), 1), said)
 
 
 def whys() -> None:
