@@ -12,10 +12,12 @@ from cotenant.core.columns import (
     GPUS,
     HOST,
     N_RUN,
+    N_WAITING,
     NEXT_ARRIVAL,
     OCCUPIED,
     OWES,
     QUEUE,
+    ROUND_S,
     RUNNING,
     SHARING,
     SINCE,
@@ -113,3 +115,19 @@ def masks(s: State, job: int) -> tuple[tuple[int, int], ...]:
         node, _, at, mask = s.slices[at].tolist()
         found.append((node, mask))
     return tuple(sorted(found))
+
+
+def next_turn_s(s: State, rule: Rule, now: float) -> float:
+    """When the order of a compiled policy changes by itself while somebody waits: a queue's limit, or a new round.
+
+    Whatever else may change it is a start, an end or an arrival, and known when it happens.
+    """
+    if s.x[N_WAITING] == 0:
+        return np.inf
+    found = np.inf
+    if len(rule.thresholds):
+        running = np.flatnonzero((s.i[:, STATE] == RUNNING) & (s.i[:, QUEUE] < len(rule.thresholds)))
+        limit_s = rule.thresholds[s.i[running, QUEUE]] / s.i[running, GPUS]
+        found = float(np.min(s.f[running, SINCE] + limit_s - s.f[running, ATTAINED], initial=np.inf))
+    round_s = float(rule.numbers[ROUND_S])
+    return min(found, (np.floor(now / round_s) + 1) * round_s) if round_s < np.inf else found

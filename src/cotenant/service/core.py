@@ -61,7 +61,7 @@ class Dispatcher(Host):
             self._observe()
             self._escalate()
             self._give_up_orphans()
-            began = time.perf_counter()
+            began, asked_s = time.perf_counter(), self.clock()
             make = self._question()
         verdict = self._decide(make(), began) if make is not None else self._last_plan()
         self._renew_explanations()
@@ -80,5 +80,6 @@ class Dispatcher(Host):
                 self.retire()
             stopping = any(job.state == JobState.STOPPING for job in self.book.on_gpus.values())
             wait_s = 0.0 if switched else 0.2 if stopping else 1.0
-            until_s = self._plan.next_s - self.clock()
-            return min(wait_s, until_s) if until_s > 0 else wait_s
+            if self._plan.next_s <= asked_s:  # of an older plan, and done with
+                return wait_s
+            return min(wait_s, max(self._plan.next_s - self.clock(), 0.0))

@@ -28,7 +28,7 @@ from cotenant.core.view import Facts
 from cotenant.core.workload import Floats, Ints, Workload, make_workload
 from cotenant.engine.cycle import Engine
 from cotenant.engine.explain import explain
-from cotenant.engine.live import enter_all, enter_running, masks, placements
+from cotenant.engine.live import enter_all, enter_running, masks, next_turn_s, placements
 from cotenant.engine.tables import build_state
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Context, make_policy
@@ -43,6 +43,7 @@ from cotenant.service.speeds import Seen, Speeds
 
 RESTORE_S = 10.0  # believed cost of stopping a live job, until measured ones are known
 _LARGE = 3000
+_PAST_S = 0.001  # after a moment at which the order changes, so that it surely has when it is looked at
 
 Promise = tuple[str, tuple[tuple[str, int], ...]]
 """A job and the GPUs it is to have: how many of which node."""
@@ -219,7 +220,10 @@ class Tables:
             (str(self.jobs.ids[row]), tuple((self._names[node], gpus) for node, gpus in after[row]))
             for row in sorted(new)
         ]
-        next_s = float(self.state.t[col.NEXT_CALL]) if self.chooses else np.inf
+        if self.chooses:
+            next_s = float(self.state.t[col.NEXT_CALL])
+        else:
+            next_s = next_turn_s(self.state, self.engine.rule, self.now_s) + _PAST_S
         names = self.jobs.ids
         return Verdict(
             starts, [str(names[row]) for row in stops], self.policy_name, self.seq, next_s, self._standings(),
