@@ -1,4 +1,4 @@
-"""`cotenant estimator evaluate`: how far beliefs are from the truth of a log."""
+"""`cotenant estimator evaluate`: how far beliefs are from the truth, of a log's durations or of models on a GPU."""
 
 from __future__ import annotations
 
@@ -21,13 +21,20 @@ def _estimator() -> None:
 
 @app.command()
 def evaluate(
-    trace: opt.Trace,
+    trace: Annotated[str, typer.Argument(help="Job log or generator; without one: the predictor of models.")] = "",
     estimator: Annotated[str, typer.Option(help="Estimator to judge (see `cotenant policies`).")] = "gbdt",
     seed: opt.Seed = 0,
     format_: opt.Format = "",
     json_: opt.Plain = False,
 ) -> None:
-    """Print the error of an estimator on a log beside simple baselines; it learns from the log's past only."""
+    """Print the error of an estimator on a log beside simple baselines; it learns from the log's past only.
+
+    Without a log: the error of the predictor of step time, memory and utilisation, one measured model left out at a
+    time, beside that of predicting the mean.
+    """
+    if not trace:
+        print_predictor(json_)
+        return
     from dataclasses import asdict
 
     from cotenant.workload.prediction.evaluate import evaluate as evaluate_on
@@ -38,6 +45,22 @@ def evaluate(
         opt.write_json([asdict(row) for row in rows], "-")
         return
     _print(rows, work.source)
+
+
+def print_predictor(json_: bool) -> None:
+    """Errors of the predictor of models that have not run."""
+    from cotenant.workload.predictor import evaluate as evaluate_models
+
+    rows = evaluate_models()
+    if json_:
+        opt.write_json(rows, "-")
+        return
+    heads = {"rmsle": "ridge (ships)", "rmsle_lightgbm": "LightGBM", "rmsle_of_mean": "the mean"}
+    typer.echo("error of logarithms (RMSLE), one of eight models left out at a time:")
+    typer.echo(f"{'predicts':12}" + "".join(f"{head:>15}" for head in heads.values()))
+    for row in rows:
+        cells = ("not installed" if row[name] is None else f"{row[name]:.3f}" for name in heads)
+        typer.echo(f"{row['predicts']:12}" + "".join(f"{cell:>15}" for cell in cells))
 
 
 def _print(rows: list[Errors], source: str) -> None:

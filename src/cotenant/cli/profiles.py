@@ -1,4 +1,4 @@
-"""`cotenant profiles`: bring in a table of one's own, and judge the predictor of models that have not run."""
+"""`cotenant profiles`: bring in a table of one's own, and predict models that have not run."""
 
 from __future__ import annotations
 
@@ -34,14 +34,45 @@ def import_(
 
 
 @app.command()
-def evaluate(json_: opt.Plain = False) -> None:
-    """Print the error of predicted step time and memory, one model left out at a time, beside that of the mean."""
-    from cotenant.workload.predictor import evaluate as evaluate_models
+def predict(
+    file: Annotated[str, typer.Argument(help="ONNX file of the model.")],
+    batch: Annotated[int, typer.Option(help="Batch size per GPU; 0: the file's own, or 1.")] = 0,
+    dim: Annotated[list[str] | None, typer.Option(help="Size of another open dimension: seq=128.")] = None,
+    json_: opt.Plain = False,
+) -> None:
+    """Predict step time, memory and utilisation of a model on an H200 from its ONNX file."""
+    from dataclasses import asdict
 
-    rows = evaluate_models()
+    from cotenant.core.errors import InputError
+    from cotenant.workload.predictor import of_onnx
+    from cotenant.workload.predictor import predict as predict_graph
+
+    sizes = {}
+    for text in dim or ():
+        name, eq, size = text.partition("=")
+        if not (name and eq and size.isdigit() and int(size)):
+            raise InputError(f"--dim {text}: write NAME=SIZE, for example seq=128")
+        sizes[name] = int(size)
+    if batch < 0:
+        raise InputError(f"--batch {batch} must be at least 1, or 0 for the file's own")
+    graph = of_onnx(file, batch or None, sizes)
+    found = predict_graph(graph)
     if json_:
-        opt.write_json(rows, "-")
+        opt.write_json({**asdict(graph), **asdict(found)}, "-")
         return
-    typer.echo(f"{'predicts':12} {'RMSLE':>8} {'of the mean':>12}")
-    for row in rows:
-        typer.echo(f"{row['predicts']:12} {row['rmsle']:8.3f} {row['rmsle_of_mean']:12.3f}")
+    typer.echo(
+        f"{graph.operators} operators that multiply, {graph.flops:.3g} FLOPs per step of batch {graph.batch},"
+        f" {graph.parameters:,.0f} parameters"
+    )
+    typer.echo(
+        f"on an H200: about {1000 * found.step_s:.3g} ms per step, {found.memory_mib:,.0f} MiB,"
+        f" {found.utilisation:.0%} busy (see `cotenant estimator evaluate` for how far off that may be)"
+    )
+
+
+@app.command()
+def evaluate(json_: opt.Plain = False) -> None:
+    """Print the error of predicted step time, memory and utilisation, one model left out at a time."""
+    from cotenant.cli.estimator import print_predictor
+
+    print_predictor(json_)

@@ -26,6 +26,17 @@ FLOPS_PER_SAMPLE = {
     "recsys": 6 * 24.15e6,
     "mlp_rl": 6 * 103_442,
 }
+# Operators of a forward pass that multiply, from the architectures; attention is two, a recurrent layer is two.
+OPERATORS = {
+    "resnet50": 54,  # 53 convolutions and a linear layer
+    "resnet18_cifar": 21,
+    "vit_b_16": 74,  # 12 blocks of 4 linear layers and attention, patches, head
+    "gpt2": 73,
+    "bert": 98,  # 12 blocks of 6 linear layers and attention, 2 of the head
+    "lstm": 5,
+    "recsys": 2,
+    "mlp_rl": 3,
+}
 
 
 @lru_cache(maxsize=1)
