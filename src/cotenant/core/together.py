@@ -7,11 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cotenant.core.workload import Floats
+from cotenant.core.workload import Floats, Ints
 
 LEVELS = 8  # sub-batches: the whole batch, a half, a quarter, ... of it
 CURVE = np.array([0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
 """Parts of a job's memory need at which memory curves have their points."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What a predictor says of kinds that it has not seen run, by kind; NaN where it knows nothing."""
+
+    busy: Floats
+    memory_gib: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +30,9 @@ class Together:
     `pace[a, level]`: speed with 2**level accumulated sub-batches against the whole batch; 0 where not possible.
     `memory_gib[a, level]`: GiB per GPU at that sub-batch; 0 where not known. `busy[a]`: share of time in which it
     keeps its GPUs busy when alone. `curve[a]`: speed when only a part (`CURVE`) of its memory may lie on the GPU.
+
+    For those who do not know the table: `guess` is `ratio` by a formula from what kinds do alone, `alike[a]` a number
+    that kinds share which run alike in company (one model on different GPU counts).
     """
 
     ratio: NDArray[np.float64]
@@ -30,8 +41,16 @@ class Together:
     busy: Floats
     gpu_gib: Floats  # GPU type -> GiB; infinity where not known
     curve: NDArray[np.float64]
+    guess: NDArray[np.float64] | None = None
+    alike: Ints | None = None
+    predicted: Predicted | None = None
 
     def slowdown(self) -> NDArray[np.float64]:
         """`1 / ratio`, at least 1; infinity where two cannot share."""
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.maximum(1.0 / self.ratio, 1.0))
+        return slowdown_of(self.ratio)
+
+
+def slowdown_of(ratio: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`1 / ratio`, at least 1; infinity where two cannot share."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.maximum(1.0 / ratio, 1.0))

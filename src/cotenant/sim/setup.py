@@ -29,6 +29,7 @@ from cotenant.workload.elastic import ElasticJobs
 from cotenant.workload.estimators import estimate
 from cotenant.workload.model_facts import skew
 from cotenant.workload.pair_estimator import PairBelief, make_pair_belief
+from cotenant.workload.predictor import predicted_of
 from cotenant.workload.profiles import Profile, load_profile
 from cotenant.workload.profiles.together import nothing_known
 from cotenant.workload.stages import GPU_GIB, stage_memory, stages_of
@@ -96,7 +97,8 @@ def facts(
     pool_types = tuple(types[kind] for kind in state.pool[:, col.POOL_TYPE].tolist())
     steps = None if np.isnan(work.deadline_s).all() else steps_of(work)
     pair = None if belief is None else belief.table()
-    return Facts(pool_types, prices_of(pool_types), pair, stages=stages, together=profile.together, steps=steps)
+    together = None if profile.together is None else replace(profile.together, predicted=predicted_of(profile.kinds))
+    return Facts(pool_types, prices_of(pool_types), pair, stages=stages, together=together, steps=steps)
 
 
 def elastic_truth(

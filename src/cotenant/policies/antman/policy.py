@@ -27,6 +27,7 @@ from cotenant.placement.board import Board
 from cotenant.policies.antman.memory import LEAST, caps
 from cotenant.policies.antman.throttle import Throttle
 from cotenant.policies.base import Context, PlanPolicy, carry_over
+from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
 
 
 class AntMan(PlanPolicy):
@@ -47,6 +48,7 @@ class AntMan(PlanPolicy):
         "step": 0.1,
         "cut": 0.5,
         "control_s": 30.0,
+        "pairs": "none",  # or oracle, formula, learned: first where the guaranteed are believed to suffer least
     }
 
     def rule(self, context: Context) -> Rule:
@@ -56,6 +58,7 @@ class AntMan(PlanPolicy):
                 raise InputError(f"policy '{self.name}': {name}={self.params[name]} must be above 0 and at most 1")
         if not self.number("control_s") > 0:
             raise InputError(f"policy '{self.name}': control_s={self.params['control_s']} must be above 0")
+        self._pairs = PairBeliefs(self.name, str(self.params["pairs"]), names=(NONE, *NAMES))
         self._throttles: dict[int, Throttle] = {}
         self.reserved: dict[int, list[int]] = {}
         self._rivals: dict[int, set[int]] = {}
@@ -65,6 +68,7 @@ class AntMan(PlanPolicy):
 
     def renumber(self, new_row: Mapping[int, int]) -> None:
         """Throttles, terms and reservations go with their jobs; rivals too."""
+        self._pairs.renumber(new_row)
         self._throttles = carry_over(self._throttles, new_row)
         self.reserved = carry_over(self.reserved, new_row)
         self._held = carry_over(self._held, new_row)
@@ -73,6 +77,7 @@ class AntMan(PlanPolicy):
 
     def decide(self, view: View) -> Plan:
         """Upgrade, start guaranteed jobs, start opportunistic jobs, set shares and memory."""
+        self._pairs.look(view)
         seen = self._situation(view)
         if seen == self._seen:
             return self._adjust(view)
@@ -200,7 +205,8 @@ class AntMan(PlanPolicy):
                     and need <= self._squeezed(board, gpu, together) + 1e-9
                     and self._shareable(board, row, users, together)
                 ]  # fmt: skip
-                open_.sort(key=lambda gpu: (busy[gpu], len(board.users[gpu]), gpu))
+                harm = {gpu: self._harm(board, view, board.kind(row), gpu) for gpu in open_}
+                open_.sort(key=lambda gpu: (harm[gpu], busy[gpu], len(board.users[gpu]), gpu))
                 open_ = board.limit_by_hosts(row, open_)
                 if board.parts(row):
                     chosen = set(open_)
@@ -211,6 +217,13 @@ class AntMan(PlanPolicy):
                     for gpu in open_[:gang]:
                         busy[gpu] = self._busy(board, gpu, together)
                     break
+
+    def _harm(self, board: Board, view: View, kind: int, gpu: int) -> float:
+        """Believed slowdown of guaranteed jobs on a GPU beside this kind; 1 where nothing is believed."""
+        if not self._pairs.active:
+            return 1.0
+        kinds = [board.kind(job) for job in board.users[gpu] if job in self.guaranteed]
+        return float(self._pairs.slowdown(view)[kinds, kind, int(board.type_of[gpu])].max(initial=1.0))
 
     def _wait_s(self, row: int, view: View) -> float:
         """Estimated seconds until a tenant's quota is free: the work that its guaranteed jobs have left."""

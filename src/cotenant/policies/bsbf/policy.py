@@ -21,8 +21,8 @@ from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
 from cotenant.placement.board import Board
 from cotenant.policies.base import Context, PlanPolicy, carry_over
+from cotenant.policies.beliefs import PairBeliefs
 from cotenant.policies.bsbf.search import CONSOLIDATE, FLAGS, QUEUE, SCALE, TEST, Scratch, search
-from cotenant.policies.steady_kinds import SteadyKinds
 
 LEAST_LEFT = 100  # iterations that a victim must have left
 
@@ -41,29 +41,26 @@ class SjfBsbf(PlanPolicy):
         "scale_sub_batch": True,
         "queue_aware": True,  # sharing must also beat waiting for the next empty GPUs
         "noise": 0.0,  # standard deviation of the logarithm of believed slowdowns
+        "pairs": "oracle",  # or formula, learned: see `policies.beliefs`
     }
 
     def rule(self, context: Context) -> Rule:
         """Asked after every event."""
         if self.number("noise") < 0:
             raise InputError(f"policy '{self.name}': noise={self.params['noise']} must not be negative")
-        self._rng = np.random.default_rng([context.seed, 2407])
-        self._kinds, self._draws = SteadyKinds(), np.zeros((0, 0, 1))
-        self._slowdown: NDArray[np.float64] | None = None
+        self._pairs = PairBeliefs(self.name, str(self.params["pairs"]), self.number("noise"), context.seed)
         self.refused: dict[int, int] = {}
         return super().rule(context)
 
     def renumber(self, new_row: Mapping[int, int]) -> None:
         """Beliefs are worked out anew; what was drawn for a kind stays with its jobs."""
-        self._slowdown = None
-        self._kinds.renumber(new_row)
+        self._pairs.renumber(new_row)
         self.refused = carry_over(self.refused, new_row)
 
     def decide(self, view: View) -> Plan:
         """Start what can start; whatever runs goes on."""
         waiting = view.rows[~view.running]
-        if self.number("noise") > 0:
-            self._kinds.look(view)
+        self._pairs.look(view)
         if not len(waiting):
             return Plan(keep=True)
         left = self._left_s(view)
@@ -103,21 +100,8 @@ class SjfBsbf(PlanPolicy):
         return left
 
     def _slowdowns(self, view: View) -> NDArray[np.float64]:
-        """What the policy believes of slowdowns; worked out once, with the noise asked for."""
-        if self._slowdown is None:
-            together = view.facts.together
-            kinds, types = view.state.speed.shape[:2]
-            table = np.full((kinds, kinds, types), np.inf) if together is None else together.slowdown()
-            noise = self.number("noise")
-            if noise > 0:
-                numbers = self._kinds.look(view)
-                known, count = self._draws, int(numbers.max(initial=-1)) + 1
-                if count > len(known):
-                    self._draws = self._rng.standard_normal((count, count, types))
-                    self._draws[: len(known), : len(known)] = known
-                table = np.maximum(table * np.exp(noise * self._draws[np.ix_(numbers, numbers)]), 1.0)
-            self._slowdown = np.ascontiguousarray(table)
-        return self._slowdown
+        """What the policy believes of slowdowns."""
+        return self._pairs.slowdown(view)
 
     def _displace(self, view: View, plan: Plan, ordered: Ints, left: Floats) -> Plan:
         """Stop jobs from the end of the order for those at its head that found no place."""

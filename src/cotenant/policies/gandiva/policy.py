@@ -24,6 +24,7 @@ from cotenant.core.view import View
 from cotenant.core.workload import Ints
 from cotenant.placement.board import Board
 from cotenant.policies.base import Context, PlanPolicy, carry_over
+from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
 from cotenant.policies.gandiva.growth import Growth
 from cotenant.policies.gandiva.server import Servers
 from cotenant.policies.gandiva.turns import fair_share, height
@@ -60,6 +61,7 @@ class Gandiva(PlanPolicy):
         "trial_s": 60.0,
         "residence_s": 300.0,  # least time between two moves of a job
         "idle_s": 30.0,  # for which GPUs must have been idle before a job grows onto them
+        "pairs": "none",  # or oracle, formula, learned: try only pairs that are believed to pay (`policies.beliefs`)
     }
 
     def rule(self, context: Context) -> Rule:
@@ -70,6 +72,7 @@ class Gandiva(PlanPolicy):
         self.quantum_s = self.number("quantum")
         if not self.quantum_s > 0:
             raise InputError(f"policy '{self.name}': quantum={self.params['quantum']} must be above 0")
+        self._pairs = PairBeliefs(self.name, str(self.params["pairs"]), names=(NONE, *NAMES))
         self.trials: dict[int, Trial] = {}  # guest -> trial
         self.refused: set[tuple[int, int]] = set()
         self.counts = {"packed": 0, "undone": 0, "migrations": 0, "grown": 0, "shrunk": 0}
@@ -78,12 +81,15 @@ class Gandiva(PlanPolicy):
 
     def renumber(self, new_row: Mapping[int, int]) -> None:
         """Trials and refusals are of two jobs: they go when one of them does."""
+        self._pairs.renumber(new_row)
         trials = {guest: trial for guest, trial in self.trials.items() if trial.host in new_row}
         self.trials = carry_over({g: replace(t, host=new_row[t.host]) for g, t in trials.items()}, new_row)
         self.refused = {(new_row[a], new_row[b]) for a, b in self.refused if a in new_row and b in new_row}
 
     def decide(self, view: View) -> Plan:
         """Judge packings, place arrivals, improve, give away what is idle, share out the time."""
+        """Judge packings, place arrivals, improve, share out the time."""
+        self._pairs.look(view)
         board = Board(view)
         running = set(board.gpus_of)
         before = {row: list(gpus) for row, gpus in board.gpus_of.items()}
@@ -216,6 +222,7 @@ class Gandiva(PlanPolicy):
         together = view.facts.together
         if together is None or not self._overloaded(board, servers):
             return
+        ratio = self._pairs.worth_packing(view) if self._pairs.active else together.ratio
         paired = set(self.trials) | {trial.host for trial in self.trials.values()}
         watched = dict(zip(view.rows.tolist(), view.attained_s.tolist(), strict=True))
         jobs = [
@@ -228,7 +235,7 @@ class Gandiva(PlanPolicy):
             for host in jobs:
                 if guest == host or guest in taken or host in taken or (guest, host) in self.refused:
                     continue
-                if not self._can_pack(board, guest, host, together.ratio):
+                if not self._can_pack(board, guest, host, ratio):
                     continue
                 before, need = board.gpus_of[guest], board.need[guest]
                 board.remove(guest)

@@ -22,10 +22,18 @@ def gpu_cost(
     capacity_mib: float,
     *,
     task_weight: float = 1.0,
+    slowdown: float = 0.0,
 ) -> float:
-    """Cost of a GPU with (average utilisation %, largest memory MiB) residents for a task of largest utilisation %."""
+    """Cost of a GPU with (average utilisation %, largest memory MiB) residents for a task of largest utilisation %.
+
+    Where it is known how much the company slows down (`slowdown` above 0), that takes the place of the utilisation by
+    which the GPU would be overfull: a slowdown of 1.4 counts like 140 %. A company that fills the GPU less than that,
+    and whose slowdown is 1, keeps its distance from 100 %.
+    """
     used = min(100.0, sum(min(util, 100.0) for util, _ in residents))
     over = used + task_util - 100.0
+    if slowdown > 0:
+        over = 100.0 * (slowdown - 1.0) if slowdown > 1 else min(over, 0.0)
     distance = OVERSHOOT_WEIGHT * over if over > 0 else -over
     memory = (sum(mib for _, mib in residents) + task_mib) / capacity_mib
     return MEMORY_WEIGHT * memory + distance / 100 + task_weight * len(residents)

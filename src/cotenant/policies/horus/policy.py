@@ -1,8 +1,12 @@
 """Horus and Horus+ as policies: queue, cost, placement with the fewest nodes (TPDS 33(1), 2022).
 
 The released simulator starts one job per second of its clock; here the step is repeated until nothing starts. Its
-interference never takes effect and its memory term has a slip; both are as the paper means them. Utilisation and memory
-come from the profile, or from the predictor that a user put there, with noise if asked for.
+interference never takes effect and its memory term has a slip; both are as the paper means them. Utilisation and
+memory are predicted from the model's graph (`belief=predicted`; in simulations by a predictor that has not seen the
+model run) and taken from the profile where the predictor knows nothing, or everywhere with `belief=profile`. Memory of
+jobs that run is seen. A job whose memory was predicted too small would run out of it: that is counted, its true need is
+known from then on, and it looks for another place. `pairs` lets slowdowns that are known, guessed or have been watched
+take the place of summed utilisation.
 """
 
 from __future__ import annotations
@@ -13,19 +17,21 @@ from typing import ClassVar
 import numpy as np
 
 from cotenant.core import columns as col
-from cotenant.core.errors import InputError
+from cotenant.core.errors import InputError, unknown
 from cotenant.core.plan import Plan, Terms
 from cotenant.core.spec import Value
 from cotenant.core.state import Rule
 from cotenant.core.view import View
-from cotenant.core.workload import Floats
+from cotenant.core.workload import Floats, Ints
 from cotenant.placement.board import Board
 from cotenant.policies.base import Context, PlanPolicy, carry_over
+from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
 from cotenant.policies.horus.cost import MARGIN_MIB, feasible, gpu_cost
 from cotenant.policies.horus.queues import clusters, credit
 from cotenant.policies.steady_kinds import SteadyKinds
 
 MIB = 1024.0
+BELIEFS = ("predicted", "profile")
 
 
 class Horus(PlanPolicy):
@@ -41,6 +47,8 @@ class Horus(PlanPolicy):
         "task_weight": 1.0,  # of the tasks on a GPU in its cost
         "gpu_choice": "cheapest",  # or first_fit, as in the released code
         "noise": 0.0,  # standard deviation of the logarithm of predicted utilisation
+        "belief": "predicted",  # utilisation and memory: predicted where possible, or profile
+        "pairs": "none",  # or oracle, formula, learned: see `policies.beliefs`
     }
 
     def rule(self, context: Context) -> Rule:
@@ -49,6 +57,11 @@ class Horus(PlanPolicy):
             raise InputError(f"policy '{self.name}': look_ahead={self.params['look_ahead']} must be at least 1")
         if str(self.params["gpu_choice"]) not in ("cheapest", "first_fit"):
             raise InputError(f"policy '{self.name}': gpu_choice is cheapest or first_fit")
+        if str(self.params["belief"]) not in BELIEFS:
+            raise unknown(f"belief of policy '{self.name}'", str(self.params["belief"]), BELIEFS)
+        self._pairs = PairBeliefs(self.name, str(self.params["pairs"]), names=(NONE, *NAMES))
+        self.out_of_memory = 0
+        self._gib: Floats = np.zeros(0)
         self.rng = np.random.default_rng([context.seed, 2022])
         self._believed: Floats | None = None
         self._kinds, self._draws = SteadyKinds(), np.zeros(0)
@@ -60,6 +73,7 @@ class Horus(PlanPolicy):
         """Beliefs are worked out anew; what was drawn for a kind stays with its jobs."""
         self._believed = None
         self._kinds.renumber(new_row)
+        self._pairs.renumber(new_row)
         self.refused = carry_over(self.refused, new_row)
 
     def decide(self, view: View) -> Plan:
@@ -71,6 +85,7 @@ class Horus(PlanPolicy):
         self.refused = {}
         if self.number("noise") > 0:
             self._kinds.look(view)
+        self._pairs.look(view)
         while waiting:
             started = -1
             for row in self.next_jobs(view, waiting):
@@ -78,6 +93,8 @@ class Horus(PlanPolicy):
                     self.refused[row] = "quota"
                     continue
                 gpus = self._find(board, view, row)
+                while gpus and self._too_large(board, view, row, gpus):
+                    gpus = self._find(board, view, row)
                 if gpus:
                     board.put(row, gpus, float(view.state.f[row, col.GPU_GIB]))
                     quota[view.state.i[row, col.TENANT]] -= board.gang(row)
@@ -106,6 +123,11 @@ class Horus(PlanPolicy):
         if self._believed is None:
             together = view.facts.together
             busy = np.ones(len(view.state.speed)) if together is None else together.busy
+            self._gib = np.full(len(busy), np.nan)
+            if together is not None and together.predicted is not None and self.params["belief"] == "predicted":
+                predicted = together.predicted
+                busy = np.where(np.isnan(predicted.busy), busy, predicted.busy)
+                self._gib = predicted.memory_gib.copy()
             numbers = self._kinds.look(view)
             more = int(numbers.max(initial=-1)) + 1 - len(self._draws)
             if more > 0:
@@ -114,6 +136,26 @@ class Horus(PlanPolicy):
             noise = np.exp(self.number("noise") * self._draws[numbers])
             self._believed = np.clip(100 * busy * noise, 1.0, 100.0)
         return self._believed
+
+    def memory_mib(self, view: View, rows: Ints) -> Floats:
+        """Predicted memory of waiting jobs per GPU; what the profile says where nothing was predicted."""
+        self.utilisation(view)
+        gib = self._gib[view.state.i[rows, col.SPEED_ROW]]
+        return np.asarray(MIB * np.where(np.isnan(gib), view.state.f[rows, col.GPU_GIB], gib))
+
+    def _too_large(self, board: Board, view: View, row: int, gpus: list[int]) -> bool:
+        """Whether a job would run out of memory there: its prediction was too small, and is now corrected."""
+        need = float(view.state.f[row, col.GPU_GIB])
+        if all(need <= board.free_gib(gpu) + 1e-9 for gpu in gpus):
+            return False
+        self.out_of_memory += 1
+        self._gib[board.kind(row)] = need
+        return True
+
+    def story(self) -> str:
+        """What wrong predictions of memory did."""
+        count = self.out_of_memory
+        return f"{count} placements would have run out of memory by a wrong prediction" if count else ""
 
     # -- placement ---------------------------------------------------------------------------------------------
 
@@ -151,7 +193,7 @@ class Horus(PlanPolicy):
         """Feasible GPUs of each node with their costs, cheapest first (or by index)."""
         util = self.utilisation(view)
         kind = board.kind(row)
-        need = float(view.state.f[row, col.GPU_GIB]) * MIB
+        need = float(self.memory_mib(view, np.array([row]))[0])
         found: dict[int, list[tuple[int, float]]] = {}
         for node in board.nodes(pool):
             here = []
@@ -162,13 +204,27 @@ class Horus(PlanPolicy):
                 capacity = float(board.capacity[gpu]) * MIB
                 residents = [(float(util[board.kind(job)]), board.need[job] * MIB) for job in users]
                 weight = self.number("task_weight")
-                here.append((gpu, gpu_cost(residents, float(util[kind]), need, capacity, task_weight=weight)))
+                slow = self._company(board, view, kind, gpu)
+                cost = gpu_cost(residents, float(util[kind]), need, capacity, task_weight=weight, slowdown=slow)
+                here.append((gpu, cost))
             if self.params["gpu_choice"] == "cheapest":
                 here.sort(key=lambda pair: (pair[1], pair[0]))
             here = here[: board.fed(row, node)]
             if here:
                 found[node] = here
         return found
+
+    def _company(self, board: Board, view: View, kind: int, gpu: int) -> float:
+        """The largest slowdown that is known between a kind and those on a GPU; 0 where not all are known."""
+        kinds = [board.kind(job) for job in board.users[gpu]]
+        if not self._pairs.active or not kinds:
+            return 0.0
+        where = int(board.type_of[gpu])
+        known = self._pairs.known(view)
+        if not (known[kind, kinds, where].all() and known[kinds, kind, where].all()):
+            return 0.0
+        table = self._pairs.slowdown(view)
+        return float(max(table[kind, kinds, where].max(), table[kinds, kind, where].max()))
 
     def _may_join(self, board: Board, view: View, kind: int, need_mib: float, gpu: int) -> bool:
         """An empty GPU takes whatever fits; others only with the margin, a place and a company that is known."""
@@ -218,7 +274,7 @@ class HorusPlus(Horus):
             return
         rows = np.array(sorted(waiting), np.int64)
         kinds = view.state.i[rows, col.SPEED_ROW]
-        util, gib = self.utilisation(view)[kinds], view.state.f[rows, col.GPU_GIB] * MIB
+        util, gib = self.utilisation(view)[kinds], self.memory_mib(view, rows)
         gpus = view.state.i[rows, col.GPUS].astype(np.float64)
         features = np.stack([gpus, np.ones(len(rows)), gpus, util, util, gib, gib], axis=1)
         of = clusters(features, int(self.number("queues")), self.rng, scaled=bool(self.params["scaled"]))

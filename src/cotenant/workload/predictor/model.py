@@ -8,21 +8,23 @@ share of a step in which the GPU is busy, as the measured step times over batch 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
+from cotenant.core.together import Predicted
 from cotenant.core.workload import Floats
 from cotenant.workload.predictor.graph import GraphFeatures
 from cotenant.workload.profiles import measured
 from cotenant.workload.profiles.h200 import find
+from cotenant.workload.profiles.roofline import CONTEXT_MIB
 
 ANSWERS = ("step time", "memory", "utilisation")
 _RIDGE = 10.0
 _LEAST_BUSY = 0.25  # what the training data has at the least, see `measured.steps`
-_TREES, _LEAVES, _LEAST_IN_LEAF = 30, 4, 5  # of LightGBM: the best of a small search by the error that is printed
+_TREES, _LEAVES, _LEAST_IN_LEAF = 60, 2, 3  # of LightGBM: the best of a small search by the error that is printed
 
 Fit = Callable[[Floats, Floats], Callable[[Floats], Floats]]
 
@@ -109,6 +111,17 @@ def predict_known(name: str) -> Prediction | None:
     """
     key = find(name)
     return None if key is None else predict(_known(*key), without=key[0])
+
+
+def predicted_of(kinds: Sequence[tuple[str, int]]) -> Predicted | None:
+    """What a policy that predicts believes of kinds of jobs (model, GPUs); None where it knows none of them."""
+    found = [predict_known(model) for model, _ in kinds]
+    if not any(found):
+        return None
+    return Predicted(
+        busy=np.array([np.nan if one is None else one.utilisation for one in found]),
+        memory_gib=np.array([np.nan if one is None else (one.memory_mib + CONTEXT_MIB) / 1024 for one in found]),
+    )
 
 
 def evaluate() -> list[dict[str, float | str | None]]:

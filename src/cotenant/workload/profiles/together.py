@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotenant.core.together import CURVE, LEVELS, Together
 from cotenant.core.workload import Floats
@@ -64,11 +65,12 @@ def fit_formula(u: Floats, v: Floats, slowdown: Floats) -> tuple[float, float]:
     return best[1], best[2]
 
 
-@lru_cache(maxsize=4)
-def fitted(sharing: str) -> tuple[float, float]:
-    """The formula's factors for one way of sharing, from the measured pairs."""
-    u, v, slow, _ = pair_features(sharing)
-    return fit_formula(u, v, slow)
+@lru_cache(maxsize=128)
+def fitted(sharing: str, without: frozenset[str] = frozenset()) -> tuple[float, float]:
+    """The formula's factors for one way of sharing, from the measured pairs; without those of some models."""
+    u, v, slow, names = pair_features(sharing)
+    kept = np.array([without.isdisjoint(pair) for pair in names])
+    return fit_formula(u[kept], v[kept], slow[kept])
 
 
 def pair_features(sharing: str) -> tuple[Floats, Floats, Floats, list[tuple[str, str]]]:
@@ -90,17 +92,19 @@ def h200_together(
     """Sharing between all kinds that the profile knows, on every type."""
     seen = GPUS[measured.REFERENCE]
     distinct = list(dict.fromkeys(key for key in keys if key is not None))
-    table = np.zeros((len(distinct), len(distinct), len(types)))
+    table, guess = np.zeros((2, len(distinct), len(distinct), len(types)))
     for a, one in enumerate(distinct):
         for b, two in enumerate(distinct):
             steps = measured.steps()[one], measured.steps()[two]
-            ratios = _pair_ratios(sharing, one, two)
+            ratios, guessed = _pair_ratios(sharing, one, two), _guessed_ratios(sharing, one, two)
             for column, kind in enumerate(types):
                 table[a, b, column] = shared_ratios(ratios, steps, seen, GPUS[kind])[0]
+                guess[a, b, column] = shared_ratios(guessed, steps, seen, GPUS[kind])[0]
     place = np.array([distinct.index(key) if key is not None else -1 for key in keys], np.int64)
-    ratio = np.zeros((len(kinds), len(kinds), len(types)))
+    ratio, believed = np.zeros((2, len(kinds), len(kinds), len(types)))
     some = np.flatnonzero(place >= 0)
     ratio[np.ix_(some, some)] = table[np.ix_(place[some], place[some])]
+    believed[np.ix_(some, some)] = guess[np.ix_(place[some], place[some])]
     pace, memory = np.zeros((len(kinds), LEVELS)), np.zeros((len(kinds), LEVELS))
     pace[:, 0] = 1.0
     busy, curve = np.ones(len(kinds)), np.empty((len(kinds), len(CURVE)))
@@ -110,16 +114,31 @@ def h200_together(
             pace[at], memory[at] = sub_batches(*key)
             busy[at] = busy_share(measured.steps()[key], seen, seen)
     gib = np.array([GPUS[kind].memory_mib * _GIB for kind in types])
-    return Together(ratio, pace, memory, busy, gib, curve)
+    return Together(ratio, pace, memory, busy, gib, curve, guess=believed, alike=place)
 
 
 def _pair_ratios(sharing: str, one: tuple[str, int], two: tuple[str, int]) -> tuple[float, float]:
     """Speeds of two jobs on the measured type: from the table at its batch sizes, by the formula at others."""
     if all(batch == measured.default_batch(model) for model, batch in (one, two)):
         return measured.pairs(sharing)[one[0], two[0]]
+    return _by_formula(fitted(sharing), one, two)
+
+
+def _guessed_ratios(sharing: str, one: tuple[str, int], two: tuple[str, int]) -> tuple[float, float]:
+    """The same as somebody would guess who has never seen either model in company."""
+    return _by_formula(fitted(sharing, frozenset((one[0], two[0]))), one, two)
+
+
+def _by_formula(factors: tuple[float, float], one: tuple[str, int], two: tuple[str, int]) -> tuple[float, float]:
     seen = GPUS[measured.REFERENCE]
     u, v = (busy_share(measured.steps()[key], seen, seen) for key in (one, two))
-    return float(1 / formula(u, v, fitted(sharing))), float(1 / formula(v, u, fitted(sharing)))
+    return float(1 / formula(u, v, factors)), float(1 / formula(v, u, factors))
+
+
+def guess_from_busy(ratio: NDArray[np.float64], busy: Floats) -> NDArray[np.float64]:
+    """Ratios by the formula (of pairs under MPS) for kinds of which only busy shares are known; 0 where `ratio` is."""
+    guess = 1 / formula(busy[:, None], busy[None, :], fitted("mps"))
+    return np.where(ratio > 0, guess[:, :, None], 0.0)
 
 
 def sub_batches(model: str, batch: int) -> tuple[Floats, Floats]:
@@ -150,16 +169,17 @@ def _extended(x: float, points: Sequence[float], values: Sequence[float]) -> flo
 def of_pairs(pairs: Pairs, speed: Floats, kinds: Sequence[Kind]) -> Together:
     """Sharing as far as a table of pairs (equal GPU counts) knows it; memory is not known."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(speed[:, None, :, 0] > 0, pairs.pair / speed[:, None, :, 0], 0.0)
+        ratio = np.minimum(np.where(speed[:, None, :, 0] > 0, pairs.pair / speed[:, None, :, 0], 0.0), 1.0)
     pace = np.zeros((len(kinds), LEVELS))
     pace[:, 0] = 1.0
     return Together(
-        ratio=np.minimum(ratio, 1.0),
+        ratio=ratio,
         pace=pace,
         memory_gib=np.zeros((len(kinds), LEVELS)),
         busy=np.ones(len(kinds)),
         gpu_gib=np.full(speed.shape[1], np.inf),
         curve=np.array([memory_curve(model) for model, _ in kinds]),
+        guess=guess_from_busy(ratio, np.ones(len(kinds))),
     )
 
 

@@ -1,0 +1,72 @@
+"""What predictions of utilisation and memory are worth to Horus, and what beliefs about pairs are worth to others.
+
+`python -m bench.horus [--jobs 600] [--seeds 3] [--load 1.5] [--sharing mps] [--memory 143771] [--policies "..."]`. A
+philly-like workload on 64 GPUs (8x8:h200), models by a seeded hash; the truth is the measured table. Means over seeds
+of average, median and 95th percentile of JCT and of the queueing time, in seconds; placements that would have run out
+of memory because its prediction was too small. `--memory` is that of a GPU in MiB: smaller ones make memory matter.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+from cotenant.core.cluster import Cluster
+from cotenant.core.spec import Spec
+from cotenant.core.workload import Workload
+from cotenant.policies.horus import Horus
+from cotenant.sim.driver import Experiment, Simulation
+from cotenant.workload.generators import generate
+from cotenant.workload.model_sets import assign_models
+from cotenant.workload.profiles.roofline import GPUS
+
+POLICIES = (
+    "fifo",
+    "horus:belief=profile",
+    "horus:belief=predicted",
+    "horus:belief=profile,noise=0.2",
+    "horus:belief=profile,noise=0.5",
+    "horus:pairs=learned",
+    "horus:pairs=oracle",
+    "horus+:belief=profile",
+    "horus+:belief=predicted",
+)
+COLUMNS = ("avg_jct_s", "p50_jct_s", "p95_jct_s", "avg_queue_s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.horus", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--jobs", type=int, default=600)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--load", type=float, default=1.5)
+    parser.add_argument("--sharing", default="mps", choices=("mps", "time-sliced"))
+    parser.add_argument("--memory", type=float, default=GPUS["h200"].memory_mib)
+    parser.add_argument("--policies", default="", help="separated by blanks")
+    options = parser.parse_args()
+    print("| policy | avg JCT s | median | 95 % | queueing | out of memory |\n|---|---|---|---|---|---|")
+    for policy in options.policies.split() or POLICIES:
+        rows = []
+        for seed in range(options.seeds):
+            spec = Spec.parse(f"philly-like:jobs={options.jobs},load={options.load},seed={seed}")
+            work = assign_models(generate(spec, 64, None), f"h200:seed={seed}", "")
+            rows.append(_one(work, policy, f"h200:sharing={options.sharing}", options.memory, seed))
+        print(f"| `{policy}` | " + " | ".join(f"{value:,.0f}" for value in np.mean(rows, axis=0)) + " |", flush=True)
+
+
+def _one(work: Workload, policy: str, profile: str, memory_mib: float, seed: int) -> list[float]:
+    """The columns, and how often memory would have run out."""
+    run = Simulation(
+        Experiment(
+            work, Cluster.parse("8x8:h200"), policy, profile=profile, seed=seed, skip_infeasible=True, compiled=True
+        )
+    )
+    run.state.gpu_gib[:] = np.minimum(run.state.gpu_gib, memory_mib / 1024)
+    run.advance(np.inf)
+    found = run.outcome().summary
+    burst = run.policy.out_of_memory if isinstance(run.policy, Horus) else 0
+    return [*(float(str(found[name])) for name in COLUMNS), burst]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""What a policy believes of kinds of jobs that share a GPU: it knows the table, guesses it, or learns it by watching.
+
+`oracle` is the table itself. `formula` is what the busy shares of two jobs alone let one guess (`Together.guess`).
+`learned` starts from the formula; once two jobs have been side by side for a minute, what their steps really take
+(`View.slowdown`) replaces the guess for their kinds on that GPU type. Who cannot share at all, because memory does not
+hold both, is always known. Only clear cases teach: one neighbour, or neighbours of one kind, no throttle and no memory
+limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core import columns as col
+from cotenant.core.errors import unknown
+from cotenant.core.together import Together, slowdown_of
+from cotenant.core.view import View
+from cotenant.core.workload import Ints
+from cotenant.policies.steady_kinds import SteadyKinds
+
+NAMES = ("oracle", "formula", "learned")
+NONE = "none"  # for policies that can do without
+WATCH_S = 60.0  # side by side before a slowdown counts as seen
+
+
+class PairBeliefs:
+    """Slowdowns of kinds beside kinds as a policy believes them; `noise` distorts what it starts from.
+
+    `look` at every decision, so that pairs are watched and kinds are known again after `renumber`.
+    """
+
+    def __init__(
+        self, policy: str, name: str, noise: float = 0.0, seed: int = 0, *, names: tuple[str, ...] = NAMES
+    ) -> None:
+        if name not in names:
+            raise unknown(f"pairs of policy '{policy}'", name, names)
+        self.name, self._noise = name, noise
+        self._rng = np.random.default_rng([seed, 2407])
+        self._kinds, self._draws = SteadyKinds(), np.zeros((0, 0, 1))
+        self._learned: dict[tuple[int, int, str], float] = {}  # two numbers of `SteadyKinds` and a GPU type
+        self._table: NDArray[np.float64] | None = None
+        self._seen: NDArray[np.bool_] = np.zeros((0, 0, 0), bool)
+        self._view: View | None = None
+        self._failures = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is believed."""
+        return self.name != NONE
+
+    def renumber(self, new_row: Mapping[int, int]) -> None:
+        """Rows and kinds were laid out anew: what was drawn and learned stays with the kinds' jobs."""
+        self._table = self._view = None
+        self._kinds.renumber(new_row)
+
+    def look(self, view: View) -> None:
+        """Learn from what runs, and remember whose kind is whose."""
+        if self._view is view or not (self.name == "learned" or self._noise > 0):
+            return
+        self._view = view
+        self._kinds.look(view)
+        if self.name == "learned":
+            self._watch(view, self._ready(view))
+
+    def slowdown(self, view: View) -> NDArray[np.float64]:
+        """`[kind, other, GPU type]`: at least 1; infinity where two cannot share."""
+        self.look(view)
+        return self._ready(view)
+
+    def known(self, view: View) -> NDArray[np.bool_]:
+        """`[kind, other, GPU type]`: false where `learned` still only guesses."""
+        self.slowdown(view)
+        return self._seen
+
+    def worth_packing(self, view: View) -> NDArray[np.float64]:
+        """`[kind, other, GPU type]`: believed speed of each of two; 0 where the two are slower than in turns."""
+        speed = 1.0 / self.slowdown(view)
+        return np.where(speed + speed.swapaxes(0, 1) > 1.0, speed, 0.0)
+
+    def _ready(self, view: View) -> NDArray[np.float64]:
+        """The table of now, begun anew where there is none."""
+        if self._table is None:
+            self._table = self._start(view)
+            self._seen = np.full(self._table.shape, self.name != "learned")
+            if self._learned:
+                numbers, names = self._kinds.look(view), _type_names(view)
+                for (a, b, name), slow in self._learned.items():
+                    if name in names:
+                        cells = np.ix_(np.flatnonzero(numbers == a), np.flatnonzero(numbers == b))
+                        self._write(self._table, cells, names.index(name), slow)
+        return self._table
+
+    def _start(self, view: View) -> NDArray[np.float64]:
+        together = view.facts.together
+        kinds, types = view.state.speed.shape[:2]
+        if together is None:
+            return np.full((kinds, kinds, types), np.inf)
+        guess = None if self.name == "oracle" else together.guess
+        table = together.slowdown() if guess is None else slowdown_of(guess)
+        if self._noise > 0:
+            numbers = self._kinds.look(view)
+            drawn, count = self._draws, int(numbers.max(initial=-1)) + 1
+            if count > len(drawn):
+                self._draws = self._rng.standard_normal((count, count, types))
+                self._draws[: len(drawn), : len(drawn)] = drawn
+            table = np.maximum(table * np.exp(self._noise * self._draws[np.ix_(numbers, numbers)]), 1.0)
+        return np.ascontiguousarray(table)
+
+    def _write(self, table: NDArray[np.float64], cells: tuple[Ints, ...], gpu_type: int, slow: float) -> None:
+        believed = table[:, :, gpu_type]
+        believed[cells] = np.where(np.isfinite(believed[cells]), slow, np.inf)
+        self._seen[:, :, gpu_type][cells] = True
+
+    # -- watching ----------------------------------------------------------------------------------------------
+
+    def _watch(self, view: View, table: NDArray[np.float64]) -> None:
+        """Take over what pairs that have not been seen yet really do.
+
+        When somebody has ended at this very moment, or a node has failed, the speeds that are seen are still those
+        beside it: the next look will do.
+        """
+        together, state = view.facts.together, view.state
+        failures, self._failures = self._failures, int(state.x[col.NODE_FAILURES])
+        if together is None or failures != self._failures or (state.f[:, col.FINISH] == view.now_s).any():
+            return
+        users = state.gpu
+        shared = np.flatnonzero((users >= 0).sum(axis=1) > 1)
+        fresh: set[int] = set()
+        for gpu in shared.tolist():
+            jobs = [int(job) for job in users[gpu] if job >= 0]
+            kinds, kind = state.i[jobs, col.SPEED_ROW], self._type(view, gpu)
+            if not self._seen[:, :, kind][np.ix_(kinds, kinds)].all():
+                fresh.update(jobs)
+        numbers = self._kinds.look(view)
+        for job in sorted(fresh):
+            found = self._neighbours(view, job, shared)
+            if found is None:
+                continue
+            other, kind = found
+            a = int(state.i[job, col.SPEED_ROW])
+            pace = float(together.pace[a, state.i[job, col.LEVEL]])
+            share = float(state.f[job, col.SHARE]) if state.i[job, col.TURN] else 1.0
+            slow = max(float(state.f[job, col.ALONE] / state.f[job, col.SPEED]) * pace * share, 1.0)
+            ours, theirs = _alike(together, a), _alike(together, other)
+            self._write(table, np.ix_(ours, theirs), kind, slow)
+            name = _type_names(view)[kind]
+            self._learned.update(
+                {(one, two, name): slow for one in numbers[ours].tolist() for two in numbers[theirs].tolist()}
+            )
+
+    def _neighbours(self, view: View, job: int, shared: Ints) -> tuple[int, int] | None:
+        """The kind of those beside a job, and the GPU type; None where it is not clear who slows it down."""
+        state = view.state
+        found: set[int] = set()
+        types: set[int] = set()
+        for gpu in shared[(state.gpu[shared] == job).any(axis=1)].tolist():
+            beside = [int(k) for k in state.gpu[gpu] if k >= 0 and k != job and _meet(state.i[[job, k], col.TURN])]
+            if len(beside) > 1 or not all(self._plain(view, k) for k in (job, *beside)):
+                return None
+            found.update(int(state.i[k, col.SPEED_ROW]) for k in beside)
+            types.add(self._type(view, gpu))
+        together = view.facts.together
+        if together is not None and together.alike is not None:
+            groups = {int(together.alike[kind]) for kind in found}
+            found = found if len(groups) != 1 else {min(found)}
+        return (found.pop(), types.pop()) if len(found) == 1 and len(types) == 1 else None
+
+    @staticmethod
+    def _plain(view: View, job: int) -> bool:
+        """Whether a job has run for long enough, with all its memory and without a throttle."""
+        state = view.state
+        free = state.i[job, col.TURN] > 0 or state.f[job, col.SHARE] >= 1
+        return bool(free and state.f[job, col.CAP] >= 1 and view.now_s - state.f[job, col.SINCE] >= WATCH_S)
+
+    @staticmethod
+    def _type(view: View, gpu: int) -> int:
+        node = int(np.searchsorted(view.state.gpu_first, gpu, side="right")) - 1
+        return int(view.state.pool[view.state.node[node, col.NODE_POOL], col.POOL_TYPE])
+
+
+def _meet(turns: Ints) -> bool:
+    """Whether two jobs on one GPU run at the same time: those of different turns do not."""
+    return bool(turns[0] * turns[1] == 0 or turns[0] == turns[1])
+
+
+def _alike(together: Together, kind: int) -> Ints:
+    """The kinds that run like this one in company."""
+    groups = together.alike
+    if groups is None or groups[kind] < 0:
+        return np.array([kind])
+    return np.flatnonzero(groups == groups[kind])
+
+
+def _type_names(view: View) -> list[str]:
+    """GPU types by number, as the pools show them; their numbers where nobody has named them."""
+    names = [str(number) for number in range(view.state.speed.shape[1])]
+    for number, name in zip(view.state.pool[:, col.POOL_TYPE].tolist(), view.facts.pool_types, strict=False):
+        names[number] = name
+    return names
