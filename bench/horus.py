@@ -1,9 +1,9 @@
 """What predictions of utilisation and memory are worth to Horus, and what beliefs about pairs are worth to others.
 
 `python -m bench.horus [--jobs 600] [--seeds 3] [--load 1.5] [--sharing mps] [--memory 143771] [--policies "..."]`. A
-philly-like workload on 64 GPUs (8x8:h200), the eight models of the H200; the truth is the measured table. Means over seeds
-of average, median and 95th percentile of JCT and of the queueing time, in seconds; placements that would have run out
-of memory because its prediction was too small. `--memory` is that of a GPU in MiB: smaller ones make memory matter.
+philly-like workload of the eight models of the H200 on 64 GPUs (8x8:h200); the truth is the measured table. Means over
+seeds of average, median and 95th percentile of JCT and of the queueing time, in seconds; placements that would have run
+out of memory because its prediction was too small. `--memory` is that of a GPU in MiB: small ones make memory matter.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from cotenant.workload.model_sets import H200_MODELS, H200_TYPES
 from cotenant.workload.profiles import BUILT_IN, load_profile
 from cotenant.workload.profiles.h200 import default_batch, find, steps
 from cotenant.workload.profiles.roofline import GPUS, Step, gpu_seconds, shared_ratios, step_seconds
+from cotenant.workload.profiles.together import fit_formula, formula, pair_features
 
 TYPES = list(GPUS)
 
@@ -110,3 +111,20 @@ def test_roofline_by_hand() -> None:
 def test_bad_profiles(profile: str, kind: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load_profile(profile, jobs(("bert",)), [kind])
+
+
+def test_guessed_pairs_know_neither_model_in_company() -> None:
+    """The formula's factors come from pairs of the other models; who cannot share is known."""
+    profile = load_profile("h200", jobs(H200_MODELS), ("h200", "v100"))
+    together = profile.together
+    assert together is not None
+    assert together.guess is not None
+    assert ((together.guess > 0) == (together.ratio > 0)).all()
+    names = [model for model, _ in profile.kinds]
+    a, b = names.index("gpt2"), names.index("bert")
+    u, v, slow, pairs = pair_features("mps")
+    kept = np.array([not {"gpt2", "bert"} & set(pair) for pair in pairs])
+    assert kept.sum() == 6 * 6
+    factors = fit_formula(u[kept], v[kept], slow[kept])
+    assert together.guess[a, b, 0] == pytest.approx(1 / formula(together.busy[a], together.busy[b], factors))
+    assert together.guess[a, b, 0] != together.ratio[a, b, 0]

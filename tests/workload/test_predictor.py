@@ -14,6 +14,7 @@ from cotenant.workload.predictor import GraphFeatures, evaluate, of_torch, predi
 from cotenant.workload.predictor.model import _ridge, _table
 from cotenant.workload.profiles import load_profile
 from cotenant.workload.profiles.own_pairs import read_pairs
+from cotenant.workload.profiles.together import fitted, formula
 
 
 def test_leave_one_model_out_beats_the_mean() -> None:
@@ -70,6 +71,27 @@ def test_own_pairs(tmp_path: Path) -> None:
     table.write_text("model_a,model_b,a_ratio,b_ratio\nA,B,x,0.8\n")
     with pytest.raises(InputError, match="line 2: a_ratio"):
         read_pairs(table)
+    assert together.guess is not None
+    assert (together.guess > 0).tolist() == (together.ratio > 0).tolist()
     table.write_text("model_a,model_b\nA,B\n")
     with pytest.raises(InputError, match="a_ratio"):
         read_pairs(table)
+
+
+def test_own_models_alone(tmp_path: Path) -> None:
+    """Pairs follow from the formula; two of 20 GiB do not fit in 24."""
+    table = tmp_path / "alone.csv"
+    table.write_text("model,busy,gib,gpu_gib\nA,0.5,4,24\nB,1.0,20,24\n")
+    made = tmp_path / "alone.json"
+    made.write_text(json.dumps(read_pairs(table)))
+    work = make_workload("w", np.zeros(2), np.array([1, 2]), np.ones(2), model=Codes(np.arange(2), ("a", "b")))
+    together = load_profile(made, work, ("gpu",)).together
+    assert together is not None
+    expected = [[1 / formula(0.5, 0.5, fitted("mps")), 1 / formula(0.5, 1.0, fitted("mps"))]] * 2
+    expected[1] = [expected[0][1], 0.0]
+    assert together.ratio[:, :, 0] == pytest.approx(np.array(expected))
+    assert together.busy.tolist() == [0.5, 1.0]
+    for line, says in (("A,2", "line 2: a model needs"), ("A,x", "line 2: busy is 'x'"), ("", "no models")):
+        table.write_text(f"model,busy\n{line}\n")
+        with pytest.raises(InputError, match=says):
+            read_pairs(table)

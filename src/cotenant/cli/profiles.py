@@ -18,10 +18,13 @@ def _profiles() -> None:
 
 @app.command("import")
 def import_(
-    file: Annotated[str, typer.Argument(help="CSV with model_a,model_b,a_ratio,b_ratio[,a_gib,b_gib,gpu_gib].")],
+    file: Annotated[
+        str,
+        typer.Argument(help="CSV: model_a,model_b,a_ratio,b_ratio[,a_gib,b_gib,gpu_gib] or model,busy[,gib,gpu_gib]."),
+    ],
     out: Annotated[str, typer.Option(help="Profile file to write, for --profile.")] = "pairs.json",
 ) -> None:
-    """Check a table of pairs and write it as a profile."""
+    """Check a table of pairs, or of models alone, and write it as a profile."""
     from pathlib import Path
 
     from cotenant.workload.profiles.own_pairs import read_pairs
@@ -29,7 +32,7 @@ def import_(
     opt.check_targets(out)
     table = read_pairs(Path(file))
     opt.write_json(table, out)
-    models = {name for pair in table["pairs"] for name in pair[:2]}
+    models = {name for pair in table["pairs"] for name in pair[:2]} | set(table.get("busy", ()))
     typer.echo(f"{len(table['pairs'])} pairs of {len(models)} models written to {out}; use --profile {out}")
 
 
