@@ -88,7 +88,6 @@ class Gandiva(PlanPolicy):
 
     def decide(self, view: View) -> Plan:
         """Judge packings, place arrivals, improve, give away what is idle, share out the time."""
-        """Judge packings, place arrivals, improve, share out the time."""
         self._pairs.look(view)
         board = Board(view)
         running = set(board.gpus_of)
