@@ -88,7 +88,9 @@ class Anew:
             stages = self._stages(stages)
         if together is not None:
             by_kind = {name: getattr(together, name)[old_kind] for name in ("pace", "memory_gib", "busy", "curve")}
-            together = replace(together, ratio=together.ratio[np.ix_(old_kind, old_kind)], **by_kind)
+            cells = np.ix_(old_kind, old_kind)
+            guess = None if together.guess is None else together.guess[cells]
+            together = replace(together, ratio=together.ratio[cells], guess=guess, **by_kind)
         if training is not None:
             training = self._training(training)
         return replace(
@@ -164,6 +166,7 @@ def _elastic(policy: str, seed: int) -> Simulation:
 
 PLANS = tuple(name for name, policy in known_policies().items() if issubclass(policy, PlanPolicy))
 SPECS = (*PLANS, "chronus:lease=120,slot=60", "gandiva:watch_s=5,trial_s=5,residence_s=0", "horus+:queues=2")
+SPECS += ("horus:pairs=oracle", "antman:pairs=formula", "gandiva:pairs=formula,watch_s=5,trial_s=5")
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -232,6 +235,34 @@ def test_noise_stays_with_the_jobs_of_a_kind(policy: str) -> None:
         run.engine.cycle(0.0)
     assert len(seen) == 3
     assert all((one == seen[0]).all() for one in seen)
+
+
+def test_what_was_learned_of_pairs_stays_with_the_jobs_of_a_kind() -> None:
+    """Four jobs of four kinds side by side on two GPUs; after a minute their kinds change numbers again and again."""
+    table = replace(_company(1, 5), guess=np.full((5, 5, 1), 0.95))
+    rows = [(0.0, 1, 2000.0), (0.0, 1, 2000.0), (1.0, 1, 1500.0), (1.0, 1, 1500.0), (90.0, 1, 900.0)]
+    run = shared_run(rows, table, "1x2", "sjf-bsbf:pairs=learned", kinds=[4, 3, 2, 1, 0])
+    anew, chosen = Anew(run, 7), run.policy
+    assert isinstance(chosen, SjfBsbf)
+    inner, seen = anew.inner, []
+
+    def look(view: View) -> Plan | Choice:
+        answer, kind = inner(view), view.kind[np.argsort(view.ident)]
+        seen.append(chosen._slowdowns(view)[np.ix_(kind, kind)])
+        return answer
+
+    anew.inner = look
+    run.advance(90.0)
+    assert run.state.gpu[:, 1].min() >= 0
+    for _ in range(3):
+        run.engine.cycle(90.0)
+    truth = 1 / table.ratio[np.ix_([4, 3, 2, 1, 0], [4, 3, 2, 1, 0])]
+    for a, b in [jobs[:2] for jobs in run.state.gpu.tolist()]:
+        for found in seen[-3:]:
+            assert found[a, b] == pytest.approx(truth[a, b])
+            assert found[b, a] == pytest.approx(truth[b, a])
+    assert (seen[-1] == seen[-3]).all()
+    assert (seen[0] == 1 / 0.95).all()
 
 
 def test_what_is_kept_by_row_moves_with_it() -> None:

@@ -45,6 +45,8 @@ class PairBeliefs:
         self._seen: NDArray[np.bool_] = np.zeros((0, 0, 0), bool)
         self._view: View | None = None
         self._failures = 0
+        self._there: set[int] = set()  # identities at the last look
+        self._stays: dict[int, tuple[frozenset[int], float]] = {}  # identity -> who was beside it, and since when
 
     @property
     def active(self) -> bool:
@@ -119,15 +121,17 @@ class PairBeliefs:
     def _watch(self, view: View, table: NDArray[np.float64]) -> None:
         """Take over what pairs that have not been seen yet really do.
 
-        When somebody has ended at this very moment, or a node has failed, the speeds that are seen are still those
-        beside it: the next look will do.
+        When somebody has just gone, or a node has failed, the speeds that are seen are still those beside it: the
+        next look will do.
         """
         together, state = view.facts.together, view.state
         failures, self._failures = self._failures, int(state.x[col.NODE_FAILURES])
-        if together is None or failures != self._failures or (state.f[:, col.FINISH] == view.now_s).any():
-            return
+        there, self._there = self._there, set(view.ident.tolist())
         users = state.gpu
         shared = np.flatnonzero((users >= 0).sum(axis=1) > 1)
+        self._sit(view, shared)
+        if together is None or failures != self._failures or not there <= self._there:
+            return
         fresh: set[int] = set()
         for gpu in shared.tolist():
             jobs = [int(job) for job in users[gpu] if job >= 0]
@@ -151,11 +155,30 @@ class PairBeliefs:
                 {(one, two, name): slow for one in numbers[ours].tolist() for two in numbers[theirs].tolist()}
             )
 
+    def _sit(self, view: View, shared: Ints) -> None:
+        """Note since when each job has had its company: since the last of them started, or somebody left."""
+        ident = dict(zip(view.rows.tolist(), view.ident.tolist(), strict=True))
+        beside: dict[int, set[int]] = {}
+        for jobs in view.state.gpu[shared].tolist():
+            here = [ident[job] for job in jobs if job >= 0]
+            for one in here:
+                beside.setdefault(one, set()).update(here)
+        began = dict(zip(view.ident.tolist(), view.state.f[view.rows, col.SINCE].tolist(), strict=True))
+        stays = {}
+        for one, company in beside.items():
+            before, since_s = self._stays.get(one, (frozenset(), 0.0))
+            last_s = max(began[job] for job in company)
+            stays[one] = frozenset(company), max(last_s, since_s if before <= company else view.now_s)
+        self._stays = stays
+
     def _neighbours(self, view: View, job: int, shared: Ints) -> tuple[int, int] | None:
         """The kind of those beside a job, and the GPU type; None where it is not clear who slows it down."""
         state = view.state
         found: set[int] = set()
         types: set[int] = set()
+        ident = job if view.facts.ident is None else int(view.facts.ident[job])
+        if view.now_s - self._stays[ident][1] < WATCH_S:
+            return None
         for gpu in shared[(state.gpu[shared] == job).any(axis=1)].tolist():
             beside = [int(k) for k in state.gpu[gpu] if k >= 0 and k != job and _meet(state.i[[job, k], col.TURN])]
             if len(beside) > 1 or not all(self._plain(view, k) for k in (job, *beside)):
@@ -170,10 +193,9 @@ class PairBeliefs:
 
     @staticmethod
     def _plain(view: View, job: int) -> bool:
-        """Whether a job has run for long enough, with all its memory and without a throttle."""
+        """Whether a job runs with all its memory and without a throttle."""
         state = view.state
-        free = state.i[job, col.TURN] > 0 or state.f[job, col.SHARE] >= 1
-        return bool(free and state.f[job, col.CAP] >= 1 and view.now_s - state.f[job, col.SINCE] >= WATCH_S)
+        return bool((state.i[job, col.TURN] > 0 or state.f[job, col.SHARE] >= 1) and state.f[job, col.CAP] >= 1)
 
     @staticmethod
     def _type(view: View, gpu: int) -> int:

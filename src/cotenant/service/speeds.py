@@ -182,7 +182,7 @@ class Speeds:
         profiled = self._profiled(frozenset(kind.kind for kind in kinds))
         known = profiled.together if profiled is not None else None
         place = {kind: number for number, kind in enumerate(profiled.kinds)} if profiled is not None else {}
-        ratio = np.zeros((len(kinds), len(kinds), len(types)))
+        ratio, guess = np.zeros((2, len(kinds), len(kinds), len(types)))
         pace, memory = np.zeros((len(kinds), LEVELS)), np.zeros((len(kinds), LEVELS))
         busy, curve = np.ones(len(kinds)), np.zeros((len(kinds), len(CURVE)))
         curve[:, -1] = pace[:, 0] = 1.0
@@ -204,11 +204,14 @@ class Speeds:
                         continue
                     believed = 0.0
                     if known is not None and name in self.types and min(own, place.get(two.kind, -1)) >= 0:
-                        believed = float(known.ratio[own, place[two.kind], self.types.index(name)])
+                        at = own, place[two.kind], self.types.index(name)
+                        believed = float(known.ratio[at])
+                        guess[a, b, column] = believed if known.guess is None else known.guess[at]
                     ratio[a, b, column] = seen.ratios.get((one.kind, two.kind, name), believed)
         ratio[(ratio <= 0) | (ratio.transpose(1, 0, 2) <= 0)] = 0.0
         room = np.array([gpu_gib.get(name, 0.0) or np.inf for name in types])
-        return Together(np.minimum(ratio, 1.0), pace, memory, busy, room, curve)
+        guess = np.where((ratio > 0) & (guess > 0), guess, ratio)  # what nobody can guess is believed as it is known
+        return Together(np.minimum(ratio, 1.0), pace, memory, busy, room, curve, guess=np.minimum(guess, 1.0))
 
     def stages(self, table: Table, nominal_s: Floats, types: Sequence[str], vetoes: frozenset[Veto]) -> Stages | None:
         """Stage times of the jobs' steps, where the profile knows them."""
