@@ -180,3 +180,21 @@ def test_antman_holds_an_opportunistic_job_back(tmp_path: Path) -> None:
     assert min(shares) < max(shares) < 1, "the share moves"
     assert told(rig, guest).throttle_s == pytest.approx(0.05 * (1 / shares[-1] - 1), rel=0.25)
     assert told(rig, mine).throttle_s in (None, 0.0)
+
+
+def test_chronus_changes_places_at_its_boundaries_live(tmp_path: Path) -> None:
+    """A job with a deadline gets the lease that it needs, though a best-effort job has the GPU until then."""
+    rig = Rig(tmp_path, "chronus:lease=40,slot=20", (NodeInfo("n0", "gpu", 1, 8, 64.0),), budget_s=60.0)
+    free = rig.submit("sleep 300", expected=300)
+    play(rig, 3)
+    assert rig.state(free) == "running"
+    urgent = rig.submit("sleep 70", expected=70, deadline=170)
+    due_s = rig.backend.now_s + 170
+    while rig.service.book.active:
+        play(rig, 1)
+    info = {job: rig.service.book.jobs[job] for job in (free, urgent)}
+    assert [str(job.state) for job in info.values()] == ["succeeded"] * 2
+    assert info[urgent].last.ended_s is not None
+    assert info[urgent].last.ended_s <= due_s
+    assert info[urgent].last.since_s is None
+    assert len(info[urgent].attempts) == 1, "leases are held to their end"
