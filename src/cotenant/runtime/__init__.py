@@ -21,6 +21,9 @@ Environment, set by the service for each attempt:
     COTENANT_CHECKPOINT_INTERVAL_S  seconds between checkpoints (0: after every step)
     COTENANT_GPU_MEM_GIB            memory of each GPU that this job may use, where the job file names it (gpu_mem)
     COTENANT_SETTINGS               first settings as a JSON object, as in the `set` message
+    COTENANT_GPUS                   GPUs of this attempt, for command lines such as `torchrun --nproc-per-node`
+    COTENANT_GPUS_ASKED             GPUs that the job was submitted with; against them learning rates are scaled
+    COTENANT_BATCH_MIN, _MAX        limits of the global batch, where the job file names them
     RANK                            read, not set: in a process of another rank than 0 nothing is saved or reported
 
 Exit codes: EXIT_PREEMPTED (75), stopped on request with its work saved, start it again; EXIT_TERMINATED (143), ended

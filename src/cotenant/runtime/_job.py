@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
+import math
 import os
 import signal
 import threading
@@ -14,7 +14,9 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn
 
 from ._checkpoint import CheckpointStore
+from ._environment import first_settings, number, visible_gpus
 from ._link import Link
+from ._scaling import Keeps, LrScale, LrScaling, ScalingRule
 from .protocol import (
     Checkpoint,
     Declined,
@@ -27,7 +29,6 @@ from .protocol import (
     Settings,
     Stop,
     Stopping,
-    settings_from,
 )
 
 log = logging.getLogger("cotenant.runtime")
@@ -49,31 +50,59 @@ def job(
     workers: int = 0,
     checkpoint_dir: str | os.PathLike[str] | None = None,
     checkpoint_interval_s: float = 300.0,
+    keeps: Keeps = "global",
+    lr_scaling: LrScaling = "none",
+    base_gpus: int | None = None,
+    max_lr_scale: float = math.inf,
+    lr_ramp_steps: int = 0,
 ) -> Job:
     """The job this process is, to be used as `with runtime.job() as job`.
 
     The arguments are the script's own wishes: they hold outside Cotenant and wherever the scheduler says nothing.
+
+    For elastic jobs: `keeps` says whether `batch_size` is the batch of the whole job, kept at any number of GPUs, or
+    that of one GPU. In the latter case `lr_scaling` says how `learning_rate_scale` follows the global batch (linear or
+    sqrt), against `base_gpus` (else the GPUs that the job was submitted with), up to `max_lr_scale`, beyond which the
+    global batch stays too, and over how many steps a change is spread (`lr_ramp_steps`).
     """
     env = os.environ
-    wishes = Settings(batch_size, accumulation, workers, _visible_gpus(), 0.0, 1.0)
+    wishes = Settings(batch_size, accumulation, workers, visible_gpus(), 0.0, 1.0)
     directory = env.get("COTENANT_CHECKPOINT_DIR") or checkpoint_dir
-    interval_s = _number(env.get("COTENANT_CHECKPOINT_INTERVAL_S"), checkpoint_interval_s)
-    return Job(wishes.updated(_first_settings()), directory, interval_s)
+    interval_s = number(env.get("COTENANT_CHECKPOINT_INTERVAL_S"), checkpoint_interval_s)
+    settings = wishes.updated(first_settings())
+    asked = int(number(env.get("COTENANT_GPUS_ASKED"), settings.gpus or 1))
+    rule = ScalingRule(
+        keeps,
+        lr_scaling,
+        max(asked, 1) if base_gpus is None else base_gpus,
+        max_lr_scale,
+        lr_ramp_steps,
+        int(number(env.get("COTENANT_BATCH_MIN"), 0)),
+        int(number(env.get("COTENANT_BATCH_MAX"), 0)),
+    )
+    return Job(settings, directory, interval_s, rule)
 
 
 class Job:
     """One attempt of a job, seen from inside. Not for other threads than the one that trains."""
 
     def __init__(
-        self, settings: Settings, checkpoint_dir: str | os.PathLike[str] | None, checkpoint_interval_s: float
+        self,
+        settings: Settings,
+        checkpoint_dir: str | os.PathLike[str] | None,
+        checkpoint_interval_s: float,
+        rule: ScalingRule | None = None,
     ) -> None:
         env = os.environ
         self.id = env.get("COTENANT_JOB_ID", "")
-        self.attempt = int(_number(env.get("COTENANT_ATTEMPT"), 0))
+        self.attempt = int(number(env.get("COTENANT_ATTEMPT"), 0))
         self.tenant = env.get("COTENANT_TENANT", "")
         self.grace_s: float | None = None
         """Seconds the scheduler gives a job that should stop; None before it asks."""
         self._settings = settings
+        self._rule = rule or ScalingRule()
+        self._lr_scale = LrScale(self._rule.ramp_steps)
+        self._lr_scale.jump(self._wanted_lr_scale())
         self._staged = Settings()
         self._staging = threading.Lock()
         self._on_change: list[Callable[[Settings], object]] = []
@@ -122,8 +151,13 @@ class Job:
 
     @property
     def batch_size(self) -> int:
-        """Samples to take per step (and per accumulation step)."""
+        """Samples to take per step (and per accumulation step): of the whole job, or of a GPU (see `keeps`)."""
         return self._settings.batch_size or 1
+
+    @property
+    def global_batch(self) -> int:
+        """Samples that all GPUs together take per step (and per accumulation step) at the present size."""
+        return self._rule.global_batch(self.batch_size, self.gpus)
 
     @property
     def accumulation(self) -> int:
@@ -147,8 +181,11 @@ class Job:
 
     @property
     def learning_rate_scale(self) -> float:
-        """What to multiply the learning rate by, e.g. after a change of the batch size."""
-        return self._settings.learning_rate_scale or 1.0
+        """What to multiply the learning rate of the base size by; `runtime.torch.attach` does so by itself.
+
+        What the job asks for at its present size, times what the scheduler says, which mostly is nothing.
+        """
+        return (self._settings.learning_rate_scale or 1.0) * self._lr_scale.at(self._done)
 
     @property
     def step(self) -> int:
@@ -172,12 +209,15 @@ class Job:
         if newest is not None:
             began = time.monotonic()
             load_fn(newest.path)
+            if self._rule.scales:
+                self._lr_scale.read(newest.path)
             self.resumed(newest.step, newest.path, time.monotonic() - began)
         return self._done
 
     def resumed(self, step: int, path: str | os.PathLike[str], seconds: float = 0.0) -> None:
         """Someone else, e.g. a trainer, has restored or will restore this checkpoint. `restore` calls it by itself."""
         self._done = self._safe = step
+        self._lr_scale.aim(self._wanted_lr_scale(), step)
         self._saved_at = time.monotonic()
         self._tell(Restored(step, os.fspath(path), seconds))
 
@@ -248,15 +288,20 @@ class Job:
         """Save now. True when all finished steps are safe afterwards."""
         if self._done > self._safe and self._can_save():
             assert self._store is not None
-            assert self._save_fn is not None
             try:
-                saved = self._store.save(self._done, self._save_fn)
+                saved = self._store.save(self._done, self._write_checkpoint)
             except OSError as error:
                 log.warning("checkpoint at step %d failed: %s", self._done, error)
                 self._saved_at = time.monotonic()  # a full disk is asked again after the interval, not at every step
                 return False
             self.checkpointed(saved.path, saved.seconds)
         return self.saved
+
+    def _write_checkpoint(self, path: Path) -> None:
+        assert self._save_fn is not None
+        self._save_fn(path)
+        if self._rule.scales:
+            self._lr_scale.write(path)
 
     def checkpointed(self, path: str | os.PathLike[str], seconds: float) -> None:
         """Someone else, e.g. a trainer, has made a complete and durable checkpoint of the finished steps."""
@@ -305,8 +350,15 @@ class Job:
         settings = self._settings.updated(staged)
         if settings != self._settings:
             self._settings = settings
+            if self._started:
+                self._lr_scale.aim(self._wanted_lr_scale(), self._done)
+            else:
+                self._lr_scale.jump(self._wanted_lr_scale())
             for fn in self._on_change:
                 fn(settings)
+
+    def _wanted_lr_scale(self) -> float:
+        return self._rule.lr_scale(self.batch_size, self.gpus)
 
     def _time_steps(self, count: int) -> None:
         """Moving average: the plain mean at first, then a memory of about ten reports."""
@@ -347,25 +399,3 @@ class Job:
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
         self._signalled = True
-
-
-def _visible_gpus() -> int:
-    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return len([part for part in named.split(",") if part.strip() and part.strip() != "-1"])
-
-
-def _first_settings() -> Settings:
-    text = os.environ.get("COTENANT_SETTINGS")
-    try:
-        return settings_from(json.loads(text)) if text else Settings()
-    except (ValueError, TypeError, AttributeError) as error:
-        log.warning("COTENANT_SETTINGS ignored: %s", error)
-        return Settings()
-
-
-def _number(text: str | None, default: float) -> float:
-    try:
-        return float(text) if text else default
-    except ValueError:
-        log.warning("%r in the environment is not a number; %s is used", text, default)
-        return default

@@ -34,10 +34,13 @@ def attach(job: Job, **parts: Stateful) -> int:
 
     Keeps the job's limit of GPU memory. Restores at once, if there is a checkpoint, and returns the steps already
     done. Tensors are read to the CPU and copied by each part to where it lives, so the checkpoint may move to other
-    GPUs.
+    GPUs. Every optimizer among the parts takes its steps with its learning rate times `job.learning_rate_scale`.
     """
     torch: Any = import_module("torch")
     limit_memory()
+    for part in parts.values():
+        if isinstance(part, torch.optim.Optimizer):
+            follow_learning_rate(job, part)
 
     def save(path: Path) -> None:
         state = {name: part.state_dict() for name, part in parts.items()}
@@ -51,6 +54,33 @@ def attach(job: Job, **parts: Stateful) -> int:
 
     job.save(save)
     return job.restore(load)
+
+
+def follow_learning_rate(job: Job, optimizer: Any) -> None:
+    """Have this optimizer take each step with its learning rate times `job.learning_rate_scale`.
+
+    The factor is in the parameter groups only while a step is taken. Whoever looks at them between steps, be it a
+    learning rate scheduler or a checkpoint, finds the learning rate of the base size, so that the factor works
+    exactly once, under any scheduler and after any number of restarts. `attach` calls it.
+    """
+    base: list[Any] = []
+
+    def put_back(*_: Any) -> None:
+        for group, rate in zip(optimizer.param_groups, base, strict=False):
+            group["lr"] = rate
+        base.clear()
+
+    def scale(*_: Any) -> None:
+        put_back()  # after a step that ended in an error
+        factor = job.learning_rate_scale
+        if factor != 1:
+            base.extend(group["lr"] for group in optimizer.param_groups)
+            for group in optimizer.param_groups:
+                group["lr"] = group["lr"] * factor
+
+    optimizer.register_step_pre_hook(scale)
+    optimizer.register_step_post_hook(put_back)
+    optimizer.register_state_dict_pre_hook(put_back)
 
 
 def limit_memory() -> float | None:
