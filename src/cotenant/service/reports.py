@@ -17,7 +17,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotenant.runtime.protocol import Checkpoint, Declined, Hello, JobMessage, Progress, Restored, Set, Settings, Stop
+from cotenant.runtime.protocol import (
+    Checkpoint,
+    Declined,
+    Hello,
+    JobMessage,
+    Progress,
+    Restored,
+    Set,
+    Settings,
+    Stop,
+    Stopping,
+)
 from cotenant.runtime.server import RuntimeServer
 
 if TYPE_CHECKING:
@@ -37,6 +48,7 @@ class Report:
     saves: bool = False
     checkpoint_s: float | None = None
     restore_s: float | None = None
+    left_saved: bool = False  # its last word: all work saved, leaving
 
 
 class Reports:
@@ -121,6 +133,8 @@ class Reports:
                 report.checkpoint_s = _wall_clock()
             elif isinstance(message, Restored):
                 report.step, report.restore_s = message.step, message.seconds
+            elif isinstance(message, Stopping):
+                report.left_saved = message.saved
             elif isinstance(message, Declined):
                 self._stops.pop(hello.job, None)  # no use in waiting: the next rung
             grace = self._stops.get(hello.job)
