@@ -15,7 +15,7 @@ from runtime_service import Service
 
 from cotenant import runtime
 from cotenant.runtime._scaling import LrScale, ScalingRule
-from cotenant.runtime.protocol import Hello, Set, Settings
+from cotenant.runtime.protocol import Hello, Progress, Set, Settings
 
 needs_torch = [
     pytest.mark.slow,
@@ -146,6 +146,18 @@ def test_a_size_that_changes_while_the_job_runs_counts_from_the_next_step_bounda
     assert [factor for size, _, factor in seen if size == 4] == [1.0, 1.5, 2.0]
     assert set(seen[:-3]) == {(2, 32, 1.0)}
     assert {batch for size, batch, _ in seen if size == 4} == {64}
+
+
+@pytest.mark.parametrize(("said", "told"), [({}, 64.0), ({"batch": 7}, 7.0)])
+def test_the_global_batch_is_reported_unless_the_script_does(
+    inside: Service, said: dict[str, float], told: float
+) -> None:
+    inside.settings = Settings(gpus=4, accumulation=2)
+    with runtime.job(batch_size=8, keeps="per-gpu") as job:
+        for _ in job.steps(2):
+            job.report(**said)
+    last = inside.wait_for(lambda message: isinstance(message, Progress) and message.step == 2)
+    assert last.metrics["batch"] == told  # type: ignore[union-attr]
 
 
 class TestTorch:

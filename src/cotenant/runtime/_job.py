@@ -370,6 +370,8 @@ class Job:
                 floats[name[:100]] = float(value)
             except Exception:
                 log.debug("metric %s is not a number", name)
+        if self.global_batch > 1:  # what policies that change sizes need to know; scripts may say it themselves
+            floats.setdefault("batch", float(self.global_batch * self.accumulation))
         return floats
 
     def _throttle(self) -> None:
