@@ -98,7 +98,7 @@ def test_an_elastic_policy_grows_a_live_job_on_idle_gpus(tmp_path: Path, policy:
     script = [sys.executable, str(ROOT / "examples" / "elastic_train.py"), "--steps", str(steps)]
     told = tmp_path / "told"
     run = " ".join([*script, "--step-time", "0.08", "--scales", "--losses", str(told)])
-    job = parse_job({"run": run, "gpus": 1, "elastic": {"min_gpus": 1, "max_gpus": 2}, "expected": 20})
+    job = parse_job({"run": run, "gpus": 1, "elastic": {"min_gpus": 1, "max_gpus": 2}, "expected": 20, "env": OURS})
     with running(tmp_path / "home", policy, grace_s=20.0, gpus=2) as service:
         ((name,),) = service.submit(ADMIN, [job])
         until(service, lambda: bool((_losses(told)[:, 1] == 2).any()))
