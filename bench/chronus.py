@@ -3,7 +3,9 @@
 COTENANT_DATA (default ../shared/data) names the folder above chronus/ with the logs. First the 10 % sample of MIX1 on
 12 nodes of 8 GPUs: simple policies, Chronus as its authors released it (`--compat chronus`), and with our defaults.
 Then how long a decision takes on 120 nodes (960 GPUs), over the first day of MIX1, at moments with 400 jobs or more.
-`--quick` leaves the integer program out.
+`--quick` leaves the integer program out. The last two rows test why fewer deadlines are missed than in the released
+simulator, which takes all jobs off their GPUs at every lease boundary: here those that stay restore at each boundary
+all the same, either everybody or only who holds a lease.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+LEASE_S = 1200.0
+
 # (name, policy, compat, costs, miss rate to be met or known, what it is)
 RUNS = (
     ("edf", "edf", "", "none", 0.340, "known"),
@@ -27,6 +31,8 @@ RUNS = (
     ("chronus", "chronus", "", "default", None, ""),
     ("chronus, best effort first", "chronus:spare=best-effort", "", "default", None, ""),
     ("chronus, leases of an hour", "chronus:lease=3600", "", "default", None, ""),
+    ("compat, greedy, all restore", "chronus", "chronus", "default", 0.043, "authors"),
+    ("compat, greedy, leases restore", "chronus", "chronus", "default", 0.043, "authors"),
 )
 
 
@@ -49,6 +55,8 @@ def main() -> None:
         began = time.perf_counter()
         names = (compat,) if compat else ()
         run = Simulation(Experiment(work, Cluster.parse("12x8"), policy, compat=names, costs=costs, compiled=False))
+        if "restore" in name:
+            restores = restore_at_boundaries(run, float(work.submit_s[0]), everybody="all" in name) / len(work)
         run.advance(np.inf)
         outcome = run.outcome()
         cells = (
@@ -60,9 +68,27 @@ def main() -> None:
             f"{time.perf_counter() - began:.1f}",
         )
         print(f"{name:<30}" + "".join(f"{cell:>18}" for cell in cells), flush=True)
+        if "restore" in name:
+            print(f"  {restores:.1f} restores per job in place, beside those of stops")
         if "milp" in policy:
             show_programs(run.policy)
     decision_times()
+
+
+def restore_at_boundaries(run: Any, first_s: float, everybody: bool) -> int:
+    """Play to the end; at each lease boundary jobs that go on in place pay for a restore. How many did."""
+    from cotenant.core import columns as col
+    from cotenant.engine.rates import restart
+
+    state, paid, now_s = run.state, 0, float(np.ceil(first_s / LEASE_S) * LEASE_S)
+    while not run.advance(now_s):
+        stays = (state.i[:, col.STATE] == col.RUNNING) & (state.f[:, col.SINCE] < now_s)
+        if not everybody:
+            stays &= np.isin(np.arange(len(stays)), list(run.policy._held))
+        rows = np.flatnonzero(stays)
+        restart(state, run.engine.rule, rows, state.f[rows, col.SPEED], state.f[rows, col.RESTORE], now_s)
+        paid, now_s = paid + len(rows), now_s + LEASE_S
+    return paid
 
 
 def show_programs(policy: Any) -> None:

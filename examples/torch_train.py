@@ -3,7 +3,7 @@
     python examples/torch_train.py --steps 200 [--checkpoint-dir DIR]
 
 Model, optimizer, random numbers (there is dropout) and the position in the data are saved; batch size, accumulation,
-workers and learning rate follow the scheduler from step to step.
+workers and learning rate (by `attach`) follow the scheduler from step to step.
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ def main() -> None:
         runtime_torch.attach(job, model=model, optimizer=optimizer, loader=loader)
         batches = loader.forever()
         for _ in job.steps(args.steps):
-            for group in optimizer.param_groups:
-                group["lr"] = LEARNING_RATE * job.learning_rate_scale
             for _ in range(job.accumulation):
                 x, y = (part.to(device) for part in next(batches))
                 loss = nn.functional.mse_loss(model(x), y)

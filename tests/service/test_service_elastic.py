@@ -14,10 +14,11 @@ from cotenant.core.errors import InputError
 from cotenant.core.jobspec import parse_job
 
 STEPS = 80
+OURS = {"PYTHONPATH": str(ROOT / "src")}
 
 
 def _losses(path: Path) -> np.ndarray:
-    return np.loadtxt(path, ndmin=2) if path.exists() and path.stat().st_size else np.zeros((0, 3))
+    return np.loadtxt(path, ndmin=2) if path.exists() and path.stat().st_size else np.zeros((0, 5))
 
 
 def test_a_live_job_grows_and_shrinks_without_losing_a_step(tmp_path: Path) -> None:
@@ -25,7 +26,7 @@ def test_a_live_job_grows_and_shrinks_without_losing_a_step(tmp_path: Path) -> N
     subprocess.run([*script, "--losses", str(tmp_path / "plain")], check=True, capture_output=True, cwd=tmp_path)
     told = tmp_path / "told"
     run = " ".join([*script, "--step-time", "0.05", "--losses", str(told)])
-    job = parse_job({"run": run, "gpus": 1, "elastic": {"min_gpus": 1, "max_gpus": 2}, "expected": 60})
+    job = parse_job({"run": run, "gpus": 1, "elastic": {"min_gpus": 1, "max_gpus": 2}, "expected": 60, "env": OURS})
     with running(tmp_path / "home", "fifo", grace_s=20.0) as service:
         ((name,),) = service.submit(ADMIN, [job])
         until(service, lambda: len(_losses(told)) > 5)
@@ -43,6 +44,27 @@ def test_a_live_job_grows_and_shrinks_without_losing_a_step(tmp_path: Path) -> N
     assert [size for at, size in enumerate(sizes) if at == 0 or size != sizes[at - 1]] == [1, 2, 1]
     np.testing.assert_allclose(found[:, 2], plain[:, 2], rtol=1e-9)
     assert len(info.attempts) == 3
+
+
+def test_the_learning_rate_follows_the_batch_of_a_live_job_that_keeps_it_per_gpu(tmp_path: Path) -> None:
+    script = [sys.executable, str(ROOT / "examples" / "elastic_train.py"), "--steps", "60", "--keeps", "per-gpu"]
+    told = tmp_path / "told"
+    run = " ".join([*script, "--step-time", "0.05", "--losses", str(told)])
+    job = {"run": run, "gpus": 1, "elastic": {"min_gpus": 1, "max_gpus": 4}}
+    job |= {"batch": {"size": 8, "max": 24}, "env": OURS}
+    with running(tmp_path / "home", "fifo", grace_s=20.0) as service:
+        ((blocker,),) = service.submit(ADMIN, [parse_job({"run": "sleep 1000", "gpus": 4, "preemptible": False})])
+        until(service, lambda: service.book.active[blocker].attempts != [])
+        ((name,),) = service.submit(ADMIN, [parse_job(job)])
+        service.set(ADMIN, name, {"gpus": 2})  # before its first start: what it asked for was 1
+        service.cancel(ADMIN, blocker)
+        until(service, lambda: len(_losses(told)) > 3)
+        service.set(ADMIN, name, {"gpus": 4})
+        until(service, lambda: not service.book.active)
+    found = _losses(told)
+    assert found[:, 0].tolist() == list(range(60))
+    seen = {(int(gpus), int(batch), round(rate / 0.05, 9)) for _, gpus, _, batch, rate in found}
+    assert seen == {(2, 16, 2.0), (4, 24, 3.0)}
 
 
 def test_only_elastic_jobs_change_their_size(tmp_path: Path) -> None:
@@ -76,7 +98,7 @@ def test_an_elastic_policy_grows_a_live_job_on_idle_gpus(tmp_path: Path, policy:
     script = [sys.executable, str(ROOT / "examples" / "elastic_train.py"), "--steps", str(steps)]
     told = tmp_path / "told"
     run = " ".join([*script, "--step-time", "0.08", "--scales", "--losses", str(told)])
-    job = parse_job({"run": run, "gpus": 1, "elastic": {"min_gpus": 1, "max_gpus": 2}, "expected": 20})
+    job = parse_job({"run": run, "gpus": 1, "elastic": {"min_gpus": 1, "max_gpus": 2}, "expected": 20, "env": OURS})
     with running(tmp_path / "home", policy, grace_s=20.0, gpus=2) as service:
         ((name,),) = service.submit(ADMIN, [job])
         until(service, lambda: bool((_losses(told)[:, 1] == 2).any()))

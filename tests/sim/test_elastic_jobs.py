@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from cotenant.core.errors import InputError
 from cotenant.core.goodput import StepTime, efficiency, fit, goodput
 from cotenant.core.outcome import Outcome
 from cotenant.core.spec import Spec
-from cotenant.core.workload import Workload
+from cotenant.core.workload import Codes, Workload
 from cotenant.sim.driver import Experiment, Simulation, simulate
 from cotenant.workload.elastic import ElasticJobs, speeds
 from cotenant.workload.generators import generate
@@ -106,3 +108,41 @@ def test_bad_parameters_are_one_clear_line() -> None:
             _run(policy, _work(2))
     with pytest.raises(InputError, match="median above 0"):
         generate(Spec.parse("ones-like:median=0"), 16)
+
+
+@pytest.mark.parametrize("policy", ["ones", "optimus"])
+def test_cores_and_memory_go_with_the_gpus(policy: str) -> None:
+    """Three cores and 10 GiB per GPU at any size; a node feeds four GPUs, so that no more bind than the GPUs do."""
+    work = _work(6)
+    fed = replace(work, cpus=3.0 * work.gpus, mem_gib=10.0 * work.gpus)
+    run = Simulation(Experiment(fed, Cluster.parse("4x4/cpu=12,mem=40"), policy, compiled=False, check_invariants=True))
+    sizes = set()
+    for second in range(0, 20_000, 25):
+        over = run.advance(float(second))
+        rows = np.flatnonzero(run.state.i[:, col.STATE] == col.RUNNING)
+        gpus = run.state.i[rows, col.GPUS]
+        sizes |= set((gpus / work.gpus[rows]).tolist())
+        used = run.state.node[:, col.NODE_CAP] - run.state.node[:, col.NODE_FREE]
+        for cap, free, each in (
+            (col.HOST_CPU_CAP, col.HOST_CPU_FREE, 3.0),
+            (col.HOST_MEM_CAP, col.HOST_MEM_FREE, 10.0),
+        ):
+            np.testing.assert_allclose(run.state.host[:, cap] - run.state.host[:, free], each * used, atol=1e-6)
+        if over:
+            break
+    assert min(sizes) < 1 < max(sizes)  # smaller and larger than asked
+    result = run.outcome()
+    assert np.isfinite(result.finish_s).all()
+    np.testing.assert_allclose(result.finish_s, _run(policy, work).finish_s)  # as if nobody had asked
+
+
+@pytest.mark.parametrize("policy", ["ones", "optimus"])
+@pytest.mark.parametrize("cluster", ["4x4", "4x4/cpu=13,mem=100"])
+def test_rigid_jobs_take_the_place_of_elastic_ones(policy: str, cluster: str) -> None:
+    """Also where cores bind before GPUs: everybody finishes, and the checker never sees a node over its limit."""
+    work = _work(8)
+    gpus, names = np.minimum(work.gpus, 4), (*work.model.names, "")
+    rigid = np.where(np.arange(len(work)) % 2 == 0, len(names) - 1, work.model.code)  # jobs of no model keep their size
+    mixed = replace(work, model=Codes(rigid, names), gpus=gpus, cpus=4.0 * gpus)
+    result = _run(policy, mixed, cluster)
+    assert np.isfinite(result.finish_s).all()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.core.deadlines import steps_of
 from cotenant.core.errors import InputError
 from cotenant.core.spec import Spec
 from cotenant.core.workload import Codes, Workload, make_workload
@@ -94,6 +95,54 @@ def test_a_generated_log_survives_the_file(tmp_path: Path) -> None:
     back = read(tmp_path / "t.csv.gz")
     assert_same(work, back)
     assert back.attempts
+
+
+step = st.tuples(st.floats(0.001, 1e7), st.floats(0.001, 100))
+soft_job = st.lists(step, max_size=4, unique_by=lambda pair: pair[0]).map(
+    lambda pairs: (tuple(sorted(time for time, _ in pairs)), tuple(sorted((value for _, value in pairs), reverse=True)))
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(soft_job, min_size=1, max_size=6), st.sampled_from(["t.csv", "t.parquet"]))
+def test_soft_deadlines_read_back(jobs: list[tuple[tuple[float, ...], tuple[float, ...]]], file: str) -> None:
+    times, values = np.empty(len(jobs), object), np.empty(len(jobs), object)
+    for row, (after_s, worth) in enumerate(jobs):
+        times[row], values[row] = after_s, worth
+    submit_s = np.arange(len(jobs)) * 7.0
+    first_s = np.array(
+        [at + after_s[0] if after_s else np.nan for at, (after_s, _) in zip(submit_s, jobs, strict=True)]
+    )
+    ones = np.ones(len(jobs))
+    extra = {"expect_time_s": times, "expect_value": values}
+    work = make_workload("x", submit_s, ones, ones, deadline_s=first_s, extra=extra)
+    with tempfile.TemporaryDirectory() as folder:
+        write_csv(work, Path(folder) / file)
+        back = read(Path(folder) / file)
+    np.testing.assert_array_equal(back.deadline_s, work.deadline_s)
+    here, there = steps_of(work), steps_of(back)
+    for mine, again in ((here.time_s, there.time_s), (here.value, there.value)):
+        np.testing.assert_array_equal(mine[:, : again.shape[1]], again[:, : mine.shape[1]])
+
+
+def test_soft_and_strict_deadlines_in_one_file(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text(
+        "job_id,submit_s,num_gpus,duration_s,deadline_s,deadlines\n"
+        "soft,100,1,5,,3600:1.0;7200:0.5\nstrict,200,1,5,900,\nbest,300,1,5,,\n"
+    )
+    work = read(file)
+    steps = steps_of(work)
+    np.testing.assert_array_equal(work.deadline_s, [3700, 900, np.nan])
+    np.testing.assert_array_equal(steps.time_s, [[3700, 7300], [900, np.nan], [np.nan, np.nan]])
+    np.testing.assert_array_equal(steps.value, [[1, 0.5], [10, 0], [0, 0]])
+    np.testing.assert_array_equal(steps.earned(np.array([7300.0, 900.0, 1.0])), [0.5, 10, 0])
+    handle = io.StringIO()
+    write_csv(work, handle)
+    assert handle.getvalue() == (
+        "job_id,submit_s,num_gpus,duration_s,deadline_s,deadlines\n"
+        "soft,100,1,5,,3600:1;7200:0.5\nstrict,200,1,5,900,\nbest,300,1,5,,\n"
+    )
 
 
 def test_unwritable_path(tmp_path: Path) -> None:

@@ -27,10 +27,11 @@ def check_plan(run: Mapping[int, Slices], view: View, name: str) -> None:
             raise InputError(f"policy '{name}': plan runs job {complaint}")
         need, tenant = sum(count for _, count in slices), int(state.i[row, col.TENANT])
         tenants[tenant] = tenants.get(tenant, 0) + need
+        size = max(int(state.i[row, col.GPUS]), 1)  # what its cores and memory are asked for; a plan may change it
         for node, count in slices:
             gpus[node] = gpus.get(node, 0) + count
-            cpus[node] = cpus.get(node, 0.0) + float(state.f[row, col.CPUS]) * count / need
-            mem_gib[node] = mem_gib.get(node, 0.0) + float(state.f[row, col.MEM]) * count / need
+            cpus[node] = cpus.get(node, 0.0) + float(state.f[row, col.CPUS]) * count / size
+            mem_gib[node] = mem_gib.get(node, 0.0) + float(state.f[row, col.MEM]) * count / size
     for node, count in gpus.items():
         if count > state.node[node, col.NODE_CAP]:
             raise InputError(f"policy '{name}': plan puts {count} GPUs on node {node}, which has too few")

@@ -14,7 +14,7 @@ from cotenant.core.plan import ALONE, Places, Plan, Slices, Terms
 from cotenant.core.state import Rule, State
 from cotenant.core.view import View
 from cotenant.engine.plan_check import check_plan, misplaced
-from cotenant.engine.resizing import go_on, lay_slices, let_go
+from cotenant.engine.resizing import go_on, lay_slices, let_go, set_size
 from cotenant.engine.walk import commit
 
 _TOLERANCE_GIB = 1e-6
@@ -213,7 +213,7 @@ def _resized(
         return starts, []
     for row, places, moved in starts:
         if elastic[row] and not moved:
-            state.i[row, col.GPUS] = _size(places)
+            set_size(state, row, _size(places))
     rest = [item for item in starts if not (item[2] and elastic[item[0]])]
     return rest, [(row, places) for row, places, moved in starts if moved and elastic[row]]
 

@@ -5,8 +5,10 @@ new ones are taken. That is no preemption; it costs a pause, in which the job ho
 from __future__ import annotations
 
 from cotenant.core.columns import (
+    CPUS,
     FREE_SLICE,
     GPUS,
+    MEM,
     N_RUN,
     OWES,
     SLICE_GPUS,
@@ -24,10 +26,18 @@ from cotenant.engine.ledger import enqueue, heat, release, schedule_run, start
 
 
 @entry
+def set_size(s: State, job: int, gpus: int) -> None:
+    """Another number of GPUs, for a job that holds none; cores and memory go with them, so much per GPU."""
+    before = max(s.i[job, GPUS], 1)
+    s.f[job, CPUS], s.f[job, MEM] = s.f[job, CPUS] / before * gpus, s.f[job, MEM] / before * gpus
+    s.i[job, GPUS] = gpus
+
+
+@entry
 def let_go(s: State, rule: Rule, job: int, gpus: int, now: float) -> None:
     """A running job gives its GPUs back for a moment, to go on with `gpus` others; it is not preempted."""
     release(s, job, now)
-    s.i[job, GPUS] = gpus
+    set_size(s, job, gpus)
     enqueue(s, rule, job, now)
 
 

@@ -13,15 +13,16 @@ from typing import ClassVar
 import numpy as np
 
 from cotenant.core import columns as col
+from cotenant.core.goodput import fit, linear_batch
 from cotenant.core.plan import Plan, Slices
 from cotenant.core.spec import Value
 from cotenant.core.state import Rule, make_rule
+from cotenant.core.training import Training
 from cotenant.core.view import View
-from cotenant.core.workload import Floats
+from cotenant.core.workload import Floats, Ints
 from cotenant.placement.plan_board import Board
 from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.ones.reorder import place_sizes
-from cotenant.policies.ones.throughput import throughputs
 
 
 class Optimus(PlanPolicy):
@@ -74,12 +75,12 @@ class Optimus(PlanPolicy):
         assert training is not None
         sizes: dict[int, int] = {}
         rates: dict[int, Floats] = {}
-        heap: list[tuple[float, int]] = []
+        asked_of_all = view.state.cls[view.state.i[:, col.CLASS], col.C_GPUS]
+        node_gpus = int(view.state.node[:, col.NODE_SIZE].max(initial=1))
         for at in which[:gpus]:
             row = int(view.rows[at])
             sizes[row] = 1
-            rate = throughputs(training.seen[row], gpus)
-            rates[row] = rate if rate[-1] > 0 else np.arange(gpus + 1, dtype=np.float64)
+            rates[row] = fitted_rates(training, asked_of_all, row, gpus, node_gpus)
         asked = {int(view.rows[at]): int(view.asked_gpus[at]) for at in which}
         left_s = {int(view.rows[at]): float(view.remaining_s[at]) for at in which}
 
@@ -102,3 +103,32 @@ class Optimus(PlanPolicy):
             spare -= 1
             heapq.heappush(heap, (-gain(row), row))
         return sizes
+
+
+def fitted_rates(training: Training, asked: Ints, row: int, most: int, node_gpus: int) -> Floats:
+    """Samples per second of a job on 0 to `most` GPUs with its batch, by steps fitted to what was seen of its kind.
+
+    Between and beyond the sizes seen the model of a step (`core.goodput`) says what to expect; sizes on which the job
+    itself was seen keep what was seen; nothing seen means no communication. `asked` is of every row.
+    """
+    kind = np.flatnonzero(training.kind == training.kind[row])
+    rows, sizes = np.nonzero(training.seen[kind, : most + 1] > 0)
+    if not len(rows):
+        return np.arange(most + 1, dtype=np.float64)
+    steps = set()
+    for other, gpus in zip(kind[rows].tolist(), sizes.tolist(), strict=True):
+        local = max(_whole_batch(training, int(asked[other]), other) // gpus, 1)
+        seconds = local * gpus / training.seen[other, gpus]
+        steps.add((float(local), gpus, -(-gpus // node_gpus), float(f"{seconds:.5g}")))
+    grid = np.arange(1, most + 1)
+    own_batch = np.maximum(_whole_batch(training, int(asked[row]), row) // grid, 1)
+    rate = np.concatenate([[0.0], fit(tuple(steps)).throughput(own_batch, grid, -(-grid // node_gpus))])
+    own = np.flatnonzero(training.seen[row, : most + 1] > 0)
+    rate[own] = training.seen[row, own]
+    return rate
+
+
+def _whole_batch(training: Training, asked: int, row: int) -> int:
+    """Samples per step of a job on the GPUs that it asked for, which it keeps on any number of them."""
+    base, base_lr, max_lr = int(training.batch[row]), float(training.base_lr[row]), float(training.max_lr[row])
+    return asked * linear_batch(base, base_lr, max_lr, asked)[0]

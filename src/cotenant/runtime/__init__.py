@@ -21,7 +21,11 @@ Environment, set by the service for each attempt:
     COTENANT_CHECKPOINT_INTERVAL_S  seconds between checkpoints (0: after every step)
     COTENANT_GPU_MEM_GIB            memory of each GPU that this job may use, where the job file names it (gpu_mem)
     COTENANT_SETTINGS               first settings as a JSON object, as in the `set` message
-    RANK                            read, not set: in a process of another rank than 0 nothing is saved or reported
+    COTENANT_GPUS                   GPUs of this attempt, for command lines such as `torchrun --nproc-per-node`
+    COTENANT_GPUS_ASKED             GPUs that the job was submitted with; against them learning rates are scaled
+    COTENANT_BATCH_MIN, _MAX        limits of the global batch, where the job file names them
+    RANK, WORLD_SIZE                read, not set (`torchrun` does): a process of another rank than 0 follows that one,
+                                    and neither saves nor reports
 
 Exit codes: EXIT_PREEMPTED (75), stopped on request with its work saved, start it again; EXIT_TERMINATED (143), ended
 by SIGTERM without a way to save. A job that the scheduler asks to stop and that cannot save says so and goes on.
@@ -30,7 +34,8 @@ by SIGTERM without a way to save. A job that the scheduler asks to stop and that
 from __future__ import annotations
 
 from ._checkpoint import CheckpointStore
-from ._job import EXIT_PREEMPTED, EXIT_TERMINATED, Job, job
+from ._job import EXIT_PREEMPTED, EXIT_TERMINATED, Job
+from ._open import job
 from .protocol import VERSION, Settings
 
 __all__ = ["EXIT_PREEMPTED", "EXIT_TERMINATED", "VERSION", "CheckpointStore", "Job", "Settings", "job"]

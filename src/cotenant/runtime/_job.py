@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, NoReturn
 
 from ._checkpoint import CheckpointStore
+from ._environment import number
 from ._link import Link
+from ._scaling import LrScale, ScalingRule
+from ._sigterm import SigtermWatch
 from .protocol import (
     Checkpoint,
     Declined,
@@ -27,7 +28,6 @@ from .protocol import (
     Settings,
     Stop,
     Stopping,
-    settings_from,
 )
 
 log = logging.getLogger("cotenant.runtime")
@@ -42,45 +42,39 @@ _NAP_S = 0.05  # how quickly a throttled job notices that it should stop
 _METRICS_LIMIT = 64
 
 
-def job(
-    *,
-    batch_size: int = 1,
-    accumulation: int = 1,
-    workers: int = 0,
-    checkpoint_dir: str | os.PathLike[str] | None = None,
-    checkpoint_interval_s: float = 300.0,
-) -> Job:
-    """The job this process is, to be used as `with runtime.job() as job`.
-
-    The arguments are the script's own wishes: they hold outside Cotenant and wherever the scheduler says nothing.
-    """
-    env = os.environ
-    wishes = Settings(batch_size, accumulation, workers, _visible_gpus(), 0.0, 1.0)
-    directory = env.get("COTENANT_CHECKPOINT_DIR") or checkpoint_dir
-    interval_s = _number(env.get("COTENANT_CHECKPOINT_INTERVAL_S"), checkpoint_interval_s)
-    return Job(wishes.updated(_first_settings()), directory, interval_s)
-
-
 class Job:
     """One attempt of a job, seen from inside. Not for other threads than the one that trains."""
 
     def __init__(
-        self, settings: Settings, checkpoint_dir: str | os.PathLike[str] | None, checkpoint_interval_s: float
+        self,
+        settings: Settings,
+        checkpoint_dir: str | os.PathLike[str] | None,
+        checkpoint_interval_s: float,
+        rule: ScalingRule | None = None,
     ) -> None:
         env = os.environ
         self.id = env.get("COTENANT_JOB_ID", "")
-        self.attempt = int(_number(env.get("COTENANT_ATTEMPT"), 0))
+        self.attempt = int(number(env.get("COTENANT_ATTEMPT"), 0))
         self.tenant = env.get("COTENANT_TENANT", "")
+        self.rank = int(number(env.get("RANK"), 0))
+        """Which process of the job this is, where it has several (`torchrun`); number 0 leads: it reports and saves."""
+        self.ranks = max(int(number(env.get("WORLD_SIZE"), 1)), 1)
+        """How many processes the job has."""
         self.grace_s: float | None = None
         """Seconds the scheduler gives a job that should stop; None before it asks."""
         self._settings = settings
+        self._rule = rule or ScalingRule()
+        self._lr_scale = LrScale(self._rule.ramp_steps)
+        self._lr_scale.jump(self._wanted_lr_scale())
         self._staged = Settings()
         self._staging = threading.Lock()
         self._on_change: list[Callable[[Settings], object]] = []
         self._asked = False  # by the scheduler
-        self._signalled = False  # by SIGTERM
+        self._sigterm = SigtermWatch()
+        self._stops_here = False  # all ranks have agreed to stop at this step boundary
         self._declined = False  # told the scheduler that this request cannot be met
-        self._leads = env.get("RANK", "0") in ("", "0")
+        self._leads = self.rank == 0
+        self._leader_says: Callable[[list[float]], list[float]] | None = None
         self._store = CheckpointStore(checkpoint_dir) if checkpoint_dir else None
         self._interval_s = checkpoint_interval_s
         self._save_fn: Callable[[Path], object] | None = None
@@ -94,7 +88,6 @@ class Job:
         self._step_began = self._saved_at = time.monotonic()
         self._reported_at = 0.0
         self._link: Link | None = None
-        self._handler_set = False
         self._leaving = False
 
     def __enter__(self) -> Job:
@@ -103,7 +96,7 @@ class Job:
             hello = Hello(os.environ.get("COTENANT_JOB_TOKEN", ""), self.id, self.attempt, os.getpid())
             self._link = Link(path, hello, self._receive)
             self._link.start(_WELCOME_WAIT_S)
-            self._apply_settings()
+            self._take(self._told())
         return self
 
     def __exit__(
@@ -118,12 +111,23 @@ class Job:
     @property
     def should_stop(self) -> bool:
         """True when the scheduler wants the GPUs, or SIGTERM came. `steps` acts on it; look at it in long steps."""
-        return self._asked or self._signalled
+        return self._asked or self._sigterm.came
 
     @property
     def batch_size(self) -> int:
-        """Samples to take per step (and per accumulation step)."""
+        """Samples to take per step (and per accumulation step): of the whole job, or of a GPU (see `keeps`)."""
         return self._settings.batch_size or 1
+
+    @property
+    def global_batch(self) -> int:
+        """Samples that all GPUs together take per step (and per accumulation step) at the present size."""
+        return self._rule.global_batch(self.batch_size, self._size())
+
+    @property
+    def local_batch(self) -> int:
+        """This process's part of the global batch: all of it, unless the job has several ranks."""
+        each, more = divmod(self.global_batch, self.ranks)
+        return max(each + (self.rank < more), 1)
 
     @property
     def accumulation(self) -> int:
@@ -147,8 +151,11 @@ class Job:
 
     @property
     def learning_rate_scale(self) -> float:
-        """What to multiply the learning rate by, e.g. after a change of the batch size."""
-        return self._settings.learning_rate_scale or 1.0
+        """What to multiply the learning rate of the base size by; `runtime.torch.attach` does so by itself.
+
+        What the job asks for at its present size, times what the scheduler says, which mostly is nothing.
+        """
+        return (self._settings.learning_rate_scale or 1.0) * self._lr_scale.at(self._done)
 
     @property
     def step(self) -> int:
@@ -158,6 +165,14 @@ class Job:
     def on_change(self, fn: Callable[[Settings], object]) -> None:
         """Call fn(settings) at the step boundary where the scheduler's new settings take hold."""
         self._on_change.append(fn)
+
+    def follow_leader(self, leader_says: Callable[[list[float]], list[float]]) -> None:
+        """Have all ranks change settings, stop and save at the same step, that of rank 0.
+
+        Each rank calls `leader_says(values)` at every step boundary, and gets what rank 0 has put in (a broadcast).
+        `runtime.torch.attach` does this by itself where PyTorch's processes know each other.
+        """
+        self._leader_says = leader_says
 
     def save(self, save_fn: Callable[[Path], object]) -> None:
         """Register save_fn(path): fill this empty directory with what restoring needs. Called at step boundaries.
@@ -172,12 +187,15 @@ class Job:
         if newest is not None:
             began = time.monotonic()
             load_fn(newest.path)
+            if self._rule.scales:
+                self._lr_scale.read(newest.path)
             self.resumed(newest.step, newest.path, time.monotonic() - began)
         return self._done
 
     def resumed(self, step: int, path: str | os.PathLike[str], seconds: float = 0.0) -> None:
         """Someone else, e.g. a trainer, has restored or will restore this checkpoint. `restore` calls it by itself."""
         self._done = self._safe = step
+        self._lr_scale.aim(self._wanted_lr_scale(), step)
         self._saved_at = time.monotonic()
         self._tell(Restored(step, os.fspath(path), seconds))
 
@@ -208,7 +226,7 @@ class Job:
         self.tick(done, total)
         if total is not None and done >= total:
             self.checkpoint()
-        elif self.should_stop and not self._declined:
+        elif self._stops_here:
             self._stop()
         else:
             if self.checkpoint_due:
@@ -222,11 +240,11 @@ class Job:
         `saves` tells the scheduler that someone else, e.g. a trainer, writes the checkpoints.
         """
         self._started = True
-        self._watch_sigterm()
+        self._sigterm.watch()
         if done > self._done:
             self._time_steps(done - self._done)
         self._done, self._total = done, total
-        self._apply_settings()
+        self._confer()
         now = time.monotonic()
         if now - self._reported_at >= _PROGRESS_INTERVAL_S or done == total:
             self._reported_at = now
@@ -248,15 +266,20 @@ class Job:
         """Save now. True when all finished steps are safe afterwards."""
         if self._done > self._safe and self._can_save():
             assert self._store is not None
-            assert self._save_fn is not None
             try:
-                saved = self._store.save(self._done, self._save_fn)
+                saved = self._store.save(self._done, self._write_checkpoint)
             except OSError as error:
                 log.warning("checkpoint at step %d failed: %s", self._done, error)
                 self._saved_at = time.monotonic()  # a full disk is asked again after the interval, not at every step
                 return False
             self.checkpointed(saved.path, saved.seconds)
         return self.saved
+
+    def _write_checkpoint(self, path: Path) -> None:
+        assert self._save_fn is not None
+        self._save_fn(path)
+        if self._rule.scales:
+            self._lr_scale.write(path)
 
     def checkpointed(self, path: str | os.PathLike[str], seconds: float) -> None:
         """Someone else, e.g. a trainer, has made a complete and durable checkpoint of the finished steps."""
@@ -272,15 +295,22 @@ class Job:
 
     def _stop(self) -> None:
         """Save and leave. Without a way to save, SIGTERM still ends the process, but a mere wish does not."""
-        if (self._can_save() or self._done == self._safe) and self.checkpoint():
+        saved = (self._can_save() or self._done == self._safe) and self.checkpoint()
+        saved, signalled = map(bool, self._agreed([float(saved), float(self._sigterm.came)]))
+        if saved:
+            self._safe = self._done
             self.preempted()
-        if self._signalled:
+        if signalled:
             self._leaving = True
             self._tell(Stopping(self._done, saved=False))
             raise SystemExit(EXIT_TERMINATED)
         self._declined = True
         reason = "the checkpoint could not be written" if self._can_save() else "the job does not save checkpoints"
         self._tell(Declined(self._done, reason))
+
+    def _agreed(self, values: list[float]) -> list[float]:
+        """What the leading rank says; in a job of one process that is this one."""
+        return values if self._leader_says is None else self._leader_says(values)
 
     def _can_save(self) -> bool:
         return self._store is not None and self._save_fn is not None and self._leads
@@ -299,14 +329,33 @@ class Job:
             with self._staging:
                 self._staged = self._staged.updated(message)
 
-    def _apply_settings(self) -> None:
+    def _told(self) -> Settings:
+        """The settings, with what the scheduler has said since they were taken over."""
         with self._staging:
             staged, self._staged = self._staged, Settings()
-        settings = self._settings.updated(staged)
+        return self._settings.updated(staged)
+
+    def _confer(self) -> None:
+        """At a step boundary: take over new settings and decide whether to stop here, as the leading rank does."""
+        stops, *settings = self._agreed([float(self.should_stop and not self._declined), *self._told().numbers()])
+        self._stops_here = bool(stops)
+        self._take(Settings.from_numbers(settings))
+
+    def _take(self, settings: Settings) -> None:
         if settings != self._settings:
             self._settings = settings
+            if self._started:
+                self._lr_scale.aim(self._wanted_lr_scale(), self._done)
+            else:
+                self._lr_scale.jump(self._wanted_lr_scale())
             for fn in self._on_change:
                 fn(settings)
+
+    def _wanted_lr_scale(self) -> float:
+        return self._rule.lr_scale(self.batch_size, self._size())
+
+    def _size(self) -> int:
+        return self.gpus or self.ranks
 
     def _time_steps(self, count: int) -> None:
         """Moving average: the plain mean at first, then a memory of about ten reports."""
@@ -321,6 +370,8 @@ class Job:
                 floats[name[:100]] = float(value)
             except Exception:
                 log.debug("metric %s is not a number", name)
+        if self.global_batch > 1:  # what policies that change sizes need to know; scripts may say it themselves
+            floats.setdefault("batch", float(self.global_batch * self.accumulation))
         return floats
 
     def _throttle(self) -> None:
@@ -328,44 +379,7 @@ class Job:
         while not (self.should_stop and not self._declined) and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, _NAP_S))
 
-    def _watch_sigterm(self) -> None:
-        """Take SIGTERM as a wish to stop, from the first boundary to the last, unless the script handles it."""
-        main = threading.current_thread() is threading.main_thread()
-        if not self._handler_set and main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._on_sigterm)
-            os.register_at_fork(after_in_child=self._release_sigterm)  # a data loader's worker dies of it as usual
-            self._handler_set = True
-
     def _release_sigterm(self) -> None:
         """Give the signal back, but not on the way out, where a second one would spoil the exit code."""
-        if self._leaving:
-            return
-        main = threading.current_thread() is threading.main_thread()
-        if self._handler_set and main and signal.getsignal(signal.SIGTERM) == self._on_sigterm:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        self._handler_set = False
-
-    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
-        self._signalled = True
-
-
-def _visible_gpus() -> int:
-    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    return len([part for part in named.split(",") if part.strip() and part.strip() != "-1"])
-
-
-def _first_settings() -> Settings:
-    text = os.environ.get("COTENANT_SETTINGS")
-    try:
-        return settings_from(json.loads(text)) if text else Settings()
-    except (ValueError, TypeError, AttributeError) as error:
-        log.warning("COTENANT_SETTINGS ignored: %s", error)
-        return Settings()
-
-
-def _number(text: str | None, default: float) -> float:
-    try:
-        return float(text) if text else default
-    except ValueError:
-        log.warning("%r in the environment is not a number; %s is used", text, default)
-        return default
+        if not self._leaving:
+            self._sigterm.release()

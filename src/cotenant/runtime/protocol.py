@@ -68,6 +68,19 @@ class Settings:
         pairs = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(Settings))
         return {name: value for name, value in pairs if value is not None}
 
+    def numbers(self) -> list[float]:
+        """One number per field, NaN for no opinion, to hand on from process to process."""
+        values = (getattr(self, item.name) for item in dataclasses.fields(Settings))
+        return [math.nan if value is None else float(value) for value in values]
+
+    @classmethod
+    def from_numbers(cls, numbers: list[float]) -> Settings:
+        """The inverse of `numbers`."""
+        pairs = zip(dataclasses.fields(Settings), numbers, strict=True)
+        given = {item.name: value for item, value in pairs if not math.isnan(value)}
+        whole = {"batch_size", "accumulation", "workers", "gpus"}
+        return Settings(**{name: int(value) if name in whole else value for name, value in given.items()})  # type: ignore[arg-type]
+
     def updated(self, other: Settings) -> Settings:
         """These settings with the other's opinions on top, as plain Settings."""
         return Settings(**{**self.given(), **other.given()})  # type: ignore[arg-type]

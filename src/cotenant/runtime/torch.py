@@ -1,7 +1,8 @@
 """PyTorch: checkpoints of models, optimizers and random numbers, and a data loader that follows the scheduler.
 
-PyTorch is imported only when a function is called. One process per job: under `torchrun` rank 0 alone saves and
-reports, and making all ranks stop at the same step is left to the script.
+PyTorch is imported only when a function is called. Under `torchrun` rank 0 alone saves and reports, all ranks restore
+from its checkpoint, and settings and stops take hold at the same step everywhere. What is saved must be whole on rank
+0, as it is in data parallel training; sharded models (FSDP) need their own checkpoints.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import random
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,6 +19,7 @@ from typing import Any, Protocol
 from ._job import Job
 
 FILE = "state.pt"
+_LONGEST_SUSPENSION = timedelta(days=30)  # ranks wait for each other also while the scheduler has stopped them all
 
 
 class Stateful(Protocol):
@@ -34,10 +37,16 @@ def attach(job: Job, **parts: Stateful) -> int:
 
     Keeps the job's limit of GPU memory. Restores at once, if there is a checkpoint, and returns the steps already
     done. Tensors are read to the CPU and copied by each part to where it lives, so the checkpoint may move to other
-    GPUs.
+    GPUs. Every optimizer among the parts takes its steps with its learning rate times `job.learning_rate_scale`. In a
+    job of several ranks all must call it, after `init_process_group`.
     """
     torch: Any = import_module("torch")
     limit_memory()
+    if job.ranks > 1:
+        follow_rank_zero(job)
+    for part in parts.values():
+        if isinstance(part, torch.optim.Optimizer):
+            follow_learning_rate(job, part)
 
     def save(path: Path) -> None:
         state = {name: part.state_dict() for name, part in parts.items()}
@@ -50,7 +59,56 @@ def attach(job: Job, **parts: Stateful) -> int:
         set_random_state(state["random"])
 
     job.save(save)
-    return job.restore(load)
+    done = job.restore(load)
+    if job.rank and done:
+        torch.manual_seed(done * 1_000_003 + job.rank)  # else all ranks would draw what rank 0 draws
+    return done
+
+
+def follow_rank_zero(job: Job) -> None:
+    """Have all ranks take over settings and stop at the step where rank 0 does, by a word from it after every step.
+
+    The word goes from CPU to CPU (gloo), so no GPU is waited for. `attach` calls it.
+    """
+    torch: Any = import_module("torch")
+    dist: Any = import_module("torch.distributed")
+    if not dist.is_available() or not dist.is_initialized():
+        raise RuntimeError(f"rank {job.rank} of {job.ranks}: call torch.distributed.init_process_group before attach")
+    group = dist.new_group(backend="gloo", timeout=_LONGEST_SUSPENSION)
+
+    def leader_says(values: list[float]) -> list[float]:
+        word = torch.tensor(values, dtype=torch.float64)
+        dist.broadcast(word, src=0, group=group)
+        return list(word.tolist())
+
+    job.follow_leader(leader_says)
+
+
+def follow_learning_rate(job: Job, optimizer: Any) -> None:
+    """Have this optimizer take each step with its learning rate times `job.learning_rate_scale`.
+
+    The factor is in the parameter groups only while a step is taken. Whoever looks at them between steps, be it a
+    learning rate scheduler or a checkpoint, finds the learning rate of the base size, so that the factor works
+    exactly once, under any scheduler and after any number of restarts. `attach` calls it.
+    """
+    base: list[Any] = []
+
+    def put_back(*_: Any) -> None:
+        for group, rate in zip(optimizer.param_groups, base, strict=False):
+            group["lr"] = rate
+        base.clear()
+
+    def scale(*_: Any) -> None:
+        put_back()  # after a step that ended in an error
+        factor = job.learning_rate_scale
+        if factor != 1:
+            base.extend(group["lr"] for group in optimizer.param_groups)
+            for group in optimizer.param_groups:
+                group["lr"] = group["lr"] * factor
+
+    optimizer.register_step_pre_hook(scale)
+    optimizer.register_step_post_hook(put_back)
+    optimizer.register_state_dict_pre_hook(put_back)
 
 
 def limit_memory() -> float | None:
@@ -103,8 +161,10 @@ class Loader:
     """A DataLoader over a dataset with a length, whose batch size and workers are those of the job, at any step.
 
     The order of an epoch depends on seed and epoch alone. `state_dict` knows how many samples the loop has taken, so
-    a restored run goes on with the very next one, also under another batch size or worker count. Further arguments
-    go to `torch.utils.data.DataLoader`.
+    a restored run goes on with the very next one, also under another batch size, worker count or number of ranks. In a
+    job of several ranks each takes its part of every global batch. Parts are equal where the batch divides by the
+    ranks; where it does not, averaging the ranks' gradients weighs the samples of small parts a little more. Further
+    arguments go to `torch.utils.data.DataLoader`.
     """
 
     def __init__(self, job: Job, dataset: Any, *, shuffle: bool = True, seed: int = 0, **options: Any) -> None:
@@ -118,7 +178,7 @@ class Loader:
 
     def __len__(self) -> int:
         """Batches of a whole epoch at the present batch size."""
-        return -(-len(self._dataset) // self._job.batch_size)
+        return -(-len(self._dataset) // self._job.global_batch)
 
     def __iter__(self) -> Iterator[Any]:
         """The rest of this epoch."""
@@ -156,11 +216,11 @@ class Loader:
     def _with_present_settings(self, order: list[int]) -> Iterator[Any]:
         """Batches until the epoch ends or the scheduler changes batch size or workers."""
         torch: Any = import_module("torch")
-        size, workers = self._job.batch_size, self._job.workers
+        size, workers = self._job.global_batch, self._job.workers
         batches = [order[at : at + size] for at in range(0, len(order), size)]
         loader = torch.utils.data.DataLoader(
             self._dataset,
-            batch_sampler=batches,
+            batch_sampler=[self._part(batch) for batch in batches],
             num_workers=workers,
             generator=self._generator(torch),
             **self._options,
@@ -168,5 +228,12 @@ class Loader:
         for indices, batch in zip(batches, loader, strict=True):
             self._taken += len(indices)
             yield batch
-            if (self._job.batch_size, self._job.workers) != (size, workers):
+            if (self._job.global_batch, self._job.workers) != (size, workers):
                 return
+
+    def _part(self, batch: list[int]) -> list[int]:
+        """What this rank takes of a global batch; of one with fewer samples than ranks, at least one all the same."""
+        rank, ranks = self._job.rank, self._job.ranks
+        each, more = divmod(len(batch), ranks)
+        begin = rank * each + min(rank, more)
+        return batch[begin : begin + each + (rank < more)] or [batch[rank % len(batch)]]

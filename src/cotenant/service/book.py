@@ -117,6 +117,7 @@ class Book:
     def _on_resize(self, record: Record) -> None:
         """Another number of GPUs: at once where it has none, else from its next attempt on."""
         job, gpus = self.jobs[record.job], int(record.data["gpus"])
+        job.asked_gpus = job.asked_gpus or job.spec.gpus
         if job.state == JobState.PENDING:
             job.spec, job.resize_to = replace(job.spec, gpus=gpus), 0
         else:

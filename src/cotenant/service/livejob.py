@@ -81,6 +81,7 @@ class LiveJob:
     rung: str = ""
     rung_s: float = 0.0
     resize_to: int = 0  # GPUs that it shall have from its next attempt on; 0: as its spec says
+    asked_gpus: int = 0  # what it was submitted with, once its size has changed; 0: as its spec says
     losses: int = 0  # how often its process was lost through no fault of its own
     attempts: list[Attempt] = field(default_factory=list)
 

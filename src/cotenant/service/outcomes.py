@@ -70,7 +70,7 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
         return End(
             JobState.FAILED, f"ran longer than max_runtime {job.spec.max_runtime_s:g} s", code, signal, at_s, lost
         )
-    saved = code == EXIT_PREEMPTED
+    saved = _saved(code, report)
     if job.stop_why in _ASKED:
         why = _ASKED[job.stop_why]
         return End(
@@ -87,6 +87,14 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
         left = job.spec.retries - job.failures - 1
         return End(JobState.PENDING, f"{how}; tries again, {left} retries left", code, signal, at_s, lost, failure=True)
     return End(JobState.FAILED, how, code, signal, at_s, lost, failure=True)
+
+
+def _saved(code: int | None, report: Report | None) -> bool:
+    """Whether it saved its work and left on request.
+
+    Its exit code says so; where a launcher such as torchrun turns that of its workers into 1, their last word does.
+    """
+    return code == EXIT_PREEMPTED or (code == 1 and report is not None and report.left_saved)
 
 
 def gone(job: LiveJob, how: str, at_s: float, lost: float) -> End:
@@ -106,13 +114,13 @@ def costs(job: LiveJob, end: End, report: Report | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if job.stop_why in _ASKED and end.code != 0:
         found["stop_s"] = max(end.at_s - job.stop_asked_s, 0.0)
-        found["rung"] = ASK if end.code == EXIT_PREEMPTED else STOP
+        found["rung"] = ASK if _saved(end.code, report) else STOP
     elif job.stop_why == "move" or job.state == JobState.SUSPENDED:
         found["rung"] = SUSPEND
     if report is not None and report.restore_s is not None:
         found["restore_s"] = report.restore_s
     left = _left_s(report)
-    if left is not None and end.code == EXIT_PREEMPTED:
+    if left is not None and _saved(end.code, report):
         found["left_s"] = left
     return found
 

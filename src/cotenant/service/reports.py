@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import json
 import os
 import secrets
 import threading
@@ -16,7 +17,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotenant.runtime.protocol import Checkpoint, Declined, Hello, JobMessage, Progress, Restored, Set, Settings, Stop
+from cotenant.runtime.protocol import (
+    Checkpoint,
+    Declined,
+    Hello,
+    JobMessage,
+    Progress,
+    Restored,
+    Set,
+    Settings,
+    Stop,
+    Stopping,
+)
 from cotenant.runtime.server import RuntimeServer
 
 if TYPE_CHECKING:
@@ -36,6 +48,7 @@ class Report:
     saves: bool = False
     checkpoint_s: float | None = None
     restore_s: float | None = None
+    left_saved: bool = False  # its last word: all work saved, leaving
 
 
 class Reports:
@@ -88,7 +101,7 @@ class Reports:
         }
         if job.spec.checkpoint_interval_s:
             env["COTENANT_CHECKPOINT_INTERVAL_S"] = str(job.spec.checkpoint_interval_s)
-        return env
+        return env | _size(job)
 
     async def start(self) -> None:
         """Listen on the running event loop."""
@@ -120,6 +133,8 @@ class Reports:
                 report.checkpoint_s = _wall_clock()
             elif isinstance(message, Restored):
                 report.step, report.restore_s = message.step, message.seconds
+            elif isinstance(message, Stopping):
+                report.left_saved = message.saved
             elif isinstance(message, Declined):
                 self._stops.pop(hello.job, None)  # no use in waiting: the next rung
             grace = self._stops.get(hello.job)
@@ -196,6 +211,21 @@ class Reports:
         """A job is retired."""
         with self._lock:
             self._over.pop(job, None)
+
+
+def _size(job: LiveJob) -> dict[str, str]:
+    """How large this attempt is, how large it was asked to be, and the batch that the job file names."""
+    spec = job.spec
+    env = {
+        "COTENANT_GPUS": str(sum(len(indexes) for _, indexes in job.last.gpus)),
+        "COTENANT_GPUS_ASKED": str(job.asked_gpus or spec.gpus),
+    }
+    if spec.batch_size:
+        env["COTENANT_SETTINGS"] = json.dumps({"batch_size": spec.batch_size})
+    for name, samples in (("COTENANT_BATCH_MIN", spec.batch_min), ("COTENANT_BATCH_MAX", spec.batch_max)):
+        if samples:
+            env[name] = str(samples)
+    return env
 
 
 def _wall_clock() -> float:

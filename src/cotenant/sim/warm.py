@@ -9,10 +9,12 @@ import numpy as np
 
 from cotenant.core import jit
 from cotenant.core.cluster import Cluster
+from cotenant.core.spec import Spec
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, make_workload
 from cotenant.policies.base import PriorityPolicy
 from cotenant.sim.driver import Experiment, Simulation
+from cotenant.workload.generators import generate
 
 
 class _ByGpus(PriorityPolicy):
@@ -46,6 +48,8 @@ def warm() -> float:
         hosts = Cluster.parse("1x2/cpu=8,mem=64")
         e = Experiment(work, hosts, "srtf", allocator=allocator, profile="h200-loader", compiled=True)
         Simulation(e).advance(np.inf)
+    elastic = generate(Spec.parse("ones-like:jobs=2,seed=0"), 16)
+    Simulation(Experiment(elastic, Cluster.parse("4x4"), "ones", compiled=True)).advance(np.inf)
     return time.perf_counter() - began
 
 

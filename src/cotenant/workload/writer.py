@@ -1,7 +1,8 @@
 """Write jobs in Cotenant's own CSV (or parquet), the same bytes for the same jobs.
 
-Optional columns appear only where they carry something. Columns of `Workload.extra` are not part of the
-format and are left behind; everything else comes back unchanged through `readers.read`.
+Optional columns appear only where they carry something. Of `Workload.extra` the steps of soft deadlines are written;
+its other columns are not part of the format and are left behind. Everything else comes back unchanged through
+`readers.read`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
+from cotenant.core.deadlines import STRICT_VALUE, steps_of
 from cotenant.core.errors import InputError
 from cotenant.core.workload import Codes, Floats, Status, Workload
 
@@ -59,13 +61,15 @@ def to_frame(workload: Workload) -> pl.DataFrame:
             columns[name] = _texts(codes)
     if workload.status.any():
         columns["status"] = _texts(Codes(workload.status, _STATUS_WORDS))
-    for name, values in (
-        ("cpus", workload.cpus),
-        ("mem_gib", workload.mem_gib),
-        ("deadline_s", workload.deadline_s),
-    ):
+    soft = _soft_deadlines(workload)
+    strict_s = (
+        np.where([cell is not None for cell in soft], np.nan, workload.deadline_s) if soft else workload.deadline_s
+    )
+    for name, values in (("cpus", workload.cpus), ("mem_gib", workload.mem_gib), ("deadline_s", strict_s)):
         if not np.isnan(values).all():
             columns[name] = _numbers(values)
+    if any(soft):
+        columns["deadlines"] = pl.Series(soft, dtype=pl.String)
     if workload.priority.any():
         columns["priority"] = pl.Series(workload.priority)
     if any(workload.gpu_type.names[code] for code in np.unique(workload.gpu_type.code)):
@@ -75,9 +79,29 @@ def to_frame(workload: Workload) -> pl.DataFrame:
     if workload.attempts:
         cells: list[str | None] = [None] * len(workload)
         for row, lengths in workload.attempts.items():
-            cells[row] = ";".join(f"{x:.0f}" if x.is_integer() else repr(x) for x in map(float, lengths))
+            cells[row] = ";".join(_number(x) for x in lengths)
         columns["attempts"] = pl.Series(cells, dtype=pl.String)
     return pl.DataFrame(columns)
+
+
+def _soft_deadlines(workload: Workload) -> list[str | None]:
+    """`3600:1.0;7200:0.5` for jobs with steps of their own, None for the others; [] where no job has any."""
+    if "expect_time_s" not in workload.extra:
+        return []
+    steps = steps_of(workload)
+    submit_s, after_s = workload.submit_s.tolist(), workload.extra["expect_time_s"].tolist()
+    cells: list[str | None] = []
+    for row, (times, values) in enumerate(zip(steps.time_s.tolist(), steps.value.tolist(), strict=True)):
+        count = len([time for time in times if time == time])
+        plain = count == 1 and values[0] == STRICT_VALUE and submit_s[row] + after_s[row][0] == workload.deadline_s[row]
+        pairs = zip(after_s[row][:count], values[:count], strict=True)
+        cells.append(None if plain or not count else ";".join(f"{_number(x)}:{_number(y)}" for x, y in pairs))
+    return cells
+
+
+def _number(value: float) -> str:
+    """Without `.0`, and so that it reads back the same."""
+    return f"{value:.0f}" if float(value).is_integer() else repr(float(value))
 
 
 def _numbers(values: Floats) -> pl.Series:

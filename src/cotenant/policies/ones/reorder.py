@@ -16,7 +16,7 @@ def place_sizes(board: Board, wanted: list[tuple[int, int]], now: dict[int, Slic
     kept: dict[int, Slices] = {}
     for row, size in wanted:
         if row in now:
-            kept[row] = board.claim(row, shrink(now[row], size))
+            kept[row] = _keep(board, row, shrink(now[row], size))
     order = sorted(wanted, key=lambda pair: (-pair[1], pair[0]))
     for row, size in order:
         have = kept.get(row, ())
@@ -26,6 +26,16 @@ def place_sizes(board: Board, wanted: list[tuple[int, int]], now: dict[int, Slic
         if have:
             run[row] = have
     return run
+
+
+def _keep(board: Board, row: int, place: Slices) -> Slices:
+    """What rigid jobs, which come first, have left of a place, GPUs, cores and memory; taken off the board."""
+    kept: list[tuple[int, int]] = []
+    for node, gpus in place:
+        stays = min(board.room_on(row, node), gpus)
+        if stays > 0:
+            kept += board.claim(row, ((node, stays),))
+    return tuple(kept)
 
 
 def shrink(place: Slices, size: int) -> Slices:

@@ -1,16 +1,21 @@
 """Cotenant's own CSV: `job_id,submit_s,num_gpus,duration_s` and what else is known of a job.
 
 Seconds, GiB and whole GPUs. `vc` is read as tenant. `attempts` lists the seconds of the attempts that failed
-before the last one, joined by `;`; they are part of `duration_s`.
+before the last one, joined by `;`; they are part of `duration_s`. A strict deadline is a moment in `deadline_s`, on the
+clock of `submit_s`; a soft one is a list of steps in `deadlines`, `3600:1.0;7200:0.5`: seconds after submission, and
+what ending by then is worth. A job has one or the other, or none.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cotenant.core.deadlines import STRICT_VALUE
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.workload import Codes, Floats, Ints, Workload
 from cotenant.workload.readers.base import STATUS_OF, HeaderReader, build, keep_gpu_rows, statuses
@@ -27,6 +32,7 @@ OPTIONAL = (
     "cpus",
     "mem_gib",
     "deadline_s",
+    "deadlines",
     "priority",
     "gpu_type",
     "nodes",
@@ -48,11 +54,12 @@ class Own(HeaderReader):
         table, gpus = keep_gpu_rows(table, "num_gpus")
         if len(ids) > len(table):
             ids = table.ids("job_id")
-        duration_s = table.numbers("duration_s")
+        duration_s, submit_s = table.numbers("duration_s"), table.numbers("submit_s", low=None)
+        deadline_s, extra = _deadlines(table, submit_s)
         return build(
             table,
             ids,
-            table.numbers("submit_s", low=None),
+            submit_s,
             gpus,
             duration_s,
             tenant=_tenant(table),
@@ -61,11 +68,12 @@ class Own(HeaderReader):
             status=_status(table),
             cpus=_optional(table, "cpus"),
             mem_gib=_optional(table, "mem_gib"),
-            deadline_s=_optional(table, "deadline_s"),
+            deadline_s=deadline_s,
             priority=_whole(table, "priority", low=None),
             gpu_type=table.codes("gpu_type"),
             nodes=_nodes(table, gpus),
             attempts=_attempts(table, duration_s),
+            extra=extra,
         )
 
 
@@ -76,6 +84,45 @@ def _tenant(table: Table) -> Codes:
 def _optional(table: Table, column: str) -> Floats | None:
     low = None if column == "deadline_s" else 0.0
     return table.numbers(column, low=low, empty=np.nan) if table.has(column) else None
+
+
+def _deadlines(table: Table, submit_s: Floats) -> tuple[Floats | None, dict[str, NDArray[np.generic]]]:
+    """First deadlines, and where jobs have soft ones the steps of all, as `core.deadlines` reads them."""
+    strict_s = _optional(table, "deadline_s")
+    if not table.has("deadlines"):
+        return strict_s, {}
+    first_s = np.full(len(table), np.nan) if strict_s is None else strict_s.copy()
+    times, values = np.empty(len(table), object), np.empty(len(table), object)
+    known: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {}
+    for row, cell in enumerate(table.text("deadlines").to_list()):
+        strict = not np.isnan(first_s[row])
+        if not cell:
+            times[row] = (float(first_s[row] - submit_s[row]),) if strict else ()
+            values[row] = (STRICT_VALUE,) * len(times[row])
+            continue
+        if strict:
+            raise InputError(f"{table.where(row)}: deadline_s and deadlines are both given: leave one of them empty")
+        if cell not in known:
+            known[cell] = _steps(cell, f"{table.where(row)}: deadlines is '{cell}'")
+        times[row], values[row] = known[cell]
+        first_s[row] = submit_s[row] + times[row][0]
+    return first_s, {"expect_time_s": times, "expect_value": values}
+
+
+def _steps(cell: str, where: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """`3600:1.0;7200:0.5` as moments after submission, rising, and values, falling."""
+    try:
+        pairs = [tuple(map(float, part.split(":"))) for part in cell.split(";")]
+        if not all(len(pair) == 2 and np.isfinite(pair).all() for pair in pairs):
+            raise ValueError
+    except ValueError:
+        raise InputError(f"{where}, not SECONDS:VALUE joined by ';', e.g. 3600:1.0;7200:0.5") from None
+    times, values = (tuple(column) for column in zip(*pairs, strict=True))
+    if times[0] < 0 or any(after <= before for before, after in pairwise(times)):
+        raise InputError(f"{where}: the seconds after submission must rise from step to step")
+    if values[-1] <= 0 or any(after > before for before, after in pairwise(values)):
+        raise InputError(f"{where}: values must be positive and may not rise from step to step")
+    return times, values
 
 
 def _whole(table: Table, column: str, low: float | None = 0.0) -> Ints | None:
