@@ -6,6 +6,7 @@ import math
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from cotenant.service.facade import JobInfo
 FULL = {
     "run": "python a.py", "name": "full", "setup": "make", "workdir": "/tmp", "env": {"A": "1"}, "gpus": "h200:4",
     "cpus": 2.5, "mem": "512M", "nodes": 2, "tenant": "t", "priority": -3, "deadline": "2h", "max_runtime": "30m",
-    "expected": 60, "retries": 2,
+    "expected": 60, "retries": 2, "gpu_mem": "20G", "model": "bert",
     "elastic": {"min_gpus": 1, "max_gpus": 8}, "batch": {"size": 64, "min": 8, "max": 512},
     "checkpoint": {"dir": "ck", "interval": "5m"}, "preemptible": False, "array": "0-3,9", "after": ["1", "2"],
 }  # fmt: skip
@@ -32,6 +33,10 @@ FULL = {
 def test_a_spec_survives_the_way_there(data: dict[str, object]) -> None:
     spec = parse_job(data)
     assert parse_job(mapping(spec)) == spec
+    if data is FULL:
+        plain = JobSpec("python a.py")
+        same = [item.name for item in fields(spec) if getattr(spec, item.name) == getattr(plain, item.name)]
+        assert same == ["run"], "a field that nobody tries"
     assert ranges((0, 1, 2, 5, 7, 8)) == "0-2,5,7-8"
 
 

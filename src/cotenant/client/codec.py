@@ -45,6 +45,7 @@ _SAME = (
 )  # fmt: skip
 _RENAMED = {
     "mem_gib": "mem",
+    "gpu_mem_gib": "gpu_mem",
     "deadline_s": "deadline",
     "max_runtime_s": "max_runtime",
     "expected_s": "expected",

@@ -61,10 +61,11 @@ class Optimus(PlanPolicy):
         held = {int(view.rows[at]): int(view.state.i[view.rows[at], col.GPUS]) for at in which if view.running[at]}
         now: dict[int, Slices] = {row: view.placement(row) for row in held}
         sizes = self._sizes(view, which, board.left) if due else dict(held)
-        for at in which:  # newcomers between two rounds: one GPU each
+        fewest, _ = view.size_limits(view.rows)
+        for at in which:  # newcomers between two rounds: as few GPUs as they take
             row = int(view.rows[at])
-            if row not in sizes and sum(sizes.values()) < board.left:
-                sizes[row] = 1
+            if row not in sizes and sum(sizes.values()) + fewest[at] <= board.left:
+                sizes[row] = int(fewest[at])
         places = place_sizes(board, [(row, size) for row, size in sizes.items() if size > 0], now)
         pause = {row: float(view.state.f[row, col.RESTORE]) for row in places if row in now}
         run.update(places)
@@ -77,9 +78,15 @@ class Optimus(PlanPolicy):
         rates: dict[int, Floats] = {}
         asked_of_all = view.state.cls[view.state.i[:, col.CLASS], col.C_GPUS]
         node_gpus = int(view.state.node[:, col.NODE_SIZE].max(initial=1))
-        for at in which[:gpus]:
+        fewest, most = view.size_limits(view.rows)
+        largest = dict(zip(view.rows.tolist(), most.tolist(), strict=True))
+        spare = gpus
+        for at in which:
             row = int(view.rows[at])
-            sizes[row] = 1
+            if fewest[at] > spare:
+                continue
+            sizes[row] = int(fewest[at])
+            spare -= sizes[row]
             rates[row] = fitted_rates(training, asked_of_all, row, gpus, node_gpus)
         asked = {int(view.rows[at]): int(view.asked_gpus[at]) for at in which}
         left_s = {int(view.rows[at]): float(view.remaining_s[at]) for at in which}
@@ -87,12 +94,11 @@ class Optimus(PlanPolicy):
         def gain(row: int) -> float:
             """Seconds saved by one more GPU."""
             rate, size = rates[row], sizes[row]
-            work = left_s[row] * rate[asked[row]]
-            return (
-                float(work / rate[size] - work / rate[size + 1]) if size < gpus and rate[size + 1] > rate[size] else 0.0
-            )
+            if size >= min(gpus, largest[row]) or rate[size + 1] <= rate[size]:
+                return 0.0
+            work = left_s[row] * rate[min(asked[row], gpus)]
+            return float(work / rate[size] - work / rate[size + 1])
 
-        spare = gpus - len(sizes)
         heap = [(-gain(row), row) for row in sizes]
         heapq.heapify(heap)
         while spare > 0 and heap:
