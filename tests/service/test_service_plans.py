@@ -9,6 +9,7 @@ from service_kit import ADMIN, Rig
 from test_service_sharing import play, states
 
 from cotenant.backends.base import NodeInfo
+from cotenant.core.errors import InputError
 from cotenant.runtime.protocol import Settings
 from cotenant.service.reports import Report
 
@@ -198,3 +199,26 @@ def test_chronus_changes_places_at_its_boundaries_live(tmp_path: Path) -> None:
     assert info[urgent].last.ended_s <= due_s
     assert info[urgent].last.since_s is None
     assert len(info[urgent].attempts) == 1, "leases are held to their end"
+
+
+def test_a_soft_deadline_is_promised_for_the_step_that_can_be_kept(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "chronus:lease=40,slot=20", (NodeInfo("n0", "gpu", 1, 8, 64.0),), budget_s=60.0)
+    told = []
+    for deadline in (140, "150s:10,600s:4"):
+        soft = rig.submit("sleep 100", expected=100, deadline=deadline)
+        told.append(rig.service.deadline(ADMIN, soft))
+    assert [item["verdict"] for item in told] == ["promised", "promised"]
+    assert "worth 4 of 10" in told[1]["text"]
+    ((tables, _),) = [(rig.service._tables(), 0)]
+    assert tables is not None
+    steps = tables.engine.facts.steps
+    assert steps is not None
+    assert steps.value.tolist() == [[10.0, 0.0], [10.0, 4.0]]
+    rig.restart()
+    assert rig.service.book.jobs[soft].spec.deadline_steps == ((150.0, 10.0), (600.0, 4.0))
+    rig.service.set(ADMIN, soft, {"deadline": "700s"})
+    assert rig.service.book.jobs[soft].spec.deadline_steps == ()
+    for bad in ("2h:1,1h:0.5", "1h:1,2h:2", "1h:0", "1h:x", "x:1"):
+        with pytest.raises(InputError, match="field 'deadline'"):
+            rig.submit("sleep 1", deadline=bad)
+    rig.finish()

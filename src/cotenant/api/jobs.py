@@ -13,7 +13,7 @@ from cotenant.api.door import Forbidden, answer, caller_of, door_of, encode, sho
 from cotenant.api.limits import read_job, read_jobs
 from cotenant.api.logfiles import read_chunk
 from cotenant.core.errors import InputError
-from cotenant.core.jobspec import JobSpec
+from cotenant.core.jobspec import JobSpec, deadline_text
 from cotenant.service.facade import Caller, Role
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -184,5 +184,7 @@ async def change(request: Request, job: s.JobId, body: s.Changes) -> Response:
         raise InputError(f"nothing to change: give some of {', '.join(s.Changes.model_fields)}")
     spec = read_job({"run": "true", **given}, "change")
     changes = {key: getattr(spec, _SAME.get(key, key)) for key in given}
+    if "deadline" in changes:
+        changes["deadline"] = deadline_text(spec)
     await door_of(request).call(door_of(request).service.set, caller_of(request), job, changes)
     return await _one(request, job)

@@ -44,7 +44,12 @@ def submit(
     max_runtime: Annotated[str, typer.Option(help="End it after e.g. 90s, 30m, 2h.")] = "",
     retries: Annotated[int | None, typer.Option(help="Try again so often when it fails.")] = None,
     workdir: Annotated[str, typer.Option(help="Where it runs; else here.")] = "",
-    deadline: Annotated[str, typer.Option(help="When it should be done, from now, e.g. 4h; answered at once.")] = "",
+    deadline: Annotated[
+        str,
+        typer.Option(
+            help="When it should be done, from now: 4h, or 4h:10,8h:5 with what it is worth by then; answered at once."
+        ),
+    ] = "",
     expected: Annotated[str, typer.Option(help="How long it is thought to run, e.g. 2h.")] = "",
     json_: opt.Plain = False,
 ) -> None:

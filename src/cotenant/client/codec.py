@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from cotenant.core.jobspec import JobSpec
+from cotenant.core.jobspec import JobSpec, deadline_text
 from cotenant.core.lifecycle import JobState
 from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus, Role, TokenInfo
 
@@ -46,7 +46,6 @@ _SAME = (
 _RENAMED = {
     "mem_gib": "mem",
     "gpu_mem_gib": "gpu_mem",
-    "deadline_s": "deadline",
     "max_runtime_s": "max_runtime",
     "expected_s": "expected",
 }
@@ -70,6 +69,8 @@ def mapping(spec: JobSpec) -> dict[str, Any]:
         if key in given:
             data.setdefault(part, {})[name] = given[key]
     data["gpus"] = f"{spec.gpu_type}:{spec.gpus}" if spec.gpu_type else spec.gpus
+    if spec.deadline_s:
+        data["deadline"] = deadline_text(spec)
     if spec.array:
         data["array"] = ranges(spec.array)
     if spec.after:

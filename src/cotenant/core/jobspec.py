@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise
 from typing import Any
 
 from cotenant.core.errors import InputError, unknown
@@ -35,7 +36,8 @@ class JobSpec:
     nodes: int = 0
     tenant: str = ""
     priority: int = 0
-    deadline_s: float = 0.0  # after submission; 0 for none
+    deadline_s: float = 0.0  # after submission; 0 for none; the first of `deadline_steps` where there are some
+    deadline_steps: tuple[tuple[float, float], ...] = ()  # a soft deadline: seconds after submission, and its worth
     max_runtime_s: float = 0.0
     expected_s: float = 0.0  # what the user believes it takes; 0 for unknown
     retries: int = 0
@@ -62,6 +64,7 @@ class JobSpec:
         values: dict[str, Any] = {key: value for key, value in data.items() if key in known}
         for key in ("array", "after"):
             values[key] = tuple(values.get(key, ()))
+        values["deadline_steps"] = tuple((float(at), float(worth)) for at, worth in values.get("deadline_steps", ()))
         return cls(**values)
 
 
@@ -95,8 +98,9 @@ def parse_job(data: Any, where: str = "job") -> JobSpec:
     values["gpu_mem_gib"] = _memory(data.get("gpu_mem", 0), "gpu_mem", where)
     for key in ("nodes", "retries", "priority"):
         values[key] = _whole(data.get(key, 0), key, where, negative=key == "priority")
-    for key, target in (("deadline", "deadline_s"), ("max_runtime", "max_runtime_s"), ("expected", "expected_s")):
+    for key, target in (("max_runtime", "max_runtime_s"), ("expected", "expected_s")):
         values[target] = _seconds(data.get(key, 0), key, where)
+    values.update(deadline_fields(data.get("deadline", 0), where))
     _nested(data, "elastic", {"min_gpus": "min_gpus", "max_gpus": "max_gpus"}, values, where)
     _nested(data, "batch", {"size": "batch_size", "min": "batch_min", "max": "batch_max"}, values, where)
     _checkpoint(data.get("checkpoint", {}), values, where)
@@ -140,6 +144,39 @@ def _seconds(value: Any, key: str, where: str) -> float:
     if match is None:
         raise InputError(f"{where}: field '{key}' is '{value}': write seconds, or e.g. 90s, 30m, 2h, 1d")
     return _number(float(match[1]) * _SECONDS[(match[2] or "s").lower()], key, where)
+
+
+def deadline_fields(value: Any, where: str) -> dict[str, Any]:
+    """A strict deadline (`4h`), or falling steps of worth (`4h:10,8h:5`), as fields of a spec."""
+    if not isinstance(value, str) or ":" not in value:
+        return {"deadline_s": _seconds(value, "deadline", where), "deadline_steps": ()}
+    steps = []
+    for part in value.replace(";", ",").split(","):
+        at, _, worth = part.partition(":")
+        steps.append((_seconds(at.strip(), "deadline", where), _number(_float(worth), "deadline", where)))
+    times, values = [at for at, _ in steps], [worth for _, worth in steps]
+    rising = all(a < b for a, b in pairwise([0.0, *times]))
+    falling = all(a > b for a, b in pairwise(values)) and values[-1] > 0
+    if not rising or not falling:
+        raise InputError(
+            f"{where}: field 'deadline' is '{value}': times must rise and their worth fall, above 0, e.g. 4h:10,8h:5"
+        )
+    return {"deadline_s": times[0], "deadline_steps": tuple(steps)}
+
+
+def deadline_text(spec: JobSpec) -> str | float:
+    """The inverse: what a person would write."""
+    if not spec.deadline_steps:
+        return spec.deadline_s
+    return ",".join(f"{at!r}:{worth!r}" for at, worth in spec.deadline_steps)
+
+
+def _float(text: str) -> Any:
+    """A number where the text is one, else the text itself, to be complained about."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _memory(value: Any, key: str, where: str) -> float:

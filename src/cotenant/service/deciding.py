@@ -228,7 +228,12 @@ class Decider(Ladder):
         cost_s = self.book.preemption_cost_s(RESTORE_S)
         terms = {job.id: Terms(level=job.last.level) for job in self.book.on_gpus.values() if job.last.level}
         terms |= self._terms
-        return Setting(self._speeds, self.round_s, cost_s, gpu_gib, self._pairing.seen, terms, open_)
+        soft = {
+            job.id: tuple((job.submitted_s + after_s, worth) for after_s, worth in job.spec.deadline_steps)
+            for job in self.book.active.values()
+            if job.spec.deadline_steps
+        }
+        return Setting(self._speeds, self.round_s, cost_s, gpu_gib, self._pairing.seen, terms, open_, soft)
 
     def _with_training(self, setting: Setting, columns: Columns, gpus: int) -> Setting:
         """What elastic jobs have told. One that runs but cannot save keeps its size, or it would lose all its work."""

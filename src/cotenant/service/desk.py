@@ -299,6 +299,8 @@ class CoreService(Dispatcher):
         spec = asdict(parse_job({"run": "-", **changes}, f"job {job}"))
         names = {"deadline": "deadline_s", "max_runtime": "max_runtime_s", "expected": "expected_s"}
         values = {names.get(key, key): spec[names.get(key, key)] for key in changes}
+        if "deadline" in changes:
+            values["deadline_steps"] = spec["deadline_steps"]
         gpus = values.pop("gpus", None)
         with self._lock:
             found = self._find(caller, job)

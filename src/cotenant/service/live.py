@@ -18,6 +18,7 @@ from cotenant.backends.base import NodeInfo
 from cotenant.core import columns as col
 from cotenant.core import jit
 from cotenant.core.cluster import Cluster, NodeGroup
+from cotenant.core.deadlines import Steps, strict_steps
 from cotenant.core.errors import InputError
 from cotenant.core.plan import ALONE, Terms
 from cotenant.core.prices import prices_of
@@ -77,8 +78,9 @@ class Setting:
     """What does not depend on the jobs: speeds by GPU type, the length of rounds, the usual cost of a preemption.
 
     `gpu_gib` is the memory of a GPU by type, where known; `seen` is what was measured of pairs, `terms` what was agreed
-    with jobs that run, and `open` says which GPUs of each node may be given away. `training` is what elastic jobs told
-    of themselves, row by row, and `resizable` which of them may change their size now.
+    with jobs that run, and `open` says which GPUs of each node may be given away. `soft` are deadlines in steps:
+    moments and their worth. `training` is what elastic jobs told of themselves, row by row, and `resizable` which of
+    them may change their size now.
     """
 
     speeds: Speeds
@@ -88,6 +90,7 @@ class Setting:
     seen: Seen = field(default_factory=Seen)
     terms: Mapping[str, Terms] = field(default_factory=dict)
     open: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    soft: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
     training: Training | None = None
     resizable: NDArray[np.bool_] | None = None
 
@@ -136,7 +139,7 @@ class Tables:
         coming = jobs.coming if jobs.coming.any() else None
         facts = Facts(
             pools, prices_of(pools), self.pair, jobs.ident, coming, stages=stages, together=self.together,
-            elastic=setting.resizable, training=setting.training,
+            elastic=setting.resizable, training=setting.training, steps=_steps(jobs, setting.soft),
             sizes=np.stack([jobs.of(at.FEWEST), jobs.of(at.MOST)], axis=1).astype(np.int64),
         )  # fmt: skip
         self._open = setting.open
@@ -304,6 +307,19 @@ class Tables:
         """The reason of one job, before a decision."""
         self.prepare()
         return explain(self.engine, self.work, self.cluster, row, self.now_s, self._order)
+
+
+def _steps(jobs: Columns, soft: Mapping[str, Sequence[tuple[float, float]]]) -> Steps | None:
+    """Deadlines as steps; None where all are strict."""
+    mine = {row: soft[name] for row, name in enumerate(jobs.ids.tolist()) if name in soft} if soft else {}
+    if not mine:
+        return None
+    strict, width = strict_steps(jobs.of(at.DEADLINE)), max(len(steps) for steps in mine.values())
+    time_s, value = np.full((len(jobs.ids), width), np.nan), np.zeros((len(jobs.ids), width))
+    time_s[:, :1], value[:, :1] = strict.time_s, strict.value
+    for row, steps in mine.items():
+        time_s[row, : len(steps)], value[row, : len(steps)] = zip(*steps, strict=True)
+    return Steps(time_s, value)
 
 
 def _size(slices: Slices) -> int:

@@ -137,6 +137,8 @@ def read_spec(data: dict[str, Any]) -> JobSpec:
     for name in ("array", "after"):
         if name in values:
             values[name] = tuple(values[name])
+    if "deadline_steps" in values:
+        values["deadline_steps"] = tuple((float(at), float(worth)) for at, worth in values["deadline_steps"])
     return JobSpec(**values)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cotenant.backends.base import NodeInfo
-from cotenant.policies.chronus.answer import Demand, answer_deadline
+from cotenant.policies.chronus.answer import PROMISED, Demand, answer_deadline
 from cotenant.service.book import Book
 from cotenant.service.livejob import LiveJob
 
@@ -17,10 +17,27 @@ LEASE_S, FEW = 1200.0, 10
 
 def deadline_of(book: Book, nodes: Sequence[NodeInfo], job: LiveJob, now_s: float, restore_s: float) -> dict[str, Any]:
     """The answer as plain data. Leases are 20 minutes, or a tenth of what the job takes where that is less."""
+    steps = job.spec.deadline_steps
+    answer = _answer(book, nodes, job, now_s, restore_s, job.spec.deadline_s)
+    for after_s, worth in steps[1:]:
+        if answer["verdict"] == PROMISED:
+            break
+        later = _answer(book, nodes, job, now_s, restore_s, after_s)
+        if later["verdict"] == PROMISED:
+            first = f"its first deadline is {answer['verdict']} ({answer['text']})"
+            later["text"] = f"{later['text']} for the step that is worth {worth:g} of {steps[0][1]:g}; {first}"
+            answer = later
+    return answer
+
+
+def _answer(
+    book: Book, nodes: Sequence[NodeInfo], job: LiveJob, now_s: float, restore_s: float, after_s: float
+) -> dict[str, Any]:
+    """The answer for one moment, in seconds after submission."""
     up = [node.gpus for node in nodes if node.name not in book.drained]
-    mine = _demand(job, now_s)
+    mine = _demand(job, now_s, after_s)
     others = [
-        _demand(other, now_s)
+        _demand(other, now_s, other.spec.deadline_s)
         for other in book.active.values()
         if other.id != job.id and other.spec.deadline_s and other.submitted_s + other.spec.deadline_s > now_s
     ]
@@ -39,7 +56,7 @@ def deadline_of(book: Book, nodes: Sequence[NodeInfo], job: LiveJob, now_s: floa
     }
 
 
-def _demand(job: LiveJob, now_s: float) -> Demand:
+def _demand(job: LiveJob, now_s: float, after_s: float) -> Demand:
     spec = job.spec
     left_s = max(spec.expected_s - job.attained_s(now_s), 0.0) if spec.expected_s else float("nan")
-    return Demand(spec.gpus, left_s, job.submitted_s + spec.deadline_s if spec.deadline_s else float("nan"))
+    return Demand(spec.gpus, left_s, job.submitted_s + after_s if after_s else float("nan"))
