@@ -94,7 +94,7 @@ def judge(
 ) -> float:
     """Sum of completion times of a job and its hosts when it starts now, less that when it waits for the last host.
 
-    While the job runs each host moves at the slowdown that it has, or the new one if that is larger; the job moves
+    It starts now with sub-batches that make it take `l_a` seconds alone; one that waits runs with its whole batch. While the job runs each host moves at the slowdown that it has, or the new one if that is larger; the job moves
     at the largest slowdown over the hosts that are still there.
     """
     kind = s.i[job, SPEED_ROW]
@@ -104,7 +104,7 @@ def judge(
         alone = left[host] * w.slow[host]
         wait += alone
         last = max(last, alone)
-    wait += last + l_a
+    wait += last + left[job]
     now, remaining, total = 0.0, l_a, 0.0
     for k in range(mates):
         w.means[k] = left[w.mates[k]]
@@ -270,13 +270,12 @@ def try_walk(
             gain = judge(s, w, slowdown, left, job, l_a, mates, gpu_type)
             if gain >= 0:
                 continue
-            if flags[QUEUE] == 1:
-                last = 0.0
-                for k in range(mates):
-                    last = max(last, left[w.mates[k]] * w.slow[w.mates[k]])
-                gain += last + l_a  # the job's completion and what it delays its hosts by
-                if gain >= wait + left[job]:
-                    continue
+            last = 0.0
+            for k in range(mates):
+                last = max(last, left[w.mates[k]] * w.slow[w.mates[k]])
+            gain += last + left[job]  # the job's completion and what it delays its hosts by: comparable between hosts
+            if flags[QUEUE] == 1 and gain >= wait + left[job]:
+                continue
         if gain < best_sum:
             best_level, best_sum = level, gain
             for k in range(gpus):
