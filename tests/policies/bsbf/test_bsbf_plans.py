@@ -11,9 +11,10 @@ from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.together import CURVE, Together
 from cotenant.core.workload import Codes, Workload, make_workload
+from cotenant.policies.bsbf.judging import cost, last_end
 from cotenant.policies.bsbf.pair_test import pays, shared_mean, waiting_mean
 from cotenant.policies.bsbf.policy import SjfBsbf, _scratch
-from cotenant.policies.bsbf.search import NO_MEMORY, WAITING_PAYS, judge
+from cotenant.policies.bsbf.scratch import NO_MEMORY, WAITING_PAYS
 from cotenant.sim.driver import Experiment, Simulation
 from cotenant.sim.truth import SharedTruth
 
@@ -127,8 +128,29 @@ def test_judging_a_placement_is_the_pair_test_for_one_host() -> None:
         table = slow[:, :, None].copy()
         scratch = _scratch(run.engine.view(0.0), table, left)
         scratch.mates[0] = 0
-        gain = judge(run.state, scratch, table, left, 1, float(l_a), 1, 0)
+        gain = cost(run.state, scratch, table, left, 1, float(l_a), 1, 0) - last_end(scratch, left, 1) - l_a
         expected = 2 * (shared_mean(l_a, l_b, slow[1, 0], slow[0, 1]) - waiting_mean(l_a, l_b))
         assert gain == pytest.approx(expected, rel=1e-6, abs=1e-6)
         if abs(gain) > 1e-3:
             assert pays(l_a, l_b, slow[1, 0], slow[0, 1]) is bool(gain < 0)
+
+
+def test_whole_batches_where_memory_is_not_short() -> None:
+    """A smaller sub-batch makes a job longer, and a longer job passes tests that it should not."""
+    rows = [(0.0, 1, 50.0), (0.0, 1, 5000.0), (1.0, 1, 100.0), (1.0, 1, 90.0)]
+    slow = np.full((4, 4), 1.3)
+    for queue_aware in ("true", "false"):
+        run = _run(rows, _together(slow, [4.0] * 4, 80.0), "1x2", f"sjf-bsbf:queue_aware={queue_aware}")
+        run.advance(np.inf)
+        assert (run.state.i[:, col.LEVEL] == 0).all()
+
+
+def test_the_host_that_loses_least() -> None:
+    """The paper takes the host with the lowest mean, here the shorter one; counting what each loses, the other."""
+    slow = np.full((3, 3), 1.1)
+    slow[2, 0], slow[0, 2] = 1.4, 1.4
+    rows = [(0.0, 1, 300.0), (0.0, 1, 900.0), (1.0, 1, 100.0)]
+    for options, host in (("", 1), (":queue_aware=false", 0)):
+        run = _run(rows, _together(slow), "1x2", f"sjf-bsbf{options}")
+        run.advance(1.0)
+        assert run.state.gpu[host, :2].tolist() == [host, 2]

@@ -22,7 +22,8 @@ from cotenant.core.workload import Floats, Ints
 from cotenant.placement.board import Board
 from cotenant.policies.base import Context, PlanPolicy, carry_over
 from cotenant.policies.beliefs import PairBeliefs
-from cotenant.policies.bsbf.search import CONSOLIDATE, FLAGS, QUEUE, SCALE, TEST, Scratch, search
+from cotenant.policies.bsbf.scratch import CONSOLIDATE, FLAGS, QUEUE, SCALE, TEST, Scratch
+from cotenant.policies.bsbf.search import search
 
 LEAST_LEFT = 100  # iterations that a victim must have left
 
@@ -173,7 +174,8 @@ def _scratch(
     slots = gpus * col.SLOTS + 1
     return Scratch(
         users=users, gib=gib, room=room, quota=quota.astype(np.int64), load=load, nodes=np.arange(nodes),
-        hosts=np.zeros(slots, np.int64), means=np.zeros(slots), empty=np.zeros(gpus, np.int64),
+        hosts=np.zeros(slots, np.int64), scores=np.zeros(slots), means=np.zeros(slots), ends=np.zeros(slots),
+        empty=np.zeros(gpus, np.int64),
         chosen=np.zeros(gpus + 1, np.int64), best=np.zeros(gpus + 1, np.int64), mates=np.zeros(slots, np.int64),
         kept=np.zeros(gpus + 1, np.int64), freed=freed,
         ahead=np.zeros(len(state.pool), np.int64), slow=slow, out=np.zeros((gpus * 2 + 1, 3), np.int64),

@@ -3,14 +3,14 @@
 Nodes are walked by the number of jobs on them. Enough empty GPUs: never share. Otherwise hosts that pass the pair test
 join, lowest mean first, and the whole placement is judged by what it does to everybody in it: the sum of completion
 times when the job starts now against that when it waits for the last of its hosts, a gang moving at its slowest GPU.
-With QUEUE it must also beat waiting for the next GPUs that fall empty, after the jobs ahead of it in the order.
-With smaller sub-batches more hosts have the memory; the level with the best sum wins, on ties the larger batch.
+With QUEUE the hosts that lose least come first, and sharing must also beat waiting for the next GPUs that fall empty,
+after the jobs ahead in the order.
+Smaller sub-batches are for GPUs that lack the memory only; the level that costs least wins, on ties the larger batch.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,40 +32,23 @@ from cotenant.core.columns import (
     USE_HOST,
 )
 from cotenant.core.jit import entry, kernel
-from cotenant.core.state import IntMatrix, Matrix, State
+from cotenant.core.state import Matrix, State
 from cotenant.core.workload import Floats, Ints
+from cotenant.policies.bsbf.judging import cost, last_end
 from cotenant.policies.bsbf.pair_test import pays, shared_mean
-
-# Flags of a search.
-TEST, SCALE, CONSOLIDATE, QUEUE = 0, 1, 2, 3
-FLAGS = 4
-MOST = 2  # jobs per GPU
-# Why a job still waits (one code per waiting job).
-STARTED, NO_GPUS, NO_MEMORY, WAITING_PAYS, OVER_QUOTA = 0, 1, 2, 3, 4
-
-
-class Scratch(NamedTuple):
-    """Tables that the search works on; copies of the engine's where it changes them."""
-
-    users: IntMatrix  # GPUs x places
-    gib: Floats  # GiB left on each GPU
-    room: Matrix  # nodes x (cores left, GiB of host memory left)
-    quota: Ints  # GPUs that each tenant may still take
-    load: Ints  # jobs on each node
-    nodes: Ints  # nodes in the order of the walk
-    hosts: Ints  # hosts found, -1 at the end
-    means: Floats  # their means
-    empty: Ints  # GPUs found without anybody
-    chosen: Ints  # GPUs of the placement tried
-    best: Ints  # GPUs of the best placement so far
-    mates: Ints  # hosts of the placement tried
-    kept: Ints  # GPUs of the best node so far
-    freed: Floats  # by GPU, sorted inside each pool: seconds until the first, second, ... GPU is empty
-    ahead: Ints  # by pool: GPUs that jobs earlier in the order still wait for
-    slow: Floats  # by job: slowdown from those it shares with already
-    out: IntMatrix  # started: (job, level, GPUs)
-    out_gpus: IntMatrix  # their GPUs
-    why: Ints  # by job: why it waits
+from cotenant.policies.bsbf.scratch import (
+    CONSOLIDATE,
+    MOST,
+    NO_GPUS,
+    NO_MEMORY,
+    OVER_QUOTA,
+    QUEUE,
+    SCALE,
+    STARTED,
+    TEST,
+    WAITING_PAYS,
+    Scratch,
+)
 
 
 @kernel
@@ -89,70 +72,19 @@ def feeds(s: State, w: Scratch, job: int, node: int, gpus: int) -> bool:
 
 
 @kernel
-def judge(
-    s: State, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, l_a: float, mates: int, gpu_type: int
-) -> float:
-    """Sum of completion times of a job and its hosts when it starts now, less that when it waits for the last host.
-
-    It starts now with sub-batches that make it take `l_a` seconds alone; one that waits runs with its whole batch. While the job runs each host moves at the slowdown that it has, or the new one if that is larger; the job moves
-    at the largest slowdown over the hosts that are still there.
-    """
-    kind = s.i[job, SPEED_ROW]
-    wait, last = 0.0, 0.0
-    for k in range(mates):
-        host = w.mates[k]
-        alone = left[host] * w.slow[host]
-        wait += alone
-        last = max(last, alone)
-    wait += last + left[job]
-    now, remaining, total = 0.0, l_a, 0.0
-    for k in range(mates):
-        w.means[k] = left[w.mates[k]]
-    alive = mates
-    while True:
-        xi_a = 1.0
-        end = math.inf
-        for k in range(mates):
-            if w.means[k] > 0:
-                other = s.i[w.mates[k], SPEED_ROW]
-                xi_a = max(xi_a, slowdown[kind, other, gpu_type])
-                xi_h = max(slowdown[other, kind, gpu_type], w.slow[w.mates[k]])
-                end = min(end, w.means[k] * xi_h)
-        step = min(end, remaining * xi_a)
-        now += step
-        remaining -= step / xi_a
-        for k in range(mates):
-            if w.means[k] > 0:
-                other = s.i[w.mates[k], SPEED_ROW]
-                xi_h = max(slowdown[other, kind, gpu_type], w.slow[w.mates[k]])
-                w.means[k] -= step / xi_h
-                if w.means[k] <= 1e-9 * max(left[w.mates[k]], 1.0):
-                    w.means[k] = 0.0
-                    total += now
-                    alive -= 1
-        if remaining <= 1e-9 * max(l_a, 1.0):
-            total += now
-            break
-        if alive == 0:
-            total += now + remaining
-            return total - wait
-    for k in range(mates):
-        if w.means[k] > 0:
-            total += now + w.means[k] * w.slow[w.mates[k]]
-    return total - wait
-
-
-@kernel
-def count_usable(s: State, w: Scratch, job: int, lo: int, hi: int, need: float) -> int:
-    """GPUs of the walk [lo, hi) that have the memory and a place left; the empty ones go to `w.empty`."""
-    empty, shared = 0, 0
+def count_usable(s: State, w: Scratch, job: int, lo: int, hi: int, need: float) -> tuple[int, int, int]:
+    """GPUs of the walk [lo, hi) with a place left: empty ones (they go to `w.empty`), shared ones, those too full."""
+    empty, shared, full = 0, 0, 0
     for k in range(lo, hi):
         n = w.nodes[k]
         if s.node[n, NODE_CAP] == 0 or not feeds(s, w, job, n, 1):
             continue
         taken = 0
         for g in range(s.gpu_first[n], s.gpu_first[n + 1]):
-            if w.gib[g] < need or not feeds(s, w, job, n, taken + 1):
+            if w.gib[g] < need:
+                full += 1 if w.users[g, MOST - 1] < 0 else 0
+                continue
+            if not feeds(s, w, job, n, taken + 1):
                 continue
             if w.users[g, 0] < 0:
                 w.empty[empty] = g
@@ -160,7 +92,7 @@ def count_usable(s: State, w: Scratch, job: int, lo: int, hi: int, need: float) 
                 taken += 1
             elif w.users[g, MOST - 1] < 0:
                 shared += 1
-    return empty * 1_000_000 + shared
+    return empty, shared, full
 
 
 @kernel
@@ -168,7 +100,10 @@ def find_hosts(
     s: State, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, l_a: float,
     lo: int, hi: int, need: float, gpu_type: int, flags: Ints,
 ) -> int:  # fmt: skip
-    """Hosts of the walk, each once, that pass the pair test, by their means (or as met, without a test)."""
+    """Hosts of the walk, each once, that pass the pair test, by their means (or as met, without a test).
+
+    With QUEUE by what sharing with each costs in all.
+    """
     kind, count = s.i[job, SPEED_ROW], 0
     for k in range(lo, hi):
         n = w.nodes[k]
@@ -190,13 +125,14 @@ def find_hosts(
                 if not pays(l_a, left[host], xi_a, xi_b):
                     continue
                 mean = shared_mean(l_a, left[host], xi_a, xi_b)
-                if flags[QUEUE] == 1:  # what it does to the two, not how long the host has left anyway
-                    mean -= left[host] / 2
+                if flags[QUEUE] == 1:
+                    w.mates[0] = host
+                    mean = cost(s, w, slowdown, left, job, l_a, 1, gpu_type)
             at = count
-            while at > 0 and w.means[at - 1] > mean:
-                w.hosts[at], w.means[at] = w.hosts[at - 1], w.means[at - 1]
+            while at > 0 and w.scores[at - 1] > mean:
+                w.hosts[at], w.scores[at] = w.hosts[at - 1], w.scores[at - 1]
                 at -= 1
-            w.hosts[at], w.means[at] = host, mean
+            w.hosts[at], w.scores[at] = host, mean
             count += 1
     return count
 
@@ -244,43 +180,35 @@ def try_walk(
     `wait` is how long the job would wait for empty GPUs, as believed.
     """
     gpus, kind = s.i[job, GPUS], s.i[job, SPEED_ROW]
-    best_level, best_sum = -1, math.inf
+    best_level, best_price = -1, math.inf
     levels = memory.shape[1] if flags[SCALE] == 1 else 1
     for level in range(levels):
         if pace[kind, level] <= 0 or (level > 0 and memory[kind, level] >= memory[kind, level - 1]):
             break
         need = memory[kind, level]
-        counted = count_usable(s, w, job, lo, hi, need)
-        empty, shared = counted // 1_000_000, counted % 1_000_000
+        empty, shared, full = count_usable(s, w, job, lo, hi, need)
         if empty >= gpus and level == 0:
             for k in range(gpus):
                 w.best[k] = w.empty[k]
             return 1
-        if empty + shared < gpus or empty >= gpus:
-            w.why[job] = NO_GPUS if memory[kind, 0] == 0 else NO_MEMORY
-            continue
-        l_a = left[job] / pace[kind, level]
-        hosts = find_hosts(s, w, slowdown, left, job, l_a, lo, hi, need, gpu_type, flags)
-        found, mates = gather_shared(s, w, job, gpus, empty, hosts, lo, hi, need)
-        w.why[job] = WAITING_PAYS
-        if found < gpus:
-            continue
-        gain = 0.0
-        if flags[TEST] == 1:
-            gain = judge(s, w, slowdown, left, job, l_a, mates, gpu_type)
-            if gain >= 0:
-                continue
-            last = 0.0
-            for k in range(mates):
-                last = max(last, left[w.mates[k]] * w.slow[w.mates[k]])
-            gain += last + left[job]  # the job's completion and what it delays its hosts by: comparable between hosts
-            if flags[QUEUE] == 1 and gain >= wait + left[job]:
-                continue
-        if gain < best_sum:
-            best_level, best_sum = level, gain
-            for k in range(gpus):
-                w.best[k] = w.chosen[k]
-        if flags[TEST] == 0:
+        w.why[job] = NO_GPUS if full == 0 else NO_MEMORY
+        if gpus <= empty + shared and empty < gpus:
+            l_a = left[job] / pace[kind, level]
+            hosts = find_hosts(s, w, slowdown, left, job, l_a, lo, hi, need, gpu_type, flags)
+            w.why[job] = WAITING_PAYS
+            found, mates = gather_shared(s, w, job, gpus, empty, hosts, lo, hi, need)
+            price, bound = 0.0, math.inf
+            if flags[TEST] == 1 and found == gpus:
+                price = cost(s, w, slowdown, left, job, l_a, mates, gpu_type)
+                bound = last_end(w, left, mates)
+                bound = left[job] + (min(bound, wait) if flags[QUEUE] == 1 else bound)
+            if found == gpus and price < min(bound, best_price):
+                best_level, best_price = level, price
+                for k in range(gpus):
+                    w.best[k] = w.chosen[k]
+        if full == 0:
+            break
+        if flags[TEST] == 0 and best_level >= 0:
             break
     return best_level + 1
 

@@ -1,0 +1,79 @@
+"""What a placement of SJF-BSBF does to everybody in it.
+
+A gang moves at its slowest GPU, so a host is slowed on all its GPUs even if only some are shared. The engine's rule
+is played until the new job ends: until then each host moves at the slowdown that it has, or the new one if that is
+larger, and the new job at the largest slowdown over the hosts that are still there.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core.columns import SPEED_ROW
+from cotenant.core.jit import kernel
+from cotenant.core.state import State
+from cotenant.core.workload import Floats
+from cotenant.policies.bsbf.scratch import Scratch
+
+
+@kernel
+def play(
+    s: State, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, l_a: float, mates: int, gpu_type: int
+) -> float:
+    """When a job ends that starts now beside `w.mates`; the ends of those go to `w.means`. Seconds from now."""
+    kind = s.i[job, SPEED_ROW]
+    for k in range(mates):
+        w.means[k] = left[w.mates[k]]
+        w.ends[k] = 0.0
+    now, remaining, alive = 0.0, l_a, mates
+    while alive > 0 and remaining > 1e-9 * max(l_a, 1.0):
+        xi_a, end = 1.0, math.inf
+        for k in range(mates):
+            if w.means[k] > 0:
+                other = s.i[w.mates[k], SPEED_ROW]
+                xi_a = max(xi_a, slowdown[kind, other, gpu_type])
+                xi_h = max(slowdown[other, kind, gpu_type], w.slow[w.mates[k]])
+                end = min(end, w.means[k] * xi_h)
+        step = min(end, remaining * xi_a)
+        now += step
+        remaining -= step / xi_a
+        for k in range(mates):
+            if w.means[k] > 0:
+                other = s.i[w.mates[k], SPEED_ROW]
+                xi_h = max(slowdown[other, kind, gpu_type], w.slow[w.mates[k]])
+                w.means[k] -= step / xi_h
+                if w.means[k] <= 1e-9 * max(left[w.mates[k]], 1.0):
+                    w.means[k] = 0.0
+                    w.ends[k] = now
+                    alive -= 1
+    for k in range(mates):
+        w.means[k] = now + w.means[k] * w.slow[w.mates[k]] if w.means[k] > 0 else w.ends[k]
+    return now + max(remaining, 0.0) if alive == 0 else now
+
+
+@kernel
+def cost(
+    s: State, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, l_a: float, mates: int, gpu_type: int
+) -> float:
+    """Seconds that starting now beside `w.mates` costs everybody in it: own completion and the delays of the hosts.
+
+    It starts with sub-batches that make it take `l_a` seconds alone. How long a host has left anyway does not count, so
+    that prices of different hosts compare. Waiting for the last host costs `last_end` and the job's whole batch alone:
+    for one host the difference is twice that of the pair test's means.
+    """
+    total = play(s, w, slowdown, left, job, l_a, mates, gpu_type)
+    for k in range(mates):
+        total += w.means[k] - left[w.mates[k]] * w.slow[w.mates[k]]
+    return total
+
+
+@kernel
+def last_end(w: Scratch, left: Floats, mates: int) -> float:
+    """When the last of `w.mates` ends if nobody joins it."""
+    last = 0.0
+    for k in range(mates):
+        last = max(last, left[w.mates[k]] * w.slow[w.mates[k]])
+    return last

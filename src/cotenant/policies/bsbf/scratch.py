@@ -1,0 +1,41 @@
+"""What a search of SJF-BSBF works on: options, tables, and why a job still waits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cotenant.core.state import IntMatrix, Matrix
+from cotenant.core.workload import Floats, Ints
+
+# Flags of a search.
+TEST, SCALE, CONSOLIDATE, QUEUE = 0, 1, 2, 3
+FLAGS = 4
+MOST = 2  # jobs per GPU
+# Why a job still waits (one code per waiting job).
+STARTED, NO_GPUS, NO_MEMORY, WAITING_PAYS, OVER_QUOTA = 0, 1, 2, 3, 4
+
+
+class Scratch(NamedTuple):
+    """Tables that the search works on; copies of the engine's where it changes them."""
+
+    users: IntMatrix  # GPUs x places
+    gib: Floats  # GiB left on each GPU
+    room: Matrix  # nodes x (cores left, GiB of host memory left)
+    quota: Ints  # GPUs that each tenant may still take
+    load: Ints  # jobs on each node
+    nodes: Ints  # nodes in the order of the walk
+    hosts: Ints  # hosts found, -1 at the end
+    scores: Floats  # their means, or costs
+    means: Floats  # what mates have left, then when they end
+    ends: Floats  # when mates end that end first
+    empty: Ints  # GPUs found without anybody
+    chosen: Ints  # GPUs of the placement tried
+    best: Ints  # GPUs of the best placement so far
+    mates: Ints  # hosts of the placement tried
+    kept: Ints  # GPUs of the best node so far
+    freed: Floats  # by GPU, sorted inside each pool: seconds until the first, second, ... GPU is empty
+    ahead: Ints  # by pool: GPUs that jobs earlier in the order still wait for
+    slow: Floats  # by job: slowdown from those it shares with already
+    out: IntMatrix  # started: (job, level, GPUs)
+    out_gpus: IntMatrix  # their GPUs
+    why: Ints  # by job: why it waits
