@@ -93,6 +93,44 @@ def test_share_rises_by_steps_and_is_cut_sharply() -> None:
     assert (throttle.share, throttle.next_s) == (pytest.approx(0.3), 130.0)  # at the ceiling: a longer wait
 
 
+def test_share_climbs_to_what_is_idle_and_beyond_only_with_seconds_to_spare() -> None:
+    rules = {"tolerance": 0.01, "step": 0.1, "cut": 0.5}
+    throttle = Throttle.low(0.1, 0.0, 10.0, idle=0.25)
+    for now_s in (10.0, 20.0):
+        throttle.observe(1.0, now_s, **rules, spare_s=0.0)
+    assert (throttle.share, throttle.next_s) == (0.25, 60.0)
+    throttle.observe(1.0, 60.0, **rules, spare_s=0.9)  # a tenth of ten seconds is at risk
+    assert (throttle.share, throttle.next_s) == (0.25, 100.0)
+    throttle.observe(1.0, 100.0, **rules, spare_s=1.1)
+    assert throttle.share == pytest.approx(0.35)
+
+
+def test_nothing_idle_suspends() -> None:
+    """A try that hurts goes back to nothing at once, not by halves."""
+    rules = {"tolerance": 0.01, "step": 0.1, "cut": 0.5}
+    throttle = Throttle.low(0.1, 0.0, 10.0, idle=0.0)
+    assert throttle.share == 0.0
+    throttle.observe(1.0, 10.0, **rules)
+    assert throttle.share == pytest.approx(0.1)
+    throttle.observe(1.2, 20.0, **rules)
+    assert (throttle.share, throttle.ceiling) == (0.0, 0.0)
+
+
+def test_short_guaranteed_job_feels_nothing() -> None:
+    """It arrives on the GPU of an opportunistic job and keeps it busy all the time, for a minute."""
+    table = sharing([[1, 0.5], [0.5, 1]], busy=[1.0, 1.0])
+    took = {}
+    for options, share in (("", 0.0), (":believe=false,budget=1", 0.1)):
+        run = shared_run([(0.0, 1, 1000.0), (100.0, 1, 60.0)], table, "1x1", f"antman{options}", priority=[-1, 0])
+        run.advance(110.0)
+        assert run.state.f[0, col.SHARE] == share
+        run.advance(np.inf)
+        took[options] = run.state.f[1, col.FINISH] - 100.0
+        assert run.state.f[0, col.FINISH] <= 1000.0 + took[options]
+    assert took[""] == pytest.approx(60.0)
+    assert took[":believe=false,budget=1"] > 61.0
+
+
 def _owned(quotas: dict[str, int], cluster: str = "1x8") -> Cluster:
     groups = Cluster.parse(cluster).groups
     return Cluster(tuple(NodeGroup(g.count, g.gpus_per_node) for g in groups), quotas, cluster)

@@ -21,13 +21,15 @@ from cotenant.core.plan import Plan, Terms
 from cotenant.core.spec import Value
 from cotenant.core.state import Rule
 from cotenant.core.together import Together
-from cotenant.core.view import View
+from cotenant.core.view import V_PROGRESS, View
 from cotenant.core.workload import Ints
 from cotenant.placement.board import Board
 from cotenant.policies.antman.memory import LEAST, caps
 from cotenant.policies.antman.throttle import Throttle
 from cotenant.policies.base import Context, PlanPolicy, carry_over
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
+
+MOST_THROTTLED = 0.99  # the largest share that is still a limit
 
 
 class AntMan(PlanPolicy):
@@ -49,6 +51,8 @@ class AntMan(PlanPolicy):
         "cut": 0.5,
         "control_s": 30.0,
         "pairs": "none",  # or oracle, formula, learned: first where the guaranteed are believed to suffer least
+        "believe": True,  # climb at once to what neighbours are believed to leave idle, no further
+        "budget": 0.005,  # part of its time that a guaranteed job may lose to tries beyond that
     }
 
     def rule(self, context: Context) -> Rule:
@@ -56,6 +60,8 @@ class AntMan(PlanPolicy):
         for name in ("busy_limit", "start", "step", "cut"):
             if not 0 < self.number(name) <= 1:
                 raise InputError(f"policy '{self.name}': {name}={self.params[name]} must be above 0 and at most 1")
+        if not self.number("budget") >= 0:
+            raise InputError(f"policy '{self.name}': budget={self.params['budget']} must not be negative")
         if not self.number("control_s") > 0:
             raise InputError(f"policy '{self.name}': control_s={self.params['control_s']} must be above 0")
         self._pairs = PairBeliefs(self.name, str(self.params["pairs"]), names=(NONE, *NAMES))
@@ -94,19 +100,31 @@ class AntMan(PlanPolicy):
 
     def _adjust(self, view: View) -> Plan:
         """Nothing but time has passed: only shares may change."""
-        slow = dict(zip(view.rows.tolist(), view.slowdown.tolist(), strict=True))
+        felt = self._felt(view)
         terms = {}
         for row, throttle in self._throttles.items():
             before = throttle.share
-            self._observe(throttle, self._rivals[row], slow, view.now_s)
+            self._observe(throttle, self._rivals[row], felt, view.now_s)
             if throttle.share != before:
                 self._held[row] = terms[row] = replace(self._held[row], share=throttle.share)
         return Plan({}, terms, keep=True, next_s=self._next_s())
 
-    def _observe(self, throttle: Throttle, rivals: set[int], slow: dict[int, float], now_s: float) -> None:
-        worst = max(slow.get(job, 1.0) for job in rivals)
+    def _felt(self, view: View) -> dict[int, tuple[float, float]]:
+        """By job how much slower it is now than alone, and the seconds that it may still lose."""
+        held = view.attained_s
+        alone = view.state.f[view.rows, col.ALONE]
+        lost = held - np.asarray(view.computed[V_PROGRESS]) / np.where(alone > 0, alone, 1.0)
+        spare = self.number("budget") * held - lost
+        values = zip(view.slowdown.tolist(), spare.tolist(), strict=True)
+        return dict(zip(view.rows.tolist(), values, strict=True))
+
+    def _observe(
+        self, throttle: Throttle, rivals: set[int], felt: dict[int, tuple[float, float]], now_s: float
+    ) -> None:
+        known = [felt[job] for job in rivals if job in felt]
+        worst, spare = max((slow for slow, _ in known), default=1.0), min((left for _, left in known), default=0.0)
         tolerance, step, cut = (self.number(name) for name in ("tolerance", "step", "cut"))
-        throttle.observe(worst, now_s, tolerance=tolerance, step=step, cut=cut)
+        throttle.observe(worst, now_s, tolerance=tolerance, step=step, cut=cut, spare_s=spare)
 
     def _next_s(self) -> float:
         """When the first share may be changed."""
@@ -264,11 +282,11 @@ class AntMan(PlanPolicy):
 
     def _terms(self, board: Board, view: View, together: Together | None) -> dict[int, Terms]:
         """Shares by feedback, memory by what is left."""
-        slow = dict(zip(view.rows.tolist(), view.slowdown.tolist(), strict=True))
+        felt = self._felt(view)
         part = self._memory_parts(board, together)
         terms: dict[int, Terms] = {}
         throttles: dict[int, Throttle] = {}
-        self._rivals = {}
+        before, self._rivals = self._rivals, {}
         for row, gpus in board.gpus_of.items():
             if row in self.guaranteed:
                 terms[row] = Terms()
@@ -278,15 +296,39 @@ class AntMan(PlanPolicy):
             if rivals:
                 throttle = self._throttles.get(row)
                 if throttle is None or any(board.state.i[job, col.STATE] != col.RUNNING for job in rivals):
-                    throttle = Throttle.low(self.number("start"), view.now_s, self.number("control_s"))
+                    idle = self._idle(board, row, view, throttles)
+                    throttle = Throttle.low(self.number("start"), view.now_s, self.number("control_s"), idle)
+                elif rivals < before.get(row, set()):
+                    throttle.ceiling = max(throttle.ceiling, self._idle(board, row, view, throttles))
                 else:
-                    self._observe(throttle, rivals, slow, view.now_s)
+                    self._observe(throttle, rivals, felt, view.now_s)
                 throttles[row] = throttle
                 self._rivals[row] = rivals
                 share = throttle.share
             terms[row] = Terms(share=share, cap=part[row], opportunistic=True)
         self._throttles = throttles
         return terms
+
+    def _idle(self, board: Board, row: int, view: View, throttles: dict[int, Throttle]) -> float:
+        """Share at which a job is believed to fill only what its guaranteed neighbours leave idle.
+
+        Beside one that is believed to suffer nothing anyhow (`pairs`) it needs no limit; beside one that leaves nothing
+        it is suspended.
+        """
+        together = view.facts.together
+        if together is None or not self.params["believe"]:
+            return 1.0
+        idle, kind = 1.0, board.kind(row)
+        for gpu in board.gpus_of[row]:
+            if self._pairs.active and self._harm(board, view, kind, gpu) <= 1 + self.number("tolerance"):
+                continue
+            others = [job for job in board.users[gpu] if job in throttles or (job in self.guaranteed and job != row)]
+            if self.guaranteed.intersection(others):
+                busy = [float(together.busy[board.kind(job)]) for job in others]
+                shares = [throttles[job].share if job in throttles else 1.0 for job in others]
+                free = 1.0 - sum(part * share for part, share in zip(busy, shares, strict=True))
+                idle = min(idle, max(free / max(float(together.busy[kind]), 1e-9), 0.0), MOST_THROTTLED)
+        return idle
 
     def _memory_parts(self, board: Board, together: Together | None) -> dict[int, float]:
         """Part of its memory that each opportunistic job may keep on its GPUs: the least over its gang."""

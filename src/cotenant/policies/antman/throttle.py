@@ -4,6 +4,10 @@ Feedback from the guaranteed job's step time: the share rises by a step while th
 and is cut sharply when it is (additive increase, multiplicative cut; AntMan says "pessimistic" and gives no sizes).
 After a cut the share climbs back to just below where it went wrong and stays there; the next try beyond that waits
 twice as long as the last one, up to a limit, so that a share that has settled is left alone.
+
+Two things go beyond the paper, because a guaranteed job that is slowed for one control period of a short life has lost
+much of it: a share climbs at once only to what the neighbours are believed to leave idle, and tries beyond that only
+when they have seconds to spare. A share of 0 suspends the job, as a control value of 0 does in the released code.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-LOWEST = 0.01
+LOWEST = 0.01  # a share that would be cut below this is suspended
 LONGEST_S = 3600.0
 
 
@@ -26,25 +30,34 @@ class Throttle:
     ceiling: float = 1.0  # the largest share that is not known to hurt
 
     @classmethod
-    def low(cls, start: float, now_s: float, control_s: float) -> Throttle:
-        """A job that has just come beside a guaranteed one, or the other way round."""
-        return cls(start, now_s + control_s, control_s, 4 * control_s)
+    def low(cls, start: float, now_s: float, control_s: float, idle: float = 1.0) -> Throttle:
+        """A job that has just come beside a guaranteed one that leaves `idle` to it, or the other way round."""
+        return cls(min(start, idle), now_s + control_s, control_s, 4 * control_s, idle)
 
-    def observe(self, slowdown: float, now_s: float, *, tolerance: float, step: float, cut: float) -> None:
-        """React to the worst slowdown of a guaranteed neighbour; does nothing before its time."""
+    def observe(
+        self, slowdown: float, now_s: float, *, tolerance: float, step: float, cut: float, spare_s: float = math.inf
+    ) -> None:
+        """React to the worst slowdown of a guaranteed neighbour; does nothing before its time.
+
+        `spare_s` is what the neighbours may still lose: a step beyond the ceiling puts `step` of a period at risk.
+        """
         if now_s < self.next_s - 1e-9:
             return
         wait_s = self.control_s
         if slowdown > 1 + tolerance:
-            self.ceiling = max(self.share - step, LOWEST)
-            self.share = max(self.share * cut, LOWEST)
+            self.ceiling = max(self.share - step, 0.0)
+            self.share = min(self.share * cut, self.ceiling)
+            if self.share < LOWEST:
+                self.share = 0.0
             self.wait_s = min(2 * self.wait_s, LONGEST_S)
         elif self.share < self.ceiling - 1e-9:
             self.share = min(self.share + step, self.ceiling)
             if self.share >= self.ceiling - 1e-9 and self.ceiling < 1:
                 wait_s = self.wait_s
-        else:
+        elif spare_s >= step * self.control_s:
             self.ceiling = self.share = min(self.share + step, 1.0)
+        else:
+            wait_s = self.wait_s
         # On a grid, so that many shares are looked at together.
         self.next_s = math.ceil((now_s + wait_s) / self.control_s - 1e-9) * self.control_s
 
