@@ -18,9 +18,7 @@ from cotenant.sim.driver import Experiment, simulate
 from cotenant.testing.policy import random_workload
 
 TWIN = Path(__file__).parents[1] / "policies" / "numpy_twins.py"
-# muri-l looks at every group of every size: minutes without compilation, and its grouping is tested on its own.
-KNOWN = tuple(name for name in known_policies() if name != "muri-l")
-POLICIES = (*KNOWN, "tiresias-l:thresholds=[400,1600],knob=4", "tiresias-g:quantum=sup", f"{TWIN}:Srsf")
+POLICIES = (*known_policies(), "tiresias-l:thresholds=[400,1600],knob=4", "tiresias-g:quantum=sup", f"{TWIN}:Srsf")
 SETTINGS = {
     "count": {"placement": "count", "costs": "none"},
     "consolidated": {"placement": "consolidated", "costs": "6"},

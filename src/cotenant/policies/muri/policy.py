@@ -1,4 +1,9 @@
-"""Muri-S and Muri-L: order, admit, group, place; asked at every event (SIGCOMM'22, algorithm 1)."""
+"""Muri-S and Muri-L: order, admit, group, place; at every arrival and completion (SIGCOMM'22, algorithm 1).
+
+Asked at other times (a waiting job may now be spread, a node is back) the order of the last arrival or completion
+stands. Least attained time first would otherwise turn everybody round whenever somebody has waited long enough to be
+spread, and whoever is stopped by that waits and turns them round again: restarts without end.
+"""
 
 from __future__ import annotations
 
@@ -51,6 +56,7 @@ class MuriS(ChoicePolicy):
         self._worst, self._merge = order == "worst", merge
         self._grouping: Grouping | None = None
         self._of_kinds: tuple[Stages, float] | None = None
+        self._present, self._values = _NOBODY, np.zeros(0)
         return make_rule((), {col.EXTERNAL: 3, col.WAKES: 1}, {})
 
     def order_value(self, view: View, nominal_s: Floats) -> Floats:
@@ -60,13 +66,23 @@ class MuriS(ChoicePolicy):
             left = np.where(np.isnan(view.first_start_s), nominal_s[view.rows], left)
         return left * view.gpus
 
+    def _standing_values(self, view: View, nominal_s: Floats) -> Floats:
+        """Values of the order, as they were when a job last came or went."""
+        by_ident = np.argsort(view.ident)
+        present = view.ident[by_ident]
+        if not np.array_equal(present, self._present):
+            self._present, self._values = present, self.order_value(view, nominal_s)[by_ident]
+        value = np.empty(len(by_ident))
+        value[by_ident] = self._values
+        return value
+
     def choose(self, view: View) -> Choice:
         """Who runs, and with whom."""
         if not len(view.rows):
             return Choice(_NOBODY, _NOBODY, _NOBODY)
         stages = view.facts.stages
         nominal = stages.nominal_s if stages is not None else np.zeros(0)
-        value = self.order_value(view, nominal)
+        value = self._standing_values(view, nominal)
         order = np.lexsort((view.rows, value, -view.priority))
         largest = int(self.number("group")) if stages is not None else 1
         places, pools = admit(view, order, largest)
