@@ -2,10 +2,10 @@
 
 `python -m bench.antman [--jobs 800] [--seeds 3]`. A philly-like workload on 64 GPUs (8x8:h200), two tenants: A owns a
 quota of 64 GPUs and two thirds of the jobs, B has none, so that its jobs are opportunistic. `slower` is the time that
-guaranteed jobs hold their GPUs over the time they need alone; the paper's histogram of it has buckets of 1 %, so a job
-`below 1 %` counts as not affected (below 0.1 % beside it). Jobs of A that were opportunistic while its quota was used
-up do not count as guaranteed. `goodput` is the work of B's jobs per second that they held GPUs. fifo and sjf-ffs run
-the same jobs for comparison; `believe=false,budget=1` is feedback alone, without beliefs.
+guaranteed jobs hold their GPUs over the time they need alone on the same GPUs; the paper's histogram of it has buckets
+of 1 %, so a job `below 1 %` counts as not affected (below 0.1 % beside it). Jobs of A that were opportunistic while its
+quota was used up do not count as guaranteed. `goodput` is the work of B's jobs per second that they held GPUs. fifo and
+sjf-ffs run the same jobs for comparison; `believe=false,budget=1` is feedback alone, without beliefs.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def _one(options: argparse.Namespace, policy: str, seed: int) -> list[float]:
     owner = work.tenant.code
     ever = np.isin(np.arange(len(work)), list(squeezed))
     real = work.duration_s > 0
-    slow = 100 * (state.f[:, col.OCCUPIED] / np.where(real, work.duration_s, 1.0) - 1)
+    alone_s = np.where(real, work.duration_s, 1.0) / state.f[:, col.ALONE]
+    slow = 100 * (state.f[:, col.OCCUPIED] / alone_s - 1)
     first, second = (owner == 0) & real & ~ever, (owner == 1) & real
     jct = result.finish_s - work.submit_s
     wait = np.where(np.isnan(state.f[:, col.FIRST]), np.inf, state.f[:, col.FIRST] - work.submit_s)

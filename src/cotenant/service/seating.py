@@ -92,8 +92,10 @@ class Seater(Launcher):
             report = self.reports.of(job.id)
             if job.state != JobState.RUNNING or report is None or not report.step_time_s:
                 continue
-            held_back = terms.turn == 0 and 0 < terms.share < 1
-            pause_s = min(report.step_time_s * (1 / terms.share - 1), _LONGEST_PAUSE_S) if held_back else 0.0
+            pause_s = 0.0
+            if terms.turn == 0 and terms.share < 1:  # none at all: the longest pause after every step
+                share = max(terms.share, 1e-9)
+                pause_s = min(report.step_time_s * (1 / share - 1), _LONGEST_PAUSE_S)
             before_s = self._pauses_s.get(job.key, 0.0)
             if abs(pause_s - before_s) > _SAME * max(before_s, pause_s):
                 self._pauses_s[job.key] = pause_s
