@@ -25,6 +25,7 @@ from cotenant.policies.bsbf.policy import SjfBsbf
 from cotenant.sim.driver import Experiment, Simulation
 from cotenant.workload.generators import generate
 from cotenant.workload.model_sets import assign_models
+from cotenant.workload.profiles import measured
 
 POLICIES = (
     "tiresias-l",
@@ -52,6 +53,7 @@ def main() -> None:
     parser.add_argument("--policies", default="", help="separated by blanks")
     options = parser.parse_args()
     policies = options.policies.split() or list(POLICIES)
+    _pairs(options.sharing)
     for load in options.loads.split(","):
         table: dict[str, list[tuple[float, float, int]]] = {policy: [] for policy in policies}
         for seed in range(options.first_seed, options.first_seed + options.seeds):
@@ -60,6 +62,15 @@ def main() -> None:
             for policy in policies:
                 table[policy].append(_one(work, policy, f"h200:sharing={options.sharing}", seed))
         _print(load, options, table)
+
+
+def _pairs(sharing: str) -> None:
+    """How much there is to refuse: the pair test over all measured pairs, first the new job, then its host."""
+    slow = [(max(1 / a, 1.0), max(1 / b, 1.0)) for a, b in measured.pairs(sharing).values()]
+    longer = np.mean([not pays(1e6, 1.0, a, b) for a, b in slow])
+    least = [2 * a - a / b - 1 for a, b in slow]
+    print(f"{len(slow)} pairs, {sharing}: refused if the new job outlives its host {100 * longer:.0f} %; a shorter one")
+    print(f"needs a host {np.median(least):.1f} times as long as itself (median), {max(least):.1f} at most")
 
 
 def hashed_models(work: Workload, seed: int) -> Workload:
