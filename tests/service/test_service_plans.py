@@ -163,7 +163,7 @@ def test_a_pair_that_does_not_pay_is_parted_and_not_made_again(tmp_path: Path) -
 
 def test_antman_holds_an_opportunistic_job_back(tmp_path: Path) -> None:
     """Beside a job that is its tenant's right, one of negative priority pauses after every step."""
-    rig = plan_rig(tmp_path, "antman:control_s=5,busy_limit=1")
+    rig = plan_rig(tmp_path, "antman:control_s=5,busy_limit=1,believe=false,budget=1")
     mine = rig.submit("sleep 4000", model="recsys", expected=4000, gpu_mem=20)
     for second in range(40):
         play(rig, 1)

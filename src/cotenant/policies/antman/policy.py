@@ -25,7 +25,7 @@ from cotenant.core.view import V_PROGRESS, View
 from cotenant.core.workload import Ints
 from cotenant.placement.board import Board
 from cotenant.policies.antman.memory import LEAST, caps
-from cotenant.policies.antman.throttle import Throttle
+from cotenant.policies.antman.throttle import LOWEST, Throttle
 from cotenant.policies.base import Context, PlanPolicy, carry_over
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
 
@@ -286,7 +286,8 @@ class AntMan(PlanPolicy):
         part = self._memory_parts(board, together)
         terms: dict[int, Terms] = {}
         throttles: dict[int, Throttle] = {}
-        before, self._rivals = self._rivals, {}
+        self._rivals = {}
+        shares = {row: throttle.share for row, throttle in self._throttles.items()}
         for row, gpus in board.gpus_of.items():
             if row in self.guaranteed:
                 terms[row] = Terms()
@@ -296,12 +297,13 @@ class AntMan(PlanPolicy):
             if rivals:
                 throttle = self._throttles.get(row)
                 if throttle is None or any(board.state.i[job, col.STATE] != col.RUNNING for job in rivals):
-                    idle = self._idle(board, row, view, throttles)
+                    idle = self._idle(board, row, view, shares)
                     throttle = Throttle.low(self.number("start"), view.now_s, self.number("control_s"), idle)
-                elif rivals < before.get(row, set()):
-                    throttle.ceiling = max(throttle.ceiling, self._idle(board, row, view, throttles))
+                elif len(rivals) < throttle.rivals:  # one has gone, and what it used with it
+                    throttle.ceiling = max(throttle.ceiling, self._idle(board, row, view, shares))
                 else:
                     self._observe(throttle, rivals, felt, view.now_s)
+                throttle.rivals = len(rivals)
                 throttles[row] = throttle
                 self._rivals[row] = rivals
                 share = throttle.share
@@ -309,8 +311,8 @@ class AntMan(PlanPolicy):
         self._throttles = throttles
         return terms
 
-    def _idle(self, board: Board, row: int, view: View, throttles: dict[int, Throttle]) -> float:
-        """Share at which a job is believed to fill only what its guaranteed neighbours leave idle.
+    def _idle(self, board: Board, row: int, view: View, shares: dict[int, float]) -> float:
+        """Share at which a job is believed to fill only what its neighbours leave idle; `shares`: of throttled ones.
 
         Beside one that is believed to suffer nothing anyhow (`pairs`) it needs no limit; beside one that leaves nothing
         it is suspended.
@@ -322,13 +324,11 @@ class AntMan(PlanPolicy):
         for gpu in board.gpus_of[row]:
             if self._pairs.active and self._harm(board, view, kind, gpu) <= 1 + self.number("tolerance"):
                 continue
-            others = [job for job in board.users[gpu] if job in throttles or (job in self.guaranteed and job != row)]
+            others = [job for job in board.users[gpu] if job != row and (job in self.guaranteed or job in shares)]
             if self.guaranteed.intersection(others):
-                busy = [float(together.busy[board.kind(job)]) for job in others]
-                shares = [throttles[job].share if job in throttles else 1.0 for job in others]
-                free = 1.0 - sum(part * share for part, share in zip(busy, shares, strict=True))
-                idle = min(idle, max(free / max(float(together.busy[kind]), 1e-9), 0.0), MOST_THROTTLED)
-        return idle
+                taken = [float(together.busy[board.kind(job)]) * shares.get(job, 1.0) for job in others]
+                idle = min(idle, (1.0 - sum(taken)) / max(float(together.busy[kind]), 1e-9), MOST_THROTTLED)
+        return idle if idle >= LOWEST else 0.0
 
     def _memory_parts(self, board: Board, together: Together | None) -> dict[int, float]:
         """Part of its memory that each opportunistic job may keep on its GPUs: the least over its gang."""

@@ -28,6 +28,7 @@ class Throttle:
     control_s: float
     wait_s: float  # at the ceiling, before the next try
     ceiling: float = 1.0  # the largest share that is not known to hurt
+    rivals: int = 0  # guaranteed neighbours
 
     @classmethod
     def low(cls, start: float, now_s: float, control_s: float, idle: float = 1.0) -> Throttle:
