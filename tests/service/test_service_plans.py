@@ -223,3 +223,16 @@ def test_a_soft_deadline_is_promised_for_the_step_that_can_be_kept(tmp_path: Pat
         with pytest.raises(InputError, match="field 'deadline'"):
             rig.submit("sleep 1", deadline=bad)
     rig.finish()
+
+
+def test_antman_makes_an_opportunistic_job_leave_where_memory_is_short(tmp_path: Path) -> None:
+    rig = plan_rig(tmp_path, "antman")
+    spare = rig.submit("sleep 400", model="recsys", expected=400, gpu_mem=50, priority=-1)
+    play(rig, 2)
+    assert rig.state(spare) == "running"
+    mine = rig.submit("sleep 30", model="mlp_rl", expected=30, gpu_mem=50)
+    play(rig, 4)
+    assert rig.state(mine) == "running"
+    assert rig.state(spare) in ("suspended", "pending")
+    rig.finish()
+    assert states(rig, [spare, mine]) == ["succeeded"] * 2

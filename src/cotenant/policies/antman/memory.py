@@ -15,11 +15,16 @@ from cotenant.core.workload import Floats
 LEAST = 0.1  # part of its need without which a job is not started
 
 
+def least_part(curve: Floats) -> float:
+    """The part of its need that a job cannot do without: all of it where nothing of it can lie on the host."""
+    return LEAST if _speed(curve, LEAST) > 0 else 1.0
+
+
 def caps(left_gib: float, needs_gib: Sequence[float], curves: Sequence[Floats]) -> list[float] | None:
     """The part of its need that each job may keep on the GPU; None if not even the least parts fit."""
     if sum(needs_gib) <= left_gib:
         return [1.0] * len(needs_gib)
-    given = [LEAST if need > 0 else 1.0 for need in needs_gib]
+    given = [least_part(curve) if need > 0 else 1.0 for need, curve in zip(needs_gib, curves, strict=True)]
     left = left_gib - sum(part * need for part, need in zip(given, needs_gib, strict=True))
     if left < -1e-9:
         return None

@@ -2,7 +2,8 @@
 
 Guaranteed jobs look only at other guaranteed ones, and hold what they have found while the rest of their gang is
 missing; opportunistic jobs may use those GPUs meanwhile. An opportunistic job whose GPUs and quota have become free is
-upgraded as a whole, before any new job starts. Nobody is ever stopped: opportunistic jobs are squeezed instead.
+upgraded as a whole, before any new job starts. Nobody is ever stopped: opportunistic jobs are squeezed instead (live,
+where no framework can keep a part of a job's memory on the host, those that do not fit have to leave).
 A job is marked opportunistic by a negative priority; others are when their tenant has no quota left and the estimated
 wait for it is longer than `ot_after_s`.
 """
@@ -24,7 +25,7 @@ from cotenant.core.together import Together
 from cotenant.core.view import V_PROGRESS, View
 from cotenant.core.workload import Ints
 from cotenant.placement.board import Board
-from cotenant.policies.antman.memory import LEAST, caps
+from cotenant.policies.antman.memory import LEAST, caps, least_part
 from cotenant.policies.antman.throttle import LOWEST, Throttle
 from cotenant.policies.base import Context, PlanPolicy, carry_over
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
@@ -141,11 +142,13 @@ class AntMan(PlanPolicy):
         self.guaranteed = {row for row in running if not state.i[row, col.OPPORTUNISTIC]}
         waiting = [row for row in order.tolist() if row not in running]
         self._upgrade(board, [row for row in order.tolist() if row in running], quota)
+        self._stopped: set[int] = set()
         later = self._start_guaranteed(board, waiting, quota, together)
         self._start_opportunistic(board, later, view, together)
         self._held = self._terms(board, view, together)
         run = {row: board.places(row) for row in board.gpus_of if row not in running}
-        return Plan(run, dict(self._held), keep=True, next_s=self._next_s())
+        stop = frozenset(self._stopped & running)
+        return Plan(run, dict(self._held), keep=True, stop=stop, next_s=self._next_s())
 
     # -- the global scheduler ----------------------------------------------------------------------------------
 
@@ -178,11 +181,12 @@ class AntMan(PlanPolicy):
             need = memory_of(together, board.kind(row))
             usable = [
                 bool(board.up[gpu]) and gpu not in taken and len(users) < col.SLOTS
-                and need <= board.capacity[gpu] - sum(LEAST * full_need(together, board, job) for job in users) + 1e-9
+                and need <= board.capacity[gpu] - sum(_squeezed_need(together, board, job) for job in users) + 1e-9
                 for gpu, users in enumerate(board.users)
             ]  # fmt: skip
             gpus = board.consolidated(row, usable, np.array([len(users) for users in board.users], np.float64))
             if gpus:
+                self._make_room(board, gpus, need, together)
                 board.put(row, gpus, need)
                 self.guaranteed.add(row)
                 taken.update(gpus)
@@ -190,6 +194,15 @@ class AntMan(PlanPolicy):
                 self.reserved[row] = self._partial(board, row, usable)
                 taken.update(self.reserved[row])
         return later
+
+    def _make_room(self, board: Board, gpus: list[int], need_gib: float, together: Together | None) -> None:
+        """Where memory cannot overflow to the host, opportunistic jobs that leave too little for a guaranteed one go."""
+        for gpu in gpus:
+            for job in board.users[gpu][::-1]:
+                kept = sum(full_need(together, board, user) * _part(together, board, user) for user in board.users[gpu])
+                if kept + need_gib > board.capacity[gpu] + 1e-9 and _part(together, board, job) >= 1:
+                    board.remove(job)
+                    self._stopped.add(job)
 
     def _partial(self, board: Board, row: int, usable: list[bool]) -> list[int]:
         """The best part of its gang that a job can hold: on one node if it would fit there, else anywhere."""
@@ -215,7 +228,8 @@ class AntMan(PlanPolicy):
             if shape in failed or (most and gang > most) or self._wait_s(row, view) < self.number("ot_after_s"):
                 continue
             failed.add(shape)
-            need = LEAST * memory_of(together, board.kind(row))
+            kind = board.kind(row)
+            need = memory_of(together, kind) * (LEAST if together is None else least_part(together.curve[kind]))
             for pool in board.pools(row):
                 open_ = [
                     gpu for gpu, users in enumerate(board.users)
@@ -275,7 +289,8 @@ class AntMan(PlanPolicy):
         """Memory left on a GPU when every opportunistic job there has only its least part."""
         used = 0.0
         for job in board.users[gpu]:
-            used += full_need(together, board, job) * (1.0 if job in self.guaranteed else LEAST)
+            need = full_need(together, board, job)
+            used += need if job in self.guaranteed else need * _part(together, board, job)
         return float(board.capacity[gpu]) - used
 
     # -- the local coordinators --------------------------------------------------------------------------------
@@ -344,7 +359,7 @@ class AntMan(PlanPolicy):
                 full_need(together, board, job) for job in users if job in self.guaranteed
             )
             given = caps(left, needs, [together.curve[board.kind(job)] for job in others])
-            for job, value in zip(others, given or [LEAST] * len(others), strict=True):
+            for job, value in zip(others, given or [_part(together, board, job) for job in others], strict=True):
                 part[job] = min(part[job], value)
         return part
 
@@ -357,3 +372,14 @@ def memory_of(together: Together | None, kind: int) -> float:
 def full_need(together: Together | None, board: Board, row: int) -> float:
     """The same for a job, however much of it may lie on the GPU now."""
     return memory_of(together, board.kind(row))
+
+
+def _part(together: Together | None, board: Board, row: int) -> float:
+    """The part of its memory that an opportunistic job cannot do without."""
+    return LEAST if together is None else least_part(together.curve[board.kind(row)])
+
+
+def _squeezed_need(together: Together | None, board: Board, row: int) -> float:
+    """What an opportunistic job keeps on a GPU that a guaranteed one comes to: nothing, if it has to leave then."""
+    part = _part(together, board, row)
+    return part * full_need(together, board, row) if part < 1 else 0.0
