@@ -236,3 +236,21 @@ def test_antman_makes_an_opportunistic_job_leave_where_memory_is_short(tmp_path:
     assert rig.state(spare) in ("suspended", "pending")
     rig.finish()
     assert states(rig, [spare, mine]) == ["succeeded"] * 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ("sjf-bsbf", "no GPU has the memory for it"),
+        ("horus", "no GPU with the memory"),
+        ("gandiva:time_slicing=false", "too few GPUs are free"),
+        ("antman", "it is opportunistic"),
+    ],
+)
+def test_plans_say_why_a_job_waits(tmp_path: Path, policy: str, words: str) -> None:
+    rig = plan_rig(tmp_path, policy)
+    rig.submit("sleep 100", model="bert", expected=100, gpu_mem=50)
+    play(rig, 2)
+    waits = rig.submit("sleep 100", model="bert", expected=100, gpu_mem=50, priority=-1)
+    play(rig, 2)
+    assert words in rig.service.why(ADMIN, waits)["text"]

@@ -41,6 +41,8 @@ def explain(
             f"it asks for {work.asks(row)}, more than any pool of {cluster.spec} holds",
             need,
         )
+    if said := engine.policy.reason(row):
+        return Reason(name, now_s, Cause.BEHIND_HEAD, said, need)
     return _waiting_reason(engine, work, row, now_s, engine.order(now_s) if order is None else order)
 
 

@@ -64,6 +64,10 @@ class Policy(ABC):
     def rule(self, context: Context) -> Rule:
         """The policy as data for the engine."""
 
+    def reason(self, row: int) -> str:
+        """Why a waiting job was passed over at the last decision, in words; empty where the order says it all."""
+        return ""
+
     def story(self) -> str:
         """One line about how deciding went, for the notes of a run; empty when there is nothing to say."""
         return ""

@@ -197,6 +197,8 @@ class CoreService(Dispatcher):
             )
             text = f"it is chosen and has {nodes}{mate} {when}"
             return Reason(job.id, now_s, Cause.CAPACITY, text, job.spec.gpus)
+        if job.id in self._plan.reasons:
+            return Reason(job.id, now_s, Cause.BEHIND_HEAD, self._plan.reasons[job.id], job.spec.gpus)
         return standings.reason(job.id, now_s) if standings is not None else None
 
     def _fresh(self, tables: Tables, seq: int, age_s: float) -> bool:

@@ -44,6 +44,7 @@ from cotenant.service.speeds import Seen, Speeds
 
 RESTORE_S = 10.0  # believed cost of stopping a live job, until measured ones are known
 _LARGE = 3000
+_EXPLAINED = 2000  # jobs whose reasons to wait are kept
 _PAST_S = 0.001  # after a moment at which the order changes, so that it surely has when it is looked at
 
 Promise = tuple[str, tuple[tuple[str, int], ...]]
@@ -70,6 +71,7 @@ class Verdict:
     places: dict[str, Gpus] = field(default_factory=dict)
     terms: dict[str, Terms] = field(default_factory=dict)
     need_gib: dict[str, float] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)  # why jobs wait, where the policy has words for it
     resized: frozenset[str] = frozenset()  # those of `stops` that go on with another number of GPUs
 
 
@@ -234,6 +236,7 @@ class Tables:
             {str(names[row]): self._gpus_of(row) for row in after} if self.exact else {},
             {str(names[row]): self._terms_of(row) for row in after} if self.exact else {},
             {str(names[row]): float(self.state.f[row, col.GPU_GIB]) for row in after} if self.exact else {},
+            self._reasons(after),
             frozenset(str(names[row]) for row in stops if row in after and _size(after[row]) != _size(before[row])),
         )  # fmt: skip
 
@@ -275,6 +278,14 @@ class Tables:
             given = self._open[self._names[node]]
             found.append((self._names[node], tuple(given[k] for k in range(len(given)) if (mask >> k) & 1)))
         return tuple(found)
+
+    def _reasons(self, after: Mapping[int, Slices]) -> dict[str, str]:
+        """What the policy says of the first jobs that it left waiting."""
+        if not isinstance(self.policy, PlanPolicy):
+            return {}
+        waiting = [row for row in range(len(self.jobs.ids)) if row not in after][:_EXPLAINED]
+        said = ((row, self.policy.reason(row)) for row in waiting)
+        return {str(self.jobs.ids[row]): text for row, text in said if text}
 
     def _terms_of(self, row: int) -> Terms:
         f, i = self.state.f[row], self.state.i[row]

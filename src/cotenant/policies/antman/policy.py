@@ -68,6 +68,7 @@ class AntMan(PlanPolicy):
         self._pairs = PairBeliefs(self.name, str(self.params["pairs"]), names=(NONE, *NAMES))
         self._throttles: dict[int, Throttle] = {}
         self.reserved: dict[int, list[int]] = {}
+        self._later: set[int] = set()
         self._rivals: dict[int, set[int]] = {}
         self._held: dict[int, Terms] = {}
         self._seen: tuple[bytes, ...] = ()
@@ -78,6 +79,7 @@ class AntMan(PlanPolicy):
         self._pairs.renumber(new_row)
         self._throttles = carry_over(self._throttles, new_row)
         self.reserved = carry_over(self.reserved, new_row)
+        self._later = {new_row[row] for row in self._later if row in new_row}
         self._held = carry_over(self._held, new_row)
         rivals = carry_over(self._rivals, new_row)
         self._rivals = {row: {new_row[job] for job in jobs if job in new_row} for row, jobs in rivals.items()}
@@ -145,10 +147,17 @@ class AntMan(PlanPolicy):
         self._stopped: set[int] = set()
         later = self._start_guaranteed(board, waiting, quota, together)
         self._start_opportunistic(board, later, view, together)
+        self._later = set(later)
         self._held = self._terms(board, view, together)
         run = {row: board.places(row) for row in board.gpus_of if row not in running}
         stop = frozenset(self._stopped & running)
         return Plan(run, dict(self._held), keep=True, stop=stop, next_s=self._next_s())
+
+    def reason(self, row: int) -> str:
+        """Whether it holds a part of its gang, or is opportunistic and nobody leaves enough."""
+        if row in self.reserved:
+            return f"it holds {len(self.reserved[row])} GPUs of its gang until the rest is free"
+        return "it is opportunistic, and no GPU leaves enough time and memory" if row in self._later else ""
 
     # -- the global scheduler ----------------------------------------------------------------------------------
 
@@ -196,7 +205,7 @@ class AntMan(PlanPolicy):
         return later
 
     def _make_room(self, board: Board, gpus: list[int], need_gib: float, together: Together | None) -> None:
-        """Where memory cannot overflow to the host, opportunistic jobs that leave too little for a guaranteed one go."""
+        """Where memory cannot overflow to the host, opportunistic jobs that leave a guaranteed one too little go."""
         for gpu in gpus:
             for job in board.users[gpu][::-1]:
                 kept = sum(full_need(together, board, user) * _part(together, board, user) for user in board.users[gpu])

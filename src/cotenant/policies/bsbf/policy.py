@@ -22,10 +22,27 @@ from cotenant.core.workload import Floats, Ints
 from cotenant.placement.board import Board
 from cotenant.policies.base import Context, PlanPolicy, carry_over
 from cotenant.policies.beliefs import PairBeliefs
-from cotenant.policies.bsbf.scratch import CONSOLIDATE, FLAGS, QUEUE, SCALE, TEST, Scratch
+from cotenant.policies.bsbf.scratch import (
+    CONSOLIDATE,
+    FLAGS,
+    NO_GPUS,
+    NO_MEMORY,
+    OVER_QUOTA,
+    QUEUE,
+    SCALE,
+    TEST,
+    WAITING_PAYS,
+    Scratch,
+)
 from cotenant.policies.bsbf.search import search
 
 LEAST_LEFT = 100  # iterations that a victim must have left
+_WHY = {
+    NO_GPUS: "too few GPUs are empty, or hold a single job that it could share with",
+    NO_MEMORY: "no GPU has the memory for it beside the job that is there, with any sub-batch",
+    WAITING_PAYS: "it could share GPUs now, but is expected to end sooner if it waits for empty ones",
+    OVER_QUOTA: "its tenant has no quota left",
+}
 
 
 class SjfBsbf(PlanPolicy):
@@ -79,6 +96,10 @@ class SjfBsbf(PlanPolicy):
             plan = self._displace(view, plan, ordered, left)
         self.refused = {row: int(scratch.why[row]) for row in queue.tolist() if row not in plan.run}
         return plan
+
+    def reason(self, row: int) -> str:
+        """What the search met: no GPUs, no memory beside anybody, or that waiting is the better choice."""
+        return _WHY.get(self.refused.get(row, 0), "")
 
     def _search(self, view: View, scratch: Scratch, queue: Ints, left: Floats) -> int:
         memory, pace = _levels(view)

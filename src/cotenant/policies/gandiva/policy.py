@@ -75,6 +75,7 @@ class Gandiva(PlanPolicy):
         self._pairs = PairBeliefs(self.name, str(self.params["pairs"]), names=(NONE, *NAMES))
         self.trials: dict[int, Trial] = {}  # guest -> trial
         self.refused: set[tuple[int, int]] = set()
+        self.refused_rows: dict[int, str] = {}  # why jobs found no place at the last decision
         self.counts = {"packed": 0, "undone": 0, "migrations": 0, "grown": 0, "shrunk": 0}
         self.growth = Growth(self.number("idle_s"), self.number("watch_s"), self.number("trial_s"))
         return super().rule(context)
@@ -138,6 +139,10 @@ class Gandiva(PlanPolicy):
                 pause_s[row] = training.resize_s
         return pause_s
 
+    def reason(self, row: int) -> str:
+        """Jobs start at once unless all places are taken."""
+        return self.refused_rows.get(row, "")
+
     def _next_s(self, board: Board, view: View, servers: Servers) -> float:
         """When the first trial ends or, under overload, the first job has been watched for long enough."""
         times = [trial.since_s + self.number("trial_s") for trial in self.trials.values() if not trial.kept]
@@ -156,15 +161,25 @@ class Gandiva(PlanPolicy):
         waiting = view.rows[~view.running]
         order = np.lexsort((waiting, view.submit_s[~view.running], -view.priority[~view.running]))
         failed: set[tuple[int, int]] = set()
+        turns = bool(self.params["time_slicing"])
+        full = (
+            f"on every GPU that it could use {col.SLOTS} jobs take turns already" if turns else "too few GPUs are free"
+        )
+        self.refused_rows = {}
         for row in waiting[order].tolist():
             tenant, gang = int(view.state.i[row, col.TENANT]), board.gang(row)
             shape = gang, int(view.state.i[row, col.CLASS])
-            if quota[tenant] < gang or shape in failed:
+            if quota[tenant] < gang:
+                self.refused_rows[row] = "its tenant has no quota left"
                 continue
-            gpus = servers.place(row, oversubscribe=bool(self.params["time_slicing"]))
+            self.refused_rows[row] = full
+            if shape in failed:
+                continue
+            gpus = servers.place(row, oversubscribe=turns)
             if len(gpus) < gang:
                 failed.add(shape)
                 continue
+            del self.refused_rows[row]
             board.put(row, gpus, float(view.state.f[row, col.GPU_GIB]))
             quota[tenant] -= gang
         return not failed

@@ -90,7 +90,7 @@ class Horus(PlanPolicy):
             started = -1
             for row in self.next_jobs(view, waiting):
                 if quota[view.state.i[row, col.TENANT]] < board.gang(row):
-                    self.refused[row] = "quota"
+                    self.refused[row] = "its tenant has no quota left"
                     continue
                 gpus = self._find(board, view, row)
                 while gpus and self._too_large(board, view, row, gpus):
@@ -106,6 +106,11 @@ class Horus(PlanPolicy):
             waiting.remove(started)
         run = {row: board.places(row) for row in board.gpus_of if row not in running}
         return Plan(run, {row: Terms() for row in run}, keep=True)
+
+    def reason(self, row: int) -> str:
+        """What kept it from a GPU; whoever is not among the first of the queue has not been looked at."""
+        others = "it is not among the jobs that are looked at: the least busy come first" if self.refused else ""
+        return self.refused.get(row, others)
 
     def next_jobs(self, view: View, waiting: list[int]) -> list[int]:
         """The jobs that are looked at, in order: least predicted utilisation, then submit time, then row."""
