@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from random_kit import TENANTS, clusters, with_feasible_jobs
 
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster, NodeGroup
@@ -17,15 +18,12 @@ from cotenant.core.errors import InputError
 from cotenant.core.plan import Plan, Terms
 from cotenant.core.view import View
 from cotenant.core.workload import Codes, Workload, make_workload
-from cotenant.engine.tables import infeasible
 from cotenant.sim.driver import Experiment, Simulation
-from cotenant.sim.setup import lay_out
 from cotenant.testing.policy import assert_same
 from cotenant.workload.elastic import MODELS, ElasticJobs, speeds
 
 SCATTER = f"{Path(__file__).with_name('scatter_policy.py')}:Scatter"
 NAMES = (*(model.name for model in MODELS), "resnet18_cifar", "mlp_rl", "unheard of")
-TENANTS = ("ada", "bob")
 
 
 def _jobs(*rows: tuple[float, int, float, str]) -> Workload:
@@ -37,18 +35,8 @@ def _jobs(*rows: tuple[float, int, float, str]) -> Workload:
     )  # fmt: skip
 
 
-groups = st.builds(
-    NodeGroup,
-    count=st.integers(1, 3),
-    gpus_per_node=st.sampled_from([1, 2, 4]),
-    gpu_type=st.sampled_from(["t4", "p100"]),
-    cpus=st.sampled_from([inf, inf, 6.0]),
-)
-clusters = st.builds(
-    Cluster,
-    groups=st.lists(groups, min_size=1, max_size=3).map(tuple),
-    quotas=st.dictionaries(st.sampled_from(TENANTS), st.integers(2, 8), max_size=1),
-    spec=st.just("random"),
+random_clusters = clusters(
+    most_groups=3, gpus_per_node=[1, 2, 4], gpu_types=["t4", "p100"], cpus=[6.0], mem_gib=[], quotas=(2, 8)
 )
 
 
@@ -75,14 +63,11 @@ def experiments(draw: st.DrawFn, policy: st.SearchStrategy[str]) -> Experiment:
         model=Codes(model, NAMES), cpus=cpus, extra={"epochs": np.ones(len(rows))},
     )  # fmt: skip
     found = Experiment(
-        work, draw(clusters), draw(policy), profile=draw(st.sampled_from(["none", "h200"])),
+        work, draw(random_clusters), draw(policy), profile=draw(st.sampled_from(["none", "h200"])),
         costs=draw(st.sampled_from(["none", "default", "3"])), check_invariants=True, compiled=False,
         fail_nodes=draw(st.sampled_from([None, None, "mtbf=300,mttr=20,checkpoint=5"])),
     )  # fmt: skip
-    keep = np.ones(len(work), bool)
-    keep[infeasible(lay_out(found, work)[0])] = False
-    found.notes.clear()
-    return replace(found, workload=work.take(keep))
+    return with_feasible_jobs(found)
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
