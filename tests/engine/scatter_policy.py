@@ -52,7 +52,7 @@ class Scatter(PlanPolicy):
             if len(board.users[gpu]) < col.SLOTS and board.free_gib(gpu) >= need
         ]  # fmt: skip
         gpus = rng.permutation(open_)[:size].tolist()
-        each = state.f[row, [col.CPUS, col.MEM]] / size
+        each = state.f[row, [col.CPUS, col.MEM]] / state.i[row, col.GPUS]
         used = np.bincount(board.node_of[gpus], minlength=len(board.first) - 1)[:, None] * each
         fits = len(gpus) == size and size <= quota[tenant] and board.parts(row) == 0
         if fits and (not state.x[col.USE_HOST] or (used <= board.hosts + 1e-9).all()):

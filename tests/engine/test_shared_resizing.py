@@ -173,11 +173,14 @@ def test_a_grown_job_counts_with_all_its_gpus() -> None:
 
 
 def test_cores_follow_a_job_of_another_size() -> None:
-    """Two elastic jobs of 4 cores fill a node of 8, whatever their sizes; the cores are those of the whole gang."""
-    work = replace(_jobs((0.0, 1, 500.0, "resnet18/cifar"), (0.0, 1, 500.0, "vgg16/cifar")), cpus=np.array([4.0, 4.0]))
+    """Two cores per GPU at any size: a job of 3 GPUs beside one of 1 fill a node of 8, and one of 4 is too many."""
+    work = replace(_jobs((0.0, 1, 500.0, "resnet18/cifar"), (0.0, 1, 500.0, "vgg16/cifar")), cpus=np.array([2.0, 2.0]))
     spec = Cluster((NodeGroup(1, 4, cpus=8.0),))
     plans = {0.0: Plan({0: ((0, 1, 1),), 1: ((0, 1, 2),)}), 10.0: Plan({0: ((0, 3, 0b1101),)}, keep=True)}
     run = _scripted(plans, work, spec)
     run.advance(20.0)
     assert run.state.host[0, col.HOST_CPU_FREE] == pytest.approx(0.0)
     assert run.state.i[:, col.GPUS].tolist() == [3, 1]
+    plans[10.0] = Plan({0: ((0, 4, 0b1111),)}, keep=True)
+    with pytest.raises(InputError, match="asks node 0 for more cores or memory than it has"):
+        _scripted(plans, work, spec).advance(20.0)
