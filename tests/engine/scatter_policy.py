@@ -45,7 +45,9 @@ class Scatter(PlanPolicy):
         need = float(state.f[row, col.GPU_GIB])
         quota[tenant] += len(before)
         board.remove(row)
-        size = int(rng.integers(1, 7)) if elastic is not None and elastic[row] else board.asked(row)
+        size = board.asked(row)
+        if elastic is not None and elastic[row]:
+            size = int(np.clip(rng.integers(1, 7), *view.size_limits(np.array([row])))[0])
         pool = int(rng.choice(board.pools(row)))
         open_ = [
             gpu for node in board.nodes(pool) for gpu in board.gpus(node)

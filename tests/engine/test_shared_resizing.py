@@ -31,7 +31,7 @@ def _jobs(*rows: tuple[float, int, float, str]) -> Workload:
     submit, gpus, duration, model = zip(*rows, strict=True)
     return make_workload(
         "rows", np.array(submit, np.float64), np.array(gpus, np.int64), np.array(duration, np.float64),
-        model=Codes(np.array([NAMES.index(name) for name in model]), NAMES), extra={"epochs": np.ones(len(rows))},
+        model=Codes(np.array([NAMES.index(name) for name in model]), NAMES), extra={"min_gpus": np.ones(len(rows))},
     )  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def experiments(draw: st.DrawFn, policy: st.SearchStrategy[str]) -> Experiment:
     submit, gpus, duration, tenant, model, cpus = (np.array(column) for column in zip(*rows, strict=True))
     work = make_workload(
         "random", submit.astype(np.float64), gpus, duration.astype(np.float64), tenant=Codes(tenant, TENANTS),
-        model=Codes(model, NAMES), cpus=cpus, extra={"epochs": np.ones(len(rows))},
+        model=Codes(model, NAMES), cpus=cpus, extra={"min_gpus": np.ones(len(rows))},
     )  # fmt: skip
     found = Experiment(
         work, draw(random_clusters), draw(policy), profile=draw(st.sampled_from(["none", "h200"])),

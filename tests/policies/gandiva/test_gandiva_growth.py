@@ -25,7 +25,7 @@ def _jobs(*rows: tuple[float, int, float, str], tenants: tuple[str, ...] = ()) -
     names = tuple(dict.fromkeys(tenants)) or ("",)
     return make_workload(
         "rows", np.array(submit, np.float64), np.array(gpus, np.int64), np.array(duration, np.float64),
-        model=Codes(np.array([NAMES.index(name) for name in model]), NAMES), extra={"epochs": np.ones(len(rows))},
+        model=Codes(np.array([NAMES.index(name) for name in model]), NAMES), extra={"min_gpus": np.ones(len(rows))},
         tenant=Codes(np.array([names.index(name) for name in tenants or [""] * len(rows)]), names),
     )  # fmt: skip
 
