@@ -9,20 +9,19 @@ what happened with what the simulator foretold when they had just been submitted
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.live import running
 from cotenant.core.jobspec import JobSpec, parse_job
 from cotenant.service.desk import CoreService
 from cotenant.service.facade import Caller, JobInfo, Role
-from cotenant.service.run import Loop, open_service
+from cotenant.service.run import open_service
 
 ME = Caller("demo", Role.ADMIN)
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -61,23 +60,8 @@ def main() -> None:
 def live_service(home: Path, policy: str, grace_s: float = 10.0, **more: Any) -> Iterator[CoreService]:
     """A service as `cotenant serve --gpus 4` runs it, less the web server; `more` goes to `open_service`."""
     service = open_service(home=home, policy=policy, db=None, grace_s=grace_s, **{"gpus": 4, **more})
-    events = asyncio.new_event_loop()
-    thread = threading.Thread(target=events.run_forever, daemon=True)
-    thread.start()
-    asyncio.run_coroutine_threadsafe(service.reports.start(), events).result()
-    loop = Loop(service)
-    loop.start()
-    try:
+    with running(service):
         yield service
-    finally:
-        loop.stop()
-        for item in service.backend.observe():  # only after an error or Ctrl-C: nothing may outlive its folder
-            service.backend.kill(item.key)
-        asyncio.run_coroutine_threadsafe(service.reports.stop(), events).result()
-        events.call_soon_threadsafe(events.stop)
-        thread.join()
-        service.journal.close()
-        service.backend.close()
 
 
 def paced(script: str, steps: int, step_s: float) -> str:

@@ -9,22 +9,20 @@ tries the same with SIGSTOP alone and plain arithmetic.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.live import running
 from cotenant.backends.local import LocalBackend
 from cotenant.core.jobspec import parse_job
 from cotenant.journal import MemoryJournal
 from cotenant.service.desk import CoreService
 from cotenant.service.facade import Caller, Role
-from cotenant.service.run import Loop
 
 ADMIN = Caller("bench", Role.ADMIN)
 LONG = """
@@ -74,17 +72,8 @@ def main() -> None:
         backend = LocalBackend(home / "jobs", gpus=options.gpus)
         service = CoreService(MemoryJournal(), backend, home=home, policy="srtf", grace_s=5.0)
         service.reconcile()
-        events = asyncio.new_event_loop()
-        threading.Thread(target=events.run_forever, daemon=True).start()
-        asyncio.run_coroutine_threadsafe(service.reports.start(), events).result(10)
-        loop = Loop(service)
-        loop.start()
-        try:
+        with running(service):
             report(service, home, options.steps, options.gib, cuda)
-        finally:
-            loop.stop()
-            for item in backend.observe():
-                backend.kill(item.key)
 
 
 def report(service: CoreService, home: Path, steps: int, gib: float, cuda: str) -> None:

@@ -16,21 +16,19 @@ Without a GPU, `--gpus 1` plays the same with sleeping in place of kernels, to s
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from bench.gpu_preempt import ADMIN, until, used_mib
+from bench.live import running
 from cotenant.backends.local import LocalBackend
 from cotenant.core.jobspec import parse_job
 from cotenant.journal import MemoryJournal
 from cotenant.service.desk import CoreService
-from cotenant.service.run import Loop
 
 SCRIPT = """
 import sys, time
@@ -74,18 +72,8 @@ def serving(policy: str, gpus: int | None, share: str) -> Iterator[tuple[CoreSer
             MemoryJournal(), backend, home=home, policy=policy, grace_s=10.0, profile=profile, budget_s=60.0
         )
         service.reconcile()
-        events = asyncio.new_event_loop()
-        threading.Thread(target=events.run_forever, daemon=True).start()
-        asyncio.run_coroutine_threadsafe(service.reports.start(), events).result(10)
-        loop = Loop(service)
-        loop.start()
-        try:
+        with running(service):
             yield service, home
-        finally:
-            loop.stop()
-            for item in backend.observe():
-                backend.kill(item.key)
-            backend.close()
 
 
 class Stage:

@@ -45,14 +45,16 @@ class Scatter(PlanPolicy):
         need = float(state.f[row, col.GPU_GIB])
         quota[tenant] += len(before)
         board.remove(row)
-        size = int(rng.integers(1, 7)) if elastic is not None and elastic[row] else board.asked(row)
+        size = board.asked(row)
+        if elastic is not None and elastic[row]:
+            size = int(np.clip(rng.integers(1, 7), *view.size_limits(np.array([row])))[0])
         pool = int(rng.choice(board.pools(row)))
         open_ = [
             gpu for node in board.nodes(pool) for gpu in board.gpus(node)
             if len(board.users[gpu]) < col.SLOTS and board.free_gib(gpu) >= need
         ]  # fmt: skip
         gpus = rng.permutation(open_)[:size].tolist()
-        each = state.f[row, [col.CPUS, col.MEM]] / size
+        each = state.f[row, [col.CPUS, col.MEM]] / state.i[row, col.GPUS]
         used = np.bincount(board.node_of[gpus], minlength=len(board.first) - 1)[:, None] * each
         fits = len(gpus) == size and size <= quota[tenant] and board.parts(row) == 0
         if fits and (not state.x[col.USE_HOST] or (used <= board.hosts + 1e-9).all()):

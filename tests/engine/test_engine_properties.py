@@ -5,45 +5,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from random_kit import TENANTS, clusters, with_feasible_jobs
 
 from cotenant.core import columns as col
-from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.workload import Codes, Workload, make_workload
 from cotenant.engine.explain import explain
 from cotenant.engine.invariants import check
-from cotenant.engine.tables import infeasible
 from cotenant.policies import known_policies
 from cotenant.sim.driver import Experiment, Simulation, simulate
-from cotenant.sim.setup import lay_out
 from cotenant.testing.policy import assert_same, assert_work_conserved
 
-TENANTS = ("ada", "bob", "eve")
 MODELS = ("vgg19", "resnet50", "")
 POLICIES = (*known_policies(), "sjf:strict=true", "tiresias-l:thresholds=[40,160],knob=3", "tiresias-g:quantum=sup")
 PLACEMENTS = ("count", "consolidated", "relaxed:after=9", "spread", "skew")
 
-groups = st.builds(
-    NodeGroup,
-    count=st.integers(1, 3),
-    gpus_per_node=st.sampled_from([1, 2, 3, 4, 8]),
-    gpu_type=st.sampled_from(["v100", "k80"]),
-    cpus=st.sampled_from([inf, inf, 4.0, 9.0]),
-    mem_gib=st.sampled_from([inf, inf, 10.0, 33.0]),
-    partition=st.sampled_from(["", "", "", "ada"]),
-)
-clusters = st.builds(
-    Cluster,
-    groups=st.lists(groups, min_size=1, max_size=4).map(tuple),
-    quotas=st.dictionaries(st.sampled_from(TENANTS), st.integers(1, 12), max_size=2),
-    spec=st.just("random"),
-)
+random_clusters = clusters(
+    most_groups=4, gpus_per_node=[1, 2, 3, 4, 8], gpu_types=["v100", "k80"], cpus=[4.0, 9.0], mem_gib=[10.0, 33.0],
+    quotas=(1, 12),
+)  # fmt: skip
 
 
 @st.composite
@@ -93,7 +78,7 @@ def experiments(draw: st.DrawFn) -> Experiment:
     failing = st.sampled_from([None, None, "mtbf=150,mttr=20,checkpoint=5", "mtbf=60,mttr=5,checkpoint=2"])
     experiment = Experiment(
         draw(workloads()),
-        draw(clusters),
+        draw(random_clusters),
         draw(st.sampled_from(POLICIES)),
         placement=placement,
         allocator=draw(st.sampled_from(["fixed", "fixed", "proportional"])),
@@ -106,14 +91,7 @@ def experiments(draw: st.DrawFn) -> Experiment:
         check_invariants=True,
         compiled=False,
     )
-    return replace(experiment, workload=feasible_part(experiment))
-
-
-def feasible_part(experiment: Experiment) -> Workload:
-    """The jobs that the cluster can hold at all."""
-    keep = np.ones(len(experiment.workload), bool)
-    keep[infeasible(lay_out(experiment, experiment.workload)[0])] = False
-    return experiment.workload.take(keep)
+    return with_feasible_jobs(experiment)
 
 
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from random_kit import TENANTS, clusters, with_feasible_jobs
 
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster, NodeGroup
@@ -17,15 +18,12 @@ from cotenant.core.errors import InputError
 from cotenant.core.plan import Plan, Terms
 from cotenant.core.view import View
 from cotenant.core.workload import Codes, Workload, make_workload
-from cotenant.engine.tables import infeasible
 from cotenant.sim.driver import Experiment, Simulation
-from cotenant.sim.setup import lay_out
 from cotenant.testing.policy import assert_same
 from cotenant.workload.elastic import MODELS, ElasticJobs, speeds
 
 SCATTER = f"{Path(__file__).with_name('scatter_policy.py')}:Scatter"
 NAMES = (*(model.name for model in MODELS), "resnet18_cifar", "mlp_rl", "unheard of")
-TENANTS = ("ada", "bob")
 
 
 def _jobs(*rows: tuple[float, int, float, str]) -> Workload:
@@ -33,22 +31,12 @@ def _jobs(*rows: tuple[float, int, float, str]) -> Workload:
     submit, gpus, duration, model = zip(*rows, strict=True)
     return make_workload(
         "rows", np.array(submit, np.float64), np.array(gpus, np.int64), np.array(duration, np.float64),
-        model=Codes(np.array([NAMES.index(name) for name in model]), NAMES), extra={"epochs": np.ones(len(rows))},
+        model=Codes(np.array([NAMES.index(name) for name in model]), NAMES), extra={"min_gpus": np.ones(len(rows))},
     )  # fmt: skip
 
 
-groups = st.builds(
-    NodeGroup,
-    count=st.integers(1, 3),
-    gpus_per_node=st.sampled_from([1, 2, 4]),
-    gpu_type=st.sampled_from(["t4", "p100"]),
-    cpus=st.sampled_from([inf, inf, 6.0]),
-)
-clusters = st.builds(
-    Cluster,
-    groups=st.lists(groups, min_size=1, max_size=3).map(tuple),
-    quotas=st.dictionaries(st.sampled_from(TENANTS), st.integers(2, 8), max_size=1),
-    spec=st.just("random"),
+random_clusters = clusters(
+    most_groups=3, gpus_per_node=[1, 2, 4], gpu_types=["t4", "p100"], cpus=[6.0], mem_gib=[], quotas=(2, 8)
 )
 
 
@@ -72,17 +60,14 @@ def experiments(draw: st.DrawFn, policy: st.SearchStrategy[str]) -> Experiment:
     submit, gpus, duration, tenant, model, cpus = (np.array(column) for column in zip(*rows, strict=True))
     work = make_workload(
         "random", submit.astype(np.float64), gpus, duration.astype(np.float64), tenant=Codes(tenant, TENANTS),
-        model=Codes(model, NAMES), cpus=cpus, extra={"epochs": np.ones(len(rows))},
+        model=Codes(model, NAMES), cpus=cpus, extra={"min_gpus": np.ones(len(rows))},
     )  # fmt: skip
     found = Experiment(
-        work, draw(clusters), draw(policy), profile=draw(st.sampled_from(["none", "h200"])),
+        work, draw(random_clusters), draw(policy), profile=draw(st.sampled_from(["none", "h200"])),
         costs=draw(st.sampled_from(["none", "default", "3"])), check_invariants=True, compiled=False,
         fail_nodes=draw(st.sampled_from([None, None, "mtbf=300,mttr=20,checkpoint=5"])),
     )  # fmt: skip
-    keep = np.ones(len(work), bool)
-    keep[infeasible(lay_out(found, work)[0])] = False
-    found.notes.clear()
-    return replace(found, workload=work.take(keep))
+    return with_feasible_jobs(found)
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
@@ -188,11 +173,14 @@ def test_a_grown_job_counts_with_all_its_gpus() -> None:
 
 
 def test_cores_follow_a_job_of_another_size() -> None:
-    """Two elastic jobs of 4 cores fill a node of 8, whatever their sizes; the cores are those of the whole gang."""
-    work = replace(_jobs((0.0, 1, 500.0, "resnet18/cifar"), (0.0, 1, 500.0, "vgg16/cifar")), cpus=np.array([4.0, 4.0]))
+    """Two cores per GPU at any size: a job of 3 GPUs beside one of 1 fill a node of 8, and one of 4 is too many."""
+    work = replace(_jobs((0.0, 1, 500.0, "resnet18/cifar"), (0.0, 1, 500.0, "vgg16/cifar")), cpus=np.array([2.0, 2.0]))
     spec = Cluster((NodeGroup(1, 4, cpus=8.0),))
     plans = {0.0: Plan({0: ((0, 1, 1),), 1: ((0, 1, 2),)}), 10.0: Plan({0: ((0, 3, 0b1101),)}, keep=True)}
     run = _scripted(plans, work, spec)
     run.advance(20.0)
     assert run.state.host[0, col.HOST_CPU_FREE] == pytest.approx(0.0)
     assert run.state.i[:, col.GPUS].tolist() == [3, 1]
+    plans[10.0] = Plan({0: ((0, 4, 0b1111),)}, keep=True)
+    with pytest.raises(InputError, match="asks node 0 for more cores or memory than it has"):
+        _scripted(plans, work, spec).advance(20.0)

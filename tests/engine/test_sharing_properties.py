@@ -5,23 +5,21 @@ The GPUs are small (T4, P100), so that memory binds; `check_invariants` looks at
 
 from __future__ import annotations
 
-from math import inf
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from random_kit import TENANTS, clusters, with_feasible_jobs
 
 from cotenant.core import columns as col
-from cotenant.core.cluster import Cluster, NodeGroup
+from cotenant.core.cluster import Cluster
 from cotenant.core.workload import Codes, Workload, make_workload
-from cotenant.engine.tables import infeasible
 from cotenant.policies import known_policies
 from cotenant.sim.driver import Experiment, Simulation
-from cotenant.sim.setup import lay_out
 from cotenant.testing.policy import assert_same
 from cotenant.workload.model_sets import H200_TYPES
 
-TENANTS = ("ada", "bob", "eve")
 SHARING = tuple(name for name, policy in known_policies().items() if policy.shares is True)
 POLICIES = (
     *SHARING,
@@ -34,20 +32,8 @@ POLICIES = (
     "horus+:scaled=false,queues=5",
 )
 
-groups = st.builds(
-    NodeGroup,
-    count=st.integers(1, 3),
-    gpus_per_node=st.sampled_from([1, 2, 4]),
-    gpu_type=st.sampled_from(["t4", "p100"]),
-    cpus=st.sampled_from([inf, inf, 6.0]),
-    mem_gib=st.sampled_from([inf, inf, 20.0]),
-    partition=st.sampled_from(["", "", "", "ada"]),
-)
-clusters = st.builds(
-    Cluster,
-    groups=st.lists(groups, min_size=1, max_size=3).map(tuple),
-    quotas=st.dictionaries(st.sampled_from(TENANTS), st.integers(0, 8), max_size=2),
-    spec=st.just("random"),
+random_clusters = clusters(
+    most_groups=3, gpus_per_node=[1, 2, 4], gpu_types=["t4", "p100"], cpus=[6.0], mem_gib=[20.0], quotas=(0, 8)
 )
 
 
@@ -88,7 +74,7 @@ def workloads(draw: st.DrawFn) -> Workload:
 def experiments(draw: st.DrawFn) -> Experiment:
     found = Experiment(
         draw(workloads()),
-        draw(clusters),
+        draw(random_clusters),
         draw(st.sampled_from(POLICIES)),
         placement=draw(st.sampled_from(["consolidated", "consolidated", "spread", "count"])),
         profile=draw(st.sampled_from(["h200", "h200:sharing=time-sliced"])),
@@ -98,15 +84,8 @@ def experiments(draw: st.DrawFn) -> Experiment:
         check_invariants=True,
         compiled=False,
     )
-    keep = np.ones(len(found.workload), bool)
-    keep[infeasible(lay_out(found, found.workload)[0])] = False
-    found.notes.clear()
     failing = draw(st.sampled_from([None, None, "mtbf=300,mttr=20,checkpoint=5"]))
-    return Experiment(
-        found.workload.take(keep), found.cluster, found.policy, placement=found.placement, profile=found.profile,
-        costs=found.costs, round_s=10.0, seed=found.seed, check_invariants=True, compiled=False,
-        fail_nodes=None if found.placement == "count" else failing,
-    )  # fmt: skip
+    return replace(with_feasible_jobs(found), fail_nodes=None if found.placement == "count" else failing)
 
 
 @settings(deadline=None, max_examples=120, suppress_health_check=list(HealthCheck))

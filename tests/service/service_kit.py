@@ -87,3 +87,12 @@ class Rig:
 
 
 ON = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+
+
+def play(rig: Rig, seconds: float) -> None:
+    """As the service's own loop does: look when something happens, and when the policy wants to be asked."""
+    until_s = rig.backend.now_s + seconds
+    while rig.backend.now_s < until_s:
+        wait_s = rig.service.tick()
+        rig.check()
+        rig.backend.wait_change(min(max(wait_s, 0.001), until_s - rig.backend.now_s))

@@ -93,3 +93,25 @@ def test_a_job_is_displaced_when_it_reaches_the_limit_of_its_queue(tmp_path: Pat
     jobs = [(0.0, 4, 3.0), (0.1, 4, 5.0)]
     ended = World(tmp_path, "tiresias-l:threshold=10").live(jobs)
     assert ended == pytest.approx([5.0 + COST_S + 0.5, 5.0 + COST_S + 0.5 + COST_S + 2.5], abs=0.02)
+
+
+def test_a_starved_job_is_promoted_and_stays_so(tmp_path: Path) -> None:
+    """Four jobs in a crowd: what was forgiven to whoever waited three times as long as it had run stays forgiven."""
+    policy, plain = "tiresias-l:threshold=10,knob=3", "tiresias-l:threshold=10"
+    moved = 0
+    for seed in range(12):
+        jobs = [(at_s / 3, gpus, work_s) for at_s, gpus, work_s in some_jobs(seed, 4)]
+        live = World(tmp_path / str(seed), policy).live(jobs)
+        assert live == pytest.approx(foretold(jobs, policy), abs=0.2)
+        moved += live != pytest.approx(foretold(jobs, plain), abs=1.0)
+    assert moved >= 2
+
+
+def test_a_promotion_is_seen_when_it_is_due(tmp_path: Path) -> None:
+    """The first job has 2 s, reaches the limit and waits; 3 times as long later it displaces the second one."""
+    jobs = [(0.0, 4, 10.0), (0.1, 4, 2.4), (0.2, 4, 2.4), (0.3, 4, 2.4), (0.4, 4, 2.4)]
+    world = World(tmp_path, "tiresias-l:threshold=8,knob=3")
+    world.live(jobs)
+    first = world.rig.service.job(ADMIN, "1").attempts
+    starts = [attempt.started_s - EPOCH_S for attempt in first if attempt.started_s is not None]
+    assert starts[:2] == pytest.approx([0.0, 8.0], abs=0.02)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from service_kit import ADMIN, Rig
+from service_kit import ADMIN, Rig, play
 
 from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError
@@ -52,15 +52,6 @@ def targets(service: CoreService) -> np.ndarray:
     assert standings is not None
     assert standings.types == TYPES
     return standings.standing.target
-
-
-def play(rig: Rig, seconds: float) -> None:
-    """As the service's own loop does: look when something happens, and when the policy wants to be asked."""
-    until_s = rig.backend.now_s + seconds
-    while rig.backend.now_s < until_s:
-        wait_s = rig.service.tick()
-        rig.check()
-        rig.backend.wait_change(min(max(wait_s, 0.001), until_s - rig.backend.now_s))
 
 
 def test_time_received_converges_to_the_targets(rig: Rig) -> None:

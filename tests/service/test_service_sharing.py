@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from service_kit import ADMIN, Rig
+from service_kit import ADMIN, Rig, play
 
 from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError
@@ -22,14 +22,6 @@ def sharing(home: Path, policy: str, nodes: tuple[NodeInfo, ...], **more: float)
     rig = Rig(home, policy, nodes, round_s=ROUND_S, profile="h200", budget_s=60.0, **more)
     rig.shares = True
     return rig
-
-
-def play(rig: Rig, seconds: float) -> None:
-    until_s = rig.backend.now_s + seconds
-    while rig.backend.now_s < until_s:
-        wait_s = rig.service.tick()
-        rig.check()
-        rig.backend.wait_change(min(max(wait_s, 0.001), until_s - rig.backend.now_s))
 
 
 def states(rig: Rig, jobs: list[str]) -> list[str]:

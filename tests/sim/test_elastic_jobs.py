@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from cotenant.core.workload import Codes, Workload
 from cotenant.sim.driver import Experiment, Simulation, simulate
 from cotenant.workload.elastic import ElasticJobs, speeds
 from cotenant.workload.generators import generate
+from cotenant.workload.readers import read
+from cotenant.workload.writer import write_csv
 
 GOLDEN = StepTime(a_c=0.02, b_c=0.001, a_r=0.01, b_r=0.002, a_n=0.05, b_n=0.01, gamma=2.0)
 
@@ -146,3 +149,52 @@ def test_rigid_jobs_take_the_place_of_elastic_ones(policy: str, cluster: str) ->
     mixed = replace(work, model=Codes(rigid, names), gpus=gpus, cpus=4.0 * gpus)
     result = _run(policy, mixed, cluster)
     assert np.isfinite(result.finish_s).all()
+
+
+@pytest.mark.parametrize("policy", ["ones", "optimus", "gandiva"])
+def test_a_written_workload_plays_as_the_generated_one(policy: str, tmp_path: Path) -> None:
+    work = _work(6)
+    write_csv(work, tmp_path / "jobs.csv")
+    generated, written = _run(policy, work), _run(policy, read(tmp_path / "jobs.csv"))
+    assert written.finish_s.tobytes() == generated.finish_s.tobytes()
+    assert written.lost_gpu_s.tobytes() == generated.lost_gpu_s.tobytes()
+
+
+@pytest.mark.parametrize("policy", ["ones", "ones:score=sruf,progress=sample", "optimus", "gandiva"])
+def test_sizes_of_a_log_are_kept(policy: str, tmp_path: Path) -> None:
+    """Among jobs without limits: one with both, one that only shrinks, and two rigid ones, of no or a foreign model."""
+    (tmp_path / "jobs.csv").write_text(
+        "job_id,submit_s,num_gpus,duration_s,model,min_gpus,max_gpus\n"
+        "both,0,4,900,resnet50/imagenet,3,6\nfew,10,4,400,resnet18/cifar,,4\nrigid,20,2,300,,,\n"
+        "foreign,30,3,300,gpt,1,9\nfree,40,1,600,googlenet/cifar,1,\n"
+    )
+    work = read(tmp_path / "jobs.csv")
+    (note,) = work.notes
+    assert note.startswith("jobs.csv: 1 elastic jobs stay at num_gpus: it is not known how their models scale (known: ")
+    run = Simulation(Experiment(work, Cluster.parse("2x8"), policy, compiled=False, check_invariants=True))
+    sizes: list[set[int]] = [set() for _ in range(len(work))]
+    for second in range(0, 4000, 10):
+        over = run.advance(float(second))
+        for row in np.flatnonzero(run.state.i[:, col.STATE] == col.RUNNING).tolist():
+            sizes[row].add(int(run.state.i[row, col.GPUS]))
+        if over:
+            break
+    both, few, rigid, foreign, free = sizes
+    assert np.isfinite(run.outcome().finish_s).all()
+    assert both <= {3, 4, 5, 6}
+    assert few <= {1, 2, 3, 4}
+    assert (rigid, foreign) == ({2}, {3})
+    assert max(free) > 1
+    assert len(both) > 1
+
+
+def test_a_plan_outside_the_sizes_of_a_job_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from cotenant.core.plan import Plan\nfrom cotenant.policies.base import PlanPolicy\n"
+        "class Mine(PlanPolicy):\n    name = 'mine'\n    resizes = True\n"
+        "    def decide(self, view):\n        return Plan({0: ((0, 4),)})\n"
+    )
+    work = _work(1)
+    limited = replace(work, gpus=np.array([2]), extra={"min_gpus": np.array([1]), "max_gpus": np.array([3])})
+    with pytest.raises(InputError, match="row 0 on 4 GPUs, though it takes 1 to 3"):
+        _run(f"{tmp_path / 'mine.py'}:Mine", limited)

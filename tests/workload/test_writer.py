@@ -13,6 +13,7 @@ from cotenant.core.deadlines import steps_of
 from cotenant.core.errors import InputError
 from cotenant.core.spec import Spec
 from cotenant.core.workload import Codes, Workload, make_workload
+from cotenant.workload.elastic import LIMITS
 from cotenant.workload.generators import generate
 from cotenant.workload.readers import read
 from cotenant.workload.writer import write_csv
@@ -29,6 +30,9 @@ def assert_same(a: Workload, b: Workload) -> None:
     for column in ("tenant", "user", "model", "gpu_type"):
         assert texts(getattr(a, column)) == texts(getattr(b, column))
     assert a.attempts == b.attempts
+    for column in LIMITS:
+        none = np.zeros(len(a))
+        np.testing.assert_array_equal(a.extra.get(column, none), b.extra.get(column, none), column)
 
 
 name = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00", exclude_categories=["Cs"]), max_size=6)
@@ -50,10 +54,12 @@ def workloads(draw: st.DrawFn) -> Workload:
     duration_s = column(amount)
     parts = draw(st.lists(st.floats(0, 0.3), min_size=1, max_size=3))
     maybe = st.one_of(amount, st.just(float("nan")))
+    gpus = column(st.integers(1, 64))
+    limits = {"min_gpus": gpus * column(st.integers(0, 1)), "max_gpus": gpus * column(st.integers(0, 3))}
     return make_workload(
         "x",
         np.sort(column(amount)),
-        column(st.integers(1, 64)),
+        gpus,
         duration_s,
         job_id=np.array(ids, dtype=object),
         tenant=codes(),
@@ -67,6 +73,7 @@ def workloads(draw: st.DrawFn) -> Workload:
         gpu_type=codes(),
         nodes=column(st.integers(0, 1)),
         attempts={0: tuple(float(duration_s[0] * part) for part in parts)} if draw(st.booleans()) else {},
+        extra={name: limits[name] for name in draw(st.sets(st.sampled_from(LIMITS)))},
     )
 
 

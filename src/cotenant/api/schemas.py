@@ -1,20 +1,24 @@
 """What goes in and out, for the checks on requests and for the OpenAPI document.
 
-Answers are written from the dataclasses of `service.facade` without passing through these models; the tests hold
-the two together.
+Answers are written from the dataclasses of `service.facade` without passing through these models, whose fields
+are taken from there; what differs is that JSON has lists, and null for a number that is not finite.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import fields
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 from fastapi import Path, Query
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model
 
 from cotenant.api.limits import MOST_JOBS
 from cotenant.core.lifecycle import JobState
-from cotenant.service.facade import Role
+from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus, Role, TokenInfo
+
+_M = TypeVar("_M", bound=BaseModel)
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
 _LABEL = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
@@ -142,6 +146,19 @@ class BackupTo(_Asked):
     path: str = Field(pattern=_NAME)
 
 
+def _shows(source: type[Any]) -> Callable[[type[_M]], type[_M]]:
+    """The model with all fields of a dataclass, in its order; those written in the model itself as they are there."""
+    hints = get_type_hints(source)
+
+    def fill(model: type[_M]) -> type[_M]:
+        own = {name: one.annotation for name, one in model.model_fields.items()}
+        types: dict[str, Any] = {one.name: (own.get(one.name, hints[one.name]), ...) for one in fields(source)}
+        made: Any = create_model(model.__name__, __doc__=model.__doc__, __module__=__name__, **types)
+        return cast(type[_M], made)
+
+    return fill
+
+
 class Error(BaseModel):
     """Every refusal."""
 
@@ -154,41 +171,20 @@ class Ids(BaseModel):
     ids: list[list[str]]
 
 
+@_shows(AttemptInfo)
 class Try(BaseModel):
     """One try at running a job."""
 
-    number: int
-    state: str
-    started_s: float | None
-    ended_s: float | None
-    exit_code: int | None
-    signal: int | None
-    why: str
     lost_s: float | None
     nodes: list[Any]
 
 
+@_shows(JobInfo)
 class Job(BaseModel):
     """A job as shown to people. Times are Unix seconds."""
 
-    id: str
-    name: str
-    tenant: str
-    user: str
-    state: JobState
-    reason: str
-    gpus: int
-    priority: int
-    submitted_s: float
-    started_s: float | None
-    ended_s: float | None
-    expected_end_s: float | None
-    step: int | None
-    total_steps: int | None
-    step_time_s: float | None
     metrics: dict[str, float | None]
     attempts: list[Try]
-    spec: dict[str, Any]
 
 
 class Jobs(BaseModel):
@@ -197,19 +193,9 @@ class Jobs(BaseModel):
     jobs: list[Job]
 
 
+@_shows(NodeStatus)
 class Node(BaseModel):
     """A node as shown to people."""
-
-    name: str
-    gpu_type: str
-    gpus: int
-    gpus_used: int
-    cpus: int
-    mem_gib: float
-    state: str
-    jobs: list[str]
-    gpus_shared: int = 0
-    gpu_mem_gib: float = 0.0
 
 
 class Nodes(BaseModel):
@@ -218,14 +204,9 @@ class Nodes(BaseModel):
     nodes: list[Node]
 
 
+@_shows(EventInfo)
 class Event(BaseModel):
     """One record of the journal."""
-
-    seq: int
-    time_s: float
-    kind: str
-    job: str
-    data: dict[str, Any]
 
 
 class Events(BaseModel):
@@ -235,15 +216,9 @@ class Events(BaseModel):
     next: int
 
 
+@_shows(TokenInfo)
 class Token(BaseModel):
     """A token without its secret."""
-
-    id: str
-    name: str
-    role: Role
-    tenant: str
-    created_s: float
-    revoked: bool
 
 
 class Tokens(BaseModel):

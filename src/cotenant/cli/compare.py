@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cotenant.cli import options as opt
+from cotenant.cli.setup import USUAL, Setup, spread_setup
 
 if TYPE_CHECKING:
     from cotenant.core.cluster import Cluster
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from cotenant.sim.sweep import Run
 
 
+@spread_setup()
 def compare(
     trace: opt.Trace,
     cluster: opt.ClusterSpec,
@@ -27,21 +30,7 @@ def compare(
     workers: Annotated[int, typer.Option(min=0, help="Processes; 0 takes every core.")] = 0,
     seeds: Annotated[str, typer.Option(help="Seeds such as 0-4 or 1,5: means with confidence intervals.")] = "",
     loads: Annotated[str, typer.Option(help="Offered loads such as 0.7,1.0,1.3.")] = "",
-    placement: opt.Placement = "consolidated",
-    allocator: opt.Allocator = "fixed",
-    profile: opt.Profile = "none",
-    models: opt.Models = "",
-    estimator: opt.Estimator = "",
-    costs: opt.Costs = "default",
-    round_s: opt.Round = 360.0,
-    compat: opt.Compat = "",
-    measure: opt.Measure = "",
-    until: opt.Until = opt.INFINITY,
-    seed: opt.Seed = 0,
-    fail_nodes: opt.FailNodes = "",
-    power: opt.Power = "",
-    skip_infeasible: opt.SkipInfeasible = False,
-    format_: opt.Format = "",
+    setup: Setup = USUAL,
     json_: opt.Json = "",
     jobs_csv: Annotated[str, typer.Option("--jobs-csv", help="Write one file per policy into DIR.")] = "",
     gantt: Annotated[str, typer.Option(help="FROM-TO seconds of the Gantt chart in the report.")] = "",
@@ -63,18 +52,14 @@ def compare(
         raise InputError(f"--policies '{policies}': write names such as fifo,srsf")
     for name in names:
         make_policy(name)
-    runs = plan_runs(names, _seeds(seeds) or [seed], _loads(loads) or [None])
+    runs = plan_runs(names, _seeds(seeds) or [setup.seed], _loads(loads) or [None])
     window = opt.parse_range(gantt, "--gantt")
-    workloads = _Workloads(trace, machines, format_, profile, models, bool(seeds))
+    workloads = _Workloads(trace, machines, setup, bool(seeds))
 
     experiments: list[Experiment] = []
 
     def make(run: Run) -> Experiment:
-        experiment = opt.make_experiment(
-            workloads.get(run), machines, run.policy, placement=placement, allocator=allocator, profile=profile,
-            estimator=estimator, costs=costs, round_s=round_s, compat=compat, measure=measure, until=until,
-            seed=run.seed, fail_nodes=fail_nodes, skip_infeasible=skip_infeasible, power=power,
-        )  # fmt: skip
+        experiment = replace(setup, seed=run.seed).experiment(workloads.get(run), machines, run.policy)
         experiments.append(experiment)
         return experiment
 
@@ -110,11 +95,8 @@ def compare(
 class _Workloads:
     """Workloads per (seed, load): a generator makes new ones, a log is stretched in time."""
 
-    def __init__(
-        self, trace: str, machines: Cluster, format_: str, profile: str, models: str, reseed: bool
-    ) -> None:  # fmt: skip
-        self._trace, self._machines, self._format, self._profile = trace, machines, format_, profile
-        self._models, self._reseed = models, reseed
+    def __init__(self, trace: str, machines: Cluster, setup: Setup, reseed: bool) -> None:
+        self._trace, self._machines, self._setup, self._reseed = trace, machines, setup, reseed
         self._made: dict[tuple[int | None, float | None], Workload] = {}
 
     def get(self, run: Run) -> Workload:
@@ -127,10 +109,7 @@ class _Workloads:
             text = self._trace
             if generated:
                 text = _with_params(text, seed=key[0], load=run.load)
-            work = opt.load_workload(
-                text, self._machines.gpus, format_=self._format, profile=self._profile, models=self._models,
-                quiet=bool(self._made),
-            )  # fmt: skip
+            work = self._setup.workload(text, self._machines.gpus, quiet=bool(self._made))
             if not generated and run.load is not None:
                 work = scale_load(work, self._machines.gpus, run.load)
             self._made[key] = work

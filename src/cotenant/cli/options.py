@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from cotenant.core.cluster import Cluster
     from cotenant.core.workload import Workload
-    from cotenant.sim.driver import Experiment
 
 Trace = Annotated[str, typer.Argument(help="Job log (csv, json, gz, parquet) or a generator: philly-like:jobs=2000.")]
 ClusterSpec = Annotated[
@@ -113,26 +112,6 @@ def parse_range(text: str, option: str) -> tuple[int, int] | None:
     if not dash or not first.isdigit() or not last.isdigit() or int(first) > int(last):
         raise InputError(f"{option} '{text}': write FROM-TO, two whole numbers")
     return int(first), int(last)
-
-
-def make_experiment(
-    work: Workload, cluster: Cluster, policy: str, *, placement: str, allocator: str, profile: str, estimator: str,
-    costs: str, round_s: float, compat: str, measure: str, until: float, seed: int, fail_nodes: str,
-    skip_infeasible: bool, power: str = "",
-) -> Experiment:  # fmt: skip
-    """The options of a verb as an experiment."""
-    from cotenant.core.errors import InputError
-    from cotenant.core.spec import split_specs
-    from cotenant.sim.driver import Experiment
-
-    if len(work) and not until >= work.submit_s[0]:
-        raise InputError(f"--until {until:g}: must not be before the first submission, at {work.submit_s[0]:g} s")
-    return Experiment(
-        work, cluster, policy, placement=placement, allocator=allocator, profile=profile, estimator=estimator,
-        costs=costs, round_s=round_s, compat=tuple(split_specs(compat)),
-        measure=parse_range(measure, "--measure"), until_s=until, seed=seed,
-        fail_nodes=fail_nodes or None, skip_infeasible=skip_infeasible, power=power,
-    )  # fmt: skip
 
 
 def write_json(data: Any, target: str) -> None:

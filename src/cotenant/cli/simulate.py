@@ -7,27 +7,15 @@ from typing import Annotated
 import typer
 
 from cotenant.cli import options as opt
+from cotenant.cli.setup import USUAL, Setup, spread_setup
 
 
+@spread_setup()
 def simulate(
     trace: opt.Trace,
     cluster: opt.ClusterSpec,
     policy: opt.PolicySpec = "fifo",
-    placement: opt.Placement = "consolidated",
-    allocator: opt.Allocator = "fixed",
-    profile: opt.Profile = "none",
-    models: opt.Models = "",
-    estimator: opt.Estimator = "",
-    costs: opt.Costs = "default",
-    round_s: opt.Round = 360.0,
-    compat: opt.Compat = "",
-    measure: opt.Measure = "",
-    until: opt.Until = opt.INFINITY,
-    seed: opt.Seed = 0,
-    fail_nodes: opt.FailNodes = "",
-    power: opt.Power = "",
-    skip_infeasible: opt.SkipInfeasible = False,
-    format_: opt.Format = "",
+    setup: Setup = USUAL,
     json_: opt.Json = "",
     jobs_csv: Annotated[str, typer.Option("--jobs-csv", help="Write one row per job to FILE.")] = "",
 ) -> None:
@@ -39,12 +27,8 @@ def simulate(
 
     opt.check_targets(json_, jobs_csv)
     machines = opt.load_cluster(cluster)
-    work = opt.load_workload(trace, machines.gpus, format_=format_, profile=profile, models=models)
-    experiment = opt.make_experiment(
-        work, machines, policy, placement=placement, allocator=allocator, profile=profile, estimator=estimator,
-        costs=costs, round_s=round_s, compat=compat, measure=measure, until=until, seed=seed,
-        fail_nodes=fail_nodes, skip_infeasible=skip_infeasible, power=power,
-    )  # fmt: skip
+    work = setup.workload(trace, machines.gpus)
+    experiment = setup.experiment(work, machines, policy)
     with progress_bar(f"{policy} on {cluster}") as progress:
         outcome = driver.simulate(experiment, progress)
     opt.tell(experiment.notes)

@@ -7,26 +7,17 @@ from typing import Annotated
 import typer
 
 from cotenant.cli import options as opt
+from cotenant.cli.setup import USUAL, Setup, spread_setup
 
 
+@spread_setup("measure", "until", "power")
 def why(
     trace: Annotated[str, typer.Argument(help="A live job's id; or a job log or generator.", metavar="JOB|TRACE")],
     job: Annotated[str, typer.Argument(help="With TRACE: job id, as in the log.", metavar="[JOB]")] = "",
     at: Annotated[float | None, typer.Option(help="The moment, in seconds of the log.")] = None,
     cluster: Annotated[str, typer.Option(help="15x4, 32x8:h200, 9x4:v100+9x4:p100, 4x8/cpu=96,mem=768, or YAML.")] = "",
     policy: opt.PolicySpec = "fifo",
-    placement: opt.Placement = "consolidated",
-    allocator: opt.Allocator = "fixed",
-    profile: opt.Profile = "none",
-    models: opt.Models = "",
-    estimator: opt.Estimator = "",
-    costs: opt.Costs = "default",
-    round_s: opt.Round = 360.0,
-    compat: opt.Compat = "",
-    seed: opt.Seed = 0,
-    fail_nodes: opt.FailNodes = "",
-    skip_infeasible: opt.SkipInfeasible = False,
-    format_: opt.Format = "",
+    setup: Setup = USUAL,
     json_: opt.Plain = False,
 ) -> None:
     """Say why a live job does not run, or why one was not running at a moment of a simulation.
@@ -49,12 +40,8 @@ def why(
     if not abs(at) < opt.INFINITY:
         raise InputError(f"--at {at:g}: write a number of seconds")
     machines = opt.load_cluster(cluster)
-    work = opt.load_workload(trace, machines.gpus, format_=format_, profile=profile, models=models)
-    experiment = opt.make_experiment(
-        work, machines, policy, placement=placement, allocator=allocator, profile=profile, estimator=estimator,
-        costs=costs, round_s=round_s, compat=compat, measure="", until=opt.INFINITY, seed=seed,
-        fail_nodes=fail_nodes, skip_infeasible=skip_infeasible,
-    )  # fmt: skip
+    work = setup.workload(trace, machines.gpus)
+    experiment = setup.experiment(work, machines, policy)
     run = Simulation(experiment)
     rows = np.flatnonzero(run.work.job_id == job)
     if not len(rows):

@@ -10,14 +10,13 @@ after a digest of every kernel's source; the folder is kept in the user's cache 
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import os
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+
+from cotenant.core.cache import cache_folder
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _kernels: list[Callable[..., Any]] = []
@@ -71,21 +70,7 @@ def enable() -> None:
 def _cache_folder() -> Path:
     """A writable folder that changes whenever any kernel changes."""
     files = sorted({inspect.getsourcefile(plain) or "" for plain in _kernels} | {__file__})
-    digest = hashlib.sha256()
-    for name in files:
-        digest.update(Path(name).read_bytes())
-    digest.update(sys.version.encode())
-    home = os.environ.get("COTENANT_CACHE") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"), "cotenant"
-    )
-    folder = Path(home) / f"kernels-{digest.hexdigest()[:16]}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="cotenant-kernels-"))
+    return cache_folder("kernels", (Path(name).read_bytes() for name in files))
 
 
 def is_cached() -> bool:

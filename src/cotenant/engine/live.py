@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from cotenant.core.columns import (
@@ -11,6 +13,7 @@ from cotenant.core.columns import (
     FREE_SLICE,
     GPUS,
     HOST,
+    KNOB,
     N_RUN,
     N_WAITING,
     NEXT_ARRIVAL,
@@ -30,7 +33,7 @@ from cotenant.core.columns import (
     WAITING,
     WARM,
 )
-from cotenant.core.jit import entry
+from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.ledger import enqueue, heat, new_slices, schedule_run, start
@@ -38,21 +41,43 @@ from cotenant.engine.sharing import copy_slices
 
 
 @entry
-def enter_all(s: State, rule: Rule, attained_s: Floats, done_s: Floats, first_s: Floats, now: float) -> None:
-    """Every row of the tables begins to wait now, with what it has attained and done before."""
+def enter_all(
+    s: State, rule: Rule, attained_s: Floats, done_s: Floats, first_s: Floats, waits_s: Floats, forgiven_s: Floats,
+    now: float,
+) -> None:  # fmt: skip
+    """Every row of the tables begins to wait now, with what it has attained and done before.
+
+    Where a rule promotes who has starved, `waits_s` is for how long a row has waited without a break and `forgiven_s`
+    what it had attained when it was promoted last, which does not count for its priority; that is written here for
+    whoever is to be promoted by now.
+    """
+    starves = rule.numbers[KNOB] < math.inf
     for job in range(s.f.shape[0]):
-        s.f[job, ATTAINED] = attained_s[job]
+        counts_s = attained_s[job] - forgiven_s[job] if starves else attained_s[job]
+        queue = _queue_of(s, rule, job, counts_s)
+        if starves and queue > 0 and waits_s[job] > 0 and waits_s[job] >= rule.numbers[KNOB] * counts_s:
+            forgiven_s[job], counts_s, queue = attained_s[job], 0.0, 0
+        s.f[job, ATTAINED] = counts_s
         s.f[job, OCCUPIED] = attained_s[job]
         s.f[job, DONE] = done_s[job]
         s.f[job, FIRST] = first_s[job]
         s.f[job, WAITED] = now - s.f[job, SUBMIT] - attained_s[job]
         s.i[job, OWES] = 1 if done_s[job] > 0 else 0
-        queue = 0
-        while queue < len(rule.thresholds) and attained_s[job] * s.i[job, GPUS] >= rule.thresholds[queue]:
-            queue += 1
         s.i[job, QUEUE] = queue
         enqueue(s, rule, job, now)
+        if starves:  # the clock of its next promotion has begun when it began to wait
+            s.f[job, SINCE] -= waits_s[job]
+            s.f[job, WAITED] -= waits_s[job]
     s.x[NEXT_ARRIVAL] = s.f.shape[0]
+
+
+@kernel
+def _queue_of(s: State, rule: Rule, job: int, counts_s: float) -> int:
+    """The queue of a job with so much attained."""
+    queue = 0
+    while queue < len(rule.thresholds) and counts_s * s.i[job, GPUS] >= rule.thresholds[queue]:
+        queue += 1
+    return queue
 
 
 @entry
@@ -118,7 +143,8 @@ def masks(s: State, job: int) -> tuple[tuple[int, int], ...]:
 
 
 def next_turn_s(s: State, rule: Rule, now: float) -> float:
-    """When the order of a compiled policy changes by itself while somebody waits: a queue's limit, or a new round.
+    """When the order of a compiled policy changes by itself while somebody waits: a queue's limit, a promotion, or a
+    new round.
 
     Whatever else may change it is a start, an end or an arrival, and known when it happens.
     """
@@ -129,5 +155,9 @@ def next_turn_s(s: State, rule: Rule, now: float) -> float:
         running = np.flatnonzero((s.i[:, STATE] == RUNNING) & (s.i[:, QUEUE] < len(rule.thresholds)))
         limit_s = rule.thresholds[s.i[running, QUEUE]] / s.i[running, GPUS]
         found = float(np.min(s.f[running, SINCE] + limit_s - s.f[running, ATTAINED], initial=np.inf))
+    if rule.numbers[KNOB] < np.inf:
+        behind = np.flatnonzero((s.i[:, STATE] == WAITING) & (s.i[:, QUEUE] > 0))
+        promoted_s = s.f[behind, SINCE] + rule.numbers[KNOB] * s.f[behind, ATTAINED]
+        found = min(found, float(np.min(promoted_s, initial=np.inf)))
     round_s = float(rule.numbers[ROUND_S])
     return min(found, (np.floor(now / round_s) + 1) * round_s) if round_s < np.inf else found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
 from cotenant.core.plan import Slices
@@ -13,8 +15,8 @@ _SLACK = 1e-6
 
 
 def check_plan(run: Mapping[int, Slices], view: View, name: str) -> None:
-    """Gangs whole (elastic ones of any size) and inside one open pool, nodes within GPUs, cores and memory, tenants
-    within their quotas."""
+    """Gangs whole (elastic ones of a size they take) and inside one open pool, nodes within GPUs, cores and memory,
+    tenants within their quotas."""
     state = view.state
     active = set(view.rows.tolist())
     gpus: dict[int, int] = {}
@@ -50,7 +52,12 @@ def misplaced(view: View, row: int, slices: Slices) -> str:
     state = view.state
     c = state.i[row, col.CLASS]
     size, elastic = sum(count for _, count in slices), view.facts.elastic
-    whole = size == state.i[row, col.GPUS] or (elastic is not None and bool(elastic[row]) and size > 0)
+    whole = size == state.i[row, col.GPUS]
+    if not whole and elastic is not None and elastic[row] and size > 0:
+        (fewest,), (most,) = view.size_limits(np.array([row]))
+        if not fewest <= size <= most:
+            return f"row {row} on {size} GPUs, though it takes {fewest} to {most}"
+        whole = True
     if not whole or any(count < 1 for _, count in slices):
         return f"row {row} as a broken gang {slices}"
     for node, count in slices:

@@ -170,7 +170,7 @@ def _check_hosts(wanted: dict[int, Places], state: State, name: str) -> None:
     used = np.zeros((len(state.node), 2))
     for row, places in wanted.items():
         for node, gpus, _ in places:
-            used[node] += gpus / _size(places) * state.f[row, [col.CPUS, col.MEM]]
+            used[node] += gpus / max(int(state.i[row, col.GPUS]), 1) * state.f[row, [col.CPUS, col.MEM]]
     over = (used > state.host[:, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]] + 1e-6).any(axis=1)
     if over.any():
         raise InputError(f"policy '{name}': plan asks node {int(np.argmax(over))} for more cores or memory than it has")

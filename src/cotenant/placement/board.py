@@ -78,7 +78,9 @@ class Board:
         return most
 
     def _per_gpu(self, row: int) -> list[float]:
-        return [float(value) / self.gang(row) for value in self.state.f[row, [col.CPUS, col.MEM]].tolist()]
+        """Cores and memory of a job on each of its GPUs, the same at any size."""
+        size = max(int(self.state.i[row, col.GPUS]), 1)
+        return [float(value) / size for value in self.state.f[row, [col.CPUS, col.MEM]].tolist()]
 
     def limit_by_hosts(self, row: int, gpus: Iterable[int]) -> list[int]:
         """Of these GPUs, in order, those that their nodes can still feed."""

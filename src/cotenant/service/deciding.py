@@ -12,7 +12,7 @@ import numpy as np
 
 from cotenant.backends.base import Backend, NodeInfo
 from cotenant.core.columns import SLOTS
-from cotenant.core.lifecycle import ON_GPUS, WAITING, JobState
+from cotenant.core.lifecycle import WAITING, JobState
 from cotenant.core.plan import Terms
 from cotenant.journal import Entry, Journal
 from cotenant.policies import Context, make_policy
@@ -20,7 +20,7 @@ from cotenant.service import outcomes
 from cotenant.service.budget import Budget
 from cotenant.service.ladder import Ladder
 from cotenant.service.live import RESTORE_S, Promise, Setting, Tables, Verdict
-from cotenant.service.livejob import ASK, CONTINUE, SUSPEND, Attempt, Gpus, LiveJob
+from cotenant.service.livejob import ASK, SUSPEND, Attempt, Gpus, LiveJob
 from cotenant.service.memory import Memory, shares
 from cotenant.service.options import Options
 from cotenant.service.pairing import Pairing
@@ -48,6 +48,7 @@ class Decider(Ladder):
         self._places: dict[str, Gpus] = {}  # under policies that name GPUs: those of each job that is to run
         self._terms: dict[str, Terms] = {}  # what was agreed with it
         self._need_gib: dict[str, float] = {}  # and the memory per GPU that it needs on these terms
+        self._forgiven_s: dict[str, float] = {}  # under policies that promote who has starved: see `Setting`
         self._pairing = Pairing()
         self._paces = self._pairing.paces  # as they are in the rows
         self._trainings = Trainings()
@@ -62,7 +63,7 @@ class Decider(Ladder):
         if self._memory is None or (self._memory.name, self._memory.types) != (self.book.policy, types):
             self._memory = Memory(self.book.policy, types, Context(round_s=self.round_s))
             self._promised, self._beside, self._plan = {}, {}, Verdict()
-            self._places, self._terms, self._need_gib = {}, {}, {}
+            self._places, self._terms, self._need_gib, self._forgiven_s = {}, {}, {}, {}
         return self._memory
 
     def _comes_back(self, job: LiveJob) -> bool:
@@ -159,6 +160,7 @@ class Decider(Ladder):
         self._rows.forget(job)
         self._pairing.forget(job)
         self._trainings.forget(job)
+        self._forgiven_s.pop(job, None)
 
     def _anything_to_decide(self) -> bool:
         """Whether somebody waits who may start."""
@@ -233,7 +235,8 @@ class Decider(Ladder):
             for job in self.book.active.values()
             if job.spec.deadline_steps
         }
-        return Setting(self._speeds, self.round_s, cost_s, gpu_gib, self._pairing.seen, terms, open_, soft)
+        told = self._pairing.seen, terms, open_, soft
+        return Setting(self._speeds, self.round_s, cost_s, gpu_gib, *told, forgiven_s=dict(self._forgiven_s))
 
     def _with_training(self, setting: Setting, columns: Columns, gpus: int) -> Setting:
         """What elastic jobs have told. One that runs but cannot save keeps its size, or it would lose all its work."""
@@ -353,11 +356,9 @@ class Decider(Ladder):
     def _row(self, job: LiveJob) -> Row:
         spec, pace = job.spec, partial(self._pace, job)
         report = self.reports.of(job.id) if job.state != JobState.PENDING else None
-        first, since = job.started_s, 0.0
-        if job.state in ON_GPUS:
-            since = job.last.since_s or (job.rung_s if job.rung == CONTINUE else job.last.launched_s)
+        first = job.started_s
         values = (
-            job.submitted_s, np.nan if first is None else first, *self._host_demand(job), since,
+            job.submitted_s, np.nan if first is None else first, *self._host_demand(job), job.since_s,
             self._cost_s(spec.name, self._likely_rung(job, report)),
             job.submitted_s + spec.deadline_s if spec.deadline_s else np.nan, float(spec.priority),
             spec.gpu_mem_gib, float(not spec.preemptible), float(spec.nodes), float(spec.batch_size),
@@ -389,6 +390,7 @@ class Decider(Ladder):
             self.counters["decision_timeouts"] += verdict is None
             return self._last_plan() if tables.chooses else Verdict(self._plan.starts)
         self._plan, self._beside = verdict, verdict.hosts
+        self._forgiven_s |= verdict.promoted
         self._places, self._terms, self._need_gib = verdict.places, verdict.terms, verdict.need_gib
         if tables.chooses:
             self._promised = dict(verdict.starts)

@@ -73,6 +73,7 @@ class Verdict:
     need_gib: dict[str, float] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)  # why jobs wait, where the policy has words for it
     resized: frozenset[str] = frozenset()  # those of `stops` that go on with another number of GPUs
+    promoted: dict[str, float] = field(default_factory=dict)  # those that had starved, and what they had attained
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class Setting:
     `gpu_gib` is the memory of a GPU by type, where known; `seen` is what was measured of pairs, `terms` what was agreed
     with jobs that run, and `open` says which GPUs of each node may be given away. `soft` are deadlines in steps:
     moments and their worth. `training` is what elastic jobs told of themselves, row by row, and `resizable` which of
-    them may change their size now.
+    them may change their size now. `forgiven_s` is what jobs that had starved had attained when they were promoted.
     """
 
     speeds: Speeds
@@ -95,6 +96,7 @@ class Setting:
     soft: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
     training: Training | None = None
     resizable: NDArray[np.bool_] | None = None
+    forgiven_s: Mapping[str, float] = field(default_factory=dict)
 
 
 class Tables:
@@ -146,9 +148,14 @@ class Tables:
         )  # fmt: skip
         self._open = setting.open
         self.engine = Engine(self.state, self.policy, rule, facts)
+        before_s = self._forgiven_s(setting.forgiven_s)
+        forgiven_s, waits_s = before_s.copy(), now_s - np.minimum(jobs.of(at.SINCE), now_s)
+        waits_s[jobs.running] = 0.0
         enter_all(
-            self.state, self.engine.rule, jobs.of(at.ATTAINED), jobs.of(at.DONE), jobs.of(at.FIRST), now_s
+            self.state, self.engine.rule, jobs.of(at.ATTAINED), jobs.of(at.DONE), jobs.of(at.FIRST), waits_s,
+            forgiven_s, now_s,
         )  # fmt: skip
+        self._promoted = {str(jobs.ids[row]): float(forgiven_s[row]) for row in np.flatnonzero(forgiven_s != before_s)}
         since_s = np.where(jobs.coming, now_s, jobs.of(at.SINCE))
         able = self._able(jobs)
         triples, begins = _flat([jobs.slices[k] for k in able], [jobs.masks[k] for k in able])
@@ -165,6 +172,15 @@ class Tables:
         policy = make_policy(self.policy_name)
         context = Context(round_s=round_s, services_gpu_s=self.work.gpus * self.work.duration_s)
         return policy, policy.rule(context)
+
+    def _forgiven_s(self, known: Mapping[str, float]) -> Floats:
+        """What each row had attained when it was promoted last; 0 for most."""
+        forgiven_s = np.zeros(len(self.jobs.ids))
+        if known:
+            row_of = dict(zip(self.jobs.ids.tolist(), range(len(forgiven_s)), strict=True))
+            for job in known.keys() & row_of.keys():
+                forgiven_s[row_of[job]] = known[job]
+        return forgiven_s
 
     def _able(self, jobs: Columns) -> Ints:
         """Which of the running jobs go on: not those on a GPU type on which, by a newer profile, they cannot run.
@@ -238,6 +254,7 @@ class Tables:
             {str(names[row]): float(self.state.f[row, col.GPU_GIB]) for row in after} if self.exact else {},
             self._reasons(after),
             frozenset(str(names[row]) for row in stops if row in after and _size(after[row]) != _size(before[row])),
+            self._promoted,
         )  # fmt: skip
 
     def _changed(self, before: dict[int, Slices], after: dict[int, Slices]) -> tuple[list[int], set[int]]:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from cotenant.core.jobspec import JobSpec
-from cotenant.core.lifecycle import FINAL, JobState
+from cotenant.core.lifecycle import FINAL, ON_GPUS, JobState
 
 Gpus = tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -109,6 +109,15 @@ class LiveJob:
     def started_s(self) -> float | None:
         """First moment at which it ran."""
         return next((a.started_s for a in self.attempts if a.started_s is not None), None)
+
+    @property
+    def since_s(self) -> float:
+        """From when on it has been on its GPUs, or has waited."""
+        if self.state in ON_GPUS:
+            return self.last.since_s or (self.rung_s if self.rung == CONTINUE else self.last.launched_s)
+        if self.state == JobState.SUSPENDED:
+            return self.rung_s
+        return (self.last.ended_s if self.attempts else None) or self.submitted_s
 
     def attained_s(self, now_s: float) -> float:
         """Seconds in which it has held GPUs."""

@@ -19,6 +19,7 @@ from cotenant.core.workload import Codes, Floats, Ints
 
 # GPU_MEM: GiB per GPU. ALONE: 1 where it may not share GPUs. BATCH: samples per step and GPU, 0: it may not be cut.
 # PACE: its speed in its present company against alone, as measured. FEWEST, MOST: GPUs of an elastic job; 0 for others.
+# SINCE: the moment from which on it runs, or waits.
 SUBMITTED, FIRST, CPUS, MEM, SINCE, COST, DEADLINE, PRIORITY, GPU_MEM, ALONE, NODES = range(11)
 BATCH, PACE, FEWEST, MOST = range(11, 15)
 _GIVEN = 15

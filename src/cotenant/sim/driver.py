@@ -73,7 +73,8 @@ class Simulation:
         rates = truth(experiment, shared, self.policy, self.profile, self.stages)
         self.elastic = elastic_truth(self.state, experiment, self.work, self.policy, rates)
         if self.elastic is not None:
-            known = replace(known, elastic=self.elastic.jobs.elastic, training=self.elastic.training)
+            jobs = self.elastic.jobs
+            known = replace(known, elastic=jobs.elastic, training=self.elastic.training, sizes=jobs.sizes)
             rates = self.elastic
         self.allocation = None
         if is_allocated(experiment, self.profile):

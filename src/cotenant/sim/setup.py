@@ -25,7 +25,7 @@ from cotenant.sim.experiment import Experiment
 from cotenant.sim.hosts import is_allocated
 from cotenant.sim.stage_truth import ReleasedStages, StageTruth
 from cotenant.sim.truth import PairTruth, SharedTruth, WholeSteps
-from cotenant.workload.elastic import ElasticJobs
+from cotenant.workload.elastic import LIMITS, ElasticJobs
 from cotenant.workload.estimators import estimate
 from cotenant.workload.model_facts import skew
 from cotenant.workload.pair_estimator import PairBelief, make_pair_belief
@@ -108,7 +108,7 @@ def elastic_truth(
 
     `rates` says what company does to them where GPUs are shared.
     """
-    if not isinstance(policy, PlanPolicy) or not policy.resizes or "epochs" not in work.extra:
+    if not isinstance(policy, PlanPolicy) or not policy.resizes or not work.extra.keys() & set(LIMITS):
         return None
     jobs = ElasticJobs(work, int(state.node[:, col.NODE_SIZE].max()), e.cluster.gpus)
     free = e.costs == "none"

@@ -8,14 +8,13 @@ apart so that a process without solvers finds its cache unchanged.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import os
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from cotenant.core.cache import cache_folder
 
 COMPILE_AFTER = 60_000_000
 """Cells (jobs x types) evaluated in NumPy after which the rest of the process compiles."""
@@ -50,16 +49,4 @@ def compiled(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _folder(plain: Callable[..., Any]) -> Path:
-    digest = hashlib.sha256(inspect.getsource(sys.modules[plain.__module__]).encode())
-    digest.update(sys.version.encode())
-    home = os.environ.get("COTENANT_CACHE") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"), "cotenant"
-    )
-    folder = Path(home) / f"solvers-{digest.hexdigest()[:16]}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
-    except OSError:
-        pass
-    return Path(tempfile.mkdtemp(prefix="cotenant-solvers-"))
+    return cache_folder("solvers", [inspect.getsource(sys.modules[plain.__module__]).encode()])

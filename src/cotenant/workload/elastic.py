@@ -1,5 +1,8 @@
 """Jobs that may change their number of GPUs and their batch: what is true of them, by model.
 
+A job is elastic if its log says so, by the fewest or the most GPUs that it takes (`min_gpus`, `max_gpus` of
+`Workload.extra`, 0 where nothing is said), and the table has its model.
+
 The table has the ten model and data set pairs of ONES' trace (SC'21). Batch sizes are within its range; times, noise
 and sizes are plausible for a V100 of that time, not measured: they set the shape of the trade-off, no more.
 """
@@ -12,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from cotenant.core.goodput import StepTime, goodput, linear_batch
+from cotenant.core.state import IntMatrix
 from cotenant.core.workload import Floats, Ints, Workload
 
 
@@ -53,6 +57,7 @@ MODELS: tuple[ElasticModel, ...] = (
     _model("bert/sst2", 2_000, 32, 16, 20, 0.7, 180, 90),
 )
 BY_NAME = {model.name: model for model in MODELS}
+LIMITS = ("min_gpus", "max_gpus")
 
 
 class ElasticJobs:
@@ -61,14 +66,15 @@ class ElasticJobs:
     def __init__(self, work: Workload, node_gpus: int, most: int) -> None:
         self.node_gpus, self.most = max(node_gpus, 1), most
         names = [BY_NAME.get(name) for name in work.model.names]
-        epochs = work.extra.get("epochs")
         known = np.array([model is not None for model in names])[work.model.code]
-        self.elastic = known & (epochs is not None)
+        least, largest = (np.asarray(work.extra.get(name, np.zeros(len(work))), np.int64) for name in LIMITS)
+        self.elastic = known & ((least > 0) | (largest > 0))
+        sizes = np.stack([np.maximum(least, 1), np.where(largest > 0, np.minimum(largest, most), most)], axis=1)
+        self.sizes: IntMatrix = np.where(self.elastic[:, None], sizes, 0)  # row x (fewest, most); 0 for rigid jobs
         self.model = [names[code] for code in work.model.code.tolist()]
         self.kind = work.model.code
         self.asked = work.gpus
         self.duration_s = work.duration_s
-        self.epochs: Floats = np.zeros(len(work)) if epochs is None else np.asarray(epochs, np.float64)
 
     def any(self) -> bool:
         """Whether there is any."""

@@ -1,8 +1,8 @@
 """Write jobs in Cotenant's own CSV (or parquet), the same bytes for the same jobs.
 
-Optional columns appear only where they carry something. Of `Workload.extra` the steps of soft deadlines are written;
-its other columns are not part of the format and are left behind. Everything else comes back unchanged through
-`readers.read`.
+Optional columns appear only where they carry something. Of `Workload.extra` the steps of soft deadlines and the
+sizes of elastic jobs are written; its other columns are not part of the format and are left behind. Everything else
+comes back unchanged through `readers.read`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from cotenant.core.deadlines import STRICT_VALUE, steps_of
 from cotenant.core.errors import InputError
 from cotenant.core.workload import Codes, Floats, Status, Workload
+from cotenant.workload.elastic import LIMITS
 
 if TYPE_CHECKING:
     import polars as pl
@@ -70,6 +71,10 @@ def to_frame(workload: Workload) -> pl.DataFrame:
             columns[name] = _numbers(values)
     if any(soft):
         columns["deadlines"] = pl.Series(soft, dtype=pl.String)
+    for name in LIMITS:
+        sizes = np.asarray(workload.extra.get(name, 0), np.float64)
+        if sizes.any():
+            columns[name] = _numbers(np.where(sizes > 0, sizes, np.nan))
     if workload.priority.any():
         columns["priority"] = pl.Series(workload.priority)
     if any(workload.gpu_type.names[code] for code in np.unique(workload.gpu_type.code)):

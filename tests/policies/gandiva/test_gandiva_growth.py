@@ -25,7 +25,7 @@ def _jobs(*rows: tuple[float, int, float, str], tenants: tuple[str, ...] = ()) -
     names = tuple(dict.fromkeys(tenants)) or ("",)
     return make_workload(
         "rows", np.array(submit, np.float64), np.array(gpus, np.int64), np.array(duration, np.float64),
-        model=Codes(np.array([NAMES.index(name) for name in model]), NAMES), extra={"epochs": np.ones(len(rows))},
+        model=Codes(np.array([NAMES.index(name) for name in model]), NAMES), extra={"min_gpus": np.ones(len(rows))},
         tenant=Codes(np.array([names.index(name) for name in tenants or [""] * len(rows)]), names),
     )  # fmt: skip
 
@@ -194,3 +194,8 @@ def test_best_size() -> None:
 def test_a_negative_time_is_one_clear_line() -> None:
     with pytest.raises(InputError, match=r"idle_s=-1\.0 must not be negative"):
         _run(_jobs((0.0, 1, 10.0, "rigid")), policy="gandiva:idle_s=-1")
+
+
+def test_a_job_grows_as_far_as_the_cores_of_its_server_go() -> None:
+    work = replace(_jobs((0.0, 1, 3000.0, "resnet50/imagenet")), cpus=np.array([4.0]))
+    assert _sizes(_run(work, "1x4/cpu=13,mem=100"), 100.0) == [3]

@@ -154,6 +154,23 @@ def test_packing_needs_the_memory() -> None:
     assert not run.policy.trials
 
 
+@pytest.mark.parametrize(("first", "second"), [(0, 1), (1, 0)])
+@pytest.mark.parametrize("open_", [0, 1])
+def test_whether_two_can_share_is_a_matter_of_their_gpu_type(open_: int, first: int, second: int) -> None:
+    """Two jobs on GPUs of each of two types; the second of them goes on beside the first on one type only."""
+    run = shared_run([(0.0, 1, 3000.0)] * 4, sharing(_alone(4)), "1x2:v100+1x2:k80", "gandiva:packing=false")
+    run.advance(2.0)
+    board, policy = Board(run.engine.view(2.0)), run.policy
+    assert isinstance(policy, Gandiva)
+    for here in (0, 1):
+        mates = [row for gpu in np.flatnonzero(board.type_of == here) for row in board.users[gpu]]
+        assert len(mates) == 2
+        guest, host = mates[first], mates[second]
+        ratio = np.full((4, 4, 2), 0.9)
+        ratio[board.kind(mates[1]), board.kind(mates[0]), 1 - open_] = 0.0
+        assert policy._can_pack(board, guest, host, ratio) == (here == open_)
+
+
 def test_a_vacated_gpu_lowers_the_height() -> None:
     """Two jobs take turns on A; when the one on B ends, one of them moves there."""
     rows = [(0.0, 1, 2000.0), (0.0, 1, 500.0), (0.0, 1, 2000.0)]

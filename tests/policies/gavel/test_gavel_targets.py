@@ -8,7 +8,7 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 from gavel_kit import assert_feasible, problem, random_problem, seeds, with_pairs
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from cotenant import solvers
 from cotenant.core.errors import InputError
@@ -191,6 +191,8 @@ def test_the_released_bisection_is_never_below_and_within_five_percent(optimum_s
 
 
 @given(seeds)
+@example(57)
+@example(414)  # thin slacks, which an error of the decrement's root moves by a percent
 @settings(max_examples=12, deadline=None)
 def test_the_centre_is_feasible_and_no_slack_can_grow_alone(seed: int) -> None:
     made = random_problem(seed, zeros=0.0)
@@ -203,4 +205,4 @@ def test_the_centre_is_feasible_and_no_slack_can_grow_alone(seed: int) -> None:
     time, speed = 1 - x.sum(axis=1), (rates * x).sum(axis=1) - made.left_s / time_s
     room = made.capacity - made.gangs @ x
     pull = 1 / x - (1 / time)[:, None] + rates / speed[:, None] - made.gangs[:, None] / room
-    assert np.abs(pull * x).max() < 1e-3
+    assert np.abs(pull * x).max() < 1e-5

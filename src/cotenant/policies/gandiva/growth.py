@@ -167,6 +167,7 @@ def best_size(rate: Floats, least: int, most: int) -> int:
 
 
 def _room(board: Board, quota: Ints, row: int) -> int:
-    """GPUs that a job may still get: within the quota of its tenant, and what it says is most."""
+    """GPUs that a job may still get: within the quota of its tenant, the cores of its server, what it says is most."""
     most = int(board.view.size_limits(np.array([row]))[1][0])
-    return max(min(int(quota[board.state.i[row, col.TENANT]]), most - board.gang(row)), 0)
+    fed = board.fed(row, int(board.node_of[board.gpus_of[row][0]]))
+    return max(min(int(quota[board.state.i[row, col.TENANT]]), most - board.gang(row), fed), 0)

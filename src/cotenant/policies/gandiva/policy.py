@@ -275,10 +275,9 @@ class Gandiva(PlanPolicy):
         nodes = {int(board.node_of[gpu]) for gpu in board.gpus_of[host]}
         if nodes != {int(board.node_of[gpu]) for gpu in board.gpus_of[guest]} and board.state.x[col.USE_HOST]:
             return False
-        kinds = board.kind(guest), board.kind(host)
-        kind_of_gpu = int(board.type_of[theirs])
+        first, second, here = board.kind(guest), board.kind(host), int(board.type_of[theirs])
         fits = board.need[guest] + board.need[host] <= board.capacity[theirs] + 1e-9
-        return fits and float(ratio[kinds[0], kinds[1], kind_of_gpu]) > 0 and float(ratio[kinds[1], kinds[0], 0]) > 0
+        return bool(fits and ratio[first, second, here] > 0 and ratio[second, first, here] > 0)
 
     def _movable(self, view: View, row: int, moved: set[int]) -> bool:
         if row in moved or row in self.trials or any(trial.host == row for trial in self.trials.values()):

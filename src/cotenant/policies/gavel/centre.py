@@ -14,7 +14,7 @@ from cotenant.core.workload import Floats, Ints
 
 FIRST_S, LAST_S, PRECISION = 100.0, 1e6, 1.05
 STEPS = 100
-FAR_ENOUGH = 1e-9  # squared Newton decrement at which the centre is reached
+CLOSE = 1e-9  # squared Newton decrement from which one full step reaches the centre to rounding
 THIN = 1e-9  # the set around the optimum is too thin to have a centre
 
 
@@ -39,7 +39,8 @@ def centre(rates: Matrix, gangs: Ints, capacity: Floats, need: Floats, near: Mat
 
     `near` lies in the set with every rate above `need` by the factor 1 + `slack`. Newton's method on the sum of the
     logarithms of all slacks: jobs are coupled only by the capacity of the pools, so a step costs one small system
-    per job and one of the size of the pools.
+    per job and one of the size of the pools. So close that the logarithms no longer tell the points apart, a full
+    step stays inside and squares the error: it ends the search, or thin slacks would keep the error of a wide `x`.
     """
     if slack < THIN:
         return near
@@ -51,8 +52,8 @@ def centre(rates: Matrix, gangs: Ints, capacity: Floats, need: Floats, near: Mat
     best = _logs(x, rates, sizes, capacity, need)
     for _ in range(STEPS):
         step, decrement = _newton(x, rates, sizes, capacity, need)
-        if decrement < FAR_ENOUGH:
-            break
+        if decrement < CLOSE:
+            return np.asarray(x + step)
         length = 1.0
         while length > 1e-12:
             ahead = x + length * step

@@ -9,11 +9,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from cotenant.core.jit import entry
+from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix
 from cotenant.core.workload import Ints
 
 SHORT = 300
+
+
+@kernel
+def _take(
+    c: int, k: int, members: IntMatrix, gangs: Ints, usable: IntMatrix, eager: IntMatrix, room: Ints, taken: Ints
+) -> bool:
+    """Book combination c in pool k if it may be picked there, fits, and none of its jobs runs this round."""
+    a, b = members[c, 0], members[c, 1]
+    if gangs[c] > room[k] or usable[c, k] == 0 or eager[c, k] == 0 or taken[a] == 1:
+        return False
+    if b >= 0 and taken[b] == 1:
+        return False
+    taken[a] = 1
+    if b >= 0:
+        taken[b] = 1
+    room[k] -= gangs[c]
+    return True
 
 
 @entry
@@ -34,17 +51,9 @@ def pick(
             if room[k] <= 0:
                 break
             c = order[k, n]
-            a, b = members[c, 0], members[c, 1]
-            if gangs[c] > room[k] or usable[c, k] == 0 or eager[c, k] == 0 or taken[a] == 1:
-                continue
-            if b >= 0 and taken[b] == 1:
-                continue
-            taken[a] = 1
-            if b >= 0:
-                taken[b] = 1
-            room[k] -= gangs[c]
-            out[count, 0], out[count, 1] = c, k
-            count += 1
+            if _take(c, k, members, gangs, usable, eager, room, taken):
+                out[count, 0], out[count, 1] = c, k
+                count += 1
     return count
 
 
@@ -57,17 +66,9 @@ def pick_in_line(
     count = 0
     for n in range(len(line)):
         c, k = line[n, 0], line[n, 1]
-        a, b = members[c, 0], members[c, 1]
-        if gangs[c] > room[k] or usable[c, k] == 0 or eager[c, k] == 0 or taken[a] == 1:
-            continue
-        if b >= 0 and taken[b] == 1:
-            continue
-        taken[a] = 1
-        if b >= 0:
-            taken[b] = 1
-        room[k] -= gangs[c]
-        out[count, 0], out[count, 1] = c, k
-        count += 1
+        if _take(c, k, members, gangs, usable, eager, room, taken):
+            out[count, 0], out[count, 1] = c, k
+            count += 1
     return count
 
 

@@ -2,8 +2,8 @@
 
 As in its trace: the ten pairs evenly, GPUs asked 16/4/2/8 with 40/30/20/10 %, a job every 30 s on average. The trace
 gives no lengths; run times on the GPUs asked are log-normal with a median of 130 s, so that their spread is that of
-the published run times. `gap` is the mean time between two arrivals; a `load` replaces it. `epochs` is what a job needs
-at its first batch size.
+the published run times. `gap` is the mean time between two arrivals; a `load` replaces it. Jobs run on any number of
+GPUs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from cotenant.core.errors import InputError
 from cotenant.core.spec import Spec, Value
 from cotenant.core.workload import Codes, Workload, make_workload
-from cotenant.workload.elastic import MODELS, ElasticJobs
+from cotenant.workload.elastic import MODELS
 from cotenant.workload.generators.base import Generator, Request, draw_sizes
 
 _MIX = {2: 0.2, 4: 0.3, 8: 0.1, 16: 0.4}
@@ -42,11 +42,8 @@ def _make(spec: Spec, cluster_gpus: int | None, profile: str | Path | None) -> W
         span_s = 0.0 if request.load == np.inf else float(np.dot(gpus, duration_s)) / (request.gpus * request.load)
         submit_s = unit * (span_s / unit[-1])
         submit_s[-1] = span_s
-    work = make_workload(str(spec), submit_s, gpus, duration_s, model=model, extra={"epochs": np.zeros(request.jobs)})
-    jobs = ElasticJobs(work, 4, max(request.mix))
-    good = np.array([jobs.own_goodput(row) for row in range(len(work))])
-    work.extra["epochs"] = work.duration_s * good / jobs.epoch_size
-    return work
+    least = np.ones(request.jobs, np.int64)
+    return make_workload(str(spec), submit_s, gpus, duration_s, model=model, extra={"min_gpus": least})
 
 
 ONES_LIKE = Generator(

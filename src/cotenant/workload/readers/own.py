@@ -3,7 +3,9 @@
 Seconds, GiB and whole GPUs. `vc` is read as tenant. `attempts` lists the seconds of the attempts that failed
 before the last one, joined by `;`; they are part of `duration_s`. A strict deadline is a moment in `deadline_s`, on the
 clock of `submit_s`; a soft one is a list of steps in `deadlines`, `3600:1.0;7200:0.5`: seconds after submission, and
-what ending by then is worth. A job has one or the other, or none.
+what ending by then is worth. A job has one or the other, or none. A job with `min_gpus` or `max_gpus` is elastic: it
+runs on so many GPUs at least (1 if empty) and at most (any number if empty), and `duration_s` is what it takes on
+`num_gpus`.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 from cotenant.core.deadlines import STRICT_VALUE
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.workload import Codes, Floats, Ints, Workload
+from cotenant.workload.elastic import BY_NAME, LIMITS
 from cotenant.workload.readers.base import STATUS_OF, HeaderReader, build, keep_gpu_rows, statuses
 from cotenant.workload.readers.table import Table
 
@@ -33,6 +36,8 @@ OPTIONAL = (
     "mem_gib",
     "deadline_s",
     "deadlines",
+    "min_gpus",
+    "max_gpus",
     "priority",
     "gpu_type",
     "nodes",
@@ -56,6 +61,9 @@ class Own(HeaderReader):
             ids = table.ids("job_id")
         duration_s, submit_s = table.numbers("duration_s"), table.numbers("submit_s", low=None)
         deadline_s, extra = _deadlines(table, submit_s)
+        model, limits = table.codes("model"), _limits(table, gpus)
+        if limits:
+            table = _note_rigid(table, model, limits)
         return build(
             table,
             ids,
@@ -64,7 +72,7 @@ class Own(HeaderReader):
             duration_s,
             tenant=_tenant(table),
             user=table.codes("user"),
-            model=table.codes("model"),
+            model=model,
             status=_status(table),
             cpus=_optional(table, "cpus"),
             mem_gib=_optional(table, "mem_gib"),
@@ -73,7 +81,7 @@ class Own(HeaderReader):
             gpu_type=table.codes("gpu_type"),
             nodes=_nodes(table, gpus),
             attempts=_attempts(table, duration_s),
-            extra=extra,
+            extra={**extra, **limits},
         )
 
 
@@ -134,6 +142,27 @@ def _whole(table: Table, column: str, low: float | None = 0.0) -> Ints | None:
         at = int(np.argmax(values != np.floor(values)))
         raise InputError(f"{table.where(at)}: {column} is {values[at]:g}, not a whole number")
     return values.astype(np.int64)
+
+
+def _limits(table: Table, gpus: Ints) -> dict[str, Ints]:
+    """Fewest and most GPUs of elastic jobs, 0 where a job says nothing of it."""
+    limits = {name: values for name in LIMITS if (values := _whole(table, name)) is not None}
+    for name, values in limits.items():
+        wrong = (values > 0) & ((values > gpus) if name == "min_gpus" else (values < gpus))
+        if wrong.any():
+            at, than = int(np.argmax(wrong)), "more" if name == "min_gpus" else "less"
+            raise InputError(f"{table.where(at)}: {name} is {values[at]}, {than} than num_gpus, {gpus[at]}")
+    return limits
+
+
+def _note_rigid(table: Table, model: Codes, limits: dict[str, Ints]) -> Table:
+    """Nobody knows how jobs of other models scale, so they cannot be resized."""
+    unknown_model = ~np.isin(np.array(model.names), list(BY_NAME))[model.code]
+    rigid = int((unknown_model & (np.sum(list(limits.values()), axis=0) > 0)).sum())
+    if not rigid:
+        return table
+    known = ", ".join(BY_NAME)
+    return table.note(f"{rigid} elastic jobs stay at num_gpus: it is not known how their models scale (known: {known})")
 
 
 def _nodes(table: Table, gpus: Ints) -> Ints | None:
