@@ -39,7 +39,7 @@ class Optimus(PlanPolicy):
         return make_rule((), {col.EXTERNAL: 3, col.WAKES: 1}, {})
 
     def decide(self, view: View) -> Plan:
-        """Everybody one GPU in order of submission, then the best gain again and again."""
+        """Everybody the fewest GPUs it takes in order of submission, then the best gain again and again."""
         board = Board(view)
         run: dict[int, Slices] = {}
         elastic, training = view.facts.elastic, view.facts.training
@@ -60,10 +60,11 @@ class Optimus(PlanPolicy):
         held = {int(view.rows[at]): int(view.state.i[view.rows[at], col.GPUS]) for at in which if view.running[at]}
         now: dict[int, Slices] = {row: view.placement(row) for row in held}
         sizes = self._sizes(view, which, board.left) if due else dict(held)
-        for at in which:  # newcomers between two rounds: one GPU each
+        fewest = dict(zip(view.rows.tolist(), view.size_limits(view.rows)[0].tolist(), strict=True))
+        for at in which:  # newcomers between two rounds: as few GPUs as they take
             row = int(view.rows[at])
-            if row not in sizes and sum(sizes.values()) < board.left:
-                sizes[row] = 1
+            if row not in sizes and sum(sizes.values()) + fewest[row] <= board.left:
+                sizes[row] = fewest[row]
         places = place_sizes(board, [(row, size) for row, size in sizes.items() if size > 0], now)
         pause = {row: float(view.state.f[row, col.RESTORE]) for row in places if row in now}
         run.update(places)
@@ -75,9 +76,16 @@ class Optimus(PlanPolicy):
         sizes: dict[int, int] = {}
         rates: dict[int, Floats] = {}
         heap: list[tuple[float, int]] = []
-        for at in which[:gpus]:
+        fewest, most = view.size_limits(view.rows)
+        largest: dict[int, int] = {}
+        spare = gpus
+        for at in which:
             row = int(view.rows[at])
-            sizes[row] = 1
+            if fewest[at] > spare:
+                continue
+            sizes[row] = int(fewest[at])
+            largest[row] = min(int(most[at]), gpus)
+            spare -= sizes[row]
             rate = throughputs(training.seen[row], gpus)
             rates[row] = rate if rate[-1] > 0 else np.arange(gpus + 1, dtype=np.float64)
         asked = {int(view.rows[at]): int(view.asked_gpus[at]) for at in which}
@@ -86,12 +94,11 @@ class Optimus(PlanPolicy):
         def gain(row: int) -> float:
             """Seconds saved by one more GPU."""
             rate, size = rates[row], sizes[row]
-            work = left_s[row] * rate[asked[row]]
-            return (
-                float(work / rate[size] - work / rate[size + 1]) if size < gpus and rate[size + 1] > rate[size] else 0.0
-            )
+            if size >= largest[row] or rate[size + 1] <= rate[size]:
+                return 0.0
+            work = left_s[row] * rate[min(asked[row], gpus)]
+            return float(work / rate[size] - work / rate[size + 1])
 
-        spare = gpus - len(sizes)
         heap = [(-gain(row), row) for row in sizes]
         heapq.heapify(heap)
         while spare > 0 and heap:

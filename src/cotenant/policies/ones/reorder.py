@@ -6,26 +6,43 @@ only, that is needed for the winner alone, and keeping in place then costs one p
 
 from __future__ import annotations
 
+import numpy as np
+
 from cotenant.core.plan import Slices
 from cotenant.placement.plan_board import Board
 
 
 def place_sizes(board: Board, wanted: list[tuple[int, int]], now: dict[int, Slices]) -> dict[int, Slices]:
-    """Rows and sizes to places. `now` is where running rows sit; whoever finds too few GPUs gets what there is."""
+    """Rows and sizes to places. `now` is where running rows sit, some of which others may have been given meanwhile.
+
+    Whoever finds too few GPUs gets what there is, unless these are fewer than it takes.
+    """
     run: dict[int, Slices] = {}
     kept: dict[int, Slices] = {}
     for row, size in wanted:
         if row in now:
-            kept[row] = board.claim(row, shrink(now[row], size))
+            kept[row] = _keep(board, row, shrink(now[row], size))
     order = sorted(wanted, key=lambda pair: (-pair[1], pair[0]))
     for row, size in order:
         have = kept.get(row, ())
         missing = size - sum(gpus for _, gpus in have)
         if missing > 0:
             have = _grow(board, row, have, missing)
-        if have:
+        if sum(gpus for _, gpus in have) >= board.view.size_limits(np.array([row]))[0][0]:
             run[row] = have
+        else:
+            board.release(row, have)
     return run
+
+
+def _keep(board: Board, row: int, place: Slices) -> Slices:
+    """As much of a place as nobody has taken, claimed."""
+    kept: list[tuple[int, int]] = []
+    for node, gpus in place:
+        left = min(gpus, board.room_on(row, node))
+        if left > 0:
+            kept += board.claim(row, ((node, left),))
+    return tuple(kept)
 
 
 def shrink(place: Slices, size: int) -> Slices:
@@ -50,7 +67,7 @@ def _grow(board: Board, row: int, have: Slices, missing: int) -> Slices:
             place[node] += take
             missing -= take
     while missing > 0:
-        more = board.find(row, missing)
+        more = board.find(row, missing, near=have)
         if more is not None:
             for node, gpus in more:
                 place[node] = place.get(node, 0) + gpus
