@@ -40,6 +40,7 @@ POLICIES = (
     *("sjf-bsbf", "sjf-ffs", "antman:control_s=3", "horus", "horus+"),
     *("gandiva:quantum=3,watch_s=1,trial_s=4,residence_s=6,idle_s=2", "gandiva:quantum=2,packing=false"),
 )
+MANY = 5  # attempts
 PATIENCE_S = 60.0  # for which GPUs that somebody could have may lie idle while he waits
 
 
@@ -92,11 +93,20 @@ class Walk:
         while self.rig.service.book.active:
             self.play(1.0)
             if self.rig.backend.now_s > until_s:
-                self.fail("some never end")
+                left = [job for job in self.rig.service.book.active.values() if len(job.attempts) < MANY]
+                if left or self.rig.service.book.policy == "fifo" or not self.excused():
+                    self.fail("some never end")
+                self.rig.service.set_policy(ADMIN, "fifo")
+                until_s += left_s
         for job in self.rig.service.book.jobs.values():
             good = job.state in (JobState.SUCCEEDED, JobState.CANCELLED) or "lost" in job.message
             self.need(good, f"job {job.id} has {job.state}: {job.message}")
         self.need(not self.rig.service._promised, "promises outlive all jobs")
+
+    def excused(self) -> bool:
+        """Whether all who are left can neither save nor stand still, under a policy of rounds: they begin anew in each."""
+        rounds = not isinstance(make_policy(self.rig.service.book.policy), PlanPolicy)
+        return rounds and not self.saves & self.rig.service.book.active.keys()
 
     def play(self, seconds: float) -> None:
         until_s = self.rig.backend.now_s + seconds
