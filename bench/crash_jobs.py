@@ -123,7 +123,8 @@ def workload(
 
     def short(number: int) -> JobSpec:
         text = f"sleep {chance.uniform(0.02, 0.15):.3f}; end 0"
-        return job(f"short-{number}", text, chance.uniform(0.5, 2), gpus=chance.choice((1, 1, 1, 2)))
+        more = {"priority": -1} if models != ("",) and number % 3 == 0 else {}  # AntMan: beside others, or not at all
+        return job(f"short-{number}", text, chance.uniform(0.5, 2), gpus=chance.choice((1, 1, 1, 2)), **more)
 
     shorts = [short(number) for number in range(max(2, count - 21))]
     half = len(shorts) // 2

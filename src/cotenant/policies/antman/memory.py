@@ -9,17 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from cotenant.core.together import CURVE
 from cotenant.core.workload import Floats
 
 LEAST = 0.1  # part of its need without which a job is not started
 
 
+def least_parts(curves: np.ndarray) -> Floats:
+    """The least part of its memory with which each kind is started: more than `LEAST` where that is not one step.
+
+    Live, nothing of a job can lie on the host, and its least part is the whole.
+    """
+    runs = curves > 0
+    runs[:, -1] = True
+    return np.asarray(np.maximum(CURVE[np.argmax(runs, axis=1)], LEAST))
+
+
 def caps(left_gib: float, needs_gib: Sequence[float], curves: Sequence[Floats]) -> list[float] | None:
     """The part of its need that each job may keep on the GPU; None if not even the least parts fit."""
     if sum(needs_gib) <= left_gib:
         return [1.0] * len(needs_gib)
-    given = [LEAST if need > 0 else 1.0 for need in needs_gib]
+    least = least_parts(np.asarray(curves))
+    given = [float(least[at]) if need > 0 else 1.0 for at, need in enumerate(needs_gib)]
     left = left_gib - sum(part * need for part, need in zip(given, needs_gib, strict=True))
     if left < -1e-9:
         return None

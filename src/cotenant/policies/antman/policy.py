@@ -24,7 +24,7 @@ from cotenant.core.together import Together
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
 from cotenant.placement.board import Board
-from cotenant.policies.antman.memory import LEAST, caps
+from cotenant.policies.antman.memory import caps, least_parts
 from cotenant.policies.antman.throttle import Throttle
 from cotenant.policies.base import Context, PlanPolicy, carry_over
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
@@ -117,6 +117,7 @@ class AntMan(PlanPolicy):
         state = view.state
         board = Board(view)
         together = view.facts.together
+        self._least = least_parts(together.curve) if together is not None else np.ones(0)
         quota = np.asarray(state.quota[:, col.Q_LIMIT] - state.quota[:, col.Q_USED], np.int64)
         order = view.rows[np.lexsort((view.rows, view.submit_s, -view.priority))]
         running = set(board.gpus_of)
@@ -160,7 +161,7 @@ class AntMan(PlanPolicy):
             need = memory_of(together, board.kind(row))
             usable = [
                 bool(board.up[gpu]) and gpu not in taken and len(users) < col.SLOTS
-                and need <= board.capacity[gpu] - sum(LEAST * full_need(together, board, job) for job in users) + 1e-9
+                and need <= board.capacity[gpu] - sum(self._least_need(together, board, job) for job in users) + 1e-9
                 for gpu, users in enumerate(board.users)
             ]  # fmt: skip
             gpus = board.consolidated(row, usable, np.array([len(users) for users in board.users], np.float64))
@@ -197,7 +198,7 @@ class AntMan(PlanPolicy):
             if shape in failed or (most and gang > most) or self._wait_s(row, view) < self.number("ot_after_s"):
                 continue
             failed.add(shape)
-            need = LEAST * memory_of(together, board.kind(row))
+            need = self._least_need(together, board, row)
             for pool in board.pools(row):
                 open_ = [
                     gpu for gpu, users in enumerate(board.users)
@@ -257,8 +258,12 @@ class AntMan(PlanPolicy):
         """Memory left on a GPU when every opportunistic job there has only its least part."""
         used = 0.0
         for job in board.users[gpu]:
-            used += full_need(together, board, job) * (1.0 if job in self.guaranteed else LEAST)
+            used += (full_need if job in self.guaranteed else self._least_need)(together, board, job)
         return float(board.capacity[gpu]) - used
+
+    def _least_need(self, together: Together | None, board: Board, row: int) -> float:
+        """GiB per GPU without which an opportunistic job does not get on."""
+        return 0.0 if together is None else float(self._least[board.kind(row)]) * full_need(together, board, row)
 
     # -- the local coordinators --------------------------------------------------------------------------------
 
@@ -301,8 +306,9 @@ class AntMan(PlanPolicy):
             left = float(board.capacity[gpu]) - sum(
                 full_need(together, board, job) for job in users if job in self.guaranteed
             )
-            given = caps(left, needs, [together.curve[board.kind(job)] for job in others])
-            for job, value in zip(others, given or [LEAST] * len(others), strict=True):
+            curves = [together.curve[board.kind(job)] for job in others]
+            given = caps(left, needs, curves) or [float(self._least[board.kind(job)]) for job in others]
+            for job, value in zip(others, given, strict=True):
                 part[job] = min(part[job], value)
         return part
 
