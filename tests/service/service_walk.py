@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from crash_memory import Crash
 from service_kit import ADMIN, Rig
 
 from cotenant.backends import LaunchSpec, NodeInfo
@@ -41,6 +42,7 @@ POLICIES = (
     *("gandiva:quantum=3,watch_s=1,trial_s=4,residence_s=6,idle_s=2", "gandiva:quantum=2,packing=false"),
 )
 MANY = 5  # attempts
+GRACES = 3
 PATIENCE_S = 60.0  # for which GPUs that somebody could have may lie idle while he waits
 
 
@@ -55,15 +57,18 @@ class Walk:
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
+        self.fuse = 0  # steps until the service crashes; 0: it does not
         first = self.chance.choice(self.policies)
         suspended = self.chance.choice((0, 1, 8, 8))
         self.rig = Rig(
-            self.home, first, NODES, profile="h200", round_s=ROUND_S, budget_s=60.0, max_suspended=suspended
+            self.home, first, NODES, profile="h200", round_s=ROUND_S, budget_s=60.0, max_suspended=suspended,
+            hook=self._step,
         )  # fmt: skip
         self.rig.backend.behave = self._behave
         self.totals: dict[str, float] = {}
         self.saves: set[str] = set()
         self.idle_s: float | None = None
+        self.promised_s: dict[str, float] = {}
         self.seen: Counter[str] = Counter()
         self._watch()
         self._tell(f"policy {first}, {suspended} suspended")
@@ -74,7 +79,8 @@ class Walk:
         """Do so many things, then let everything come to its end."""
         ways = (
             (self.submit, 30), (self.cancel, 6), (self.hold, 5), (self.resume, 5), (self.resize, 6), (self.drain, 3),
-            (self.undrain, 4), (self.lose, 2), (self.find, 4), (self.switch, 8), (self.restart, 6), (self.loosen, 3),
+            (self.undrain, 4), (self.lose, 2), (self.find, 4), (self.switch, 8), (self.restart, 4), (self.loosen, 3),
+            (self.crash, 6),
         )  # fmt: skip
         for _ in range(acts):
             self.chance.choices([act for act, _ in ways], [weight for _, weight in ways])[0]()
@@ -112,7 +118,14 @@ class Walk:
         until_s = self.rig.backend.now_s + seconds
         while True:
             self._report()
-            wait_s = self.rig.service.tick()
+            try:
+                wait_s = self.rig.service.tick()
+            except Crash:
+                self._tell("crashed")
+                self.seen["crashed"] += 1
+                self.rig.restart()
+                self._watch()
+                continue
             self.check()
             left_s = until_s - self.rig.backend.now_s
             if left_s <= 0:
@@ -215,6 +228,18 @@ class Walk:
         self.rig.restart()
         self._watch()
 
+    def crash(self) -> None:
+        """In the middle of what it does next, sooner or later."""
+        self.fuse = self.chance.randint(1, 12)
+        self.play(self.chance.choice((1.0, 4.0)))
+        self.fuse = 0
+
+    def _step(self, point: str) -> None:
+        if self.fuse:
+            self.fuse -= 1
+            if not self.fuse:
+                raise Crash(point)
+
     # -- the jobs' side ------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
@@ -236,6 +261,9 @@ class Walk:
         size = sum(len(indexes) for _, indexes in spec.gpus)
         low, high = (max(job.spec.min_gpus, 1), job.spec.max_gpus) if job.elastic else (job.spec.gpus,) * 2
         self.need(low <= size <= high, f"{spec.key} starts with {size} GPUs")
+        policy = make_policy(self.rig.service.book.policy)
+        if not (isinstance(policy, PlanPolicy) and policy.resizes):
+            self.need(size == job.spec.gpus, f"{spec.key} starts with {size} GPUs, not {job.spec.gpus}")
         for other in self.rig.backend.world.jobs.values():
             alive = other.state in ("starting", "running", "suspended")
             self.need(not alive or other.spec.job != spec.job, f"{spec.key} starts beside {other.spec.key}")
@@ -298,6 +326,7 @@ class Walk:
             self.need(job.spec.job in book.on_gpus, f"{job.spec.key} runs on GPUs that do not count as its")
         self._check_turns(list(book.on_gpus.values()))
         self._check_idle()
+        self._check_promises()
 
     def _check_turns(self, jobs: list[LiveJob]) -> None:
         """Whoever takes turns is not there while others have theirs."""
@@ -331,6 +360,23 @@ class Walk:
             self.idle_s = self.rig.backend.now_s
         else:
             self.need(self.rig.backend.now_s - self.idle_s < PATIENCE_S, f"{able} wait though all GPUs are idle")
+
+    def _check_promises(self) -> None:
+        """Whoever is promised GPUs by name has them soon after the last one has left them."""
+        service, now_s = self.rig.service, self.rig.backend.now_s
+        used = {cell for job in service.book.on_gpus.values() for cell in cells(job.last.gpus)}
+        up = {n.name for n in self.rig.backend.nodes() if n.state == "up" and n.name not in service.book.drained}
+        waits = {
+            job
+            for job in service._promised
+            if (place := service._places.get(job))
+            and service._startable(service.book.active[job])
+            and not cells(place) & used
+            and all(name in up for name, _ in place)
+        }
+        self.promised_s = {job: self.promised_s.get(job, now_s) for job in waits}
+        late = [job for job, since_s in self.promised_s.items() if now_s - since_s > GRACES * service.grace_s]
+        self.need(not late, f"{late} do not get the idle GPUs that they were promised")
 
     def need(self, good: bool, what: str) -> None:
         if not good:

@@ -39,8 +39,11 @@ class Seater(Launcher):
         barred_before, self._barred_s = self._barred_s, {}
         todo = [
             job
-            for job_id, _ in starts
-            if job_id in self._places and (job := self.book.active.get(job_id)) is not None and self._startable(job)
+            for job_id, slices in starts
+            if job_id in self._places
+            and (job := self.book.active.get(job_id)) is not None
+            and self._startable(job)
+            and self._right_size(job, slices)
         ]
         room_gib = {node.name: node.gpu_mem_gib for node in self.backend.nodes()}
         plan = Seating(self._places, self._terms, self._need_gib, room_gib)
