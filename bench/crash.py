@@ -7,7 +7,8 @@ home. A round ends when all its jobs have ended; an undisturbed round comes firs
 
 Jobs hold a lock of their own name and one per GPU for as long as any process of theirs lives, so that two at
 once see each other, whatever the service believes. Of two on one GPU at most one may run: the others
-stand still, or are being killed.
+stand still, or are being killed. Under a policy that shares GPUs (with a `--profile` that knows pairs) as many
+may run there as it allows, but jobs that take turns never at once. One job is elastic and is resized on the way.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ def _print(tally: Tally, seconds: float, options: argparse.Namespace) -> None:
     facts = {
         "points": tally.points, "seed": options.seed, "rounds": tally.rounds, "jobs": tally.jobs,
         "attempts": tally.attempts, "restarts": tally.restarts, "preemptions": tally.preemptions,
-        "suspensions": tally.suspensions,
+        "suspensions": tally.suspensions, "turns": tally.turns, "resizes": tally.resizes, "company": tally.shared,
         **{name: tally.faults[name] for name in FAULTS}, "seconds": round(seconds, 1),
     }  # fmt: skip
     if options.json:
@@ -114,6 +115,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--gpus", type=int, default=4, help="virtual GPUs")
     parser.add_argument("--jobs", type=int, default=32, help="jobs per round, about")
     parser.add_argument("--policy", default="srtf")
+    parser.add_argument("--profile", default="none", help="speeds of models and pairs: h200 lets jobs share GPUs")
     parser.add_argument("--home", help="an empty folder to work in")
     parser.add_argument("--keep", action="store_true", help="keep that folder")
     parser.add_argument("--json", action="store_true")

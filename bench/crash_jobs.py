@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cotenant
+from cotenant.core.columns import SLOTS
 from cotenant.core.jobspec import JobSpec
+from cotenant.policies import make_policy
+from cotenant.policies.base import ChoicePolicy, PlanPolicy
 
 LINES = 40
+STEPS = 25  # of the elastic job
+MODELS = ("lstm", "recsys", "bert", "gpt2", "resnet50", "mlp_rl")
 KINDS = [
     *(f"{side}:{kind}" for side in ("before", "after")
       for kind in ("submit", "launch", "started", "exit", "stop", "snapshot", "kill", "terminate", "launched",
-                   "rung", "suspend", "suspended", "continue", "wake", "continued")),
+                   "rung", "suspend", "suspended", "continue", "wake", "continued", "set", "resize")),
     *("before:reject", "after:reject", "before:archive", "after:archive", "after:forget", "after:reconcile"),
     *("before:hold", "after:hold", "before:resume", "after:resume", "before:policy", "before:token", "after:token"),
 ]  # fmt: skip
@@ -47,11 +54,13 @@ busy() {  # whether any process runs of the attempt whose file this is: its firs
     return 1
 }
 gone() { flock -sn "$1" rm -f "$1"; }  # shared: whoever is suspended in here must not look like the one gone
-alone() {
-    for gpu in ${CUDA_VISIBLE_DEVICES//,/ }; do for other in "$TRAIL/gpu.$gpu".*; do
-        [[ $other == *.$$ ]] || gone "$other" || ! busy "$other" || gone "$other" || say clash "${other##*/}"
+alone() {  # or with no more than may be there at once, where the policy shares GPUs
+    local there
+    for gpu in ${CUDA_VISIBLE_DEVICES//,/ }; do there=1; for other in "$TRAIL/gpu.$gpu".*; do
+        [[ $other == *.$$ ]] || gone "$other" || ! busy "$other" || gone "$other" || beside "${other##*/}"
     done; done
 }
+beside() { ((++there > ${MOST_ON_GPU:-1})) && say clash "$1" || say company "$1"; }
 for gpu in ${CUDA_VISIBLE_DEVICES//,/ }; do
     exec {fd}>>"$TRAIL/gpu.$gpu.$COTENANT_KEY.$$"; flock $fd
 done
@@ -60,6 +69,18 @@ say start
 for ((i = 0; i < LINES; i++)); do echo "$COTENANT_KEY line $i"; done
 end() { alone; echo "$COTENANT_KEY ends with $1"; say end; exit $1; }
 """.replace("LINES", str(LINES))
+TRAIN = """
+import os, sys, time
+from cotenant import runtime
+
+with runtime.job() as job, open(sys.argv[1], "a", buffering=1) as told:
+    job.save(lambda path: (path / "saved").write_text(""))
+    job.restore(lambda path: None)
+    for step in job.steps(STEPS):
+        job.report(batch=32)
+        told.write(f"{os.environ['COTENANT_KEY']} {step} {job.gpus}\\n")
+        time.sleep(0.03 / max(job.gpus, 1))
+""".replace("STEPS", str(STEPS))
 
 
 @dataclass(frozen=True)
@@ -70,25 +91,50 @@ class Step:
     name: str = ""
     specs: tuple[JobSpec, ...] = ()
     when: str = ""
+    changes: dict[str, Any] | None = None
 
 
-def workload(count: int, chance: random.Random, trail: Path) -> list[Step]:
-    """At least 20 jobs of every kind that the service treats differently; the rest are short ones."""
+def most_on_gpu(policy: str) -> int:
+    """How many jobs a policy may have on one GPU at the same time."""
+    made = make_policy(policy)
+    if not made.shares or (policy.startswith("gandiva:") and made.params.get("packing") is False):
+        return 1  # turns are not at the same time
+    return SLOTS if isinstance(made, PlanPolicy) else int(made.params.get("group", 2))
+
+
+def in_parts(policy: str) -> bool:
+    """Whether jobs on one GPU may have other GPUs of their own."""
+    return not isinstance(make_policy(policy), ChoicePolicy)
+
+
+def workload(
+    count: int, chance: random.Random, trail: Path, most_users: int = 1, models: tuple[str, ...] = ("",)
+) -> list[Step]:
+    """At least 21 jobs of every kind that the service treats differently; the rest are short ones.
+
+    Where GPUs are shared (`most_users`) and pairs are known of, jobs name the models that they stand for.
+    """
+    ours = {"TRAIL": str(trail), "MOST_ON_GPU": str(most_users)}
+    ours["PYTHONPATH"] = str(Path(cotenant.__file__).parents[1])
 
     def job(name: str, text: str, expected_s: float = 1.0, **more: Any) -> JobSpec:
-        run = f'. "$TRAIL/prelude"; {text}'
-        return JobSpec(run=run, name=name, env={"TRAIL": str(trail)}, expected_s=expected_s, **more)
+        run, model = f'. "$TRAIL/prelude"; {text}', chance.choice(models)
+        return JobSpec(run=run, name=name, env=ours, expected_s=expected_s, model=model, **more)
 
     def short(number: int) -> JobSpec:
         text = f"sleep {chance.uniform(0.02, 0.15):.3f}; end 0"
-        return job(f"short-{number}", text, chance.uniform(0.5, 2), gpus=chance.choice((1, 1, 1, 2)))
+        more = {"priority": -1} if models != ("",) and number % 3 == 0 else {}  # AntMan: beside others, or not at all
+        return job(f"short-{number}", text, chance.uniform(0.5, 2), gpus=chance.choice((1, 1, 1, 2)), **more)
 
-    shorts = [short(number) for number in range(max(2, count - 20))]
+    shorts = [short(number) for number in range(max(2, count - 21))]
     half = len(shorts) // 2
     steps = [
         Step("submit", specs=(
             job("long-0", "sleep 0.5; end 0", 900, gpus=2), job("long-1", "sleep 0.6; end 0", 800),
             job("deaf", "trap '' TERM; sleep 0.8; end 0", 700))),
+        Step("submit", specs=(
+            job("grows", f'{sys.executable} "$TRAIL/train.py" "$TRAIL/steps" >&8 2>&8; end $?', 600, min_gpus=1,
+                max_gpus=2),), when="long-0"),
         Step("submit", specs=tuple(shorts[:half]), when="long-0"),
         Step("submit", specs=(
             job("fails", "sleep 0.02; end 3", retries=2), job("orphan", "end 0", after=("fails",)),
@@ -105,6 +151,7 @@ def workload(count: int, chance: random.Random, trail: Path) -> list[Step]:
         Step("cancel", "waits"),
         Step("cancel", "cancelled", when="cancelled"),
         Step("hold", "held", when="held"),
+        Step("set", "grows", when="grows", changes={"gpus": 2}),
         Step("submit", specs=tuple(shorts[half:])),
         Step("cancel", "stubborn", when="stubborn"),
         Step("resume", "held"),

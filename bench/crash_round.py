@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.crash_jobs import ENDS, LINES, PRELUDE, End, Step, workload
+from bench.crash_jobs import ENDS, LINES, MODELS, PRELUDE, STEPS, TRAIN, End, Step, most_on_gpu, workload
 from bench.crash_service import Service
 from cotenant.backends.local import LocalBackend
 from cotenant.core.lifecycle import FINAL
@@ -35,6 +35,9 @@ class Tally:
     restarts: int = 0
     preemptions: int = 0
     suspensions: int = 0
+    turns: int = 0
+    resizes: int = 0
+    shared: int = 0
     kills: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
@@ -58,8 +61,11 @@ class Round:
         self.home, self.trail = folder / "home", folder / "trail"
         self.trail.mkdir(parents=True)
         (self.trail / "prelude").write_text(PRELUDE)
+        (self.trail / "train.py").write_text(TRAIN)
         self.options, self.number, self.tally = options, number, tally
-        self.steps = workload(options.jobs, random.Random(f"{options.seed}/{number}"), self.trail)
+        chance = random.Random(f"{options.seed}/{number}")
+        models = MODELS if options.profile != "none" else ("",)
+        self.steps = workload(options.jobs, chance, self.trail, most_on_gpu(options.policy), models)
         self.acknowledged: dict[str, str] = {}
         self.cancelled: set[str] = set()
         self.due: Step | None = None
@@ -73,7 +79,7 @@ class Round:
                 self.tally.fault("lost", f"round {self.number} is not done after {ROUND_LIMIT_S:g} s")
                 return
             kill = next(kills) if self.tally.points < points else ("never", 0)
-            service = Service(self.home, self.options.gpus, self.options.policy, kill)
+            service = Service(self.home, self.options, kill)
             done = self._drive(service, give_up)
             reap()
             if not done:
@@ -111,7 +117,7 @@ class Round:
 
     def _do(self, service: Service, step: Step, ids: dict[str, str], jobs: list[list[str]]) -> bool:
         if step.verb != "submit":
-            if service.ask(step.verb, ids[step.name]) is None:
+            if service.ask(step.verb, ids[step.name], *([step.changes] if step.changes else [])) is None:
                 return False
             self.cancelled |= {ids[step.name]} if step.verb == "cancel" else set()
             return True
@@ -139,6 +145,8 @@ class Round:
                 book.apply(record)
             kinds = [(record.kind, record.data.get("why")) for record in journal.read()]
         self.tally.preemptions += kinds.count(("stop", "preempt"))
+        self.tally.turns += kinds.count(("stop", "turn"))
+        self.tally.resizes += kinds.count(("stop", "resize"))
         self.tally.suspensions += sum(kind == "suspended" for kind, _ in kinds)
         for job, name in self.acknowledged.items():
             if job not in book.jobs or book.jobs[job].spec.name != name:
@@ -162,6 +170,7 @@ class Round:
                     fault("wrong states", f"{where}: job {job_id} ({name}) {note}: {book.jobs.get(job_id)}")
         self._check_world(book)
         self._check_trail(book)
+        self._check_sizes(book)
         complaints = self.home.parent / "stderr"
         if complaints.exists() and (text := complaints.read_text()):
             fault("complaints", f"{where}: {text[:2000]}")
@@ -208,7 +217,7 @@ class Round:
         until: dict[str, float] = {}
         for line in (self.trail / "trail").read_text().splitlines():
             word, *rest = line.split()
-            if word not in ("start", "end", "double", "clash"):
+            if word not in ("start", "end", "double", "clash", "company"):
                 continue
             key, at_s = rest[0], float(rest[2])
             job, _, number = key.rpartition("-")
@@ -216,6 +225,8 @@ class Round:
                 fault("doubled", f"{where}: {key} while another attempt runs")
             elif word == "clash":
                 fault("GPUs shared", f"{where}: {key} saw {rest[3]} run")
+            elif word == "company":
+                self.tally.shared += 1
             elif word == "end":
                 until[job] = at_s
             else:
@@ -224,6 +235,35 @@ class Round:
                     fault("doubled", f"{where}: {key} started {starts[key]} times")
                 if at_s < until.get(job, 0.0):
                     fault("doubled", f"{where}: {key} started at {at_s}, before the end at {until[job]}")
+
+    def _check_sizes(self, book: Book) -> None:
+        """Gangs are as large as they asked to be; elastic ones within their limits, and what they saved is not lost."""
+        fault, where = self.tally.fault, f"round {self.number}"
+        sizes: dict[str, int] = {}
+        for job in book.jobs.values():
+            spec = job.spec
+            for attempt in job.attempts:
+                size = sizes[f"{job.id}-{attempt.number}"] = sum(len(indexes) for _, indexes in attempt.gpus)
+                if not (max(spec.min_gpus, 1) <= size <= spec.max_gpus if job.elastic else size == spec.gpus):
+                    fault("wrong states", f"{where}: job {job.id} ({spec.name}) had {size} GPUs: {spec}")
+        path = self.trail / "steps"
+        told = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        after: dict[str, int] = {}  # job -> the least step with which it may go on
+        last = ""
+        for key, step, gpus in told:
+            job_id, number = key.rsplit("-", 1)
+            if int(gpus) != sizes.get(key):
+                fault("wrong states", f"{where}: {key} believes that it has {gpus} GPUs, not {sizes.get(key)}")
+            if key != last and int(number) > 1 and book.jobs[job_id].attempts[int(number) - 2].exit_code == EXIT_SAVED:
+                if int(step) != after.get(job_id, 0):
+                    fault("wrong states", f"{where}: {key} begins with step {step}, not {after.get(job_id, 0)}")
+            after[job_id], last = int(step) + 1, key
+        for job_id, name in self.acknowledged.items():
+            if name == "grows" and {int(step) for key, step, _ in told if key.startswith(f"{job_id}-")} != {*range(STEPS)}:
+                fault("wrong states", f"{where}: job {job_id} has not made all its steps")
+
+
+EXIT_SAVED = 75
 
 
 def ours(home: Path, label: str) -> list[tuple[int, str]]:

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import contextlib
 import json
 import os
 import select
 import signal
 import socket
+import threading
 import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+from bench.crash_jobs import in_parts, most_on_gpu
 from cotenant.core.jobspec import JobSpec
+from cotenant.core.lifecycle import JobState
+from cotenant.core.plan import ALONE
+from cotenant.service.desk import CoreService
 from cotenant.service.facade import Caller, Conflict, Role
 from cotenant.service.run import Loop, first_token, open_service
 
 ME = Caller("bench", Role.ADMIN)
 GRACE_S = 0.15
+ROUND_S = 0.5
 LONGEST = 150  # steps a service may take while it waits for a step of the chosen kind
 
 
 class Service:
     """A forked service and the line to it."""
 
-    def __init__(self, home: Path, gpus: int, policy: str, kill: tuple[str, Any]) -> None:
+    def __init__(self, home: Path, options: argparse.Namespace, kill: tuple[str, Any]) -> None:
         self._line, theirs = socket.socketpair()
         self._heard = b""
         self.fell = ""
@@ -33,7 +41,7 @@ class Service:
         self.pid = os.fork()
         if self.pid == 0:
             self._line.close()
-            _be_service(theirs, home, gpus, policy, kill)
+            _be_service(theirs, home, options, kill)
         theirs.close()
 
     def ask(self, *request: Any) -> Any:
@@ -82,13 +90,13 @@ class Service:
         return True
 
 
-def _be_service(line: socket.socket, home: Path, gpus: int, policy: str, kill: tuple[str, Any]) -> NoReturn:
+def _be_service(line: socket.socket, home: Path, options: argparse.Namespace, kill: tuple[str, Any]) -> NoReturn:
     code = 1
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         stderr = os.open(home.parent / "stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(stderr, 2)
-        _serve(line, home, gpus, policy, kill)
+        _serve(line, home, options, kill)
         code = 0
     except BaseException as error:
         os.write(2, f"the service died: {error!r}\n".encode())
@@ -96,19 +104,26 @@ def _be_service(line: socket.socket, home: Path, gpus: int, policy: str, kill: t
         os._exit(code)
 
 
-def _serve(line: socket.socket, home: Path, gpus: int, policy: str, kill: tuple[str, Any]) -> None:
+def _serve(line: socket.socket, home: Path, options: argparse.Namespace, kill: tuple[str, Any]) -> None:
     how, what = kill
-    count = 0
+    count, service = 0, None
+    most, parts = most_on_gpu(options.policy), in_parts(options.policy)
 
     def hook(point: str) -> None:
         nonlocal count
         count += 1
+        if service is not None and point in ("before:launched", "before:wake"):
+            _check_company(service, most, parts)
         if (how == "step" and count >= what) or (how == "kind" and (point == what or count >= LONGEST)):
             line.sendall(json.dumps({"point": point}).encode() + b"\n")
             os.kill(os.getpid(), signal.SIGKILL)
 
-    service = open_service(home=home, policy=policy, db=None, gpus=gpus, grace_s=GRACE_S, max_suspended=2, hook=hook)
+    service = open_service(
+        home=home, policy=options.policy, db=None, gpus=options.gpus, grace_s=GRACE_S, max_suspended=2, hook=hook,
+        profile=options.profile, round_s=ROUND_S,
+    )  # fmt: skip
     first_token(service, home)
+    _listen(service)
     scheduler = Loop(service)
     scheduler.start()
     for text in line.makefile("r"):
@@ -134,3 +149,26 @@ def _serve(line: socket.socket, home: Path, gpus: int, policy: str, kill: tuple[
         line.sendall(json.dumps(answer).encode() + b"\n")
         if verb == "end":
             return
+
+
+def _listen(service: CoreService) -> None:
+    """Hear what jobs say of themselves, in a thread of its own."""
+    events = asyncio.new_event_loop()
+    threading.Thread(target=events.run_forever, daemon=True).start()
+    asyncio.run_coroutine_threadsafe(service.reports.start(), events).result(10)
+
+
+def _check_company(service: CoreService, most: int, parts: bool) -> None:
+    """Before anybody comes to GPUs: whether those who are there by the book may be there together."""
+    jobs = [job for job in list(service.book.on_gpus.values()) if job.state != JobState.STOPPING]
+    there: dict[tuple[str, int], list[Any]] = {}
+    for job in jobs:
+        for node, indexes in job.last.gpus:
+            for index in indexes:
+                there.setdefault((node, index), []).append(job)
+    for cell, users in there.items():
+        turns = {service._terms.get(job.id, ALONE).turn for job in users} - {0}
+        alike = parts or len({job.last.gpus for job in users}) == 1
+        if len(users) > most or len(turns) > 1 or not alike:
+            names = ", ".join(f"{job.key} {job.state} {job.last.gpus} turn {service._terms.get(job.id)}" for job in users)
+            os.write(2, f"GPU {cell} has {names}\n".encode())

@@ -66,7 +66,10 @@ def misplaced(view: View, row: int, slices: Slices) -> str:
     pools = {int(state.node[node, col.NODE_POOL]) for node, _ in slices}
     if len(pools) > 1:
         return f"row {row} on {slices}, over several GPU types or partitions"
-    if not (int(state.cls[c, col.C_POOLS]) >> pools.pop()) & 1:
+    mine = int(state.cls[c, col.C_POOLS])
+    if state.i[row, col.STATE] == col.RUNNING:  # it may stay where it is, also with other sizes than it asked for
+        mine |= sum(1 << pool for pool in {int(state.node[node, col.NODE_POOL]) for node, _ in view.placement(row)})
+    if not mine >> pools.pop() & 1:
         return f"row {row} on {slices}, where it cannot run (GPU type, partition or size)"
     nodes = int(state.cls[c, col.C_NODES])
     if nodes and (len(slices) != nodes or len({count for _, count in slices}) > 1):

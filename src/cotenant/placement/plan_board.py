@@ -47,16 +47,20 @@ class Board:
             return None
         return self.claim(row, place)
 
-    def find(self, row: int, gpus: int, *, spread: bool = True, apart: bool = False) -> Slices | None:
+    def find(
+        self, row: int, gpus: int, *, spread: bool = True, apart: bool = False, near: Slices = ()
+    ) -> Slices | None:
         """A place for a gang in the first pool that has one; with `spread` any GPUs will do in the end.
 
-        `apart` asks for the smallest gaps first, to leave whole nodes to others.
+        `apart` asks for the smallest gaps first, to leave whole nodes to others. Only the pool of `near` is looked at
+        where that is given: gangs are not spread over GPU types.
         """
         if gpus > self._allowed(row) or gpus > self.left:
             return None
         cls = self.state.cls[self.state.i[row, col.CLASS]]
+        pools = int(cls[col.C_POOLS]) if not near else 1 << int(self.state.node[near[0][0], col.NODE_POOL])
         for p in range(len(self.state.pool)):
-            if not int(cls[col.C_POOLS]) >> p & 1:
+            if not pools >> p & 1:
                 continue
             lo, hi = int(self.state.pool[p, col.POOL_LO]), int(self.state.pool[p, col.POOL_HI])
             place = self._in_pool(row, gpus, lo, hi, int(cls[col.C_NODES]), int(cls[col.C_MODE]), spread, apart)
@@ -80,6 +84,10 @@ class Board:
         self.left -= total
         self._quota[self.state.i[row, col.TENANT]] -= total
         return place
+
+    def release(self, row: int, place: Slices) -> None:
+        """Put a place back that was claimed."""
+        self.claim(row, tuple((node, -gpus) for node, gpus in place))
 
     def _allowed(self, row: int) -> int:
         return int(self._quota[self.state.i[row, col.TENANT]])

@@ -40,7 +40,7 @@ class Optimus(PlanPolicy):
         return make_rule((), {col.EXTERNAL: 3, col.WAKES: 1}, {})
 
     def decide(self, view: View) -> Plan:
-        """Everybody one GPU in order of submission, then the best gain again and again."""
+        """Everybody the fewest GPUs it takes in order of submission, then the best gain again and again."""
         board = Board(view)
         run: dict[int, Slices] = {}
         elastic, training = view.facts.elastic, view.facts.training

@@ -88,7 +88,9 @@ class Decider(Ladder):
         self._promised = {
             job_id: slices
             for job_id, slices in self._promised.items()
-            if (job := self.book.active.get(job_id)) is not None and (self._startable(job) or self._comes_back(job))
+            if (job := self.book.active.get(job_id)) is not None
+            and (self._startable(job) or self._comes_back(job))
+            and self._right_size(job, slices)
         }
         asked = self.book.seq == self._plan.seq and self.clock() < self._plan.next_s
         return None if asked else self._gathered(memory=memory)
@@ -131,6 +133,12 @@ class Decider(Ladder):
             job = self.book.on_gpus[job_id]
             if job.last.gpus != self.book.on_gpus[host].last.gpus:
                 self._ask_to_stop(job, "preempt")
+
+    def _right_size(self, job: LiveJob, slices: Sequence[tuple[str, int]]) -> bool:
+        """Whether it is still to have that many GPUs: somebody may have set another number since it was planned."""
+        if job.state == JobState.SUSPENDED or (job.elastic and self._memory is not None and self._memory.resizes):
+            return True  # one goes on as it is and is resized when it runs, the other has what the policy gives
+        return sum(count for _, count in slices) == (job.resize_to or job.spec.gpus)
 
     def _startable(self, job: LiveJob) -> bool:
         return job.state in WAITING and not job.held and not job.stop_why and not self._waits_for(job)

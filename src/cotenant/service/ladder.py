@@ -79,7 +79,11 @@ class Ladder(Watcher):
 
     def _may_suspend(self, job: LiveJob) -> bool:
         """Whether to suspend rather than stop: for others, where the backend can, while there is room."""
-        if not self._can_suspend or job.stop_why not in ("preempt", "turn") or not job.spec.preemptible:
+        return job.stop_why in ("preempt", "turn") and self._can_stand_still(job)
+
+    def _can_stand_still(self, job: LiveJob) -> bool:
+        """Whether it could be suspended now."""
+        if not self._can_suspend or not job.spec.preemptible:
             return False
         going = [other for other in self.book.on_gpus.values() if other.rung == SUSPEND]
         there = [*self.book.suspended.values(), *going]

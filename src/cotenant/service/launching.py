@@ -34,7 +34,9 @@ class Launcher(Decider):
         todo = [
             (job, slices)
             for job_id, slices in starts
-            if (job := self.book.active.get(job_id)) is not None and self._startable(job)
+            if (job := self.book.active.get(job_id)) is not None
+            and self._startable(job)
+            and self._right_size(job, slices)
         ]
         if not todo:
             return

@@ -2,7 +2,7 @@
 
 Terms reach the job through its runtime: smaller sub-batches from its start, a pause after every step where it may use
 only a part of its GPUs' time. Turns are kept by suspending whoever has had a quantum (or, where the backend cannot, by
-stopping it). A job without the runtime runs at full speed: it cannot be held back, only suspended or stopped.
+stopping it if it saves its work; else it keeps its GPUs). A job without the runtime runs at full speed: it cannot be held back, only suspended or stopped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cotenant.service.launching import Launcher
 from cotenant.service.live import Promise
 from cotenant.service.livejob import LiveJob
 from cotenant.service.options import Options
-from cotenant.service.seats import Seating, who_sits_down, whose_turn_is_over
+from cotenant.service.seats import Seating, out_of_turn, who_sits_down, whose_turn_is_over
 
 _LONGEST_PAUSE_S = 60.0
 _SAME = 0.1  # pauses that differ by less than this part are not told anew
@@ -39,13 +39,19 @@ class Seater(Launcher):
         barred_before, self._barred_s = self._barred_s, {}
         todo = [
             job
-            for job_id, _ in starts
-            if job_id in self._places and (job := self.book.active.get(job_id)) is not None and self._startable(job)
+            for job_id, slices in starts
+            if job_id in self._places
+            and (job := self.book.active.get(job_id)) is not None
+            and self._startable(job)
+            and self._right_size(job, slices)
         ]
         room_gib = {node.name: node.gpu_mem_gib for node in self.backend.nodes()}
         plan = Seating(self._places, self._terms, self._need_gib, room_gib)
         usable = {n.name for n in self.backend.nodes() if n.state == "up" and n.name not in self.book.drained}
         todo = [job for job in todo if all(name in usable for name, _ in self._places[job.id])]
+        bound = {job.id for job in self.book.on_gpus.values() if plan.of(job).turn and not self._can_wait(job)}
+        for job in out_of_turn(self.book.on_gpus.values(), bound, plan):
+            self._wait_for_turn(job)
         seated, barred = who_sits_down(todo, self.book.on_gpus.values(), plan)
         self._barred_s = {job.id: barred_before.get(job.id, self.clock()) for job in barred}
         self._sit_down(seated)
@@ -54,9 +60,18 @@ class Seater(Launcher):
         on_gpus = list(self.book.on_gpus.values())
         assert self._memory is not None
         for job in whose_turn_is_over(on_gpus, waiting, plan, self.clock(), self._memory.quantum_s):
-            self._promised[job.id] = tuple((name, len(indexes)) for name, indexes in job.last.gpus)
-            self._ask_to_stop(job, "turn")
+            if self._can_wait(job):  # as things are now: of those before it in this loop some may stand still already
+                self._wait_for_turn(job)
         self._tell_terms()
+
+    def _can_wait(self, job: LiveJob) -> bool:
+        """Whether it can make room without losing its work: one that would begin anew at each turn would never end."""
+        report = self.reports.of(job.id)
+        return (report is not None and report.saves) or self._can_stand_still(job)
+
+    def _wait_for_turn(self, job: LiveJob) -> None:
+        self._promised[job.id] = tuple((name, len(indexes)) for name, indexes in job.last.gpus)
+        self._ask_to_stop(job, "turn")
 
     def _sit_down(self, seated: Sequence[LiveJob]) -> None:
         intents = []

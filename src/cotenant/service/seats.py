@@ -7,7 +7,7 @@ longest comes first, and keeps others from GPUs that it waits for; so nobody who
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cotenant.core.columns import SLOTS
@@ -76,6 +76,25 @@ def who_sits_down(
             for cell in mine:
                 room.users.setdefault(cell, []).append(job)
     return seated, barred
+
+
+def out_of_turn(on_gpus: Iterable[LiveJob], bound: Container[str], plan: Seating) -> list[LiveJob]:
+    """Jobs that run beside others with whom they take turns by now: who came last makes room.
+
+    A pair that is undone becomes two jobs that take turns, and so do jobs that another policy had put together.
+    Those of `bound` would lose their work: they leave last.
+    """
+    stay: dict[Cell, list[LiveJob]] = {}
+    leave = []
+    present = [job for job in on_gpus if job.state != JobState.STOPPING and plan.of(job).turn]
+    for job in sorted(present, key=lambda job: (job.id not in bound, job.last.launched_s, job.order)):
+        mine = cells(job.last.gpus)
+        if any(plan.apart(job, other) for cell in mine for other in stay.get(cell, ())):
+            leave.append(job)
+            continue
+        for cell in mine:
+            stay.setdefault(cell, []).append(job)
+    return leave
 
 
 def whose_turn_is_over(

@@ -114,6 +114,8 @@ class Ones(PlanPolicy):
         held = np.where(view.running[which], view.state.i[rows, col.GPUS], 0)
         epochs = training.epochs[rows]
         self._learn(training, rows, ids.tolist())
+        if gpus <= 0:  # jobs that cannot change their size have everything
+            return []
         young = epochs < _YOUNG
         cap, train = self.sizes.limits(view, which, held, epochs, gpus)
         fewest, most = view.size_limits(rows)
@@ -151,7 +153,7 @@ class Ones(PlanPolicy):
             charge_gpu_s(cost, held, training.resize_s, view.restore_s[which])
             return Limits(cap, train, young, *order_by_time(alone_s, young, cap, train)), cost
         self._goodputs = self._goodputs or Goodputs(int(view.state.node[:, col.NODE_SIZE].max(initial=1)))
-        wide = max(gpus, int(held.max(initial=0)))  # rigid jobs may have taken what these still hold
+        wide = max(gpus, int(held.max(initial=1)))  # rigid jobs may have taken what these still hold
         rate, good = self._goodputs.tables(training, rows, wide)
         at = np.maximum(held, 1)
         jobs = np.arange(len(rows))

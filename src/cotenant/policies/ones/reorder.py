@@ -6,12 +6,17 @@ only, that is needed for the winner alone, and keeping in place then costs one p
 
 from __future__ import annotations
 
+import numpy as np
+
 from cotenant.core.plan import Slices
 from cotenant.placement.plan_board import Board
 
 
 def place_sizes(board: Board, wanted: list[tuple[int, int]], now: dict[int, Slices]) -> dict[int, Slices]:
-    """Rows and sizes to places. `now` is where running rows sit; whoever finds too few GPUs gets what there is."""
+    """Rows and sizes to places. `now` is where running rows sit, some of which others may have been given meanwhile.
+
+    Whoever finds too few GPUs gets what there is, unless these are fewer than it takes.
+    """
     run: dict[int, Slices] = {}
     kept: dict[int, Slices] = {}
     for row, size in wanted:
@@ -23,8 +28,10 @@ def place_sizes(board: Board, wanted: list[tuple[int, int]], now: dict[int, Slic
         missing = size - sum(gpus for _, gpus in have)
         if missing > 0:
             have = _grow(board, row, have, missing)
-        if have:
+        if sum(gpus for _, gpus in have) >= board.view.size_limits(np.array([row]))[0][0]:
             run[row] = have
+        else:
+            board.release(row, have)
     return run
 
 
@@ -60,7 +67,7 @@ def _grow(board: Board, row: int, have: Slices, missing: int) -> Slices:
             place[node] += take
             missing -= take
     while missing > 0:
-        more = board.find(row, missing)
+        more = board.find(row, missing, near=have)
         if more is not None:
             for node, gpus in more:
                 place[node] = place.get(node, 0) + gpus

@@ -64,20 +64,20 @@ class Goodputs:
         if not len(sizes):
             return np.zeros((2, most + 1))
         batch, base_lr, max_lr = (float(c[row]) for c in (training.batch, training.base_lr, training.max_lr))
+        asked, most = most, max(most, int(sizes[-1]))  # it may have been seen on more GPUs than there are now
         grid = np.arange(1, most + 1)
         local = np.array([linear_batch(int(batch), base_lr, max_lr, int(n))[0] for n in grid], np.float64)
         nodes = -(-grid // self.node_gpus)
         steps = tuple(
             (float(local[n - 1]), int(n), int(nodes[n - 1]), float(f"{local[n - 1] * n / seen[n]:.5g}"))
             for n in sizes.tolist()
-            if n <= most
         )
         kept = self._known.get(kind)
         if kept is not None and kept[0] == steps and kept[1] == most:
-            return kept[2]
+            return kept[2][:, : asked + 1]
         rate = np.concatenate([[0.0], fit(steps).throughput(local, grid, nodes)])
-        rate[sizes[sizes <= most]] = seen[sizes[sizes <= most]]
+        rate[sizes] = seen[sizes]
         worth = efficiency(float(training.noise[row]), batch, local * grid)
         table = np.stack([rate, rate * np.concatenate([[1.0], worth])])
         self._known[kind] = steps, most, table
-        return table
+        return table[:, : asked + 1]
