@@ -254,12 +254,12 @@ class Round:
             job_id, number = key.rsplit("-", 1)
             if int(gpus) != sizes.get(key):
                 fault("wrong states", f"{where}: {key} believes that it has {gpus} GPUs, not {sizes.get(key)}")
-            if key != last and int(number) > 1 and book.jobs[job_id].attempts[int(number) - 2].exit_code == EXIT_SAVED:
-                if int(step) != after.get(job_id, 0):
-                    fault("wrong states", f"{where}: {key} begins with step {step}, not {after.get(job_id, 0)}")
+            before = book.jobs[job_id].attempts[int(number) - 2] if key != last and int(number) > 1 else None
+            if before is not None and before.exit_code == EXIT_SAVED and int(step) != after.get(job_id, 0):
+                fault("wrong states", f"{where}: {key} begins with step {step}, not {after.get(job_id, 0)}")
             after[job_id], last = int(step) + 1, key
-        for job_id, name in self.acknowledged.items():
-            if name == "grows" and {int(step) for key, step, _ in told if key.startswith(f"{job_id}-")} != {*range(STEPS)}:
+        for job_id in (job_id for job_id, name in self.acknowledged.items() if name == "grows"):
+            if {int(step) for key, step, _ in told if key.startswith(f"{job_id}-")} != {*range(STEPS)}:
                 fault("wrong states", f"{where}: job {job_id} has not made all its steps")
 
 

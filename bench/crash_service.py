@@ -170,5 +170,7 @@ def _check_company(service: CoreService, most: int, parts: bool) -> None:
         turns = {service._terms.get(job.id, ALONE).turn for job in users} - {0}
         alike = parts or len({job.last.gpus for job in users}) == 1
         if len(users) > most or len(turns) > 1 or not alike:
-            names = ", ".join(f"{job.key} {job.state} {job.last.gpus} turn {service._terms.get(job.id)}" for job in users)
+            names = ", ".join(
+                f"{job.key} {job.state} {job.last.gpus} turn {service._terms.get(job.id)}" for job in users
+            )
             os.write(2, f"GPU {cell} has {names}\n".encode())

@@ -110,7 +110,7 @@ class Walk:
         self.need(not self.rig.service._promised, "promises outlive all jobs")
 
     def excused(self) -> bool:
-        """Whether all who are left can neither save nor stand still, under a policy of rounds: they begin anew in each."""
+        """Whether all who are left can neither save nor stand still, and begin anew in every round of the policy."""
         rounds = not isinstance(make_policy(self.rig.service.book.policy), PlanPolicy)
         return rounds and not self.saves & self.rig.service.book.active.keys()
 
@@ -136,10 +136,8 @@ class Walk:
         chance = self.chance
         for _ in range(chance.choice((1, 1, 2, 5))):
             seconds = chance.choice((1, 3, 8, 20, 30))
-            fields: dict[str, Any] = {
-                "gpus": chance.choice((1, 1, 1, 2, 2, 3, 4)),
-                "priority": chance.choice((0, 0, 0, 2, -1)),
-            }
+            fields: dict[str, Any] = {"gpus": chance.choice((1, 1, 1, 2, 2, 3, 4))}
+            fields["priority"] = chance.choice((0, 0, 0, 2, -1))
             fields["model"] = chance.choice(MODELS)
             if chance.random() < 0.6:
                 fields["expected"] = max(seconds * chance.choice((0.3, 1, 1, 5)), 1)
@@ -389,7 +387,8 @@ class Walk:
         book = self.rig.service.book
         jobs = [
             f"{job.id} {job.state} {job.stop_why} held={job.held} {job.spec.gpus} GPUs "
-            f"{job.attempts[-1].gpus if job.attempts else ''} {self.rig.service._terms.get(job.id)}"
+            f"{job.attempts[-1].gpus if job.attempts else ''} {self.rig.service._terms.get(job.id)} "
+            f"{self.rig.service._places.get(job.id)}"
             for job in book.active.values()
         ]
         now = f"{self.rig.backend.now_s:.2f} under {book.policy}"

@@ -120,6 +120,7 @@ class PlanPolicy(Policy):
     fixed_batch: ClassVar[bool] = False  # resized jobs keep the batch they asked for, in smaller or larger parts
     round_s: ClassVar[float] = np.inf
     undoes: ClassVar[bool] = False  # whether it parts, or holds back, jobs that do not gain from sharing by itself
+    takes_turns: ClassVar[bool] = False  # whether jobs on one GPU may have it one after the other (`Terms.turn`)
     quantum_s: float = 60.0  # of jobs that take turns on a GPU
 
     @abstractmethod

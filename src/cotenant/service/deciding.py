@@ -92,8 +92,20 @@ class Decider(Ladder):
             and (self._startable(job) or self._comes_back(job))
             and self._right_size(job, slices)
         }
+        if memory.takes_turns:
+            self._promise_turns()
         asked = self.book.seq == self._plan.seq and self.clock() < self._plan.next_s
         return None if asked else self._gathered(memory=memory)
+
+    def _promise_turns(self) -> None:
+        """Suspended jobs of which the policy does not know have a turn on their GPUs: elsewhere they would begin anew.
+
+        It does not after a restart of the service, when it was not the policy before, and when they were held.
+        """
+        for job in self.book.suspended.values():
+            if job.id not in self._promised and self._startable(job):
+                self._places[job.id] = job.last.gpus
+                self._promised[job.id] = tuple((node, len(indexes)) for node, indexes in job.last.gpus)
 
     def _last_plan(self) -> Verdict:
         """What of the last plan was promised and is still to come."""
@@ -216,7 +228,8 @@ class Decider(Ladder):
         hosts = guests_of(movable) if self.book.shared_gpus else {}
         running = self._refresh_rows(sorted(movable, key=lambda job: job.id in hosts))
         policy, seq = policy or self.book.policy, self.book.seq
-        sharing = memory.shares if memory is not None else shares(make_policy(policy))
+        asked = memory.policy if memory is not None else make_policy(policy)
+        sharing = shares(asked)
         masks = masks_of(movable, open_) if sharing and can_share(every) else {}
         named = bool(self._places)
         coming = self._coming_to(movable, open_, masks) if named else self._coming(movable, dict(left), hosts)
@@ -225,18 +238,20 @@ class Decider(Ladder):
         columns = self._rows.columns(
             now_s, _numbered([*running, *coming], usable), {job for job, _ in coming}, masks, hosts
         )  # fmt: skip
-        setting = self._setting(every, open_)
+        setting = self._setting(every, open_, asked.overcommits)
         if memory is not None and memory.resizes and columns.of(MOST).any():
             setting = self._with_training(setting, columns, sum(left.values()))
         kept = memory if memory is not None and memory.remembers else None
         return lambda: Tables(columns, usable, policy, now_s, setting, memory=kept, seq=seq)
 
-    def _setting(self, nodes: Sequence[NodeInfo], open_: Mapping[str, Sequence[int]]) -> Setting:
+    def _setting(self, nodes: Sequence[NodeInfo], open_: Mapping[str, Sequence[int]], overcommits: bool) -> Setting:
         gpu_gib: dict[str, float] = {}
         for node in nodes:
             gpu_gib[node.gpu_type] = min(node.gpu_mem_gib, gpu_gib.get(node.gpu_type, node.gpu_mem_gib))
         cost_s = self.book.preemption_cost_s(RESTORE_S)
         terms = {job.id: Terms(level=job.last.level) for job in self.book.on_gpus.values() if job.last.level}
+        if overcommits:
+            terms |= self._without_claim()
         terms |= self._terms
         soft = {
             job.id: tuple((job.submitted_s + after_s, worth) for after_s, worth in job.spec.deadline_steps)
@@ -245,6 +260,15 @@ class Decider(Ladder):
         }
         told = self._pairing.seen, terms, open_, soft
         return Setting(self._speeds, self.round_s, cost_s, gpu_gib, *told, forgiven_s=dict(self._forgiven_s))
+
+    def _without_claim(self) -> dict[str, Terms]:
+        """Terms of jobs that use what others leave over, as far as they show without the policy's memory.
+
+        Those of negative priority, and those that came to GPUs of others: the policy makes the latter more if it can.
+        """
+        guests = guests_of(self.book.on_gpus.values()) if self.book.shared_gpus else {}
+        found = (job for job in self.book.on_gpus.values() if job.spec.priority < 0 or job.id in guests)
+        return {job.id: Terms(level=job.last.level, opportunistic=True) for job in found}
 
     def _with_training(self, setting: Setting, columns: Columns, gpus: int) -> Setting:
         """What elastic jobs have told. One that runs but cannot save keeps its size, or it would lose all its work."""

@@ -68,6 +68,11 @@ class Memory:
         return isinstance(self.policy, PlanPolicy) and self.policy.undoes
 
     @property
+    def takes_turns(self) -> bool:
+        """Whether jobs on one GPU may have it one after the other."""
+        return isinstance(self.policy, PlanPolicy) and self.policy.takes_turns
+
+    @property
     def quantum_s(self) -> float:
         """How long a job keeps its GPUs before the next one has its turn."""
         return self.policy.quantum_s if isinstance(self.policy, PlanPolicy) else np.inf

@@ -2,11 +2,13 @@
 
 Terms reach the job through its runtime: smaller sub-batches from its start, a pause after every step where it may use
 only a part of its GPUs' time. Turns are kept by suspending whoever has had a quantum (or, where the backend cannot, by
-stopping it if it saves its work; else it keeps its GPUs). A job without the runtime runs at full speed: it cannot be held back, only suspended or stopped.
+stopping it if it saves its work; else it keeps its GPUs). A job without the runtime runs at full speed: it cannot be
+held back, only suspended or stopped.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -20,6 +22,7 @@ from cotenant.service.live import Promise
 from cotenant.service.livejob import LiveJob
 from cotenant.service.options import Options
 from cotenant.service.seats import Seating, out_of_turn, who_sits_down, whose_turn_is_over
+from cotenant.service.sharing import cells
 
 _LONGEST_PAUSE_S = 60.0
 _SAME = 0.1  # pauses that differ by less than this part are not told anew
@@ -31,10 +34,14 @@ class Seater(Launcher):
     def __init__(self, journal: Journal, backend: Backend, options: Options) -> None:
         super().__init__(journal, backend, options)
         self._pauses_s: dict[str, float] = {}  # by key of the attempt: what it was told last
+        self._adopted = {job.key for job in (*self.book.on_gpus.values(), *self.book.suspended.values())}
+        # ^ attempts that an earlier service may have told to pause, and this one has told nothing yet
 
     def _launch_all(self, starts: Sequence[Promise]) -> None:
         if self._memory is None or not self._memory.names_gpus:
             super()._launch_all(starts)
+            if self._pauses_s or self._adopted:
+                self._tell_terms()
             return
         barred_before, self._barred_s = self._barred_s, {}
         todo = [
@@ -49,10 +56,11 @@ class Seater(Launcher):
         plan = Seating(self._places, self._terms, self._need_gib, room_gib)
         usable = {n.name for n in self.backend.nodes() if n.state == "up" and n.name not in self.book.drained}
         todo = [job for job in todo if all(name in usable for name, _ in self._places[job.id])]
+        self._stay_at_home([job for job in todo if job.attempts and all(name in usable for name, _ in job.last.gpus)])
         bound = {job.id for job in self.book.on_gpus.values() if plan.of(job).turn and not self._can_wait(job)}
         for job in out_of_turn(self.book.on_gpus.values(), bound, plan):
             self._wait_for_turn(job)
-        seated, barred = who_sits_down(todo, self.book.on_gpus.values(), plan)
+        seated, barred = who_sits_down(todo, self.book.on_gpus.values(), plan, bound)
         self._barred_s = {job.id: barred_before.get(job.id, self.clock()) for job in barred}
         self._sit_down(seated)
         self._move_barred()
@@ -63,6 +71,24 @@ class Seater(Launcher):
             if self._can_wait(job):  # as things are now: of those before it in this loop some may stand still already
                 self._wait_for_turn(job)
         self._tell_terms()
+
+    def _stay_at_home(self, todo: Sequence[LiveJob]) -> None:
+        """Suspended jobs that are to have GPUs of their own go on where they are, if nobody has or is to have these.
+
+        Policies do not know where such a job is; to begin anew elsewhere would throw its work away.
+        """
+        wanted = Counter(cell for gpus in self._places.values() for cell in cells(gpus))
+        used = {cell for job in self.book.on_gpus.values() for cell in cells(job.last.gpus)}
+        for job in todo:
+            place = self._places[job.id]
+            mine, home = cells(place), cells(job.last.gpus) if job.state == JobState.SUSPENDED else set()
+            if len(home) != len(mine) or any(wanted[cell] > 1 for cell in mine):
+                continue
+            types = {self._types.get(node) for node, _ in (*place, *job.last.gpus)}
+            if home != mine and len(types) == 1 and not any(cell in used or wanted[cell] for cell in home - mine):
+                self._places[job.id] = job.last.gpus
+                wanted.subtract(mine)
+                wanted.update(home)
 
     def _can_wait(self, job: LiveJob) -> bool:
         """Whether it can make room without losing its work: one that would begin anew at each turn would never end."""
@@ -111,9 +137,11 @@ class Seater(Launcher):
             if terms.turn == 0 and terms.share < 1:  # none at all: the longest pause after every step
                 share = max(terms.share, 1e-9)
                 pause_s = min(report.step_time_s * (1 / share - 1), _LONGEST_PAUSE_S)
-            before_s = self._pauses_s.get(job.key, 0.0)
-            if abs(pause_s - before_s) > _SAME * max(before_s, pause_s):
+            before_s, unknown = self._pauses_s.get(job.key, 0.0), job.key in self._adopted and not self.shares_hosts
+            if unknown or abs(pause_s - before_s) > _SAME * max(before_s, pause_s):
                 self._pauses_s[job.key] = pause_s
+                self._adopted.discard(job.key)
                 self.reports.set_for(job.id, Settings(throttle_s=pause_s))
         alive = {job.key for job in self.book.on_gpus.values()} | {job.key for job in self.book.suspended.values()}
         self._pauses_s = {key: pause_s for key, pause_s in self._pauses_s.items() if key in alive}
+        self._adopted &= alive

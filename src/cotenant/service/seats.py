@@ -52,11 +52,12 @@ class _Room:
 
 
 def who_sits_down(
-    waiting: Sequence[LiveJob], on_gpus: Iterable[LiveJob], plan: Seating
+    waiting: Sequence[LiveJob], on_gpus: Iterable[LiveJob], plan: Seating, bound: Container[str] = ()
 ) -> tuple[list[LiveJob], list[LiveJob]]:
     """Of jobs that wait for their GPUs: those that may have them now, and suspended ones that could, but elsewhere.
 
-    A suspended job goes on only where it was; if the plan has it elsewhere it has to be ended first.
+    A suspended job goes on only where it was; if the plan has it elsewhere it has to be ended first. Those of `bound`
+    have GPUs and do not make room: nothing is kept idle for whoever waits for them.
     """
     room = _Room()
     for job in on_gpus:
@@ -67,10 +68,15 @@ def who_sits_down(
     for job in sorted(waiting, key=_waits_since):
         mine = cells(plan.places[job.id])
         if not all(_free(job, cell, room, plan) for cell in mine):
-            for cell in mine:
+            stuck = any(
+                other.id in bound and plan.apart(job, other) for cell in mine for other in room.users.get(cell, ())
+            )
+            for cell in mine if not stuck else ():
                 room.kept.setdefault(cell, []).append(job)
         elif job.state == JobState.SUSPENDED and cells(job.last.gpus) != mine:
-            barred.append(job)
+            barred.append(job)  # until it has been ended its GPUs are kept for it, or it would never be its turn
+            for cell in mine:
+                room.kept.setdefault(cell, []).append(job)
         else:
             seated.append(job)
             for cell in mine:
@@ -131,6 +137,4 @@ def _waits_since(job: LiveJob) -> tuple[float, int]:
     last = job.last if job.attempts else None
     if last is None:
         return job.submitted_s, job.order
-    if last.ended_s is not None:
-        return last.ended_s, job.order
-    return last.launched_s + last.ran_s, job.order
+    return job.stop_asked_s if last.ended_s is None else last.ended_s, job.order

@@ -47,6 +47,7 @@ class Gandiva(PlanPolicy):
     preemptive = True
     shares = True
     undoes = True
+    takes_turns = True
     resizes = True
     fixed_batch = True
     defaults: ClassVar[dict[str, Value]] = {
