@@ -132,9 +132,9 @@ def _free(job: LiveJob, cell: Cell, room: _Room, plan: Seating) -> bool:
     return not size or need <= size + 1e-6
 
 
-def _waits_since(job: LiveJob) -> tuple[float, int]:
-    """When a job last had GPUs; those that never did come by their age."""
+def _waits_since(job: LiveJob) -> tuple[float, bool, int]:
+    """When a job last had to leave its GPUs; those that never had any come by their age, and first of equals."""
     last = job.last if job.attempts else None
     if last is None:
-        return job.submitted_s, job.order
-    return job.stop_asked_s if last.ended_s is None else last.ended_s, job.order
+        return job.submitted_s, False, job.order
+    return job.stop_asked_s if last.ended_s is None else last.ended_s, True, job.order

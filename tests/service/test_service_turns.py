@@ -1,0 +1,217 @@
+"""What a service that was restarted, or given another policy, makes of turns, terms and promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from service_kit import ADMIN, Rig
+from test_service_plans import plan_rig, tell, told
+from test_service_sharing import play, states
+
+from cotenant.backends.base import NodeInfo
+from cotenant.core.jobspec import JobSpec
+from cotenant.core.lifecycle import JobState
+from cotenant.core.plan import Terms
+from cotenant.service.livejob import Attempt, LiveJob
+from cotenant.service.seats import Seating, out_of_turn, who_sits_down
+
+TWO = (NodeInfo("n0", "gpu", 2, 8, 64.0, gpu_mem_gib=80.0),)
+FOUR = (NodeInfo("n0", "gpu", 4, 8, 64.0, gpu_mem_gib=80.0),)
+GANDIVA = "gandiva:packing=false,migration=false,quantum=10"
+
+
+def _turns(home: Path) -> tuple[Rig, list[str], list[str]]:
+    """Two GPUs, two jobs on each: the older one of the second waits for its turn, and the younger one of the first.
+
+    Gandiva would place those two anew the other way round.
+    """
+    rig = plan_rig(home, GANDIVA, TWO)
+    jobs = [rig.submit("sleep 40", model=model, expected=40) for model in ("bert", "gpt2")]
+    play(rig, 2)
+    jobs.append(rig.submit("sleep 40", model="lstm", expected=40))
+    play(rig, 12)
+    jobs.append(rig.submit("sleep 40", model="recsys", expected=40))
+    play(rig, 8)
+    assert states(rig, jobs) == ["running", "suspended", "suspended", "running"]
+    return rig, jobs, jobs[1:3]
+
+
+def test_after_a_restart_turns_go_on_where_they_were(tmp_path: Path) -> None:
+    """The policy has forgotten who waits on which GPU; who does loses nothing of his work."""
+    rig, jobs, waits = _turns(tmp_path)
+    rig.restart()
+    play(rig, 1)
+    assert [rig.service._places[job] for job in waits] == [(("n0", (1,)),), (("n0", (0,)),)]
+    rig.finish()
+    assert states(rig, jobs) == ["succeeded"] * 4
+    assert [len(rig.service.job(ADMIN, job).attempts) for job in jobs] == [1] * 4
+
+
+def test_a_job_held_during_its_wait_comes_back_to_its_gpus(tmp_path: Path) -> None:
+    rig, _, waits = _turns(tmp_path)
+    rig.service.hold(ADMIN, waits[0])
+    play(rig, 5)
+    assert rig.state(waits[0]) == "suspended"
+    rig.service.resume(ADMIN, waits[0])
+    rig.finish()
+    assert len(rig.service.job(ADMIN, waits[0]).attempts) == 1
+
+
+def test_nobody_begins_anew_at_every_turn(tmp_path: Path) -> None:
+    """Where nothing can be suspended and jobs do not save, the second waits for the end of the first."""
+    rig = plan_rig(tmp_path, "gandiva:packing=false,quantum=5", max_suspended=0)
+    jobs = [rig.submit("sleep 30", model=model, expected=30) for model in ("gpt2", "bert")]
+    rig.finish(200)
+    assert states(rig, jobs) == ["succeeded"] * 2
+    assert [len(rig.service.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
+
+
+def test_a_pair_of_another_policy_takes_turns_under_gandiva(tmp_path: Path) -> None:
+    rig = plan_rig(tmp_path, "sjf-bsbf")
+    jobs = []
+    for seconds, model in ((90, "lstm"), (60, "recsys")):
+        jobs.append(rig.submit(f"sleep {seconds}", model=model, expected=seconds))
+        play(rig, 2)
+    assert states(rig, jobs) == ["running"] * 2
+    rig.service.set_policy(ADMIN, GANDIVA)
+    play(rig, 1)
+    for _ in range(30):
+        assert sorted(states(rig, jobs)) != ["running"] * 2
+        play(rig, 1)
+    rig.finish()
+    assert [len(rig.service.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
+
+
+@pytest.mark.parametrize("policy", ["sjf-bsbf", "antman", "horus"])
+def test_a_suspended_job_goes_on_where_it_is_under_a_policy_that_names_others(tmp_path: Path, policy: str) -> None:
+    """The policy would have it on the first GPU; its own one is free as well."""
+    rig = plan_rig(tmp_path, "srtf", FOUR)
+    others = [rig.submit("sleep 300", gpus=1, expected=300, preemptible=False) for _ in range(3)]
+    mine = rig.submit("sleep 60", gpus=1, expected=60)
+    play(rig, 20)
+    place = rig.service.book.jobs[mine].last.gpus
+    quick = rig.submit("sleep 5", gpus=1, expected=5)
+    play(rig, 2)
+    assert states(rig, [mine, quick]) == ["suspended", "running"]
+    rig.service.cancel(ADMIN, others[0])
+    rig.service.set_policy(ADMIN, policy)
+    rig.service.hold(ADMIN, mine)
+    play(rig, 6)
+    assert rig.state(quick) == "succeeded"
+    rig.service.resume(ADMIN, mine)
+    play(rig, 2)
+    assert (rig.state(mine), rig.service.book.jobs[mine].last.gpus) == ("running", place)
+    rig.finish()
+    assert len(rig.service.job(ADMIN, mine).attempts) == 1
+
+
+def _opportunist(home: Path) -> tuple[Rig, str, str]:
+    """A job that AntMan holds back, beside one whose right the GPU is."""
+    rig = plan_rig(home, "antman:control_s=5,busy_limit=1")
+    mine = rig.submit("sleep 4000", model="recsys", expected=4000, gpu_mem=20)
+    play(rig, 2)
+    guest = rig.submit("sleep 4000", model="mlp_rl", expected=4000, gpu_mem=20, priority=-1)
+    _run(rig, mine, guest)
+    assert (told(rig, guest).throttle_s or 0) > 0
+    return rig, mine, guest
+
+
+def _run(rig: Rig, mine: str, guest: str) -> None:
+    for second in range(4):
+        play(rig, 1)
+        tell(rig, mine, 10 * second, 0.1)
+        tell(rig, guest, 10 * second, 0.05)
+    play(rig, 1)
+
+
+def test_after_a_restart_antman_still_knows_whose_right_a_gpu_is(tmp_path: Path) -> None:
+    rig, mine, guest = _opportunist(tmp_path)
+    rig.restart()
+    _run(rig, mine, guest)
+    assert states(rig, [mine, guest]) == ["running"] * 2
+    assert [rig.service._terms[job].opportunistic for job in (mine, guest)] == [False, True]
+    assert (told(rig, guest).throttle_s or 0) > 0
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_job_that_was_held_back_is_let_go_with_the_policy(tmp_path: Path, restarts: bool) -> None:
+    rig, mine, guest = _opportunist(tmp_path)
+    rig.service.cancel(ADMIN, mine)
+    rig.service.set_policy(ADMIN, "fifo")
+    if restarts:
+        rig.restart()
+    for second in range(4):
+        play(rig, 1)
+        tell(rig, guest, 10 * second, 0.05)
+    play(rig, 1)
+    assert rig.state(guest) in ("running", "suspended")
+    if rig.state(guest) == "running":
+        assert told(rig, guest).throttle_s == 0
+
+
+@pytest.mark.parametrize("policy", ["gavel", "sjf-bsbf", "chronus", "antman", "srtf"])
+def test_a_size_that_is_set_reaches_the_job_under_every_kind_of_policy(tmp_path: Path, policy: str) -> None:
+    rig = plan_rig(tmp_path, policy, FOUR, round_s=5.0)
+    job = rig.submit("trap '' TERM; sleep 100", gpus=1, elastic={"min_gpus": 1, "max_gpus": 4}, expected=100)
+    play(rig, 3)
+    rig.service.set(ADMIN, job, {"gpus": 3})
+    play(rig, 30)  # it takes its time to leave, in which the policy decides
+    assert (rig.state(job), rig.service.book.jobs[job].size) == ("running", 3)
+
+
+@pytest.mark.parametrize("policy", ["horus", "optimus:interval=2", "ones:interval=2", "gandiva"])
+def test_a_job_may_stay_where_a_larger_one_of_its_kind_could_not_start(tmp_path: Path, policy: str) -> None:
+    """It runs on the two GPUs of its type, and asks for more than there are of that type by now."""
+    nodes = (NodeInfo("n0", "h200", 4, 8, 64.0), NodeInfo("n1", "a100", 2, 8, 64.0))
+    rig = plan_rig(tmp_path, policy, nodes)
+    filler = rig.submit("sleep 60", gpus=4, preemptible=False)
+    play(rig, 1)
+    job = rig.submit("sleep 30", gpus=1, elastic={"min_gpus": 1, "max_gpus": 4}, expected=30)
+    play(rig, 3)
+    rig.service.set(ADMIN, job, {"gpus": 4})
+    play(rig, 20)
+    rig.finish()
+    assert states(rig, [filler, job]) == ["succeeded"] * 2
+
+
+def _seated(name: str, order: int, launched_s: float, state: JobState, gpus: tuple[int, ...] = (0,)) -> LiveJob:
+    job = LiveJob(name, order, JobSpec("true"), "t", "u", 0.0, state=state)
+    job.attempts = [Attempt(1, (("n0", gpus),), launched_s, ran_s=1.0)]
+    return job
+
+
+def _plan(*jobs: LiveJob) -> Seating:
+    terms = {job.id: Terms(turn=number) for number, job in enumerate(jobs, 1)}
+    return Seating({job.id: job.last.gpus for job in jobs}, terms, {}, {})
+
+
+def test_who_came_last_makes_room_unless_it_would_lose_its_work() -> None:
+    old, new = _seated("old", 1, 10.0, JobState.RUNNING), _seated("new", 2, 20.0, JobState.RUNNING)
+    plan = _plan(old, new)
+    assert out_of_turn([new, old], (), plan) == [new]
+    assert out_of_turn([new, old], {"new"}, plan) == [old]
+    together = Seating(plan.places, {"old": Terms(turn=1), "new": Terms(turn=1)}, {}, {})
+    assert out_of_turn([old, new], (), together) == []
+
+
+def test_who_was_asked_to_leave_first_is_the_next() -> None:
+    """Not whoever was launched first: that one may have had many turns since."""
+    often, once = _seated("often", 1, 10.0, JobState.SUSPENDED), _seated("once", 2, 50.0, JobState.SUSPENDED)
+    often.stop_asked_s, once.stop_asked_s = 90.0, 60.0
+    assert who_sits_down([often, once], [], _plan(often, once)) == ([once], [])
+
+
+def test_gpus_are_kept_for_a_job_that_has_to_be_ended_first_and_not_for_one_that_cannot_come() -> None:
+    away = _seated("away", 1, 10.0, JobState.SUSPENDED, (1,))
+    next_ = _seated("next", 2, 20.0, JobState.SUSPENDED)
+    away.stop_asked_s, next_.stop_asked_s = 30.0, 40.0
+    plan = _plan(away, next_)
+    plan = Seating({**plan.places, "away": (("n0", (0,)),)}, plan.terms, {}, {})
+    assert who_sits_down([away, next_], [], plan) == ([], [away])
+    runs, gang = _seated("runs", 3, 5.0, JobState.RUNNING), _seated("gang", 4, 6.0, JobState.SUSPENDED, (0, 1))
+    small = _seated("small", 5, 7.0, JobState.SUSPENDED, (1,))
+    gang.stop_asked_s, small.stop_asked_s = 8.0, 9.0
+    plan = _plan(runs, gang, small)
+    assert who_sits_down([gang, small], [runs], plan)[0] == []
+    assert who_sits_down([gang, small], [runs], plan, {"runs"})[0] == [small]
