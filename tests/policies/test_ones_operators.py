@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.core.goodput import linear_batch
+from cotenant.core.training import Training
 from cotenant.policies.ones.evolution import (
     EMPTY,
     Limits,
@@ -26,7 +27,7 @@ from cotenant.policies.ones.evolution import (
 from cotenant.policies.ones.predictor import Progress, digamma, features
 from cotenant.policies.ones.reorder import shrink
 from cotenant.policies.ones.scaling import Sizes, at_least, scaled_down
-from cotenant.policies.ones.throughput import sruf, throughputs
+from cotenant.policies.ones.throughput import Goodputs, sruf, throughputs
 
 
 @st.composite
@@ -164,3 +165,17 @@ def test_below_its_fewest_a_job_grows_waits_or_keeps_what_it_has() -> None:
     sizes = np.array([1, 1, 1])
     at_least(sizes, np.array([2, 4, 2]), np.array([0, 0, 2]), 5)
     assert sizes.tolist() == [2, 0, 2]
+
+
+def test_sizes_seen_that_are_not_there_any_more_still_teach() -> None:
+    """A kind that was seen only on 4 and 6 GPUs, of which 2 are left: its rates there follow from the fit."""
+    ones, seen = np.ones(2), np.full((2, 8), np.nan)
+    seen[0, 4], seen[1, 6] = 400.0, 600.0
+    kind, batch = np.zeros(2, np.int64), np.full(2, 32.0)
+    training = Training(kind, ones, batch, ones, ones, 0 * ones, ones, ones, 0 * ones, np.full(2, 1e12), seen)
+    goodputs = Goodputs(8)
+    rate, good = goodputs.tables(training, np.arange(2), 2)
+    assert rate.shape == good.shape == (2, 3)
+    assert 0 < rate[0, 1] < rate[0, 2] < 400
+    np.testing.assert_array_equal(goodputs.tables(training, np.arange(2), 2)[0], rate)
+    assert goodputs.tables(training, np.arange(2), 6)[0][0, 6] == 600

@@ -28,8 +28,9 @@ class Trail:
         )
         (folder / "prelude").write_text(text)
 
-    def start(self, job: str, text: str, path: str = "") -> subprocess.Popen[bytes]:
+    def start(self, job: str, text: str, path: str = "", most: int = 1) -> subprocess.Popen[bytes]:
         env = {"PATH": path + os.environ["PATH"], "TRAIL": str(self.folder), "CUDA_VISIBLE_DEVICES": "0"}
+        env["MOST_ON_GPU"] = str(most)
         env |= {"COTENANT_JOB": job, "COTENANT_KEY": f"{job}-1", "COTENANT_MARK": f"{self.folder}/{job}-1"}
         command = ["bash", "-c", f'. "$TRAIL/prelude"; {text}']
         self.jobs.append(subprocess.Popen(command, env=env, start_new_session=True, stdout=subprocess.DEVNULL))
@@ -40,9 +41,9 @@ class Trail:
         lines = path.read_text().splitlines() if path.exists() else []
         return [line for line in lines if line.startswith(f"{word} {job}-1 ")]
 
-    def clashes(self, job: str) -> list[str]:
-        """Of a job that starts and ends now: whom it saw run on its GPU."""
-        assert self.start(job, "end 0").wait(PATIENCE_S) == 0
+    def clashes(self, job: str, most: int = 1) -> list[str]:
+        """Of a job that starts and ends now: whom it saw run on its GPU, beyond as many as may be there."""
+        assert self.start(job, "end 0", most=most).wait(PATIENCE_S) == 0
         assert self.said("start", job)
         assert self.said("end", job)
         return [line.split()[-1] for line in self.said("clash", job)]
@@ -86,6 +87,17 @@ def test_one_that_runs_is_seen_and_one_that_stands_still_is_not(trail: Trail) ->
     other.wait()
     assert trail.clashes("third") == []
     assert not trail.file("other", other.pid).exists()
+
+
+def test_as_many_as_the_policy_allows_are_company(trail: Trail) -> None:
+    other = trail.start("other", "sleep infinity & wait", most=2)
+    _until("start other-1", trail.folder / "trail")
+    assert trail.clashes("second", most=2) == []
+    assert len(trail.said("company", "second")) == 2
+    trail.start("third", "sleep infinity & wait", most=9)
+    _until("start third-1", trail.folder / "trail")
+    assert len(trail.clashes("fourth", most=2)) == 2, "at its start and at its end"
+    assert trail.file("other", other.pid).exists()
 
 
 def test_one_that_stands_still_only_with_its_first_process_is_seen(trail: Trail) -> None:
