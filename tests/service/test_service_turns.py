@@ -13,6 +13,7 @@ from cotenant.backends.base import NodeInfo
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.plan import Terms
+from cotenant.service.launching import _stay_though_planned_elsewhere
 from cotenant.service.livejob import Attempt, LiveJob
 from cotenant.service.seats import Seating, out_of_turn, who_sits_down
 
@@ -173,6 +174,22 @@ def test_a_job_may_stay_where_a_larger_one_of_its_kind_could_not_start(tmp_path:
     play(rig, 20)
     rig.finish()
     assert states(rig, [filler, job]) == ["succeeded"] * 2
+
+
+def _suspended(name: str, node: str, gpus: tuple[int, ...]) -> LiveJob:
+    job = LiveJob(name, 1, JobSpec("true"), "t", "u", 0.0, state=JobState.SUSPENDED)
+    job.attempts = [Attempt(1, ((node, gpus),), 0.0)]
+    return job
+
+
+def test_a_suspended_job_does_not_go_on_where_another_one_is_planned() -> None:
+    """One is planned for both GPUs of n2, where the other one is: the policy would stop that again at every look."""
+    large, small = _suspended("large", "n1", (0, 1)), _suspended("small", "n2", (0,))
+    starts = [(large, (("n2", 2),)), (small, (("n1", 1),))]
+    assert _stay_though_planned_elsewhere(starts, {"n1": [1], "n2": [0, 1]}, ()) == set()
+    assert _stay_though_planned_elsewhere(starts, {"n1": [0, 1], "n2": [0, 1]}, ()) == {"large", "small"}
+    assert _stay_though_planned_elsewhere(starts, {"n1": [1], "n2": [0, 1, 2]}, ()) == {"small"}
+    assert _stay_though_planned_elsewhere(starts, {"n1": [1], "n2": [0, 1, 2]}, {"n2"}) == set()
 
 
 def _seated(name: str, order: int, launched_s: float, state: JobState, gpus: tuple[int, ...] = (0,)) -> LiveJob:

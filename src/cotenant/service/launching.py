@@ -46,8 +46,9 @@ class Launcher(Decider):
         stay, elsewhere = _at_home(todo, free)
         chosen, left = _choose([start for start in todo if start[0].state == JobState.PENDING], free)
         wanted = {node for _, slices in left for node, _ in slices}
+        home = _stay_though_planned_elsewhere(elsewhere, free, wanted)
         for job, slices in elsewhere:
-            if _take(free, job.last.gpus, keep_off=wanted):
+            if job.id in home and _take(free, job.last.gpus):
                 stay.append(job)
             elif all(len(free.get(node, ())) >= count for node, count in slices):
                 self._barred_s[job.id] = barred_before.get(job.id, self.clock())
@@ -142,6 +143,33 @@ def _at_home(todo: Sequence[Start], free: dict[str, list[int]]) -> tuple[list[Li
     return stay, elsewhere
 
 
+def _stay_though_planned_elsewhere(
+    elsewhere: Sequence[Start], free: dict[str, list[int]], wanted: Container[str]
+) -> set[str]:
+    """Suspended jobs that may go on where they are though the plan has them on other nodes, by id.
+
+    Their GPUs are free, and whoever else is planned for these nodes does not come short: the policy would stop them
+    for him again at once.
+    """
+    left = {node: set(indexes) for node, indexes in free.items()}
+    home: list[LiveJob] = []
+    for job, _ in elsewhere:
+        if all(node not in wanted and set(indexes) <= left.get(node, set()) for node, indexes in job.last.gpus):
+            home.append(job)
+            for node, indexes in job.last.gpus:
+                left[node] -= set(indexes)
+    while True:
+        need = Counter[str]()
+        for job, slices in elsewhere:
+            need.update(dict(slices) if job not in home else {})
+        short = [job for job in home if any(need[node] > len(left[node]) for node, _ in job.last.gpus)]
+        if not short:
+            return {job.id for job in home}
+        home.remove(short[-1])
+        for node, indexes in short[-1].last.gpus:
+            left[node] |= set(indexes)
+
+
 def _choose(todo: Sequence[Start], free: dict[str, list[int]]) -> tuple[list[tuple[LiveJob, Gpus]], list[Start]]:
     """GPUs for new attempts, taken from the free ones; and who has to wait for more of them."""
     chosen: list[tuple[LiveJob, Gpus]] = []
@@ -156,9 +184,9 @@ def _choose(todo: Sequence[Start], free: dict[str, list[int]]) -> tuple[list[tup
     return chosen, left
 
 
-def _take(free: dict[str, list[int]], gpus: Gpus, keep_off: Container[str] = ()) -> bool:
-    """Take these very GPUs, if all are free and on none of the nodes to keep off."""
-    if any(node in keep_off or not set(indexes) <= set(free.get(node, ())) for node, indexes in gpus):
+def _take(free: dict[str, list[int]], gpus: Gpus) -> bool:
+    """Take these very GPUs, if all are free."""
+    if any(not set(indexes) <= set(free.get(node, ())) for node, indexes in gpus):
         return False
     for node, indexes in gpus:
         free[node] = [index for index in free[node] if index not in indexes]
