@@ -23,6 +23,7 @@ from cotenant.solvers.lp_reference import Pairs
 TARGETS = {1_000: 0.020, 10_000: 0.080, 100_000: 0.7}
 SHARING_TARGETS = {256: 0.2, 2_048: 1.0}
 FTF_TARGET = 0.3
+IN_ORDER_TARGETS = {1_024: 1.0}
 LARGEST = {"HiGHS": 10_000, "Clarabel": 100_000, "ECOS": 100_000}
 
 
@@ -36,6 +37,10 @@ def main() -> None:
     print("\nFinish-time fairness and makespan, 3 GPU types, by prices")
     print(_line("jobs", "policy", "CPU s", "gap", "optimum", "", "target"))
     _ratio_policies(2_048)
+    print("\nWater-filling over 6 entities, 26 kinds of jobs, in order inside")
+    print(_line("jobs", "GPU types", "CPU s", "levels", "have some", "", "target"))
+    for jobs in (int(n) for n in options.in_order.split(",")):
+        _in_order(jobs)
     print("\nSpace sharing, 26 kinds of jobs")
     print(_line("jobs", "method", "CPU s", "gap", "optimum", "against it", "target"))
     for jobs in (int(n) for n in options.sharing.split(",")):
@@ -46,6 +51,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.solvers", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--sizes", default="1000,10000,100000", help="numbers of jobs for max-min")
     parser.add_argument("--sharing", default="64,128,256,512,1024,2048", help="numbers of jobs for space sharing")
+    parser.add_argument("--in-order", default="256,1024,4096", help="numbers of jobs for water-filling in order")
     parser.add_argument("--plain-up-to", type=int, default=256, help="largest plain program over pairs")
     parser.add_argument("--highs-up-to", type=int, default=LARGEST["HiGHS"])
     parser.add_argument("--cvxpy-up-to", type=int, default=LARGEST["ECOS"])
@@ -161,6 +167,21 @@ def _ratio_policies(jobs: int) -> None:
         seconds, found = _timed(call, 5)
         cells = (jobs, name, f"{seconds:.4f}", f"{found.gap:.0e}", f"{found.value:.6g}", "", _verdict(seconds, target))
         print(_line(*cells), flush=True)
+
+
+def _in_order(jobs: int) -> None:
+    """The first unfinished job of each entity takes all; types told apart, and all the same to everybody."""
+    rates, gangs, capacity, *_ = shared_instance(jobs)
+    order = np.random.default_rng(1).permutation(jobs)
+    for name, seen in (("known", rates[order]), ("ignored", np.ones_like(rates))):
+        seconds, found = _timed(
+            lambda seen=seen: solvers.hierarchical(
+                seen, gangs, capacity, None, np.arange(jobs) % 6, np.arange(1, 7), inner="fifo"
+            ), 3,
+        )  # fmt: skip
+        levels, some = found.method.split()[-2], int((found.x.sum(axis=1) > 1e-6).sum())
+        verdict = _verdict(seconds, IN_ORDER_TARGETS.get(jobs))
+        print(_line(jobs, name, f"{seconds:.4f}", levels, some, "", verdict), flush=True)
 
 
 def shared_instance(jobs: int, seed: int = 0) -> tuple[Any, Any, Any, Any, Any, Any]:

@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from solver_cases import assert_feasible, distinct_case, seeds
 
 from cotenant import solvers
 from cotenant.solvers import SolverError, lp_reference
+from cotenant.solvers.errors import Budget
+from cotenant.solvers.water_level import Water
 
 
 def levels(rates: np.ndarray, capacity: np.ndarray, found: solvers.Answer) -> np.ndarray:
@@ -68,6 +71,42 @@ def test_the_lowest_flat_level_is_the_max_min(seed: int) -> None:
     best = solvers.max_min(inst.rates * scale[:, None], inst.gangs, inst.capacity, tol=1e-8)
     rate = (inst.rates * found.x).sum(axis=1) * scale
     assert rate[inst.best > 0].min() == pytest.approx(best.value, rel=2e-6)
+
+
+def levels_by_one_program(
+    rates: np.ndarray, inst: solvers.Instance, entity: np.ndarray, share: np.ndarray
+) -> np.ndarray:
+    """Water-filling in order by its definition: all jobs in one program, the first unfixed job of each entity rises."""
+    water = Water(solvers.Instance(rates, inst.gangs, inst.capacity, inst.best), Budget(np.inf), presolve=False)
+    fixed = (inst.best <= 0) | (share[entity] <= 0)
+    floor = np.zeros(len(fixed))
+    while not fixed.all():
+        waiting = np.flatnonzero(~fixed)
+        heads = waiting[np.unique(entity[waiting], return_index=True)[1]]
+        speed = np.zeros(len(fixed))
+        speed[heads] = share[entity[heads]] / inst.gangs[heads]
+        level = water.rise(speed, floor, fixed)
+        assert level.fixed.any()
+        floor, fixed = level.floor, fixed | level.fixed
+    return floor
+
+
+@given(seeds, st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_in_order_the_small_programs_find_the_levels_of_the_large_one(seed: int, blind: bool) -> None:
+    draw = np.random.default_rng(seed)
+    jobs, types = int(draw.integers(1, 30)), int(draw.integers(1, 4))
+    rates = np.ones((jobs, types)) if blind else draw.uniform(0.1, 2.0, (6, types))[draw.integers(0, 6, jobs)]
+    rates = rates * (draw.random((jobs, types)) < draw.choice([0.85, 1.0]))
+    capacity = draw.integers(1, 12, types).astype(float)
+    inst = solvers.instance(rates, draw.choice([1, 1, 2, 4], jobs), capacity)
+    entity, share = draw.integers(0, 3, jobs), draw.choice([0.0, 1.0, 1.5, 4.0], 3, p=[0.1, 0.3, 0.3, 0.3])
+    found = solvers.hierarchical(inst.rates, inst.gangs, inst.capacity, None, entity, share, inner="fifo")
+    assert_feasible(inst, found)
+    even = inst.rates @ (inst.capacity / inst.capacity.sum())
+    scaled = inst.rates / np.where(even > 0, even, 1)[:, None]
+    expected = levels_by_one_program(scaled, inst, entity, share)
+    assert levels(inst.rates, inst.capacity, found) == pytest.approx(expected, abs=2e-5)
 
 
 def test_fifo_inside_an_entity_serves_in_order() -> None:

@@ -43,6 +43,7 @@ class Program:
 
     def __init__(self, *, maximise: bool = True) -> None:
         self.maximise = maximise
+        self.presolve = True  # it may find a program without room to spare infeasible by rounding
         self._lower: list[Floats] = []
         self._upper: list[Floats] = []
         self._cost: list[Floats] = []
@@ -208,6 +209,7 @@ class Program:
         highs = new()
         highs.setOptionValue("output_flag", False)
         highs.setOptionValue("threads", 1)
+        highs.setOptionValue("presolve", "choose" if self.presolve else "off")
         for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
             highs.setOptionValue(name, 1e-9)
         if highs.passModel(lp) == highspy.HighsStatus.kError:
