@@ -46,7 +46,10 @@ class Launcher(Decider):
         stay, elsewhere = _at_home(todo, free)
         chosen, left = _choose([start for start in todo if start[0].state == JobState.PENDING], free)
         wanted = {node for _, slices in left for node, _ in slices}
-        home = _stay_though_planned_elsewhere(elsewhere, free, wanted)
+        # Whoever had to leave just now does not come back against the plan: the policy would send him away again.
+        late_s = self.clock() - self.grace_s
+        tired = {job.id for job, _ in elsewhere if job.stop_asked_s > late_s}
+        home = _stay_though_planned_elsewhere(elsewhere, free, wanted, tired)
         for job, slices in elsewhere:
             if job.id in home and _take(free, job.last.gpus):
                 stay.append(job)
@@ -144,19 +147,22 @@ def _at_home(todo: Sequence[Start], free: dict[str, list[int]]) -> tuple[list[Li
 
 
 def _stay_though_planned_elsewhere(
-    elsewhere: Sequence[Start], free: dict[str, list[int]], wanted: Container[str]
+    elsewhere: Sequence[Start], free: dict[str, list[int]], wanted: Container[str], barred: Container[str] = ()
 ) -> set[str]:
     """Suspended jobs that may go on where they are though the plan has them on other nodes, by id.
 
     Their GPUs are free, and whoever else is planned for these nodes does not come short: the policy would stop them
-    for him again at once.
+    for him again at once. Those of `barred` may not.
     """
     left = {node: set(indexes) for node, indexes in free.items()}
     home: list[LiveJob] = []
     for job, _ in elsewhere:
-        if all(node not in wanted and set(indexes) <= left.get(node, set()) for node, indexes in job.last.gpus):
+        mine = job.last.gpus
+        if job.id in barred or any(node in wanted for node, _ in mine):
+            continue
+        if all(set(indexes) <= left.get(node, set()) for node, indexes in mine):
             home.append(job)
-            for node, indexes in job.last.gpus:
+            for node, indexes in mine:
                 left[node] -= set(indexes)
     while True:
         need = Counter[str]()
