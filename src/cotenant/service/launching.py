@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Container, Sequence
 
@@ -14,6 +15,7 @@ from cotenant.service.livejob import Gpus, LiveJob
 from cotenant.service.options import Options
 from cotenant.service.sharing import may_join
 
+_AT_ONCE_S = 2.0  # within a tick or two
 Start = tuple[LiveJob, tuple[tuple[str, int], ...]]
 
 
@@ -47,8 +49,13 @@ class Launcher(Decider):
         chosen, left = _choose([start for start in todo if start[0].state == JobState.PENDING], free)
         wanted = {node for _, slices in left for node, _ in slices}
         # Whoever had to leave just now does not come back against the plan: the policy would send him away again.
+        # Nor does one that could start elsewhere ever since: it is ended soon, for good.
         late_s = self.clock() - self.grace_s
-        tired = {job.id for job, _ in elsewhere if job.stop_asked_s > late_s}
+        tired = {
+            job.id
+            for job, _ in elsewhere
+            if job.stop_asked_s > late_s or barred_before.get(job.id, math.inf) < job.stop_asked_s + _AT_ONCE_S
+        }
         home = _stay_though_planned_elsewhere(elsewhere, free, wanted, tired)
         for job, slices in elsewhere:
             if job.id in home and _take(free, job.last.gpus):
