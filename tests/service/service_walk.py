@@ -256,7 +256,7 @@ class Walk:
                 service.reports._reports[job.id] = Report(
                     step=step, total=total, step_time_s=0.1, saves=True, metrics={"batch": 32.0, "loss": 1 / (1 + step)}
                 )  # fmt: skip
-        for name in set(service.reports._reports) - set(service.book.on_gpus):
+        for name in set(service.reports._reports) - set(service.book.on_gpus) - set(service.book.suspended):
             del service.reports._reports[name]
 
     def _behave(self, spec: LaunchSpec) -> Script:

@@ -190,6 +190,7 @@ def test_a_suspended_job_does_not_go_on_where_another_one_is_planned() -> None:
     assert _stay_though_planned_elsewhere(starts, {"n1": [0, 1], "n2": [0, 1]}, ()) == {"large", "small"}
     assert _stay_though_planned_elsewhere(starts, {"n1": [1], "n2": [0, 1, 2]}, ()) == {"small"}
     assert _stay_though_planned_elsewhere(starts, {"n1": [1], "n2": [0, 1, 2]}, {"n2"}) == set()
+    assert _stay_though_planned_elsewhere(starts, {"n1": [1], "n2": [0, 1, 2]}, (), {"small"}) == set()
 
 
 def _seated(name: str, order: int, launched_s: float, state: JobState, gpus: tuple[int, ...] = (0,)) -> LiveJob:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Container, Sequence
 
@@ -14,6 +15,7 @@ from cotenant.service.livejob import Gpus, LiveJob
 from cotenant.service.options import Options
 from cotenant.service.sharing import may_join
 
+_AT_ONCE_S = 2.0  # within a tick or two
 Start = tuple[LiveJob, tuple[tuple[str, int], ...]]
 
 
@@ -46,7 +48,15 @@ class Launcher(Decider):
         stay, elsewhere = _at_home(todo, free)
         chosen, left = _choose([start for start in todo if start[0].state == JobState.PENDING], free)
         wanted = {node for _, slices in left for node, _ in slices}
-        home = _stay_though_planned_elsewhere(elsewhere, free, wanted)
+        # Whoever had to leave just now does not come back against the plan: the policy would send him away again.
+        # Nor does one that could start elsewhere ever since: it is ended soon, for good.
+        late_s = self.clock() - self.grace_s
+        tired = {
+            job.id
+            for job, _ in elsewhere
+            if job.stop_asked_s > late_s or barred_before.get(job.id, math.inf) < job.stop_asked_s + _AT_ONCE_S
+        }
+        home = _stay_though_planned_elsewhere(elsewhere, free, wanted, tired)
         for job, slices in elsewhere:
             if job.id in home and _take(free, job.last.gpus):
                 stay.append(job)
@@ -144,19 +154,22 @@ def _at_home(todo: Sequence[Start], free: dict[str, list[int]]) -> tuple[list[Li
 
 
 def _stay_though_planned_elsewhere(
-    elsewhere: Sequence[Start], free: dict[str, list[int]], wanted: Container[str]
+    elsewhere: Sequence[Start], free: dict[str, list[int]], wanted: Container[str], barred: Container[str] = ()
 ) -> set[str]:
     """Suspended jobs that may go on where they are though the plan has them on other nodes, by id.
 
     Their GPUs are free, and whoever else is planned for these nodes does not come short: the policy would stop them
-    for him again at once.
+    for him again at once. Those of `barred` may not.
     """
     left = {node: set(indexes) for node, indexes in free.items()}
     home: list[LiveJob] = []
     for job, _ in elsewhere:
-        if all(node not in wanted and set(indexes) <= left.get(node, set()) for node, indexes in job.last.gpus):
+        mine = job.last.gpus
+        if job.id in barred or any(node in wanted for node, _ in mine):
+            continue
+        if all(set(indexes) <= left.get(node, set()) for node, indexes in mine):
             home.append(job)
-            for node, indexes in job.last.gpus:
+            for node, indexes in mine:
                 left[node] -= set(indexes)
     while True:
         need = Counter[str]()
