@@ -98,6 +98,7 @@ class Anew:
             steps=None if steps is None else steps.take(job_at),
             rates=None if facts.rates is None else facts.rates[job_at],
             elastic=None if facts.elastic is None else facts.elastic[job_at],
+            sizes=None if facts.sizes is None else facts.sizes[job_at],
         )  # fmt: skip
 
     def _stages(self, known: Stages) -> Stages:
