@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import math
+import socket
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.runtime import protocol as p
+from cotenant.runtime.server import RuntimeServer
 
 COUNT = st.integers(0, 10**12)
 SECONDS = st.floats(0, 1e9)
@@ -87,3 +91,23 @@ def test_the_token_stays_out_of_logs() -> None:
 
 def test_settings_on_top_of_settings() -> None:
     assert p.Settings(batch_size=8, gpus=1).updated(p.Set(gpus=2)) == p.Settings(batch_size=8, gpus=2)
+
+
+def test_a_job_that_was_killed_with_words_unread_is_no_news(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its kernel resets the connection."""
+
+    async def play() -> None:
+        server = RuntimeServer(tmp_path / "s", lambda hello: p.Settings(), lambda hello, message: None)
+        await server.start()
+        job = socket.socket(socket.AF_UNIX)
+        await asyncio.to_thread(job.connect, str(tmp_path / "s"))
+        job.sendall(p.encode(p.Hello("token", "1", 1, 1)))
+        while not server.send("1", p.Stop(1.0)):
+            await asyncio.sleep(0)
+        job.close()
+        while server._tasks:
+            await asyncio.sleep(0)
+        await server.stop()
+
+    asyncio.run(play())
+    assert caplog.messages == []

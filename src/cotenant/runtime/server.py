@@ -112,6 +112,8 @@ class RuntimeServer:
         try:
             if (hello := await self._welcome(reader, writer)) is not None:
                 await self._hear(hello, reader, writer)
+        except ConnectionError:
+            pass  # it was killed with words of ours unread: its end is seen elsewhere
         except (ProtocolError, OSError, TimeoutError) as error:
             log.warning("connection of a job dropped: %s", error)
         except asyncio.CancelledError:
