@@ -254,3 +254,13 @@ def test_plans_say_why_a_job_waits(tmp_path: Path, policy: str, words: str) -> N
     waits = rig.submit("sleep 100", model="bert", expected=100, gpu_mem=50, priority=-1)
     play(rig, 2)
     assert words in rig.service.why(ADMIN, waits)["text"]
+
+
+def test_a_node_whose_gpus_cannot_be_told_apart_is_named(tmp_path: Path) -> None:
+    large = (NodeInfo("n0", "gpu", 64, 8, 64.0),)
+    with pytest.raises(InputError, match="at most 62 GPUs, and n0 has 64"):
+        Rig(tmp_path, "sjf-bsbf", large)
+    rig = Rig(tmp_path, "fifo", large)
+    with pytest.raises(InputError, match="'gandiva' tells GPUs apart"):
+        rig.service.set_policy(ADMIN, "gandiva")
+    assert rig.service.policy() == "fifo"

@@ -26,6 +26,7 @@ from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal
 from cotenant.policies import make_policy
 from cotenant.service.hosting import Host
+from cotenant.service.memory import check_nodes
 from cotenant.service.options import DECISION_BUDGET_S, KEEP_S, MOST_SUSPENDED, ROUND_S, Options
 from cotenant.service.tokens import Tokens
 
@@ -48,7 +49,7 @@ class Dispatcher(Host):
         super().__init__(journal, backend, options)
         self.tokens_of = Tokens(self.book)
         if policy and policy != self.book.policy:
-            make_policy(policy)
+            check_nodes(make_policy(policy), policy, backend.nodes())
             self.write([Entry("policy", data={"policy": policy})])
 
     def tick(self) -> float:

@@ -23,6 +23,7 @@ from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, NodeSt
 from cotenant.service.forecast import forecast
 from cotenant.service.live import Tables
 from cotenant.service.livejob import LiveJob, plain_spec
+from cotenant.service.memory import check_nodes
 from cotenant.service.promises import deadline_of
 
 LONG_QUEUE = 3000
@@ -341,7 +342,7 @@ class CoreService(Dispatcher):
         self._allow(caller, Role.ADMIN)
         if ".py" in policy.split(":", 1)[0]:
             raise InputError("a policy from a file can only be set when the service starts: cotenant serve --policy")
-        make_policy(policy)
+        check_nodes(make_policy(policy), policy, self.backend.nodes())
         with self._lock:
             self.write([Entry("policy", data={"policy": policy})])
         self.backend.wake()

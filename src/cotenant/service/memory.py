@@ -8,16 +8,20 @@ anew.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cotenant.backends.base import NodeInfo
+from cotenant.core.errors import InputError
 from cotenant.core.plan import Standing
 from cotenant.core.reasons import Cause, Reason
 from cotenant.core.workload import Floats, Ints
 from cotenant.policies import Context, make_policy
 from cotenant.policies.base import ChoicePolicy, OrderPolicy, PlanPolicy, Policy
+from cotenant.service.sharing import MOST_GPUS
 
 _LEAST_SHOWN = 0.005
 
@@ -30,6 +34,16 @@ def shares(policy: Policy) -> bool:
 def names_gpus(policy: Policy) -> bool:
     """Whether a policy says on which GPUs exactly a job sits, not only on how many of which node."""
     return isinstance(policy, PlanPolicy) and policy.shares
+
+
+def check_nodes(policy: Policy, name: str, nodes: Iterable[NodeInfo]) -> None:
+    """Raise where a policy tells GPUs apart that cannot be told apart."""
+    large = [node for node in nodes if node.gpus > MOST_GPUS]
+    if names_gpus(policy) and large:
+        raise InputError(
+            f"policy '{name}' tells GPUs apart: that takes nodes of at most {MOST_GPUS} GPUs, "
+            f"and {large[0].name} has {large[0].gpus}"
+        )
 
 
 class Memory:
