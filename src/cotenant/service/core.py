@@ -7,6 +7,7 @@ doing one again is harmless. The layers, each a class on top of the one before:
     bookkeeping  journal and book behind one lock
     watching     what really runs, how it ended, what is left of it
     ladder       how a job gives its GPUs back
+    gathering    what may run, as columns
     deciding     what should run
     launching    starting that
     seating      starting it on GPUs that the policy names, on its terms
