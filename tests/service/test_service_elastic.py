@@ -89,6 +89,7 @@ def test_a_deadline_is_answered_at_once(tmp_path: Path) -> None:
         assert {str(info.state) for info in service.history(ADMIN)} == {"succeeded"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy", ["ones:interval=0.5", "optimus:interval=0.5", "gandiva:watch_s=0.5,idle_s=0.5,trial_s=1"]
 )
