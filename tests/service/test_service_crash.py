@@ -102,6 +102,7 @@ def test_the_undisturbed_run(tmp_path: Path) -> None:
     assert seams <= set(world.fuse.points)
 
 
+@pytest.mark.slow
 def test_a_crash_at_every_step(tmp_path: Path) -> None:
     quiet, service = _play(tmp_path)
     expected = endings(service.book)
@@ -261,6 +262,7 @@ def _bench(points: int, seed: int, home: Path) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.slow
 def test_kill_9_a_few_times(tmp_path: Path) -> None:
     _bench(6, 1, tmp_path)
 
