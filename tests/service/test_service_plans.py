@@ -9,6 +9,7 @@ from service_kit import ADMIN, Rig
 from test_service_sharing import play, states
 
 from cotenant.backends.base import NodeInfo
+from cotenant.core import columns as col
 from cotenant.core.errors import InputError
 from cotenant.runtime.protocol import Settings
 from cotenant.service.reports import Report
@@ -264,3 +265,15 @@ def test_a_node_whose_gpus_cannot_be_told_apart_is_named(tmp_path: Path) -> None
     with pytest.raises(InputError, match="'gandiva' tells GPUs apart"):
         rig.service.set_policy(ADMIN, "gandiva")
     assert rig.service.policy() == "fifo"
+
+
+def test_cores_and_memory_go_with_the_gpus_of_an_elastic_job(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "optimus:interval=5", (NodeInfo("n0", "gpu", 2, 8, 64.0),), budget_s=60.0)
+    job = rig.submit("sleep 60", cpus=2, mem=10, elastic={"min_gpus": 1, "max_gpus": 2}, expected=60)
+    play(rig, 3)
+    assert rig.service.book.jobs[job].size == 2
+    (spec,) = [item.spec for item in rig.backend.world.jobs.values()]
+    assert (spec.cpu_share, spec.mem_gib) == (4.0, 20.0)
+    tables = rig.service._tables()
+    assert tables is not None
+    assert tables.state.f[0, [col.CPUS, col.MEM]].tolist() == [4.0, 20.0]

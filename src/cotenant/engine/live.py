@@ -37,6 +37,7 @@ from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.ledger import enqueue, heat, new_slices, schedule_run, start
+from cotenant.engine.resizing import set_size
 from cotenant.engine.sharing import copy_slices
 
 
@@ -95,7 +96,9 @@ def enter_running(
         if s.i[job, STATE] != WAITING or count == 0:
             continue
         s.i[job, OWES] = 0
-        s.i[job, GPUS] = triples[begins[k] : begins[k + 1], 1].sum()  # an elastic job may have others than it asked for
+        gpus = triples[begins[k] : begins[k + 1], 1].sum()
+        if gpus != s.i[job, GPUS]:  # an elastic job may have others than it asked for
+            set_size(s, job, gpus)
         if host >= 0 and s.i[host, STATE] == RUNNING and triples[begins[k], 2] == 0:
             head = copy_slices(s.slices, s.x, FREE_SLICE, s.i[host, SLICE])
         else:

@@ -100,14 +100,14 @@ class Host(Seater):
         for nodes in pools.values():
             names = {node.name for node in nodes}
             mine = [job for job in jobs if job.last.gpus and all(name in names for name, _ in job.last.gpus)]
-            held = sum(job.spec.gpus for job in mine)
+            held = sum(job.size for job in mine)
             if mine and held <= sum(node.gpus for node in nodes) and all(node.gpus > 0 for node in nodes):
                 self._deal_pool(nodes, mine)
 
     def _deal_pool(self, nodes: list[NodeInfo], jobs: list[LiveJob]) -> None:
         assert self._allocator is not None
-        kinds = list(dict.fromkeys((_curve_name(job), job.spec.gpus) for job in jobs))
-        kind = np.array([kinds.index((_curve_name(job), job.spec.gpus)) for job in jobs], np.int64)
+        kinds = list(dict.fromkeys((_curve_name(job), job.size) for job in jobs))
+        kind = np.array([kinds.index((_curve_name(job), job.size)) for job in jobs], np.int64)
         gangs = np.array([gpus for _, gpus in kinds], np.int64)
         cap = np.array([[node.gpus, node.cpus, node.mem_gib] for node in nodes], np.float64)
         least = (cap / cap[:, :1]).min(axis=0)
@@ -136,7 +136,7 @@ class Host(Seater):
 
     def _whole(self, job: LiveJob, cpus: float, mem_gib: float, share: Share) -> Given:
         """What a job has in all; memory is limited only where somebody said what the job needs."""
-        gpus, curve = job.spec.gpus, self._curves.get(normal(_curve_name(job)))
+        gpus, curve = job.size, self._curves.get(normal(_curve_name(job)))
         need = max(job.spec.mem_gib, gpus * curve.mem_gib if curve is not None else 0.0)
         limit = max(need, gpus * min(mem_gib, share.mem_per_gpu)) if need > 0 else 0.0
         if self.reports.of(job.id) is None and self.clock() - job.last.launched_s < _START_S:

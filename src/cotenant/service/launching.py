@@ -131,10 +131,11 @@ class Launcher(Decider):
         spec = job.spec
         workdir = spec.workdir or str(self.home)
         env = {**spec.env, **self.reports.environment(job, self.home)}
+        part = job.size / spec.gpus if spec.gpus else 1.0  # cores and memory go with the GPUs of an elastic job
         return LaunchSpec(
             key=job.key, job=job.id, workdir=workdir, script=spec.run, setup=spec.setup, env=env, gpus=job.last.gpus,
-            mem_gib=spec.mem_gib or None, gpu_mem_gib=spec.gpu_mem_gib or None, cpu_share=spec.cpus or None,
-            grace_s=self.grace_s,
+            mem_gib=part * spec.mem_gib or None, gpu_mem_gib=spec.gpu_mem_gib or None,
+            cpu_share=part * spec.cpus or None, grace_s=self.grace_s,
         )  # fmt: skip
 
 

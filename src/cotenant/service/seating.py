@@ -16,7 +16,6 @@ from cotenant.backends.base import Backend, LaunchSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.plan import ALONE
 from cotenant.journal import Entry, Journal
-from cotenant.runtime.protocol import Settings
 from cotenant.service.launching import Launcher
 from cotenant.service.live import Promise
 from cotenant.service.livejob import LiveJob
@@ -141,7 +140,7 @@ class Seater(Launcher):
             if unknown or abs(pause_s - before_s) > _SAME * max(before_s, pause_s):
                 self._pauses_s[job.key] = pause_s
                 self._adopted.discard(job.key)
-                self.reports.set_for(job.id, Settings(throttle_s=pause_s))
+                self.reports.pace(job.id, pause_s)
         alive = {job.key for job in self.book.on_gpus.values()} | {job.key for job in self.book.suspended.values()}
         self._pauses_s = {key: pause_s for key, pause_s in self._pauses_s.items() if key in alive}
         self._adopted &= alive
