@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.live import running
 from cotenant.core.jobspec import JobSpec, parse_job
 from cotenant.service.desk import CoreService
 from cotenant.service.facade import Caller, JobInfo, Role
 from cotenant.service.run import open_service
+from cotenant.testing.live import running
 
 ME = Caller("demo", Role.ADMIN)
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.live import running
 from cotenant.backends.local import LocalBackend
 from cotenant.core.jobspec import parse_job
 from cotenant.journal import MemoryJournal
 from cotenant.service.desk import CoreService
 from cotenant.service.facade import Caller, Role
+from cotenant.testing.live import running
 
 ADMIN = Caller("bench", Role.ADMIN)
 LONG = """

@@ -24,11 +24,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.gpu_preempt import ADMIN, until, used_mib
-from bench.live import running
 from cotenant.backends.local import LocalBackend
 from cotenant.core.jobspec import parse_job
 from cotenant.journal import MemoryJournal
 from cotenant.service.desk import CoreService
+from cotenant.testing.live import running
 
 SCRIPT = """
 import sys, time

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +17,8 @@ import pytest
 from cotenant.core.jobspec import parse_job
 from cotenant.service.desk import CoreService
 from cotenant.service.facade import Caller, Role
-from cotenant.service.run import Loop, open_service
+from cotenant.service.run import open_service
+from cotenant.testing.live import running as live
 
 ADMIN = Caller("root", Role.ADMIN)
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,24 +28,8 @@ PATIENCE_S = 120.0
 @contextmanager
 def running(home: Path, policy: str, grace_s: float, gpus: int = 4, **more: Any) -> Iterator[CoreService]:
     """A service as `cotenant serve` runs it, less the web server."""
-    service = open_service(home=home, policy=policy, db=None, gpus=gpus, grace_s=grace_s, **more)
-    events = asyncio.new_event_loop()
-    thread = threading.Thread(target=events.run_forever, daemon=True)
-    thread.start()
-    asyncio.run_coroutine_threadsafe(service.reports.start(), events).result(10)
-    loop = Loop(service)
-    loop.start()
-    try:
+    with live(open_service(home=home, policy=policy, db=None, gpus=gpus, grace_s=grace_s, **more)) as service:
         yield service
-    finally:
-        loop.stop()
-        for item in service.backend.observe():
-            service.backend.kill(item.key)
-        asyncio.run_coroutine_threadsafe(service.reports.stop(), events).result(10)
-        events.call_soon_threadsafe(events.stop)
-        thread.join(10)
-        service.journal.close()
-        service.backend.close()
 
 
 def until(service: CoreService, done: Callable[[], bool]) -> None:

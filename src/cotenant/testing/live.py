@@ -1,4 +1,4 @@
-"""A live service inside a measurement: its loop and its socket for reports, and nothing left over afterwards."""
+"""A live service inside a test or a measurement: its loop, its socket for reports, and nothing left over afterwards."""
 
 from __future__ import annotations
 
