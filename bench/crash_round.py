@@ -18,8 +18,8 @@ from bench.crash_service import Service
 from cotenant.backends.local import LocalBackend
 from cotenant.core.lifecycle import FINAL
 from cotenant.journal import open_journal, recover
-from cotenant.service.book import Book
-from cotenant.service.shown import node_statuses
+from cotenant.service.desk.views import node_statuses
+from cotenant.service.store.book import Book
 
 ROUND_LIMIT_S = 60.0
 

@@ -34,10 +34,10 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.journal import open_journal
 from cotenant.journal.memory import MemoryJournal
 from cotenant.runtime.protocol import Hello, Progress
-from cotenant.service.desk import CoreService
+from cotenant.service.desk.desk import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.service.garbage import LongLived
-from cotenant.service.live import Tables, Verdict
+from cotenant.service.planner.live import Tables, Verdict
 
 ME = Caller("bench", Role.ADMIN)
 CLIENTS = 64

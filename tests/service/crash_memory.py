@@ -16,9 +16,9 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.policies import make_policy
 from cotenant.policies.base import PlanPolicy
-from cotenant.service.book import Book
-from cotenant.service.desk import CoreService
+from cotenant.service.desk.desk import CoreService
 from cotenant.service.facade import Caller, Role
+from cotenant.service.store.book import Book
 
 ME = Caller("me", Role.ADMIN)
 EPOCH_S = 1_800_000_000.0

@@ -23,9 +23,9 @@ from cotenant.core.plan import ALONE
 from cotenant.policies import make_policy
 from cotenant.policies.base import PlanPolicy
 from cotenant.service.facade import Conflict
-from cotenant.service.livejob import LiveJob
-from cotenant.service.reports import Report
-from cotenant.service.sharing import cells
+from cotenant.service.observer.reports import Report
+from cotenant.service.planner.sharing import cells
+from cotenant.service.store.job import LiveJob
 
 ROUND_S = 4.0
 NODES = (

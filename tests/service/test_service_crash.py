@@ -18,10 +18,11 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import recover
 from cotenant.policies import registry
-from cotenant.service import core, watching
-from cotenant.service.book import Book
-from cotenant.service.desk import CoreService
-from cotenant.service.logs import Logs
+from cotenant.service import core
+from cotenant.service.desk.desk import CoreService
+from cotenant.service.observer import observer as watching
+from cotenant.service.observer.logs import Logs
+from cotenant.service.store.book import Book
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,13 +13,13 @@ from cotenant.core.jobspec import parse_job
 from cotenant.journal import open_journal
 from cotenant.policies.base import PriorityPolicy
 from cotenant.service import core
-from cotenant.service.book import Book
-from cotenant.service.budget import Budget
-from cotenant.service.desk import CoreService
+from cotenant.service.desk.desk import CoreService
 from cotenant.service.facade import Caller, NotFound, Role, Unavailable
-from cotenant.service.live import Verdict
-from cotenant.service.reports import Report
-from cotenant.service.rows import MOST, SUBMITTED, Row, Rows
+from cotenant.service.observer.reports import Report
+from cotenant.service.planner.budget import Budget
+from cotenant.service.planner.live import Verdict
+from cotenant.service.planner.rows import MOST, SUBMITTED, Row, Rows
+from cotenant.service.store.book import Book
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")
 WATCHER = Caller("eve", Role.VIEWER, "red")
@@ -292,7 +292,7 @@ class _Slow(PriorityPolicy):
 def test_a_slow_policy_does_not_hold_the_service_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig(tmp_path, budget_s=0.01)
     job = rig.submit("sleep 5")
-    monkeypatch.setattr("cotenant.service.live.make_policy", lambda name: _Slow())
+    monkeypatch.setattr("cotenant.service.planner.live.make_policy", lambda name: _Slow())
     _Slow.go.clear()
     rig.service.tick()
     rig.service.tick()

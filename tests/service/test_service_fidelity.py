@@ -13,7 +13,7 @@ from cotenant.backends.base import LaunchSpec, NodeInfo
 from cotenant.backends.fake import Script
 from cotenant.core.cluster import Cluster
 from cotenant.core.workload import make_workload
-from cotenant.service.outcomes import EXIT_PREEMPTED
+from cotenant.service.observer.outcomes import EXIT_PREEMPTED
 from cotenant.sim.driver import Experiment, simulate
 
 COST_S = 1.25  # of a preemption, paid when it goes on

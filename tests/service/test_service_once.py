@@ -12,7 +12,7 @@ from service_kit import ADMIN, EPOCH_S, Rig
 from cotenant.core.errors import InputError
 from cotenant.core.jobspec import parse_job
 from cotenant.service.facade import Caller, Conflict, Role, Unavailable
-from cotenant.service.once import KEEP_KEYS_S, MOST_KEYS, Answer, Answers, packed, unpacked
+from cotenant.service.store.idempotency import KEEP_KEYS_S, MOST_KEYS, Answer, Answers, packed, unpacked
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "red")
 SPECS = [parse_job({"run": "sleep 1"}), parse_job({"run": "sleep 1", "array": "0-2,7"})]

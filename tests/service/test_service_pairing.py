@@ -9,7 +9,7 @@ from service_kit import ADMIN, Rig
 from test_service_sharing import ONE, ROUND_S, play, sharing, states
 
 from cotenant.runtime.protocol import Hello, Progress
-from cotenant.service.pairing import WINDOW_STEPS
+from cotenant.service.planner.pairing import WINDOW_STEPS
 
 POLICIES = ["gandiva-packing", "gavel:sharing=true"]
 

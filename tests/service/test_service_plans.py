@@ -12,7 +12,7 @@ from cotenant.backends.base import NodeInfo
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
 from cotenant.runtime.protocol import Settings
-from cotenant.service.reports import Report
+from cotenant.service.observer.reports import Report
 
 ONE = (NodeInfo("n0", "gpu", 1, 8, 64.0, gpu_mem_gib=80.0),)
 FOUR = (NodeInfo("n0", "gpu", 4, 8, 64.0, gpu_mem_gib=80.0),)

@@ -17,11 +17,11 @@ from cotenant.core.jobspec import parse_job
 from cotenant.core.lifecycle import WAITING
 from cotenant.journal import Entry
 from cotenant.runtime.protocol import Hello, Progress
-from cotenant.service import rows as at
-from cotenant.service.livejob import Attempt, LiveJob
-from cotenant.service.outcomes import belief, clock
-from cotenant.service.reports import Report
-from cotenant.service.rows import Columns, Row, Rows
+from cotenant.service.observer.outcomes import belief, clock
+from cotenant.service.observer.reports import Report
+from cotenant.service.planner import rows as at
+from cotenant.service.planner.rows import Columns, Row, Rows
+from cotenant.service.store.job import Attempt, LiveJob
 
 NODES = (NodeInfo("a", "gpu", 4, 8, 64.0), NodeInfo("b", "gpu", 4, 8, 64.0))
 

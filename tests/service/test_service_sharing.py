@@ -10,7 +10,7 @@ from service_kit import ADMIN, Rig, play
 from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError
 from cotenant.service.facade import Caller, Role
-from cotenant.service.sharing import regroup
+from cotenant.service.planner.sharing import regroup
 
 ROUND_S = 5.0
 ONE = (NodeInfo("n0", "gpu", 1, 8, 64.0, gpu_mem_gib=80.0),)

@@ -16,11 +16,11 @@ from cotenant.core import columns as col
 from cotenant.core.errors import InvariantError
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Record
-from cotenant.service import outcomes
-from cotenant.service.book import Book
-from cotenant.service.ladder import can_suspend
-from cotenant.service.livejob import SUSPEND, Attempt
-from cotenant.service.reports import Report
+from cotenant.service.executor.ladder import can_suspend
+from cotenant.service.observer import outcomes
+from cotenant.service.observer.reports import Report
+from cotenant.service.store.book import Book
+from cotenant.service.store.job import SUSPEND, Attempt
 
 
 @pytest.fixture

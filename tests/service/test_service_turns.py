@@ -13,9 +13,9 @@ from cotenant.backends.base import NodeInfo
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.plan import Terms
-from cotenant.service.launching import _stay_though_planned_elsewhere
-from cotenant.service.livejob import Attempt, LiveJob
-from cotenant.service.seats import Seating, out_of_turn, who_sits_down
+from cotenant.service.executor.launching import _stay_though_planned_elsewhere
+from cotenant.service.executor.seats import Seating, out_of_turn, who_sits_down
+from cotenant.service.store.job import Attempt, LiveJob
 
 TWO = (NodeInfo("n0", "gpu", 2, 8, 64.0, gpu_mem_gib=80.0),)
 FOUR = (NodeInfo("n0", "gpu", 4, 8, 64.0, gpu_mem_gib=80.0),)

@@ -26,10 +26,10 @@ from cotenant.backends.base import Backend
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal
 from cotenant.policies import make_policy
-from cotenant.service.hosting import Host
-from cotenant.service.memory import check_nodes
+from cotenant.service.executor.host_limits import Host
 from cotenant.service.options import DECISION_BUDGET_S, KEEP_S, MOST_SUSPENDED, ROUND_S, Options
-from cotenant.service.tokens import Tokens
+from cotenant.service.planner.memory import check_nodes
+from cotenant.service.store.tokens import Tokens
 
 SNAPSHOT_EVERY = 5000
 RETIRE_EVERY_S = 3600.0

@@ -14,7 +14,7 @@ from typing import Any
 from cotenant.backends.local import LocalBackend
 from cotenant.backends.local.machine import Share
 from cotenant.journal import Entry, open_journal
-from cotenant.service.desk import CoreService
+from cotenant.service.desk.desk import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.service.garbage import LongLived
 from cotenant.service.options import MOST_SUSPENDED, ROUND_S

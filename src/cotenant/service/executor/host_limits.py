@@ -22,9 +22,9 @@ from cotenant.core.lifecycle import JobState
 from cotenant.core.sensitivity import CPU, MEM
 from cotenant.journal import Journal
 from cotenant.runtime.protocol import Settings
-from cotenant.service.livejob import LiveJob
+from cotenant.service.executor.seating import Seater
 from cotenant.service.options import Options
-from cotenant.service.seating import Seater
+from cotenant.service.store.job import LiveJob
 from cotenant.workload.profiles.base import normal
 from cotenant.workload.profiles.curves import Curve, load_curves, sensitivity_of
 

@@ -9,13 +9,13 @@ from cotenant.backends.base import Backend
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal
 from cotenant.policies import Context
-from cotenant.service.budget import Budget
-from cotenant.service.gathering import Gatherer
-from cotenant.service.live import Tables, Verdict
-from cotenant.service.livejob import LiveJob
-from cotenant.service.memory import Memory
 from cotenant.service.options import Options
-from cotenant.service.sharing import can_share, guests_of
+from cotenant.service.planner.budget import Budget
+from cotenant.service.planner.gathering import Gatherer
+from cotenant.service.planner.live import Tables, Verdict
+from cotenant.service.planner.memory import Memory
+from cotenant.service.planner.sharing import can_share, guests_of
+from cotenant.service.store.job import LiveJob
 
 _PAST = {JobState.FAILED: "failed", JobState.CANCELLED: "been cancelled"}
 

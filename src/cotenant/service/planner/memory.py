@@ -21,7 +21,7 @@ from cotenant.core.reasons import Cause, Reason
 from cotenant.core.workload import Floats, Ints
 from cotenant.policies import Context, make_policy
 from cotenant.policies.base import ChoicePolicy, OrderPolicy, PlanPolicy, Policy
-from cotenant.service.sharing import MOST_GPUS
+from cotenant.service.planner.sharing import MOST_GPUS
 
 _LEAST_SHOWN = 0.005
 

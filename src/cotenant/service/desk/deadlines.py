@@ -9,8 +9,8 @@ import numpy as np
 
 from cotenant.backends.base import NodeInfo
 from cotenant.policies.chronus.answer import PROMISED, Demand, answer_deadline
-from cotenant.service.book import Book
-from cotenant.service.livejob import LiveJob
+from cotenant.service.store.book import Book
+from cotenant.service.store.job import LiveJob
 
 LEASE_S, FEW = 1200.0, 10
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from cotenant.backends.base import NodeInfo
 from cotenant.core.columns import SLOTS
 from cotenant.core.lifecycle import JobState
-from cotenant.service.livejob import Gpus, LiveJob
-from cotenant.service.rows import Slices
+from cotenant.service.planner.rows import Slices
+from cotenant.service.store.job import Gpus, LiveJob
 
 MOST_GPUS = 62  # of a node on which GPUs can be shared: a mask is one signed number
 Masks = tuple[tuple[int, int], ...]

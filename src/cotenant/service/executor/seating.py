@@ -16,12 +16,12 @@ from cotenant.backends.base import Backend, LaunchSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.plan import ALONE
 from cotenant.journal import Entry, Journal
-from cotenant.service.launching import Launcher
-from cotenant.service.live import Promise
-from cotenant.service.livejob import LiveJob
+from cotenant.service.executor.launching import Launcher
+from cotenant.service.executor.seats import Seating, out_of_turn, who_sits_down, whose_turn_is_over
 from cotenant.service.options import Options
-from cotenant.service.seats import Seating, out_of_turn, who_sits_down, whose_turn_is_over
-from cotenant.service.sharing import cells
+from cotenant.service.planner.live import Promise
+from cotenant.service.planner.sharing import cells
+from cotenant.service.store.job import LiveJob
 
 _LONGEST_PAUSE_S = 60.0
 _SAME = 0.1  # pauses that differ by less than this part are not told anew

@@ -10,11 +10,11 @@ from typing import Any
 from cotenant.backends.base import NodeInfo
 from cotenant.core.lifecycle import WAITING, JobState
 from cotenant.journal import Record
-from cotenant.service.book import WRITTEN, Book
 from cotenant.service.facade import AttemptInfo, JobInfo, NodeStatus
-from cotenant.service.livejob import LiveJob, plain_spec
-from cotenant.service.reports import Report
-from cotenant.service.sharing import beside
+from cotenant.service.observer.reports import Report
+from cotenant.service.planner.sharing import beside
+from cotenant.service.store.book import WRITTEN, Book
+from cotenant.service.store.job import LiveJob, plain_spec
 
 
 def job_info(job: LiveJob, reason: str, report: Report | None, now_s: float, whole: bool) -> JobInfo:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cotenant.core.training import Training
-from cotenant.service.livejob import LiveJob
-from cotenant.service.reports import Report
+from cotenant.service.observer.reports import Report
+from cotenant.service.store.job import LiveJob
 
 EPOCHS = 20  # that a job of known length is taken to have
 _NO_NOISE = 1e12  # samples: a batch that never becomes too large

@@ -10,12 +10,12 @@ from typing import Any
 from cotenant.backends.base import Backend, BackendError, Observed
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal
-from cotenant.service import outcomes
-from cotenant.service.bookkeeping import Bookkeeper
-from cotenant.service.livejob import LiveJob
-from cotenant.service.logs import Logs
+from cotenant.service.observer import outcomes
+from cotenant.service.observer.logs import Logs
+from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
-from cotenant.service.reports import Reports
+from cotenant.service.store.job import LiveJob
+from cotenant.service.store.store import Bookkeeper
 
 MOST_UNDONE = 5  # launches of one job that may leave no trace before it is given up
 _FORGET_AT_ONCE = 1000

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 
 from cotenant.journal import Entry, Journal, JournalError, Record, recover
-from cotenant.service.book import WRITTEN, Book
 from cotenant.service.facade import Unavailable
 from cotenant.service.options import Options
+from cotenant.service.store.book import WRITTEN, Book
 
 
 class Bookkeeper:

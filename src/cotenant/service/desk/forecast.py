@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cotenant.core import columns as col
-from cotenant.service.live import Tables
+from cotenant.service.planner.live import Tables
 from cotenant.sim import loop
 from cotenant.sim.stall import Stall
 from cotenant.sim.truth import PairTruth, SharedTruth

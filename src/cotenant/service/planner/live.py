@@ -34,13 +34,13 @@ from cotenant.engine.tables import build_state
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Context, make_policy
 from cotenant.policies.base import ChoicePolicy, OrderPolicy, PlanPolicy, Policy
-from cotenant.service import rows as at
-from cotenant.service.livejob import Gpus
-from cotenant.service.memory import Memory, Standings, names_gpus, shares
 from cotenant.service.options import ROUND_S
-from cotenant.service.rows import Columns, Slices
-from cotenant.service.sharing import MOST_GPUS, can_share, regroup
-from cotenant.service.speeds import Seen, Speeds
+from cotenant.service.planner import rows as at
+from cotenant.service.planner.memory import Memory, Standings, names_gpus, shares
+from cotenant.service.planner.rows import Columns, Slices
+from cotenant.service.planner.sharing import MOST_GPUS, can_share, regroup
+from cotenant.service.planner.speeds import Seen, Speeds
+from cotenant.service.store.job import Gpus
 
 RESTORE_S = 10.0  # believed cost of stopping a live job, until measured ones are known
 _LARGE = 3000

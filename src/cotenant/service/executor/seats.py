@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from cotenant.core.columns import SLOTS
 from cotenant.core.lifecycle import JobState
 from cotenant.core.plan import ALONE, Terms
-from cotenant.service.livejob import Gpus, LiveJob
-from cotenant.service.sharing import cells
+from cotenant.service.planner.sharing import cells
+from cotenant.service.store.job import Gpus, LiveJob
 
 Cell = tuple[str, int]
 

@@ -8,8 +8,8 @@ import secrets
 from typing import Any
 
 from cotenant.core.errors import InputError
-from cotenant.service.book import Book
 from cotenant.service.facade import Caller, Role, TokenInfo
+from cotenant.service.store.book import Book
 
 
 class Tokens:

@@ -13,8 +13,9 @@ from typing import Any
 
 from cotenant.core.lifecycle import FINAL, ON_GPUS, JobState, move
 from cotenant.journal import Record
-from cotenant.service.costs import Costs, before_rungs
-from cotenant.service.livejob import (
+from cotenant.service.store.costs import Costs, before_rungs
+from cotenant.service.store.idempotency import Answer, Answers, unpacked
+from cotenant.service.store.job import (
     ASK,
     CONTINUE,
     STOP,
@@ -26,7 +27,6 @@ from cotenant.service.livejob import (
     read_spec,
     thawed,
 )
-from cotenant.service.once import Answer, Answers, unpacked
 
 
 class Book:

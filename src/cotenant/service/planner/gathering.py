@@ -15,18 +15,18 @@ from cotenant.core.lifecycle import WAITING, JobState
 from cotenant.core.plan import Terms
 from cotenant.journal import Journal
 from cotenant.policies import make_policy
-from cotenant.service import outcomes
-from cotenant.service.ladder import Ladder
-from cotenant.service.live import RESTORE_S, Promise, Setting, Tables
-from cotenant.service.livejob import ASK, SUSPEND, Attempt, Gpus, LiveJob
-from cotenant.service.memory import Memory, shares
+from cotenant.service.executor.ladder import Ladder
+from cotenant.service.observer import outcomes
+from cotenant.service.observer.reports import Report
 from cotenant.service.options import Options
-from cotenant.service.pairing import Pairing
-from cotenant.service.reports import Report
-from cotenant.service.rows import MOST, Columns, Row, Rows, Slices
-from cotenant.service.sharing import can_share, cells, guests_of, masks_of, used_gpus
-from cotenant.service.speeds import Speeds
-from cotenant.service.training import Trainings
+from cotenant.service.planner.live import RESTORE_S, Promise, Setting, Tables
+from cotenant.service.planner.memory import Memory, shares
+from cotenant.service.planner.pairing import Pairing
+from cotenant.service.planner.rows import MOST, Columns, Row, Rows, Slices
+from cotenant.service.planner.sharing import can_share, cells, guests_of, masks_of, used_gpus
+from cotenant.service.planner.speeds import Speeds
+from cotenant.service.planner.training import Trainings
+from cotenant.service.store.job import ASK, SUSPEND, Attempt, Gpus, LiveJob
 
 
 class Gatherer(Ladder):

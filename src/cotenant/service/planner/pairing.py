@@ -13,10 +13,10 @@ import math
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
-from cotenant.service.livejob import LiveJob
-from cotenant.service.reports import Report
-from cotenant.service.sharing import beside
-from cotenant.service.speeds import Seen, Veto, veto
+from cotenant.service.observer.reports import Report
+from cotenant.service.planner.sharing import beside
+from cotenant.service.planner.speeds import Seen, Veto, veto
+from cotenant.service.store.job import LiveJob
 from cotenant.workload.profiles import Kind
 
 WINDOW_STEPS = 30  # in one company before its step time counts; the average that jobs send remembers about ten

@@ -32,7 +32,7 @@ from cotenant.runtime.protocol import (
 from cotenant.runtime.server import RuntimeServer
 
 if TYPE_CHECKING:
-    from cotenant.service.livejob import LiveJob
+    from cotenant.service.store.job import LiveJob
 
 _SECRET_BYTES = 32
 

@@ -18,8 +18,8 @@ from cotenant.core.errors import InputError
 from cotenant.core.stages import Stages
 from cotenant.core.together import CURVE, LEVELS, Together
 from cotenant.core.workload import Codes, Floats, Ints, make_workload
-from cotenant.service import rows as at
-from cotenant.service.rows import Columns
+from cotenant.service.planner import rows as at
+from cotenant.service.planner.rows import Columns
 from cotenant.workload.profiles import Kind, Pairs, Profile, load_profile
 
 Veto = tuple[Kind, Kind, str]

@@ -10,10 +10,10 @@ from cotenant.backends.base import Backend, BackendError, LaunchSpec
 from cotenant.core.errors import InputError
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal
-from cotenant.service.deciding import Decider
-from cotenant.service.livejob import Gpus, LiveJob
 from cotenant.service.options import Options
-from cotenant.service.sharing import may_join
+from cotenant.service.planner.deciding import Decider
+from cotenant.service.planner.sharing import may_join
+from cotenant.service.store.job import Gpus, LiveJob
 
 _AT_ONCE_S = 2.0  # within a tick or two
 Start = tuple[LiveJob, tuple[tuple[str, int], ...]]

@@ -16,10 +16,10 @@ import time
 from cotenant.backends.base import Backend, Capabilities
 from cotenant.core.lifecycle import ON_GPUS, JobState
 from cotenant.journal import Entry, Journal
-from cotenant.service import outcomes
-from cotenant.service.livejob import CONTINUE, KILL, STOP, SUSPEND, LiveJob
+from cotenant.service.observer import outcomes
+from cotenant.service.observer.observer import Watcher
 from cotenant.service.options import Options
-from cotenant.service.watching import Watcher
+from cotenant.service.store.job import CONTINUE, KILL, STOP, SUSPEND, LiveJob
 
 MEMORY_SHARE = 0.5  # of a node's memory, which suspended jobs that say how much they need may hold together
 _SWITCHING_S = 1.0  # per tick; what is not done by then is done in the next

@@ -9,9 +9,9 @@ from typing import Any
 
 from cotenant.backends.base import Observed
 from cotenant.core.lifecycle import JobState
-from cotenant.service.livejob import ASK, STOP, SUSPEND, Attempt, LiveJob
-from cotenant.service.reports import Report
-from cotenant.service.rows import Belief, Clock
+from cotenant.service.observer.reports import Report
+from cotenant.service.planner.rows import Belief, Clock
+from cotenant.service.store.job import ASK, STOP, SUSPEND, Attempt, LiveJob
 
 UNKNOWN_DURATION_S = 3600.0
 EXIT_PREEMPTED = 75  # what the runtime exits with after saving on request

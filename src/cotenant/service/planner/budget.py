@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from cotenant.service.live import Verdict
+from cotenant.service.planner.live import Verdict
 
 
 class Budget:

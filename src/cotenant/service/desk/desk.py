@@ -16,15 +16,16 @@ from cotenant.core.plan import ALONE
 from cotenant.core.reasons import Cause, Reason
 from cotenant.journal import Entry, Record
 from cotenant.policies import make_policy
-from cotenant.service import once, shown
-from cotenant.service.asked import check_gpu_memory, check_place
 from cotenant.service.core import Dispatcher
+from cotenant.service.desk import views as shown
+from cotenant.service.desk.admission import check_gpu_memory, check_place
+from cotenant.service.desk.deadlines import deadline_of
+from cotenant.service.desk.forecast import forecast
 from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, NodeStatus, NotFound, Role, TokenInfo
-from cotenant.service.forecast import forecast
-from cotenant.service.live import Tables
-from cotenant.service.livejob import LiveJob, plain_spec
-from cotenant.service.memory import check_nodes
-from cotenant.service.promises import deadline_of
+from cotenant.service.planner.live import Tables
+from cotenant.service.planner.memory import check_nodes
+from cotenant.service.store import idempotency as once
+from cotenant.service.store.job import LiveJob, plain_spec
 
 LONG_QUEUE = 3000
 WHY_AGE_S = 2.0  # in a long queue answers to `why` may be this old while jobs come and go

@@ -1,0 +1,1 @@
+"""What people ask: submit, look, change, explain."""

@@ -1,0 +1,1 @@
+"""Beliefs and the engine: what should run now, where, and why the others wait."""
