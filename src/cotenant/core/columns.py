@@ -38,7 +38,13 @@ ALONE = 28  # what SPEED is, or would be, without anybody else on its GPUs
 GPU_GIB = 29  # GiB of memory that it needs on each of its GPUs at its present sub-batch; 0 where not known
 SHARE = 30  # part of the GPUs' time that it is allowed where jobs share; 1 unless throttled or sliced
 CAP = 31  # part of its memory need that may lie on the GPU, the rest on the host
-FLOAT_COLUMNS = 32
+SAVE = 32  # seconds from the order to leave until its GPUs are free; infinity where only the world can tell
+LEAVES = 33  # when it will have left the GPUs that it still holds
+START_UP = 34  # seconds that a start takes before it makes progress, beside restoring
+RESUME = 35  # seconds that going on takes for a suspended job
+BARRED = 36  # since when a suspended job could have started, but not where it is bound; NaN while that is not so
+SAVED = 37  # work that is in a checkpoint: what is left of DONE when a suspended job is ended
+FLOAT_COLUMNS = 38
 
 # Job table, integers.
 GPUS = 0
@@ -61,10 +67,16 @@ HOST = 16  # running job on whose GPUs it is a guest, -1 when they are its own
 LEVEL = 17  # its steps are cut into 2**LEVEL sub-batches whose gradients are accumulated
 TURN = 18  # jobs of different turns share their GPUs' time one after the other; 0: it runs beside whoever is there
 OPPORTUNISTIC = 19  # 1 when it runs outside the quota of its tenant, on what others leave over
-INT_COLUMNS = 20
+OLD = 20  # first slice of the GPUs that it still holds while it leaves, -1 when it holds none
+LEAVING = 21  # 1 while its last run is not over yet: it saves, is being stopped, or its suspended process is ended
+PROMISED = 22  # 1 while it waits for others to leave the GPUs that it was given
+HOME = 23  # first slice of the GPUs to which a suspended job is bound, -1 when it is not suspended
+RUNG = 24  # how it makes room for others: 0 it saves or is stopped, 1 it is suspended
+INT_COLUMNS = 25
 
 # States of a job inside the engine.
-FUTURE, WAITING, RUNNING, FINISHED, HELD = 0, 1, 2, 3, 4
+# PINNED jobs run where nobody may plan: they may not be stopped, or their node is drained.
+FUTURE, WAITING, RUNNING, FINISHED, HELD, PINNED = 0, 1, 2, 3, 4, 5
 
 # Hot rows of running jobs: what the walk needs, side by side. H_NODE is -1 for gangs of several nodes.
 # H_BELOW and H_WITHIN remember where a job stands among the Gittins samples; -1 where that is not known.
@@ -85,7 +97,10 @@ FUTURE, WAITING, RUNNING, FINISHED, HELD = 0, 1, 2, 3, 4
 HOT_COLUMNS = 12
 
 # Kinds of job events, in the order in which equal times are handled.
-END, FAIL, CROSS, PROMOTE, RELAX = 0, 1, 2, 3, 4
+END, FAIL, GONE, CROSS, PROMOTE, RELAX, UNBIND = 0, 1, 2, 3, 4, 5, 6
+
+# Kinds of transitions, as a decision reports them.
+T_START, T_STOP, T_SUSPEND, T_RESUME, T_END, T_PROMISE, T_WITHDRAW, T_RESIZE, T_TERMS = range(9)
 
 # Nodes.
 NODE_CAP, NODE_FREE, NODE_POOL, NODE_SIZE = 0, 1, 2, 3
@@ -120,8 +135,11 @@ START_JOB, START_HEAD, START_MOVED, START_HOST = 0, 1, 2, 3
     C_STARTED,  # N_STARTED_GPUS, then
     C_EPOCH,  # EPOCH, then
     C_NODES,  # nodes that its gangs must sit on, in equal parts; 0 where that is left to the placement
-) = range(16)
-CLASS_COLUMNS = 16
+    C_ROOM,  # places that it has in the heap
+    C_BOUND,  # the suspended job whose class this is, -1 for ordinary ones; -2 for one that is not in use
+    C_ORIGIN,  # the class to which that job belongs
+) = range(19)
+CLASS_COLUMNS = 19
 
 # Placement modes.
 CONSOLIDATED, ANYWHERE, SPREAD = 0, 1, 2
@@ -166,13 +184,19 @@ Q_LIMIT, Q_USED, Q_CLAIMED = 0, 1, 2
     N_STARTED_GPUS,  # GPUs of all starts so far
     EPOCH,  # changes whenever a running job may have fallen back in the order
     SHARING,  # 1 when GPUs have identities and several jobs may share one
-) = range(35)
-INT_SCALARS = 35
+    LAGS,  # 1 when leaving GPUs takes time
+    LOGGING,  # 1 when transitions are written down
+    N_LOG,
+    N_PROMISED,
+    NEWEST,  # the row that arrived last
+) = range(40)
+INT_SCALARS = 40
 
 # Float scalars of the engine.
 # NEXT_CALL: when a policy that sets its own times wants to be asked again.
 NOW, NEXT_CALL, SERIES_GAP, BUSY_GPU_S, WINDOW_FROM, WINDOW_TO, LAST_SAMPLE, BUSY_SINCE, HEAD_START = range(9)
-FLOAT_SCALARS = 9
+PATIENCE = 9  # most seconds that a suspended job waits for its own GPUs while it could have others
+FLOAT_SCALARS = 10
 
 # What became of a job at its turn in the walk (WATCH_CODE).
 (

@@ -35,6 +35,8 @@ class State(NamedTuple):
     speed: NDArray[np.float64]  # kind x GPU type x (consolidated, spread)
     gpu: IntMatrix  # GPUs x places: who uses each one, -1 for nobody; no rows unless GPUs are shared
     gpu_first: Ints  # first GPU of each node, and the end
+    gpu_leaving: Ints  # jobs that still hold each GPU though it is no longer theirs
+    gpu_bound: Ints  # suspended jobs that can go on only on this GPU
     gpu_gib: Floats  # GPU type -> GiB of memory of one GPU; infinity where nobody asks
     attempts: Matrix  # rows (DONE at which an attempt fails), in order, by `attempt_of`
     attempt_of: IntMatrix  # jobs x (first row, rows) of attempts
@@ -52,6 +54,7 @@ class State(NamedTuple):
     lines: Ints  # classes in the order of their first waiting jobs
     series: Matrix
     segments: Matrix  # job, node, gpus, start, end
+    log: IntMatrix  # transitions of the present step: kind, job, and 1 where a stop is part of a move
 
 
 class Rule(NamedTuple):

@@ -48,8 +48,7 @@ from cotenant.core.state import Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.heaps import drop_event, set_event
 from cotenant.engine.keys import position_of
-from cotenant.engine.ledger import heat, schedule_run, start
-from cotenant.engine.walk import preempt
+from cotenant.engine.ledger import heat, preempt, schedule_run, start
 from cotenant.placement.fit import fewest_nodes
 
 
@@ -207,7 +206,7 @@ def apply_packing(s: State, rule: Rule, p: Packing, rows: Ints, mark: Ints, prof
     for k in range(s.x[N_RUN]):
         job = s.run[k]
         if job >= 0 and mark[job] == 0:
-            preempt(s, rule, job, now)
+            preempt(s, rule, job, now, 0)
     for k in range(len(rows)):
         job = rows[k]
         if mark[job] == 0 or s.i[job, STATE] != RUNNING:
@@ -215,7 +214,7 @@ def apply_packing(s: State, rule: Rule, p: Packing, rows: Ints, mark: Ints, prof
         if _same_place(s, p, k, job):
             mark[job] = 2
         elif s.f[job, RESTORE] > 0:
-            preempt(s, rule, job, now)
+            preempt(s, rule, job, now, 1)
         else:
             _lift(s, job)
             mark[job] = 3

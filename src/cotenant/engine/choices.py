@@ -34,9 +34,9 @@ from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Rule, State
 from cotenant.core.workload import Ints
 from cotenant.engine.fill import start_if_it_fits
-from cotenant.engine.ledger import start
+from cotenant.engine.ledger import preempt, start
 from cotenant.engine.sharing import copy_slices
-from cotenant.engine.walk import claim, keep_place, leave, open_all, preempt, within_quota
+from cotenant.engine.walk import claim, keep_place, leave, open_all, within_quota
 from cotenant.placement.fit import UNCLAIMED, find_place_in
 
 
@@ -154,10 +154,10 @@ def fill_idle(s: State, rule: Rule, rows: Ints, now: float) -> None:
 def _commit(s: State, rule: Rule, now: float) -> None:
     """Stops and moves first, so that starts find their GPUs free; guests after their hosts."""
     for k in range(s.x[N_STOPS]):
-        preempt(s, rule, s.stops[k], now)
+        preempt(s, rule, s.stops[k], now, 0)
     for k in range(s.x[N_PLANNED]):
         if s.starts[k, START_MOVED] == 1:
-            preempt(s, rule, s.starts[k, START_JOB], now)
+            preempt(s, rule, s.starts[k, START_JOB], now, 1)
     for k in range(s.x[N_PLANNED]):
         job, host = s.starts[k, START_JOB], s.starts[k, START_HOST]
         head = s.starts[k, START_HEAD]

@@ -21,7 +21,7 @@ from cotenant.core.columns import (
     N_RUN,
     N_STARTED_GPUS,
     N_WAITING,
-    NEXT_ARRIVAL,
+    NEWEST,
     PREEMPTIVE,
     STABLE,
     STATE,
@@ -60,7 +60,7 @@ def start_without_displacing(s: State, rule: Rule, now: float) -> bool:
     When one arrival is all that happened, and keys move so that the last decision still stands (running
     jobs only gain on waiting ones), it is the only one to look at.
     """
-    newest = s.x[NEXT_ARRIVAL] - 1
+    newest = s.x[NEWEST]
     alone = s.x[DIRTY] == 0 and s.x[ARRIVED] == 1 and s.i[newest, STATE] == WAITING
     alone = alone and (rule.flags[STABLE] == 1 or s.x[N_WAITING] == 1)
     if alone:

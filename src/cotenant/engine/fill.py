@@ -13,6 +13,7 @@ from cotenant.core.columns import (
     C_OFFSET,
     C_PART,
     C_TENANT,
+    HOME,
     HOST_CPU_FREE,
     HOST_MEM_FREE,
     IDLE,
@@ -25,7 +26,8 @@ from cotenant.core.columns import (
 )
 from cotenant.core.jit import kernel
 from cotenant.core.state import Rule, State
-from cotenant.engine.ledger import new_slices, start
+from cotenant.engine.home import find_home_or_wait
+from cotenant.engine.ledger import slices_for, start
 from cotenant.engine.lines import advance_line, insert_line
 from cotenant.placement.fit import IDLE_NOW, find_place
 
@@ -54,10 +56,13 @@ def start_if_it_fits(s: State, rule: Rule, job: int, c: int, now: float) -> bool
     if s.cls[c, C_GPUS] > s.x[IDLE] or not room_in_quota(s, c):
         return False
     open_idle(s)
-    count = find_place(s, c, job, IDLE_NOW)
+    if s.i[job, HOME] >= 0:
+        count = find_home_or_wait(s, rule, c, job, IDLE_NOW, now)
+    else:
+        count = find_place(s, c, job, IDLE_NOW)
     if count == 0:
         return False
-    start(s, rule, job, new_slices(s, count), now)
+    start(s, rule, job, slices_for(s, job, count), now)
     return True
 
 

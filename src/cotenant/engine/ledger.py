@@ -7,11 +7,20 @@ import math
 from cotenant.core.columns import (
     ALONE,
     ATTAINED,
+    BARRED,
     BELIEF,
     BUSY_GPU_S,
     BUSY_SINCE,
+    C_BOUND,
+    C_GPUS,
     C_HEAD,
     C_LEAVES,
+    C_MODE,
+    C_NODES,
+    C_ORIGIN,
+    C_PART,
+    C_POOLS,
+    C_TENANT,
     C_TREE,
     C_TWIN,
     CLASS,
@@ -25,6 +34,7 @@ from cotenant.core.columns import (
     FAIL_AT,
     FIRST,
     FREE_SLICE,
+    GONE,
     GPUS,
     H_ATTAINED,
     H_BELOW,
@@ -39,13 +49,20 @@ from cotenant.core.columns import (
     H_WARM,
     H_WITHIN,
     HEAP_AT,
+    HOME,
     HOST_CPU_FREE,
     HOST_MEM_FREE,
     IDLE,
     KNOB,
+    LAGS,
+    LEAVES,
+    LEAVING,
+    LOGGING,
     LOST,
     MEM,
     N_BUSY,
+    N_LOG,
+    N_PROMISED,
     N_RUN,
     N_RUNNING,
     N_SEGMENTS,
@@ -54,8 +71,12 @@ from cotenant.core.columns import (
     NODE_FREE,
     NODE_POOL,
     OCCUPIED,
+    OLD,
     OWES,
+    PATIENCE,
     POOL_TYPE,
+    PREEMPTS,
+    PROMISED,
     PROMOTE,
     Q_USED,
     QUEUE,
@@ -64,7 +85,11 @@ from cotenant.core.columns import (
     RELAX,
     RELAX_S,
     RESTORE,
+    RESUME,
+    RUNG,
     RUNNING,
+    SAVE,
+    SAVED,
     SHARING,
     SINCE,
     SLICE,
@@ -75,9 +100,18 @@ from cotenant.core.columns import (
     SPEED,
     SPEED_ROW,
     STAMP,
+    START_UP,
     STARTS,
     STATE,
+    T_END,
+    T_PROMISE,
+    T_RESUME,
+    T_START,
+    T_STOP,
+    T_SUSPEND,
+    T_WITHDRAW,
     TENANT,
+    UNBIND,
     USE_HOST,
     WAITED,
     WAITING,
@@ -86,12 +120,12 @@ from cotenant.core.columns import (
     WINDOW_TO,
     WORK,
 )
-from cotenant.core.jit import kernel
+from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix, Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.heaps import drop_event, push_waiting, remove_waiting, set_event
 from cotenant.engine.keys import compact_running, position_of, set_keys, work_done
-from cotenant.engine.sharing import occupy, take_host, vacate
+from cotenant.engine.sharing import copy_slices, count_cells, is_clear, occupy, take_host, vacate
 from cotenant.placement.fit import fewest_nodes
 
 
@@ -149,11 +183,13 @@ def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
     twin = s.cls[s.i[job, CLASS], C_TWIN]
     if twin < -1:
         s.i[job, CLASS] = -2 - twin
+    if s.i[job, HOME] >= 0:
+        _bind_class(s, job)
     set_keys(s.f, s.i, rule, job, now)
     stand_in_line(s, job)
     if rule.flags[EASY] == 1:
         set_leaf(s, job, s.f[job, BELIEF])
-    if rule.numbers[KNOB] < math.inf or rule.numbers[RELAX_S] < math.inf:
+    if rule.numbers[KNOB] < math.inf or rule.numbers[RELAX_S] < math.inf or s.i[job, LEAVING] == 1:
         schedule_wait(s, rule, job)
 
 
@@ -161,12 +197,20 @@ def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
 def schedule_wait(s: State, rule: Rule, job: int) -> None:
     """Set the event that may change the standing of a waiting job: promotion or relaxed placement."""
     time_s, kind = math.inf, PROMOTE
+    if s.i[job, LEAVING] == 1:
+        time_s, kind = s.f[job, LEAVES], GONE
     if s.i[job, QUEUE] > 0 and rule.numbers[KNOB] < math.inf:
-        time_s = s.f[job, SINCE] + rule.numbers[KNOB] * s.f[job, ATTAINED]
+        promoted = s.f[job, SINCE] + rule.numbers[KNOB] * s.f[job, ATTAINED]
+        if promoted < time_s:
+            time_s, kind = promoted, PROMOTE
     if rule.numbers[RELAX_S] < math.inf and s.cls[s.i[job, CLASS], C_TWIN] >= 0:
         relax = s.f[job, SINCE] + rule.numbers[RELAX_S]
         if relax < time_s:
             time_s, kind = relax, RELAX
+    if s.i[job, HOME] >= 0 and s.i[job, LEAVING] == 0 and not math.isnan(s.f[job, BARRED]):
+        unbind = s.f[job, BARRED] + min(s.f[job, DONE] - s.f[job, SAVED], s.t[PATIENCE])
+        if unbind < time_s:
+            time_s, kind = unbind, UNBIND
     if time_s < math.inf:
         set_event(s.f, s.i, s.events, s.x, job, time_s, kind)
     else:
@@ -223,10 +267,14 @@ def take(
 
 @kernel
 def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
-    """A waiting job starts on the slices of `head`."""
+    """A waiting job is given the slices of `head`; it begins at once unless others still have to leave them.
+
+    A suspended job that is given its own GPUs goes on there; it is never given others.
+    """
     dequeue(s, rule, job)
     if s.x[SHARING] == 1:
-        count_busy(s.x, s.t, now, occupy(s.i, s.node, s.slices, s.gpu, s.gpu_first, s.x, job, head))
+        busy = occupy(s.i, s.node, s.slices, s.gpu, s.gpu_first, s.gpu_leaving, s.gpu_bound, s.x, job, head)
+        count_busy(s.x, s.t, now, busy)
         nodes = take_host(s.f, s.i, s.host, s.slices, s.quota, s.x, job, head, 1)
     else:
         count_busy(s.x, s.t, now, s.i[job, GPUS])
@@ -235,14 +283,17 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     spread = 1 if nodes > 1 and nodes > fewest_nodes(s.node, s.pool, pool, s.i[job, GPUS]) else 0
     s.i[job, SLICE] = head
     s.i[job, STATE] = RUNNING
-    s.i[job, STARTS] += 1
     s.f[job, WAITED] += now - s.f[job, SINCE]
     s.f[job, SINCE] = now
-    s.f[job, WARM] = now + (s.f[job, RESTORE] if s.i[job, OWES] == 1 else 0.0)
     s.f[job, RATED] = now
     s.f[job, SPEED] = s.f[job, ALONE] = s.speed[s.i[job, SPEED_ROW], s.pool[pool, POOL_TYPE], spread]
-    if math.isnan(s.f[job, FIRST]):
-        s.f[job, FIRST] = now
+    if s.x[LAGS] == 1 and not may_begin(s, job):
+        s.i[job, PROMISED] = 1
+        s.x[N_PROMISED] += 1
+        s.f[job, WARM] = math.inf
+        note(s, T_PROMISE, job, 0)
+    else:
+        _begin(s, job, now)
     if s.x[N_RUN] > s.run.shape[0] - 2 or s.x[N_RUN] > 2 * s.x[N_RUNNING] + 16:
         compact_running(s)
     s.run[s.x[N_RUN]] = job
@@ -251,6 +302,53 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     s.x[N_RUNNING] += 1
     s.x[N_STARTED_GPUS] += s.i[job, GPUS]
     schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+
+
+@kernel
+def note(s: State, kind: int, job: int, detail: int) -> None:
+    """Write a transition down, where anybody wants to know."""
+    if s.x[LOGGING] == 1 and s.x[N_LOG] < s.log.shape[0]:
+        row = s.x[N_LOG]
+        s.log[row, 0], s.log[row, 1], s.log[row, 2] = kind, job, detail
+        s.x[N_LOG] = row + 1
+
+
+@kernel
+def may_begin(s: State, job: int) -> bool:
+    """Whether a job has left its last GPUs, and others have left those that it was given."""
+    return bool(s.i[job, LEAVING] == 0 and is_clear(s.slices, s.gpu_first, s.gpu_leaving, s.i[job, SLICE]))
+
+
+@kernel
+def _begin(s: State, job: int, now: float) -> None:
+    """It has its GPUs: the clocks of the run start."""
+    s.i[job, STARTS] += 1
+    if math.isnan(s.f[job, FIRST]):
+        s.f[job, FIRST] = now
+    if s.i[job, HOME] >= 0:
+        s.f[job, WARM] = now + s.f[job, RESUME]
+        _unbind(s, job)
+        note(s, T_RESUME, job, 0)
+        return
+    s.f[job, SAVED] = s.f[job, DONE]
+    s.f[job, WARM] = now + (s.f[job, START_UP] + (s.f[job, RESTORE] if s.i[job, OWES] == 1 else 0.0))
+    note(s, T_START, job, 0)
+
+
+@entry
+def begin_promised(s: State, rule: Rule, now: float) -> None:
+    """Let everybody begin whose GPUs have become free."""
+    for k in range(s.x[N_RUN]):
+        job = s.run[k]
+        if job < 0 or s.i[job, PROMISED] == 0 or not may_begin(s, job):
+            continue
+        s.i[job, PROMISED] = 0
+        s.x[N_PROMISED] -= 1
+        s.f[job, WAITED] += now - s.f[job, SINCE]
+        s.f[job, SINCE] = s.f[job, RATED] = now
+        _begin(s, job, now)
+        heat(s.f, s.i, s.slices, s.hot, s.x, job, k)
+        schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
 
 
 @kernel
@@ -273,36 +371,174 @@ def heat(f: Matrix, i: IntMatrix, slices: IntMatrix, hot: Matrix, x: Ints, job: 
 
 @kernel
 def release(s: State, job: int, now: float) -> None:
-    """A running job leaves its GPUs: clocks are settled, slices go back, the window of the Gantt is fed."""
-    s.f[job, DONE] = min(work_done(s.f, s.i, job, now), s.f[job, WORK])
-    elapsed = now - s.f[job, SINCE]
-    restoring = min(now, s.f[job, WARM]) - s.f[job, RATED]
-    if restoring > 0:
-        s.f[job, LOST] += restoring * s.i[job, GPUS]
-    if now >= s.f[job, WARM]:
-        s.i[job, OWES] = 0
-    s.f[job, OCCUPIED] += elapsed
-    s.f[job, ATTAINED] += elapsed
+    """A running job leaves its GPUs at once: clocks are settled, slices go back, the window of the Gantt is fed."""
+    free_slices(s, let_go_of(s, job, now))
+
+
+@kernel
+def free_slices(s: State, head: int) -> None:
+    """Give a list of slices back."""
+    while head >= 0:
+        following = s.slices[head, SLICE_NEXT]
+        s.slices[head, SLICE_NEXT] = s.x[FREE_SLICE]
+        s.x[FREE_SLICE] = head
+        head = following
+
+
+@kernel
+def let_go_of(s: State, job: int, now: float) -> int:
+    """The same, but for the list of slices, which is returned. A promise that is taken back settles no run."""
     head = s.i[job, SLICE]
-    if now > s.t[WINDOW_FROM] and s.f[job, SINCE] < s.t[WINDOW_TO]:
-        _keep_segments(s, job, head, now)
+    if s.i[job, PROMISED] == 1:
+        s.f[job, WAITED] += now - s.f[job, SINCE]
+        s.i[job, PROMISED] = 0
+        s.x[N_PROMISED] -= 1
+        note(s, T_WITHDRAW, job, 0)
+    else:
+        s.f[job, DONE] = min(work_done(s.f, s.i, job, now), s.f[job, WORK])
+        elapsed = now - s.f[job, SINCE]
+        restoring = min(now, s.f[job, WARM]) - s.f[job, RATED]
+        if restoring > 0:
+            s.f[job, LOST] += restoring * s.i[job, GPUS]
+        if now >= s.f[job, WARM]:
+            s.i[job, OWES] = 0
+        s.f[job, OCCUPIED] += elapsed
+        s.f[job, ATTAINED] += elapsed
+        if now > s.t[WINDOW_FROM] and s.f[job, SINCE] < s.t[WINDOW_TO]:
+            _keep_segments(s, job, head, now)
     if s.x[SHARING] == 1:
         count_busy(s.x, s.t, now, -vacate(s.i, s.node, s.slices, s.gpu, s.gpu_first, s.x, job, head))
         take_host(s.f, s.i, s.host, s.slices, s.quota, s.x, job, head, -1)
     else:
         count_busy(s.x, s.t, now, -s.i[job, GPUS])
         take(s.f, s.i, s.node, s.host, s.slices, s.quota, s.x, job, head, -1)
-    while head >= 0:
-        following = s.slices[head, SLICE_NEXT]
-        s.slices[head, SLICE_NEXT] = s.x[FREE_SLICE]
-        s.x[FREE_SLICE] = head
-        head = following
     s.i[job, SLICE] = -1
     s.run[position_of(s.run, s.x[N_RUN], job)] = -1
     s.x[N_RUNNING] -= 1
     s.x[STAMP] += 1
     s.x[DIRTY] = 1
     drop_event(s.f, s.i, s.events, s.x, job)
+    return int(head)
+
+
+@kernel
+def preempt(s: State, rule: Rule, job: int, now: float, moved: int) -> None:
+    """Stop a running job and let it wait again; it will have to restore what it has done.
+
+    Where that takes time it keeps its GPUs until it has left, though they may be given to others already. One that is
+    suspended instead goes on later, on the same GPUs and nowhere else. One that only had a promise loses that.
+    """
+    if s.i[job, PROMISED] == 1:
+        release(s, job, now)
+        enqueue(s, rule, job, now)
+        return
+    if s.x[LAGS] == 0:
+        release(s, job, now)
+        note(s, T_STOP, job, moved)
+    else:
+        begin_leaving(s, job, now, moved)
+    s.i[job, PREEMPTS] += 1
+    if s.f[job, DONE] > 0 and s.i[job, HOME] < 0:
+        s.i[job, OWES] = 1
+    enqueue(s, rule, job, now)
+
+
+@kernel
+def begin_leaving(s: State, job: int, now: float, moved: int) -> None:
+    """A running job begins to leave its GPUs, by its rung; it does not wait yet."""
+    owed = s.i[job, OWES]
+    head = let_go_of(s, job, now)
+    s.i[job, OLD], s.i[job, LEAVING] = head, 1
+    s.f[job, LEAVES] = now + s.f[job, SAVE]
+    count_cells(s.slices, s.gpu_first, s.gpu_leaving, head, 1)
+    if s.i[job, RUNG] == 1 and moved == 0 and _free_bound(s) >= 0:
+        s.i[job, OWES] = owed
+        s.i[job, HOME] = copy_slices(s.slices, s.x, FREE_SLICE, head)
+        count_cells(s.slices, s.gpu_first, s.gpu_bound, head, 1)
+        note(s, T_SUSPEND, job, 0)
+    else:
+        note(s, T_STOP, job, moved)
+
+
+@kernel
+def gone(s: State, rule: Rule, job: int, now: float) -> None:
+    """A job has left the GPUs that it still held, or its suspended process has ended."""
+    if s.i[job, LEAVING] == 0:
+        return
+    if s.i[job, OLD] >= 0:
+        count_cells(s.slices, s.gpu_first, s.gpu_leaving, s.i[job, OLD], -1)
+        free_slices(s, s.i[job, OLD])
+        s.i[job, OLD] = -1
+    s.i[job, LEAVING] = 0
+    s.f[job, LEAVES] = math.inf
+    s.x[DIRTY] = 1
+    if s.i[job, STATE] == WAITING:
+        schedule_wait(s, rule, job)
+    else:
+        drop_event(s.f, s.i, s.events, s.x, job)
+        if s.i[job, STATE] == RUNNING:
+            schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+
+
+@kernel
+def _free_bound(s: State) -> int:
+    """A class for one more suspended job, -1 if as many are suspended as may be."""
+    c = 0
+    while c < s.cls.shape[0] and s.cls[c, C_BOUND] != -1:
+        if s.cls[c, C_BOUND] == -2:
+            return c
+        c += 1
+    return -1
+
+
+@kernel
+def _bind_class(s: State, job: int) -> None:
+    """A suspended job is alike to no other: it waits in a class of its own."""
+    if s.cls[s.i[job, CLASS], C_BOUND] == job:
+        return
+    c, of = _free_bound(s), s.i[job, CLASS]
+    for column in (C_GPUS, C_TENANT, C_PART, C_MODE, C_POOLS, C_NODES):
+        s.cls[c, column] = s.cls[of, column]
+    s.cls[c, C_BOUND], s.cls[c, C_ORIGIN] = job, of
+    s.cls[c, C_HEAD] = s.cls[c, C_TWIN] = -1
+    s.i[job, CLASS] = c
+
+
+@kernel
+def slices_for(s: State, job: int, count: int) -> int:
+    """Slices of the place just found; of a suspended job the very GPUs to which it is bound."""
+    if s.i[job, HOME] >= 0:
+        return copy_slices(s.slices, s.x, FREE_SLICE, s.i[job, HOME])
+    return new_slices(s, count)
+
+
+@kernel
+def end_suspended(s: State, rule: Rule, job: int, now: float) -> None:
+    """A suspended job is ended, to start again anywhere from its last checkpoint; its process goes a little later."""
+    remove_waiting(s.f, s.i, s.cls, s.heap, job)
+    s.f[job, LOST] += (s.f[job, DONE] - s.f[job, SAVED]) * s.i[job, GPUS]
+    s.f[job, DONE] = s.f[job, SAVED]
+    _unbind(s, job)
+    s.i[job, OWES] = 1 if s.f[job, DONE] > 0 else 0
+    s.i[job, LEAVING], s.f[job, LEAVES] = 1, now + (math.inf if s.f[job, SAVE] == math.inf else 0.0)
+    note(s, T_END, job, 0)
+    set_keys(s.f, s.i, rule, job, now)
+    stand_in_line(s, job)
+    schedule_wait(s, rule, job)
+    s.x[DIRTY] = 1
+
+
+@kernel
+def _unbind(s: State, job: int) -> None:
+    """A suspended job goes on, or is ended: it is bound to no GPUs any more."""
+    count_cells(s.slices, s.gpu_first, s.gpu_bound, s.i[job, HOME], -1)
+    free_slices(s, s.i[job, HOME])
+    s.i[job, HOME] = -1
+    s.f[job, BARRED] = math.nan
+    c = s.i[job, CLASS]
+    if s.cls[c, C_BOUND] == job:
+        s.cls[c, C_BOUND] = -2
+        s.i[job, CLASS] = s.cls[c, C_ORIGIN]
 
 
 @kernel

@@ -32,20 +32,57 @@ from cotenant.core.workload import Ints
 
 
 @kernel
-def choose_empty(gpu: IntMatrix, first: int, end: int, count: int) -> int:
-    """Mask of the first `count` GPUs of a node that nobody uses."""
+def choose_empty(gpu: IntMatrix, leaving: Ints, bound: Ints, first: int, end: int, count: int) -> int:
+    """Mask of `count` GPUs of a node that nobody is given: rather those that are free now and to which nobody is
+    bound, then the first ones."""
     mask = 0
-    for g in range(first, end):
-        if count > 0 and gpu[g, 0] < 0:
-            mask |= 1 << (g - first)
-            count -= 1
+    for level in range(3):
+        for g in range(first, end):
+            bit = 1 << (g - first)
+            if count == 0 or gpu[g, 0] >= 0 or mask & bit:
+                continue
+            if level == 2 or (leaving[g] == 0 and (level == 1 or bound[g] == 0)):
+                mask |= bit
+                count -= 1
     return mask
 
 
 @kernel
+def is_clear(slices: IntMatrix, gpu_first: Ints, leaving: Ints, head: int) -> bool:
+    """Whether nobody has still to leave the GPUs of a list of slices."""
+    at = head
+    while at >= 0:
+        first = gpu_first[slices[at, SLICE_NODE]]
+        mask, g = slices[at, SLICE_MASK], first
+        while mask:
+            if mask & 1 and leaving[g] > 0:
+                return False
+            mask >>= 1
+            g += 1
+        at = slices[at, SLICE_NEXT]
+    return True
+
+
+@kernel
+def count_cells(slices: IntMatrix, gpu_first: Ints, cells: Ints, head: int, sign: int) -> None:
+    """Count one job more (+1) or less (-1) on each GPU of a list of slices."""
+    at = head
+    while at >= 0:
+        g = gpu_first[slices[at, SLICE_NODE]]
+        mask = slices[at, SLICE_MASK]
+        while mask:
+            if mask & 1:
+                cells[g] += sign
+            mask >>= 1
+            g += 1
+        at = slices[at, SLICE_NEXT]
+
+
+@kernel
 def occupy(
-    i: IntMatrix, node: IntMatrix, slices: IntMatrix, gpu: IntMatrix, gpu_first: Ints, x: Ints, job: int, head: int
-) -> int:
+    i: IntMatrix, node: IntMatrix, slices: IntMatrix, gpu: IntMatrix, gpu_first: Ints, leaving: Ints, bound: Ints,
+    x: Ints, job: int, head: int,
+) -> int:  # fmt: skip
     """Sit down on the GPUs of a list of slices, on empty ones where no mask says which; how many became busy."""
     became = 0
     at = head
@@ -53,7 +90,7 @@ def occupy(
         n = slices[at, SLICE_NODE]
         first, end = gpu_first[n], gpu_first[n + 1]
         if slices[at, SLICE_MASK] == 0:
-            slices[at, SLICE_MASK] = choose_empty(gpu, first, end, slices[at, SLICE_GPUS])
+            slices[at, SLICE_MASK] = choose_empty(gpu, leaving, bound, first, end, slices[at, SLICE_GPUS])
         mask = slices[at, SLICE_MASK]
         for g in range(first, end):
             if (mask >> (g - first)) & 1:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from cotenant.core import columns as col
@@ -12,6 +14,27 @@ from cotenant.core.workload import Floats, Ints, Workload
 from cotenant.placement.modes import PlacementRule
 
 _SERIES_ROWS, _SEGMENT_ROWS = 4096, 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class StopCosts:
+    """What leaving GPUs and coming back takes, in seconds: by default nothing beyond the price of restoring.
+
+    `save_s` from the order to leave until the GPUs are free (infinity: the world tells), `start_s` for every start,
+    `resume_s` for going on after a suspension. With `suspends` jobs that make room are suspended, so many at most.
+    """
+
+    save_s: float = 0.0
+    start_s: float = 0.0
+    resume_s: float = 0.0
+    suspends: bool = False
+    most_suspended: int = 0
+    patience_s: float = 30.0
+
+    @property
+    def lags(self) -> bool:
+        """Whether GPUs are not free at once when somebody has to leave them."""
+        return self.save_s > 0
 
 
 def build_state(
@@ -32,15 +55,19 @@ def build_state(
     gpu_gib: Floats | None = None,
     gantt_window: tuple[float, float] = (0.0, np.inf),
     measure: tuple[int, int] | None = None,
+    costs: StopCosts | None = None,
+    tiers: bool = False,
 ) -> State:
     """Lay out all tables for the jobs of `work`, nothing arrived yet.
 
     `speed[row, GPU type, consolidated | spread]`: `speed_row` says which row is a job's (its model, if not
     given). A job is kept off the types on which its speed is 0. `sharing` gives GPUs identities, so that several
     jobs may sit on one; with `overcommits` a quota bars nobody. `need_gib` is what each job needs of the memory of
-    each of its GPUs, `gpu_gib` what a GPU of each type has.
+    each of its GPUs, `gpu_gib` what a GPU of each type has. `costs` says what stopping takes where that holds GPUs,
+    which gives them identities too; `tiers` makes room for priorities that come later.
     """
-    rows = len(work)
+    rows, costs = len(work), costs or StopCosts()
+    sharing = sharing or costs.lags
     node, host, pool = _nodes(cluster, placement.counts_only)
     modelled = bool(np.isfinite(host[:, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]]).any())
     f, i = _jobs(work, belief_s, restore_s, draw, modelled)
@@ -60,18 +87,21 @@ def build_state(
     i[:, col.CLASS] = of
     tier = f[:, col.TIER]
     cls, members, tree_size = _lay_out_classes(cls, of, tier, i, placement.relax_after_s < np.inf)
+    cls, members = _with_bound_classes(cls, members, i, costs.most_suspended)
+    f[:, col.SAVE], f[:, col.START_UP], f[:, col.RESUME] = costs.save_s, costs.start_s, costs.resume_s
+    i[:, col.RUNG] = int(costs.suspends)
     attempts, attempt_of = _attempts(work)
     have = attempt_of[:, 1] > 0
     f[have, col.FAIL_AT] = attempts[attempt_of[have, 0], 0]
     gpus = int(node[:, col.NODE_CAP].sum())
     most = gpus * (col.SLOTS if sharing else 1)
-    spare = 3 * most + 16
+    spare = (3 if not costs.lags else 6) * most + 16
     slices = np.zeros((spare, 4), np.int64)
     slices[:, col.SLICE_NEXT] = np.arange(1, spare + 1)
     slices[-1, col.SLICE_NEXT] = -1
     x = np.zeros(col.INT_SCALARS, np.int64)
     x[col.IDLE], x[col.STAMP], x[col.USE_HOST], x[col.WATCH] = gpus, 1, int(modelled), -1
-    x[col.SHARING] = int(sharing)
+    x[col.SHARING], x[col.LAGS] = int(sharing), int(costs.lags)
     gpu, gpu_first = _gpus(node, sharing)
     first, last = measure or (0, rows - 1)
     x[col.MEASURE_FROM], x[col.MEASURE_TO] = first, last
@@ -80,6 +110,7 @@ def build_state(
     t[col.NOW] = t[col.BUSY_SINCE] = work.submit_s[0] if rows else 0.0
     t[col.WINDOW_FROM], t[col.WINDOW_TO] = gantt_window
     t[col.LAST_SAMPLE] = -np.inf
+    t[col.PATIENCE] = costs.patience_s
     nodes, room = len(node), 2 * most + 16
     return State(
         f=f,
@@ -92,7 +123,7 @@ def build_state(
         quota=quota,
         run=np.zeros(room, np.int64),
         hot=np.zeros((col.HOT_COLUMNS, room)),
-        keys=np.zeros((4 if (tier != tier[:1]).any() else 3, room)),
+        keys=np.zeros((4 if tiers or (tier != tier[:1]).any() else 3, room)),
         heap=np.zeros(len(members), np.int64),
         members=members,
         events=np.zeros(rows + 1, np.int64),
@@ -100,6 +131,8 @@ def build_state(
         speed=np.array(speed, np.float64, order="C"),
         gpu=gpu,
         gpu_first=gpu_first,
+        gpu_leaving=np.zeros(len(gpu), np.int64),
+        gpu_bound=np.zeros(len(gpu), np.int64),
         gpu_gib=np.full(speed.shape[1], np.inf) if gpu_gib is None else np.asarray(gpu_gib, np.float64),
         attempts=attempts,
         attempt_of=attempt_of,
@@ -116,6 +149,7 @@ def build_state(
         lines=np.zeros(len(cls) + 1, np.int64),
         series=np.zeros((_SERIES_ROWS, 4)),
         segments=np.zeros((_SEGMENT_ROWS, 5)),
+        log=np.zeros((8 * most + 64, 3), np.int64),
     )
 
 
@@ -136,7 +170,8 @@ def _jobs(
     i[:, col.GPUS], i[:, col.TENANT], i[:, col.MODEL] = work.gpus, work.tenant.code, work.model.code
     weight = work.extra.get("weight")
     f[:, col.WEIGHT] = 1.0 if weight is None else np.asarray(weight, np.float64)
-    for name in (col.HEAP_AT, col.EVENT_AT, col.SLICE, col.HOST):
+    f[:, col.LEAVES], f[:, col.BARRED] = np.inf, np.nan
+    for name in (col.HEAP_AT, col.EVENT_AT, col.SLICE, col.HOST, col.OLD, col.HOME):
         i[:, name] = -1
     return f, i
 
@@ -213,19 +248,31 @@ def _classes(
         cls[c, col.C_GPUS], cls[c, col.C_MODE] = unique[c, 0], unique[c, 1]
         cls[c, col.C_TENANT], cls[c, col.C_PART] = work.tenant.code[row], unique[c, 3]
         cls[c, col.C_NODES] = unique[c, 7]
-        mask = 0
-        for p in range(len(pool)):
-            lo, hi = pool[p, col.POOL_LO], pool[p, col.POOL_HI]
-            if (int(patterns[int(unique[c, 6])]) >> int(pool[p, col.POOL_TYPE])) & 1:
-                continue
-            if pool[p, col.POOL_PART] == unique[c, 3] and _holds(
-                cls[c, col.C_GPUS], int(unique[c, 7]), unique[c, 4:6], node, host, lo, hi
-            ):
-                mask |= 1 << p
+        bits = int(patterns[int(unique[c, 6])])
+        mask = _pools_for(
+            cls[c, col.C_GPUS], int(unique[c, 7]), unique[c, 4:6], int(unique[c, 3]), bits, pool, node, host
+        )
         if cls[c, col.C_GPUS] > quota[cls[c, col.C_TENANT], col.Q_LIMIT]:
             mask = 0
         cls[c, col.C_POOLS] = mask
     return cls, of
+
+
+def _pools_for(
+    gpus: int, nodes: int, host_need: Floats, part: int, barred: int, pool: IntMatrix, node: IntMatrix, host: np.ndarray
+) -> int:
+    """A bit for each pool that could hold such a gang if it were empty."""
+    mask = 0
+    for p, (lo, hi, kind) in enumerate(pool[:, [col.POOL_LO, col.POOL_HI, col.POOL_TYPE]].tolist()):
+        open_to_it = not (barred >> kind) & 1 and pool[p, col.POOL_PART] == part
+        if open_to_it and _holds(gpus, nodes, host_need, node, host, lo, hi):
+            mask |= 1 << p
+    return mask
+
+
+def pools_for(state: State, gpus: int, nodes: int, hosts: tuple[float, float], part: int, barred: int) -> int:
+    """The same for the tables of a cluster."""
+    return _pools_for(gpus, nodes, np.array(hosts), part, barred, state.pool, state.node, state.host)
 
 
 def _barred_types(speed: np.ndarray) -> Ints:
@@ -290,6 +337,21 @@ def _lay_out_classes(cls: IntMatrix, of: Ints, tier: Floats, i: IntMatrix, twins
     twin[:, col.C_TWIN] = -2 - np.arange(count)
     cls[:, col.C_TWIN] = np.arange(count) + count
     return np.concatenate([cls, twin]), np.concatenate([order, order]).astype(np.int64), 2 * int(trees[-1])
+
+
+def _with_bound_classes(cls: IntMatrix, members: Ints, i: IntMatrix, most: int) -> tuple[IntMatrix, Ints]:
+    """Classes for suspended jobs, one each, before all others."""
+    cls[:, col.C_BOUND], cls[:, col.C_ROOM] = -1, np.diff(np.append(cls[:, col.C_OFFSET], len(members)))
+    if not most:
+        return cls, members
+    bound = np.zeros((most, col.CLASS_COLUMNS), np.int64)
+    bound[:, col.C_BOUND], bound[:, col.C_ROOM] = -2, 1
+    bound[:, col.C_TWIN] = bound[:, col.C_HEAD] = -1
+    bound[:, col.C_OFFSET] = len(members) + np.arange(most)
+    twin = cls[:, col.C_TWIN]
+    cls[:, col.C_TWIN] = np.where(twin >= 0, twin + most, np.where(twin < -1, twin - most, twin))
+    i[:, col.CLASS] += most
+    return np.concatenate([bound, cls]), np.concatenate([members, np.zeros(most, np.int64)])
 
 
 def _attempts(work: Workload) -> tuple[np.ndarray, IntMatrix]:

@@ -14,11 +14,11 @@ from cotenant.core.columns import (
     C_PART,
     CLASS,
     CPUS,
-    DONE,
     GPUS,
     H_GPUS,
     H_NODE,
     H_TENANT,
+    HOME,
     HOST_CPU_CAP,
     HOST_CPU_FREE,
     HOST_MEM_CAP,
@@ -32,8 +32,6 @@ from cotenant.core.columns import (
     N_STOPS,
     NODE_CAP,
     NODE_FREE,
-    OWES,
-    PREEMPTS,
     Q_CLAIMED,
     Q_LIMIT,
     Q_USED,
@@ -60,8 +58,9 @@ from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix, Rule, State
 from cotenant.core.workload import Ints
 from cotenant.engine.heaps import remove_waiting
+from cotenant.engine.home import find_home
 from cotenant.engine.keys import before_running, compact_running, refresh_keys
-from cotenant.engine.ledger import enqueue, new_slices, release, start
+from cotenant.engine.ledger import preempt, slices_for, start
 from cotenant.engine.lines import advance_line, line_up
 from cotenant.engine.sorting import part_running, sort_running
 from cotenant.engine.victims import displace_latest
@@ -151,7 +150,7 @@ def _keep_stretch(s: State, first: int, waiting: int) -> int:
 @kernel
 def claim(s: State, job: int, count: int) -> int:
     """Turn the place just found into slices and claim them for a job that is planned to start there."""
-    head = new_slices(s, count)
+    head = slices_for(s, job, count)
     gpus = s.i[job, GPUS]
     at = head
     while at >= 0:
@@ -207,9 +206,12 @@ def visit_waiting(s: State, job: int, displacing: bool, order: Ints, first: int,
     elif not within_quota(s, job):
         code = W_QUOTA
     else:
-        count = find_place(s, c, job, IDLE_NOW)
-        if count == 0 and displacing:
-            count = displace_latest(s, c, job, order, first, end)
+        if s.i[job, HOME] >= 0:
+            count = find_home(s, job, IDLE_NOW)
+        else:
+            count = find_place(s, c, job, IDLE_NOW)
+            if count == 0 and displacing:
+                count = displace_latest(s, c, job, order, first, end)
         if count == 0:
             code = W_FRAGMENTED
     if s.x[WATCH] == job:
@@ -244,24 +246,17 @@ def visit_running(s: State, job: int, order: Ints, first: int, end: int) -> None
 def commit(s: State, rule: Rule, now: float) -> None:
     """Carry the plan out: stops and moves first, so that starts find their GPUs free."""
     for k in range(s.x[N_STOPS]):
-        preempt(s, rule, s.stops[k], now)
+        preempt(s, rule, s.stops[k], now, 0)
     for k in range(s.x[N_PLANNED]):
         if s.starts[k, 2] == 1:
-            preempt(s, rule, s.starts[k, 0], now)
-    for k in range(s.x[N_PLANNED]):
-        start(s, rule, s.starts[k, 0], s.starts[k, 1], now)
+            preempt(s, rule, s.starts[k, 0], now, 1)
+    for turn in range(2):  # who is bound to certain GPUs sits down first
+        for k in range(s.x[N_PLANNED]):
+            if s.starts[k, 2] < 2 and (turn == 1 or s.i[s.starts[k, 0], HOME] >= 0):
+                start(s, rule, s.starts[k, 0], s.starts[k, 1], now)
+                s.starts[k, 2] = 2
     s.x[N_STOPS] = 0
     s.x[N_PLANNED] = 0
-
-
-@kernel
-def preempt(s: State, rule: Rule, job: int, now: float) -> None:
-    """Stop a running job and let it wait again; it will have to restore what it has done."""
-    release(s, job, now)
-    s.i[job, PREEMPTS] += 1
-    if s.f[job, DONE] > 0:
-        s.i[job, OWES] = 1
-    enqueue(s, rule, job, now)
 
 
 @kernel

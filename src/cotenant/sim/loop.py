@@ -24,6 +24,7 @@ from cotenant.core.columns import (
     FAIL_AT,
     FINISH,
     FINISHED,
+    GONE,
     GPUS,
     IDLE,
     LAST_SAMPLE,
@@ -36,10 +37,12 @@ from cotenant.core.columns import (
     N_FINISHED,
     N_HANDLED,
     N_MEASURED_LEFT,
+    N_PROMISED,
     N_RUN,
     N_RUNNING,
     N_SERIES,
     N_WAITING,
+    NEWEST,
     NEXT_ARRIVAL,
     NEXT_CALL,
     NEXT_OUTAGE,
@@ -59,6 +62,7 @@ from cotenant.core.columns import (
     STAMP,
     STATE,
     SUBMIT,
+    UNBIND,
     WAKES,
     WORK,
 )
@@ -66,7 +70,17 @@ from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Matrix, Rule, State
 from cotenant.engine.decide import decide
 from cotenant.engine.keys import position_of, round_number, round_start
-from cotenant.engine.ledger import enqueue, heat, promote, relax, release, schedule_run
+from cotenant.engine.ledger import (
+    begin_promised,
+    end_suspended,
+    enqueue,
+    gone,
+    heat,
+    promote,
+    relax,
+    release,
+    schedule_run,
+)
 
 FINISHED_ALL, NEEDS_DECISION, PAUSED, STUCK, NEEDS_OUTAGES, REACHED_UNTIL = 0, 1, 2, 3, 4, 5
 OUTAGE_TIME, OUTAGE_NODE, OUTAGE_UP = 0, 1, 2
@@ -105,8 +119,12 @@ def _handle(s: State, rule: Rule, job: int, now: float) -> None:
         heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
         schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
         s.x[DIRTY] = 1
+    elif kind == GONE:
+        gone(s, rule, job, now)
     elif kind == PROMOTE:
         promote(s, rule, job, now)
+    elif kind == UNBIND:
+        end_suspended(s, rule, job, now)
     else:
         relax(s, rule, job)
 
@@ -235,6 +253,7 @@ def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, bud
             s.x[N_HANDLED] += 1
         while s.x[NEXT_ARRIVAL] < jobs and s.f[s.x[NEXT_ARRIVAL], SUBMIT] <= now:
             enqueue(s, rule, s.x[NEXT_ARRIVAL], now)
+            s.x[NEWEST] = s.x[NEXT_ARRIVAL]
             s.x[NEXT_ARRIVAL] += 1
             s.x[ARRIVED] += 1
             s.x[N_HANDLED] += 1
@@ -247,6 +266,8 @@ def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, bud
             return NEEDS_DECISION
         if external == 0:
             decide(s, rule, now)
+            if s.x[N_PROMISED] > 0:
+                begin_promised(s, rule, now)
         settle_decision(s, now)
         budget -= 1
     return PAUSED

@@ -1,0 +1,50 @@
+"""Suspended jobs go on only on the GPUs where they stand: a place for such a job is its home, or none.
+
+While its home belongs to others but a place elsewhere could be had, it is barred: ending it throws away what it has not
+saved, waiting leaves idle what it could use. It waits as long as it would lose by being ended (a ski rental: at most
+twice the better choice), but no longer than `PATIENCE`; then it is ended and starts again from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+
+from cotenant.core.columns import BARRED, HOME, SLICE_GPUS, SLICE_MASK, SLICE_NEXT, SLICE_NODE, WATCH
+from cotenant.core.jit import kernel
+from cotenant.core.state import Rule, State
+from cotenant.engine.ledger import schedule_wait
+from cotenant.placement.fit import find_place
+
+
+@kernel
+def find_home(s: State, job: int, source: int) -> int:
+    """The pairs of its own GPUs, if they are given to nobody and not claimed in this walk; else 0."""
+    count = 0
+    at = s.i[job, HOME]
+    while at >= 0:
+        n = s.slices[at, SLICE_NODE]
+        if s.open[n, source] < s.slices[at, SLICE_GPUS]:
+            return 0
+        mask, g = s.slices[at, SLICE_MASK], s.gpu_first[n]
+        while mask:
+            if mask & 1 and s.gpu[g, 0] >= 0:
+                return 0
+            mask >>= 1
+            g += 1
+        s.pick[count, 0], s.pick[count, 1] = n, s.slices[at, SLICE_GPUS]
+        count += 1
+        at = s.slices[at, SLICE_NEXT]
+    return count
+
+
+@kernel
+def find_home_or_wait(s: State, rule: Rule, c: int, job: int, source: int, now: float) -> int:
+    """The same; notes since when the job could have gone elsewhere instead."""
+    count = find_home(s, job, source)
+    if s.x[WATCH] >= 0:  # somebody only asks
+        return count
+    barred = count == 0 and find_place(s, c, job, source) > 0
+    if barred == math.isnan(s.f[job, BARRED]):
+        s.f[job, BARRED] = now if barred else math.nan
+        schedule_wait(s, rule, job)
+    return count

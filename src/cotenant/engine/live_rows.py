@@ -1,0 +1,214 @@
+"""Tables that take jobs in one by one and stay: for whoever does not know all jobs beforehand.
+
+A job gets a row when it comes and keeps it until it is dropped. Rows are given in order of arrival, so that ties by row
+are ties by arrival. Classes and
+tenants are made when their first job comes. Every class has its stretch of the heap (and, for backfill searches,
+of the tree), which moves to a larger one when it is full: a decision costs what changed, never what waits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cotenant.core import columns as col
+from cotenant.core.cluster import Cluster
+from cotenant.core.state import Rule, State
+from cotenant.core.workload import Floats, make_workload
+from cotenant.engine.ledger import set_leaf
+from cotenant.engine.tables import StopCosts, build_state, pools_for
+from cotenant.placement.modes import PlacementRule
+
+_LEAST_ROWS, _LEAST_ROOM = 1024, 8
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """What a job is when it comes. Cores and memory are of the whole gang; `barred` has a bit per GPU type."""
+
+    gpus: int
+    submit_s: float
+    tenant: str = ""
+    kind: int = 0  # row of the speeds
+    cpus: float = 0.0
+    mem_gib: float = 0.0
+    nodes: int = 0
+    barred: int = 0
+    gpu_gib: float = 0.0
+    priority: float = 0.0
+    deadline_s: float = np.nan
+    draw: float = 0.0
+    steps_per_s: float = np.nan
+    weight: float = 1.0
+
+
+class LiveRows:
+    """The tables of a cluster, empty at first. `state` is replaced when they grow: ask for it, do not keep it."""
+
+    def __init__(
+        self, cluster: Cluster, placement: PlacementRule, rule: Rule, speed: np.ndarray, *, costs: StopCosts,
+        sharing: bool = False, gpu_gib: Floats | None = None, start_s: float = 0.0,
+    ) -> None:  # fmt: skip
+        none = np.zeros(0)
+        self.cluster, self.placement, self.rule = cluster, placement, rule
+        self.state: State = build_state(
+            make_workload("live", none, none.astype(np.int64), none), cluster, placement, belief_s=none, restore_s=none,
+            draw=none, speed=speed, skew=np.full(1, np.nan), sharing=sharing, gpu_gib=gpu_gib, costs=costs, tiers=True,
+        )  # fmt: skip
+        self.state.t[col.NOW] = self.state.t[col.BUSY_SINCE] = start_s
+        self._used = 0
+        self._classes: dict[tuple[float, ...], int] = {}
+        self._count = len(self.state.cls)  # classes in use, those of suspended jobs included
+        self._heap_end, self._tree_end = len(self.state.heap), len(self.state.tree)
+        self._tenants: dict[str, int] = {"": 0}
+        self._ranks: dict[int, int] = {}  # class -> ranks given out
+        self.costs = costs
+
+    def __len__(self) -> int:
+        return self._used
+
+    @property
+    def tenants(self) -> tuple[str, ...]:
+        """Names of the tenants by number."""
+        return tuple(self._tenants)
+
+    def enter(self, job: NewJob) -> int:
+        """A row for a job that has come; it does not wait yet."""
+        if self._used == len(self.state.f):
+            self._grow_rows()
+        state, row = self.state, self._used
+        self._used += 1
+        state.x[col.NEXT_ARRIVAL] = self._used
+        f, i = state.f[row], state.i[row]
+        f[col.SUBMIT], f[col.WORK], f[col.SINCE] = job.submit_s, np.inf, job.submit_s
+        f[col.CPUS], f[col.MEM] = (job.cpus, job.mem_gib) if state.x[col.USE_HOST] else (0.0, 0.0)
+        f[col.DRAW], f[col.DEADLINE], f[col.TIER] = job.draw, job.deadline_s, -job.priority
+        f[col.WEIGHT], f[col.GPU_GIB] = job.weight, job.gpu_gib
+        f[col.STEPS] = 1.0 if np.isnan(job.steps_per_s) else job.steps_per_s
+        i[col.GPUS], i[col.SPEED_ROW], i[col.TENANT] = job.gpus, job.kind, self._tenant(job.tenant)
+        i[col.CLASS] = self._class_of(job)
+        self._rank(row)
+        return row
+
+    def drop(self, row: int) -> None:
+        """A job has come to its end, or never may run again: nobody asks for its row any more."""
+        self.state.i[row, col.STATE] = col.FINISHED
+
+    def set_speeds(self, speed: np.ndarray) -> None:
+        """Speeds of more kinds: those known keep their rows."""
+        self.state = self.state._replace(speed=np.array(speed, np.float64, order="C"))
+
+    def set_priority(self, row: int, priority: float) -> None:
+        """Another tier; the caller lets the job stand in line anew."""
+        self.state.f[row, col.TIER] = -priority
+        self._rank(row)
+
+    # -- classes ---------------------------------------------------------------------------------------------------
+
+    def _tenant(self, name: str) -> int:
+        number = self._tenants.setdefault(name, len(self._tenants))
+        if number >= len(self.state.quota):
+            more = np.zeros((max(number, 8), 3), np.int64)
+            self.state = self.state._replace(quota=np.concatenate([self.state.quota, more]))
+            self.state.quota[number:, col.Q_LIMIT] = 2**40
+        self.state.quota[number, col.Q_LIMIT] = self.cluster.quotas.get(name, 2**40)
+        return number
+
+    def _class_of(self, job: NewJob) -> int:
+        tenant = self._tenants[job.tenant] if job.tenant in self.cluster.quotas else -1
+        hosts = (job.cpus, job.mem_gib) if self.state.x[col.USE_HOST] else (0.0, 0.0)
+        parts = list(self.cluster.partitions)
+        part = parts.index(job.tenant) if job.tenant in parts else parts.index("") if "" in parts else -1
+        key = (job.gpus, tenant, part, *hosts, job.barred, job.nodes)
+        known = self._classes.get(key)
+        if known is not None:
+            return known
+        if self._count == len(self.state.cls):
+            self._grow_classes()
+        c = self._classes[key] = self._count
+        self._count += 1
+        row = self.state.cls[c]
+        row[col.C_GPUS], row[col.C_TENANT], row[col.C_PART] = job.gpus, self._tenants[job.tenant], part
+        row[col.C_MODE], row[col.C_NODES] = self.placement.base_mode, job.nodes
+        row[col.C_POOLS] = pools_for(self.state, job.gpus, job.nodes, hosts, part, job.barred)
+        if job.gpus > self.state.quota[row[col.C_TENANT], col.Q_LIMIT]:
+            row[col.C_POOLS] = 0
+        self._move_class(c, np.zeros(0, np.int64))
+        return c
+
+    def _rank(self, row: int) -> None:
+        """A place for a job in its class, by tier and arrival; the class moves when it is full or out of order."""
+        state, c = self.state, int(self.state.i[row, col.CLASS])
+        rank, room = self._ranks[c], int(state.cls[c, col.C_ROOM])
+        offset = int(state.cls[c, col.C_OFFSET])
+        in_order = rank == 0 or state.f[state.members[offset + rank - 1], col.TIER] <= state.f[row, col.TIER]
+        if rank < room and in_order:
+            state.members[offset + rank] = row
+            state.i[row, col.RANK] = rank
+            self._ranks[c] = rank + 1
+            return
+        alive = np.flatnonzero(
+            (state.i[: self._used, col.CLASS] == c) & (state.i[: self._used, col.STATE] != col.FINISHED)
+        )
+        self._move_class(c, np.union1d(alive, [row]))
+
+    def _move_class(self, c: int, rows: np.ndarray) -> None:
+        """Give a class a larger stretch, and its jobs their ranks anew."""
+        state = self.state
+        room = max(_LEAST_ROOM, 1 << int(2 * len(rows)).bit_length())
+        heap = _longer(state.heap, self._heap_end + room)
+        members = _longer(state.members, self._heap_end + room)
+        tree = _longer(state.tree, self._tree_end + 2 * room)
+        old, length = int(state.cls[c, col.C_OFFSET]), int(state.cls[c, col.C_LEN])
+        heap[self._heap_end : self._heap_end + length] = state.heap[old : old + length]
+        self.state = state = state._replace(heap=heap, members=members, tree=tree)
+        row = state.cls[c]
+        row[col.C_OFFSET], row[col.C_ROOM] = self._heap_end, room
+        row[col.C_TREE], row[col.C_LEAVES] = self._tree_end, room
+        tree[self._tree_end : self._tree_end + 2 * room] = np.inf
+        self._heap_end, self._tree_end = self._heap_end + room, self._tree_end + 2 * room
+        ordered = rows[np.lexsort((rows, state.f[rows, col.TIER]))].astype(np.int64)
+        members[row[col.C_OFFSET] : row[col.C_OFFSET] + len(ordered)] = ordered
+        state.i[ordered, col.RANK] = np.arange(len(ordered))
+        self._ranks[c] = len(ordered)
+        if self.rule.flags[col.EASY]:
+            for job in ordered[state.i[ordered, col.STATE] == col.WAITING].tolist():
+                set_leaf(state, job, float(state.f[job, col.BELIEF]))
+
+    # -- growing ---------------------------------------------------------------------------------------------------
+
+    def _grow_rows(self) -> None:
+        more = max(_LEAST_ROWS, len(self.state.f))
+        f, i = np.zeros((more, col.FLOAT_COLUMNS)), np.zeros((more, col.INT_COLUMNS), np.int64)
+        f[:, col.SPEED] = f[:, col.SHARE] = f[:, col.CAP] = f[:, col.ALONE] = 1.0
+        f[:, [col.FIRST, col.FINISH, col.BARRED]] = np.nan
+        f[:, [col.FAIL_AT, col.EVENT, col.LEAVES]] = np.inf
+        f[:, col.SAVE], f[:, col.START_UP] = self.costs.save_s, self.costs.start_s
+        f[:, col.RESUME] = self.costs.resume_s
+        i[:, col.RUNG] = int(self.costs.suspends)
+        i[:, [col.HEAP_AT, col.EVENT_AT, col.SLICE, col.HOST, col.OLD, col.HOME]] = -1
+        state = self.state
+        self.state = state._replace(
+            f=np.concatenate([state.f, f]),
+            i=np.concatenate([state.i, i]),
+            events=_longer(state.events, len(state.f) + more + 1),
+            attempt_of=np.concatenate([state.attempt_of, np.zeros((more, 2), np.int64)]),
+        )
+
+    def _grow_classes(self) -> None:
+        state, more = self.state, max(64, len(self.state.cls))
+        cls = np.zeros((more, col.CLASS_COLUMNS), np.int64)
+        cls[:, [col.C_BOUND, col.C_HEAD, col.C_TWIN]] = -1
+        self.state = state._replace(
+            cls=np.concatenate([state.cls, cls]),
+            failed=_longer(state.failed, len(state.cls) + more),
+            lines=_longer(state.lines, len(state.cls) + more + 1),
+        )
+
+
+def _longer(array: np.ndarray, size: int) -> np.ndarray:
+    """The same array with room for `size`, doubled where it has to grow; what is new is zero."""
+    if len(array) >= size:
+        return array
+    return np.concatenate([array, np.zeros(max(size, 2 * len(array)) - len(array), array.dtype)])
