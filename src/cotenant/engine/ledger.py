@@ -460,7 +460,7 @@ def begin_leaving(s: State, job: int, now: float, moved: int) -> None:
         note(s, T_STOP, job, moved)
 
 
-@kernel
+@entry
 def gone(s: State, rule: Rule, job: int, now: float) -> None:
     """A job has left the GPUs that it still held, or its suspended process has ended."""
     if s.i[job, LEAVING] == 0:
@@ -526,6 +526,30 @@ def end_suspended(s: State, rule: Rule, job: int, now: float) -> None:
     stand_in_line(s, job)
     schedule_wait(s, rule, job)
     s.x[DIRTY] = 1
+
+
+@kernel
+def bind_late(s: State, job: int) -> None:
+    """A job that leaves was suspended, though it was to be stopped: bound like others, if there is room for one more."""
+    if _free_bound(s) < 0:
+        return
+    remove_waiting(s.f, s.i, s.cls, s.heap, job)
+    s.i[job, HOME] = copy_slices(s.slices, s.x, FREE_SLICE, s.i[job, OLD])
+    count_cells(s.slices, s.gpu_first, s.gpu_bound, s.i[job, HOME], 1)
+    _bind_class(s, job)
+    stand_in_line(s, job)
+
+
+@kernel
+def forget_home(s: State, rule: Rule, job: int, now: float) -> None:
+    """The suspended process of a job is gone: the job is bound to nothing and waits, if it does, among its like."""
+    waits = s.i[job, HEAP_AT] >= 0
+    if waits:
+        remove_waiting(s.f, s.i, s.cls, s.heap, job)
+    _unbind(s, job)
+    if waits:
+        stand_in_line(s, job)
+        schedule_wait(s, rule, job)
 
 
 @kernel

@@ -203,7 +203,7 @@ def _nodes(cluster: Cluster, counts_only: bool) -> tuple[IntMatrix, np.ndarray, 
         pool_rows.append([lo, len(sizes), types.index(kind), largest, sizes[lo:].count(largest), parts.index(part)])
         node_pool += [at] * (len(sizes) - lo)
     size = np.array(sizes, np.int64)
-    node = np.stack([size, size, np.array(node_pool, np.int64), size], axis=1)
+    node = np.stack([size, size, np.array(node_pool, np.int64), size, 0 * size], axis=1)
     host = np.stack([cpus, cpus, mems, mems], axis=1).astype(np.float64)
     return node, host, np.array(pool_rows, np.int64)
 

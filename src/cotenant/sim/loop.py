@@ -10,35 +10,17 @@ import math
 
 from cotenant.core.columns import (
     ARRIVED,
-    ATTEMPT,
-    CHECKPOINT_S,
-    CROSS,
     DIRTY,
-    DONE,
-    END,
     EPOCH,
     EVENT,
-    EVENT_KIND,
     EXTERNAL,
-    FAIL,
-    FAIL_AT,
-    FINISH,
-    FINISHED,
-    GONE,
-    GPUS,
-    IDLE,
     LAST_SAMPLE,
-    LOST,
-    MEASURE_FROM,
-    MEASURE_TO,
     N_BUSY,
     N_DECISIONS,
     N_EVENTS,
-    N_FINISHED,
     N_HANDLED,
     N_MEASURED_LEFT,
     N_PROMISED,
-    N_RUN,
     N_RUNNING,
     N_SERIES,
     N_WAITING,
@@ -46,129 +28,21 @@ from cotenant.core.columns import (
     NEXT_ARRIVAL,
     NEXT_CALL,
     NEXT_OUTAGE,
-    NODE_CAP,
-    NODE_FAILURES,
-    NODE_FREE,
-    NODE_SIZE,
     NOW,
-    OWES,
-    PROMOTE,
-    QUEUE,
     ROUND_S,
     SERIES_GAP,
-    SLICE,
-    SLICE_NEXT,
-    SLICE_NODE,
-    STAMP,
-    STATE,
     SUBMIT,
-    UNBIND,
     WAKES,
-    WORK,
 )
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Matrix, Rule, State
 from cotenant.engine.decide import decide
-from cotenant.engine.keys import position_of, round_number, round_start
-from cotenant.engine.ledger import (
-    begin_promised,
-    end_suspended,
-    enqueue,
-    gone,
-    heat,
-    promote,
-    relax,
-    release,
-    schedule_run,
-)
+from cotenant.engine.events import handle, node_down, node_up
+from cotenant.engine.keys import round_number, round_start
+from cotenant.engine.ledger import begin_promised, enqueue
 
 FINISHED_ALL, NEEDS_DECISION, PAUSED, STUCK, NEEDS_OUTAGES, REACHED_UNTIL = 0, 1, 2, 3, 4, 5
 OUTAGE_TIME, OUTAGE_NODE, OUTAGE_UP = 0, 1, 2
-
-
-@kernel
-def _end_attempt(s: State, rule: Rule, job: int, now: float) -> None:
-    """An attempt of the log failed here: the job is queued again and goes on with the next attempt."""
-    release(s, job, now)
-    s.f[job, DONE] = s.f[job, FAIL_AT]
-    s.i[job, ATTEMPT] += 1
-    s.i[job, OWES] = 0
-    first, count = s.attempt_of[job, 0], s.attempt_of[job, 1]
-    at = s.i[job, ATTEMPT]
-    s.f[job, FAIL_AT] = s.attempts[first + at, 0] if at < count else math.inf
-    enqueue(s, rule, job, now)
-
-
-@kernel
-def _handle(s: State, rule: Rule, job: int, now: float) -> None:
-    """One event of one job."""
-    kind = s.i[job, EVENT_KIND]
-    if kind == END:
-        release(s, job, now)
-        s.f[job, DONE] = s.f[job, WORK]
-        s.f[job, FINISH] = now
-        s.i[job, STATE] = FINISHED
-        s.x[N_FINISHED] += 1
-        if s.x[MEASURE_FROM] <= job <= s.x[MEASURE_TO]:
-            s.x[N_MEASURED_LEFT] -= 1
-    elif kind == FAIL:
-        _end_attempt(s, rule, job, now)
-    elif kind == CROSS:
-        s.i[job, QUEUE] += 1
-        s.x[EPOCH] += 1
-        heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
-        schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
-        s.x[DIRTY] = 1
-    elif kind == GONE:
-        gone(s, rule, job, now)
-    elif kind == PROMOTE:
-        promote(s, rule, job, now)
-    elif kind == UNBIND:
-        end_suspended(s, rule, job, now)
-    else:
-        relax(s, rule, job)
-
-
-@kernel
-def _node_down(s: State, rule: Rule, node: int, now: float) -> None:
-    """A node fails: its jobs lose what they did since their last checkpoint and wait again."""
-    if s.node[node, NODE_CAP] == 0:
-        return
-    for k in range(s.x[N_RUN]):
-        job = s.run[k]
-        if job < 0:
-            continue
-        at = s.i[job, SLICE]
-        while at >= 0 and s.slices[at, SLICE_NODE] != node:
-            at = s.slices[at, SLICE_NEXT]
-        if at < 0:
-            continue
-        release(s, job, now)
-        done = s.f[job, DONE]
-        kept = math.floor(done / rule.numbers[CHECKPOINT_S]) * rule.numbers[CHECKPOINT_S]
-        at_attempt = s.i[job, ATTEMPT]
-        if at_attempt > 0:
-            kept = max(kept, s.attempts[s.attempt_of[job, 0] + at_attempt - 1, 0])
-        s.f[job, LOST] += (done - kept) * s.i[job, GPUS]
-        s.f[job, DONE] = kept
-        s.i[job, OWES] = 1 if kept > 0 else 0
-        enqueue(s, rule, job, now)
-    s.x[IDLE] -= s.node[node, NODE_FREE]
-    s.node[node, NODE_CAP] = 0
-    s.node[node, NODE_FREE] = 0
-    s.x[NODE_FAILURES] += 1
-    s.x[DIRTY] = 1
-
-
-@kernel
-def _node_up(s: State, node: int) -> None:
-    size = s.node[node, NODE_SIZE]
-    if s.node[node, NODE_CAP] == 0:
-        s.node[node, NODE_CAP] = size
-        s.node[node, NODE_FREE] = size
-        s.x[IDLE] += size
-        s.x[STAMP] += 1
-        s.x[DIRTY] = 1
 
 
 @kernel
@@ -240,15 +114,15 @@ def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, bud
             s.x[EPOCH] += 1
         s.t[NOW] = now
         while s.x[N_EVENTS] > 0 and s.f[s.events[0], EVENT] <= now:
-            _handle(s, rule, s.events[0], now)
+            handle(s, rule, s.events[0], now)
             s.x[N_HANDLED] += 1
             budget -= 1
         while s.x[NEXT_OUTAGE] < outages.shape[0] and outages[s.x[NEXT_OUTAGE], OUTAGE_TIME] <= now:
             node = int(outages[s.x[NEXT_OUTAGE], OUTAGE_NODE])
             if outages[s.x[NEXT_OUTAGE], OUTAGE_UP] > 0:
-                _node_up(s, node)
+                node_up(s, node)
             else:
-                _node_down(s, rule, node, now)
+                node_down(s, rule, node, now)
             s.x[NEXT_OUTAGE] += 1
             s.x[N_HANDLED] += 1
         while s.x[NEXT_ARRIVAL] < jobs and s.f[s.x[NEXT_ARRIVAL], SUBMIT] <= now:

@@ -1,0 +1,379 @@
+"""What happens to jobs and nodes, taken into the tables: the engine's stage `observe`.
+
+The simulator's events come from the heap of what jobs do next, those of the live service from the world. Both end here.
+"""
+
+from __future__ import annotations
+
+import math
+
+from cotenant.core.columns import (
+    ARRIVED,
+    ATTAINED,
+    ATTEMPT,
+    BELIEF,
+    CHECKPOINT_S,
+    CROSS,
+    DIRTY,
+    DONE,
+    EASY,
+    END,
+    EPOCH,
+    EVENT,
+    EVENT_KIND,
+    FAIL,
+    FAIL_AT,
+    FINISH,
+    FINISHED,
+    GONE,
+    GPUS,
+    H_LEFT,
+    HELD,
+    HOME,
+    IDLE,
+    LAGS,
+    LEAVING,
+    LOST,
+    MEASURE_FROM,
+    MEASURE_TO,
+    N_EVENTS,
+    N_FINISHED,
+    N_MEASURED_LEFT,
+    N_PROMISED,
+    N_RUN,
+    N_RUNNING,
+    NEWEST,
+    NEXT_ARRIVAL,
+    NODE_CAP,
+    NODE_FAILURES,
+    NODE_FREE,
+    NODE_SHUT,
+    NODE_SIZE,
+    OCCUPIED,
+    OLD,
+    OWES,
+    PINNED,
+    PROMISED,
+    PROMOTE,
+    QUEUE,
+    RATED,
+    RUNNING,
+    SINCE,
+    SLICE,
+    SLICE_NEXT,
+    SLICE_NODE,
+    SLOTS,
+    STAMP,
+    STATE,
+    UNBIND,
+    WAITED,
+    WAITING,
+    WARM,
+    WORK,
+)
+from cotenant.core.jit import entry, kernel
+from cotenant.core.state import Rule, State
+from cotenant.engine.heaps import drop_event, remove_waiting
+from cotenant.engine.keys import position_of, set_keys
+from cotenant.engine.ledger import (
+    begin_leaving,
+    bind_late,
+    dequeue,
+    end_suspended,
+    enqueue,
+    forget_home,
+    gone,
+    heat,
+    promote,
+    relax,
+    release,
+    schedule_run,
+    set_leaf,
+    stand_in_line,
+    start,
+)
+from cotenant.engine.sharing import count_cells
+
+
+@kernel
+def _end_attempt(s: State, rule: Rule, job: int, now: float) -> None:
+    """An attempt of the log failed here: the job is queued again and goes on with the next attempt."""
+    release(s, job, now)
+    s.f[job, DONE] = s.f[job, FAIL_AT]
+    s.i[job, ATTEMPT] += 1
+    s.i[job, OWES] = 0
+    first, count = s.attempt_of[job, 0], s.attempt_of[job, 1]
+    at = s.i[job, ATTEMPT]
+    s.f[job, FAIL_AT] = s.attempts[first + at, 0] if at < count else math.inf
+    enqueue(s, rule, job, now)
+
+
+@kernel
+def handle(s: State, rule: Rule, job: int, now: float) -> None:
+    """One event of one job."""
+    kind = s.i[job, EVENT_KIND]
+    if kind == END:
+        release(s, job, now)
+        s.f[job, DONE] = s.f[job, WORK]
+        s.f[job, FINISH] = now
+        s.i[job, STATE] = FINISHED
+        s.x[N_FINISHED] += 1
+        if s.x[MEASURE_FROM] <= job <= s.x[MEASURE_TO]:
+            s.x[N_MEASURED_LEFT] -= 1
+    elif kind == FAIL:
+        _end_attempt(s, rule, job, now)
+    elif kind == CROSS:
+        s.i[job, QUEUE] += 1
+        s.x[EPOCH] += 1
+        heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
+        schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+        s.x[DIRTY] = 1
+    elif kind == GONE:
+        gone(s, rule, job, now)
+    elif kind == PROMOTE:
+        promote(s, rule, job, now)
+    elif kind == UNBIND:
+        end_suspended(s, rule, job, now)
+    else:
+        relax(s, rule, job)
+
+
+@kernel
+def node_down(s: State, rule: Rule, node: int, now: float) -> None:
+    """A node fails: its jobs lose what they did since their last checkpoint and wait again."""
+    if s.node[node, NODE_CAP] == 0:
+        return
+    for k in range(s.x[N_RUN]):
+        job = s.run[k]
+        if job < 0:
+            continue
+        at = s.i[job, SLICE]
+        while at >= 0 and s.slices[at, SLICE_NODE] != node:
+            at = s.slices[at, SLICE_NEXT]
+        if at < 0:
+            continue
+        if s.i[job, PROMISED] == 1:
+            release(s, job, now)
+            enqueue(s, rule, job, now)
+            continue
+        release(s, job, now)
+        done = s.f[job, DONE]
+        kept = math.floor(done / rule.numbers[CHECKPOINT_S]) * rule.numbers[CHECKPOINT_S]
+        at_attempt = s.i[job, ATTEMPT]
+        if at_attempt > 0:
+            kept = max(kept, s.attempts[s.attempt_of[job, 0] + at_attempt - 1, 0])
+        s.f[job, LOST] += (done - kept) * s.i[job, GPUS]
+        s.f[job, DONE] = kept
+        s.i[job, OWES] = 1 if kept > 0 else 0
+        enqueue(s, rule, job, now)
+    if s.x[LAGS] == 1:
+        _gone_with_node(s, rule, node, now)
+    s.x[IDLE] -= s.node[node, NODE_FREE]
+    s.node[node, NODE_CAP] = 0
+    s.node[node, NODE_FREE] = 0
+    s.x[NODE_FAILURES] += 1
+    s.x[DIRTY] = 1
+
+
+@kernel
+def _gone_with_node(s: State, rule: Rule, node: int, now: float) -> None:
+    """Whoever was about to leave a node, or stood still on it, is gone with it."""
+    for job in range(s.x[NEXT_ARRIVAL]):
+        if s.i[job, HOME] >= 0 and _sits_on(s, s.i[job, HOME], node):
+            end_suspended(s, rule, job, now)
+            gone(s, rule, job, now)
+        elif s.i[job, LEAVING] == 1 and _sits_on(s, s.i[job, OLD], node):
+            gone(s, rule, job, now)
+
+
+@kernel
+def _sits_on(s: State, head: int, node: int) -> bool:
+    at = head
+    while at >= 0:
+        if s.slices[at, SLICE_NODE] == node:
+            return True
+        at = s.slices[at, SLICE_NEXT]
+    return False
+
+
+@kernel
+def node_up(s: State, node: int) -> None:
+    """A node is back."""
+    size = s.node[node, NODE_SIZE]
+    if s.node[node, NODE_CAP] == 0:
+        s.node[node, NODE_CAP] = size
+        s.node[node, NODE_FREE] = size
+        s.x[IDLE] += size
+        s.x[STAMP] += 1
+        s.x[DIRTY] = 1
+
+
+# -- what the world tells of live jobs -----------------------------------------------------------------------------
+
+
+@entry
+def due(s: State, rule: Rule, now: float) -> None:
+    """Whatever jobs do by themselves up to now: queues they cross, promotions, patience that ends."""
+    while s.x[N_EVENTS] > 0 and s.f[s.events[0], EVENT] <= now:
+        handle(s, rule, s.events[0], now)
+
+
+@entry
+def arrive(s: State, rule: Rule, job: int, now: float) -> None:
+    """A job begins to wait."""
+    enqueue(s, rule, job, now)
+    s.x[NEWEST] = job
+    s.x[ARRIVED] += 1
+
+
+@entry
+def ran_out(s: State, rule: Rule, job: int, now: float, waits: bool, lost: float) -> None:
+    """The process of a job is gone, and with it the last `lost` seconds of its work; it waits again, or does not.
+
+    One that was leaving for others waits already, perhaps with GPUs promised to it.
+    """
+    if s.i[job, STATE] == PINNED:
+        unpin(s, rule, job)
+    if s.i[job, HOME] >= 0:
+        forget_home(s, rule, job, now)
+    if s.i[job, LEAVING] == 1:
+        gone(s, rule, job, now)
+    elif s.i[job, STATE] == RUNNING and s.i[job, PROMISED] == 0:
+        release(s, job, now)
+        s.i[job, STATE] = HELD
+    s.f[job, DONE] = max(s.f[job, DONE] - lost, 0.0)
+    s.i[job, OWES] = 1 if s.f[job, DONE] > 0 else 0
+    if not waits:
+        withdraw(s, rule, job, now)
+    elif s.i[job, STATE] == HELD:
+        enqueue(s, rule, job, now)
+    elif s.i[job, STATE] == WAITING:
+        rekey(s, rule, job, now)
+
+
+@entry
+def rekey(s: State, rule: Rule, job: int, now: float) -> None:
+    """Something that a waiting job is sorted by has changed."""
+    remove_waiting(s.f, s.i, s.cls, s.heap, job)
+    set_keys(s.f, s.i, rule, job, now)
+    stand_in_line(s, job)
+    if rule.flags[EASY] == 1:
+        set_leaf(s, job, s.f[job, BELIEF])
+    s.x[DIRTY] = 1
+
+
+@entry
+def reheat(s: State) -> None:
+    """What is believed of running jobs has changed."""
+    for k in range(s.x[N_RUN]):
+        job = s.run[k]
+        if job >= 0:
+            s.hot[H_LEFT, k] = s.f[job, BELIEF] - s.f[job, DONE]
+
+
+@entry
+def stands_still(s: State, rule: Rule, job: int, now: float) -> None:
+    """A job that was told to leave was suspended, whatever was planned: it is bound to the GPUs that it had."""
+    if s.i[job, HOME] < 0 and s.i[job, OLD] >= 0 and s.i[job, STATE] == WAITING:
+        bind_late(s, job)
+    gone(s, rule, job, now)
+
+
+@entry
+def adopt(s: State, rule: Rule, job: int, head: int, since: float, now: float) -> None:
+    """A waiting job is in fact running on the slices of `head`, since a moment in the past."""
+    s.i[job, OWES], s.i[job, LEAVING] = 0, 0
+    start(s, rule, job, head, now)
+    if s.i[job, PROMISED] == 1:  # others have not left yet, and yet it runs
+        s.i[job, PROMISED] = 0
+        s.x[N_PROMISED] -= 1
+    s.f[job, SINCE] = since
+    s.f[job, WARM] = s.f[job, RATED] = now
+    s.f[job, ATTAINED] -= now - since
+    s.f[job, OCCUPIED] -= now - since
+    heat(s.f, s.i, s.slices, s.hot, s.x, job, s.x[N_RUN] - 1)  # it started last
+    schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+
+
+@entry
+def adopt_suspended(s: State, rule: Rule, job: int, head: int, now: float) -> None:
+    """A waiting job in fact stands still on the slices of `head`."""
+    s.i[job, OLD], s.i[job, LEAVING] = head, 1
+    count_cells(s.slices, s.gpu_first, s.gpu_leaving, head, 1)
+    stands_still(s, rule, job, now)
+
+
+@entry
+def withdraw(s: State, rule: Rule, job: int, now: float) -> None:
+    """A job may not run now: it leaves its GPUs, gives up a promise, or does not wait any longer."""
+    state = s.i[job, STATE]
+    if state == PINNED:
+        unpin(s, rule, job)
+        state = RUNNING
+    if state == RUNNING and s.i[job, PROMISED] == 1:
+        release(s, job, now)
+    elif state == RUNNING and s.x[LAGS] == 1:
+        begin_leaving(s, job, now, 1)
+    elif state == RUNNING:
+        release(s, job, now)
+    elif state == WAITING:
+        dequeue(s, rule, job)
+        s.f[job, WAITED] += now - s.f[job, SINCE]
+    s.f[job, SINCE] = now
+    s.i[job, STATE] = HELD
+    s.x[DIRTY] = 1
+
+
+@entry
+def pin(s: State, job: int) -> None:
+    """A running job that may not be stopped: nobody plans with it, or with its GPUs."""
+    s.run[position_of(s.run, s.x[N_RUN], job)] = -1
+    s.x[N_RUNNING] -= 1
+    drop_event(s.f, s.i, s.events, s.x, job)
+    s.i[job, STATE] = PINNED
+    _recount(s, job)
+
+
+@entry
+def unpin(s: State, rule: Rule, job: int) -> None:
+    """It may be stopped again, or is about to end."""
+    s.i[job, STATE] = RUNNING
+    s.run[s.x[N_RUN]] = job
+    heat(s.f, s.i, s.slices, s.hot, s.x, job, s.x[N_RUN])
+    s.x[N_RUN] += 1
+    s.x[N_RUNNING] += 1
+    schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+    _recount(s, job)
+
+
+@kernel
+def _recount(s: State, job: int) -> None:
+    at = s.i[job, SLICE]
+    while at >= 0:
+        recount(s, s.slices[at, SLICE_NODE])
+        at = s.slices[at, SLICE_NEXT]
+
+
+@entry
+def shut_node(s: State, n: int, shut: bool) -> None:
+    """Nothing may start on a node any more, or again."""
+    s.node[n, NODE_SHUT] = 1 if shut else 0
+    recount(s, n)
+
+
+@entry
+def recount(s: State, n: int) -> None:
+    """What a node can give: nothing while it is shut, else all its GPUs but those of pinned jobs."""
+    cap, free = 0, 0
+    for g in range(s.gpu_first[n], s.gpu_first[n + 1]):
+        pinned = False
+        for place in range(SLOTS):
+            if s.gpu[g, place] >= 0 and s.i[s.gpu[g, place], STATE] == PINNED:
+                pinned = True
+        if not pinned and s.node[n, NODE_SHUT] == 0:
+            cap += 1
+            free += 1 if s.gpu[g, 0] < 0 else 0
+    s.x[IDLE] += free - s.node[n, NODE_FREE]
+    s.node[n, NODE_CAP], s.node[n, NODE_FREE] = cap, free
+    s.x[STAMP] += 1
+    s.x[DIRTY] = 1
