@@ -18,8 +18,6 @@ from cotenant.core.errors import InputError
 from cotenant.core.stages import Stages
 from cotenant.core.together import CURVE, LEVELS, Together
 from cotenant.core.workload import Codes, Floats, Ints, make_workload
-from cotenant.service.planner import rows as at
-from cotenant.service.planner.rows import Columns
 from cotenant.workload.profiles import Kind, Pairs, Profile, load_profile
 
 Veto = tuple[Kind, Kind, str]
@@ -63,21 +61,14 @@ class LiveKind:
         return fit and not (self.alone or other.alone)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Speeds by kind and type (consolidated, spread), the kind of each job, and steps per second of each job."""
+class LiveProfiles:
+    """Speeds of the kinds seen so far on the GPU types of the backend. A kind keeps its number for ever."""
 
-    speed: NDArray[np.float64]
-    row: Ints
-    steps_per_s: Floats
-    kinds: tuple[LiveKind, ...]
-
-
-class Speeds:
-    """Speeds of the kinds seen so far on the GPU types of the backend."""
-
-    def __init__(self, profile: str, types: Iterable[str]) -> None:
-        self.profile, self.types = profile, tuple(dict.fromkeys(types))
+    def __init__(self, profile: str, types: Iterable[str], gpu_gib: Mapping[str, float]) -> None:
+        self.profile, self.types, self.gpu_gib = profile, tuple(dict.fromkeys(types)), dict(gpu_gib)
+        self.kinds: list[LiveKind] = []
+        self._numbers: dict[LiveKind, int] = {}
+        self._speed = np.ones((0, len(self.types), 2))
         self._known: dict[Kind, Floats] = {}
         self._steps: dict[Kind, float] = {}
         self._paired: tuple[object, NDArray[np.float64] | None] = None, None
@@ -85,64 +76,44 @@ class Speeds:
         self._raw: tuple[frozenset[Kind], Profile | None] = frozenset(), None
         self._load([("", 1)])  # a profile that cannot be read, or lacks a type, is refused at the start
 
+    @property
+    def speed(self) -> NDArray[np.float64]:
+        """Kind x type x (consolidated, spread); 0 where a kind does not run."""
+        return self._speed
+
+    def kind_of(self, kind: LiveKind) -> int:
+        """The number of a kind, known or new."""
+        number = self._numbers.get(kind)
+        if number is None:
+            number = self._numbers[kind] = len(self.kinds)
+            self.kinds.append(kind)
+            own = self._of(kind.kind) if self.profile != "none" else np.ones((len(self.types), 2))
+            runs = [kind.runs_on(name, self.gpu_gib.get(name, 0.0)) for name in self.types]
+            self._speed = np.concatenate([self._speed, np.where(np.array(runs)[:, None], own, 0.0)[None]])
+        return number
+
+    def steps_per_s(self, kind: LiveKind) -> float:
+        """Steps per second of work of such jobs, NaN where nobody knows."""
+        return self._steps.get(kind.kind, np.nan)
+
     def of(self, model: str, gpus: int, gpu_type: str) -> float:
         """Seconds of work per second of such a job; 1 on types that nobody knew at the start."""
         if self.profile == "none" or gpu_type not in self.types:
             return 1.0
         return float(self._of((model, gpus))[self.types.index(gpu_type), 0])
 
-    def table(self, jobs: Columns, types: Sequence[str], gpu_gib: Mapping[str, float]) -> Table:
-        """What the decision over these jobs needs to know; `gpu_gib` is the memory of a GPU by type."""
-        mem, alone = jobs.of(at.GPU_MEM), jobs.of(at.ALONE)
-        if self.profile == "none" and not (jobs.gpu_type.code != 0).any() and not mem.any():
-            rows, same = len(jobs.ids), (LiveKind(("", 0)),)
-            return Table(np.ones((1, len(types), 2)), np.zeros(rows, np.int64), np.full(rows, np.nan), same)
-        sizes, size = _distinct(mem)
-        batches, batch = _distinct(jobs.of(at.BATCH))
-        most = int(jobs.gpus.max(initial=0)) + 1
-        shape = len(jobs.model.names), len(jobs.gpu_type.names), most, len(sizes), 2, len(batches)
-        columns = jobs.model.code, jobs.gpu_type.code, jobs.gpus, size, (alone > 0).astype(np.int64), batch
-        code = np.zeros(1, np.int64)
-        for length, column in zip(shape, columns, strict=True):
-            code = code * length + column
-        codes, row = np.unique(code, return_inverse=True)
-        parts = zip(*(part.tolist() for part in np.unravel_index(codes, shape)), strict=True)
-        kinds: tuple[LiveKind, ...] = tuple(
-            LiveKind(
-                (jobs.model.names[model], gpus),
-                jobs.gpu_type.names[only],
-                float(sizes[gib]),
-                bool(one),
-                int(batches[samples]),
-            )
-            for model, only, gpus, gib, one, samples in parts
-        )
-        speed, steps = np.ones((len(kinds), len(types), 2)), np.full(len(kinds), np.nan)
-        for k, kind in enumerate(kinds):
-            if self.profile != "none":
-                own = self._of(kind.kind)
-                steps[k] = self._steps[kind.kind]
-                for place, name in enumerate(types):
-                    speed[k, place] = own[self.types.index(name)] if name in self.types else 1.0
-            speed[k, [not kind.runs_on(name, gpu_gib.get(name, 0.0)) for name in types]] = 0.0
-        row = row.reshape(-1).astype(np.int64)
-        return Table(speed, row, steps[row], kinds)
-
-    def pairs(
-        self, kinds: tuple[LiveKind, ...], types: Sequence[str], gpu_gib: Mapping[str, float], vetoes: frozenset[Veto]
-    ) -> NDArray[np.float64] | None:
+    def pairs(self, vetoes: frozenset[Veto]) -> NDArray[np.float64] | None:
         """Kind x kind x type: speed of the first beside the second; None where the profile knows no pairs.
 
         The same object for the same question: policies solve anew when they see another one.
         """
-        asked = kinds, tuple(types), tuple(gpu_gib.items()), vetoes
+        asked = len(self.kinds), vetoes
         if self._paired[0] != asked:
-            self._paired = asked, self._pairs(kinds, types, gpu_gib, vetoes)
+            self._paired = asked, self._pairs(vetoes)
         return self._paired[1]
 
-    def _pairs(
-        self, kinds: tuple[LiveKind, ...], types: Sequence[str], gpu_gib: Mapping[str, float], vetoes: frozenset[Veto]
-    ) -> NDArray[np.float64] | None:
+    def _pairs(self, vetoes: frozenset[Veto]) -> NDArray[np.float64] | None:
+        kinds, types, gpu_gib = self.kinds, self.types, self.gpu_gib
         place, known = self._profiled_pairs(frozenset(kind.kind for kind in kinds))
         if known is None:
             return None
@@ -161,24 +132,21 @@ class Speeds:
                         found[a, b, column], found[b, a, column] = speeds
         return found
 
-    def together(
-        self, kinds: tuple[LiveKind, ...], types: Sequence[str], gpu_gib: Mapping[str, float], seen: Seen
-    ) -> Together:
+    def together(self, seen: Seen) -> Together:
         """What is believed of these kinds in company; the same object for the same question.
 
         What was seen of a pair goes before the profile; a pair that does not pay counts as impossible. Memory is what
         jobs ask for. Nothing of it can lie on the host, so a job that has less than it needs does not run at all.
         """
-        asked = kinds, tuple(types), tuple(gpu_gib.items()), seen.vetoes, len(seen.ratios), seen.changes
+        asked = len(self.kinds), seen.vetoes, len(seen.ratios), seen.changes
         if self._beside[0] != asked or self._beside[1] is None:
-            self._beside = asked, self._together(kinds, types, gpu_gib, seen)
+            self._beside = asked, self._together(seen)
         found = self._beside[1]
         assert found is not None
         return found
 
-    def _together(
-        self, kinds: tuple[LiveKind, ...], types: Sequence[str], gpu_gib: Mapping[str, float], seen: Seen
-    ) -> Together:
+    def _together(self, seen: Seen) -> Together:
+        kinds, types, gpu_gib = self.kinds, self.types, self.gpu_gib
         profiled = self._profiled(frozenset(kind.kind for kind in kinds))
         known = profiled.together if profiled is not None else None
         place = {kind: number for number, kind in enumerate(profiled.kinds)} if profiled is not None else {}
@@ -213,9 +181,9 @@ class Speeds:
         guess = np.where((ratio > 0) & (guess > 0), guess, ratio)  # what nobody can guess is believed as it is known
         return Together(np.minimum(ratio, 1.0), pace, memory, busy, room, curve, guess=np.minimum(guess, 1.0))
 
-    def stages(self, table: Table, nominal_s: Floats, types: Sequence[str], vetoes: frozenset[Veto]) -> Stages | None:
-        """Stage times of the jobs' steps, where the profile knows them."""
-        kinds = table.kinds
+    def stages(self, of: Ints, nominal_s: Floats, vetoes: frozenset[Veto]) -> Stages | None:
+        """Stage times of the jobs' steps, where the profile knows them; `of` is the kind of each row."""
+        kinds, types = self.kinds, self.types
         profiled = self._profiled(frozenset(kind.kind for kind in kinds))
         if profiled is None or profiled.stage_s is None:
             return None
@@ -230,7 +198,7 @@ class Speeds:
             if any(veto(one.kind, two.kind, name) in vetoes for name in types)
         )
         return Stages(
-            of=np.where(known[table.row], table.row, -1).astype(np.int64),
+            of=np.where(known[of], of, -1).astype(np.int64),
             gpus=np.array([kind.kind[1] for kind in kinds], np.int64),
             times=times,
             alone_s=times.sum(axis=1),
@@ -277,11 +245,3 @@ class Speeds:
         models = Codes(np.arange(len(kinds)), tuple(model for model, _ in kinds))
         gpus, one = np.array([count for _, count in kinds], np.int64), np.ones(len(kinds))
         return load_profile(self.profile, make_workload("live", 0 * one, gpus, one, model=models), self.types)
-
-
-def _distinct(values: Floats) -> tuple[Floats, Ints]:
-    """The values that there are, and which one each job has."""
-    if not values.any():
-        return np.zeros(1), np.zeros(1, np.int64)
-    found, which = np.unique(values, return_inverse=True)
-    return found, which.reshape(-1).astype(np.int64)
