@@ -16,7 +16,8 @@ from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.state import Rule, State
 from cotenant.core.workload import Floats, make_workload
-from cotenant.engine.ledger import set_leaf
+from cotenant.engine.heaps import remove_waiting
+from cotenant.engine.ledger import set_leaf, stand_in_line
 from cotenant.engine.tables import StopCosts, build_state, pools_for
 from cotenant.placement.modes import PlacementRule
 
@@ -103,6 +104,24 @@ class LiveRows:
         """Another tier; the caller lets the job stand in line anew."""
         self.state.f[row, col.TIER] = -priority
         self._rank(row)
+
+    def set_gpus(self, row: int, gpus: int, job: NewJob) -> None:
+        """Another size of a job that does not run."""
+        state = self.state
+        waits = state.i[row, col.HEAP_AT] >= 0
+        if waits:
+            remove_waiting(state.f, state.i, state.cls, state.heap, row)
+        f, i = state.f[row], state.i[row]
+        f[col.CPUS], f[col.MEM] = (job.cpus, job.mem_gib) if state.x[col.USE_HOST] else (0.0, 0.0)
+        i[col.GPUS], i[col.CLASS], i[col.SPEED_ROW] = gpus, self._class_of(job), job.kind
+        self._rank(row)
+        if waits:
+            stand_in_line(self.state, row)
+
+    def queue_of(self, row: int) -> int:
+        """The queue of a job with what it has attained."""
+        attained = self.state.f[row, col.ATTAINED] * self.state.i[row, col.GPUS]
+        return int(np.searchsorted(self.rule.thresholds, attained, side="right"))
 
     # -- classes ---------------------------------------------------------------------------------------------------
 

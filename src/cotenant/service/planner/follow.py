@@ -1,0 +1,198 @@
+"""The engine's tables follow the book: whatever changed of a job becomes events, and nothing else is touched.
+
+What the tables hold of a job is compared with what the book says of it, so the same code takes in an arrival, an end,
+a hold, a crash of the service (everything is new then) and a decision that could not be carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from cotenant.core import columns as col
+from cotenant.core.decision import Event, Kind
+from cotenant.core.lifecycle import WAITING, JobState
+from cotenant.engine.live_rows import LiveRows
+from cotenant.service.planner.beliefs import Belief, LiveBeliefs
+from cotenant.service.planner.nodes import NodeNumbers
+from cotenant.service.store.book import Book
+from cotenant.service.store.job import LiveJob
+
+_BACK = ("preempt", "move", "turn", "resize", "split")  # reasons to stop after which a job waits again
+
+
+class Follower:
+    """Which row is which job, and what the tables have to be told."""
+
+    def __init__(
+        self, book: Book, tables: LiveRows, nodes: NodeNumbers, beliefs: LiveBeliefs,
+        may_suspend: Callable[[LiveJob], bool], types: dict[str, str],
+    ) -> None:  # fmt: skip
+        self.book, self.tables, self.nodes, self.beliefs = book, tables, nodes, beliefs
+        self._may_suspend, self._types = may_suspend, types
+        self.row_of: dict[str, int] = {}
+        self.job_at: dict[int, str] = {}
+        self.durations: dict[int, Belief] = {}
+        self.shut: set[str] = set()
+        self.unheard: list[str] = []  # jobs that were to leave, of which the book does not know
+
+    # -- who may run ---------------------------------------------------------------------------------------------
+
+    def waits_for(self, job: LiveJob) -> str:
+        """The first job that must succeed before this one, if any; those long forgotten count as done."""
+        for name in job.spec.after:
+            for other in self.book.members(name):
+                if other.state != JobState.SUCCEEDED:
+                    return other.id
+        return ""
+
+    def startable(self, job: LiveJob) -> bool:
+        """Whether nothing but GPUs keeps it from running."""
+        return job.state in WAITING and not job.held and not job.stop_why and not self.waits_for(job)
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def events(self, changed: Iterable[str], shut: set[str], now_s: float) -> list[Event]:
+        """What happened to these jobs and to nodes; nodes in `shut` take nobody in."""
+        self.unheard = []
+        found = [
+            Event(Kind.SHUT if name in shut else Kind.OPEN, number)
+            for name in sorted(shut ^ self.shut)
+            for number in self.nodes.numbers(name)
+        ]
+        concerned = set(changed)
+        if shut != self.shut:
+            concerned.update(self.book.on_gpus)
+        self.shut = set(shut)
+        jobs = sorted((self.book.jobs[name] for name in concerned if name in self.book.jobs), key=lambda job: job.order)
+        for name in concerned - self.book.jobs.keys():
+            self._forget(name)
+        for job in jobs:
+            found.extend(self._of(job, now_s))
+        return sorted(found, key=lambda event: event.kind)
+
+    def _of(self, job: LiveJob, now_s: float) -> Iterator[Event]:
+        row = self.row_of.get(job.id)
+        if job.finished:
+            if row is not None:
+                yield Event(Kind.OVER, row)
+                self._forget(job.id)
+            return
+        if row is None:
+            row = self._enter(job, now_s)
+        yield from self._state(job, row, now_s)
+        if self._update(job, row):
+            yield Event(Kind.CHANGED, row)
+
+    def _state(self, job: LiveJob, row: int, now_s: float) -> Iterator[Event]:
+        i = self.tables.state.i[row]
+        leaving, still = bool(i[col.LEAVING]), i[col.HOME] >= 0
+        state, promised = int(i[col.STATE]), bool(i[col.PROMISED])
+        runs = state == col.PINNED or (state == col.RUNNING and not promised)
+        places = self.nodes.places(job.last.gpus) if job.attempts else ()
+        if job.state in (JobState.STARTING, JobState.RUNNING):
+            if leaving:
+                self.unheard.append(job.id)
+            elif not runs and not still:
+                yield from self._adopted(row, state, places, job)
+            yield from self._pinned(job, row, state)
+        elif job.state == JobState.STOPPING:
+            back = job.stop_why in _BACK and job.spec.preemptible and not job.held
+            if not runs and not leaving:
+                yield from self._adopted(row, state, places, job)
+                runs = True
+            if runs or (not back and state != col.HELD):
+                yield Event(Kind.WITHDRAWN, row)
+            if back and (runs or state == col.HELD):
+                yield Event(Kind.ARRIVED, row, since_s=now_s)
+        elif job.state == JobState.SUSPENDED:
+            if leaving and not job.stop_why:
+                yield Event(Kind.STANDS, row)
+            elif not leaving and not still:
+                yield Event(Kind.ARRIVED, row, since_s=job.since_s)
+                yield Event(Kind.ADOPTED_STILL, row, places)
+            yield from self._waits(job, row, state)
+        elif leaving or still or runs:
+            lost_s = job.last.lost_s * self.beliefs.pace(job, job.last, self._types) if job.attempts else 0.0
+            yield Event(Kind.AGAIN if self.startable(job) else Kind.OVER, row, lost_s=lost_s)
+        else:
+            yield from self._waits(job, row, state)
+
+    def _waits(self, job: LiveJob, row: int, state: int) -> Iterator[Event]:
+        startable = self.startable(job)
+        if startable and state in (col.FUTURE, col.HELD):
+            yield Event(Kind.ARRIVED, row, since_s=job.since_s)
+            if job.id in self.book.promises:
+                yield Event(Kind.PROMISED, row, self.nodes.places(self.book.promises[job.id]))
+        elif not startable and state in (col.WAITING, col.RUNNING):
+            yield Event(Kind.WITHDRAWN, row)
+
+    def _adopted(self, row: int, state: int, places: tuple[tuple[int, int, int], ...], job: LiveJob) -> Iterator[Event]:
+        if state != col.WAITING:
+            yield Event(Kind.ARRIVED, row, since_s=job.submitted_s)
+        yield Event(Kind.ADOPTED, row, places, since_s=job.since_s)
+
+    def _pinned(self, job: LiveJob, row: int, state: int) -> Iterator[Event]:
+        """Running jobs that may not be stopped, and those on nodes that take nobody in: they run to their end."""
+        fixed = not job.spec.preemptible or any(name in self.shut for name, _ in job.last.gpus)
+        if fixed and state != col.PINNED:
+            yield Event(Kind.PINNED, row)
+        elif not fixed and state == col.PINNED:
+            yield Event(Kind.LOOSE, row)
+
+    # -- columns -------------------------------------------------------------------------------------------------
+
+    def _enter(self, job: LiveJob, now_s: float) -> int:
+        row = self.tables.enter(self.beliefs.new_job(job))
+        self.row_of[job.id], self.job_at[row] = row, job.id
+        f = self.tables.state.f[row]
+        forgiven_s = float(self.book.memory.get("promoted", {}).get(job.id, 0.0))
+        ran_s = sum(one.ran_s for one in job.attempts)
+        since_s = job.last.since_s if job.attempts else None
+        held_s = ran_s + (max(now_s - since_s, 0.0) if since_s is not None else 0.0)
+        done_s = sum((one.ran_s - one.lost_s) * self.beliefs.pace(job, one, self._types) for one in job.attempts)
+        if since_s is not None:
+            done_s += max(now_s - since_s, 0.0) * self.beliefs.pace(job, job.last, self._types)
+        f[col.OCCUPIED], f[col.ATTAINED] = held_s, max(held_s - forgiven_s, 0.0)
+        f[col.DONE] = f[col.SAVED] = max(done_s, 0.0)
+        f[col.FIRST] = np.nan if job.started_s is None else job.started_s
+        f[col.WAITED] = max(now_s - job.submitted_s - held_s, 0.0)
+        if job.state == JobState.SUSPENDED:
+            f[col.SAVED] = max(f[col.DONE] - job.last.unsaved_s, 0.0)
+        self.tables.state.i[row, col.OWES] = int(f[col.DONE] > 0)
+        self.tables.state.i[row, col.QUEUE] = self.tables.queue_of(row)
+        return row
+
+    def _forget(self, name: str) -> None:
+        row = self.row_of.pop(name, None)
+        if row is not None:
+            del self.job_at[row]
+            self.durations.pop(row, None)
+
+    def _update(self, job: LiveJob, row: int) -> bool:
+        """Write what may have changed of a known job; whether its place in line may have."""
+        state = self.tables.state
+        f, i = state.f[row], state.i[row]
+        before = f[col.BELIEF], f[col.TIER], f[col.DEADLINE], i[col.GPUS]
+        self.durations[row] = belief = self.beliefs.duration(job, self._types)
+        f[col.BELIEF] = max(f[col.DONE] + belief.more_s, belief.least_s, belief.times * f[col.OCCUPIED])
+        f[col.RESTORE] = self.beliefs.restore_s(job)
+        f[col.DEADLINE] = self.beliefs.deadline_s(job)
+        i[col.RUNG] = int(not self.beliefs.saves(job) and self._may_suspend(job))
+        if f[col.TIER] != -job.spec.priority:
+            self.tables.set_priority(row, float(job.spec.priority))
+        if i[col.GPUS] != job.spec.gpus and i[col.STATE] in (col.WAITING, col.HELD) and not i[col.HOME] >= 0:
+            self.tables.set_gpus(row, job.spec.gpus, self.beliefs.new_job(job))
+        after = f[col.BELIEF], f[col.TIER], f[col.DEADLINE], i[col.GPUS]
+        return any(a != b and not (np.isnan(a) and np.isnan(b)) for a, b in zip(before, after, strict=True))
+
+    def believe(self, now_s: float) -> None:
+        """Bring what is believed of running jobs up to now: some beliefs grow with what a job has attained."""
+        state = self.tables.state
+        for row in state.run[: state.x[col.N_RUN]].tolist():
+            belief = self.durations.get(row)
+            if belief is None or belief.times == 0.0:
+                continue
+            held_s = state.f[row, col.OCCUPIED] + max(now_s - state.f[row, col.SINCE], 0.0)
+            state.f[row, col.BELIEF] = max(state.f[row, col.BELIEF], belief.times * held_s)

@@ -1,0 +1,80 @@
+"""Nodes and GPUs by name, and the numbers that the engine has for them.
+
+Nodes of one GPU type stand side by side in the tables. A GPU is a bit of a mask there, so a node with more GPUs than a
+number has bits becomes several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from cotenant.backends.base import NodeInfo
+from cotenant.core.cluster import Cluster, NodeGroup
+from cotenant.core.plan import Places
+from cotenant.service.store.job import Gpus
+
+MOST_GPUS = 60  # bits of a mask that are used
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A stretch of the GPUs of a node."""
+
+    name: str
+    first: int
+    gpus: int
+
+
+class NodeNumbers:
+    """The nodes of a backend as a cluster; another list of nodes needs another one."""
+
+    def __init__(self, nodes: Sequence[NodeInfo], quotas: dict[str, int] | None = None) -> None:
+        self.types: tuple[str, ...] = tuple(dict.fromkeys(node.gpu_type for node in nodes))
+        ordered = sorted(nodes, key=lambda node: self.types.index(node.gpu_type))
+        self._parts: list[_Part] = []
+        groups = []
+        for node in ordered:
+            for first in range(0, max(node.gpus, 1), MOST_GPUS):
+                size = min(MOST_GPUS, node.gpus - first)
+                if size > 0:
+                    share = size / node.gpus
+                    self._parts.append(_Part(node.name, first, size))
+                    groups.append(NodeGroup(1, size, node.gpu_type, share * node.cpus, share * node.mem_gib))
+        self.cluster = Cluster(tuple(groups), quotas or {}, spec=f"{len(nodes)} nodes")
+        self._of: dict[str, list[int]] = {}
+        for number, part in enumerate(self._parts):
+            self._of.setdefault(part.name, []).append(number)
+        self.shape = tuple((node.name, node.gpu_type, node.gpus, node.cpus, node.mem_gib) for node in ordered)
+
+    @staticmethod
+    def shape_of(nodes: Iterable[NodeInfo]) -> set[tuple[str, str, int, int, float]]:
+        """What makes another cluster: two lists with the same shape have the same numbers."""
+        return {(node.name, node.gpu_type, node.gpus, node.cpus, node.mem_gib) for node in nodes}
+
+    def numbers(self, name: str) -> Sequence[int]:
+        """The numbers of a node."""
+        return self._of.get(name, ())
+
+    def names(self) -> Iterable[str]:
+        """Names of all nodes."""
+        return self._of
+
+    def places(self, gpus: Gpus) -> Places:
+        """GPUs by name as places; of nodes that are not there any more, nothing."""
+        masks: dict[int, int] = {}
+        for name, indexes in gpus:
+            for number in self._of.get(name, ()):
+                part = self._parts[number]
+                for index in indexes:
+                    if part.first <= index < part.first + part.gpus:
+                        masks[number] = masks.get(number, 0) | 1 << (index - part.first)
+        return tuple((number, mask.bit_count(), mask) for number, mask in sorted(masks.items()))
+
+    def gpus(self, places: Places) -> Gpus:
+        """The inverse."""
+        found: dict[str, list[int]] = {}
+        for number, _, mask in places:
+            part = self._parts[number]
+            found.setdefault(part.name, []).extend(part.first + k for k in range(part.gpus) if (mask >> k) & 1)
+        return tuple((name, tuple(sorted(indexes))) for name, indexes in found.items())
