@@ -530,7 +530,7 @@ def end_suspended(s: State, rule: Rule, job: int, now: float) -> None:
 
 @kernel
 def bind_late(s: State, job: int) -> None:
-    """A job that leaves was suspended, though it was to be stopped: bound like others, if there is room for one more."""
+    """A job that leaves was suspended, though it was to be stopped: bound like others, if there is room for it."""
     if _free_bound(s) < 0:
         return
     remove_waiting(s.f, s.i, s.cls, s.heap, job)

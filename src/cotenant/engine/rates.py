@@ -23,6 +23,7 @@ from cotenant.core.columns import (
     N_RUN,
     NODE_POOL,
     POOL_TYPE,
+    PROMISED,
     RATED,
     SHARE,
     SINCE,
@@ -60,7 +61,7 @@ def rerate(s: State, rule: Rule, jobs: Ints, speeds: Floats, now: float) -> None
     """From now on these running jobs do this many seconds of work per second."""
     for k in range(len(jobs)):
         job = jobs[k]
-        if s.f[job, SPEED] == speeds[k]:
+        if s.f[job, SPEED] == speeds[k] or s.i[job, PROMISED] == 1:
             continue
         _settle(s, job, now)
         s.f[job, SPEED] = speeds[k]
@@ -180,7 +181,7 @@ def shared_speeds(
                 slow = 1.0
                 for place in range(SLOTS):
                     other = s.gpu[g, place]
-                    if other < 0 or other == job:
+                    if other < 0 or other == job or s.i[other, PROMISED] == 1:
                         continue
                     if s.i[job, TURN] * s.i[other, TURN] > 0 and s.i[job, TURN] != s.i[other, TURN]:
                         continue
@@ -224,7 +225,7 @@ def paired_speeds(s: State, pair: NDArray[np.float64], jobs: Ints, out: Floats) 
                 share = 1.0
                 for place in range(SLOTS):
                     other = s.gpu[g, place]
-                    if other >= 0 and other != job:
+                    if other >= 0 and other != job and s.i[other, PROMISED] == 0:
                         share *= pair[kind, s.i[other, SPEED_ROW], gpu_type] / base
                 slowest = min(slowest, share)
             at = s.slices[at, SLICE_NEXT]

@@ -8,6 +8,7 @@ import numpy as np
 
 from cotenant.core.cluster import Cluster
 from cotenant.core.workload import Workload
+from cotenant.engine.tables import StopCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,5 +33,7 @@ class Experiment:
     skip_infeasible: bool = False
     window_s: tuple[float, float] = (-np.inf, np.inf)
     check_invariants: bool = False
+    stop_costs: StopCosts = field(default_factory=StopCosts)  # where leaving GPUs takes time
+    transitions: bool = False  # write every transition down, with the exact GPUs
     compiled: bool | None = None  # None: when the work is large
     notes: list[str] = field(default_factory=list)

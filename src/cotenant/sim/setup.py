@@ -68,6 +68,7 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
         skew=skew(work.model.names),
         gantt_window=e.window_s,
         measure=e.measure,
+        costs=e.stop_costs,
     )
     return state, profile
 

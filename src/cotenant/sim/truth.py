@@ -14,9 +14,10 @@ from cotenant.workload.pair_estimator import PairBelief
 
 
 def running_rows(state: State) -> Ints:
-    """Rows of the jobs that run."""
+    """Rows of the jobs that run, without those that wait for others to leave their GPUs."""
     listed = state.run[: state.x[col.N_RUN]]
-    return listed[listed >= 0]
+    listed = listed[listed >= 0]
+    return listed if state.x[col.N_PROMISED] == 0 else listed[state.i[listed, col.PROMISED] == 0]
 
 
 class PairTruth:

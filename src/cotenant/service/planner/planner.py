@@ -1,0 +1,134 @@
+"""Beliefs and the engine: what should run now, on which GPUs and on what terms, and why the others wait.
+
+The planner keeps one engine whose tables follow the book. A step takes in what changed, lets the engine decide and says
+its transitions in names of jobs, nodes and GPUs. Nobody decides after it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from cotenant.backends.base import Capabilities, NodeInfo
+from cotenant.core.decision import Change, Decision, Transition
+from cotenant.core.reasons import Reason
+from cotenant.policies import make_policy
+from cotenant.service.executor.ladder import may_suspend
+from cotenant.service.observer.reports import Reports
+from cotenant.service.options import Options
+from cotenant.service.planner.decision import Act, LiveDecision
+from cotenant.service.planner.forecast import forecast
+from cotenant.service.planner.session import Session
+from cotenant.service.store.job import LiveJob
+from cotenant.service.store.store import Store
+
+_ACTS = {
+    Change.START: "start", Change.STOP: "stop", Change.SUSPEND: "suspend", Change.RESUME: "resume",
+    Change.END: "end", Change.TERMS: "terms", Change.RESIZE: "stop",
+}  # fmt: skip
+
+
+class Planner:
+    """One policy on one cluster; another policy or another cluster begins a new session."""
+
+    def __init__(
+        self, store: Store, nodes: Callable[[], Sequence[NodeInfo]], reports: Reports, capabilities: Capabilities,
+        options: Options, counters: dict[str, float],
+    ) -> None:  # fmt: skip
+        self._store, self._nodes, self._reports, self._options = store, nodes, reports, options
+        self._capabilities, self._counters = capabilities, counters
+        self._lock = threading.RLock()  # one step or one answer at a time
+        self._session: Session | None = None
+        self._remembered: dict[str, Any] = {}
+
+    # -- deciding ------------------------------------------------------------------------------------------------
+
+    def step(self, now_s: float) -> LiveDecision:
+        """Take in what happened since the last step and decide. Called by the scheduler's thread only."""
+        with self._lock:
+            began = time.perf_counter()
+            with self._store.lock:
+                session, changed = self._current(now_s), self._store.changes()
+                events = session.take_in(changed, self._shut(), now_s)
+                again = [Act("stop", job, why="preempt") for job in session.unheard()]
+            decision = session.decide(events, now_s)
+            if decision.asked:
+                self._counters["decisions"] += 1
+                self._counters["decision_s"] = time.perf_counter() - began
+            self._counters["decision_timeouts"] += session.late
+            acts = (*again, *self._acts(session, decision))
+            return LiveDecision(
+                now_s, session.policy_name, acts, decision.next_s, session.promised(), self._memory(session)
+            )
+
+    def check(self, policy: str) -> None:
+        """Raise an `InputError` unless there is such a policy."""
+        make_policy(policy)
+
+    def _current(self, now_s: float) -> Session:
+        nodes, book = list(self._nodes()), self._store.book
+        if self._session is None or not self._session.fits(book.policy, nodes):
+            kept = self._session.kept if self._session is not None else None
+            self._session = self.session(book.policy, nodes, now_s, kept)
+            self._store.changes()
+            book.touched.update(book.active)
+        return self._session
+
+    def session(self, policy: str, nodes: Sequence[NodeInfo], now_s: float, kept: Any = None) -> Session:
+        """An engine of its own for a policy, with nothing in its tables yet."""
+        return Session(policy, nodes, self._store.book, self._reports, self._options, self._may_suspend, now_s, kept)
+
+    def _may_suspend(self, job: LiveJob) -> bool:
+        if not job.attempts:
+            return False
+        options = self._options
+        return may_suspend(job, self._store.book, self._nodes(), self._capabilities, options.max_suspended)
+
+    def _shut(self) -> set[str]:
+        """Nodes on which nothing may start."""
+        return {n.name for n in self._nodes() if n.state != "up" or n.name in self._store.book.drained}
+
+    def _acts(self, session: Session, decision: Decision) -> list[Act]:
+        acts = []
+        for transition in decision.transitions:
+            kind, job = _ACTS.get(transition.change, ""), session.name_of(transition.row)
+            if kind and job is not None:
+                gpus = session.gpus(transition.places) if kind == "start" else ()
+                need = session.need_gib(transition.row) if kind in ("start", "terms") else 0.0
+                acts.append(Act(kind, job, gpus, self._why(session, transition), transition.terms, need))
+        return acts
+
+    @staticmethod
+    def _why(session: Session, transition: Transition) -> str:
+        if transition.change == Change.RESIZE:
+            return "resize"
+        if transition.change == Change.END:
+            return "move"
+        return "preempt" if transition.change in (Change.STOP, Change.SUSPEND) else ""
+
+    def _memory(self, session: Session) -> dict[str, Any]:
+        """What must survive a crash, as far as it has changed."""
+        now = session.remembers()
+        changed = {key: value for key, value in now.items() if self._remembered.get(key) != value}
+        changed |= dict.fromkeys(self._remembered.keys() - now.keys())
+        self._remembered = now
+        return changed
+
+    # -- answering -----------------------------------------------------------------------------------------------
+
+    def why(self, job: str, now_s: float) -> Reason | None:
+        """Why a job that could start does not, from the decision itself."""
+        with self._lock:
+            return self._session.why(job, now_s) if self._session is not None else None
+
+    def forecast(self, policies: Sequence[str]) -> Mapping[str, Mapping[str, float | None]]:
+        """When each job is expected to finish under each policy, if nobody else arrives and beliefs are true."""
+        found, now_s = {}, self._store.clock()
+        for policy in policies:
+            with self._store.lock:
+                session = self.session(policy, list(self._nodes()), now_s)
+                events = session.take_in(set(self._store.book.active), self._shut(), now_s)
+            found[policy] = forecast(session, events, now_s)
+        return found
