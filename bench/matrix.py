@@ -57,6 +57,8 @@ def main() -> None:
         missing = [row for row in wanted if row.needs_data]
         wanted = [row for row in wanted if not row.needs_data]
         print(f"skipped {len(missing)} rows: {data} is not a folder; COTENANT_DATA must name it", file=sys.stderr)
+    if not wanted:
+        sys.exit("bench.matrix: no row to play")
     began = time.perf_counter()
     with TemporaryDirectory(prefix="cotenant-matrix-") as scratch:
         folder = Path(options.out or Path(scratch) / "csv")
