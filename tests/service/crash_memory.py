@@ -15,7 +15,6 @@ from cotenant.core.columns import SLOTS
 from cotenant.core.jobspec import JobSpec
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.policies import make_policy
-from cotenant.policies.base import PlanPolicy
 from cotenant.service.book import Book
 from cotenant.service.desk import CoreService
 from cotenant.service.facade import Caller, Role
@@ -65,7 +64,7 @@ class MemoryWorld:
         self.more = more
         policies = make_policy(policy)
         self.shares = policies.shares
-        self.in_parts = isinstance(policies, PlanPolicy) and policies.shares
+        self.in_parts = policies.traits.names_gpus
         self.most_users = 1
         self.home, self.policy, self.fuse = home, policy, Fuse(crash_at, self._left)
         self.store = MemoryStore()

@@ -9,6 +9,7 @@ from cotenant.core.columns import (
     KEY2,
     KEY3,
     KEY4,
+    N_RUN,
     RUNNING,
     SINCE,
     STATE,
@@ -38,6 +39,12 @@ def keep_active(s: State, rows: Ints, count: int, first_new: int, end_new: int) 
             rows[kept] = job
             kept += 1
     return kept
+
+
+def running_rows(s: State) -> Ints:
+    """Rows of the jobs that run."""
+    listed = s.run[: s.x[N_RUN]]
+    return listed[listed >= 0]
 
 
 @entry

@@ -44,13 +44,13 @@ class Decider(Gatherer):
         anything has happened.
         """
         memory = self._recalled()
-        if not (memory.shares and can_share(self.backend.nodes())):
+        if not (memory.traits.shares and can_share(self.backend.nodes())):
             self._part()
         else:
             self._watch_pairs(memory)
-        if not memory.names_gpus:
+        if not memory.traits.names_gpus:
             self._part_partial()
-        if not memory.chooses:
+        if not memory.traits.plans:
             return self._gathered(memory=memory) if self._anything_to_decide() else None
         self._promised = {
             job_id: slices
@@ -59,7 +59,7 @@ class Decider(Gatherer):
             and (self._startable(job) or self._comes_back(job))
             and self._right_size(job, slices)
         }
-        if memory.takes_turns:
+        if memory.traits.takes_turns:
             self._promise_turns()
         asked = self.book.seq == self._plan.seq and self.clock() < self._plan.next_s
         return None if asked else self._gathered(memory=memory)
@@ -90,7 +90,7 @@ class Decider(Gatherer):
                 Entry("split", job, {"beside": other, "worth": round(split.worth, 3)})
                 for job, other in ((split.one, split.two), (split.two, split.one))
             ])  # fmt: skip
-            if memory.names_gpus and not memory.undoes:
+            if memory.traits.names_gpus and not memory.traits.undoes:
                 pair = [self.book.on_gpus[job] for job in (split.one, split.two)]
                 self._leave(max(pair, key=lambda job: (job.last.launched_s, job.order)))
 
@@ -115,7 +115,9 @@ class Decider(Gatherer):
 
     def _right_size(self, job: LiveJob, slices: Sequence[tuple[str, int]]) -> bool:
         """Whether it is still to have that many GPUs: somebody may have set another number since it was planned."""
-        if job.state == JobState.SUSPENDED or (job.elastic and self._memory is not None and self._memory.resizes):
+        if job.state == JobState.SUSPENDED or (
+            job.elastic and self._memory is not None and self._memory.traits.resizes
+        ):
             return True  # one goes on as it is and is resized when it runs, the other has what the policy gives
         return sum(count for _, count in slices) == (job.resize_to or job.spec.gpus)
 

@@ -19,7 +19,7 @@ from cotenant.service import outcomes
 from cotenant.service.ladder import Ladder
 from cotenant.service.live import RESTORE_S, Promise, Setting, Tables
 from cotenant.service.livejob import ASK, SUSPEND, Attempt, Gpus, LiveJob
-from cotenant.service.memory import Memory, shares
+from cotenant.service.memory import Memory
 from cotenant.service.options import Options
 from cotenant.service.pairing import Pairing
 from cotenant.service.reports import Report
@@ -103,13 +103,13 @@ class Gatherer(Ladder):
         open_ = {node.name: [gpu for gpu in range(node.gpus) if gpu not in taken[node.name]] for node in nodes}
         left = {name: len(gpus) for name, gpus in open_.items() if gpus}
         # For a policy that remembers pools they must not change: what gives nothing now stays, with no GPUs.
-        keep = memory is not None and memory.chooses
+        keep = memory is not None and memory.traits.plans
         usable = [_with_gpus(node, left.get(node.name, 0)) for node in every if keep or node.name in left]
         hosts = guests_of(movable) if self.book.shared_gpus else {}
         running = self._refresh_rows(sorted(movable, key=lambda job: job.id in hosts))
         policy, seq = policy or self.book.policy, self.book.seq
-        asked = memory.policy if memory is not None else make_policy(policy)
-        sharing = shares(asked)
+        traits = memory.traits if memory is not None else make_policy(policy).traits
+        sharing = traits.shares
         masks = masks_of(movable, open_) if sharing and can_share(every) else {}
         named = bool(self._places)
         coming = self._coming_to(movable, open_, masks) if named else self._coming(movable, dict(left), hosts)
@@ -118,8 +118,8 @@ class Gatherer(Ladder):
         columns = self._rows.columns(
             now_s, _numbered([*running, *coming], usable), {job for job, _ in coming}, masks, hosts
         )  # fmt: skip
-        setting = self._setting(every, open_, asked.overcommits)
-        if memory is not None and memory.resizes and columns.of(MOST).any():
+        setting = self._setting(every, open_, traits.overcommits)
+        if memory is not None and memory.traits.resizes and columns.of(MOST).any():
             setting = self._with_training(setting, columns, sum(left.values()))
         kept = memory if memory is not None and memory.remembers else None
         return lambda: Tables(columns, usable, policy, now_s, setting, memory=kept, seq=seq)
@@ -217,7 +217,7 @@ class Gatherer(Ladder):
         gone would be to solve its problem anew at every turn.
         """
         spoke = self.reports.news()  # before anything is read: who speaks from now on is heard the next time
-        chooses = self._memory is not None and self._memory.chooses
+        chooses = self._memory is not None and self._memory.traits.plans
         runs = {job.id for job in movable}
         changed = {*self.book.touched, *self.book.chained, *(runs ^ self._offered[0])}
         if chooses != self._offered[1]:

@@ -20,23 +20,23 @@ from cotenant.core import jit
 from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.deadlines import Steps, strict_steps
 from cotenant.core.errors import InputError
-from cotenant.core.plan import ALONE, Terms
+from cotenant.core.plan import ALONE, Terms, Why
 from cotenant.core.prices import prices_of
-from cotenant.core.reasons import Reason
+from cotenant.core.reasons import Cause, Reason
 from cotenant.core.state import Rule, State
 from cotenant.core.training import Training
 from cotenant.core.view import Facts
 from cotenant.core.workload import Floats, Ints, Workload, make_workload
 from cotenant.engine.cycle import Engine
-from cotenant.engine.explain import explain
+from cotenant.engine.explain import explain, named
 from cotenant.engine.live import enter_all, enter_running, masks, next_turn_s, placements
 from cotenant.engine.tables import build_state
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Context, make_policy
-from cotenant.policies.base import ChoicePolicy, OrderPolicy, PlanPolicy, Policy
+from cotenant.policies.base import Policy
 from cotenant.service import rows as at
 from cotenant.service.livejob import Gpus
-from cotenant.service.memory import Memory, Standings, names_gpus, shares
+from cotenant.service.memory import Memory
 from cotenant.service.options import ROUND_S
 from cotenant.service.rows import Columns, Slices
 from cotenant.service.sharing import MOST_GPUS, can_share, regroup
@@ -44,11 +44,32 @@ from cotenant.service.speeds import Seen, Speeds
 
 RESTORE_S = 10.0  # believed cost of stopping a live job, until measured ones are known
 _LARGE = 3000
-_EXPLAINED = 2000  # jobs whose reasons to wait are kept
 _PAST_S = 0.001  # after a moment at which the order changes, so that it surely has when it is looked at
 
 Promise = tuple[str, tuple[tuple[str, int], ...]]
 """A job and the GPUs it is to have: how many of which node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Why jobs do not run, in the words of a plan, for whoever asks; nothing is worked out before."""
+
+    ids: NDArray[np.object_]
+    gpus: Ints
+    able: NDArray[np.bool_]  # whether there is a pool that could hold it
+    why: Why
+
+    def reason(self, job: str, now_s: float) -> Reason | None:
+        """Why a job waits; None for one that the decision did not know, or of which the policy says nothing."""
+        found = np.flatnonzero(self.ids == job)
+        if not len(found):
+            return None
+        row, need = int(found[0]), int(self.gpus[found[0]])
+        if not self.able[row]:
+            text = f"it asks for {need} GPUs; no pool in which it can run has that many that may be given away now"
+            return Reason(job, now_s, Cause.EXCEEDS_CLUSTER, text, need)
+        text = named(self.why(row), self.ids)
+        return Reason(job, now_s, Cause.BEHIND_HEAD, text, need, waiting=len(self.ids)) if text else None
 
 
 @dataclass(slots=True)
@@ -66,14 +87,17 @@ class Verdict:
     policy: str = ""
     seq: int = -1
     next_s: float = np.inf
-    standings: Standings | None = None
+    said: Said | None = None  # by the plan of a policy that makes plans
     hosts: dict[str, str] = field(default_factory=dict)
     places: dict[str, Gpus] = field(default_factory=dict)
     terms: dict[str, Terms] = field(default_factory=dict)
     need_gib: dict[str, float] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)  # why jobs wait, where the policy has words for it
     resized: frozenset[str] = frozenset()  # those of `stops` that go on with another number of GPUs
     promoted: dict[str, float] = field(default_factory=dict)  # those that had starved, and what they had attained
+
+    def reason(self, job: str, now_s: float) -> Reason | None:
+        """What the plan said of a job that waits, if anything."""
+        return None if self.said is None else self.said.reason(job, now_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +141,9 @@ class Tables:
         self._memory, self._gpus = memory, tuple(node.gpus for node in nodes)
         self.policy, rule = self._policy(setting.round_s)
         types = list(dict.fromkeys(node.gpu_type for node in nodes))
-        self.sharing = shares(self.policy) and can_share(nodes)
-        self.exact = names_gpus(self.policy)
+        traits = self.policy.traits
+        self.sharing = traits.shares and can_share(nodes)
+        self.exact = traits.names_gpus
         if self.exact and not self.sharing:
             raise InputError(f"policy '{policy}' tells GPUs apart: that takes nodes of at most {MOST_GPUS} GPUs")
         table = setting.speeds.table(jobs, types, setting.gpu_gib)
@@ -128,7 +153,7 @@ class Tables:
             belief_s=self.work.duration_s, restore_s=_cost_s(jobs, setting.restore_s),
             draw=np.random.default_rng(0).random(rows),
             speed=table.speed, speed_row=table.row, steps_per_s=table.steps_per_s,
-            skew=np.full(len(jobs.model.names), np.nan), sharing=self.sharing, overcommits=self.policy.overcommits,
+            skew=np.full(len(jobs.model.names), np.nan), sharing=self.sharing, overcommits=traits.overcommits,
             need_gib=jobs.of(at.GPU_MEM) if self.exact else None, gpu_gib=gpu_gib if self.sharing else None,
         )  # fmt: skip
         pools = tuple(types[number] for number in self.state.pool[:, col.POOL_TYPE].tolist())
@@ -138,7 +163,7 @@ class Tables:
         elif self.sharing:
             self.pair = setting.speeds.pairs(table.kinds, types, setting.gpu_gib, setting.seen.vetoes)
         stages = None
-        if self.policy.interleaves and self.sharing:
+        if traits.interleaves and self.sharing:
             stages = setting.speeds.stages(table, self.work.duration_s, types, setting.seen.vetoes)
         coming = jobs.coming if jobs.coming.any() else None
         facts = Facts(
@@ -171,6 +196,7 @@ class Tables:
             return self._memory.policy, self._memory.rule
         policy = make_policy(self.policy_name)
         context = Context(round_s=round_s, services_gpu_s=self.work.gpus * self.work.duration_s)
+        policy.begin(context)
         return policy, policy.rule(context)
 
     def _forgiven_s(self, known: Mapping[str, float]) -> Floats:
@@ -212,12 +238,12 @@ class Tables:
     @property
     def chooses(self) -> bool:
         """Whether what the policy wants started is a promise, until it says otherwise."""
-        return isinstance(self.policy, ChoicePolicy | PlanPolicy)
+        return self.engine.traits.plans
 
     @property
     def quick(self) -> bool:
         """Whether the policy is one of the compiled orders, which need no time budget."""
-        return isinstance(self.policy, OrderPolicy)
+        return not (self.engine.traits.plans or self.engine.traits.computed)
 
     def decide(self) -> Verdict:
         """Let the policy decide, and compare with what ran before.
@@ -247,12 +273,11 @@ class Tables:
             next_s = next_turn_s(self.state, self.engine.rule, self.now_s) + _PAST_S
         names = self.jobs.ids
         return Verdict(
-            starts, [str(names[row]) for row in stops], self.policy_name, self.seq, next_s, self._standings(),
+            starts, [str(names[row]) for row in stops], self.policy_name, self.seq, next_s, self._said(),
             {str(names[guest]): str(names[host]) for guest, host in hosts.items()},
             {str(names[row]): self._gpus_of(row) for row in after} if self.exact else {},
             {str(names[row]): self._terms_of(row) for row in after} if self.exact else {},
             {str(names[row]): float(self.state.f[row, col.GPU_GIB]) for row in after} if self.exact else {},
-            self._reasons(after),
             frozenset(str(names[row]) for row in stops if row in after and _size(after[row]) != _size(before[row])),
             self._promoted,
         )  # fmt: skip
@@ -296,26 +321,17 @@ class Tables:
             found.append((self._names[node], tuple(given[k] for k in range(len(given)) if (mask >> k) & 1)))
         return tuple(found)
 
-    def _reasons(self, after: Mapping[int, Slices]) -> dict[str, str]:
-        """What the policy says of the first jobs that it left waiting."""
-        if not isinstance(self.policy, PlanPolicy):
-            return {}
-        waiting = [row for row in range(len(self.jobs.ids)) if row not in after][:_EXPLAINED]
-        said = ((row, self.policy.reason(row)) for row in waiting)
-        return {str(self.jobs.ids[row]): text for row, text in said if text}
-
     def _terms_of(self, row: int) -> Terms:
         f, i = self.state.f[row], self.state.i[row]
         share, cap = float(f[col.SHARE]), float(f[col.CAP])
         return Terms(int(i[col.LEVEL]), share, cap, int(i[col.TURN]), bool(i[col.OPPORTUNISTIC]))
 
-    def _standings(self) -> Standings | None:
-        """Where jobs stand after a decision, for whoever asks why they wait."""
-        standing = self.policy.standing(self.jobs.ident) if isinstance(self.policy, ChoicePolicy) else None
-        if standing is None:
+    def _said(self) -> Said | None:
+        """The reasons of a plan, for whoever asks later."""
+        if not self.chooses:
             return None
         able = self.state.cls[self.state.i[:, col.CLASS], col.C_POOLS] != 0
-        return Standings(self.jobs.ids, self.jobs.gpus, able, self.engine.facts.pool_types, standing)
+        return Said(self.jobs.ids, self.jobs.gpus, able, self.engine.answers())
 
     def row_of(self, job: str) -> int | None:
         """Where a job is in these tables, if it is."""

@@ -23,7 +23,6 @@ from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.outcome import Outcome
 from cotenant.core.workload import Codes, Workload, make_workload
 from cotenant.engine.invariants import check
-from cotenant.policies import OrderPolicy, PriorityPolicy
 from cotenant.sim.driver import Experiment, Simulation, simulate
 
 CLUSTERS = ("1x4", "4x4", "2x8+4x2", "2x4:v100+3x2:k80")
@@ -199,13 +198,8 @@ class PolicyContract:
     def _entitled(self, run: Simulation) -> list[int]:
         """Waiting jobs that may expect the next idle GPU: all of them, or the head of a policy with a line."""
         waiting = [int(row) for row in run.engine.order(float(run.state.t[col.NOW])) if _waits(run, int(row))]
-        flags = run.engine.rule.flags
-        lined_up = bool(flags[col.STRICT] or flags[col.EASY])
-        if isinstance(run.policy, PriorityPolicy):
-            lined_up = run.policy.strict
-        elif not isinstance(run.policy, OrderPolicy):
-            lined_up = False
-        return waiting[:1] if lined_up else waiting
+        lined_up = run.engine.traits.strict or bool(run.engine.rule.flags[col.EASY])
+        return waiting[:1] if lined_up and not run.engine.traits.plans else waiting
 
 
 def _waits(run: Simulation, row: int) -> bool:
