@@ -65,8 +65,8 @@ class TiresiasL(OrderPolicy):
         """Its queue, what that follows from, and what counts inside it."""
         had = float(view.attained_gpu_s[0])
         queue = sum(had >= limit for limit in self.limits_gpu_s)
-        limits = (*(f"below {limit:g}" for limit in self.limits_gpu_s), "the rest")
-        where = f"it is in queue {queue + 1} of {len(limits)} ({limits[queue]} GPU-seconds) with {had:.0f} GPU-seconds"
+        ends = (*(f"up to {limit:g}" for limit in self.limits_gpu_s), "no limit")
+        where = f"it has had {had:.0f} GPU-seconds and is in queue {queue + 1} of {len(ends)} ({ends[queue]})"
         return "; ".join([where, *(by_column(column, view) for column in self.order[1:])])
 
     def rule(self, context: Context) -> Rule:

@@ -107,9 +107,10 @@ class SjfBsbf(PlanPolicy):
             for host in np.unique(alone[np.isin(alone, rows)]).tolist():
                 other = kinds[np.flatnonzero(rows == host)[0]]
                 mine_slow, slow = float(slowdown[kinds[mine], other].max()), float(slowdown[other, kinds[mine]].max())
-                pairs.append((left[row] * mine_slow + left[host] * slow, host, mine_slow, slow))
+                if np.isfinite([mine_slow, slow]).all():
+                    pairs.append((left[row] * mine_slow + left[host] * slow, host, mine_slow, slow))
             if not pairs:
-                return need + _WHY[NO_GPUS]
+                return f"{need}nothing is known of it beside any of the {len(set(alone.tolist()))} jobs that are alone"
             _, host, mine_slow, slow = min(pairs)
             return (
                 f"{need}beside row {host} it would take {mine_slow:.2f} times as long and that job {slow:.2f} times;"

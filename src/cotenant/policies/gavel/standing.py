@@ -57,9 +57,7 @@ class Standing:
     def why(self, ident: int) -> str:
         """Why a job does not run in this round."""
         if not (self.ids == ident).any() or not self.known[np.flatnonzero(self.ids == ident)[0]]:
-            came = (
-                f"it came after the last round began, at {moment(self.began_s)}, and no GPUs are idle for it"
-            )
+            came = f"it came after the last round began, at {moment(self.began_s)}, and no GPUs are idle for it"
             return "; ".join([came, self._soon()])
         due, had, owed_s = self.of(ident)
         shown = [k for k in range(len(due)) if due[k] >= _LEAST_SHOWN or had[k] >= _LEAST_SHOWN]
