@@ -13,7 +13,6 @@ import cotenant
 from cotenant.core.columns import SLOTS
 from cotenant.core.jobspec import JobSpec
 from cotenant.policies import make_policy
-from cotenant.policies.base import ChoicePolicy, PlanPolicy
 
 LINES = 40
 STEPS = 25  # of the elastic job
@@ -99,12 +98,12 @@ def most_on_gpu(policy: str) -> int:
     made = make_policy(policy)
     if not made.shares or (policy.startswith("gandiva:") and made.params.get("packing") is False):
         return 1  # turns are not at the same time
-    return SLOTS if isinstance(made, PlanPolicy) else int(made.params.get("group", 2))
+    return SLOTS if made.traits.names_gpus else int(made.params.get("group", 2))
 
 
 def in_parts(policy: str) -> bool:
     """Whether jobs on one GPU may have other GPUs of their own."""
-    return not isinstance(make_policy(policy), ChoicePolicy)
+    return not make_policy(policy).traits.names_pools
 
 
 def workload(

@@ -21,7 +21,8 @@ import numpy as np
 from bench.demo import ME, live_service
 from bench.typed_job import worked
 from cotenant.core.jobspec import parse_job
-from cotenant.service.desk.desk import CoreService
+from cotenant.policies.gavel.standing import Standing
+from cotenant.service.desk import CoreService
 
 TYPES = ("v100", "p100", "k80")
 EACH = 2
@@ -122,16 +123,21 @@ def _job(model: str) -> object:
 
 def _solved_s(service: CoreService, until: float) -> float:
     """When the policy found its targets; waits for that."""
-    while (standings := service._plan.standings) is None and time.monotonic() < until:
+    while (standing := _standing(service)) is None and time.monotonic() < until:
         service.wait_events(service.book.seq, 0.05)
-    assert standings is not None, "no decision in time"
-    return standings.standing.since_s
+    assert standing is not None, "no decision in time"
+    return standing.solved_s
 
 
 def _target(service: CoreService) -> np.ndarray:
-    standings = service._plan.standings
-    assert standings is not None
-    return np.array(standings.standing.target)
+    standing = _standing(service)
+    assert standing is not None
+    return np.array(standing.target)
+
+
+def _standing(service: CoreService) -> Standing | None:
+    found: Standing | None = None if service._memory is None else service._memory.policy.standing
+    return found
 
 
 def _wait_until(service: CoreService, moment_s: float) -> None:

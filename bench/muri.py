@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from cotenant.core.cluster import Cluster
+from cotenant.core.cycles import Cycles
 from cotenant.core.workload import Workload
-from cotenant.policies.muri.cycles import Cycles
 from cotenant.policies.muri.grouping import Grouping
 from cotenant.sim.driver import Experiment, simulate
 from cotenant.solvers.pairing import pair_kinds, total_weight

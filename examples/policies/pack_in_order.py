@@ -17,4 +17,4 @@ class PackInOrder(PlanPolicy):
                 best = min(nodes, key=lambda node: free[node])
                 free[best] -= gpus
                 plan[row] = ((best, gpus),)
-        return Plan(plan)
+        return Plan(plan, why=lambda row: "no node has room for it")

@@ -182,5 +182,5 @@ def test_cores_follow_a_job_of_another_size() -> None:
     assert run.state.host[0, col.HOST_CPU_FREE] == pytest.approx(0.0)
     assert run.state.i[:, col.GPUS].tolist() == [3, 1]
     plans[10.0] = Plan({0: ((0, 4, 0b1111),)}, keep=True)
-    with pytest.raises(InputError, match="asks node 0 for more cores or memory than it has"):
+    with pytest.raises(InputError, match="puts 10 cores on node 0, which has too few"):
         _scripted(plans, work, spec).advance(20.0)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from cotenant.policies.chronus.answer import AT_RISK, IMPOSSIBLE, NONE, PROMISED, Demand, answer_deadline
+from cotenant.policies.deadline_answer import AT_RISK, IMPOSSIBLE, NONE, PROMISED, Demand, answer_deadline
 
 HOUR = 3600.0
 

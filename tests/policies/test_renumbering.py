@@ -13,7 +13,7 @@ import pytest
 
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
-from cotenant.core.plan import Choice, Plan
+from cotenant.core.plan import Plan
 from cotenant.core.spec import Spec
 from cotenant.core.stages import Stages
 from cotenant.core.together import Together
@@ -21,7 +21,7 @@ from cotenant.core.training import Training
 from cotenant.core.view import Facts, View
 from cotenant.core.workload import Codes, Ints, make_workload
 from cotenant.policies import known_policies
-from cotenant.policies.base import ChoicePolicy, PlanPolicy, carry_over
+from cotenant.policies.base import PlanPolicy, carry_over
 from cotenant.policies.bsbf.policy import SjfBsbf
 from cotenant.policies.horus.policy import Horus
 from cotenant.sim.driver import Experiment, Simulation
@@ -39,15 +39,11 @@ class Anew:
         self.policy, self.rng, self.calls = run.engine.policy, np.random.default_rng(seed), 0
         self.row_of: dict[int, int] = {}  # job (row of the simulation) -> its row at the last decision
         self.job_at: Ints = np.zeros(0, np.int64)  # the other way round, -1 for nobody
-        if isinstance(self.policy, PlanPolicy):
-            self.inner: Callable[[View], Plan | Choice] = self.policy.decide
-            self.policy.decide = self.decide  # type: ignore[method-assign, assignment]
-        else:
-            assert isinstance(self.policy, ChoicePolicy)
-            self.inner = self.policy.choose
-            self.policy.choose = self.decide  # type: ignore[method-assign, assignment]
+        assert isinstance(self.policy, PlanPolicy)
+        self.inner: Callable[[View], Plan] = self.policy.decide
+        self.policy.decide = self.decide  # type: ignore[method-assign]
 
-    def decide(self, view: View) -> Plan | Choice:
+    def decide(self, view: View) -> Plan:
         """The policy's answer to the same situation under other numbers."""
         jobs = np.sort(view.rows)
         if view.facts.training is not None:  # what those who are gone have told of their kinds is kept
@@ -58,8 +54,7 @@ class Anew:
         self.row_of, self.calls = row_of, self.calls + 1
         self.job_at = np.full(int(at.max(initial=-1)) + 2, -1, np.int64)
         self.job_at[at] = jobs
-        answer = self.inner(self._view(view))
-        return self._plan(answer) if isinstance(answer, Plan) else self._choice(answer)
+        return self._plan(self.inner(self._view(view)))
 
     # -- the view ----------------------------------------------------------------------------------------------
 
@@ -126,10 +121,11 @@ class Anew:
         run = carry_over(plan.run, back)
         assert len(run) == len(plan.run)
         stop, pause_s = frozenset(back[row] for row in plan.stop), carry_over(plan.pause_s, back)
-        return replace(plan, run=run, terms=carry_over(terms, back), stop=stop, pause_s=pause_s)
-
-    def _choice(self, choice: Choice) -> Choice:
-        return replace(choice, rows=self.job_at[choice.rows], hosts=np.append(self.job_at, -1)[choice.hosts])
+        pools = plan.pools
+        if pools is not None:
+            hosts = np.append(self.job_at, -1)[pools.hosts]
+            pools = replace(pools, rows=self.job_at[pools.rows], hosts=hosts)
+        return replace(plan, run=run, terms=carry_over(terms, back), stop=stop, pause_s=pause_s, pools=pools)
 
 
 _SCALARS = ("resize_s", "load_s", "total")
@@ -223,7 +219,7 @@ def test_noise_stays_with_the_jobs_of_a_kind(policy: str) -> None:
     anew, chosen = Anew(run, 7), run.policy
     inner, seen = anew.inner, []
 
-    def look(view: View) -> Plan | Choice:
+    def look(view: View) -> Plan:
         answer, kind = inner(view), view.kind[np.argsort(view.ident)]
         if isinstance(chosen, SjfBsbf):
             seen.append(chosen._slowdowns(view)[np.ix_(kind, kind)])
@@ -247,7 +243,7 @@ def test_what_was_learned_of_pairs_stays_with_the_jobs_of_a_kind() -> None:
     assert isinstance(chosen, SjfBsbf)
     inner, seen = anew.inner, []
 
-    def look(view: View) -> Plan | Choice:
+    def look(view: View) -> Plan:
         answer, kind = inner(view), view.kind[np.argsort(view.ident)]
         seen.append(chosen._slowdowns(view)[np.ix_(kind, kind)])
         return answer

@@ -265,7 +265,7 @@ class Walk:
         low, high = (max(job.spec.min_gpus, 1), job.spec.max_gpus) if job.elastic else (job.spec.gpus,) * 2
         self.need(low <= size <= high, f"{spec.key} starts with {size} GPUs")
         policy = make_policy(self.rig.service.book.policy)
-        if not (isinstance(policy, PlanPolicy) and policy.resizes):
+        if not policy.traits.resizes:
             self.need(size == job.spec.gpus, f"{spec.key} starts with {size} GPUs, not {job.spec.gpus}")
         for other in self.rig.backend.world.jobs.values():
             alive = other.state in ("starting", "running", "suspended")
@@ -295,7 +295,7 @@ class Walk:
         policy = make_policy(service.book.policy)
         others = [job.spec for job in self._running() if job.spec.key != spec.key and mine & cells(job.spec.gpus)]
         self.need(policy.shares or not others, f"{spec.key} comes to {[other.key for other in others]}")
-        in_parts = isinstance(policy, PlanPolicy)
+        in_parts = not policy.traits.names_pools
         most = SLOTS if in_parts else int(policy.params.get("group", 2))
         for other in others:
             self.need(in_parts or cells(other.gpus) == mine, f"{spec.key} takes a part of {other.key}")

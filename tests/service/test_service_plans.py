@@ -242,8 +242,8 @@ def test_antman_makes_an_opportunistic_job_leave_where_memory_is_short(tmp_path:
 @pytest.mark.parametrize(
     ("policy", "words"),
     [
-        ("sjf-bsbf", "no GPU has the memory for it"),
-        ("horus", "no GPU with the memory"),
+        ("sjf-bsbf", "no GPU has the memory"),
+        ("horus", "too few have the memory"),
         ("gandiva:time_slicing=false", "too few GPUs are free"),
         ("antman", "it is opportunistic"),
     ],

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cotenant.core.state import Matrix
 from cotenant.core.workload import Ints
 
 Slices = tuple[tuple[int, int], ...]
 Places = tuple[tuple[int, int, int], ...]
 """(node, GPUs, mask of the node's GPUs): which GPUs exactly, where several jobs may share one."""
+
+Why = Callable[[int], str]
+"""Row of a job that a plan does not run -> why, in the words of the policy; empty where it has none.
+
+Others are named by their rows: `row 7` becomes the name of that job.
+"""
+
+
+def nothing_said(row: int) -> str:
+    """A plan without reasons."""
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +46,27 @@ ALONE = Terms()
 
 
 @dataclass(frozen=True, slots=True)
+class Pools:
+    """Who runs in which pool (one GPU type of one partition), in step; the engine finds the places.
+
+    Whoever is chosen for the pool in which it runs keeps its GPUs. `hosts` names, for a guest that shares GPUs, the row
+    of its host, else -1.
+    """
+
+    rows: Ints
+    pools: Ints
+    hosts: Ints
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Row of every job that should run -> its (node, GPUs) pairs. Whoever is missing does not run.
 
     Where GPUs are shared a pair may have a third number, the mask of the GPUs meant; without it the first GPUs
     that nobody uses are taken. With `keep` whoever runs and is not named goes on as it is, unless it is in `stop`.
     `next_s` is when to ask again if nothing happens before. Jobs that may change their size run on as many GPUs as
-    their pairs have; `pause_s` is what that costs a running one.
+    their pairs have; `pause_s` is what that costs a running one. A plan may name `pools` instead of places. `why`
+    answers for the jobs that it does not run, when somebody asks; what it looks at must not change any more.
     """
 
     run: Mapping[int, Slices | Places] = field(default_factory=dict)
@@ -52,31 +75,5 @@ class Plan:
     stop: frozenset[int] = frozenset()
     next_s: float = np.inf
     pause_s: Mapping[int, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Who runs next and in which pool; the engine finds the places. Whoever is missing does not run.
-
-    `hosts` names, for a guest that shares GPUs, the row of its host, else -1; guests come after their hosts.
-    `next_s` is when to ask again if nothing happens before.
-    """
-
-    rows: Ints
-    pools: Ints
-    hosts: Ints
-    next_s: float = np.inf
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where jobs stand with a policy of rounds: jobs x pools, fractions of time since `since_s`.
-
-    `known` says who takes part; whoever came later does from `next_s` on, when the next round begins.
-    """
-
-    known: NDArray[np.bool_]
-    target: Matrix
-    received: Matrix
-    since_s: float
-    next_s: float
+    pools: Pools | None = None
+    why: Why = nothing_said

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+
+_EPOCH_S = 1e9  # clocks beyond this count from 1970
+
+
+def moment(time_s: float) -> str:
+    """A moment as people read it: seconds of a simulated run, or the time of day of a live one."""
+    if time_s == float("inf"):
+        return "no fixed time"
+    return time.strftime("%H:%M:%S", time.localtime(time_s)) if time_s > _EPOCH_S else f"{time_s:.0f} s"
 
 
 class Cause(StrEnum):

@@ -1,8 +1,8 @@
 """The cycle where cores and memory are scheduled too: order, admit by GPUs, pack, carry out, set speeds.
 
-The policy says in which order (or, as Gavel does, who runs in which pool); the allocator packs; this module is the
-frame around both. By default it decides at every event and running jobs keep their GPUs, so that only cores and memory
-change, which costs nothing. In rounds, or with `keep=false`, it can pack everything anew as the paper's simulator does.
+The policy says in which order (or, with a plan, who runs in which pool); the allocator packs; this module is the frame
+around both. By default it decides at every event and running jobs keep their GPUs, so that only cores and memory
+change, which costs nothing. In rounds, or with `keep=false`, it can pack everything anew.
 """
 
 from __future__ import annotations
@@ -17,25 +17,16 @@ from cotenant.allocation.tables import Packing, clear, first, make_packing
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
 from cotenant.core.sensitivity import CPU, MEM, RATE, Sensitivity
-from cotenant.core.state import Rule, State
+from cotenant.core.state import Matrix, Rule, State
+from cotenant.core.traits import Traits
 from cotenant.core.workload import Floats, Ints
-from cotenant.engine.apply import admit, apply_packing, keep_places, pace_iterations, settle_iterations
+from cotenant.engine.apply import admit, apply_packing, keep_places
 from cotenant.engine.rates import rerate
-from cotenant.policies.base import ChoicePolicy, PlanPolicy
 
 if TYPE_CHECKING:
     from cotenant.engine.cycle import Engine
 
 _LEAST_SPEED = 1e-6  # a job that a matrix says stands still moves this fast, so that its end is finite
-
-
-@dataclass(frozen=True, slots=True)
-class Released:
-    """Habits of the released Synergy simulator: rounds from empty, whole iterations, two speeds per job."""
-
-    round_s: float
-    first_round_s: float
-    step_s: Floats  # seconds of an iteration at the proportional share, per job of the workload
 
 
 @dataclass(slots=True)
@@ -65,23 +56,20 @@ class Spent:
 class Allocation:
     """An allocator at work on one engine's tables."""
 
-    def __init__(self, state: State, allocator: Allocator, host: Host, released: Released | None = None) -> None:
-        self.allocator, self.host, self.released = allocator, host, released
+    blocks = True  # a strict policy stops admitting at the first job that does not fit
+
+    def __init__(self, state: State, allocator: Allocator, host: Host) -> None:
+        self.allocator, self.host = allocator, host
         self.spent = Spent()
-        self.keep = bool(allocator.params["keep"]) and released is None
-        self.round_s = released.round_s if released else allocator.number("round")
-        self.origin_s = released.first_round_s if released else 0.0
+        self.keep = bool(allocator.params["keep"])
+        self.round_s, self.origin_s = allocator.number("round"), 0.0
         self._mark = np.zeros(len(state.f), np.int64)
         self._packing: Packing | None = None
         self._seen = (-1, -1)  # stamp of freed capacity and running jobs at the last decision
-        if released is not None:
-            self._made, self._piece = np.zeros(len(state.f)), np.zeros(len(state.f))
-            self._demoted = np.zeros(len(state.f), np.bool_)
-            state.t[col.NEXT_CALL] = self.origin_s
 
     def rule(self, rule: Rule) -> Rule:
         """The rule of the policy, asked in Python: at events, or at rounds only."""
-        self._policy_rule = rule._replace(numbers=rule.numbers.copy(), flags=rule.flags.copy())
+        self.policy_rule = rule._replace(numbers=rule.numbers.copy(), flags=rule.flags.copy())
         rule = rule._replace(numbers=rule.numbers.copy(), flags=rule.flags.copy())
         if rule.flags[col.EASY] == 1:
             raise InputError(f"allocator '{self.allocator.name}': policy 'easy' makes reservations; use backfill")
@@ -89,14 +77,14 @@ class Allocation:
             rule.flags[col.EXTERNAL], rule.flags[col.WAKES] = 3, 1
         if self.round_s > 0:
             rule.flags[col.WAKES] = 0
-            self._policy_rule.numbers[col.ROUND_S] = self.round_s
+            self.policy_rule.numbers[col.ROUND_S] = self.round_s
             rule.numbers[col.ROUND_S] = np.inf
         return rule
 
     def gains(self) -> Floats:
         """Kind x pool: speed with the best-case demand, against the speed of the GPUs alone.
 
-        A policy that weighs GPU types against each other (Gavel) sees these: a type on servers with many cores is
+        A policy that weighs GPU types against each other sees these: a type on servers with many cores is
         worth more to a job that is hungry for them. Which of the jobs chosen for a pool really get their demand is
         then the allocator's business.
         """
@@ -127,52 +115,35 @@ class Allocation:
         """Whether all that happened since the last decision is that somebody more waits for busy GPUs."""
         x = engine.state.x
         still = self._seen == (x[col.STAMP], x[col.N_RUNNING]) and x[col.IDLE] == 0 and self.round_s == 0
-        return bool(still and not isinstance(engine.policy, ChoicePolicy) and not _preempts(engine, self._policy_rule))
+        return bool(still and not engine.traits.plans and not _preempts(engine, self.policy_rule))
 
     def _who(self, engine: Engine, now_s: float) -> tuple[Ints, Ints, bool]:
         """Jobs in order with their pools (-1: not admitted by GPUs), and whether a policy chose the pools itself."""
-        state, policy = engine.state, engine.policy
-        if isinstance(policy, ChoicePolicy):
-            choice = policy.choose(engine.view(now_s))
-            state.t[col.NEXT_CALL] = choice.next_s
-            rows, pools = np.asarray(choice.rows, np.int64), np.asarray(choice.pools, np.int64)
+        state = engine.state
+        if engine.traits.plans:
+            plan = engine.plan(engine.view(now_s))
+            state.t[col.NEXT_CALL], wanted = plan.next_s, plan.pools
+            assert wanted is not None
+            rows, pools = np.asarray(wanted.rows, np.int64), np.asarray(wanted.pools, np.int64)
             room = _room(state)
             need = np.bincount(pools, state.i[rows, col.GPUS], len(room))
-            if (need > room).any() or (np.asarray(choice.hosts) >= 0).any():
-                raise InputError(f"policy '{policy.name}': its choice shares GPUs, which no allocator here can pack")
+            if (need > room).any() or (np.asarray(wanted.hosts) >= 0).any():
+                raise InputError(f"policy '{engine.name}': its plan shares GPUs, which no allocator here can pack")
             return rows, pools, True
-        rows = self._order(engine, now_s)
+        rows = self.order(engine, now_s)
         pools = np.empty(len(rows), np.int64)
-        rule = self._policy_rule
-        strict = bool(rule.flags[col.STRICT]) and self.released is None
-        admit(state, rows, _room(state), strict, not _preempts(engine, rule), pools)
+        strict = bool(self.policy_rule.flags[col.STRICT]) and self.blocks
+        admit(state, rows, _room(state), strict, not _preempts(engine, self.policy_rule), pools)
         return rows, pools, False
 
-    def _order(self, engine: Engine, now_s: float) -> Ints:
+    def order(self, engine: Engine, now_s: float) -> Ints:
         """Active jobs as the policy orders them, at the present round."""
-        if self.released is None:
-            return engine.order(now_s)
-        state = engine.state
-        settle_iterations(state, self._made, self._piece)
-        if self._policy_rule.columns[0] == col.BY_REMAINING:
-            rows = engine.active_rows().copy()
-            step_s = self.released.step_s[rows]
-            left = np.rint(state.f[rows, col.WORK] / step_s) - self._made[rows]
-            speed = self.host.demands[0].want[state.i[rows, col.SPEED_ROW], RATE]
-            if self.allocator.name == "proportional":
-                speed = np.ones(len(rows))
-            seconds = left * step_s / np.where(self._demoted[rows], 1.0, speed)
-            return rows[np.lexsort((rows, seconds))]
-        kept, engine.rule = engine.rule, self._policy_rule
-        try:
-            return engine.order(now_s)
-        finally:
-            engine.rule = kept
+        return engine.order(now_s)
 
     def _pack(self, engine: Engine, rows: Ints, pools: Ints, chosen: bool, now_s: float) -> None:
         state = engine.state
         limited = bool((state.quota[:, col.Q_LIMIT] < 2**40).any())
-        beyond = self.allocator.skips and not chosen and not limited and not self._only_admitted()
+        beyond = self.allocator.skips and not chosen and not limited and not self.only_admitted()
         if not beyond:
             rows, pools = rows[pools >= 0], pools[pools >= 0]
         p = self._tables(state, len(rows))
@@ -183,7 +154,7 @@ class Allocation:
             pools = _anywhere(state, rows, pools)
         kind = state.i[rows, col.SPEED_ROW]
         left_s = state.f[rows, col.BELIEF] - state.f[rows, col.DONE]
-        by_attained = bool(self._policy_rule.columns[0] == col.BY_ATTAINED_GPU)
+        by_attained = bool(self.policy_rule.columns[0] == col.BY_ATTAINED_GPU)
         asked, tenant = self.host.asked[rows], state.i[rows, col.TENANT]
         for pool in np.unique(pools).tolist() if len(self.host.shares) > 1 else [0]:
             order = np.flatnonzero(pools == pool)
@@ -197,25 +168,18 @@ class Allocation:
             )  # fmt: skip
         self._account(p, now_s)
         apply_packing(state, engine.rule, p, rows, self._mark, self.host.profiling_s, now_s)
-        self._speeds(engine, p, rows, kind, now_s)
+        placed = p.at[:, 1] > 0
+        self.set_speeds(engine, rows[placed], kind[placed], p.got[placed], p.want[placed], now_s)
 
-    def _only_admitted(self) -> bool:
-        """The released GREEDY looks beyond the jobs admitted by GPUs, except under least attained service."""
-        return self.released is not None and bool(self._policy_rule.columns[0] == col.BY_ATTAINED_GPU)
+    def only_admitted(self) -> bool:
+        """Whether an allocator that skips jobs may not look beyond those admitted by GPUs."""
+        return False
 
-    def _speeds(self, engine: Engine, p: Packing, rows: Ints, kind: Ints, now_s: float) -> None:
+    def set_speeds(self, engine: Engine, rows: Ints, kind: Ints, got: Matrix, want: Matrix, now_s: float) -> None:
         """Give running jobs the speed of what they hold; cores and memory change it without a restart."""
         state = engine.state
-        placed = p.at[:, 1] > 0
-        rows, kind, got = rows[placed], kind[placed], p.got[placed]
-        if self.released is None:
-            speeds = state.f[rows, col.ALONE] * self.host.truth.speed(kind, got[:, CPU], got[:, MEM])
-            rerate(state, engine.rule, rows, np.maximum(speeds, _LEAST_SPEED), now_s)
-            return
-        self._demoted[:] = False
-        self._demoted[rows] = got[:, RATE] < p.want[placed][:, RATE]
-        step_s, speeds = self.released.step_s, got[:, RATE].copy()
-        pace_iterations(state, rows, speeds, step_s, self._made, self._piece, now_s, self.round_s)
+        speeds = state.f[rows, col.ALONE] * self.host.truth.speed(kind, got[:, CPU], got[:, MEM])
+        rerate(state, engine.rule, rows, np.maximum(speeds, _LEAST_SPEED), now_s)
 
     def _tables(self, state: State, jobs: int) -> Packing:
         """Empty tables with room for these jobs, kept from one decision to the next."""
@@ -253,7 +217,7 @@ def _room(state: State) -> Ints:
 
 
 def _preempts(engine: Engine, rule: Rule) -> bool:
-    return bool(rule.flags[col.PREEMPTIVE]) or (engine.policy.preemptive and rule.flags[col.EXTERNAL] > 0)
+    return bool(rule.flags[col.PREEMPTIVE]) or (engine.traits.preemptive and rule.flags[col.EXTERNAL] > 0)
 
 
 def _anywhere(state: State, rows: Ints, pools: Ints) -> Ints:
@@ -263,7 +227,7 @@ def _anywhere(state: State, rows: Ints, pools: Ints) -> Ints:
     return np.where(pools >= 0, pools, lowest)
 
 
-def check_policy(policy: object, name: str) -> None:
+def check_policy(traits: Traits, name: str) -> None:
     """Policies that an allocator cannot serve: those that lay out nodes themselves."""
-    if isinstance(policy, PlanPolicy):
+    if traits.plans and not traits.names_pools:
         raise InputError(f"allocator '{name}': the policy places jobs itself; use one that orders or chooses pools")

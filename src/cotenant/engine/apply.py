@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from cotenant.allocation.servers import book
 from cotenant.allocation.tables import COUNT, FIRST, HELD, NODE, Packing
 from cotenant.core.columns import (
@@ -11,8 +9,6 @@ from cotenant.core.columns import (
     C_POOLS,
     CLASS,
     CPUS,
-    DONE,
-    END,
     FREE_SLICE,
     GPUS,
     HOST_CPU_CAP,
@@ -20,35 +16,32 @@ from cotenant.core.columns import (
     HOST_MEM_CAP,
     HOST_MEM_FREE,
     MEM,
+    N_PLANNED,
     N_RUN,
+    N_STOPS,
     NODE_FREE,
     NODE_POOL,
     POOL_TYPE,
     PREEMPTS,
     Q_CLAIMED,
     Q_LIMIT,
-    RATED,
     RESTORE,
     RUNNING,
     SLICE,
     SLICE_GPUS,
-    SLICE_MASK,
     SLICE_NEXT,
     SLICE_NODE,
-    SPEED,
     SPEED_ROW,
     STARTS,
     STATE,
     TENANT,
     WARM,
-    WORK,
 )
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
 from cotenant.core.workload import Floats, Ints
-from cotenant.engine.heaps import drop_event, set_event
-from cotenant.engine.keys import position_of
-from cotenant.engine.ledger import heat, preempt, schedule_run, start
+from cotenant.engine.ledger import new_slices, schedule_run
+from cotenant.engine.walk import commit, plan_start, plan_stop
 from cotenant.placement.fit import fewest_nodes
 
 
@@ -142,16 +135,9 @@ def _same_place(s: State, p: Packing, k: int, job: int) -> bool:
 @kernel
 def _new_slices(s: State, p: Packing, k: int) -> int:
     """The servers of the packing as a linked list of slices."""
-    head = -1
-    for t in range(p.at[k, FIRST] + p.at[k, COUNT] - 1, p.at[k, FIRST] - 1, -1):
-        slot = s.x[FREE_SLICE]
-        s.x[FREE_SLICE] = s.slices[slot, SLICE_NEXT]
-        s.slices[slot, SLICE_NODE] = p.slices[t, NODE]
-        s.slices[slot, SLICE_GPUS] = p.slices[t, HELD]
-        s.slices[slot, SLICE_MASK] = 0
-        s.slices[slot, SLICE_NEXT] = head
-        head = slot
-    return int(head)
+    for t in range(p.at[k, COUNT]):
+        s.pick[t, 0], s.pick[t, 1] = p.slices[p.at[k, FIRST] + t, NODE], p.slices[p.at[k, FIRST] + t, HELD]
+    return int(new_slices(s, p.at[k, COUNT]))
 
 
 @kernel
@@ -184,93 +170,59 @@ def _set_down(s: State, p: Packing, k: int, job: int) -> None:
 
 
 @kernel
-def _book_host(s: State, p: Packing, k: int, job: int) -> None:
-    """Take the cores and memory of a job that stays where it is."""
-    for t in range(p.at[k, FIRST], p.at[k, FIRST] + p.at[k, COUNT]):
-        n, gpus = p.slices[t, NODE], p.slices[t, HELD]
-        s.host[n, HOST_CPU_FREE] -= gpus * p.got[k, 0]
-        s.host[n, HOST_MEM_FREE] -= gpus * p.got[k, 1]
+def _book_hosts(s: State, p: Packing, rows: Ints, mark: Ints) -> None:
+    """Cores and memory of everybody who runs, from the packing; running jobs change theirs without a restart."""
+    for n in range(s.host.shape[0]):
+        s.host[n, HOST_CPU_FREE] = s.host[n, HOST_CPU_CAP]
+        s.host[n, HOST_MEM_FREE] = s.host[n, HOST_MEM_CAP]
+    for k in range(len(rows)):
+        if mark[rows[k]] == 0:
+            continue
+        s.f[rows[k], CPUS], s.f[rows[k], MEM] = p.gpus[k] * p.got[k, 0], p.gpus[k] * p.got[k, 1]
+        for t in range(p.at[k, FIRST], p.at[k, FIRST] + p.at[k, COUNT]):
+            n, gpus = p.slices[t, NODE], p.slices[t, HELD]
+            s.host[n, HOST_CPU_FREE] -= gpus * p.got[k, 0]
+            s.host[n, HOST_MEM_FREE] -= gpus * p.got[k, 1]
 
 
 @entry
 def apply_packing(s: State, rule: Rule, p: Packing, rows: Ints, mark: Ints, profiling_s: Floats, now: float) -> int:
     """Make the tables look like the packing; how many jobs run.
 
-    Stops first, then moves, then starts. A move of a job that costs nothing to stop is no stop. A job's first start
-    is followed by its profiling. `mark` is scratch with one zero per job of the workload.
+    Stops and moves, then starts, by the commit of all decisions; cores and memory are booked anew after it. A move of a
+    job that costs nothing to stop is no stop. A job's first start is followed by its profiling. `mark` is scratch with
+    one zero per job of the workload.
     """
     running = 0
     for k in range(len(rows)):
         if p.at[k, COUNT] > 0:
             mark[rows[k]] = 1
+            running += 1
+    s.x[N_STOPS] = s.x[N_PLANNED] = 0
     for k in range(s.x[N_RUN]):
         job = s.run[k]
         if job >= 0 and mark[job] == 0:
-            preempt(s, rule, job, now, 0)
-    for k in range(len(rows)):
-        job = rows[k]
-        if mark[job] == 0 or s.i[job, STATE] != RUNNING:
-            continue
-        if _same_place(s, p, k, job):
-            mark[job] = 2
-        elif s.f[job, RESTORE] > 0:
-            preempt(s, rule, job, now, 1)
-        else:
-            _lift(s, job)
-            mark[job] = 3
-    for n in range(s.host.shape[0]):
-        s.host[n, HOST_CPU_FREE] = s.host[n, HOST_CPU_CAP]
-        s.host[n, HOST_MEM_FREE] = s.host[n, HOST_MEM_CAP]
+            plan_stop(s, job)
     for k in range(len(rows)):
         job = rows[k]
         if mark[job] == 0:
             continue
-        running += 1
-        s.f[job, CPUS], s.f[job, MEM] = p.gpus[k] * p.got[k, 0], p.gpus[k] * p.got[k, 1]
-        if mark[job] == 1:
-            start(s, rule, job, _new_slices(s, p, k), now)
-            if s.i[job, STARTS] == 1 and profiling_s[job] > 0:
-                s.f[job, WARM] = now + profiling_s[job]
-                schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+        if s.i[job, STATE] == RUNNING and _same_place(s, p, k, job):
+            mark[job] = 2
+        elif s.i[job, STATE] == RUNNING and s.f[job, RESTORE] <= 0:
+            _lift(s, job)
+            mark[job] = 3
         else:
-            if mark[job] == 3:
-                _set_down(s, p, k, job)
-            _book_host(s, p, k, job)
+            plan_start(s, job, _new_slices(s, p, k), -1)
+    commit(s, rule, now)
+    for k in range(len(rows)):
+        job = rows[k]
+        if mark[job] == 3:
+            _set_down(s, p, k, job)
+        elif mark[job] == 1 and s.i[job, STARTS] == 1 and profiling_s[job] > 0:
+            s.f[job, WARM] = now + profiling_s[job]
+            schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+    _book_hosts(s, p, rows, mark)
     for k in range(len(rows)):
         mark[rows[k]] = 0
     return running
-
-
-@entry
-def pace_iterations(
-    s: State, rows: Ints, speeds: Floats, step_s: Floats, made: Floats, piece: Floats, now: float, round_s: float
-) -> None:
-    """One round of the released Synergy simulator: whole iterations, and the end only at the end of a round.
-
-    `made` are iterations done before this round and `piece` those of the round that just began, both per job of the
-    workload; `speeds` are those of the running jobs in `rows`.
-    """
-    for k in range(len(rows)):
-        job = rows[k]
-        each = step_s[job]
-        gain = math.floor(round_s / (each / speeds[k]))
-        piece[job] = gain
-        left = round(s.f[job, WORK] / each) - made[job]
-        s.f[job, DONE] = min(made[job] * each, s.f[job, WORK])
-        s.f[job, RATED] = now
-        s.f[job, SPEED] = min(gain, left) * each / round_s
-        heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
-        if gain >= left:
-            set_event(s.f, s.i, s.events, s.x, job, now + round_s, END)
-        else:
-            drop_event(s.f, s.i, s.events, s.x, job)
-
-
-@entry
-def settle_iterations(s: State, made: Floats, piece: Floats) -> None:
-    """A round is over: what running jobs were to make in it is made."""
-    for k in range(s.x[N_RUN]):
-        job = s.run[k]
-        if job >= 0:
-            made[job] += piece[job]
-            piece[job] = 0.0

@@ -6,23 +6,27 @@ Built-in orders take the compiled `decide` instead; both end in the same walk, l
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
-from cotenant.core.plan import Choice
+from cotenant.core.plan import Plan, Pools, Why, nothing_said
+from cotenant.core.reasons import moment
 from cotenant.core.state import Rule, State, has_tiers, with_tiers
 from cotenant.core.view import VIEW_COLUMNS, Facts, View, rates_of
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.allocate import Allocation
-from cotenant.engine.choices import carry_out, fill_idle
 from cotenant.engine.decide import decide
 from cotenant.engine.observe import keep_active, look, order_keys
 from cotenant.engine.plans import carry_out_plan
+from cotenant.engine.pools import carry_out_pools, fill_idle
 from cotenant.engine.rates import RateModel
 from cotenant.engine.walk import commit, walk_order
-from cotenant.policies.base import ChoicePolicy, PlanPolicy, Policy, PriorityPolicy
+from cotenant.policies.base import PlanPolicy, Policy, PriorityPolicy
+
+_NOBODY: Ints = np.zeros(0, np.int64)
 
 
 class Engine:
@@ -38,9 +42,9 @@ class Engine:
         allocation: Allocation | None = None,
     ) -> None:
         self.state, self.policy, self.allocation = state, policy, allocation
-        self.rule = rule
+        self.traits, self.rule = policy.traits, rule
         self.facts, self.rates = facts or Facts(), rates
-        if isinstance(policy, ChoicePolicy):  # asked often: look rates up instead of working them out
+        if self.traits.names_pools:  # asked often: look rates up instead of working them out
             known = rates_of(state, np.arange(len(state.f)))
             if allocation is not None:
                 known = known * allocation.gains()[state.i[:, col.SPEED_ROW]]
@@ -49,6 +53,13 @@ class Engine:
         self._rows = np.zeros(1024, np.int64)
         self._count = 0
         self._seen = 0  # arrivals already listed
+        self._said: Why = nothing_said  # of the last plan
+        self._decided = self._chosen = _NOBODY  # rows that the last plan was about, and those that it put into pools
+
+    @property
+    def name(self) -> str:
+        """Of the policy."""
+        return self.policy.name or type(self.policy).__name__
 
     @property
     def rule(self) -> Rule:
@@ -72,6 +83,10 @@ class Engine:
     def view(self, now_s: float) -> View:
         """What the policy may see now."""
         rows = self.active_rows().copy()
+        return self.view_of(rows, now_s)
+
+    def view_of(self, rows: Ints, now_s: float) -> View:
+        """The same of some jobs only."""
         computed = np.empty((VIEW_COLUMNS, len(rows)))
         look(self.state, rows, now_s, computed)
         return View(now_s, rows, computed, self.state, self.facts)
@@ -83,14 +98,10 @@ class Engine:
             settle(self.state, now_s)
         if self.allocation is not None:
             self.allocation.cycle(self, now_s)
-        elif isinstance(self.policy, PriorityPolicy):
-            self._by_priority(self.policy, now_s)
-        elif isinstance(self.policy, PlanPolicy):
-            view = self.view(now_s)
-            name = self.policy.name or type(self.policy).__name__
-            carry_out_plan(self.state, self.rule, self.policy.decide(view), view, name, now_s)
-        elif isinstance(self.policy, ChoicePolicy):
-            self._choose(self.policy.choose(self.view(now_s)), now_s)
+        elif self.traits.plans:
+            self._by_plan(now_s)
+        elif self.traits.computed:
+            self._by_priority(now_s)
         else:
             decide(self.state, self.rule, now_s)
         if self.rates is not None:
@@ -98,17 +109,46 @@ class Engine:
 
     def order(self, now_s: float) -> Ints:
         """Active jobs in the order of the policy (for explanations and tests)."""
-        if isinstance(self.policy, PriorityPolicy):
+        if self.traits.computed:
             view = self.view(now_s)
-            return view.rows[np.lexsort((view.rows, _checked(self.policy, view), -view.priority))]
+            return view.rows[np.lexsort((view.rows, self._priorities(view), -view.priority))]
         rows = self.active_rows().copy()
         keys = np.zeros((4, len(rows)))
         order_keys(self.state, self.rule, rows, now_s, keys)
         return rows[np.lexsort((rows, keys[3], keys[2], keys[1], keys[0]))]
 
-    def _by_priority(self, policy: PriorityPolicy, now_s: float) -> None:
+    def plan(self, view: View) -> Plan:
+        """What the policy plans; its reasons stand until the next plan."""
+        plan = cast(PlanPolicy, self.policy).decide(view)
+        self._said, self._decided = plan.why, view.rows
+        self._chosen = _NOBODY if plan.pools is None else plan.pools.rows
+        return plan
+
+    def answers(self) -> Why:
+        """Why jobs do not run, by the last plan; holds for as long as it is kept."""
+        said, decided, chosen, next_s = self._said, self._decided, self._chosen, float(self.state.t[col.NEXT_CALL])
+
+        def why(row: int) -> str:
+            if not (decided == row).any():
+                return f"it came after the last decision; the next one is at {moment(next_s)}"
+            if (chosen == row).any():
+                return "it is chosen, but its pool has not enough GPUs together for it in this round"
+            return said(row)
+
+        return why
+
+    def _by_plan(self, now_s: float) -> None:
         view = self.view(now_s)
-        priority = _checked(policy, view)
+        plan = self.plan(view)
+        if plan.pools is None:
+            carry_out_plan(self.state, self.rule, plan, view, self.name, now_s)
+        else:
+            self._in_pools(plan.pools, now_s)
+        self.state.t[col.NEXT_CALL] = plan.next_s
+
+    def _by_priority(self, now_s: float) -> None:
+        view = self.view(now_s)
+        priority = self._priorities(view)
         order = np.argsort(priority, kind="stable")
         ordered = priority[order]
         rows = view.rows[order]
@@ -117,29 +157,25 @@ class Engine:
         elif (ordered[1:] == ordered[:-1]).any():
             rows = view.rows[np.lexsort((view.rows, priority))]
         self._rows[: len(rows)] = rows
-        walk_order(self.state, rows, policy.preemptive, policy.strict)
+        walk_order(self.state, rows, self.traits.preemptive, self.traits.strict)
         commit(self.state, self.rule, now_s)
 
-    def _choose(self, choice: Choice, now_s: float) -> None:
-        """Check a choice, then let the places be found: hosts before guests, larger gangs first."""
-        state, rows = self.state, np.asarray(choice.rows, np.int64)
-        order = np.lexsort((rows, -state.i[rows, col.GPUS], choice.hosts >= 0))
-        pools, hosts = (np.asarray(part, np.int64)[order] for part in (choice.pools, choice.hosts))
-        missed = carry_out(state, self.rule, rows[order], pools, hosts, self._mark, now_s)
+    def _in_pools(self, wanted: Pools, now_s: float) -> None:
+        """Check who runs in which pool, then let the places be found: hosts before guests, larger gangs first."""
+        state, rows = self.state, np.asarray(wanted.rows, np.int64)
+        order = np.lexsort((rows, -state.i[rows, col.GPUS], wanted.hosts >= 0))
+        pools, hosts = (np.asarray(part, np.int64)[order] for part in (wanted.pools, wanted.hosts))
+        missed = carry_out_pools(state, self.rule, rows[order], pools, hosts, self._mark, now_s)
         if missed < 0:
-            name = self.policy.name or type(self.policy).__name__
-            raise InputError(f"policy '{name}': its choice names a job twice, or one that is not active")
+            raise InputError(f"policy '{self.name}': plan names a job twice, or one that is not active")
         if missed:
             fill_idle(state, self.rule, np.sort(self.active_rows()), now_s)
-        state.t[col.NEXT_CALL] = choice.next_s
 
-
-def _checked(policy: PriorityPolicy, view: View) -> Floats:
-    """The priorities of a user's policy, or one clear line about what is wrong with them."""
-    priority = np.asarray(policy.priority(view), np.float64)
-    name = policy.name or type(policy).__name__
-    if priority.shape != view.rows.shape:
-        raise InputError(f"policy '{name}': priority() returned shape {priority.shape}, not {view.rows.shape}")
-    if np.isnan(priority).any():
-        raise InputError(f"policy '{name}': priority() returned NaN at {view.now_s:g} s")
-    return priority
+    def _priorities(self, view: View) -> Floats:
+        """The priorities of a user's policy, or one clear line about what is wrong with them."""
+        priority = np.asarray(cast(PriorityPolicy, self.policy).priority(view), np.float64)
+        if priority.shape != view.rows.shape:
+            raise InputError(f"policy '{self.name}': priority() returned shape {priority.shape}, not {view.rows.shape}")
+        if np.isnan(priority).any():
+            raise InputError(f"policy '{self.name}': priority() returned NaN at {view.now_s:g} s")
+        return priority

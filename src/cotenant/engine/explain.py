@@ -1,8 +1,11 @@
-"""Why a job does not run now: the walk is repeated up to its turn and says what it met there."""
+"""Why a job does not run now. A plan has said so itself; under an order the walk is repeated up to the job's turn."""
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
+from numpy.typing import NDArray
 
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
@@ -11,7 +14,6 @@ from cotenant.core.state import State
 from cotenant.core.workload import Ints, Workload
 from cotenant.engine.cycle import Engine
 from cotenant.engine.walk import walk_order
-from cotenant.policies.base import PriorityPolicy
 
 _NAMED_AHEAD = 5
 
@@ -29,8 +31,10 @@ def explain(
     if status == col.FUTURE:
         return Reason(name, now_s, Cause.NOT_SUBMITTED, f"it is submitted at {work.submit_s[row]:g} s", need)
     if status == col.RUNNING:
-        since = state.f[row, col.SINCE]
-        return Reason(name, now_s, Cause.RUNNING, f"it has been running since {since:g} s", need)
+        text = f"it has been running since {state.f[row, col.SINCE]:g} s"
+        if engine.traits.resizes and (said := engine.answers()(row)):
+            text = f"{text}; {named(said, work.job_id)}"
+        return Reason(name, now_s, Cause.RUNNING, text, need)
     if status == col.HELD:
         return Reason(name, now_s, Cause.HELD, "it is held until somebody releases it", need)
     if state.cls[state.i[row, col.CLASS], col.C_POOLS] == 0:
@@ -41,21 +45,27 @@ def explain(
             f"it asks for {work.asks(row)}, more than any pool of {cluster.spec} holds",
             need,
         )
-    if said := engine.policy.reason(row):
-        return Reason(name, now_s, Cause.BEHIND_HEAD, said, need)
+    if engine.traits.plans:
+        idle = int(state.x[col.IDLE])
+        said = named(engine.answers()(row), work.job_id)
+        text = said or f"the plan of '{engine.name}' does not run it now; it needs {need} GPUs and {idle} are idle"
+        return Reason(name, now_s, Cause.BEHIND_HEAD, text, need, idle)
     return _waiting_reason(engine, work, row, now_s, engine.order(now_s) if order is None else order)
 
 
 def _waiting_reason(engine: Engine, work: Workload, row: int, now_s: float, order: Ints) -> Reason:
     name, need = str(work.job_id[row]), int(engine.state.i[row, col.GPUS])
-    preemptive, strict = _how_it_walks(engine)
+    flags, traits = engine.rule.flags, engine.traits
+    preemptive = traits.preemptive if traits.computed else bool(flags[col.PREEMPTIVE])
+    strict = traits.strict if traits.computed else bool(flags[col.STRICT])
     planned = _plan_apart(engine.state, row)
     walk_order(planned, order, preemptive, strict)
     code, free = int(planned.x[col.WATCH_CODE]), int(planned.x[col.WATCH_FREE])
     waiting = order[engine.state.i[order, col.STATE] == col.WAITING]
     position = int(np.flatnonzero(waiting == row)[0]) + 1
     ahead = tuple(str(work.job_id[job]) for job in waiting[: position - 1][:_NAMED_AHEAD].tolist())
-    line = f"it is number {position} of {len(waiting)} waiting"
+    stands = engine.policy.why(engine.view_of(np.array([row], np.int64), now_s))
+    line = f"it is number {position} of {len(waiting)} waiting" + (f": {stands}" if stands else "")
     if code == col.W_QUOTA:
         tenant = work.tenant.names[work.tenant.code[row]]
         limit = int(planned.quota[work.tenant.code[row], col.Q_LIMIT])
@@ -77,11 +87,9 @@ def _waiting_reason(engine: Engine, work: Workload, row: int, now_s: float, orde
     return Reason(name, now_s, cause, text, need, free, position, len(waiting), ahead)
 
 
-def _how_it_walks(engine: Engine) -> tuple[bool, bool]:
-    policy, flags = engine.policy, engine.rule.flags
-    if isinstance(policy, PriorityPolicy):
-        return policy.preemptive, policy.strict
-    return bool(flags[col.PREEMPTIVE]), bool(flags[col.STRICT])
+def named(text: str, job_id: NDArray[np.object_]) -> str:
+    """The words of a plan with the names of jobs for their rows."""
+    return re.sub(r"\brow (\d+)", lambda found: f"'{job_id[int(found[1])]}'", text)
 
 
 def _plan_apart(state: State, row: int) -> State:

@@ -130,17 +130,23 @@ from cotenant.placement.fit import fewest_nodes
 
 
 @kernel
+def push_slice(s: State, node: int, gpus: int, mask: int, head: int) -> int:
+    """A slice in front of a linked list of them; the new head."""
+    slot = s.x[FREE_SLICE]
+    s.x[FREE_SLICE] = s.slices[slot, SLICE_NEXT]
+    s.slices[slot, SLICE_NODE] = node
+    s.slices[slot, SLICE_GPUS] = gpus
+    s.slices[slot, SLICE_MASK] = mask
+    s.slices[slot, SLICE_NEXT] = head
+    return int(slot)
+
+
+@kernel
 def new_slices(s: State, count: int) -> int:
     """Turn the placement in `s.pick` into a linked list of slices; the head of the list."""
     head = -1
     for k in range(count - 1, -1, -1):
-        slot = s.x[FREE_SLICE]
-        s.x[FREE_SLICE] = s.slices[slot, SLICE_NEXT]
-        s.slices[slot, SLICE_NODE] = s.pick[k, 0]
-        s.slices[slot, SLICE_GPUS] = s.pick[k, 1]
-        s.slices[slot, SLICE_MASK] = 0
-        s.slices[slot, SLICE_NEXT] = head
-        head = slot
+        head = push_slice(s, s.pick[k, 0], s.pick[k, 1], 0, head)
     return int(head)
 
 

@@ -9,6 +9,9 @@ from cotenant.core.columns import (
     KEY2,
     KEY3,
     KEY4,
+    N_PROMISED,
+    N_RUN,
+    PROMISED,
     RUNNING,
     SINCE,
     STATE,
@@ -38,6 +41,13 @@ def keep_active(s: State, rows: Ints, count: int, first_new: int, end_new: int) 
             rows[kept] = job
             kept += 1
     return kept
+
+
+def running_rows(s: State) -> Ints:
+    """Rows of the jobs that run, without those that wait for others to leave their GPUs."""
+    listed = s.run[: s.x[N_RUN]]
+    listed = listed[listed >= 0]
+    return listed if s.x[N_PROMISED] == 0 else listed[s.i[listed, PROMISED] == 0]
 
 
 @entry

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Protocol
 
 import numpy as np
@@ -16,7 +15,6 @@ from cotenant.core.columns import (
     ALONE,
     CAP,
     DONE,
-    EVENT,
     GPUS,
     LEVEL,
     LOST,
@@ -35,7 +33,6 @@ from cotenant.core.columns import (
     SPEED,
     SPEED_ROW,
     STARTS,
-    STEPS,
     TURN,
     WARM,
     WORK,
@@ -63,14 +60,14 @@ def rerate(s: State, rule: Rule, jobs: Ints, speeds: Floats, now: float) -> None
         job = jobs[k]
         if s.f[job, SPEED] == speeds[k] or s.i[job, PROMISED] == 1:
             continue
-        _settle(s, job, now)
+        settle(s, job, now)
         s.f[job, SPEED] = speeds[k]
         heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
         schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
 
 
 @kernel
-def _settle(s: State, job: int, now: float) -> None:
+def settle(s: State, job: int, now: float) -> None:
     """Book what a running job has done, and lost to restoring, up to now; it goes on from here."""
     restoring = min(now, s.f[job, WARM]) - s.f[job, RATED]
     if restoring > 0:
@@ -87,7 +84,7 @@ def restart(s: State, rule: Rule, jobs: Ints, speeds: Floats, pause_s: Floats, n
     """
     for k in range(len(jobs)):
         job = jobs[k]
-        _settle(s, job, now)
+        settle(s, job, now)
         s.f[job, SPEED] = speeds[k]
         if pause_s[k] > 0:
             s.f[job, WARM] = now + pause_s[k]
@@ -95,47 +92,6 @@ def restart(s: State, rule: Rule, jobs: Ints, speeds: Floats, pause_s: Floats, n
                 s.i[job, STARTS] += 1
         heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
         schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
-
-
-@entry
-def lose_time(s: State, jobs: Ints, seconds: Floats, now: float) -> None:
-    """Of the time since these jobs were last rated, this many seconds made no progress (released Muri simulator)."""
-    for k in range(len(jobs)):
-        job = jobs[k]
-        useful = max(now - s.f[job, RATED] - seconds[k], 0.0)
-        s.f[job, DONE] = min(s.f[job, DONE] + useful * s.f[job, SPEED], s.f[job, WORK])
-        s.f[job, RATED] = now
-
-
-@entry
-def pace_whole_steps(s: State, rule: Rule, jobs: Ints, speeds: Floats, round_s: float, now: float) -> float:
-    """Give each running job floor(rate x round) steps, or what is left; when the last of these pieces ends.
-
-    A job that does not end in the round is paced so that it has made exactly its steps by then (released Gavel
-    simulator). `speeds` are seconds of work per second; they are changed to the paces.
-    """
-    length = 0.0
-    for k in range(len(jobs)):
-        job = jobs[k]
-        rate = speeds[k] * s.f[job, STEPS]
-        left = round((s.f[job, WORK] - work_done(s.f, s.i, job, now)) * s.f[job, STEPS])
-        length = max(length, min(math.floor(rate * round_s + 1e-9), left) / rate)
-    end = now + length
-    for k in range(len(jobs)):
-        job = jobs[k]
-        steps = s.f[job, STEPS]
-        done = work_done(s.f, s.i, job, now)
-        left = round((s.f[job, WORK] - done) * steps)
-        piece = math.floor(speeds[k] * steps * round_s + 1e-9)
-        if piece < left and length > 0:
-            speeds[k] = piece / steps / length
-        _settle(s, job, now)
-        s.f[job, SPEED] = speeds[k]
-        heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
-        schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
-        if piece >= left:
-            end = max(end, s.f[job, EVENT])
-    return float(end)
 
 
 @kernel

@@ -4,25 +4,22 @@ new ones are taken. That is no preemption; it costs a pause, in which the job ho
 
 from __future__ import annotations
 
+import numpy as np
+
 from cotenant.core.columns import (
     CPUS,
-    FREE_SLICE,
     GPUS,
     MEM,
     N_RUN,
     OWES,
-    SLICE_GPUS,
-    SLICE_MASK,
-    SLICE_NEXT,
-    SLICE_NODE,
     STARTS,
     WARM,
 )
 from cotenant.core.jit import entry
 from cotenant.core.plan import Places, Slices
-from cotenant.core.state import Rule, State
+from cotenant.core.state import IntMatrix, Rule, State
 from cotenant.engine.keys import position_of
-from cotenant.engine.ledger import enqueue, heat, release, schedule_run, start
+from cotenant.engine.ledger import enqueue, heat, push_slice, release, schedule_run, start
 
 
 @entry
@@ -54,12 +51,12 @@ def go_on(s: State, rule: Rule, job: int, head: int, pause_s: float, now: float)
 
 def lay_slices(state: State, wanted: Slices | Places) -> int:
     """A place as a linked list of slices; its head."""
+    return int(_lay(state, np.array([(*piece, 0)[:3] for piece in wanted], np.int64)))
+
+
+@entry
+def _lay(s: State, places: IntMatrix) -> int:
     head = -1
-    for piece in reversed(wanted):
-        slot = int(state.x[FREE_SLICE])
-        state.x[FREE_SLICE] = state.slices[slot, SLICE_NEXT]
-        state.slices[slot, SLICE_NODE], state.slices[slot, SLICE_GPUS] = piece[0], piece[1]
-        state.slices[slot, SLICE_NEXT] = head
-        state.slices[slot, SLICE_MASK] = piece[2] if len(piece) > 2 else 0
-        head = slot
+    for k in range(len(places) - 1, -1, -1):
+        head = push_slice(s, places[k, 0], places[k, 1], places[k, 2], head)
     return head

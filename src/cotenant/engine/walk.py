@@ -14,11 +14,13 @@ from cotenant.core.columns import (
     C_PART,
     CLASS,
     CPUS,
+    FREE_SLICE,
     GPUS,
     H_GPUS,
     H_NODE,
     H_TENANT,
     HOME,
+    HOST,
     HOST_CPU_CAP,
     HOST_CPU_FREE,
     HOST_MEM_CAP,
@@ -40,6 +42,10 @@ from cotenant.core.columns import (
     SLICE_GPUS,
     SLICE_NEXT,
     SLICE_NODE,
+    START_HEAD,
+    START_HOST,
+    START_JOB,
+    START_MOVED,
     STATE,
     TENANT,
     USE_HOST,
@@ -62,6 +68,7 @@ from cotenant.engine.home import find_home
 from cotenant.engine.keys import before_running, compact_running, refresh_keys
 from cotenant.engine.ledger import preempt, slices_for, start
 from cotenant.engine.lines import advance_line, line_up
+from cotenant.engine.sharing import copy_slices
 from cotenant.engine.sorting import part_running, sort_running
 from cotenant.engine.victims import displace_latest
 from cotenant.placement.fit import IDLE_NOW, UNCLAIMED, find_place
@@ -191,6 +198,24 @@ def within_quota(s: State, job: int) -> bool:
 
 
 @kernel
+def plan_start(s: State, job: int, head: int, host: int) -> None:
+    """A job is to start on the slices of `head` or, as a guest, on the GPUs of its host."""
+    row = s.x[N_PLANNED]
+    s.starts[row, START_JOB] = job
+    s.starts[row, START_HEAD] = head
+    s.starts[row, START_MOVED] = 1 if s.i[job, STATE] == RUNNING else 0
+    s.starts[row, START_HOST] = host
+    s.x[N_PLANNED] = row + 1
+
+
+@kernel
+def plan_stop(s: State, job: int) -> None:
+    """A running job is to stop."""
+    s.stops[s.x[N_STOPS]] = job
+    s.x[N_STOPS] += 1
+
+
+@kernel
 def visit_waiting(s: State, job: int, displacing: bool, order: Ints, first: int, end: int) -> bool:
     """The turn of a job that has no GPUs: plan its start, or mark its class as failed.
 
@@ -221,11 +246,7 @@ def visit_waiting(s: State, job: int, displacing: bool, order: Ints, first: int,
         s.failed[c] = code
         return False
     head = claim(s, job, count)
-    row = s.x[N_PLANNED]
-    s.starts[row, 0] = job
-    s.starts[row, 1] = head
-    s.starts[row, 2] = 1 if s.i[job, STATE] == RUNNING else 0
-    s.x[N_PLANNED] = row + 1
+    plan_start(s, job, head, -1)
     return True
 
 
@@ -238,23 +259,28 @@ def visit_running(s: State, job: int, order: Ints, first: int, end: int) -> None
         return
     leave(s, job)
     if not visit_waiting(s, job, True, order, first, end):
-        s.stops[s.x[N_STOPS]] = job
-        s.x[N_STOPS] += 1
+        plan_stop(s, job)
 
 
 @entry
 def commit(s: State, rule: Rule, now: float) -> None:
-    """Carry the plan out: stops and moves first, so that starts find their GPUs free."""
+    """Carry out what is planned: stops and moves first, so that starts find their GPUs free; guests after hosts."""
     for k in range(s.x[N_STOPS]):
         preempt(s, rule, s.stops[k], now, 0)
     for k in range(s.x[N_PLANNED]):
-        if s.starts[k, 2] == 1:
-            preempt(s, rule, s.starts[k, 0], now, 1)
+        if s.starts[k, START_MOVED] == 1:
+            preempt(s, rule, s.starts[k, START_JOB], now, 1)
     for turn in range(2):  # who is bound to certain GPUs sits down first
         for k in range(s.x[N_PLANNED]):
-            if s.starts[k, 2] < 2 and (turn == 1 or s.i[s.starts[k, 0], HOME] >= 0):
-                start(s, rule, s.starts[k, 0], s.starts[k, 1], now)
-                s.starts[k, 2] = 2
+            job, host, head = s.starts[k, START_JOB], s.starts[k, START_HOST], s.starts[k, START_HEAD]
+            if s.starts[k, START_MOVED] == 2 or (turn == 0 and (s.i[job, HOME] < 0 or host >= 0)):
+                continue
+            if host >= 0:
+                head = copy_slices(s.slices, s.x, FREE_SLICE, s.i[host, SLICE])
+            start(s, rule, job, head, now)
+            if host >= 0:
+                s.i[job, HOST] = host
+            s.starts[k, START_MOVED] = 2
     s.x[N_STOPS] = 0
     s.x[N_PLANNED] = 0
 

@@ -16,13 +16,15 @@ from cotenant.core import columns as col
 from cotenant.core.goodput import fit, linear_batch
 from cotenant.core.plan import Plan, Slices
 from cotenant.core.spec import Value
-from cotenant.core.state import Rule, make_rule
 from cotenant.core.training import Training
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
 from cotenant.placement.plan_board import Board
 from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.ones.reorder import place_sizes
+from cotenant.policies.ones.saying import sizes_said
+
+_GREEDY = "everybody gets the fewest in order of submission, then each GPU goes where it saves most time"
 
 
 class Optimus(PlanPolicy):
@@ -34,10 +36,9 @@ class Optimus(PlanPolicy):
     fixed_batch = True
     defaults: ClassVar[dict[str, Value]] = {"interval": 300.0}
 
-    def rule(self, context: Context) -> Rule:
-        """Asked every interval, and at events to fill what is idle."""
+    def begin(self, context: Context) -> None:
+        """Sizes are given out at once."""
         self._next_s = -np.inf
-        return make_rule((), {col.EXTERNAL: 3, col.WAKES: 1}, {})
 
     def decide(self, view: View) -> Plan:
         """Everybody the fewest GPUs it takes in order of submission, then the best gain again and again."""
@@ -53,7 +54,8 @@ class Optimus(PlanPolicy):
             if place is not None:
                 run[row] = place
         if elastic is None or training is None or not elastic[view.rows].any():
-            return Plan(run, next_s=np.inf if training is None else view.now_s + self.number("interval"))
+            next_s = np.inf if training is None else view.now_s + self.number("interval")
+            return Plan(run, next_s=next_s, why=sizes_said(view, {}, next_s, _GREEDY))
         due = view.now_s >= self._next_s - 1e-9
         if due:
             self._next_s = view.now_s + self.number("interval")
@@ -69,7 +71,8 @@ class Optimus(PlanPolicy):
         places = place_sizes(board, [(row, size) for row, size in sizes.items() if size > 0], now)
         pause = {row: float(view.state.f[row, col.RESTORE]) for row in places if row in now}
         run.update(places)
-        return Plan(run, next_s=self._next_s, pause_s=pause)
+        why = sizes_said(view, run, self._next_s, _GREEDY)
+        return Plan(run, next_s=self._next_s, pause_s=pause, why=why)
 
     def _sizes(self, view: View, which: list[int], gpus: int) -> dict[int, int]:
         training = view.facts.training

@@ -17,8 +17,10 @@ from cotenant.core import columns as col
 from cotenant.core.errors import InputError
 from cotenant.core.spec import Value
 from cotenant.core.state import Rule, make_rule
+from cotenant.core.view import View
 from cotenant.core.workload import Floats
 from cotenant.policies.base import Context, OrderPolicy
+from cotenant.policies.words import by_column
 
 # The paper's simulations use one GPU-hour; the released simulator three queues with these limits.
 _THRESHOLD_GPU_S = 3600.0
@@ -54,6 +56,18 @@ class TiresiasL(OrderPolicy):
         if any(a >= b for a, b in zip((0.0, *limits), limits, strict=False)):
             raise InputError(f"policy '{self.name}': thresholds {list(limits)} must be positive and rising")
         return limits
+
+    def begin(self, context: Context) -> None:
+        """The limits of this run, for whoever asks why."""
+        self.limits_gpu_s = self.thresholds(context)
+
+    def why(self, view: View) -> str:
+        """Its queue, what that follows from, and what counts inside it."""
+        had = float(view.attained_gpu_s[0])
+        queue = sum(had >= limit for limit in self.limits_gpu_s)
+        ends = (*(f"up to {limit:g}" for limit in self.limits_gpu_s), "no limit")
+        where = f"it has had {had:.0f} GPU-seconds and is in queue {queue + 1} of {len(ends)} ({ends[queue]})"
+        return "; ".join([where, *(by_column(column, view) for column in self.order[1:])])
 
     def rule(self, context: Context) -> Rule:
         """Queue, then first start."""

@@ -50,7 +50,7 @@ class Dispatcher(Host):
         super().__init__(journal, backend, options)
         self.tokens_of = Tokens(self.book)
         if policy and policy != self.book.policy:
-            check_nodes(make_policy(policy), policy, backend.nodes())
+            check_nodes(make_policy(policy).traits, policy, backend.nodes())
             self.write([Entry("policy", data={"policy": policy})])
 
     def tick(self) -> float:

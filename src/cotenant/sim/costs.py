@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cotenant.compat import COSTS
 from cotenant.core.errors import InputError
 from cotenant.core.workload import Floats, Workload
 from cotenant.workload.model_facts import preemption_costs_s
@@ -16,11 +17,10 @@ from cotenant.workload.stages import start_seconds_of
 FLAT_S = 60.0
 RESIZE_S = 2.0  # pause of an elastic job that changes its size: groups are built, parameters are sent
 LOAD_S = 10.0  # until the new workers of a growing job are ready; the old ones train on
-CHRONUS_S = 30.0  # per doubling of GPUs and once more: 0.1 min to save, 0.4 min to restore (Chronus' released code)
 
 
 def restore_seconds(name: str, work: Workload) -> Floats:
-    """Seconds per preemption of each job: `default`, `none`, `flat`, `startup`, `chronus` or a number of seconds.
+    """Seconds per preemption of each job: `default`, `none`, `flat`, `startup`, a name of `compat` or a number.
 
     `startup` is what starting a model took on Muri's testbed, 60 s for models that it did not have.
     """
@@ -28,8 +28,8 @@ def restore_seconds(name: str, work: Workload) -> Floats:
         return np.zeros(len(work))
     if name == "flat":
         return np.full(len(work), FLAT_S)
-    if name == "chronus":
-        return CHRONUS_S * (1.0 + np.log2(work.gpus))
+    if name in COSTS:
+        return COSTS[name](work)
     if name == "default":
         known = preemption_costs_s(work)
         return np.where(np.isnan(known), FLAT_S, known)
@@ -41,5 +41,6 @@ def restore_seconds(name: str, work: Workload) -> Floats:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < np.inf:
-        raise InputError(f"--costs '{name}': write default, none, flat, startup, chronus or a number of seconds")
+        names = ", ".join(("default", "none", "flat", "startup", *COSTS))
+        raise InputError(f"--costs '{name}': write {names} or a number of seconds")
     return np.full(len(work), seconds)

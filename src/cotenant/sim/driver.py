@@ -10,10 +10,10 @@ import numpy as np
 
 from cotenant._version import __version__
 from cotenant.allocation import make_allocator
+from cotenant.compat import Compat
 from cotenant.core import columns as col
 from cotenant.core import jit
 from cotenant.core.cluster import Cluster
-from cotenant.core.compat import parse_compat
 from cotenant.core.deadlines import deadline_metrics, steps_of
 from cotenant.core.errors import InputError
 from cotenant.core.outcome import Outcome, Scalar, Segments, Series
@@ -24,9 +24,6 @@ from cotenant.engine.invariants import check
 from cotenant.engine.tables import infeasible
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Context, make_policy
-from cotenant.policies.base import ChoicePolicy
-from cotenant.policies.muri.released import as_released
-from cotenant.policies.tiresias import TiresiasG
 from cotenant.sim import loop
 from cotenant.sim.experiment import Experiment
 from cotenant.sim.failures import Outages
@@ -37,7 +34,7 @@ from cotenant.sim.power import NodePower
 from cotenant.sim.setup import elastic_truth, facts, lay_out, pair_belief, pair_truth, truth
 from cotenant.sim.stall import Stall
 from cotenant.sim.truth import PairWatch
-from cotenant.workload.stages import iteration_durations, profiled_stages, stages_of
+from cotenant.workload.stages import profiled_stages, stages_of
 
 LEARN_EVERY = 100  # finished jobs after which a policy that learns from them is told
 __all__ = ["Experiment", "Simulation", "is_large", "simulate"]
@@ -51,41 +48,40 @@ class Simulation:
         self.began = time.perf_counter()
         _validate(experiment)
         self.experiment = experiment
-        self.policy = make_policy(experiment.policy)
-        self.compat = parse_compat(experiment.compat)
-        if "muri" in self.compat:
-            self.policy = as_released(self.policy)
+        self.compat = Compat(experiment.compat)
+        self.policy = self.compat.policy(make_policy(experiment.policy))
+        self.traits = self.policy.traits
         self.work, self.state = self._prepare(experiment)
         self.context = Context(
             round_s=experiment.round_s,
-            compat=self.compat,
+            compat=self.compat.quirks,
             seed=experiment.seed,
             services_gpu_s=self.work.gpus * self.work.duration_s,
         )
-        self.learns = isinstance(self.policy, TiresiasG) and self.policy.learns
+        self.policy.begin(self.context)
         self._learned = 0
         start = float(self.work.submit_s[0])
         self.outages = Outages(experiment.fail_nodes, len(self.state.node), experiment.seed, start)
         self.power = None if not experiment.power else NodePower(experiment.power, self.state, start, experiment.seed)
         shared = pair_truth(self.state, self.profile)
-        belief = pair_belief(self.state, experiment, self.profile, self.policy)
+        belief = pair_belief(self.state, experiment, self.profile, self.traits)
         known = facts(self.state, experiment, self.work, belief, self.profile, self.stages)
-        rates = truth(experiment, shared, self.policy, self.profile, self.stages)
-        self.elastic = elastic_truth(self.state, experiment, self.work, self.policy, rates)
+        rates = truth(experiment, shared, self.traits, self.profile, self.stages)
+        self.elastic = elastic_truth(self.state, experiment, self.work, self.traits, rates)
         if self.elastic is not None:
             jobs = self.elastic.jobs
             known = replace(known, elastic=jobs.elastic, training=self.elastic.training, sizes=jobs.sizes)
             rates = self.elastic
         self.allocation = None
         if is_allocated(experiment, self.profile):
-            self.allocation = make_allocation(experiment, self.work, self.state, self.profile, self.policy)
+            self.allocation = make_allocation(experiment, self.work, self.state, self.profile, self.traits)
         self.engine = Engine(self.state, self.policy, self._rule(), known, rates, self.allocation)
         self._watch = None if shared is None or belief is None else PairWatch(belief, shared)
         if experiment.compiled if experiment.compiled is not None else is_large(self.work, experiment.cluster):
             jit.enable()
 
     def _prepare(self, e: Experiment) -> tuple[Workload, State]:
-        work = iteration_durations(e.workload) if "muri" in self.compat else e.workload
+        work = self.compat.workload(e.workload)
         state = self._lay_out(work)
         bad = infeasible(state)
         if len(bad):
@@ -111,13 +107,13 @@ class Simulation:
     def _lay_out(self, work: Workload) -> State:
         state, self.profile = lay_out(self.experiment, work, self.policy)
         self.stages = stages_of(work)
-        if self.stages is None and self.policy.interleaves:
+        if self.stages is None and self.traits.interleaves:
             self.stages = profiled_stages(work, self.profile)
         return state
 
     def _rule(self) -> Rule:
         context = self.context
-        if self.learns:
+        if self.traits.learns:
             ended = self.state.i[:, col.STATE] == col.FINISHED
             context = replace(context, services_gpu_s=context.services_gpu_s[ended])
         rule = self.policy.rule(context)
@@ -128,7 +124,7 @@ class Simulation:
     def advance(self, until_s: float, progress: Progress | None = None) -> bool:
         """Run until a moment or the end; whether everything measured has finished."""
         state, step = self.state, 20_000 if jit.enabled() else 2_000
-        step = 1 if self.learns or self.experiment.check_invariants or self.power is not None else step
+        step = 1 if self.traits.learns or self.experiment.check_invariants or self.power is not None else step
         stall = Stall(state)
         while True:
             limit_s = until_s if self.power is None else min(until_s, self.power.next_s)
@@ -155,7 +151,7 @@ class Simulation:
                 raise self._stuck()
             elif code != loop.PAUSED:
                 return bool(code == loop.FINISHED_ALL)
-            elif self.learns and state.x[col.N_FINISHED] >= self._learned + LEARN_EVERY:
+            elif self.traits.learns and state.x[col.N_FINISHED] >= self._learned + LEARN_EVERY:
                 self._learned = int(state.x[col.N_FINISHED])
                 self.engine.rule = self._rule()
                 state.hot[col.H_BELOW] = -1.0
@@ -184,8 +180,7 @@ class Simulation:
     def _sleep_and_wake(self, power: NodePower, now_s: float) -> None:
         """Ask the controller; decide again where capacity has changed."""
         if power.at(now_s):
-            if isinstance(self.policy, ChoicePolicy):
-                self.policy.refresh()
+            self.policy.refresh()
             self.engine.cycle(now_s)
             loop.settle_decision(self.state, now_s)
 
@@ -247,7 +242,7 @@ class Simulation:
         return {
             "policy": e.policy, "placement": e.placement, "cluster": e.cluster.spec,
             "workload": work.source, "allocator": e.allocator, "profile": e.profile,
-            "estimator": e.estimator or self.policy.default_estimator,
+            "estimator": e.estimator or self.traits.default_estimator,
             "costs": e.costs, "compat": ",".join(e.compat),
             "jobs": int(result.measured.sum()), "finished": int(done.sum()),
             "ended_failed": int(ended[Status.FAILED]), "ended_killed": int(ended[Status.KILLED]),
@@ -312,7 +307,7 @@ def is_large(work: Workload, cluster: Cluster) -> bool:
 def _validate(e: Experiment) -> None:
     if not len(e.workload):
         raise InputError(f"{e.workload.source}: no jobs to simulate")
-    parse_compat(e.compat)
+    Compat(e.compat)
     make_allocator(e.allocator)
     if not e.round_s > 0:
         raise InputError(f"--round {e.round_s:g} must be above 0 seconds")

@@ -16,9 +16,10 @@ from cotenant.core.plan import Places
 from cotenant.core.state import Rule, State
 from cotenant.core.training import Training
 from cotenant.core.workload import Floats, Ints
+from cotenant.engine.observe import running_rows
 from cotenant.engine.rates import rerate
 from cotenant.engine.resizing import go_on, lay_slices, let_go
-from cotenant.sim.truth import SharedTruth, running_rows
+from cotenant.sim.truth import SharedTruth
 from cotenant.workload.elastic import ElasticJobs, speeds
 
 _FLOOR = 0.1  # share of the first loss that never goes

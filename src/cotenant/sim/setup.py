@@ -6,25 +6,26 @@ from dataclasses import replace
 
 import numpy as np
 
+from cotenant.compat import Compat
 from cotenant.core import columns as col
-from cotenant.core.compat import parse_compat
 from cotenant.core.deadlines import steps_of
 from cotenant.core.prices import prices_of
 from cotenant.core.stages import Stages
 from cotenant.core.state import State
+from cotenant.core.traits import Traits
 from cotenant.core.view import Facts
 from cotenant.core.workload import Floats, Workload
 from cotenant.engine.rates import RateModel
+from cotenant.engine.stages import StageTruth
 from cotenant.engine.tables import build_state
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import make_policy
-from cotenant.policies.base import ChoicePolicy, PlanPolicy, Policy
+from cotenant.policies.base import Policy
 from cotenant.sim.costs import LOAD_S, RESIZE_S, restore_seconds
 from cotenant.sim.elastic import ElasticTruth
 from cotenant.sim.experiment import Experiment
 from cotenant.sim.hosts import is_allocated
-from cotenant.sim.stage_truth import ReleasedStages, StageTruth
-from cotenant.sim.truth import PairTruth, SharedTruth, WholeSteps
+from cotenant.sim.truth import PairTruth, SharedTruth
 from cotenant.workload.elastic import LIMITS, ElasticJobs
 from cotenant.workload.estimators import estimate
 from cotenant.workload.model_facts import skew
@@ -42,27 +43,26 @@ def gpu_types(e: Experiment) -> tuple[str, ...]:
 
 def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tuple[State, Profile]:
     """The tables for these jobs, nothing arrived yet, and the profile behind their speeds."""
-    policy = policy or make_policy(e.policy)
+    policy, compat = policy or make_policy(e.policy), Compat(e.compat)
+    traits = policy.traits
     generator = np.random.default_rng([e.seed, 104729])
     profile = load_profile(e.profile, work, gpu_types(e))
     e.notes.extend(note for note in profile.notes if note not in e.notes)
     if e.allocator == "proportional" or is_allocated(e, profile):
         work = _without_host_demands(work)
-    quirks = parse_compat(e.compat).values()
-    costs = next((quirk["costs"] for quirk in quirks if "costs" in quirk), e.costs)
-    need_gib, gpu_gib = _memory(e, work, policy, profile)
+    need_gib, gpu_gib = _memory(e, work, traits, profile, compat)
     state = build_state(
         work,
         e.cluster,
         parse_placement(e.placement),
-        belief_s=estimate(e.estimator or policy.default_estimator, work, e.seed),
-        restore_s=restore_seconds(costs, work),
+        belief_s=estimate(e.estimator or traits.default_estimator, work, e.seed),
+        restore_s=restore_seconds(compat.costs(e.costs), work),
         draw=generator.random(len(work)),
         speed=profile.speed,
         speed_row=profile.row,
         steps_per_s=profile.steps_per_s[profile.row],
-        sharing=policy.shares,
-        overcommits=policy.overcommits,
+        sharing=traits.shares,
+        overcommits=traits.overcommits,
         need_gib=need_gib,
         gpu_gib=gpu_gib,
         skew=skew(work.model.names),
@@ -73,12 +73,14 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
     return state, profile
 
 
-def _memory(e: Experiment, work: Workload, policy: Policy, profile: Profile) -> tuple[Floats | None, Floats | None]:
+def _memory(
+    e: Experiment, work: Workload, traits: Traits, profile: Profile, compat: Compat
+) -> tuple[Floats | None, Floats | None]:
     """GiB per GPU that each job needs and that each GPU type has; None where jobs do not share or nobody knows."""
-    stages = stages_of(work) if policy.interleaves else None
-    if stages is not None and "muri" not in parse_compat(e.compat):
+    stages = stages_of(work) if traits.interleaves else None
+    if stages is not None and compat.looks_at_memory():
         return stage_memory(stages), np.full(len(gpu_types(e)), GPU_GIB)
-    if policy.shares and profile.together is not None:
+    if traits.shares and profile.together is not None:
         return profile.together.memory_gib[profile.row, 0], profile.together.gpu_gib
     return None, None
 
@@ -103,25 +105,25 @@ def facts(
 
 
 def elastic_truth(
-    state: State, e: Experiment, work: Workload, policy: Policy, rates: RateModel | None
+    state: State, e: Experiment, work: Workload, traits: Traits, rates: RateModel | None
 ) -> ElasticTruth | None:
     """How elastic jobs move under a policy that resizes them; None where there is nothing of the kind.
 
     `rates` says what company does to them where GPUs are shared.
     """
-    if not isinstance(policy, PlanPolicy) or not policy.resizes or not work.extra.keys() & set(LIMITS):
+    if not traits.resizes or not work.extra.keys() & set(LIMITS):
         return None
     jobs = ElasticJobs(work, int(state.node[:, col.NODE_SIZE].max()), e.cluster.gpus)
     free = e.costs == "none"
     company = rates if isinstance(rates, SharedTruth) else None
-    return ElasticTruth(jobs, policy.fixed_batch, *((0.0, 0.0) if free else (RESIZE_S, LOAD_S)), e.seed, company)
+    return ElasticTruth(jobs, traits.fixed_batch, *((0.0, 0.0) if free else (RESIZE_S, LOAD_S)), e.seed, company)
 
 
-def pair_belief(state: State, e: Experiment, profile: Profile, policy: Policy) -> PairBelief | None:
+def pair_belief(state: State, e: Experiment, profile: Profile, traits: Traits) -> PairBelief | None:
     """What the policy believes of pairs; None where nothing is shared."""
-    if state.x[col.SHARING] == 0 or not isinstance(policy, ChoicePolicy):
+    if state.x[col.SHARING] == 0 or not traits.pair_belief:
         return None
-    return make_pair_belief(policy.pair_belief, profile, e.seed)
+    return make_pair_belief(traits.pair_belief, profile, e.seed)
 
 
 def pair_truth(state: State, profile: Profile) -> PairTruth | None:
@@ -131,14 +133,12 @@ def pair_truth(state: State, profile: Profile) -> PairTruth | None:
 
 
 def truth(
-    e: Experiment, shared: PairTruth | None, policy: Policy, profile: Profile, stages: Stages | None = None
+    e: Experiment, shared: PairTruth | None, traits: Traits, profile: Profile, stages: Stages | None = None
 ) -> RateModel | None:
     """What moves jobs where that is more than a speed per kind and GPU type."""
-    if stages is not None and "muri" in parse_compat(e.compat):
-        return ReleasedStages(stages)
-    if stages is not None and policy.interleaves:
+    own = Compat(e.compat).rates(stages, traits, e.round_s, shared)
+    if own is not None:
+        return own
+    if stages is not None and traits.interleaves:
         return StageTruth(stages)
-    if isinstance(policy, PlanPolicy) and policy.shares:
-        return SharedTruth(profile.together or nothing_known(profile))
-    whole = parse_compat(e.compat).get("gavel", {}).get("progress") == "whole_steps"
-    return WholeSteps(e.round_s, shared) if whole and isinstance(policy, ChoicePolicy) else shared
+    return SharedTruth(profile.together or nothing_known(profile)) if traits.names_gpus else shared

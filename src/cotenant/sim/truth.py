@@ -1,4 +1,4 @@
-"""Rate models of the simulator: what running jobs really do when they share GPUs or move in whole steps."""
+"""Rate models of the simulator: what running jobs really do when they share GPUs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,9 @@ from cotenant.core import columns as col
 from cotenant.core.state import Rule, State
 from cotenant.core.together import CURVE, Together
 from cotenant.core.workload import Floats, Ints
-from cotenant.engine.rates import pace_whole_steps, paired_speeds, rerate, shared_speeds
+from cotenant.engine.observe import running_rows
+from cotenant.engine.rates import paired_speeds, rerate, shared_speeds
 from cotenant.workload.pair_estimator import PairBelief
-
-
-def running_rows(state: State) -> Ints:
-    """Rows of the jobs that run, without those that wait for others to leave their GPUs."""
-    listed = state.run[: state.x[col.N_RUN]]
-    listed = listed[listed >= 0]
-    return listed if state.x[col.N_PROMISED] == 0 else listed[state.i[listed, col.PROMISED] == 0]
 
 
 class PairTruth:
@@ -75,21 +69,3 @@ class SharedTruth:
         speeds = np.empty(len(rows))
         shared_speeds(state, self.ratio, self.pace, self.curve, CURVE, self.busy, rows, speeds)
         rerate(state, rule, rows, speeds, now_s)
-
-
-class WholeSteps:
-    """A round as in the released Gavel simulator: whole steps only, and it ends with its latest piece of work.
-
-    Each job makes floor(rate x round) steps, or what is left; nobody gets more before everybody is done.
-    """
-
-    def __init__(self, round_s: float, inner: PairTruth | None) -> None:
-        self.round_s, self.inner = round_s, inner
-
-    def update(self, state: State, rule: Rule, now_s: float) -> None:
-        """Speeds that bring each job exactly to the end of its piece by the end of the round."""
-        rows = running_rows(state)
-        if not len(rows):
-            return
-        speeds = state.f[rows, col.ALONE] if self.inner is None else self.inner.speeds(state, rows)
-        state.t[col.NEXT_CALL] = pace_whole_steps(state, rule, rows, speeds, self.round_s, now_s)

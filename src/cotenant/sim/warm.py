@@ -7,11 +7,15 @@ import time
 
 import numpy as np
 
+from cotenant.allocation import ALLOCATORS
+from cotenant.compat import SYSTEMS
 from cotenant.core import jit
 from cotenant.core.cluster import Cluster
 from cotenant.core.spec import Spec
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, make_workload
+from cotenant.engine.cycle import Engine
+from cotenant.policies import known_policies
 from cotenant.policies.base import PriorityPolicy
 from cotenant.sim.driver import Experiment, Simulation
 from cotenant.workload.generators import generate
@@ -37,14 +41,19 @@ def warm() -> float:
     run = Simulation(Experiment(work, Cluster.parse("1x2"), "srsf", compiled=True))
     run.advance(np.inf)
     run = Simulation(Experiment(work, Cluster.parse("1x2"), "srsf", compiled=True))
-    run.engine.policy, run.engine.rule = _ByGpus(), _ByGpus().rule(run.context)
+    run.engine = Engine(run.state, _ByGpus(), _ByGpus().rule(run.context))
     run.advance(np.inf)
     run.engine.order(0.0)
-    for policy in ("gavel", "gandiva-packing"):
-        for compat in ((), ("gavel",)):
+    pooled = [
+        name
+        for name, policy in known_policies().items()
+        if (traits := policy().traits).names_pools and not traits.interleaves
+    ]
+    for policy in pooled:
+        for compat in ((), *((name,) for name, system in SYSTEMS.items() if system.paces_rounds)):
             mixed = Cluster.parse("1x2:v100+1x1:k80")
             Simulation(Experiment(work, mixed, policy, compat=compat, compiled=True)).advance(np.inf)
-    for allocator in ("synergy-tune", "synergy-greedy", "synergy-knapsack"):
+    for allocator in (name for name, kind in ALLOCATORS.items() if "budget" not in kind.own):
         hosts = Cluster.parse("1x2/cpu=8,mem=64")
         e = Experiment(work, hosts, "srtf", allocator=allocator, profile="h200-loader", compiled=True)
         Simulation(e).advance(np.inf)

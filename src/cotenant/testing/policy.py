@@ -11,6 +11,7 @@ cluster; times are whole seconds, so that every comparison is exact.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import ClassVar
@@ -21,9 +22,10 @@ import pytest
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.outcome import Outcome
+from cotenant.core.plan import Why
 from cotenant.core.workload import Codes, Workload, make_workload
+from cotenant.engine.explain import explain
 from cotenant.engine.invariants import check
-from cotenant.policies import OrderPolicy, PriorityPolicy
 from cotenant.sim.driver import Experiment, Simulation, simulate
 
 CLUSTERS = ("1x4", "4x4", "2x8+4x2", "2x4:v100+3x2:k80")
@@ -176,6 +178,24 @@ class PolicyContract:
                 small = [row for row in self._entitled(run) if run.state.i[row, col.GPUS] == 1]
                 assert not (idle and small), f"rows {small} wait beside {idle} idle GPUs at {run.state.t[col.NOW]:g} s"
 
+    def test_every_job_that_waits_is_told_why(self) -> None:
+        """Something about this job, from the decision itself: a plan knows no turns, and takes nothing back later."""
+        work, cluster = random_workload(11, 60, 8, busy_s=90), Cluster.parse("1x8")
+        asked, kept = 0, list[tuple[Why, int, str]]()
+        for run in stops(replace(self.experiment(work, cluster), check_invariants=False)):
+            now_s, plans = float(run.state.t[col.NOW]), run.engine.traits.plans
+            assert all(why(row) == text for why, row, text in kept)
+            kept = []
+            for row in [row for row in range(len(work)) if _waits(run, row)][:5]:
+                reason = explain(run.engine, run.work, cluster, row, now_s)
+                assert reason.text == explain(run.engine, run.work, cluster, row, now_s).text
+                assert re.search(r"\d", reason.text), f"job {row} under {self.policy}: {reason.text}"
+                assert not (plans and re.search(r"its turn|number \d+ of \d+ waiting", reason.text)), reason.text
+                if plans:
+                    kept.append((run.engine.answers(), row, run.engine.answers()(row)))
+                asked += 1
+        assert asked, "nobody waited"
+
     def test_names_of_tenants_change_nothing(self) -> None:
         """Tenants are told apart by what they own, not by how they are called or numbered."""
         work = random_workload(7, 30, 4)
@@ -199,13 +219,8 @@ class PolicyContract:
     def _entitled(self, run: Simulation) -> list[int]:
         """Waiting jobs that may expect the next idle GPU: all of them, or the head of a policy with a line."""
         waiting = [int(row) for row in run.engine.order(float(run.state.t[col.NOW])) if _waits(run, int(row))]
-        flags = run.engine.rule.flags
-        lined_up = bool(flags[col.STRICT] or flags[col.EASY])
-        if isinstance(run.policy, PriorityPolicy):
-            lined_up = run.policy.strict
-        elif not isinstance(run.policy, OrderPolicy):
-            lined_up = False
-        return waiting[:1] if lined_up else waiting
+        lined_up = run.engine.traits.strict or bool(run.engine.rule.flags[col.EASY])
+        return waiting[:1] if lined_up and not run.engine.traits.plans else waiting
 
 
 def _waits(run: Simulation, row: int) -> bool:

@@ -14,7 +14,6 @@ from cotenant.core.workload import Codes, Workload, make_workload
 from cotenant.policies.bsbf.judging import cost, last_end
 from cotenant.policies.bsbf.pair_test import pays, shared_mean, waiting_mean
 from cotenant.policies.bsbf.policy import SjfBsbf, _scratch
-from cotenant.policies.bsbf.scratch import NO_MEMORY, WAITING_PAYS
 from cotenant.sim.driver import Experiment, Simulation
 from cotenant.sim.truth import SharedTruth
 
@@ -74,7 +73,7 @@ def test_more_gpus_than_willing_hosts() -> None:
     run.advance(1.0)
     assert run.state.i[3, col.STATE] == col.WAITING
     assert isinstance(run.policy, SjfBsbf)
-    assert run.policy.refused[3] == WAITING_PAYS
+    assert "beside row " in run.engine.answers()(3)
 
 
 def test_never_shares_when_gpus_are_free() -> None:
@@ -96,7 +95,7 @@ def test_memory_is_made_by_smaller_sub_batches() -> None:
     fixed.advance(1.0)
     assert fixed.state.i[1, col.STATE] == col.WAITING
     assert isinstance(fixed.policy, SjfBsbf)
-    assert fixed.policy.refused[1] == NO_MEMORY
+    assert "no GPU has the memory" in fixed.engine.answers()(1)
     run.advance(np.inf)
     assert np.isfinite(run.outcome().finish_s).all()
 

@@ -9,7 +9,7 @@ import pytest
 
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
-from cotenant.policies.muri.cycles import Cycles
+from cotenant.core.cycles import Cycles
 from cotenant.policies.muri.grouping import Grouping
 from cotenant.sim.driver import Experiment, Simulation, simulate
 from cotenant.workload.readers import read

@@ -18,9 +18,8 @@ import numpy as np
 
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
-from cotenant.core.plan import Plan, Terms
+from cotenant.core.plan import Plan, Terms, Why
 from cotenant.core.spec import Value
-from cotenant.core.state import Rule
 from cotenant.core.together import Together
 from cotenant.core.view import V_PROGRESS, View
 from cotenant.core.workload import Ints
@@ -56,8 +55,8 @@ class AntMan(PlanPolicy):
         "budget": 0.005,  # part of its time that a guaranteed job may lose to tries beyond that
     }
 
-    def rule(self, context: Context) -> Rule:
-        """Asked after every event and whenever a share may be changed."""
+    def begin(self, context: Context) -> None:
+        """Nobody is throttled, and nobody holds a part of a gang."""
         for name in ("busy_limit", "start", "step", "cut"):
             if not 0 < self.number(name) <= 1:
                 raise InputError(f"policy '{self.name}': {name}={self.params[name]} must be above 0 and at most 1")
@@ -72,7 +71,7 @@ class AntMan(PlanPolicy):
         self._rivals: dict[int, set[int]] = {}
         self._held: dict[int, Terms] = {}
         self._seen: tuple[bytes, ...] = ()
-        return super().rule(context)
+        self._quota_left: Ints = np.zeros(0, np.int64)  # by tenant, after the last schedule
 
     def renumber(self, new_row: Mapping[int, int]) -> None:
         """Throttles, terms and reservations go with their jobs; rivals too."""
@@ -110,7 +109,7 @@ class AntMan(PlanPolicy):
             self._observe(throttle, self._rivals[row], felt, view.now_s)
             if throttle.share != before:
                 self._held[row] = terms[row] = replace(self._held[row], share=throttle.share)
-        return Plan({}, terms, keep=True, next_s=self._next_s())
+        return Plan({}, terms, keep=True, next_s=self._next_s(), why=self._answers(view))
 
     def _felt(self, view: View) -> dict[int, tuple[float, float]]:
         """By job how much slower it is now than alone, and the seconds that it may still lose."""
@@ -147,17 +146,34 @@ class AntMan(PlanPolicy):
         self._stopped: set[int] = set()
         later = self._start_guaranteed(board, waiting, quota, together)
         self._start_opportunistic(board, later, view, together)
-        self._later = set(later)
+        self._later, self._quota_left = set(later), quota
         self._held = self._terms(board, view, together)
         run = {row: board.places(row) for row in board.gpus_of if row not in running}
         stop = frozenset(self._stopped & running)
-        return Plan(run, dict(self._held), keep=True, stop=stop, next_s=self._next_s())
+        why = self._answers(view)
+        return Plan(run, dict(self._held), keep=True, stop=stop, next_s=self._next_s(), why=why)
 
-    def reason(self, row: int) -> str:
-        """Whether it holds a part of its gang, or is opportunistic and nobody leaves enough."""
-        if row in self.reserved:
-            return f"it holds {len(self.reserved[row])} GPUs of its gang until the rest is free"
-        return "it is opportunistic, and no GPU leaves enough time and memory" if row in self._later else ""
+    def _answers(self, view: View) -> Why:
+        """Whether it is within its quota and holds a part of its gang, or is opportunistic and nobody leaves enough."""
+        rows, gpus, tenant, priority = view.rows, view.gpus, view.tenant, view.priority
+        reserved, later, left = self.reserved, self._later, self._quota_left
+        limit, most, after_s = self.number("busy_limit"), int(self.number("ot_max_gpus")), self.number("ot_after_s")
+
+        def why(row: int) -> str:
+            at = int(np.flatnonzero(rows == row)[0])
+            gang = int(gpus[at])
+            if row in reserved:
+                return f"it is guaranteed, and holds {len(reserved[row])} of its {gang} GPUs until the rest is free"
+            if row not in later:
+                return f"it is guaranteed, and guaranteed jobs hold every GPU; it waits for {gang} of theirs"
+            over = f"its tenant has {left[tenant[at]]} GPUs of its quota left and it needs {gang}"
+            said = f"it is opportunistic: {over if priority[at] >= 0 else 'its priority is negative'}"
+            if most and gang > most:
+                return f"{said}, and opportunistic jobs may have {most} at most"
+            wait = f", or its quota is expected within {after_s:g} s" if after_s else ""
+            return f"{said}; too few GPUs are less than {limit:.0%} busy with memory to spare{wait}"
+
+        return why
 
     # -- the global scheduler ----------------------------------------------------------------------------------
 

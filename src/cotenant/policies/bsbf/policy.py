@@ -7,6 +7,7 @@ smaller sub-batches whose gradients it accumulates.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -14,13 +15,13 @@ from numpy.typing import NDArray
 
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
-from cotenant.core.plan import Places, Plan, Terms
+from cotenant.core.plan import Places, Plan, Terms, Why
 from cotenant.core.spec import Value
-from cotenant.core.state import Rule, State
+from cotenant.core.state import State
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
 from cotenant.placement.board import Board
-from cotenant.policies.base import Context, PlanPolicy, carry_over
+from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.beliefs import PairBeliefs
 from cotenant.policies.bsbf.scratch import (
     CONSOLIDATE,
@@ -38,10 +39,9 @@ from cotenant.policies.bsbf.search import search
 
 LEAST_LEFT = 100  # iterations that a victim must have left
 _WHY = {
-    NO_GPUS: "too few GPUs are empty, or hold a single job that it could share with",
-    NO_MEMORY: "no GPU has the memory for it beside the job that is there, with any sub-batch",
-    WAITING_PAYS: "it could share GPUs now, but is expected to end sooner if it waits for empty ones",
-    OVER_QUOTA: "its tenant has no quota left",
+    NO_GPUS: "too few are empty, or hold a single job that it could share with",
+    NO_MEMORY: "no GPU has the memory beside the job that is there, with any sub-batch",
+    OVER_QUOTA: "its tenant has no quota left for them",
 }
 
 
@@ -62,18 +62,15 @@ class SjfBsbf(PlanPolicy):
         "pairs": "oracle",  # or formula, learned: see `policies.beliefs`
     }
 
-    def rule(self, context: Context) -> Rule:
-        """Asked after every event."""
+    def begin(self, context: Context) -> None:
+        """Nothing has been seen of pairs."""
         if self.number("noise") < 0:
             raise InputError(f"policy '{self.name}': noise={self.params['noise']} must not be negative")
         self._pairs = PairBeliefs(self.name, str(self.params["pairs"]), self.number("noise"), context.seed)
-        self.refused: dict[int, int] = {}
-        return super().rule(context)
 
     def renumber(self, new_row: Mapping[int, int]) -> None:
         """Beliefs are worked out anew; what was drawn for a kind stays with its jobs."""
         self._pairs.renumber(new_row)
-        self.refused = carry_over(self.refused, new_row)
 
     def decide(self, view: View) -> Plan:
         """Start what can start; whatever runs goes on."""
@@ -94,12 +91,33 @@ class SjfBsbf(PlanPolicy):
             plan = _place_parts(view, plan, queue[in_parts], scratch)
         if self.params["preemptive"]:
             plan = self._displace(view, plan, ordered, left)
-        self.refused = {row: int(scratch.why[row]) for row in queue.tolist() if row not in plan.run}
-        return plan
+        return replace(plan, why=self._answers(view, scratch, left))
 
-    def reason(self, row: int) -> str:
-        """What the search met: no GPUs, no memory beside anybody, or that waiting is the better choice."""
-        return _WHY.get(self.refused.get(row, 0), "")
+    def _answers(self, view: View, scratch: Scratch, left: Floats) -> Why:
+        """What the search met: no GPUs, no memory beside anybody, or that waiting beats the best pair."""
+        rows, kinds, gpus, slowdown = view.rows, view.kind, view.gpus, self._slowdowns(view)
+
+        def why(row: int) -> str:
+            mine = int(np.flatnonzero(rows == row)[0])
+            need, code = f"it needs {gpus[mine]} GPUs: ", int(scratch.why[row])
+            if code != WAITING_PAYS:
+                return need + _WHY.get(code, _WHY[NO_GPUS])
+            alone = scratch.users[(scratch.users[:, 0] >= 0) & (scratch.users[:, 1] < 0), 0]
+            pairs = []
+            for host in np.unique(alone[np.isin(alone, rows)]).tolist():
+                other = kinds[np.flatnonzero(rows == host)[0]]
+                mine_slow, slow = float(slowdown[kinds[mine], other].max()), float(slowdown[other, kinds[mine]].max())
+                if np.isfinite([mine_slow, slow]).all():
+                    pairs.append((left[row] * mine_slow + left[host] * slow, host, mine_slow, slow))
+            if not pairs:
+                return f"{need}nothing is known of it beside any of the {len(set(alone.tolist()))} jobs that are alone"
+            _, host, mine_slow, slow = min(pairs)
+            return (
+                f"{need}beside row {host} it would take {mine_slow:.2f} times as long and that job {slow:.2f} times;"
+                " both are expected to end sooner in all if it waits for empty GPUs"
+            )
+
+        return why
 
     def _search(self, view: View, scratch: Scratch, queue: Ints, left: Floats) -> int:
         memory, pace = _levels(view)

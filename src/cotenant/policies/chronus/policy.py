@@ -6,11 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from cotenant.core import columns as col
 from cotenant.core.errors import InputError
-from cotenant.core.plan import Plan, Slices
+from cotenant.core.plan import Plan, Slices, Why
+from cotenant.core.reasons import moment
 from cotenant.core.spec import Value
-from cotenant.core.state import Rule, make_rule
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
 from cotenant.placement.plan_board import Board
@@ -52,17 +51,13 @@ class Chronus(PlanPolicy):
             raise InputError(
                 f"policy 'chronus': lease={self.lease_s:g} must be a multiple of slot={self.slot_s:g}, above 0"
             )
-        self._begin(Context())
+        self.begin(Context())
 
-    def rule(self, context: Context) -> Rule:
-        """Asked at every slot and, but for compat, at every event."""
-        self._begin(context)
-        return make_rule((), {col.EXTERNAL: 3, col.WAKES: 0 if self._only_slots else 1}, {})
-
-    def _begin(self, context: Context) -> None:
+    def begin(self, context: Context) -> None:
+        """Nothing is promised; asked at every slot and, but for compat, at every event."""
         quirks = context.compat.get("chronus", {})
         self._promised_first = quirks.get("spare", self.params["spare"]) == "promised"
-        self._only_slots = quirks.get("events") == "slots"
+        self.wakes = quirks.get("events") != "slots"
         self.timetables = Timetables(
             self.lease_s,
             solver=str(self.params["solver"]),
@@ -89,7 +84,25 @@ class Chronus(PlanPolicy):
         self._held &= at_of.keys()
         holders = np.array(sorted(at_of[ident] for ident in self._held), np.int64)
         run = self._places(view, holders, turn)
-        return Plan(run, next_s=(slot + 1) * self.slot_s)
+        return Plan(run, next_s=(slot + 1) * self.slot_s, why=self._answers(view, (slot + 1) * self.slot_s))
+
+    def _answers(self, view: View, next_s: float) -> Why:
+        """What it was told about its deadline, and which lease is its next; as of now."""
+        rows, ids, lease_s, lease = view.rows, view.ident, self.lease_s, self._lease
+        answers, leases = self.timetables.answers, self.timetables.given()
+
+        def why(row: int) -> str:
+            ident = int(ids[np.flatnonzero(rows == row)[0]])
+            answer, mine = answers[ident], leases.get(ident, ())
+            said = f"{answer.verdict}: {answer.reason}"
+            coming = [number for number in mine if number > lease]
+            if coming:
+                return f"{said}; its next lease begins at {moment(coming[0] * lease_s)}"
+            if answer.promised:
+                return f"{said}; its leases are given out at {moment((lease + 1) * lease_s)}"
+            return f"{said}; GPUs without a lease went to others, and change hands again at {moment(next_s)}"
+
+        return why
 
     def story(self) -> str:
         """How boundaries were decided."""

@@ -54,6 +54,10 @@ class Timetables:
         """Whether each job has a promise."""
         return np.fromiter((ident in self.promises for ident in ids.tolist()), bool, len(ids))
 
+    def given(self) -> dict[int, Ints]:
+        """Identity -> leases that were given out; arrays that are replaced, never changed."""
+        return {ident: promise.leases for ident, promise in self.promises.items() if promise.leases is not None}
+
     def needs(self, view: View, which: Ints) -> tuple[Ints, Ints]:
         """GPUs to reserve for these jobs, and leases still needed."""
         believed = view.believed_s[which]

@@ -17,9 +17,8 @@ import numpy as np
 
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
-from cotenant.core.plan import Plan, Terms
+from cotenant.core.plan import Plan, Terms, Why
 from cotenant.core.spec import Value
-from cotenant.core.state import Rule
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
 from cotenant.placement.board import Board
@@ -65,12 +64,16 @@ class Gandiva(PlanPolicy):
         "pairs": "none",  # or oracle, formula, learned: try only pairs that are believed to pay (`policies.beliefs`)
     }
 
-    def rule(self, context: Context) -> Rule:
-        """Asked after every event, and when a trial ends."""
+    @property
+    def quantum_s(self) -> float:  # type: ignore[override]
+        """Of a turn."""
+        return self.number("quantum")
+
+    def begin(self, context: Context) -> None:
+        """Nothing has been tried."""
         for name in ("switch_s", "watch_s", "trial_s", "residence_s", "idle_s"):
             if self.number(name) < 0:
                 raise InputError(f"policy '{self.name}': {name}={self.params[name]} must not be negative")
-        self.quantum_s = self.number("quantum")
         if not self.quantum_s > 0:
             raise InputError(f"policy '{self.name}': quantum={self.params['quantum']} must be above 0")
         self._pairs = PairBeliefs(self.name, str(self.params["pairs"]), names=(NONE, *NAMES))
@@ -79,7 +82,6 @@ class Gandiva(PlanPolicy):
         self.refused_rows: dict[int, str] = {}  # why jobs found no place at the last decision
         self.counts = {"packed": 0, "undone": 0, "migrations": 0, "grown": 0, "shrunk": 0}
         self.growth = Growth(self.number("idle_s"), self.number("watch_s"), self.number("trial_s"))
-        return super().rule(context)
 
     def renumber(self, new_row: Mapping[int, int]) -> None:
         """Trials and refusals are of two jobs: they go when one of them does."""
@@ -115,7 +117,8 @@ class Gandiva(PlanPolicy):
             self.growth.grow(board, servers, given, still, quota, calm)
         run = {row: board.places(row) for row, gpus in board.gpus_of.items() if gpus != before.get(row)}
         terms, next_s = self._terms(board, servers), self._next_s(board, view, servers)
-        return Plan(run, terms, keep=True, next_s=next_s, pause_s=self._pauses(board, view, before))
+        pause_s = self._pauses(board, view, before)
+        return Plan(run, terms, keep=True, next_s=next_s, pause_s=pause_s, why=self._answers(view))
 
     def story(self) -> str:
         """What was tried, and how often."""
@@ -140,9 +143,15 @@ class Gandiva(PlanPolicy):
                 pause_s[row] = training.resize_s
         return pause_s
 
-    def reason(self, row: int) -> str:
-        """Jobs start at once unless all places are taken."""
-        return self.refused_rows.get(row, "")
+    def _answers(self, view: View) -> Why:
+        """Jobs start at once, and take turns, unless all places are taken."""
+        rows, gpus, refused = view.rows, view.gpus, self.refused_rows
+
+        def why(row: int) -> str:
+            gang = gpus[np.flatnonzero(rows == row)[0]]
+            return f"it needs {gang} GPUs: {refused[row]}" if row in refused else ""
+
+        return why
 
     def _next_s(self, board: Board, view: View, servers: Servers) -> float:
         """When the first trial ends or, under overload, the first job has been watched for long enough."""
@@ -171,7 +180,7 @@ class Gandiva(PlanPolicy):
             tenant, gang = int(view.state.i[row, col.TENANT]), board.gang(row)
             shape = gang, int(view.state.i[row, col.CLASS])
             if quota[tenant] < gang:
-                self.refused_rows[row] = "its tenant has no quota left"
+                self.refused_rows[row] = "its tenant has no quota left for them"
                 continue
             self.refused_rows[row] = full
             if shape in failed:

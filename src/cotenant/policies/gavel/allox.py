@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
 
 from cotenant import solvers
 from cotenant.core.spec import Value
-from cotenant.core.state import Rule
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
 from cotenant.policies.base import Context
 from cotenant.policies.gavel.problem import Problem, Targets
 from cotenant.policies.gavel.rounds import RoundPolicy
+
+_NOBODY: Ints = np.zeros(0, np.int64)
 
 
 class Allox(RoundPolicy):
@@ -28,10 +30,24 @@ class Allox(RoundPolicy):
     source = "AlloX, Le et al., EuroSys'20, as in Gavel, OSDI'20"
     defaults: ClassVar[dict[str, Value]] = {"alpha": 0.2}
 
-    def rule(self, context: Context) -> Rule:
+    def begin(self, context: Context) -> None:
         """Grants are remembered from solve to solve."""
         self._granted: dict[int, int] = {}
-        return super().rule(context)
+        self._matched, self._lines = _NOBODY, solvers.Lines(_NOBODY, _NOBODY, 0.0)  # by identity, at the last solve
+        super().begin(context)
+
+    def told(self) -> Callable[[int], str]:
+        """Its place in the matching."""
+        matched, lines, types = self._matched, self._lines, self._types
+
+        def words(ident: int) -> str:
+            at = np.flatnonzero(matched == ident)
+            if not len(at) or lines.type_[at[0]] < 0:
+                return f"it is not among the {len(matched)} jobs that were matched: the oldest come first"
+            line = f"a line of {types[lines.type_[at[0]]]} GPUs"
+            return f"in the matching it is number {lines.place[at[0]]} from the end of {line}, and who is first runs"
+
+        return words
 
     def targets(self, problem: Problem, view: View) -> Targets:
         """X = 1 for whoever runs first in its line."""
@@ -47,11 +63,13 @@ class Allox(RoundPolicy):
         free = int(room.sum())
         waiting = np.flatnonzero(~x.any(axis=1))
         oldest = waiting[: max(int(self.number("alpha") * len(problem)), free)]
+        self._matched, self._types = _NOBODY, view.pool_types
         if free <= 0 or not len(oldest):
             return Targets(x)
         able = problem.rates[oldest] > 0
         seconds = np.where(able, problem.left_s[oldest, None] / np.where(able, problem.rates[oldest], 1.0), np.inf)
         lines = solvers.shortest_total(seconds, room.astype(np.int64))
+        self._matched, self._lines = view.ident[oldest], lines
         first = first_in_lines(lines)
         where = lines.type_[first]
         for job, pool in sorted(zip(oldest[first].tolist(), where.tolist(), strict=True)):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
 
 from cotenant.core.spec import Value
-from cotenant.core.state import Rule
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
 from cotenant.policies.base import Context
@@ -26,11 +26,11 @@ class GandivaPacking(RoundPolicy):
     shares = True
     defaults: ClassVar[dict[str, Value]] = {"keep": KEEP_ABOVE}
 
-    def rule(self, context: Context) -> Rule:
+    def begin(self, context: Context) -> None:
         """Pairs are remembered from solve to solve."""
         self._mate: dict[int, int] = {}
         self._summed = context.compat.get("gavel", {}).get("gandiva.threshold") == "all_types"
-        return super().rule(context)
+        super().begin(context)
 
     def targets(self, problem: Problem, view: View) -> Targets:
         """Equal time over combinations, alone or in pairs."""
@@ -49,6 +49,11 @@ class GandivaPacking(RoundPolicy):
         share = share / np.maximum(share.sum(axis=1), 1.0)[:, None] * (problem.rates > 0)
         pair_x = share[table[:, 0]] * (self._worth_each(problem, table) > 0)
         return Targets(np.where(together[:, None], 0.0, share), table, pair_x)
+
+    def told(self) -> Callable[[int], str]:
+        """Whether it has somebody to share with."""
+        mates = {**self._mate, **{two: one for one, two in self._mate.items()}}
+        return lambda ident: "it is to share GPUs with a job of its size" if ident in mates else "it is to run alone"
 
     def _keep(self, problem: Problem, ids: Ints) -> list[tuple[int, int]]:
         """Pairs of the last time whose members are both here and still gain."""

@@ -8,7 +8,6 @@ import numpy as np
 
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Value
-from cotenant.core.state import Rule
 from cotenant.core.view import View
 from cotenant.policies.base import Context
 from cotenant.policies.gavel import ordered
@@ -54,8 +53,8 @@ class Gavel(RoundPolicy):
         if any(not w > 0 for w in self._weights):
             raise InputError("policy 'gavel': weights=[...] must be above 0, one per tenant in order of appearance")
 
-    def rule(self, context: Context) -> Rule:
-        """The mechanism's rule, with the quirks of this family read once."""
+    def begin(self, context: Context) -> None:
+        """The quirks of this family are read once."""
         given = context.compat.get("gavel", {})
         self._stale = given.get("fifo.type_choice") == "stale"
         self._options = Options(
@@ -68,7 +67,7 @@ class Gavel(RoundPolicy):
             copy_first_rate=given.get("agnostic_rate") == "v100_copy",
         )
         self._last = LastGood()
-        return super().rule(context)
+        super().begin(context)
 
     @property
     def shares(self) -> bool:  # type: ignore[override]

@@ -8,20 +8,21 @@ that fall idle go to whoever has none.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from cotenant.core import columns as col
-from cotenant.core.plan import Choice, Standing
-from cotenant.core.state import IntMatrix, Rule, make_rule
+from cotenant.core.plan import Plan, Pools
+from cotenant.core.state import IntMatrix
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
-from cotenant.policies.base import ChoicePolicy, Context
+from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.gavel.history import History
 from cotenant.policies.gavel.problem import Problem, Targets
 from cotenant.policies.gavel.select import by_priority, fill, one_line, pick, pick_in_line
+from cotenant.policies.gavel.standing import Standing, no_more
 
 EPSILON_S = 1e-6
 _NONE: Ints = np.zeros(0, np.int64)
@@ -38,16 +39,19 @@ class Quirks:
     whole_steps: bool = False  # received time counts whole steps only
 
 
-class RoundPolicy(ChoicePolicy):
+class RoundPolicy(PlanPolicy):
     """The mechanism; subclasses say what the targets are."""
+
+    names_pools = True
+    pair_belief = "oracle"
 
     agnostic: ClassVar[bool] = False  # visits GPU types in random order
     one_queue: ClassVar[bool] = False  # walks all pools in one line by priority, not pool by pool
     only_targets: ClassVar[bool] = False  # never runs a combination without a target, even on idle GPUs
 
-    def rule(self, context: Context) -> Rule:
+    def begin(self, context: Context) -> None:
         """Asked at every round's end and, unless `latest_finish`, at every event."""
-        self.round_s = float(context.round_s)
+        self.length_s = float(context.round_s)
         self.quirks = quirks_of(context.compat)
         self.rng = np.random.default_rng([context.seed, 5])
         self._history: History | None = None
@@ -58,8 +62,8 @@ class RoundPolicy(ChoicePolicy):
         self._seen: Ints = np.zeros(0, np.int64)
         self._gpus: Ints = np.zeros(0, np.int64)
         self._held = _NOTHING
-        wakes = 0 if self.quirks.latest_finish else 1
-        return make_rule((), {col.EXTERNAL: 3, col.WAKES: wakes}, {})
+        self.standing: Standing | None = None  # at the last round
+        self.wakes = not self.quirks.latest_finish
 
     @abstractmethod
     def targets(self, problem: Problem, view: View) -> Targets:
@@ -67,13 +71,13 @@ class RoundPolicy(ChoicePolicy):
 
     # -- one decision ------------------------------------------------------------------------------------------
 
-    def choose(self, view: View) -> Choice:
+    def decide(self, view: View) -> Plan:
         """Account for the time since the last decision, solve if something changed, pick."""
         now_s, ids = view.now_s, view.ident
         if not len(ids):
             self._held = _NOTHING
-            return Choice(_NONE, _NONE, _NONE)
-        history = self._history = self._history or History(len(view.pool_gpus), self.round_s / 2)
+            return Plan(pools=Pools(_NONE, _NONE, _NONE))
+        history = self._history = self._history or History(len(view.pool_gpus), self.length_s / 2)
         history.room_for(ids)
         self._account(view, history)
         if len(ids) != len(self._seen) or (np.sort(ids) != self._seen).any():
@@ -92,17 +96,9 @@ class RoundPolicy(ChoicePolicy):
         """Solve anew at the next round: the GPUs are not those of the last targets."""
         self._changed = True
 
-    def standing(self, ids: Ints) -> Standing | None:
-        """Targets, and time received since the last solve as a fraction."""
-        history = self._history
-        if history is None:
-            return None
-        history.room_for(ids)
-        received_s = np.maximum(history.received_s[ids] - history.head_start_s, 0.0)
-        elapsed_s = max(self._asked_s - history.solved_s, EPSILON_S)
-        return Standing(
-            history.known[ids], history.target[ids], received_s / elapsed_s, history.solved_s, self._round_end_s
-        )
+    def told(self) -> Callable[[int], str]:
+        """What there is to say of a job (by identity) besides its fractions, as of the last solve."""
+        return no_more
 
     def _account(self, view: View, history: History) -> None:
         """Credit what was chosen last time with the seconds since then, but nobody for GPUs it did not have yet."""
@@ -139,7 +135,7 @@ class RoundPolicy(ChoicePolicy):
 
     # -- picking -----------------------------------------------------------------------------------------------
 
-    def _pick(self, view: View, history: History) -> Choice:
+    def _pick(self, view: View, history: History) -> Plan:
         """A fresh choice at a round's end."""
         ids, rates, gangs = view.ident, view.rates, view.gpus
         members, pair_of = self._combinations(ids, history)
@@ -171,7 +167,12 @@ class RoundPolicy(ChoicePolicy):
             known = history.known[ids[members[chosen, 0]]]
             chosen, where = chosen[known], where[known]
         self._round_end_s = self._next_boundary(view.now_s)
-        return self._choice(view, members[chosen], pair_of, chosen, where)
+        plan = self._plan(view, members[chosen], pair_of, chosen, where)
+        self.standing = Standing(
+            ids, history.known[ids], members, target, received - history.head_start_s, deficit, history.solved_s,
+            view.now_s, self._round_end_s, view.pool_types, self.told(),
+        )  # fmt: skip
+        return replace(plan, why=self.standing.asked_by(view.rows, ids))
 
     def _combinations(self, ids: Ints, history: History) -> tuple[IntMatrix, Ints]:
         """Every active job alone, then the pairs whose members are both active, by their place in the view."""
@@ -184,7 +185,7 @@ class RoundPolicy(ChoicePolicy):
         here = (ids[order][at] == history.pairs).all(axis=1)
         return np.concatenate([alone, order[at[here]]]), np.flatnonzero(here)
 
-    def _choice(self, view: View, members: IntMatrix, pair_of: Ints, chosen: Ints, where: Ints) -> Choice:
+    def _plan(self, view: View, members: IntMatrix, pair_of: Ints, chosen: Ints, where: Ints) -> Plan:
         """Remember what was chosen, and say it in rows."""
         ids, rows = view.ident, view.rows
         double = members[:, 1] >= 0
@@ -192,27 +193,28 @@ class RoundPolicy(ChoicePolicy):
             jobs = members[:, 0]
             self._held = (ids[jobs], where, _NONE, _NONE)
             if self.quirks.whole_steps:
-                self._pieces = _pieces(view, jobs, where, self.round_s)
-            return Choice(rows[jobs], where, members[:, 1], self._wake_s(view, len(jobs) < len(ids)))
+                self._pieces = _pieces(view, jobs, where, self.length_s)
+            pools = Pools(rows[jobs], where, members[:, 1])
+            return Plan(pools=pools, next_s=self._wake_s(view, len(jobs) < len(ids)))
         swap = double & (view.host_row[members[:, 0]] == rows[members[:, 1]])
         members[swap] = members[swap, ::-1]  # whoever is the host stays it
         self._held = (
             ids[members[~double, 0]], where[~double], pair_of[chosen[double] - len(ids)], where[double],
         )  # fmt: skip
         if self.quirks.whole_steps:
-            self._pieces = _pieces(view, members[~double, 0], where[~double], self.round_s)
+            self._pieces = _pieces(view, members[~double, 0], where[~double], self.length_s)
         hosts = np.full(len(members), -1, np.int64)
         guest, host = members[double, 1], members[double, 0]
         idle = np.ones(len(ids), bool)
         idle[members[:, 0]] = idle[guest] = False
-        return Choice(
+        pools = Pools(
             rows=np.concatenate([rows[members[:, 0]], rows[guest]]),
             pools=np.concatenate([where, where[double]]),
             hosts=np.concatenate([hosts, rows[host]]),
-            next_s=self._wake_s(view, bool(idle.any())),
         )
+        return Plan(pools=pools, next_s=self._wake_s(view, bool(idle.any())))
 
-    def _top_up(self, view: View) -> Choice:
+    def _top_up(self, view: View) -> Plan:
         """Between rounds: whatever runs goes on, and idle GPUs go to jobs that have none, oldest first."""
         held, gangs = view.pool, view.gpus
         room = view.pool_gpus.copy()
@@ -229,18 +231,19 @@ class RoundPolicy(ChoicePolicy):
             np.concatenate([self._held[0], ids[new]]), np.concatenate([self._held[1], pools]),
             self._held[2], self._held[3],
         )  # fmt: skip
-        return Choice(
+        chosen = Pools(
             rows=np.concatenate([view.rows[kept], view.rows[new]]),
             pools=np.concatenate([held[kept], pools]),
             hosts=np.concatenate([mates[kept], np.full(count, -1, np.int64)]),
-            next_s=self._round_end_s,
         )
+        assert self.standing is not None
+        return Plan(pools=chosen, next_s=self._round_end_s, why=self.standing.asked_by(view.rows, ids))
 
     def _next_boundary(self, now_s: float) -> float:
         """Rounds lie on a fixed grid, so that runs can be compared; `latest_finish` counts from now."""
         if self.quirks.latest_finish:
-            return now_s + self.round_s
-        return float((np.floor(now_s / self.round_s + 1e-9) + 1) * self.round_s)
+            return now_s + self.length_s
+        return float((np.floor(now_s / self.length_s + 1e-9) + 1) * self.length_s)
 
     def _wake_s(self, view: View, somebody_idle: bool) -> float:
         """The round's end, or never when the next rounds could only repeat this one."""

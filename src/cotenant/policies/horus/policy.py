@@ -18,9 +18,8 @@ import numpy as np
 
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError, unknown
-from cotenant.core.plan import Plan, Terms
+from cotenant.core.plan import Plan, Terms, Why
 from cotenant.core.spec import Value
-from cotenant.core.state import Rule
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
 from cotenant.placement.board import Board
@@ -51,8 +50,8 @@ class Horus(PlanPolicy):
         "pairs": "none",  # or oracle, formula, learned: see `policies.beliefs`
     }
 
-    def rule(self, context: Context) -> Rule:
-        """Asked after every event."""
+    def begin(self, context: Context) -> None:
+        """Nothing has been predicted or seen."""
         if self.number("look_ahead") < 1:
             raise InputError(f"policy '{self.name}': look_ahead={self.params['look_ahead']} must be at least 1")
         if str(self.params["gpu_choice"]) not in ("cheapest", "first_fit"):
@@ -66,15 +65,12 @@ class Horus(PlanPolicy):
         self._believed: Floats | None = None
         self._kinds, self._draws = SteadyKinds(), np.zeros(0)
         self._later = np.random.default_rng([context.seed, 2023])  # for kinds that come later: queues keep their luck
-        self.refused: dict[int, str] = {}
-        return super().rule(context)
 
     def renumber(self, new_row: Mapping[int, int]) -> None:
         """Beliefs are worked out anew; what was drawn for a kind stays with its jobs."""
         self._believed = None
         self._kinds.renumber(new_row)
         self._pairs.renumber(new_row)
-        self.refused = carry_over(self.refused, new_row)
 
     def decide(self, view: View) -> Plan:
         """Take up to `look_ahead` jobs, start the first that can be placed; again until nothing starts."""
@@ -82,7 +78,7 @@ class Horus(PlanPolicy):
         running = set(board.gpus_of)
         quota = view.state.quota[:, col.Q_LIMIT] - view.state.quota[:, col.Q_USED]
         waiting = [row for row in view.rows.tolist() if row not in running]
-        self.refused = {}
+        refused: dict[int, str] = {}
         if self.number("noise") > 0:
             self._kinds.look(view)
         self._pairs.look(view)
@@ -90,7 +86,7 @@ class Horus(PlanPolicy):
             started = -1
             for row in self.next_jobs(view, waiting):
                 if quota[view.state.i[row, col.TENANT]] < board.gang(row):
-                    self.refused[row] = "its tenant has no quota left"
+                    refused[row] = "its tenant has no quota left for that"
                     continue
                 gpus = self._find(board, view, row)
                 while gpus and self._too_large(board, view, row, gpus):
@@ -100,17 +96,26 @@ class Horus(PlanPolicy):
                     quota[view.state.i[row, col.TENANT]] -= board.gang(row)
                     started = row
                     break
-                self.refused[row] = "no GPU with the memory, a place and company that is known"
+                refused[row] = "too few have the memory, a place and company that is known"
             if started < 0:
                 break
             waiting.remove(started)
         run = {row: board.places(row) for row in board.gpus_of if row not in running}
-        return Plan(run, {row: Terms() for row in run}, keep=True)
+        return Plan(run, {row: Terms() for row in run}, keep=True, why=self._answers(view, refused))
 
-    def reason(self, row: int) -> str:
+    def _answers(self, view: View, refused: Mapping[int, str]) -> Why:
         """What kept it from a GPU; whoever is not among the first of the queue has not been looked at."""
-        others = "it is not among the jobs that are looked at: the least busy come first" if self.refused else ""
-        return self.refused.get(row, others)
+        rows, gpus, kinds, util = view.rows, view.gpus, view.kind, self._believed
+        first = int(self.number("look_ahead"))
+
+        def why(row: int) -> str:
+            at = np.flatnonzero(rows == row)[0]
+            asks = f"it asks for {gpus[at]} GPUs"
+            if util is not None:
+                asks += f" that it is predicted to keep {util[kinds[at]]:.0f} % busy"
+            return f"{asks}; {refused.get(row, f'it is not among the first {first} of its queue, the least busy')}"
+
+        return why
 
     def next_jobs(self, view: View, waiting: list[int]) -> list[int]:
         """The jobs that are looked at, in order: least predicted utilisation, then submit time, then row."""
@@ -250,10 +255,10 @@ class HorusPlus(Horus):
     source = "Horus+, TPDS'22"
     defaults: ClassVar[dict[str, Value]] = {**Horus.defaults, "queues": 3, "scaled": True}
 
-    def rule(self, context: Context) -> Rule:
+    def begin(self, context: Context) -> None:
         """Clusters are found anew when jobs have arrived."""
         self._of: dict[int, int] = {}
-        return super().rule(context)
+        super().begin(context)
 
     def renumber(self, new_row: Mapping[int, int]) -> None:
         """Queues go with their jobs."""

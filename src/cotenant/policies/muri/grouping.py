@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from cotenant.policies.muri.cycles import SLOTS, Cycles
+from cotenant.core.cycles import SLOTS, Cycles
 from cotenant.solvers.pairing import pair_kinds
 
 ROUNDS = 4

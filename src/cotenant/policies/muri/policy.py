@@ -12,28 +12,30 @@ from typing import ClassVar
 import numpy as np
 
 from cotenant.core import columns as col
+from cotenant.core.cycles import SLOTS, Cycles
 from cotenant.core.errors import InputError
-from cotenant.core.plan import Choice
+from cotenant.core.plan import Plan, Pools, Why
 from cotenant.core.spec import Value
 from cotenant.core.stages import Stages
-from cotenant.core.state import Rule, make_rule
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
-from cotenant.policies.base import ChoicePolicy, Context
+from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.muri.admission import admit
-from cotenant.policies.muri.cycles import SLOTS, Cycles
 from cotenant.policies.muri.grouping import Group, Grouping
 
 _NOBODY: Ints = np.zeros(0, np.int64)
 
 
-class MuriS(ChoicePolicy):
+class MuriS(PlanPolicy):
     """Shortest remaining GPU time first; up to four jobs interleave their stages on the same GPUs."""
 
     name = "muri-s"
     source = "Muri-S, SIGCOMM'22"
+    names_pools = True
     shares = True
     interleaves = True
+    pair_belief = "oracle"
+    order_words = "remaining GPU time"
     defaults: ClassVar[dict[str, Value]] = {
         "group": SLOTS,  # most jobs of a group
         "least_efficiency": 0.0,
@@ -43,8 +45,8 @@ class MuriS(ChoicePolicy):
         "merge_order": "auto",  # efficiency; with --compat muri released: by first appearance
     }
 
-    def rule(self, context: Context) -> Rule:
-        """Asked at every arrival and completion."""
+    def begin(self, context: Context) -> None:
+        """Nothing is known of groups."""
         self._released = "muri" in context.compat
         order, merge = str(self.params["order"]), str(self.params["merge_order"])
         if order not in ("best", "worst") or merge not in ("auto", "efficiency", "released"):
@@ -57,7 +59,6 @@ class MuriS(ChoicePolicy):
         self._grouping: Grouping | None = None
         self._of_kinds: tuple[Stages, float] | None = None
         self._present, self._values = _NOBODY, np.zeros(0)
-        return make_rule((), {col.EXTERNAL: 3, col.WAKES: 1}, {})
 
     def order_value(self, view: View, nominal_s: Floats) -> Floats:
         """Smaller comes first: believed remaining time times GPUs."""
@@ -76,10 +77,10 @@ class MuriS(ChoicePolicy):
         value[by_ident] = self._values
         return value
 
-    def choose(self, view: View) -> Choice:
+    def decide(self, view: View) -> Plan:
         """Who runs, and with whom."""
         if not len(view.rows):
-            return Choice(_NOBODY, _NOBODY, _NOBODY)
+            return Plan(pools=Pools(_NOBODY, _NOBODY, _NOBODY))
         stages = view.facts.stages
         nominal = stages.nominal_s if stages is not None else np.zeros(0)
         value = self._standing_values(view, nominal)
@@ -103,7 +104,8 @@ class MuriS(ChoicePolicy):
                 found = grouping.group(jobs, counts, kinds[here].tolist(), capacity[pool], where)
                 found = self._settle(found, grouping, stages, view)
             groups += [(pool, group) for group in found]
-        return self._say(view, self._that_fit(view, groups))
+        chosen = self._say(view, self._that_fit(view, groups))
+        return Plan(pools=chosen, why=self._answers(view.rows[order], groups, largest))
 
     def _prepare(self, view: View, stages: Stages | None) -> Grouping | None:
         """What was found out holds for these kinds and the memory of the smallest GPU: with others it begins anew."""
@@ -162,7 +164,22 @@ class MuriS(ChoicePolicy):
                 kept.append((pool, group))
         return kept
 
-    def _say(self, view: View, groups: list[tuple[int, Group]]) -> Choice:
+    def _answers(self, line: Ints, groups: list[tuple[int, Group]], largest: int) -> Why:
+        """Its group, or why it has none; `line` are all rows in order."""
+        words = self.order_words
+
+        def why(row: int) -> str:
+            place = f"it is number {np.flatnonzero(line == row)[0] + 1} of {len(line)} by {words}"
+            group = next((group for _, group in groups if row in group.jobs), None)
+            if group is None:
+                return f"{place}, and those before it fill the cluster with up to {largest} jobs on a GPU"
+            if len(group.jobs) == 1:
+                return f"{place}; no group that pays was found for it, and alone it finds the GPUs taken by others"
+            return f"{place}; its group of {len(group.jobs)} jobs on {group.gpus} GPUs comes after others that take all"
+
+        return why
+
+    def _say(self, view: View, groups: list[tuple[int, Group]]) -> Pools:
         """In rows: the member that sits on its own GPUs already is the host, the others are its guests."""
         state = view.state
         rows, pools, hosts = [], [], []
@@ -174,7 +191,7 @@ class MuriS(ChoicePolicy):
                 rows.append(job)
                 pools.append(pool)
                 hosts.append(-1 if job == host else host)
-        return Choice(np.array(rows, np.int64), np.array(pools, np.int64), np.array(hosts, np.int64))
+        return Pools(np.array(rows, np.int64), np.array(pools, np.int64), np.array(hosts, np.int64))
 
 
 class MuriL(MuriS):
@@ -182,6 +199,7 @@ class MuriL(MuriS):
 
     name = "muri-l"
     source = "Muri-L, SIGCOMM'22"
+    order_words = "attained GPU time"
 
     def order_value(self, view: View, nominal_s: Floats) -> Floats:
         """Smaller comes first: seconds of running, at whatever speed, times GPUs."""

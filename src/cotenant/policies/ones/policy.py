@@ -17,7 +17,6 @@ from cotenant.core import columns as col
 from cotenant.core.errors import InputError
 from cotenant.core.plan import Plan, Slices
 from cotenant.core.spec import Value
-from cotenant.core.state import Rule, make_rule
 from cotenant.core.training import Training
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
@@ -35,10 +34,12 @@ from cotenant.policies.ones.evolution import (
 )
 from cotenant.policies.ones.predictor import Progress, features
 from cotenant.policies.ones.reorder import place_sizes
+from cotenant.policies.ones.saying import sizes_said
 from cotenant.policies.ones.scaling import TIMES_ASKED, Sizes, at_least
 from cotenant.policies.ones.throughput import Goodputs, sruf, throughputs
 
 _KEPT_S = 60.0  # how long a schedule is taken to last when changes are charged
+_EVOLVED = "in the best schedule found, by the work that jobs are predicted to have left, others have the rest"
 _YOUNG = 2.0  # epochs before a job is predicted, scaled or may be stopped
 
 
@@ -67,8 +68,8 @@ class Ones(PlanPolicy):
             if not self.number(name) > 0:
                 raise InputError(f"policy 'ones': {name}={self.params[name]} must be above 0")
 
-    def rule(self, context: Context) -> Rule:
-        """Asked every interval and at every event."""
+    def begin(self, context: Context) -> None:
+        """Nothing has been learned, and the first population is yet to come."""
         self.rng = np.random.default_rng([context.seed, 41])
         self.progress = Progress(context.seed)
         self.sizes = Sizes()
@@ -77,7 +78,6 @@ class Ones(PlanPolicy):
         self._jobs: list[int] = []  # identity of each number in the genomes
         self._looks: dict[int, list[tuple[Floats, float]]] = {}
         self._samples: dict[int, float] = {}  # when last looked at, by identity
-        return make_rule((), {col.EXTERNAL: 3, col.WAKES: 1}, {})
 
     def renumber(self, new_row: Mapping[int, int]) -> None:
         """Jobs are remembered by identity; only what was fitted to kinds goes."""
@@ -93,7 +93,8 @@ class Ones(PlanPolicy):
         which = np.flatnonzero(mine)
         later_s = view.now_s + self.number("interval")
         if not len(which) or training is None:
-            return Plan(run, next_s=np.inf if training is None else later_s)
+            next_s = np.inf if training is None else later_s
+            return Plan(run, next_s=next_s, why=sizes_said(view, {}, next_s, _EVOLVED))
         which = which[np.lexsort((view.rows[which], view.submit_s[which]))]
         now = {int(view.rows[at]): view.placement(int(view.rows[at])) for at in which[view.running[which]].tolist()}
         wanted = self._evolve(view, training, which, board.left)
@@ -104,7 +105,8 @@ class Ones(PlanPolicy):
             if row in now and sum(g for _, g in place) <= sum(g for _, g in now[row])
         }
         run.update(places)
-        return Plan(run, next_s=later_s, pause_s=pause)
+        why = sizes_said(view, run, later_s, _EVOLVED)
+        return Plan(run, next_s=later_s, pause_s=pause, why=why)
 
     # -- sizes -------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cotenant.backends.base import NodeInfo
-from cotenant.policies.chronus.answer import PROMISED, Demand, answer_deadline
+from cotenant.policies.deadline_answer import PROMISED, Demand, answer_deadline
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob
 

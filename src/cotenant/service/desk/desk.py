@@ -186,7 +186,7 @@ class CoreService(Dispatcher):
 
     def _round_reason(self, job: LiveJob) -> Reason | None:
         """The reason under a policy of rounds, from its last decision; None under others and before the first."""
-        now_s, standings = self.clock(), self._plan.standings
+        now_s = self.clock()
         if self._plan.policy != self.book.policy:
             return None
         if job.id in self._promised:
@@ -199,9 +199,7 @@ class CoreService(Dispatcher):
             )
             text = f"it is chosen and has {nodes}{mate} {when}"
             return Reason(job.id, now_s, Cause.CAPACITY, text, job.spec.gpus)
-        if job.id in self._plan.reasons:
-            return Reason(job.id, now_s, Cause.BEHIND_HEAD, self._plan.reasons[job.id], job.spec.gpus)
-        return standings.reason(job.id, now_s) if standings is not None else None
+        return self._plan.reason(job.id, now_s)
 
     def _fresh(self, tables: Tables, seq: int, age_s: float) -> bool:
         """Whether tables may still serve for explanations: nothing has changed or, in a long queue, not long ago."""
@@ -343,7 +341,7 @@ class CoreService(Dispatcher):
         self._allow(caller, Role.ADMIN)
         if ".py" in policy.split(":", 1)[0]:
             raise InputError("a policy from a file can only be set when the service starts: cotenant serve --policy")
-        check_nodes(make_policy(policy), policy, self.backend.nodes())
+        check_nodes(make_policy(policy).traits, policy, self.backend.nodes())
         with self._lock:
             self.write([Entry("policy", data={"policy": policy})])
         self.backend.wake()

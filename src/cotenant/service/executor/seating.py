@@ -37,7 +37,7 @@ class Seater(Launcher):
         # ^ attempts that an earlier service may have told to pause, and this one has told nothing yet
 
     def _launch_all(self, starts: Sequence[Promise]) -> None:
-        if self._memory is None or not self._memory.names_gpus:
+        if self._memory is None or not self._memory.traits.names_gpus:
             super()._launch_all(starts)
             if self._pauses_s or self._adopted:
                 self._tell_terms()
@@ -66,7 +66,7 @@ class Seater(Launcher):
         waiting = [job for job in todo if job not in seated]
         on_gpus = list(self.book.on_gpus.values())
         assert self._memory is not None
-        for job in whose_turn_is_over(on_gpus, waiting, plan, self.clock(), self._memory.quantum_s):
+        for job in whose_turn_is_over(on_gpus, waiting, plan, self.clock(), self._memory.traits.quantum_s):
             if self._can_wait(job):  # as things are now: of those before it in this loop some may stand still already
                 self._wait_for_turn(job)
         self._tell_terms()

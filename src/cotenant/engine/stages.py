@@ -1,16 +1,16 @@
-"""Truth for jobs that interleave their stages: every member of a group makes one iteration per cycle (Muri)."""
+"""Rates of jobs that interleave their stages: every member of a group makes one iteration per cycle."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from cotenant.core import columns as col
+from cotenant.core.cycles import Cycles
 from cotenant.core.stages import Stages
 from cotenant.core.state import Rule, State
 from cotenant.core.workload import Floats, Ints
-from cotenant.engine.rates import lose_time, restart
-from cotenant.policies.muri.cycles import Cycles
-from cotenant.sim.truth import running_rows
+from cotenant.engine.observe import running_rows
+from cotenant.engine.rates import restart
 
 
 class StageTruth:
@@ -64,33 +64,3 @@ class StageTruth:
         self._company = company
         if jobs:
             restart(state, rule, np.array(jobs, np.int64), np.array(speeds), np.array(pauses), now_s)
-
-
-class ReleasedStages(StageTruth):
-    """The released simulator: at every event each running job loses the start-up time of its group once more.
-
-    Its next end is planned as if that would not happen again; both are a slip that its published figures contain.
-    """
-
-    def __init__(self, stages: Stages) -> None:
-        super().__init__(stages)
-        self._start_s: dict[int, float] = {}
-
-    def settle(self, state: State, now_s: float) -> None:
-        """Progress since the last event: the time that passed, less a start-up."""
-        rows = running_rows(state)
-        lost = np.array([self._start_s.get(row, 0.0) for row in rows.tolist()])
-        lose_time(state, rows, lost, now_s)
-
-    def update(self, state: State, rule: Rule, now_s: float) -> None:
-        """Rerate everybody."""
-        rows = running_rows(state)
-        jobs: list[int] = []
-        speeds: list[float] = []
-        self._start_s = {}
-        for members in self.groups(state, rows):
-            jobs += members
-            speeds += self.speed(state, members).tolist()
-            cost = float(self.stages.start_s[self.stages.of[members]].sum())
-            self._start_s.update(dict.fromkeys(members, cost))
-        restart(state, rule, np.array(jobs, np.int64), np.array(speeds), np.zeros(len(jobs)), now_s)

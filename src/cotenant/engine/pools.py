@@ -1,4 +1,4 @@
-"""Carry out a choice of who runs in which pool: keep places where possible, place the others, share where asked.
+"""Carry out a plan of who runs in which pool: keep places where possible, place the others, share where asked.
 
 Whoever is chosen for the pool in which it runs keeps its GPUs (a lease that is renewed costs nothing); the others
 follow, largest gangs first, consolidated if they can and otherwise wherever there is room. Jobs that are not chosen
@@ -13,20 +13,13 @@ from cotenant.core.columns import (
     C_NODES,
     C_POOLS,
     CLASS,
-    FREE_SLICE,
     HOST,
     IDLE,
-    N_PLANNED,
     N_RUN,
-    N_STOPS,
     NODE_POOL,
     RUNNING,
     SLICE,
     SLICE_NODE,
-    START_HEAD,
-    START_HOST,
-    START_JOB,
-    START_MOVED,
     STATE,
     WAITING,
 )
@@ -34,9 +27,7 @@ from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Rule, State
 from cotenant.core.workload import Ints
 from cotenant.engine.fill import start_if_it_fits
-from cotenant.engine.ledger import preempt, start
-from cotenant.engine.sharing import copy_slices
-from cotenant.engine.walk import claim, keep_place, leave, open_all, within_quota
+from cotenant.engine.walk import claim, commit, keep_place, leave, open_all, plan_start, plan_stop, within_quota
 from cotenant.placement.fit import UNCLAIMED, find_place_in
 
 
@@ -51,16 +42,6 @@ def _may_join(s: State, job: int, host: int, pool: int) -> bool:
     """Whether a guest may use its host's GPUs: in a pool that is open to it, on as many nodes as it names."""
     guest, nodes = s.i[job, CLASS], s.cls[s.i[job, CLASS], C_NODES]
     return bool((s.cls[guest, C_POOLS] >> pool) & 1 and (nodes == 0 or nodes == s.cls[s.i[host, CLASS], C_NODES]))
-
-
-@kernel
-def _plan(s: State, job: int, head: int, host: int) -> None:
-    row = s.x[N_PLANNED]
-    s.starts[row, START_JOB] = job
-    s.starts[row, START_HEAD] = head
-    s.starts[row, START_MOVED] = 1 if s.i[job, STATE] == RUNNING else 0
-    s.starts[row, START_HOST] = host
-    s.x[N_PLANNED] = row + 1
 
 
 @kernel
@@ -81,10 +62,10 @@ def _mark_all(i: IntMatrix, rows: Ints, mark: Ints) -> bool:
 
 
 @entry
-def carry_out(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, mark: Ints, now: float) -> int:
+def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, mark: Ints, now: float) -> int:
     """Run these rows in these pools (guests with their hosts) and nobody else; how many did not find a place.
 
-    -1, and nothing changed, when the choice names a job twice or one that is not active.
+    -1, and nothing changed, when the plan names a job twice or one that is not active.
 
     `rows` come hosts before guests, otherwise in the order in which places are looked for. `mark` is scratch with
     one entry per job, all zero.
@@ -95,8 +76,7 @@ def carry_out(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, mark: 
     for k in range(s.x[N_RUN]):
         job = s.run[k]
         if job >= 0 and mark[job] == 0:
-            s.stops[s.x[N_STOPS]] = job
-            s.x[N_STOPS] += 1
+            plan_stop(s, job)
             leave(s, job)
     for k in range(len(rows)):
         job = rows[k]
@@ -121,7 +101,7 @@ def carry_out(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, mark: 
             mark[job] = 3
             continue
         head = claim(s, job, count)
-        _plan(s, job, head, -1)
+        plan_start(s, job, head, -1)
     for k in range(len(rows)):
         job, host = rows[k], hosts[k]
         if host < 0:
@@ -130,13 +110,12 @@ def carry_out(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, mark: 
             missed += 1
             mark[job] = 3
         elif not (s.i[job, STATE] == RUNNING and s.i[job, HOST] == host and mark[host] == 2):
-            _plan(s, job, -1, host)
+            plan_start(s, job, -1, host)
     for k in range(len(rows)):
         job = rows[k]
         if mark[job] == 3 and s.i[job, STATE] == RUNNING:
-            s.stops[s.x[N_STOPS]] = job
-            s.x[N_STOPS] += 1
-    _commit(s, rule, now)
+            plan_stop(s, job)
+    commit(s, rule, now)
     for k in range(len(rows)):
         mark[rows[k]] = 0
     return missed
@@ -148,22 +127,3 @@ def fill_idle(s: State, rule: Rule, rows: Ints, now: float) -> None:
     for k in range(len(rows)):
         if s.i[rows[k], STATE] == WAITING and s.x[IDLE] > 0:
             start_if_it_fits(s, rule, rows[k], s.i[rows[k], CLASS], now)
-
-
-@kernel
-def _commit(s: State, rule: Rule, now: float) -> None:
-    """Stops and moves first, so that starts find their GPUs free; guests after their hosts."""
-    for k in range(s.x[N_STOPS]):
-        preempt(s, rule, s.stops[k], now, 0)
-    for k in range(s.x[N_PLANNED]):
-        if s.starts[k, START_MOVED] == 1:
-            preempt(s, rule, s.starts[k, START_JOB], now, 1)
-    for k in range(s.x[N_PLANNED]):
-        job, host = s.starts[k, START_JOB], s.starts[k, START_HOST]
-        head = s.starts[k, START_HEAD]
-        if host >= 0:
-            head = copy_slices(s.slices, s.x, FREE_SLICE, s.i[host, SLICE])
-        start(s, rule, job, head, now)
-        s.i[job, HOST] = host
-    s.x[N_STOPS] = 0
-    s.x[N_PLANNED] = 0

@@ -1,0 +1,95 @@
+"""Gavel's released simulator (OSDI'20): rounds of whole steps that end with their latest piece of work.
+
+Quirks of the mechanism and of objectives (`reset_interval_s`, `late_arrivals`, ...) the policies know.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from cotenant.compat.base import Speeds, System
+from cotenant.core import columns as col
+from cotenant.core.columns import EVENT, N_RUN, SPEED, STEPS, WORK
+from cotenant.core.jit import entry
+from cotenant.core.stages import Stages
+from cotenant.core.state import Rule, State
+from cotenant.core.traits import Traits
+from cotenant.core.workload import Floats, Ints
+from cotenant.engine.keys import position_of, work_done
+from cotenant.engine.ledger import heat, schedule_run
+from cotenant.engine.observe import running_rows
+from cotenant.engine.rates import RateModel, settle
+
+
+class Gavel(System):
+    """What the authors' published runs need."""
+
+    bundle: ClassVar[dict[str, str]] = {
+        "reset_interval_s": "1920",
+        "late_arrivals": "drop_at_placement",
+        "round_end": "latest_finish",
+        "progress": "whole_steps",
+        "agnostic_rate": "v100_copy",
+        "makespan.method": "bisect_1.05",
+        "gandiva.threshold": "all_types",
+        "costs": "none",
+    }
+    single: ClassVar[dict[str, str]] = {**bundle, "fifo.type_choice": "stale"}
+    paces_rounds = True
+
+    def rates(self, stages: Stages | None, traits: Traits, round_s: float, shared: Speeds | None) -> RateModel | None:
+        """Whole steps, where asked for, under policies that name pools."""
+        staged = stages is not None and traits.interleaves
+        if self.quirks.get("progress") != "whole_steps" or not traits.names_pools or staged:
+            return None
+        return WholeSteps(round_s, shared)
+
+
+class WholeSteps:
+    """Whole steps only, and a round ends with its latest piece of work.
+
+    Each job makes floor(rate x round) steps, or what is left; nobody gets more before everybody is done.
+    """
+
+    def __init__(self, round_s: float, inner: Speeds | None) -> None:
+        self.round_s, self.inner = round_s, inner
+
+    def update(self, state: State, rule: Rule, now_s: float) -> None:
+        """Speeds that bring each job exactly to the end of its piece by the end of the round."""
+        rows = running_rows(state)
+        if not len(rows):
+            return
+        speeds = state.f[rows, col.ALONE] if self.inner is None else self.inner.speeds(state, rows)
+        state.t[col.NEXT_CALL] = pace_whole_steps(state, rule, rows, speeds, self.round_s, now_s)
+
+
+@entry
+def pace_whole_steps(s: State, rule: Rule, jobs: Ints, speeds: Floats, round_s: float, now: float) -> float:
+    """Give each running job floor(rate x round) steps, or what is left; when the last of these pieces ends.
+
+    A job that does not end in the round is paced so that it has made exactly its steps by then. `speeds` are seconds of
+    work per second; they are changed to the paces.
+    """
+    length = 0.0
+    for k in range(len(jobs)):
+        job = jobs[k]
+        rate = speeds[k] * s.f[job, STEPS]
+        left = round((s.f[job, WORK] - work_done(s.f, s.i, job, now)) * s.f[job, STEPS])
+        length = max(length, min(math.floor(rate * round_s + 1e-9), left) / rate)
+    end = now + length
+    for k in range(len(jobs)):
+        job = jobs[k]
+        steps = s.f[job, STEPS]
+        done = work_done(s.f, s.i, job, now)
+        left = round((s.f[job, WORK] - done) * steps)
+        piece = math.floor(speeds[k] * steps * round_s + 1e-9)
+        if piece < left and length > 0:
+            speeds[k] = piece / steps / length
+        settle(s, job, now)
+        s.f[job, SPEED] = speeds[k]
+        heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
+        schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+        if piece >= left:
+            end = max(end, s.f[job, EVENT])
+    return float(end)

@@ -1,0 +1,195 @@
+"""What a plan must respect before the engine carries it out; every complaint names the policy, the job and the rule.
+
+Gangs whole (elastic ones of a size they take) and inside one open pool, GPUs within their node, jobs and memory within
+their GPU, cores and host memory within their node, tenants within their quotas. Nothing is changed here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cotenant.core import columns as col
+from cotenant.core.errors import InputError
+from cotenant.core.plan import Places, Plan, Slices, Terms
+from cotenant.core.state import State
+from cotenant.core.view import View
+
+Wanted = dict[int, Places]
+_SLACK = 1e-6
+
+
+def check_plan(state: State, plan: Plan, view: View, name: str) -> Wanted:
+    """Everybody who is to run under a plan, and where; masks are 0 unless GPUs are shared."""
+    wanted = {row: _with_masks(slices) for row, slices in plan.run.items()}
+    if plan.keep:
+        for row in view.rows[view.running].tolist():
+            if row not in wanted and row not in plan.stop:
+                wanted[row] = view.places(row)
+    complaint = _about_gangs(state, wanted, view)
+    if not complaint and state.x[col.SHARING]:
+        complaint = _resolve(state, wanted) or _about_gpus(state, wanted, plan, view)
+    elif not complaint:
+        complaint = _about_nodes(state, wanted)
+    complaint = complaint or _about_hosts(state, wanted) or _about_quotas(state, wanted, plan)
+    if complaint:
+        raise InputError(f"policy '{name}': plan {complaint}")
+    return wanted
+
+
+def size_of(places: Places) -> int:
+    """GPUs of a place."""
+    return sum(gpus for _, gpus, _ in places)
+
+
+def memory_gib(state: State, terms: Terms | None, row: int, view: View) -> float:
+    """GiB per GPU of a job on these terms; as it is now where there are none."""
+    together = view.facts.together
+    if terms is None or together is None:
+        return float(state.f[row, col.GPU_GIB])
+    level = int(state.i[row, col.LEVEL]) if state.i[row, col.STATE] == col.RUNNING else terms.level
+    return float(together.memory_gib[state.i[row, col.SPEED_ROW], level]) * terms.cap
+
+
+def _with_masks(slices: Slices | Places) -> Places:
+    return tuple((int(piece[0]), int(piece[1]), int(piece[2]) if len(piece) > 2 else 0) for piece in slices)
+
+
+def _about_gangs(state: State, wanted: Wanted, view: View) -> str:
+    """Only active jobs, gangs whole, on nodes that are there, up and open to them."""
+    active = set(view.rows.tolist())
+    for row, places in wanted.items():
+        slices = tuple((node, gpus) for node, gpus, _ in places)
+        wrong = f"row {row}, which is not active" if row not in active else _misplaced(state, view, row, slices)
+        if wrong:
+            return f"runs job {wrong}"
+        for node, gpus in slices:
+            if gpus > state.node[node, col.NODE_CAP]:
+                return f"puts {gpus} GPUs on node {node}, which has too few"
+    return ""
+
+
+def _misplaced(state: State, view: View, row: int, slices: Slices) -> str:
+    """What is wrong with the place of one gang, if anything is."""
+    c = state.i[row, col.CLASS]
+    size, elastic = sum(count for _, count in slices), view.facts.elastic
+    whole = size == state.i[row, col.GPUS]
+    if not whole and elastic is not None and elastic[row] and size > 0:
+        (fewest,), (most,) = view.size_limits(np.array([row]))
+        if not fewest <= size <= most:
+            return f"row {row} on {size} GPUs, though it takes {fewest} to {most}"
+        whole = True
+    if not whole or any(count < 1 for _, count in slices):
+        return f"row {row} as a broken gang {slices}"
+    for node, count in slices:
+        if not 0 <= node < len(state.node):
+            return f"row {row} with {count} GPUs on node {node}, which is not there"
+    pools = {int(state.node[node, col.NODE_POOL]) for node, _ in slices}
+    if len(pools) > 1:
+        return f"row {row} on {slices}, over several GPU types or partitions"
+    mine = int(state.cls[c, col.C_POOLS])
+    if state.i[row, col.STATE] == col.RUNNING:  # it may stay where it is, also with other sizes than it asked for
+        mine |= sum(1 << pool for pool in {int(state.node[node, col.NODE_POOL]) for node, _ in view.placement(row)})
+    if not mine >> pools.pop() & 1:
+        return f"row {row} on {slices}, where it cannot run (GPU type, partition or size)"
+    nodes = int(state.cls[c, col.C_NODES])
+    if nodes and (len(slices) != nodes or len({count for _, count in slices}) > 1):
+        return f"row {row} on {slices}, not in equal parts on {nodes} nodes"
+    return ""
+
+
+def _about_nodes(state: State, wanted: Wanted) -> str:
+    """GPUs per node, where every GPU has one job."""
+    used: dict[int, int] = {}
+    for places in wanted.values():
+        for node, gpus, _ in places:
+            used[node] = used.get(node, 0) + gpus
+    over = (node for node, gpus in used.items() if gpus > state.node[node, col.NODE_CAP])
+    return next((f"puts {used[node]} GPUs on node {node}, which has too few" for node in over), "")
+
+
+def _resolve(state: State, wanted: Wanted) -> str:
+    """Masks for slices that have none: the first GPUs of the node that nobody uses."""
+    taken: dict[int, int] = {}
+    for places in wanted.values():
+        for node, gpus, mask in places:
+            if mask:
+                if mask.bit_count() != gpus or mask >> int(state.node[node, col.NODE_SIZE]):
+                    return f"has mask {mask:b}, which does not name {gpus} GPUs of node {node}"
+                taken[node] = taken.get(node, 0) | mask
+    for row, places in wanted.items():
+        pieces = []
+        for node, gpus, given in places:
+            mask = given
+            if not mask:
+                free = ~taken.get(node, 0) & ((1 << int(state.node[node, col.NODE_SIZE])) - 1)
+                for _ in range(gpus):
+                    mask |= free & -free
+                    free &= free - 1
+                if mask.bit_count() != gpus:
+                    return f"wants {gpus} unused GPUs on node {node}, which has fewer"
+                taken[node] = taken.get(node, 0) | mask
+            pieces.append((node, gpus, mask))
+        wanted[row] = tuple(pieces)
+    return ""
+
+
+def _about_gpus(state: State, wanted: Wanted, plan: Plan, view: View) -> str:
+    """Jobs and memory per GPU, where they are shared."""
+    users: dict[tuple[int, int], int] = {}
+    memory: dict[tuple[int, int], dict[int, float]] = {}
+    for row, places in wanted.items():
+        terms = plan.terms.get(row)
+        need = memory_gib(state, terms, row, view)
+        turn = int(state.i[row, col.TURN]) if terms is None else terms.turn
+        for node, _, mask in places:
+            left = mask
+            while left:
+                place = node, (left & -left).bit_length() - 1
+                left &= left - 1
+                users[place] = users.get(place, 0) + 1
+                turns = memory.setdefault(place, {})
+                turns[turn] = turns.get(turn, 0.0) + need
+    for (node, gpu), count in users.items():
+        if count > col.SLOTS:
+            return f"puts {count} jobs on GPU {gpu} of node {node}; {col.SLOTS} is most"
+    limits = state.gpu_gib[state.pool[state.node[:, col.NODE_POOL], col.POOL_TYPE]].tolist()
+    for (node, gpu), turns in memory.items():
+        gib = turns.pop(0, 0.0) + max(turns.values(), default=0.0)  # a suspended job has left the GPU
+        if gib > limits[node] + _SLACK:
+            return f"needs {gib:.1f} GiB on GPU {gpu} of node {node}, which has {limits[node]:.1f}"
+    return ""
+
+
+def _about_hosts(state: State, wanted: Wanted) -> str:
+    """Cores and memory of the nodes, where they can bind."""
+    if not state.x[col.USE_HOST]:
+        return ""
+    used = np.zeros((len(state.node), 2))
+    for row, places in wanted.items():
+        each = state.f[row, [col.CPUS, col.MEM]] / max(int(state.i[row, col.GPUS]), 1)  # a plan may change its size
+        for node, gpus, _ in places:
+            used[node] += gpus * each
+    over = used > state.host[:, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]] + _SLACK
+    for node in np.flatnonzero(over.any(axis=1)).tolist():
+        if over[node, 0]:
+            return f"puts {used[node, 0]:g} cores on node {node}, which has too few"
+        return f"puts {used[node, 1]:g} GiB on node {node}, which has too little"
+    return ""
+
+
+def _about_quotas(state: State, wanted: Wanted, plan: Plan) -> str:
+    """Tenants within their quotas; jobs outside of any do not count."""
+    held = np.zeros(len(state.quota), np.int64)
+    for row, places in wanted.items():
+        if not _is_opportunistic(state, plan.terms.get(row), row):
+            held[state.i[row, col.TENANT]] += size_of(places)
+    over = np.flatnonzero(held > state.quota[:, col.Q_LIMIT]).tolist()
+    limit = state.quota[over, col.Q_LIMIT].tolist()
+    return f"gives tenant {over[0]} {held[over[0]]} GPUs, over its quota of {limit[0]}" if over else ""
+
+
+def _is_opportunistic(state: State, terms: Terms | None, row: int) -> bool:
+    """Whether a job will not count against its tenant's quota; as it is now where there are no terms."""
+    if terms is not None:
+        return terms.opportunistic
+    return bool(state.i[row, col.STATE] == col.RUNNING and state.i[row, col.OPPORTUNISTIC])

@@ -1,0 +1,75 @@
+"""Where jobs stood when a round began: what each is due, had and is owed, and when its next round comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core.plan import Why
+from cotenant.core.reasons import moment
+from cotenant.core.state import IntMatrix, Matrix
+from cotenant.core.workload import Floats, Ints
+
+_LEAST_SHOWN = 0.005
+
+
+def no_more(ident: int) -> str:
+    """Nothing to add."""
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Jobs, then pairs of them (`members`: places in `ids`), against pools; never changed once it is made.
+
+    `known` says who took part in the last solve, at `solved_s`. `more` is what the policy adds of a job.
+    """
+
+    ids: Ints
+    known: NDArray[np.bool_]
+    members: IntMatrix
+    target: Matrix  # fractions of the time
+    received_s: Matrix
+    deficit_s: Matrix  # from before the last solve
+    solved_s: float
+    began_s: float
+    next_s: float
+    pool_types: tuple[str, ...]
+    more: Callable[[int], str] = no_more
+
+    def asked_by(self, rows: Ints, ids: Ints) -> Why:
+        """Answers by the rows of a decision, whose jobs have these identities."""
+        return lambda row: self.why(int(ids[np.flatnonzero(rows == row)[0]]))
+
+    def of(self, ident: int) -> tuple[Floats, Floats, float]:
+        """By pool what a job is due and had, as fractions since the last solve, and the seconds that it is owed."""
+        mine = (self.members == np.flatnonzero(self.ids == ident)[0]).any(axis=1)
+        elapsed_s = self.began_s - self.solved_s
+        due: Any = self.target[mine].sum(axis=0)
+        had_s: Any = self.received_s[mine].sum(axis=0)
+        owed_s = float((due * elapsed_s - had_s + self.deficit_s[mine].sum(axis=0)).sum())
+        return due, had_s / max(elapsed_s, 1e-6), owed_s
+
+    def why(self, ident: int) -> str:
+        """Why a job does not run in this round."""
+        if not (self.ids == ident).any() or not self.known[np.flatnonzero(self.ids == ident)[0]]:
+            came = f"it came after the last round began, at {moment(self.began_s)}, and no GPUs are idle for it"
+            return "; ".join([came, self._soon()])
+        due, had, owed_s = self.of(ident)
+        shown = [k for k in range(len(due)) if due[k] >= _LEAST_SHOWN or had[k] >= _LEAST_SHOWN]
+        if not shown:
+            parts = ["it is due no time while the present jobs are there"]
+        else:
+            wanted = ", ".join(f"{due[k]:.2f} of {self.pool_types[k] or 'the GPUs'}" for k in shown)
+            parts = [f"target {wanted}; received {', '.join(f'{had[k]:.2f}' for k in shown)}"]
+            parts[0] += f" since {moment(self.solved_s)}"
+            parts.append(f"owed {owed_s:.0f} s" if owed_s >= 0 else f"{-owed_s:.0f} s ahead of its share")
+            parts.append("others were further behind")
+        return "; ".join(part for part in (*parts, self.more(ident), self._soon()) if part)
+
+    def _soon(self) -> str:
+        return f"next round at {moment(self.next_s)}" if np.isfinite(self.next_s) else "next round when jobs come or go"
