@@ -36,14 +36,14 @@ CHANGES = tuple(Change)
 class Transition:
     """One change of one job, with the exact GPUs: (node, GPUs, mask of the node's GPUs) of whoever starts or moves.
 
-    `moved`: a stop of a job that goes on elsewhere as soon as it can.
+    `moved`: 1 for the stop of a job that goes on elsewhere as soon as it can, 2 where it goes on with another size.
     """
 
     change: Change
     row: int
     places: Places = ()
     terms: Terms = ALONE
-    moved: bool = False
+    moved: int = 0
 
 
 @dataclass(frozen=True, slots=True)

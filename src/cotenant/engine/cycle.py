@@ -1,50 +1,79 @@
-"""The cycle for policies written in Python: view, decide, check, commit.
+"""One step of the engine: observe, admit, plan, place, check, diff. Events in, a decision out.
 
-Built-in orders take the compiled `decide` instead; both end in the same walk, ledger and tables.
+* observe: what happened is taken into the tables (`events`), and what jobs do by themselves up to now.
+* admit: who may be planned with at all: not who is held, pinned or over quota; tiers lead every order.
+* plan: the policy says who comes first (an order), or who runs (a plan), from a view that is a copy.
+* place: exact GPUs for whoever starts (`walk`, `pools`, `allocate`, or the plan itself).
+* check: a plan that passes a limit is an error of the policy, and changes nothing.
+* diff: the difference to what runs becomes transitions: stops, promises, starts, resizes, terms.
+
+Built-in orders run all of it in one kernel (`decide`). Both ways end in the same walk, ledger and tables.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import cast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, cast
 
 import numpy as np
 
 from cotenant.core import columns as col
+from cotenant.core.decision import CHANGES, Change, Decision, Event, Kind, Transition
 from cotenant.core.errors import InputError
-from cotenant.core.plan import Plan, Pools, Why, nothing_said
+from cotenant.core.plan import ALONE, Plan, Pools, Terms, Why, nothing_said
 from cotenant.core.reasons import moment
 from cotenant.core.state import Rule, State, has_tiers, with_tiers
 from cotenant.core.view import VIEW_COLUMNS, Facts, View, rates_of
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.allocate import Allocation
 from cotenant.engine.decide import decide
-from cotenant.engine.observe import keep_active, look, order_keys
+from cotenant.engine.events import begin_step, next_own_time, wants_decision
+from cotenant.engine.ledger import begin_promised
+from cotenant.engine.observe import keep_active, look, order_keys, places_of, running_rows
 from cotenant.engine.plans import carry_out_plan
 from cotenant.engine.pools import carry_out_pools, fill_idle
 from cotenant.engine.rates import RateModel
+from cotenant.engine.taking_in import take_in
 from cotenant.engine.walk import commit, walk_order
 from cotenant.policies.base import PlanPolicy, Policy, PriorityPolicy
 
 _NOBODY: Ints = np.zeros(0, np.int64)
 
 
+@dataclass(slots=True)
+class Fixed:
+    """Tables that do not grow."""
+
+    state: State
+
+
+class Tables(Protocol):
+    """Whoever holds the tables: `state` may be replaced by larger ones, so it is asked for every time."""
+
+    state: State
+
+
 class Engine:
-    """One policy on one set of tables. A driver moves time and reports events; `cycle` decides."""
+    """One policy on one set of tables. A driver moves time and reports events; `step` decides."""
 
     def __init__(
         self,
-        state: State,
+        tables: Tables | State,
         policy: Policy,
         rule: Rule,
         facts: Facts | None = None,
         rates: RateModel | None = None,
         allocation: Allocation | None = None,
     ) -> None:
-        self.state, self.policy, self.allocation = state, policy, allocation
+        self._fixed = isinstance(tables, State)
+        self._tables = Fixed(tables) if isinstance(tables, State) else tables
+        self.policy, self.allocation = policy, allocation
         self.traits, self.rule = policy.traits, rule
         self.facts, self.rates = facts or Facts(), rates
-        if self.traits.names_pools:  # asked often: look rates up instead of working them out
+        state = self.state
+        self._terms: dict[int, Terms] = {}  # as they were when last reported
+        if self.traits.names_pools and self._fixed:  # asked often: look rates up instead of working them out
             known = rates_of(state, np.arange(len(state.f)))
             if allocation is not None:
                 known = known * allocation.gains()[state.i[:, col.SPEED_ROW]]
@@ -55,6 +84,11 @@ class Engine:
         self._seen = 0  # arrivals already listed
         self._said: Why = nothing_said  # of the last plan
         self._decided = self._chosen = _NOBODY  # rows that the last plan was about, and those that it put into pools
+
+    @property
+    def state(self) -> State:
+        """The tables."""
+        return self._tables.state
 
     @property
     def name(self) -> str:
@@ -72,6 +106,9 @@ class Engine:
 
     def active_rows(self) -> Ints:
         """Rows of active jobs, in the order of the last decision: nearly sorted lists sort quickly."""
+        if not self._fixed:
+            states = self.state.i[: self.state.x[col.NEXT_ARRIVAL], col.STATE]
+            return np.flatnonzero((states == col.WAITING) | (states == col.RUNNING))
         arrived = int(self.state.x[col.NEXT_ARRIVAL])
         need = self._count + arrived - self._seen
         if need > len(self._rows):
@@ -91,8 +128,33 @@ class Engine:
         look(self.state, rows, now_s, computed)
         return View(now_s, rows, computed, self.state, self.facts)
 
-    def cycle(self, now_s: float) -> None:
-        """One decision."""
+    # -- one step ------------------------------------------------------------------------------------------------
+
+    def step(self, now_s: float, events: Sequence[Event] = ()) -> Decision:
+        """Take in what happened and decide, if there is anything to decide; what is to change, and when to look again.
+
+        A look without events, or before anything is due, asks no policy.
+        """
+        due = self.observe(now_s, events)
+        asked = due and bool(wants_decision(self.state, self.rule, now_s))
+        if asked:
+            self.decide(now_s)
+        self.settle(now_s)
+        return Decision(now_s, self.transitions(), self.next_s(), asked, self.answers())
+
+    def observe(self, now_s: float, events: Sequence[Event]) -> bool:
+        """What jobs do by themselves, then what the world tells; whether anything happened or is due."""
+        state = self.state
+        state.x[col.N_LOG], state.x[col.LOGGING] = 0, 1
+        due = bool(begin_step(state, self.rule, now_s))
+        for event in events:  # whoever tells what happened knows it; only old promises may be kept at once
+            state.x[col.LOGGING] = int(event.kind == Kind.PROMISED)
+            take_in(state, self.rule, event, now_s)
+        state.x[col.LOGGING] = 1
+        return due or bool(events)
+
+    def decide(self, now_s: float) -> None:
+        """The stages from the plan to the difference: afterwards the tables are as they are to be."""
         settle = getattr(self.rates, "settle", None)
         if settle is not None:
             settle(self.state, now_s)
@@ -104,8 +166,50 @@ class Engine:
             self._by_priority(now_s)
         else:
             decide(self.state, self.rule, now_s)
+
+    def settle(self, now_s: float) -> None:
+        """Let everybody begin whose GPUs are free by now; then jobs go at the speed of their situation."""
+        state = self.state
+        if state.x[col.N_PROMISED]:
+            begin_promised(state, self.rule, now_s)
         if self.rates is not None:
-            self.rates.update(self.state, self.rule, now_s)
+            self.rates.update(state, self.rule, now_s)
+        state.x[col.DIRTY] = state.x[col.ARRIVED] = 0
+
+    def cycle(self, now_s: float) -> None:
+        """`step` for a driver that has taken in the events itself and reads the tables."""
+        self.decide(now_s)
+        self.settle(now_s)
+
+    def next_s(self) -> float:
+        """When something is due by itself."""
+        return float(next_own_time(self.state, self.rule))
+
+    def transitions(self) -> tuple[Transition, ...]:
+        """What was written down in this step, with exact GPUs, and terms that have changed; the log is emptied."""
+        state = self.state
+        found = []
+        for kind, row, detail in state.log[: state.x[col.N_LOG]].tolist():
+            change = CHANGES[kind]
+            placed = change in (Change.START, Change.RESUME, Change.PROMISE, Change.RESIZE)
+            found.append(Transition(change, row, places_of(state, row) if placed else (), self._agreed(row), detail))
+        state.x[col.N_LOG] = 0
+        return (*found, *self._new_terms({item.row for item in found}))
+
+    def _agreed(self, row: int) -> Terms:
+        f, i = self.state.f[row], self.state.i[row]
+        share, cap = float(f[col.SHARE]), float(f[col.CAP])
+        return Terms(int(i[col.LEVEL]), share, cap, int(i[col.TURN]), bool(i[col.OPPORTUNISTIC]))
+
+    def _new_terms(self, told: set[int]) -> Iterator[Transition]:
+        """Jobs that go on where they are, on other terms than before."""
+        if not self.traits.shares:
+            return
+        terms = {row: self._agreed(row) for row in running_rows(self.state).tolist()}
+        for row, agreed in terms.items():
+            if row not in told and self._terms.get(row, ALONE) != agreed:
+                yield Transition(Change.TERMS, row, (), agreed)
+        self._terms = terms
 
     def order(self, now_s: float) -> Ints:
         """Active jobs in the order of the policy (for explanations and tests)."""

@@ -21,6 +21,7 @@ from cotenant.core.columns import (
     EPOCH,
     EVENT,
     EVENT_KIND,
+    EXTERNAL,
     FAIL,
     FAIL_AT,
     FINISH,
@@ -42,13 +43,16 @@ from cotenant.core.columns import (
     N_PROMISED,
     N_RUN,
     N_RUNNING,
+    N_WAITING,
     NEWEST,
     NEXT_ARRIVAL,
+    NEXT_CALL,
     NODE_CAP,
     NODE_FAILURES,
     NODE_FREE,
     NODE_SHUT,
     NODE_SIZE,
+    NOW,
     OCCUPIED,
     OLD,
     OWES,
@@ -57,6 +61,7 @@ from cotenant.core.columns import (
     PROMOTE,
     QUEUE,
     RATED,
+    ROUND_S,
     RUNNING,
     SINCE,
     SLICE,
@@ -68,13 +73,14 @@ from cotenant.core.columns import (
     UNBIND,
     WAITED,
     WAITING,
+    WAKES,
     WARM,
     WORK,
 )
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
 from cotenant.engine.heaps import drop_event, remove_waiting
-from cotenant.engine.keys import position_of, set_keys
+from cotenant.engine.keys import position_of, round_number, set_keys
 from cotenant.engine.ledger import (
     begin_leaving,
     bind_late,
@@ -208,14 +214,53 @@ def node_up(s: State, node: int) -> None:
         s.x[DIRTY] = 1
 
 
-# -- what the world tells of live jobs -----------------------------------------------------------------------------
+@kernel
+def asks(s: State, rule: Rule, now: float) -> bool:
+    """Whether a policy in Python is to be asked after what happened: at its own times only, or at every event."""
+    external = rule.flags[EXTERNAL]
+    if external == 3:
+        idle = s.x[N_RUNNING] == 0 and s.x[N_WAITING] > 0
+        return bool(rule.flags[WAKES] == 1 or now >= s.t[NEXT_CALL] or idle)
+    return bool(external == 2 or (external == 1 and s.x[N_WAITING] > 0))
 
 
 @entry
-def due(s: State, rule: Rule, now: float) -> None:
-    """Whatever jobs do by themselves up to now: queues they cross, promotions, patience that ends."""
+def next_own_time(s: State, rule: Rule) -> float:
+    """When something happens by itself: an event of a job, a new round while somebody waits, a time of the policy."""
+    time_s = math.inf
+    if s.x[N_EVENTS] > 0:
+        time_s = s.f[s.events[0], EVENT]
+    if s.x[N_WAITING] > 0 and rule.numbers[ROUND_S] < math.inf and s.x[N_RUNNING] > 0:
+        time_s = min(time_s, (round_number(rule.numbers[ROUND_S], s.t[NOW]) + 1) * rule.numbers[ROUND_S])
+    if rule.flags[EXTERNAL] == 3 and s.x[N_WAITING] + s.x[N_RUNNING] > 0 and s.t[NEXT_CALL] > s.t[NOW]:
+        time_s = min(time_s, s.t[NEXT_CALL])
+    return float(time_s)
+
+
+@entry
+def begin_step(s: State, rule: Rule, now: float) -> bool:
+    """Move the clock and let everything happen that jobs do by themselves; whether anything is due."""
+    due = rule.flags[EXTERNAL] == 3 and s.t[NEXT_CALL] <= now
+    if rule.numbers[ROUND_S] < math.inf and round_number(rule.numbers[ROUND_S], now) > round_number(
+        rule.numbers[ROUND_S], s.t[NOW]
+    ):
+        s.x[DIRTY] = 1
+        s.x[EPOCH] += 1
+        due = s.x[N_WAITING] > 0
+    s.t[NOW] = now
     while s.x[N_EVENTS] > 0 and s.f[s.events[0], EVENT] <= now:
         handle(s, rule, s.events[0], now)
+        due = True
+    return bool(due)
+
+
+@entry
+def wants_decision(s: State, rule: Rule, now: float) -> bool:
+    """`asks`, for Python."""
+    return bool(rule.flags[EXTERNAL] == 0 or asks(s, rule, now))
+
+
+# -- what the world tells of live jobs -----------------------------------------------------------------------------
 
 
 @entry

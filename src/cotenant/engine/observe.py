@@ -14,11 +14,13 @@ from cotenant.core.columns import (
     PROMISED,
     RUNNING,
     SINCE,
+    SLICE,
     STATE,
     WAITED,
     WAITING,
 )
 from cotenant.core.jit import entry
+from cotenant.core.plan import Places
 from cotenant.core.state import Matrix, Rule, State
 from cotenant.core.view import V_ATTAINED, V_PROGRESS, V_REMAINING, V_RUNNING, V_WAITED
 from cotenant.core.workload import Ints
@@ -41,6 +43,15 @@ def keep_active(s: State, rows: Ints, count: int, first_new: int, end_new: int) 
             rows[kept] = job
             kept += 1
     return kept
+
+
+def places_of(s: State, row: int) -> Places:
+    """(node, GPUs, mask of the node's GPUs) of a job that has GPUs, in order of nodes."""
+    found, at = [], int(s.i[row, SLICE])
+    while at >= 0:
+        node, gpus, at, mask = s.slices[at].tolist()
+        found.append((node, gpus, mask))
+    return tuple(sorted(found))
 
 
 def running_rows(s: State) -> Ints:

@@ -26,19 +26,17 @@ from cotenant.core.columns import (
     N_WAITING,
     NEWEST,
     NEXT_ARRIVAL,
-    NEXT_CALL,
     NEXT_OUTAGE,
     NOW,
     ROUND_S,
     SERIES_GAP,
     SUBMIT,
-    WAKES,
 )
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Matrix, Rule, State
 from cotenant.engine.decide import decide
-from cotenant.engine.events import handle, node_down, node_up
-from cotenant.engine.keys import round_number, round_start
+from cotenant.engine.events import asks, handle, next_own_time, node_down, node_up
+from cotenant.engine.keys import round_start
 from cotenant.engine.ledger import begin_promised, enqueue
 
 FINISHED_ALL, NEEDS_DECISION, PAUSED, STUCK, NEEDS_OUTAGES, REACHED_UNTIL = 0, 1, 2, 3, 4, 5
@@ -77,15 +75,9 @@ def settle_decision(s: State, now: float) -> None:
 
 @kernel
 def _next_time(s: State, rule: Rule, outages: Matrix) -> float:
-    time_s = math.inf
+    time_s = next_own_time(s, rule)
     if s.x[NEXT_ARRIVAL] < s.f.shape[0]:
-        time_s = s.f[s.x[NEXT_ARRIVAL], SUBMIT]
-    if s.x[N_EVENTS] > 0:
-        time_s = min(time_s, s.f[s.events[0], EVENT])
-    if s.x[N_WAITING] > 0 and rule.numbers[ROUND_S] < math.inf and s.x[N_RUNNING] > 0:
-        time_s = min(time_s, (round_number(rule.numbers[ROUND_S], s.t[NOW]) + 1) * rule.numbers[ROUND_S])
-    if rule.flags[EXTERNAL] == 3 and s.x[N_WAITING] + s.x[N_RUNNING] > 0 and s.t[NEXT_CALL] > s.t[NOW]:
-        time_s = min(time_s, s.t[NEXT_CALL])
+        time_s = min(time_s, s.f[s.x[NEXT_ARRIVAL], SUBMIT])
     pending = time_s < math.inf or s.x[N_WAITING] > 0
     if pending and s.x[NEXT_OUTAGE] < outages.shape[0]:
         time_s = min(time_s, outages[s.x[NEXT_OUTAGE], OUTAGE_TIME])
@@ -132,11 +124,7 @@ def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, bud
             s.x[ARRIVED] += 1
             s.x[N_HANDLED] += 1
             budget -= 1
-        if external == 3:
-            idle = s.x[N_RUNNING] == 0 and s.x[N_WAITING] > 0
-            if rule.flags[WAKES] == 1 or now >= s.t[NEXT_CALL] or idle:
-                return NEEDS_DECISION
-        elif external == 2 or (external == 1 and s.x[N_WAITING] > 0):
+        if external > 0 and asks(s, rule, now):
             return NEEDS_DECISION
         if external == 0:
             decide(s, rule, now)

@@ -1,0 +1,80 @@
+"""One event of the world, taken into the tables by the kernel that is made for it."""
+
+from __future__ import annotations
+
+import math
+
+from cotenant.core import columns as col
+from cotenant.core.decision import Event, Kind
+from cotenant.core.state import Rule, State
+from cotenant.engine.events import (
+    adopt,
+    adopt_suspended,
+    arrive,
+    pin,
+    ran_out,
+    rekey,
+    shut_node,
+    stands_still,
+    unpin,
+    withdraw,
+)
+from cotenant.engine.ledger import gone, start
+from cotenant.engine.resizing import lay_slices, set_size
+
+
+def take_in(s: State, rule: Rule, event: Event, now_s: float) -> None:
+    """The tables after it. What is told twice, or too late, changes nothing."""
+    kind, at = event.kind, event.at
+    if kind in (Kind.OVER, Kind.AGAIN):
+        ran_out(s, rule, at, now_s, kind == Kind.AGAIN, event.lost_s)
+    elif kind == Kind.LEFT:
+        gone(s, rule, at, now_s)
+    elif kind == Kind.STANDS:
+        stands_still(s, rule, at, now_s)
+    elif kind == Kind.WITHDRAWN:
+        withdraw(s, rule, at, now_s)
+    elif kind in (Kind.SHUT, Kind.OPEN):
+        shut_node(s, at, kind == Kind.SHUT)
+    elif kind == Kind.PINNED:
+        if s.i[at, col.STATE] == col.RUNNING and not s.i[at, col.PROMISED]:
+            pin(s, at)
+    elif kind == Kind.LOOSE:
+        if s.i[at, col.STATE] == col.PINNED:
+            unpin(s, rule, at)
+    else:
+        _place(s, rule, event, now_s)
+
+
+def _place(s: State, rule: Rule, event: Event, now_s: float) -> None:
+    kind, row, state = event.kind, event.at, int(s.i[event.at, col.STATE])
+    if kind == Kind.ARRIVED:
+        if state not in (col.WAITING, col.RUNNING):
+            arrive(s, rule, row, now_s)
+            if not math.isnan(event.since_s):  # it began to wait a while ago
+                s.f[row, col.WAITED] -= now_s - event.since_s
+                s.f[row, col.SINCE] = event.since_s
+    elif kind == Kind.ADOPTED and state == col.WAITING and event.places:
+        size = sum(gpus for _, gpus, _ in event.places)
+        if size != s.i[row, col.GPUS]:
+            set_size(s, row, size)
+        adopt(s, rule, row, lay_slices(s, event.places), event.since_s, now_s)
+    elif kind == Kind.ADOPTED_STILL and state == col.WAITING and event.places:
+        adopt_suspended(s, rule, row, lay_slices(s, event.places), now_s)
+    elif kind == Kind.PROMISED and state == col.WAITING and _free(s, event):
+        start(s, rule, row, lay_slices(s, event.places), now_s)
+    elif kind == Kind.CHANGED and state == col.WAITING:
+        rekey(s, rule, row, now_s)
+
+
+def _free(s: State, event: Event) -> bool:
+    """Whether GPUs that were promised are given to nobody else, and are still as many as the job takes."""
+    if sum(gpus for _, gpus, _ in event.places) != s.i[event.at, col.GPUS]:
+        return False
+    for node, gpus, mask in event.places:
+        first = int(s.gpu_first[node])
+        if s.node[node, col.NODE_FREE] < gpus:
+            return False
+        if any((mask >> k) & 1 and s.gpu[first + k, 0] >= 0 for k in range(int(s.node[node, col.NODE_SIZE]))):
+            return False
+    return True
