@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cotenant.service.desk.desk import CoreService
+from cotenant.service.core import CoreService
 from cotenant.service.run import Loop
 
 
@@ -29,5 +29,4 @@ def running(service: CoreService) -> Iterator[CoreService]:
         asyncio.run_coroutine_threadsafe(service.reports.stop(), events).result(10)
         events.call_soon_threadsafe(events.stop)
         thread.join()
-        service.journal.close()
-        service.backend.close()
+        service.close()

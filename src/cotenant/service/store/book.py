@@ -21,6 +21,7 @@ from cotenant.service.store.job import (
     STOP,
     SUSPEND,
     Attempt,
+    Gpus,
     LiveJob,
     frozen,
     plain_spec,
@@ -48,6 +49,8 @@ class Book:
         self.touched: set[str] = set()
         self.shared_gpus = 0
         self._users: Counter[tuple[str, int]] = Counter()  # jobs on each GPU
+        self.promises: dict[str, Gpus] = {}
+        self.memory: dict[str, Any] = {}
         self.costs, self.answers = Costs(), Answers()
         self.tokens: dict[str, dict[str, Any]] = {}
         self.drained: set[str] = set()
@@ -103,6 +106,22 @@ class Book:
         data = record.data
         self.answers.put(data["name"], Answer(data["asked"], _time(record), unpacked(data["ids"])))
 
+    def _on_promise(self, record: Record) -> None:
+        """GPUs on which it starts when others have left them, or none any more."""
+        gpus = tuple((node, tuple(indexes)) for node, indexes in record.data["gpus"] or ())
+        if gpus and record.job in self.jobs and not self.jobs[record.job].finished:
+            self.promises[record.job] = gpus
+        else:
+            self.promises.pop(record.job, None)
+
+    def _on_memory(self, record: Record) -> None:
+        """What the policy must not forget; null for what it may. Kept as it will be read back."""
+        key, value = record.data["key"], record.data["value"]
+        if value is None:
+            self.memory.pop(key, None)
+        else:
+            self.memory[key] = json.loads(json.dumps(value))
+
     def _on_hold(self, record: Record) -> None:
         self.jobs[record.job].held = True
 
@@ -129,6 +148,7 @@ class Book:
         gpus = tuple((node, tuple(indexes)) for node, indexes in record.data["gpus"])
         level = int(record.data.get("level", 0))
         job.attempts.append(Attempt(len(job.attempts) + 1, gpus, _time(record), level=level))
+        self.promises.pop(job.id, None)
 
     def _on_started(self, record: Record) -> None:
         job = self.jobs[record.job]
@@ -167,6 +187,7 @@ class Book:
         job = self.jobs[record.job]
         job.state = move(job.id, job.state, JobState.STARTING)
         job.rung, job.rung_s, job.message = CONTINUE, _time(record), ""
+        self.promises.pop(job.id, None)
 
     def _on_continued(self, record: Record) -> None:
         job, now_s = self.jobs[record.job], _time(record)
@@ -216,6 +237,7 @@ class Book:
     def _end(self, job: LiveJob, state: JobState, time_s: float, message: str) -> None:
         job.state = move(job.id, job.state, state)
         job.ended_s, job.message = time_s, message
+        self.promises.pop(job.id, None)
 
     def _on_forget(self, record: Record) -> None:
         for job in record.data["jobs"]:
@@ -254,6 +276,7 @@ class Book:
         data = {
             "jobs": jobs, "tokens": self.tokens, "drained": sorted(self.drained), "policy": self.policy,
             "next_id": self.next_id, "seq": self.seq, "rungs": self.costs.rows(), "once": self.answers.rows(),
+            "promises": self.promises, "memory": self.memory,
         }  # fmt: skip
         return json.dumps(data).encode()
 
@@ -270,6 +293,9 @@ class Book:
         book.next_id, book.seq = data["next_id"], data["seq"]
         book.costs = Costs(data["rungs"] if "rungs" in data else before_rungs(data["costs"]))
         book.answers = Answers(data.get("once"))
+        for job_id, gpus in data.get("promises", {}).items():
+            book.promises[job_id] = tuple((node, tuple(indexes)) for node, indexes in gpus)
+        book.memory = data.get("memory", {})
         return book
 
 

@@ -1,0 +1,56 @@
+"""What a decision of the planner is for the service: a value that the executor carries out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, Protocol
+
+from cotenant.core.plan import ALONE, Terms
+from cotenant.service.store.job import Gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One transition of one job.
+
+    `kind` is start, stop, suspend, resume, end (a suspended job is killed, for its GPUs are not to be had) or terms.
+    `gpus` are those of a start, by index; they are free by now. `why` says for what a job is stopped, suspended or
+    ended: preempt, turn, resize, move or split. `need_gib` is the memory per GPU on these terms, 0 as the job asks.
+    """
+
+    kind: str
+    job: str
+    gpus: Gpus = ()
+    why: str = ""
+    terms: Terms = ALONE
+    need_gib: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDecision:
+    """Acts, and when to decide again if nothing happens before.
+
+    `promised` are all jobs that will start on these GPUs when others have left. `remembered` is what must outlive a
+    crash, by key: keys that are not named stay as they are, None removes one. Both are journaled where they changed.
+    """
+
+    at_s: float
+    policy: str
+    acts: tuple[Act, ...] = ()
+    next_s: float = inf
+    promised: Mapping[str, Gpus] = field(default_factory=dict)
+    remembered: Mapping[str, Any] = field(default_factory=dict)
+
+
+class PlannerSteps(Protocol):
+    """What the service asks of a planner."""
+
+    def step(self, now_s: float) -> LiveDecision:
+        """Take in what happened since the last step and decide. Called by the scheduler's thread only."""
+        ...
+
+    def check(self, policy: str) -> None:
+        """Raise an `InputError` unless there is such a policy and it can decide for these nodes."""
+        ...
