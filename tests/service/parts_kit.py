@@ -53,6 +53,7 @@ class Greedy:
     gpus: int
     stops: Callable[[LiveJob], str] = lambda job: "suspend"
     patience_s: float = inf
+    node: str = "n0"
 
     def step(self, now_s: float) -> LiveDecision:
         acts: list[Act] = []
@@ -66,7 +67,7 @@ class Greedy:
             mine = _indexes(job.last.gpus) if job.state == JobState.SUSPENDED else sorted(free)[: job.spec.gpus]
             if len(mine) == job.spec.gpus and free.issuperset(mine):
                 kind = "resume" if job.state == JobState.SUSPENDED else "start"
-                acts.append(Act(kind, job.id, (("n0", tuple(mine)),)))
+                acts.append(Act(kind, job.id, ((self.node, tuple(mine)),)))
                 free -= set(mine)
             elif job.state == JobState.SUSPENDED:
                 if now_s - job.rung_s > self.patience_s and len(free) >= job.spec.gpus:
@@ -74,7 +75,7 @@ class Greedy:
             else:
                 lower = {one.id: one for one in held.values() if one.spec.priority < job.spec.priority}
                 if lower:
-                    promised[job.id] = (("n0", tuple(range(job.spec.gpus))),)
+                    promised[job.id] = ((self.node, tuple(range(job.spec.gpus))),)
                 for one in lower.values():
                     if not one.stop_why:
                         acts.append(Act(self.stops(one), one.id, why="preempt"))

@@ -24,6 +24,7 @@ def running(service: CoreService) -> Iterator[CoreService]:
         yield service
     finally:
         loop.stop()
+        service.executor.close()
         for item in service.backend.observe():  # only after an error or Ctrl-C: nothing may outlive its folder
             service.backend.kill(item.key)
         asyncio.run_coroutine_threadsafe(service.reports.stop(), events).result(10)

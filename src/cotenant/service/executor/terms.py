@@ -36,7 +36,9 @@ class AgreedTerms:
 
     def agree(self, job: LiveJob, terms: Terms) -> None:
         """From now on these hold."""
-        self._terms[job.key] = terms
+        self._terms.pop(job.key, None)
+        if terms != ALONE:
+            self._terms[job.key] = terms
 
     def cut_batch(self, job: LiveJob) -> None:
         """Before it starts: its share of a batch in 2**level parts, whose gradients it adds up."""

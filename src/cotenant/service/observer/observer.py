@@ -84,7 +84,7 @@ class Observer:
 
     def _journal_starts(self, owned: Sequence[tuple[LiveJob, Observed]]) -> None:
         started = [
-            Entry("started", job.id, {"at_s": item.started_s or self._clock()})
+            Entry("started", job.id, {"at_s": self._clock() if item.started_s is None else item.started_s})
             for job, item in owned
             if job.last.started_s is None
             and (item.state in ("running", "suspended") or (_over(item) and item.started_s is not None))
