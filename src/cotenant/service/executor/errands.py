@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+LAUNCH, LIMITS = "launch", "limits"  # the other verbs are the rungs of the ladder, and `continue`
 _WORKERS = 8
 
 

@@ -12,15 +12,14 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
-from cotenant.backends.base import Backend, BackendError, NodeInfo
-from cotenant.core.errors import InputError
+from cotenant.backends.base import Backend, NodeInfo
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry
-from cotenant.service.executor.errands import Errand, Errands
+from cotenant.service.executor.acts import Acts
+from cotenant.service.executor.errands import LAUNCH, LIMITS, Errand, Errands
 from cotenant.service.executor.host_limits import HostLimits
 from cotenant.service.executor.ladder import may_suspend, next_rung, why_stop
-from cotenant.service.executor.terms import AgreedTerms, launch_spec
-from cotenant.service.observer import outcomes
+from cotenant.service.executor.terms import AgreedTerms
 from cotenant.service.observer.reports import Reports
 from cotenant.service.observer.traces import Traces
 from cotenant.service.options import Options
@@ -28,7 +27,6 @@ from cotenant.service.planner.decision import Act, LiveDecision
 from cotenant.service.store.job import ASK, CONTINUE, KILL, STOP, SUSPEND, LiveJob
 from cotenant.service.store.store import Store
 
-_LAUNCH, _LIMITS = "launch", "limits"
 _ORDER = ("stop", "suspend", "end", "resume", "start", "terms")
 
 
@@ -42,16 +40,16 @@ class Executor:
         self, store: Store, backend: Backend, reports: Reports, traces: Traces, options: Options, inline: bool,
         counters: dict[str, float], nodes: Callable[[], Sequence[NodeInfo]],
     ) -> None:  # fmt: skip
-        self._store, self._backend, self._reports, self._traces = store, backend, reports, traces
-        self._options, self._clock, self._hook = options, options.clock, options.hook
+        self._store, self._reports = store, reports
+        self._options, self._clock = options, options.clock
         self._counters, self._nodes = counters, nodes
         self._capabilities = backend.capabilities()
-        self._told: set[str] = set()  # attempts that have had SIGTERM
-        self._errands = Errands(self._do, backend.wake, inline)
         self.limits = HostLimits(options, reports, self._capabilities.cpu_quota)
         shares_hosts = bool(options.allocator) and options.allocator.split(":")[0] != "fixed"
         alive = [*store.book.on_gpus.values(), *store.book.suspended.values()]
         self.terms = AgreedTerms(reports, (job.key for job in alive), shares_hosts)
+        self._acts = Acts(store, backend, reports, traces, options, self.limits, self.terms, counters)
+        self._errands = Errands(self._acts.do, backend.wake, inline)
         self.due_s = inf
 
     @property
@@ -144,7 +142,7 @@ class Executor:
         if starts:
             self.limits.deal(self._store.book.on_gpus, self._nodes())
         for act, job in starts:
-            self._errands.put(Errand(job.id, job.key, _LAUNCH, act.need_gib))
+            self._errands.put(Errand(job.id, job.key, LAUNCH, act.need_gib))
 
     # -- the ladder --------------------------------------------------------------------------------------------
 
@@ -163,7 +161,7 @@ class Executor:
                 for entry in stops:
                     self._asked(book.on_gpus[entry.job], entry.data["why"])
             self._press(job for job in list(book.on_gpus.values()) if job.state == JobState.STOPPING)
-            self._told &= {job.key for job in book.on_gpus.values()}
+            self._acts.told &= {job.key for job in book.on_gpus.values()}
             for job in book.suspended.values():
                 if job.stop_why:  # it cannot hear SIGTERM, and may not run to hear it: its GPUs belong to others
                     self._errands.put(Errand(job.id, job.key, KILL))
@@ -186,7 +184,7 @@ class Executor:
             if step.verb == SUSPEND:
                 going.append(job)
                 rungs.append(Entry("rung", job.id, {"rung": SUSPEND}))
-            elif step.verb == KILL or (step.verb == STOP and job.key not in self._told):
+            elif step.verb == KILL or (step.verb == STOP and job.key not in self._acts.told):
                 self._errands.put(Errand(job.id, job.key, step.verb))
         if rungs:
             self._store.write(rungs)
@@ -207,99 +205,5 @@ class Executor:
             self.terms.tell(book.on_gpus, book.suspended)
             self.limits.deal(book.on_gpus, self._nodes())
             for job, given in self.limits.to_change(book.on_gpus):
-                self._errands.put(Errand(job.id, job.key, _LIMITS, given))
+                self._errands.put(Errand(job.id, job.key, LIMITS, given))
         return self._errands.run()
-
-    def _do(self, errand: Errand) -> bool:
-        """One errand, without the lock; whether the book has changed by it."""
-        if errand.verb == _LAUNCH:
-            return self._launch(errand)
-        if errand.verb in (SUSPEND, CONTINUE):
-            return self._switch(errand)
-        if errand.verb == KILL:
-            self._traces.kill(errand.key)
-        elif errand.verb == STOP:
-            self._terminate(errand.key)
-        elif self._backend.set_limits(errand.key, None, errand.what.cpus, errand.what.mem_gib or None):
-            with self._store.lock:
-                self.limits.applied(errand.key, errand.what)
-        return False
-
-    def _terminate(self, key: str) -> None:
-        self._hook("before:terminate")
-        told = self._backend.terminate(key)
-        self._hook("after:terminate")
-        with self._store.lock:
-            if told:  # else there is no process yet: it is told later
-                self._told.add(key)
-
-    def _present(self, errand: Errand) -> LiveJob | None:
-        """The job of an errand, if it is still about its present attempt; the lock is held."""
-        job = self._store.book.on_gpus.get(errand.job)
-        return job if job is not None and job.key == errand.key else None
-
-    def _launch(self, errand: Errand) -> bool:
-        """The launch is journaled: do it, unless the job was stopped before. One that fails leaves nothing."""
-        with self._store.lock:
-            job = self._present(errand)
-            if job is None or job.state != JobState.STARTING:
-                return True  # the observer finds no trace of it
-            given = self.limits.to_launch(job)
-        failed = ""
-        try:
-            self.terms.cut_batch(job)
-            spec = launch_spec(
-                job, self._options.home, self._reports, self._options.grace_s, errand.what, given, self.limits.quota
-            )
-            self._hook("before:launched")
-            self._backend.launch(spec)
-        except (InputError, BackendError, OSError) as error:
-            failed = f"it could not be started: {error}"
-            self._traces.forget(errand.key)
-        with self._store.lock:
-            job = self._present(errand)
-            if failed and job is not None and job.state == JobState.STARTING:
-                self._store.write([Entry("exit", job.id, {"to": "failed", "why": failed, "failure": True})])
-        self._hook("after:launched")
-        return bool(failed)
-
-    def _switch(self, errand: Errand) -> bool:
-        """Suspend a job, or have it go on. A backend that answers None is not done with it: it is asked again."""
-        suspends = errand.verb == SUSPEND
-        with self._store.lock:
-            job = self._present(errand)
-            if job is None or job.rung != errand.verb:
-                return False
-        verb, act = ("suspend", self._backend.suspend) if suspends else ("wake", self._backend.resume)
-        self._hook(f"before:{verb}")
-        done: bool | None = act(errand.key)
-        self._hook(f"after:{verb}")
-        with self._store.lock:
-            job = self._present(errand)
-            if done is None or job is None:
-                return False
-            entries = self._suspended(job, done) if suspends else self._continued(job, done)
-            if entries:
-                self._store.write(entries)
-            if entries and suspends and done:
-                self._reports.withdraw(job.id)
-                self._counters["suspensions"] += 1
-            return True
-
-    def _suspended(self, job: LiveJob, done: bool) -> list[Entry]:
-        """What came of suspending. Whoever was cancelled meanwhile goes on up the ladder from where he is."""
-        if job.rung != SUSPEND:
-            return []
-        if not done:
-            return [Entry("rung", job.id, {"rung": STOP})]
-        now_s = self._clock()
-        unsaved_s = outcomes.lost_s(job, self._reports.of(job.id), now_s)
-        return [Entry("suspended", job.id, {"unsaved_s": unsaved_s, "seconds": now_s - job.rung_s})]
-
-    def _continued(self, job: LiveJob, done: bool) -> list[Entry]:
-        """What came of going on."""
-        if done:
-            return [Entry("continued", job.id, {"seconds": self._clock() - job.rung_s})]
-        if job.rung == CONTINUE:
-            return [Entry("stop", job.id, {"why": "move"}), Entry("rung", job.id, {"rung": KILL})]
-        return []
