@@ -19,7 +19,7 @@ from cotenant.core.lifecycle import JobState
 from cotenant.journal import recover
 from cotenant.policies import registry
 from cotenant.service import core
-from cotenant.service.desk.desk import CoreService
+from cotenant.service.core import CoreService
 from cotenant.service.observer import observer as watching
 from cotenant.service.observer.logs import Logs
 from cotenant.service.store.book import Book

@@ -13,7 +13,7 @@ from cotenant.core.jobspec import parse_job
 from cotenant.journal import open_journal
 from cotenant.policies.base import PriorityPolicy
 from cotenant.service import core
-from cotenant.service.desk.desk import CoreService
+from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, NotFound, Role, Unavailable
 from cotenant.service.observer.reports import Report
 from cotenant.service.planner.budget import Budget

@@ -12,7 +12,7 @@ from crash_memory import ME, MemoryWorld, Step, endings
 from cotenant.core.jobspec import JobSpec
 from cotenant.policies import registry
 from cotenant.service import core
-from cotenant.service.desk.desk import CoreService
+from cotenant.service.core import CoreService
 
 MODELS = ("bert", "mlp_rl", "lstm", "bert", "recsys")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any
 
@@ -53,21 +53,23 @@ class JobSpec:
     after: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data; fields at their defaults are left out."""
-        default = JobSpec(run="")
-        return {key: value for key, value in asdict(self).items() if value != getattr(default, key)}
+        """Plain data, without deep copies: `run`, and every field that differs from its default."""
+        given = {name: getattr(self, name) for name in _DEFAULTS}
+        return {"run": self.run} | {name: value for name, value in given.items() if value != _DEFAULTS[name]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> JobSpec:
-        """The inverse of `as_dict`."""
-        known = {item.name for item in fields(cls)}
-        values: dict[str, Any] = {key: value for key, value in data.items() if key in known}
+        """The inverse of `as_dict`, also after a way through JSON. Fields of a newer version are passed over."""
+        values = {name: value for name, value in data.items() if name in _DEFAULTS}
         for key in ("array", "after"):
-            values[key] = tuple(values.get(key, ()))
-        values["deadline_steps"] = tuple((float(at), float(worth)) for at, worth in values.get("deadline_steps", ()))
-        return cls(**values)
+            if key in values:
+                values[key] = tuple(values[key])
+        if "deadline_steps" in values:
+            values["deadline_steps"] = tuple((float(at), float(worth)) for at, worth in values["deadline_steps"])
+        return cls(data["run"], **values)
 
 
+_DEFAULTS = {item.name: getattr(JobSpec(run=""), item.name) for item in fields(JobSpec) if item.name != "run"}
 _PLAIN = ("run", "name", "setup", "workdir", "tenant", "model")
 _KEYS = (
     *_PLAIN, "env", "gpus", "cpus", "mem", "gpu_mem", "nodes", "priority", "deadline", "max_runtime", "expected",

@@ -2,9 +2,8 @@
 
 Order of every change: write the intent to the journal, take it into the book, act. After a crash the book is
 rebuilt and compared with what the backend really runs before anything is decided; launches carry a key, so
-doing one again is harmless. The layers, each a class on top of the one before:
+doing one again is harmless. What is not a part of its own yet is one class on top of the other:
 
-    bookkeeping  journal and book behind one lock
     watching     what really runs, how it ended, what is left of it
     ladder       how a job gives its GPUs back
     gathering    what may run, as columns
@@ -13,7 +12,6 @@ doing one again is harmless. The layers, each a class on top of the one before:
     seating      starting it on GPUs that the policy names, on its terms
     hosting      cores and memory of what runs
     core         the loop
-    desk         what people ask for
 """
 
 from __future__ import annotations
@@ -21,22 +19,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from cotenant.backends.base import Backend
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal
-from cotenant.policies import make_policy
+from cotenant.service.desk.admin import Admin
+from cotenant.service.desk.desk import Desk
 from cotenant.service.executor.host_limits import Host
 from cotenant.service.options import DECISION_BUDGET_S, KEEP_S, MOST_SUSPENDED, ROUND_S, Options
-from cotenant.service.planner.memory import check_nodes
-from cotenant.service.store.tokens import Tokens
+from cotenant.service.planner.answers import Answers
 
-SNAPSHOT_EVERY = 5000
 RETIRE_EVERY_S = 3600.0
 
 
-class Dispatcher(Host):
-    """Everything that is not asked for by a person: recovery, reconciliation, and `tick`."""
+class CoreService(Host):
+    """Recovery, reconciliation, `tick`, and the desks for people."""
 
     def __init__(
         self, journal: Journal, backend: Backend, *, home: Path, policy: str = "", grace_s: float = 30.0,
@@ -48,10 +46,19 @@ class Dispatcher(Host):
             home, grace_s, clock, hook, keep_s, budget_s, max_suspended, round_s, profile, allocator, curves
         )
         super().__init__(journal, backend, options)
-        self.tokens_of = Tokens(self.book)
+        self.planner = Answers(self)
+        self.desk = Desk(self.store, self.planner, backend, self.reports, self.logs)
+        self.admin = Admin(self.store, self.planner, backend, home, self.counters, lambda: self._ready)
         if policy and policy != self.book.policy:
-            check_nodes(make_policy(policy), policy, backend.nodes())
+            self.planner.check(policy)
             self.write([Entry("policy", data={"policy": policy})])
+
+    def __getattr__(self, name: str) -> Any:
+        """What is asked at a desk, without naming it."""
+        for desk in (self.__dict__.get("desk"), self.__dict__.get("admin")):
+            if not name.startswith("_") and hasattr(desk, name):
+                return getattr(desk, name)
+        raise AttributeError(name)
 
     def tick(self) -> float:
         """Observe, end, escalate, decide, act; seconds after which to look again at the latest.
@@ -66,7 +73,7 @@ class Dispatcher(Host):
             began, asked_s = time.perf_counter(), self.clock()
             make = self._question()
         verdict = self._decide(make(), began) if make is not None else self._last_plan()
-        self._renew_explanations()
+        self.planner.renew()
         with self._lock:
             for job_id in verdict.stops:
                 job = self.book.on_gpus.get(job_id)
@@ -75,9 +82,8 @@ class Dispatcher(Host):
             self._launch_all(verdict.starts)
             self._share_hosts()
         switched = self._switch()
+        self.store.snapshot_if_due()
         with self._lock:
-            if self._since_snapshot >= max(SNAPSHOT_EVERY, len(self.book.jobs) // 2):
-                self.snapshot()
             if self.clock() - self._retired_s >= RETIRE_EVERY_S:
                 self.retire()
             stopping = any(job.state == JobState.STOPPING for job in self.book.on_gpus.values())

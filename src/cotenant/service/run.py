@@ -13,8 +13,8 @@ from typing import Any
 
 from cotenant.backends.local import LocalBackend
 from cotenant.backends.local.machine import Share
-from cotenant.journal import Entry, open_journal
-from cotenant.service.desk.desk import CoreService
+from cotenant.journal import open_journal
+from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.service.garbage import LongLived
 from cotenant.service.options import MOST_SUSPENDED, ROUND_S
@@ -53,10 +53,9 @@ def first_token(service: CoreService, home: Path) -> str:
     path = home / "token"
     if path.exists():
         secret = path.read_text(encoding="utf-8").strip()
-        if service.authenticate(secret) is not None:
+        if service.admin.authenticate(secret) is not None:
             return secret
-    data, secret = service.tokens_of.new("admin", Role.ADMIN, "")
-    service.write([Entry("token", data=data)])
+    _, secret = service.admin.create_token(_LOCAL_ADMIN, "admin", Role.ADMIN, "")
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(secret + "\n")
@@ -83,7 +82,7 @@ class Loop:
             except Exception as error:  # the loop must go on; the next tick starts from the journal's truth
                 sys.stderr.write(f"cotenant: scheduler: {type(error).__name__}: {error}\n")
                 wait_s = 1.0
-            self._lives.settle(len(self._service.book.jobs))
+            self._lives.settle(len(self._service.store.book.jobs))
             self._service.backend.wait_change(wait_s)
 
     def stop(self) -> None:
@@ -127,8 +126,8 @@ def serve(
     try:
         asyncio.run(_serve(service, make_app(service), home, host, port, None if known else secret))
     finally:
-        service.snapshot()
-        service.journal.close()
+        service.store.snapshot()
+        service.store.journal.close()
         service.backend.close()
 
 
@@ -160,7 +159,7 @@ async def _serve(service: CoreService, app: Any, home: Path, host: str, port: in
 def _greet(service: CoreService, home: Path, url: str, new_secret: str | None) -> None:
     """Say where it listens. The token is shown once, when it is made; later only where it is kept."""
     (home / "url").write_text(url + "\n", encoding="utf-8")
-    gpus = sum(node.gpus for node in service.nodes(_LOCAL_ADMIN))
-    sys.stdout.write(f"cotenant serves {gpus} GPUs under policy {service.policy()} at {url}\n")
+    gpus = sum(node.gpus for node in service.admin.nodes(_LOCAL_ADMIN))
+    sys.stdout.write(f"cotenant serves {gpus} GPUs under policy {service.admin.policy()} at {url}\n")
     sys.stdout.write(f"token: {new_secret}\n" if new_secret else f"token: kept in {home / 'token'}\n")
     sys.stdout.flush()

@@ -14,18 +14,21 @@ from cotenant.service.observer import outcomes
 from cotenant.service.observer.logs import Logs
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
+from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob
-from cotenant.service.store.store import Bookkeeper
+from cotenant.service.store.store import Store
 
 MOST_UNDONE = 5  # launches of one job that may leave no trace before it is given up
 _FORGET_AT_ONCE = 1000
 
 
-class Watcher(Bookkeeper):
+class Watcher:
     """Sees how processes begin and end, journals it, and clears away what nobody owns."""
 
     def __init__(self, journal: Journal, backend: Backend, options: Options) -> None:
-        super().__init__(journal, options)
+        self.store = Store(journal, options.clock, options.hook)
+        self.journal, self.clock, self.hook = journal, options.clock, options.hook
+        self._lock, self.write, self.snapshot = self.store.lock, self.store.write, self.store.snapshot
         self.backend, self.home, self.keep_s = backend, options.home, options.keep_s
         self._ready = False
         self._retired_s = self.clock()
@@ -33,6 +36,11 @@ class Watcher(Bookkeeper):
         self.logs = Logs(self.home / "logs")
         names = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s", "suspensions")
         self.counters: dict[str, float] = dict.fromkeys(names, 0.0)
+
+    @property
+    def book(self) -> Book:
+        """The book of the store."""
+        return self.store.book
 
     def reconcile(self) -> None:
         """Compare the book with what really runs, before deciding anything."""
