@@ -82,9 +82,7 @@ class Pictures:
     def job(self, name: str) -> LiveJob | None:
         """One job, without making pictures of all others."""
         job = self._book.jobs.get(name)
-        if job is not None and name in self._book.unseen:
-            return picture(job)
-        return self._jobs.get(name)
+        return picture(job) if job is not None and name in self._book.unseen else job and self._jobs[name]
 
     def around(self, name: str) -> View:
         """One job with those that matter to it: who shares its GPUs, and the first that must succeed before it."""
