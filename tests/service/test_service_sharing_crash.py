@@ -11,7 +11,6 @@ from crash_memory import ME, MemoryWorld, Step, endings
 
 from cotenant.core.jobspec import JobSpec
 from cotenant.policies import registry
-from cotenant.service import core
 from cotenant.service.core import CoreService
 
 MODELS = ("bert", "mlp_rl", "lstm", "bert", "recsys")
@@ -19,7 +18,7 @@ MODELS = ("bert", "mlp_rl", "lstm", "bert", "recsys")
 
 @pytest.fixture(autouse=True)
 def _quick_and_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core, "SNAPSHOT_EVERY", 9)
+    monkeypatch.setattr("cotenant.service.store.store.SNAPSHOT_EVERY", 9)
     monkeypatch.setattr(registry, "known_policies", functools.cache(registry.known_policies))
 
 

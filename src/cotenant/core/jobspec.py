@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any
@@ -239,6 +239,17 @@ def _array(value: Any, where: str) -> tuple[int, ...]:
             raise InputError(f"{where}: field 'array' asks for more than {MOST_ARRAY_TASKS} tasks")
         indexes += range(first, last + 1)
     return tuple(dict.fromkeys(indexes))
+
+
+def runs_of(indexes: Iterable[int]) -> list[list[int]]:
+    """Stretches of indexes that follow each other, as first and last."""
+    runs: list[list[int]] = []
+    for index in indexes:
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return runs
 
 
 def _after(value: Any, where: str) -> tuple[str, ...]:

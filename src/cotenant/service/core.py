@@ -47,7 +47,7 @@ class CoreService(Host):
         )
         super().__init__(journal, backend, options)
         self.planner = Answers(self)
-        self.desk = Desk(self.store, self.planner, backend, self.reports, self.logs)
+        self.desk = Desk(self.store, self.planner, backend, self.reports.of, self.logs.find)
         self.admin = Admin(self.store, self.planner, backend, home, self.counters, lambda: self._ready)
         if policy and policy != self.book.policy:
             self.planner.check(policy)

@@ -69,7 +69,7 @@ class Office:
     def __init__(self, home: Path) -> None:
         self.disk, self.others, self.now_s = MemoryStore(), Others(), 1000.0
         self.store = Store(MemoryJournal(self.disk), lambda: self.now_s)
-        self.desk: Jobs = Desk(self.store, self.others, self.others, self.others, self.others)
+        self.desk: Jobs = Desk(self.store, self.others, self.others, self.others.of, self.others.find)
         self.ready = False
         self.admin: Cluster = Admin(
             self.store, self.others, self.others, home, dict.fromkeys(COUNTERS, 0.0), lambda: self.ready

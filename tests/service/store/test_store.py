@@ -349,7 +349,7 @@ def test_views_of_a_long_random_life(seed: int, monkeypatch: pytest.MonkeyPatch)
             assert list(view.jobs) == list(store.book.jobs)
             assert [job.id for job in view.active] == list(store.book.active)
         for name in chance.sample(names, min(len(names), 2)):
-            seen, job = store.job(name), store.book.jobs.get(name)
+            seen, job = store.around(name).jobs.get(name), store.book.jobs.get(name)
             assert (seen and frozen(seen)) == (job and frozen(job))
     assert plain(store.view().jobs) == plain(store.book.jobs)
 

@@ -12,7 +12,7 @@ from cotenant.service.desk import views as shown
 from cotenant.service.desk.parts import Machines, PlannerAnswers
 from cotenant.service.facade import Caller, Conflict, NodeStatus, NotFound, Role, TokenInfo
 from cotenant.service.store.store import Store
-from cotenant.service.store.tokens import Tokens
+from cotenant.service.store.tokens import new_token, token_info, whose
 
 
 class Admin:
@@ -27,7 +27,6 @@ class Admin:
     ) -> None:  # fmt: skip
         self._store, self._planner, self._machines, self._home = store, planner, machines, home
         self._counters, self._is_ready = counters, is_ready
-        self._tokens = Tokens(store.book)
 
     def nodes(self, caller: Caller) -> list[NodeStatus]:
         """See the facade."""
@@ -63,15 +62,15 @@ class Admin:
         """See the facade."""
         caller.must_be(Role.ADMIN)
         with self._store.lock:
-            return self._tokens.listed()
+            return [token_info(row) for row in self._store.book.tokens.values()]
 
     def create_token(self, caller: Caller, name: str, role: Role, tenant: str) -> tuple[TokenInfo, str]:
         """See the facade."""
         caller.must_be(Role.ADMIN)
-        data, secret = self._tokens.new(name, role, tenant)
+        data, secret = new_token(name, role, tenant)
         with self._store.lock:
             self._store.write([Entry("token", data=data)])
-            return self._tokens.info(data["id"]), secret
+            return token_info(self._store.book.tokens[data["id"]]), secret
 
     def revoke_token(self, caller: Caller, token: str) -> None:
         """See the facade."""
@@ -83,7 +82,9 @@ class Admin:
 
     def authenticate(self, secret: str) -> Caller | None:
         """See the facade."""
-        return self._tokens.whose(secret)
+        with self._store.lock:
+            rows = list(self._store.book.tokens.values())
+        return whose(rows, secret)
 
     def backup(self, caller: Caller, path: str) -> None:
         """See the facade."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -15,7 +15,7 @@ from cotenant.core.reasons import Cause
 from cotenant.journal import Entry, Record
 from cotenant.service.desk import views as shown
 from cotenant.service.desk.deadlines import deadline_of
-from cotenant.service.desk.parts import Logs, Machines, PlannerAnswers, Reports
+from cotenant.service.desk.parts import Machines, PlannerAnswers, Progress
 from cotenant.service.desk.submitting import Submissions
 from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, NotFound, Role
 from cotenant.service.store.job import LiveJob, waits_for
@@ -27,11 +27,17 @@ _NAMES = {"deadline": "deadline_s", "max_runtime": "max_runtime_s", "expected": 
 
 
 class Desk:
-    """The one implementation of `cotenant.service.facade.Jobs`."""
+    """The one implementation of `cotenant.service.facade.Jobs`.
 
-    def __init__(self, store: Store, planner: PlannerAnswers, machines: Machines, reports: Reports, logs: Logs) -> None:
+    `report` gives the newest report of a job, `kept_log` where the output of an ended attempt is, by key and stream.
+    """
+
+    def __init__(
+        self, store: Store, planner: PlannerAnswers, machines: Machines,
+        report: Callable[[str], Progress | None], kept_log: Callable[[str, str], Path | None],
+    ) -> None:  # fmt: skip
         self._store, self._planner, self._machines = store, planner, machines
-        self._reports, self._logs = reports, logs
+        self._report, self._kept_log = report, kept_log
         self._submissions = Submissions(store, machines)
 
     def submit(self, caller: Caller, specs: list[JobSpec], key: str = "", asked: str = "") -> list[list[str]]:
@@ -63,7 +69,7 @@ class Desk:
         return (self._shown(job, view, caller.tenant, whole=True) for job in ended)
 
     def _shown(self, job: LiveJob, view: View, tenant: str, whole: bool) -> JobInfo:
-        reason, report = shown.reason(job, view, tenant), self._reports.of(job.id)
+        reason, report = shown.reason(job, view, tenant), self._report(job.id)
         return shown.job_info(job, reason, report, self._store.clock(), whole)
 
     def why(self, caller: Caller, job: str) -> dict[str, Any]:
@@ -102,9 +108,8 @@ class Desk:
     def events(self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000) -> list[EventInfo]:
         """See the facade."""
         if job:
-            _visible(self._store.job(job), caller, job)
-        journal = self._store.journal
-        records: Iterable[Record] = self._store.story(job) if job else journal.read(after)
+            self._find(caller, job)
+        records: Iterable[Record] = self._store.story(job) if job else self._store.journal.read(after)
         told = (record for record in records if record.seq > after and self._told(caller, record))
         return [shown.event(record) for record in islice(told, limit)]
 
@@ -112,8 +117,9 @@ class Desk:
         """Whether a record is for people at all, and for this one."""
         if record.kind in ("token", "revoke", "once"):
             return False
-        owner = self._store.job(record.job) if caller.tenant else None
-        return not caller.tenant or (owner is not None and caller.sees(owner.tenant))
+        with self._store.lock:
+            owner = self._store.book.jobs.get(record.job)
+            return not caller.tenant or (owner is not None and caller.sees(owner.tenant))
 
     def wait_events(self, after: int, timeout_s: float) -> int:
         """See the facade."""
@@ -121,13 +127,13 @@ class Desk:
 
     def log_file(self, caller: Caller, job: str, stream: str = "stdout", attempt: int = 0) -> Path | None:
         """See the facade."""
-        found = _visible(self._store.job(job), caller, job)
-        number = attempt or len(found.attempts)
-        if not 1 <= number <= len(found.attempts):
+        attempts = len(self._find(caller, job).attempts)
+        number = attempt or attempts
+        if not 1 <= number <= attempts:
             return None
-        key = f"{found.id}-{number}"
+        key = f"{job}-{number}"
         paths = self._machines.log_paths(key).get(stream, ())
-        return Path(paths[-1]) if paths else self._logs.find(key, stream)
+        return Path(paths[-1]) if paths else self._kept_log(key, stream)
 
     def cancel(self, caller: Caller, job: str) -> None:
         """See the facade."""
@@ -162,12 +168,16 @@ class Desk:
             if entries:
                 self._store.write(entries)
 
+    def _find(self, caller: Caller, job: str) -> LiveJob:
+        with self._store.lock:
+            return _visible(self._store.book.jobs.get(job), caller, job)
+
     @contextmanager
     def _changing(self, caller: Caller, job: str, but: JobState | None = None) -> Iterator[LiveJob]:
         """A job that has not ended (`but` in this state), with the lock held; afterwards the scheduler looks."""
         caller.must_be(Role.USER)
         with self._store.lock:
-            found = _visible(self._store.book.jobs.get(job), caller, job)
+            found = self._find(caller, job)
             if found.finished and found.state != but:
                 raise Conflict(f"job {job} has {found.state}")
             yield found

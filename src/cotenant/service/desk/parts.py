@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Protocol
 
 from cotenant.backends.base import NodeInfo
@@ -37,34 +36,9 @@ class Machines(Protocol):
 
 
 class Progress(Protocol):
-    """The newest word of one job."""
+    """The newest word of one job: steps done and in all, what one takes, and whatever else it said."""
 
-    @property
-    def step(self) -> int | None:
-        """Steps done."""
-
-    @property
-    def total(self) -> int | None:
-        """Steps in all."""
-
-    @property
-    def step_time_s(self) -> float | None:
-        """What a step takes."""
-
-    @property
-    def metrics(self) -> Mapping[str, float]:
-        """Whatever else it said."""
-
-
-class Reports(Protocol):
-    """What jobs say of themselves."""
-
-    def of(self, job: str) -> Progress | None:
-        """The newest report of a job."""
-
-
-class Logs(Protocol):
-    """Output of ended attempts."""
-
-    def find(self, key: str, stream: str) -> Path | None:
-        """The newest part of a stream, if it was kept."""
+    step: int | None
+    total: int | None
+    step_time_s: float | None
+    metrics: dict[str, float]

@@ -105,17 +105,16 @@ def node_statuses(nodes: Sequence[NodeInfo], book: Book | View) -> list[NodeStat
         for node, indexes in job.last.gpus:
             users.setdefault(node, Counter()).update(indexes)
             jobs.setdefault(node, []).append(job.id)
-    return [_node_status(node, users.get(node.name, Counter()), jobs.get(node.name, []), book) for node in nodes]
-
-
-def _node_status(node: NodeInfo, users: Counter[int], jobs: list[str], book: Book | View) -> NodeStatus:
-    state: str = node.state
-    used, shared = len(users), sum(count > 1 for count in users.values())
-    if node.name in book.drained:
-        state = "draining" if used else "drained"
-    return NodeStatus(
-        node.name, node.gpu_type, node.gpus, used, node.cpus, node.mem_gib, state, tuple(jobs), shared, node.gpu_mem_gib
-    )  # fmt: skip
+    found = []
+    for node in nodes:
+        there = users.get(node.name, Counter())
+        used, shared = len(there), sum(count > 1 for count in there.values())
+        state = ("draining" if used else "drained") if node.name in book.drained else node.state
+        found.append(NodeStatus(
+            node.name, node.gpu_type, node.gpus, used, node.cpus, node.mem_gib, state, tuple(jobs.get(node.name, ())),
+            shared, node.gpu_mem_gib,
+        ))  # fmt: skip
+    return found
 
 
 def metrics(view: View, nodes: Sequence[NodeInfo], counters: Mapping[str, float], now_s: float) -> dict[str, float]:

@@ -16,7 +16,7 @@ from cotenant.journal import Record
 from cotenant.service.store.costs import Costs, before_rungs
 from cotenant.service.store.idempotency import Answers
 from cotenant.service.store.job import Gpus, LiveJob, frozen, read_gpus, thawed
-from cotenant.service.store.records import OF_A_JOB, OF_THE_BOOK
+from cotenant.service.store.records import WRITTEN, change_book, change_job
 
 
 class Book:
@@ -52,18 +52,18 @@ class Book:
     def apply(self, record: Record) -> None:
         """Take one record in. Records of jobs long forgotten, and of kinds that change nothing, are passed over."""
         self.seq = record.seq
-        if (change := OF_THE_BOOK.get(record.kind)) is not None:
-            change(self, record)
+        now_s = float(record.data.get(WRITTEN, record.time_s))
+        change_book(self, record, now_s)
         job = self.jobs.get(record.job)
         if job is not None:
-            if (change_job := OF_A_JOB.get(record.kind)) is not None:
-                change_job(self, job, record)
+            change_job(self, job, record, now_s)
             self._index(job)
 
     def enter(self, job: LiveJob) -> None:
         """A new job."""
         self.jobs[job.id] = job
         array, dot, _ = job.id.partition(".")
+        self.next_id = max(self.next_id, int(array) + 1)
         if dot:
             self.arrays.setdefault(array, []).append(job.id)
 

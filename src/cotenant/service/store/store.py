@@ -12,7 +12,6 @@ from concurrent.futures import Future
 from cotenant.journal import Entry, Journal, JournalError, Record, recover
 from cotenant.service.facade import Unavailable
 from cotenant.service.store.book import Book, packed
-from cotenant.service.store.job import LiveJob
 from cotenant.service.store.records import WRITTEN
 from cotenant.service.store.view import Pictures, View
 
@@ -23,8 +22,8 @@ _PICTURES_AT_ONCE = 1000
 class Store:
     """Writes records, takes them into the book, and wakes whoever waits for news.
 
-    `book` is read with `lock` held, `view` and `job` by anybody. Only `write` and its two halves append to `journal`.
-    `hook` is called with a name before and after every write.
+    `book` is read with `lock` held, `view` and `around` by anybody. Only `write` and its two halves append to
+    `journal`. `hook` is called with a name before and after every write.
     """
 
     def __init__(
@@ -95,11 +94,6 @@ class Store:
         """The same of one job and those that matter to it only: who shares its GPUs, and which it has to wait for."""
         with self.lock:
             return self._pictures.around(job)
-
-    def job(self, job: str) -> LiveJob | None:
-        """A frozen picture of one job."""
-        with self.lock:
-            return self._pictures.job(job)
 
     def changes(self) -> set[str]:
         """Jobs to which something has happened since this was asked last: for the planner, and nobody else."""

@@ -79,15 +79,10 @@ class Pictures:
             self._view = View(self._book, dict(self._jobs))
         return self._view
 
-    def job(self, name: str) -> LiveJob | None:
-        """One job, without making pictures of all others."""
-        job = self._book.jobs.get(name)
-        return picture(job) if job is not None and name in self._book.unseen else job and self._jobs[name]
-
     def around(self, name: str) -> View:
         """One job with those that matter to it: who shares its GPUs, and the first that must succeed before it."""
         book, job = self._book, self._book.jobs.get(name)
         others = book.on_gpus if book.shared_gpus and name in book.on_gpus else ()
         before = waits_for(job, book.members) if job is not None else ""
-        found = {other: self.job(other) for other in (name, before, *others)}
-        return View(book, {other: seen for other, seen in found.items() if seen is not None})
+        found = (book.jobs[other] for other in (name, before, *others) if other in book.jobs)
+        return View(book, {one.id: picture(one) if one.id in book.unseen else self._jobs[one.id] for one in found})
