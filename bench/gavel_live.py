@@ -21,7 +21,7 @@ import numpy as np
 from bench.demo import ME, live_service
 from bench.typed_job import worked
 from cotenant.core.jobspec import parse_job
-from cotenant.service.desk.desk import CoreService
+from cotenant.service.core import CoreService
 
 TYPES = ("v100", "p100", "k80")
 EACH = 2

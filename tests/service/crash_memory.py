@@ -16,7 +16,7 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.policies import make_policy
 from cotenant.policies.base import PlanPolicy
-from cotenant.service.desk.desk import CoreService
+from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.service.store.book import Book
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -12,38 +12,48 @@ from cotenant.backends.base import LaunchSpec, NodeInfo
 from cotenant.backends.fake import FakeBackend
 from cotenant.core.jobspec import parse_job
 from cotenant.core.lifecycle import WAITING, JobState
+from cotenant.core.reasons import Reason
 from cotenant.journal import Entry, Record
 from cotenant.journal.memory import MemoryJournal, MemoryStore
-from cotenant.service.core import CoreService, Parts
+from cotenant.service.core import CoreService, PlannerPart
 from cotenant.service.observer.reports import Report
 from cotenant.service.planner.decision import Act, LiveDecision
 from cotenant.service.store.book import Book
-from cotenant.service.store.job import Gpus, LiveJob, plain_spec
+from cotenant.service.store.job import Gpus, LiveJob
 
 EPOCH_S = 1_000_000.0
 NODE = NodeInfo("n0", "gpu", 4, 8, 64.0)
 
 
+class Silent:
+    """Knows no reasons, foresees nothing, takes any policy."""
+
+    def why(self, job: str, now_s: float) -> Reason | None:
+        return None
+
+    def forecast(self, policies: Sequence[str]) -> dict[str, dict[str, float | None]]:
+        return {}
+
+    def check(self, policy: str) -> None:
+        pass
+
+
 @dataclass
-class Scripted:
+class Scripted(Silent):
     """Decides what it was told to, once."""
 
     acts: list[Act] = field(default_factory=list)
     promised: dict[str, Gpus] = field(default_factory=dict)
     remembered: dict[str, Any] = field(default_factory=dict)
     next_s: float = inf
-    checked: list[str] = field(default_factory=list)
 
     def step(self, now_s: float) -> LiveDecision:
         acts, self.acts = tuple(self.acts), []
         return LiveDecision(now_s, "stub", acts, self.next_s, dict(self.promised), dict(self.remembered))
 
-    def check(self, policy: str) -> None:
-        self.checked.append(policy)
-
 
 @dataclass
-class Greedy:
+class Greedy(Silent):
     """By priority, on the lowest free GPUs of one node. Whoever has to make room is suspended, or stopped.
 
     A suspended job waits for its own GPUs, `patience_s` at most; then it is ended.
@@ -82,33 +92,30 @@ class Greedy:
                 break
         return LiveDecision(now_s, "greedy", tuple(acts), inf, promised, {"waits": len(waiting)})
 
-    def check(self, policy: str) -> None:
-        pass
-
 
 def _indexes(gpus: Gpus) -> list[int]:
     return [index for _, indexes in gpus for index in indexes]
 
 
-def scripted_parts() -> Parts:
-    return Parts(lambda core: Scripted(), lambda core: None, lambda core: None)
-
-
 class PartsRig:
     """The parts, the world and the journal; `restart` gives new parts over the same two."""
 
-    def __init__(self, home: Path, nodes: tuple[NodeInfo, ...] = (NODE,), parts: Parts | None = None, **more: Any):
+    def __init__(
+        self, home: Path, nodes: tuple[NodeInfo, ...] = (NODE,),
+        planner: Callable[[CoreService], PlannerPart] = lambda core: Scripted(), **more: Any,
+    ) -> None:  # fmt: skip
         self.backend = FakeBackend(nodes)
         self.backend.world.now_s = EPOCH_S
-        self.disk, self.home, self.parts = MemoryStore(), home, parts or scripted_parts()
+        self.disk, self.home, self.make_planner = MemoryStore(), home, planner
         self.more = {"inline": True, "grace_s": 5.0, **more}
         self.open()
 
     def open(self) -> None:
         journal = MemoryJournal(self.disk, clock=lambda: self.backend.now_s)
         self.core = CoreService(
-            journal, self.backend, self.parts, home=self.home, clock=lambda: self.backend.now_s, **self.more
-        )
+            journal, self.backend, planner=self.make_planner, home=self.home, clock=lambda: self.backend.now_s,
+            **self.more,
+        )  # fmt: skip
         self.core.reconcile()
 
     def restart(self) -> None:
@@ -128,7 +135,7 @@ class PartsRig:
     def submit(self, run: str = "sleep 10", **fields: Any) -> str:
         job = str(self.book.next_id)
         spec = replace(parse_job({"run": run, **fields}), tenant="t")
-        self.tell("submit", job, spec=plain_spec(spec), tenant="t", user="u")
+        self.tell("submit", job, spec=spec.as_dict(), tenant="t", user="u")
         return job
 
     def tell(self, kind: str, job: str, **data: Any) -> None:

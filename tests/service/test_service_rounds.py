@@ -12,7 +12,7 @@ from service_kit import ADMIN, Rig, play
 from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError
 from cotenant.core.plan import Choice
-from cotenant.service.desk.desk import CoreService
+from cotenant.service.core import CoreService
 
 TYPES = ("v100", "p100", "k80")
 NODES = tuple(NodeInfo(f"n-{kind}", kind, 2, 8, 64.0) for kind in TYPES)

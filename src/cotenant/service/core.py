@@ -13,13 +13,16 @@ doing one again is harmless.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from cotenant.backends.base import Backend
+from cotenant.backends.base import Backend, NodeInfo
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal
+from cotenant.service.desk.admin import Admin
+from cotenant.service.desk.desk import Desk
+from cotenant.service.desk.parts import PlannerAnswers
 from cotenant.service.executor.executor import Executor
 from cotenant.service.observer.logs import Logs
 from cotenant.service.observer.observer import Observer
@@ -34,22 +37,40 @@ _STOPPING_S = 0.2  # while somebody is about to leave: what his runtime says doe
 COUNTERS = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s", "suspensions")
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """How to make the parts that decide and answer, in this order, of the service with its other parts."""
+class PlannerPart(PlannerSteps, PlannerAnswers, Protocol):
+    """Decides, and answers questions about it."""
 
-    planner: Callable[[CoreService], PlannerSteps]
-    desk: Callable[[CoreService], Any]
-    admin: Callable[[CoreService], Any]
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """What people may ask of the backend: never by calling it, but to wake the scheduler and for logs."""
+
+    observer: Observer
+    backend: Backend
+
+    def nodes(self) -> tuple[NodeInfo, ...]:
+        """As they were at the last look."""
+        return self.observer.nodes
+
+    def log_paths(self, key: str) -> Mapping[str, Sequence[str]]:
+        """Where the output of a live attempt is."""
+        return self.backend.log_paths(key)
+
+    def wake(self) -> None:
+        """Have the scheduler look at once."""
+        self.backend.wake()
 
 
 class CoreService:
-    """Builds the parts and has them work: `reconcile` once, then `tick` by one thread, then `close`."""
+    """Builds the parts and has them work: `reconcile` once, then `tick` by one thread, then `close`.
+
+    Options are given as an object, or one by one; `planner` makes one of the service with its other parts.
+    """
 
     def __init__(
-        self, journal: Journal, backend: Backend, parts: Parts, options: Options | None = None, **given: Any
-    ) -> None:
-        """Options as an object, or one by one."""
+        self, journal: Journal, backend: Backend, options: Options | None = None, *,
+        planner: Callable[[CoreService], PlannerPart] | None = None, **given: Any,
+    ) -> None:  # fmt: skip
         self.options = options = options or Options(**given)
         self.backend, self.counters = backend, dict.fromkeys(COUNTERS, 0.0)
         self.store = Store(journal, options.clock, options.hook)
@@ -62,8 +83,10 @@ class CoreService:
             self.store, backend, self.reports, traces, options, options.inline, self.counters,
             lambda: self.observer.nodes,
         )  # fmt: skip
-        self.planner = parts.planner(self)
-        self.desk, self.admin = parts.desk(self), parts.admin(self)
+        self.planner = planner(self) if planner is not None else _planner(self)
+        machines = Machines(self.observer, backend)
+        self.desk = Desk(self.store, self.planner, machines, self.reports.of, self.logs.find)
+        self.admin = Admin(self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready)
         if options.policy and options.policy != self.store.book.policy:
             self.planner.check(options.policy)
             self.store.write([Entry("policy", data={"policy": options.policy})])
@@ -107,3 +130,10 @@ class CoreService:
         self.store.snapshot()
         self.store.journal.close()
         self.backend.close()
+
+
+def _planner(core: CoreService) -> PlannerPart:
+    from cotenant.service.planner.planner import Planner
+
+    nodes, capabilities = (lambda: core.observer.nodes), core.backend.capabilities()
+    return Planner(core.store, nodes, core.reports, capabilities, core.options, core.counters)

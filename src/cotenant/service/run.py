@@ -15,7 +15,7 @@ from typing import Any
 from cotenant.backends.local import LocalBackend
 from cotenant.backends.local.machine import Share
 from cotenant.journal import open_journal
-from cotenant.service.core import CoreService, Parts
+from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.service.garbage import LongLived
 from cotenant.service.options import Options
@@ -37,7 +37,10 @@ class Site:
     port: int = 8470
 
 
-def open_service(options: Options, site: Site, parts: Parts) -> CoreService:
+_HERE = Site()
+
+
+def open_service(options: Options, site: Site = _HERE) -> CoreService:
     """Open the journal, rebuild the book, reconcile with what really runs.
 
     Of profile h200 the pairs are taken that were measured as jobs share GPUs here.
@@ -50,7 +53,7 @@ def open_service(options: Options, site: Site, parts: Parts) -> CoreService:
     backend = LocalBackend(home / "jobs", gpus=few, gpu_types=types, share=site.share)
     if options.profile == "h200":
         options = replace(options, profile=f"h200:sharing={'mps' if site.share == 'mps' else 'time-sliced'}")
-    service = CoreService(journal, backend, parts, options)
+    service = CoreService(journal, backend, options)
     service.reconcile()
     return service
 
@@ -66,7 +69,7 @@ def first_token(service: CoreService, home: Path) -> str:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(secret + "\n")
-    return str(secret)
+    return secret
 
 
 class Loop:
@@ -103,12 +106,12 @@ class Loop:
 MakeApp = Callable[[CoreService], Any]
 
 
-def serve(make_app: MakeApp, options: Options, site: Site, parts: Parts) -> None:
+def serve(make_app: MakeApp, options: Options, site: Site) -> None:
     """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start.
 
     `make_app` builds the HTTP side from the service, which itself knows nothing of HTTP.
     """
-    service = open_service(options, site, parts)
+    service = open_service(options, site)
     known = (options.home / "token").exists()
     secret = first_token(service, options.home)
     try:

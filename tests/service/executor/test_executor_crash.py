@@ -12,7 +12,7 @@ from parts_kit import NODE, Greedy, PartsRig
 
 from cotenant.backends.base import LaunchSpec
 from cotenant.backends.fake import Script, read_script
-from cotenant.service.core import CoreService, Parts
+from cotenant.service.core import CoreService
 from cotenant.service.planner.decision import Act, LiveDecision
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob
@@ -34,8 +34,7 @@ class World:
     restarts: int = 0
 
     def __post_init__(self) -> None:
-        parts = Parts(self._planner, lambda core: None, lambda core: None)
-        self.rig = PartsRig(self.home, parts=parts, hook=self._hook, max_suspended=2, grace_s=2.0)
+        self.rig = PartsRig(self.home, planner=self._planner, hook=self._hook, max_suspended=2, grace_s=2.0)
         self.rig.backend.behave = self._behave
         self.rig.backend.hook = lambda point, key: self._hook(point)
         self.opened = len(self.points)

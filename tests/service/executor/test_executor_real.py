@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
 from parts_kit import Greedy
 
 from cotenant.core.jobspec import JobSpec
-from cotenant.journal import Entry
-from cotenant.service.core import CoreService, Parts
+from cotenant.service.core import CoreService
+from cotenant.service.facade import Caller, Role
 from cotenant.service.options import Options
 from cotenant.service.run import Site, open_service
-from cotenant.service.store.job import plain_spec
 from cotenant.testing.live import running
 
 
@@ -24,19 +25,18 @@ def _wait(done: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_many_jobs_at_once_and_one_that_makes_room(tmp_path: Path) -> None:
+def test_many_jobs_at_once_and_one_that_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def planner(core: CoreService) -> Greedy:
         return Greedy(core.store.book, 4, node=core.observer.nodes[0].name)
 
-    parts = Parts(planner, lambda core: None, lambda core: None)
+    monkeypatch.setattr("cotenant.service.core._planner", planner)
     options = Options(tmp_path, grace_s=2.0, policy="fifo")
-    with running(open_service(options, Site(gpus=4), parts)) as core:
+    with running(open_service(options, Site(gpus=4))) as core:
         book = core.store.book
 
-        def submit(number: int, run: str, **fields: int) -> None:
+        def submit(number: int, run: str, **fields: Any) -> None:
             spec = JobSpec(run, name=f"j{number}", workdir=str(tmp_path), **fields)
-            core.store.write([Entry("submit", str(number), {"spec": plain_spec(spec), "tenant": "t", "user": "u"})])
-            core.backend.wake()
+            assert core.desk.submit(Caller("me", Role.ADMIN), [spec]) == [[str(number)]]
 
         for number in range(1, 9):
             submit(number, "exec sleep 0.3")

@@ -1,19 +1,16 @@
-"""What the end of a process means for its job, and how long a job is believed to take."""
+"""What the end of a process means for its job, and for those that come after it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 from cotenant.backends.base import Observed
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry
 from cotenant.service.observer.reports import Report
-from cotenant.service.planner.rows import Belief, Clock
 from cotenant.service.store.book import Book
-from cotenant.service.store.job import ASK, KILL, STOP, SUSPEND, Attempt, LiveJob
+from cotenant.service.store.job import ASK, KILL, STOP, SUSPEND, LiveJob
 
 UNKNOWN_DURATION_S = 3600.0
 EXIT_PREEMPTED = 75  # what the runtime exits with after saving on request
@@ -129,7 +126,7 @@ def costs(job: LiveJob, end: End, report: Report | None) -> dict[str, Any]:
         found["rung"] = ASK if _saved(end.code, report) else STOP
     if report is not None and report.restore_s is not None:
         found["restore_s"] = report.restore_s
-    left = _left_s(report)
+    left = left_s(report)
     if left is not None and _saved(end.code, report):
         found["left_s"] = left
     return found
@@ -147,35 +144,8 @@ def orphans(book: Book) -> list[Entry]:
     return entries
 
 
-def _left_s(report: Report | None) -> float | None:
+def left_s(report: Report | None) -> float | None:
+    """Seconds that a job said were left, on the GPUs on which it said so."""
     if report is None or not report.total or not report.step_time_s or report.step is None:
         return None
     return max(report.total - report.step, 0) * report.step_time_s
-
-
-def clock(job: LiveJob, pace: Callable[[Attempt], float]) -> Clock:
-    """How its work goes on, in seconds at speed 1; `pace` is the speed of an attempt on its GPUs.
-
-    Done is what was done and not lost, up to the moment since which it runs.
-    """
-    if not job.attempts:
-        return Clock()
-    done_s = sum((one.ran_s - one.lost_s) * pace(one) for one in job.attempts)
-    since_s = job.last.since_s
-    return Clock(inf if since_s is None else since_s, sum(one.ran_s for one in job.attempts), done_s, pace(job.last))
-
-
-def belief(job: LiveJob, report: Report | None, pace: Callable[[Attempt], float]) -> Belief:
-    """How long a job takes in all at speed 1: from its progress, else from what the user says, else a default.
-
-    What a job says is left is in seconds on the GPUs on which it said so.
-    """
-    left = _left_s(report)
-    if left is not None:
-        return Belief(left * pace(job.last))
-    if job.left_s is not None:
-        ended = next((one for one in reversed(job.attempts) if one.ended_s is not None), job.last)
-        return Belief(job.left_s * pace(ended))
-    if job.spec.expected_s:
-        return Belief(more_s=1.0, least_s=job.spec.expected_s)
-    return Belief(least_s=UNKNOWN_DURATION_S, times=2.0)

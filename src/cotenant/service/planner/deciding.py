@@ -139,9 +139,6 @@ class Decider(Gatherer):
             return True
         return any(self._startable(job) for job in self.book.chained.values())
 
-    def _renew_explanations(self) -> None:
-        """For whoever answers questions: a moment to prepare for the next ones, without the lock."""
-
     def _decide(self, tables: Tables, began: float) -> Verdict:
         """A verdict in time, or the starts of the last one that were not possible yet.
 

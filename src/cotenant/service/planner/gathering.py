@@ -26,7 +26,7 @@ from cotenant.service.planner.rows import MOST, Columns, Row, Rows, Slices
 from cotenant.service.planner.sharing import can_share, cells, guests_of, masks_of, used_gpus
 from cotenant.service.planner.speeds import Speeds
 from cotenant.service.planner.training import Trainings
-from cotenant.service.store.job import ASK, SUSPEND, Attempt, Gpus, LiveJob
+from cotenant.service.store.job import ASK, SUSPEND, Attempt, Gpus, LiveJob, waits_for
 
 
 class Gatherer(Ladder):
@@ -59,12 +59,7 @@ class Gatherer(Ladder):
         return job.state in WAITING and not job.held and not job.stop_why and not self._waits_for(job)
 
     def _waits_for(self, job: LiveJob) -> str:
-        """The first job that must succeed before this one, if any; those long forgotten count as done."""
-        for name in job.spec.after:
-            for other in self.book.members(name):
-                if other.state != JobState.SUCCEEDED:
-                    return other.id
-        return ""
+        return waits_for(job, self.book.members)
 
     def _retired(self, job: str) -> None:
         self._rows.forget(job)
