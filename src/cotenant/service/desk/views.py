@@ -102,9 +102,9 @@ def node_statuses(nodes: Sequence[NodeInfo], book: Book | View) -> list[NodeStat
     users: dict[str, Counter[int]] = {}
     jobs: dict[str, list[str]] = {}
     for job in book.on_gpus.values():
-        for node, indexes in job.last.gpus:
-            users.setdefault(node, Counter()).update(indexes)
-            jobs.setdefault(node, []).append(job.id)
+        for name, indexes in job.last.gpus:
+            users.setdefault(name, Counter()).update(indexes)
+            jobs.setdefault(name, []).append(job.id)
     found = []
     for node in nodes:
         there = users.get(node.name, Counter())

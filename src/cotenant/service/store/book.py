@@ -53,10 +53,13 @@ class Book:
         """Take one record in. Records of jobs long forgotten, and of kinds that change nothing, are passed over."""
         self.seq = record.seq
         now_s = float(record.data.get(WRITTEN, record.time_s))
-        change_book(self, record, now_s)
         job = self.jobs.get(record.job)
-        if job is not None:
+        if job is not None and record.kind != "memory":
             change_job(self, job, record, now_s)
+        else:
+            change_book(self, record, now_s)
+            job = self.jobs.get(record.job)
+        if job is not None:
             self._index(job)
 
     def enter(self, job: LiveJob) -> None:
