@@ -19,7 +19,7 @@ from bench.crash_jobs import in_parts, most_on_gpu
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.plan import ALONE
-from cotenant.service.desk.desk import CoreService
+from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Conflict, Role
 from cotenant.service.run import Loop, first_token, open_service
 

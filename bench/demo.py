@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cotenant.core.jobspec import JobSpec, parse_job
-from cotenant.service.desk.desk import CoreService
+from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, JobInfo, Role
 from cotenant.service.run import open_service
 from cotenant.testing.live import running

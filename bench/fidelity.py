@@ -39,7 +39,7 @@ from cotenant.core.cluster import Cluster
 from cotenant.core.jobspec import JobSpec, parse_job
 from cotenant.core.outcome import Outcome
 from cotenant.core.workload import make_workload
-from cotenant.service.desk.desk import CoreService
+from cotenant.service.core import CoreService
 from cotenant.service.facade import JobInfo
 from cotenant.sim.driver import Experiment, simulate
 

@@ -21,8 +21,7 @@ import numpy as np
 from bench.demo import ME, live_service
 from bench.typed_job import worked
 from cotenant.core.jobspec import parse_job
-from cotenant.policies.gavel.standing import Standing
-from cotenant.service.desk import CoreService
+from cotenant.service.core import CoreService
 
 TYPES = ("v100", "p100", "k80")
 EACH = 2
@@ -123,21 +122,16 @@ def _job(model: str) -> object:
 
 def _solved_s(service: CoreService, until: float) -> float:
     """When the policy found its targets; waits for that."""
-    while (standing := _standing(service)) is None and time.monotonic() < until:
+    while (standings := service._plan.standings) is None and time.monotonic() < until:
         service.wait_events(service.book.seq, 0.05)
-    assert standing is not None, "no decision in time"
-    return standing.solved_s
+    assert standings is not None, "no decision in time"
+    return standings.standing.since_s
 
 
 def _target(service: CoreService) -> np.ndarray:
-    standing = _standing(service)
-    assert standing is not None
-    return np.array(standing.target)
-
-
-def _standing(service: CoreService) -> Standing | None:
-    found: Standing | None = None if service._memory is None else service._memory.policy.standing
-    return found
+    standings = service._plan.standings
+    assert standings is not None
+    return np.array(standings.standing.target)
 
 
 def _wait_until(service: CoreService, moment_s: float) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from cotenant.backends.local import LocalBackend
 from cotenant.core.jobspec import parse_job
 from cotenant.journal import MemoryJournal
-from cotenant.service.desk.desk import CoreService
+from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.testing.live import running
 

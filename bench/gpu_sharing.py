@@ -27,7 +27,7 @@ from bench.gpu_preempt import ADMIN, until, used_mib
 from cotenant.backends.local import LocalBackend
 from cotenant.core.jobspec import parse_job
 from cotenant.journal import MemoryJournal
-from cotenant.service.desk.desk import CoreService
+from cotenant.service.core import CoreService
 from cotenant.testing.live import running
 
 SCRIPT = """

@@ -34,7 +34,7 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.journal import open_journal
 from cotenant.journal.memory import MemoryJournal
 from cotenant.runtime.protocol import Hello, Progress
-from cotenant.service.desk.desk import CoreService
+from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.service.garbage import LongLived
 from cotenant.service.planner.live import Tables, Verdict

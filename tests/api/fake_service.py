@@ -34,6 +34,9 @@ class FakeService:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.changed = threading.Condition()
+        self.taking = threading.Lock()
+        self.answers: dict[tuple[Caller, str], tuple[str, list[list[str]]]] = {}
+        self.desk = self.admin = self
         self.infos: dict[str, JobInfo] = {}
         self.history_: list[EventInfo] = []
         self.logs: dict[tuple[str, str], Path] = {}
@@ -76,6 +79,15 @@ class FakeService:
     # the protocol
 
     def submit(self, caller: Caller, specs: list[JobSpec], key: str = "", asked: str = "") -> list[list[str]]:
+        with self.taking:
+            name = (caller, key)
+            if not key or name not in self.answers:
+                self.answers[name] = asked, self._take(caller, specs)
+            if key and self.answers[name][0] != asked:
+                raise Conflict("this key was used for another request")
+            return self.answers[name][1]
+
+    def _take(self, caller: Caller, specs: list[JobSpec]) -> list[list[str]]:
         if self.full:
             raise Unavailable("the disk is full: nothing was taken")
         self.submits += 1

@@ -15,6 +15,8 @@ from cli_runner import SCRIPT, cotenant
 from fake_service import ADMIN, NOW, USER_A, FakeService
 
 from cotenant.core.lifecycle import JobState
+from cotenant.service.options import Options
+from cotenant.service.run import Site
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
@@ -217,18 +219,15 @@ def test_doctor(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_serve_hands_over(monkeypatch: pytest.MonkeyPatch, at_home: Path) -> None:
-    called: list[dict[str, Any]] = []
-    monkeypatch.setattr("cotenant.service.run.serve", lambda app, **named: called.append(named))
+    called: list[tuple[Options, Site]] = []
+    monkeypatch.setattr("cotenant.service.run.serve", lambda app, options, site, *_: called.append((options, site)))
     _out("serve")
     _out(
         *("serve", "--gpus", "v100:1,k80:2", "--policy", "srtf", "--db", "sqlite:///x", "--port", "0", "--grace", "5"),
         *("--home", "/h", "--max-suspended", "0", "--round", "60", "--profile", "h200", "--share", "mps"),
     )
+    given: dict[str, Any] = {"grace_s": 5.0, "max_suspended": 0, "round_s": 60.0, "profile": "h200", "policy": "srtf"}
     assert called == [
-        {"home": at_home, "policy": "fifo", "db": None, "gpus": None, "host": "127.0.0.1", "port": 8470,
-         "grace_s": 30.0, "max_suspended": 8, "round_s": 360.0, "profile": "none",
-         "share": "time", "allocator": "", "curves": ""},
-        {"home": Path("/h"), "policy": "srtf", "db": "sqlite:///x", "gpus": ["v100", "k80", "k80"],
-         "host": "127.0.0.1", "port": 0, "grace_s": 5.0, "max_suspended": 0, "round_s": 60.0, "profile": "h200",
-         "share": "mps", "allocator": "", "curves": ""},
-    ]  # fmt: skip
+        (Options(at_home, policy="fifo"), Site()),
+        (Options(Path("/h"), **given), Site("sqlite:///x", ["v100", "k80", "k80"], "mps", port=0)),
+    ]

@@ -15,9 +15,10 @@ from cotenant.core.columns import SLOTS
 from cotenant.core.jobspec import JobSpec
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.policies import make_policy
-from cotenant.service.book import Book
-from cotenant.service.desk import CoreService
+from cotenant.policies.base import PlanPolicy
+from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
+from cotenant.service.store.book import Book
 
 ME = Caller("me", Role.ADMIN)
 EPOCH_S = 1_800_000_000.0
@@ -64,7 +65,7 @@ class MemoryWorld:
         self.more = more
         policies = make_policy(policy)
         self.shares = policies.shares
-        self.in_parts = policies.traits.names_gpus
+        self.in_parts = isinstance(policies, PlanPolicy) and policies.shares
         self.most_users = 1
         self.home, self.policy, self.fuse = home, policy, Fuse(crash_at, self._left)
         self.store = MemoryStore()

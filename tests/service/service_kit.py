@@ -12,7 +12,7 @@ from cotenant.core.columns import SLOTS
 from cotenant.core.jobspec import parse_job
 from cotenant.core.lifecycle import JobState
 from cotenant.journal.memory import MemoryJournal, MemoryStore
-from cotenant.service.desk.desk import CoreService
+from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
 
 ADMIN = Caller("root", Role.ADMIN)

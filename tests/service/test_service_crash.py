@@ -18,8 +18,7 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import recover
 from cotenant.policies import registry
-from cotenant.service import core
-from cotenant.service.desk.desk import CoreService
+from cotenant.service.core import CoreService
 from cotenant.service.observer import observer as watching
 from cotenant.service.observer.logs import Logs
 from cotenant.service.store.book import Book
@@ -77,7 +76,7 @@ def _rebuilt(service: CoreService) -> Book:
 
 @pytest.fixture(autouse=True)
 def _quick_and_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core, "SNAPSHOT_EVERY", 9)
+    monkeypatch.setattr("cotenant.service.store.store.SNAPSHOT_EVERY", 9)
     monkeypatch.setattr(registry, "known_policies", functools.cache(registry.known_policies))
 
 
@@ -208,7 +207,7 @@ def test_launches_without_a_trace_are_given_up(tmp_path: Path, monkeypatch: pyte
 def test_a_service_that_keeps_crashing_still_takes_snapshots(tmp_path: Path) -> None:
     """Replayed records count too, or replay would grow with every start."""
     world = MemoryWorld(tmp_path)
-    for number in range(core.SNAPSHOT_EVERY):
+    for number in range(9):
         service = world.start()
         world.submit(service, JobSpec("sleep infinity", name=f"waits-{number}", gpus=4))
         service.tick()

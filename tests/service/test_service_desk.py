@@ -3,7 +3,6 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 from service_kit import ADMIN, EPOCH_S, Rig
 
@@ -11,14 +10,9 @@ from cotenant.backends.fake import FakeBackend
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.jobspec import parse_job
 from cotenant.journal import open_journal
-from cotenant.policies.base import PriorityPolicy
-from cotenant.service import core
-from cotenant.service.desk.desk import CoreService
+from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, NotFound, Role, Unavailable
 from cotenant.service.observer.reports import Report
-from cotenant.service.planner.budget import Budget
-from cotenant.service.planner.live import Verdict
-from cotenant.service.planner.rows import MOST, SUBMITTED, Row, Rows
 from cotenant.service.store.book import Book
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")
@@ -33,66 +27,67 @@ def rig(tmp_path: Path) -> Rig:
 def test_tenants_see_and_touch_only_their_own(rig: Rig) -> None:
     mine, theirs = rig.submit(caller=ANN), rig.submit(caller=BOB)
     rig.ticks(1)
-    assert [job.id for job in rig.service.jobs(ANN)] == [mine]
-    assert [job.id for job in rig.service.jobs(ADMIN)] == [mine, theirs]
-    service = rig.service
-    for act in (service.job, service.why, service.cancel, service.hold, service.resume, service.log_file):
+    assert [job.id for job in rig.service.desk.jobs(ANN)] == [mine]
+    assert [job.id for job in rig.service.desk.jobs(ADMIN)] == [mine, theirs]
+    desk = rig.service.desk
+    for act in (desk.job, desk.why, desk.cancel, desk.hold, desk.resume, desk.log_file):
         with pytest.raises(NotFound):
             act(ANN, theirs)
     with pytest.raises(NotFound):
-        service.set(ANN, theirs, {"priority": 1})
+        desk.set(ANN, theirs, {"priority": 1})
     with pytest.raises(NotFound):
-        service.events(ANN, theirs)
-    assert {event.job for event in service.events(ANN)} == {mine}
-    assert [row["id"] for row in service.whatif(ANN, ["srtf"])["jobs"]] == [mine]
+        desk.events(ANN, theirs)
+    assert {event.job for event in desk.events(ANN)} == {mine}
+    assert [row["id"] for row in desk.whatif(ANN, ["srtf"])["jobs"]] == [mine]
     with pytest.raises(InputError, match="no such job"):
         rig.submit(caller=ANN, after=[theirs])
     with pytest.raises(InputError, match="tenant"):
         rig.submit(caller=ANN, tenant="blue")
     rig.finish()
-    assert [job.id for job in service.history(BOB)] == [theirs]
+    assert [job.id for job in desk.history(BOB)] == [theirs]
 
 
 def test_roles(rig: Rig) -> None:
     job = rig.submit(caller=ANN)
-    assert rig.service.job(WATCHER, job).id == job
-    for act in (rig.service.cancel, rig.service.hold, rig.service.resume):
+    assert rig.service.desk.job(WATCHER, job).id == job
+    for act in (rig.service.desk.cancel, rig.service.desk.hold, rig.service.desk.resume):
         with pytest.raises(CotenantError, match="role"):
             act(WATCHER, job)
     with pytest.raises(CotenantError, match="role"):
         rig.submit(caller=WATCHER)
-    for act in (lambda: rig.service.drain(ANN, "n0"), lambda: rig.service.set_policy(ANN, "srtf")):
+    for act in (lambda: rig.service.admin.drain(ANN, "n0"), lambda: rig.service.admin.set_policy(ANN, "srtf")):
         with pytest.raises(CotenantError, match="role"):
             act()
     with pytest.raises(NotFound):
-        rig.service.drain(ADMIN, "n9")
+        rig.service.admin.drain(ADMIN, "n9")
 
 
 def test_tokens_are_kept_as_digests_and_revoked_at_once(rig: Rig) -> None:
-    info, secret = rig.service.create_token(ADMIN, "ann", Role.USER, "red")
-    assert rig.service.authenticate(secret) == ANN
-    assert rig.service.authenticate(secret + "x") is None
+    info, secret = rig.service.admin.create_token(ADMIN, "ann", Role.USER, "red")
+    assert rig.service.admin.authenticate(secret) == ANN
+    assert rig.service.admin.authenticate(secret + "x") is None
     assert not any(secret in row[4] for row in rig.store.rows)
-    assert all("digest" not in str(event.data) for event in rig.service.events(ADMIN))
-    rig.service.snapshot()
+    assert all("digest" not in str(event.data) for event in rig.service.desk.events(ADMIN))
+    rig.service.store.snapshot()
     assert rig.store.snapshot is not None
     assert secret.encode() not in rig.store.snapshot[1]
-    assert rig.restart().authenticate(secret) == ANN
-    rig.service.revoke_token(ADMIN, info.id)
-    assert rig.service.authenticate(secret) is None
-    assert [token.revoked for token in rig.service.tokens(ADMIN)] == [True]
-    assert rig.restart().authenticate(secret) is None
+    assert rig.restart().admin.authenticate(secret) == ANN
+    rig.service.admin.revoke_token(ADMIN, info.id)
+    assert rig.service.admin.authenticate(secret) is None
+    assert [token.revoked for token in rig.service.admin.tokens(ADMIN)] == [True]
+    assert rig.restart().admin.authenticate(secret) is None
     with pytest.raises(NotFound):
-        rig.service.revoke_token(ADMIN, "nothing")
+        rig.service.admin.revoke_token(ADMIN, "nothing")
     with pytest.raises(InputError, match="tenant"):
-        rig.service.create_token(ADMIN, "x", Role.USER, "")
+        rig.service.admin.create_token(ADMIN, "x", Role.USER, "")
 
 
 def test_secrets_of_the_environment_are_not_shown(rig: Rig) -> None:
     job = rig.submit("sleep 1", env={"API_KEY": "hunter2"})
     rig.finish()
-    shown = [rig.service.job(ADMIN, job).as_dict(), rig.service.events(ADMIN), rig.service.events(ADMIN, job)]
-    shown += [rig.service.why(ADMIN, job), [info.as_dict() for info in rig.service.history(ADMIN)]]
+    desk = rig.service.desk
+    shown = [desk.job(ADMIN, job).as_dict(), desk.events(ADMIN), desk.events(ADMIN, job)]
+    shown += [desk.why(ADMIN, job), [info.as_dict() for info in desk.history(ADMIN)]]
     assert "hunter2" not in str(shown)
     assert "API_KEY" in str(shown)
 
@@ -113,20 +108,18 @@ def test_replay_gives_an_equal_book(tmp_path: Path, snapshot: bool) -> None:
     rig.submit("exit 1", retries=1, after=["first"])
     rig.submit("sleep 3", array="0-3")
     held = rig.submit()
-    rig.service.hold(ADMIN, held)
-    rig.service.set(ADMIN, held, {"priority": 7, "deadline": "1h"})
-    rig.service.create_token(ADMIN, "ann", Role.USER, "red")
-    rig.service.drain(ADMIN, "n0")
-    rig.service.drain(ADMIN, "n0", undo=True)
+    rig.service.desk.hold(ADMIN, held)
+    rig.service.desk.set(ADMIN, held, {"priority": 7, "deadline": "1h"})
+    rig.service.admin.create_token(ADMIN, "ann", Role.USER, "red")
+    rig.service.admin.drain(ADMIN, "n0")
+    rig.service.admin.drain(ADMIN, "n0", undo=True)
     rig.ticks(6)
     if snapshot:
-        rig.service.snapshot()
+        rig.service.store.snapshot()
     rig.ticks(4)
-    before = rig.service.book
+    before = rig.service.store.book
     states = {job.id: job.state for job in before.jobs.values()}
-    rig.service.journal.close()
-    rig.backend = rig.backend.reopen()
-    again = rig._open("").book
+    again = rig.restart().store.book
     assert _same(before, again)
     assert {job.id: job.state for job in again.jobs.values()} == states
     assert again.jobs[held].spec.priority == 7
@@ -134,11 +127,11 @@ def test_replay_gives_an_equal_book(tmp_path: Path, snapshot: bool) -> None:
 
 
 def test_snapshots_are_taken_by_themselves(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core, "SNAPSHOT_EVERY", 10)
+    monkeypatch.setattr("cotenant.service.store.store.SNAPSHOT_EVERY", 10)
     rig.submit("sleep 1", array="0-9")
     rig.finish()
     assert rig.store.snapshot is not None
-    assert {job.state for job in rig.restart().book.jobs.values()} == {"succeeded"}
+    assert {job.state for job in rig.restart().store.book.jobs.values()} == {"succeeded"}
 
 
 def test_old_jobs_are_forgotten_and_their_logs_deleted(tmp_path: Path) -> None:
@@ -153,15 +146,15 @@ def test_old_jobs_are_forgotten_and_their_logs_deleted(tmp_path: Path) -> None:
     rig.ticks(3)
     rig.backend.advance(10000)
     rig.service.tick()
-    assert [job.id for job in rig.service.jobs(ADMIN)] == [kept, running]
+    assert [job.id for job in rig.service.desk.jobs(ADMIN)] == [kept, running]
     assert not list((tmp_path / "logs").iterdir())
     assert not (tmp_path / "checkpoints" / old).exists()
     assert not any(row[3] == old for row in rig.store.rows)
     assert any(row[3] == running for row in rig.store.rows)
     with pytest.raises(NotFound):
-        rig.service.job(ADMIN, old)
-    assert [job.id for job in rig.restart().jobs(ADMIN)] == [kept, running]
-    assert rig.service.book.arrays == {}
+        rig.service.desk.job(ADMIN, old)
+    assert [job.id for job in rig.restart().desk.jobs(ADMIN)] == [kept, running]
+    assert rig.service.store.book.arrays == {}
     assert rig.service.retire() == 0
     assert int(rig.submit()) > int(running)
 
@@ -173,72 +166,72 @@ def test_a_full_disk_refuses_submissions_and_loses_nothing(rig: Rig) -> None:
     with pytest.raises(Unavailable):
         rig.submit()
     with pytest.raises(Unavailable):
-        rig.service.cancel(ADMIN, job)
+        rig.service.desk.cancel(ADMIN, job)
     rig.backend.advance(5)
     with pytest.raises(Unavailable):
         rig.service.tick()
     rig.store.room = None
     rig.finish()
-    assert [(info.id, str(info.state)) for info in rig.service.jobs(ADMIN)] == [(job, "succeeded")]
+    assert [(info.id, str(info.state)) for info in rig.service.desk.jobs(ADMIN)] == [(job, "succeeded")]
 
 
 def test_why_in_every_state(tmp_path: Path) -> None:
     rig = Rig(tmp_path, "srtf")
     runs = rig.submit("trap '' TERM; sleep 100", gpus=3, expected=100)
-    assert rig.service.why(ADMIN, runs)["position"] == 1
+    assert rig.service.desk.why(ADMIN, runs)["position"] == 1
     rig.service.tick()
-    assert rig.service.why(ADMIN, runs)["cause"] == "starting"
+    assert rig.service.desk.why(ADMIN, runs)["cause"] == "starting"
     rig.ticks(1)
-    assert rig.service.why(ADMIN, runs)["cause"] == "running"
+    assert rig.service.desk.why(ADMIN, runs)["cause"] == "running"
     waits = [rig.submit("sleep 200", gpus=2, expected=200 + k) for k in range(3)]
     chained, held = rig.submit(after=[runs]), rig.submit()
-    rig.service.hold(ADMIN, held)
+    rig.service.desk.hold(ADMIN, held)
     rig.ticks(1)
-    why = rig.service.why(ADMIN, waits[2])
+    why = rig.service.desk.why(ADMIN, waits[2])
     assert (why["cause"], why["position"], why["waiting"]) == ("waiting for capacity", 3, 3)
     assert why["ahead"] == (waits[0], waits[1])
     assert "needs 2 GPUs" in why["text"]
-    assert rig.service.why(ADMIN, chained)["cause"] == f"after job {runs}"
-    assert rig.service.why(ADMIN, held)["cause"] == "held"
-    rig.service.cancel(ADMIN, runs)
-    assert rig.service.why(ADMIN, runs)["cause"] == "stopping"
-    rig.service.cancel(ADMIN, waits[0])
+    assert rig.service.desk.why(ADMIN, chained)["cause"] == f"after job {runs}"
+    assert rig.service.desk.why(ADMIN, held)["cause"] == "held"
+    rig.service.desk.cancel(ADMIN, runs)
+    assert rig.service.desk.why(ADMIN, runs)["cause"] == "stopping"
+    rig.service.desk.cancel(ADMIN, waits[0])
     rig.ticks(2)
-    assert rig.service.why(ADMIN, waits[0])["cause"] == "cancelled"
-    assert rig.service.why(ADMIN, waits[2])["waiting"] <= 3
+    assert rig.service.desk.why(ADMIN, waits[0])["cause"] == "cancelled"
+    assert rig.service.desk.why(ADMIN, waits[2])["waiting"] <= 3
     for job in (*waits[1:], held):
-        rig.service.cancel(ADMIN, job)
+        rig.service.desk.cancel(ADMIN, job)
     rig.finish()
-    assert rig.service.why(ADMIN, chained)["cause"] == "failed"
-    assert runs in rig.service.why(ADMIN, chained)["text"]
+    assert rig.service.desk.why(ADMIN, chained)["cause"] == "failed"
+    assert runs in rig.service.desk.why(ADMIN, chained)["text"]
 
 
 def test_why_keeps_up_with_what_happens(rig: Rig) -> None:
     rig.submit("sleep 100", gpus=4)
     rig.ticks(1)
     one, two = rig.submit(gpus=4), rig.submit(gpus=4)
-    assert rig.service.why(ADMIN, two)["position"] == 2
-    rig.service.cancel(ADMIN, one)
+    assert rig.service.desk.why(ADMIN, two)["position"] == 2
+    rig.service.desk.cancel(ADMIN, one)
     rig.backend.advance(2)
-    assert rig.service.why(ADMIN, two)["position"] == 1
-    rig.service.set_policy(ADMIN, "srtf")
+    assert rig.service.desk.why(ADMIN, two)["position"] == 1
+    rig.service.admin.set_policy(ADMIN, "srtf")
     three = rig.submit(gpus=4, expected=1)
-    assert rig.service.why(ADMIN, three)["position"] == 1
+    assert rig.service.desk.why(ADMIN, three)["position"] == 1
 
 
 def test_whatif_foretells_the_order_of_each_policy(rig: Rig) -> None:
     rig.submit("sleep 10", gpus=4, expected=10)
     rig.ticks(1)
     long, short = rig.submit("sleep 100", gpus=4, expected=100), rig.submit("sleep 5", gpus=4, expected=5)
-    answer = rig.service.whatif(ADMIN, ["srtf"])
+    answer = rig.service.desk.whatif(ADMIN, ["srtf"])
     rows = {row["id"]: row for row in answer["jobs"]}
     assert answer["policies"] == ["fifo", "srtf"]
     assert rows[long]["fifo"] < rows[short]["fifo"]
     assert rows[short]["srtf"] < rows[long]["srtf"]
     assert rows[long]["fifo"] == pytest.approx(EPOCH_S + 10 + 100, abs=2)
     rig.finish()
-    assert rig.service.job(ADMIN, long).ended_s == pytest.approx(rows[long]["fifo"], abs=3)
-    assert rig.service.whatif(ADMIN, [])["jobs"] == []
+    assert rig.service.desk.job(ADMIN, long).ended_s == pytest.approx(rows[long]["fifo"], abs=3)
+    assert rig.service.desk.whatif(ADMIN, [])["jobs"] == []
 
 
 def test_metrics(rig: Rig) -> None:
@@ -246,79 +239,36 @@ def test_metrics(rig: Rig) -> None:
     rig.submit("sleep 5", gpus=2)
     rig.submit("exit 1")
     rig.ticks(2)
-    numbers = rig.service.metrics()
+    numbers = rig.service.admin.metrics()
     assert numbers["cotenant_gpus"] == 4
     assert numbers["cotenant_gpus_used"] == 3
     assert numbers["cotenant_queue_length"] >= 1
     assert numbers['cotenant_jobs{state="running"}'] == 1
     assert numbers["cotenant_decisions_total"] >= 1
     rig.finish()
-    assert rig.service.metrics()['cotenant_jobs{state="failed"}'] == 1
+    assert rig.service.admin.metrics()['cotenant_jobs{state="failed"}'] == 1
 
 
 def test_what_preemption_cost_is_recorded_and_believed(tmp_path: Path) -> None:
     rig = Rig(tmp_path, "srtf", max_suspended=0)
-    assert rig.service.book.preemption_cost_s(10.0) == 10.0
+    assert rig.service.store.book.preemption_cost_s(10.0) == 10.0
     job = rig.submit("trap '' TERM; sleep 100", gpus=4, expected=100)
     rig.ticks(3)
     rig.submit("sleep 1", gpus=4, expected=1)
     rig.ticks(20)
-    first = rig.service.book.jobs[job].attempts[0]
+    first = rig.service.store.book.jobs[job].attempts[0]
     assert 10 < first.stop_s < 13
     assert first.lost_s > first.stop_s
-    assert rig.service.book.preemption_cost_s(10.0) == pytest.approx(first.stop_s + first.lost_s)
+    assert rig.service.store.book.preemption_cost_s(10.0) == pytest.approx(first.stop_s + first.lost_s)
     rig.service.reports._reports[job] = Report(step=4, total=10, step_time_s=2.0, saves=True, restore_s=3.0)
-    assert rig.service.job(ADMIN, job).expected_end_s == pytest.approx(rig.backend.now_s + 12)
-    rig.service.hold(ADMIN, job)
+    assert rig.service.desk.job(ADMIN, job).expected_end_s == pytest.approx(rig.backend.now_s + 12)
+    rig.service.desk.hold(ADMIN, job)
     rig.ticks(20)
-    assert rig.service.book.jobs[job].attempts[1].restore_s == 3.0
-    again = rig.restart().book
+    assert rig.service.store.book.jobs[job].attempts[1].restore_s == 3.0
+    again = rig.restart().store.book
     cost = again.costs.of("job", "stop")
     assert (cost.taken, cost.resumed, cost.resume_s) == (2, 1, 3.0)
     assert cost.free_s == pytest.approx(sum(attempt.stop_s for attempt in again.jobs[job].attempts))
-
-
-class _Slow(PriorityPolicy):
-    """Waits until it is told to go on."""
-
-    name = "slow-test"
-    go = threading.Event()
-
-    def priority(self, view):  # type: ignore[no-untyped-def]
-        self.go.wait(20)
-        return np.zeros(len(view.rows))
-
-
-def test_a_slow_policy_does_not_hold_the_service_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = Rig(tmp_path, budget_s=0.01)
-    job = rig.submit("sleep 5")
-    monkeypatch.setattr("cotenant.service.planner.live.make_policy", lambda name: _Slow())
-    _Slow.go.clear()
-    rig.service.tick()
-    rig.service.tick()
-    assert rig.state(job) == "pending"
-    assert rig.service.metrics()["cotenant_decision_timeouts_total"] == 2
-    rig.service._budget.seconds = 20
-    _Slow.go.set()
-    rig.finish()
-    assert rig.state(job) == "succeeded"
-
-
-def test_the_budget_hands_over_late_answers_and_errors() -> None:
-    gate, answer = threading.Event(), Verdict(stops=["1"])
-
-    def think() -> Verdict:
-        gate.wait(20)
-        return answer
-
-    budget = Budget(0.0)
-    assert budget.decide(think) is None
-    assert budget.decide(lambda: Verdict()) is None
-    gate.set()
-    budget.seconds = 20
-    assert budget.decide(lambda: Verdict()) is answer
-    with pytest.raises(ZeroDivisionError):
-        budget.decide(lambda: 1 / 0)  # type: ignore[arg-type, return-value]
 
 
 def test_concurrent_submissions_share_commits_and_keep_their_order(tmp_path: Path) -> None:
@@ -327,73 +277,35 @@ def test_concurrent_submissions_share_commits_and_keep_their_order(tmp_path: Pat
     service.reconcile()
     spec, given = parse_job({"run": "true"}), []
     threads = [
-        threading.Thread(target=lambda: given.extend(service.submit(ADMIN, [spec, spec]))) for _ in range(16)
+        threading.Thread(target=lambda: given.extend(service.desk.submit(ADMIN, [spec, spec]))) for _ in range(16)
     ]  # fmt: skip
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     ids = [job for (job,) in given]
-    assert len(set(ids)) == 32 == len(service.book.jobs)
-    assert service.book.seq == journal.last_seq
-    before = service.book.freeze()
+    assert len(set(ids)) == 32 == len(service.store.book.jobs)
+    assert service.store.book.seq == journal.last_seq
+    before = service.store.book.freeze()
     journal.close()
     again = CoreService(open_journal(str(tmp_path / "journal.db")), FakeBackend(), home=tmp_path)
-    assert again.book.freeze() == before
-    again.journal.close()
+    assert again.store.book.freeze() == before
+    again.store.journal.close()
 
 
 def test_waiting_for_events_and_backup(tmp_path: Path) -> None:
     journal = open_journal(str(tmp_path / "journal.db"))
     service = CoreService(journal, FakeBackend(), home=tmp_path)
-    seq = service.book.seq
-    assert service.wait_events(seq, 0.0) == seq
-    service.submit(ADMIN, [parse_job({"run": "true"})])
-    assert service.wait_events(seq, 20.0) > seq
-    service.backup(ADMIN, "one.db")
+    seq = service.store.book.seq
+    assert service.desk.wait_events(seq, 0.0) == seq
+    service.desk.submit(ADMIN, [parse_job({"run": "true"})])
+    assert service.desk.wait_events(seq, 20.0) > seq
+    service.admin.backup(ADMIN, "one.db")
     with pytest.raises(CotenantError):
-        service.backup(ADMIN, "../two.db")
+        service.admin.backup(ADMIN, "../two.db")
     with pytest.raises(CotenantError):
-        service.backup(ADMIN, "one.db")
+        service.admin.backup(ADMIN, "one.db")
     journal.close()
     copy = CoreService(open_journal(str(tmp_path / "backups" / "one.db")), FakeBackend(), home=tmp_path / "x")
-    assert len(copy.book.jobs) == 1
-    copy.journal.close()
-
-
-def test_rows_keep_the_order_of_submission_through_holes() -> None:
-    rows, chance = Rows(), np.random.default_rng(1)
-    alive: dict[str, int] = {}
-    for order in range(5000):
-        rows.put(order, Row(f"j{order}", "t", 1, (float(order),) * (MOST + 1)))
-        alive[f"j{order}"] = order
-        if chance.random() < 0.9:
-            gone = next(iter(alive))
-            rows.drop(gone)
-            back = alive.pop(gone)
-            if chance.random() < 0.1:  # preempted and back in the queue
-                rows.put(back, Row(gone, "t", 1, (float(back),) * (MOST + 1)))
-                alive[gone] = back
-    columns = rows.columns(0.0, [("j4999", ((0, 1),))])
-    assert columns.ids.tolist() == sorted(alive, key=alive.__getitem__)
-    assert columns.of(SUBMITTED).tolist() == sorted(map(float, alive.values()))
-    assert columns.ids[columns.running[0]] == "j4999"
-
-
-def test_in_a_long_queue_many_questions_share_tables(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cotenant.service.desk.LONG_QUEUE", 0)
-    rig.submit("sleep 100", gpus=4)
-    rig.ticks(1)
-    one, two = rig.submit(gpus=4), rig.submit(gpus=4)
-    assert rig.service.why(ADMIN, two)["position"] == 2
-    rig.service.cancel(ADMIN, one)
-    assert rig.service.why(ADMIN, two)["position"] == 2, "an answer may be two seconds old"
-    assert rig.service.why(ADMIN, one)["cause"] == "cancelled", "but a job's own state is never old"
-    rig.backend.advance(1.5)
-    rig.service.tick()
-    tables = rig.service._explained[0]
-    assert rig.service.why(ADMIN, two)["position"] == 1, "the scheduler's thread has renewed the tables"
-    assert rig.service._explained[0] is tables
-    rig.backend.advance(100)
-    rig.service.tick()
-    assert rig.service._explained[0] is None, "nobody has asked for a minute"
+    assert len(copy.store.book.jobs) == 1
+    copy.store.journal.close()

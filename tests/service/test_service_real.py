@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cotenant.core.jobspec import parse_job
-from cotenant.service.desk.desk import CoreService
+from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.service.run import open_service
 from cotenant.testing.live import running as live

@@ -11,8 +11,8 @@ from service_kit import ADMIN, Rig, play
 
 from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError
-from cotenant.core.plan import Plan
-from cotenant.service.desk import CoreService
+from cotenant.core.plan import Choice
+from cotenant.service.core import CoreService
 
 TYPES = ("v100", "p100", "k80")
 NODES = tuple(NodeInfo(f"n-{kind}", kind, 2, 8, 64.0) for kind in TYPES)
@@ -48,9 +48,10 @@ def received(service: CoreService, jobs: list[str], since_s: float, now_s: float
 
 
 def targets(service: CoreService) -> np.ndarray:
-    standing = service._recalled().policy.standing  # type: ignore[attr-defined]
-    assert standing.pool_types == TYPES
-    return np.array(standing.target)
+    standings = service._plan.standings
+    assert standings is not None
+    assert standings.types == TYPES
+    return standings.standing.target
 
 
 def test_time_received_converges_to_the_targets(rig: Rig) -> None:
@@ -117,7 +118,7 @@ def test_why_tells_targets_received_and_the_next_round(rig: Rig) -> None:
     assert "target 0." in reason["text"]
     assert " of v100" in reason["text"]
     assert "received 0." in reason["text"]
-    assert "next round at " in reason["text"]
+    assert "next round in " in reason["text"]
     new = rig.submit("sleep infinity")
     assert "cause" in rig.service.why(ADMIN, new), "before any decision knew it"
     play(rig, 0.1)
@@ -171,7 +172,9 @@ def test_the_policy_is_kept_while_its_name_is_and_begins_anew_after_a_restart(ri
     again = rig.restart()
     play(rig, 1.0)
     assert again._recalled() is not kept
-    assert again._recalled().policy.standing.received_s.max() == 0.0  # type: ignore[attr-defined]
+    standings = again._plan.standings
+    assert standings is not None
+    assert standings.standing.received.max() == 0.0
 
 
 def test_lost_and_drained_nodes_keep_the_pools_in_place(rig: Rig) -> None:
@@ -194,17 +197,17 @@ def test_a_policy_that_thinks_long_is_never_asked_twice_at_once(rig: Rig, monkey
     policy = rig.service._recalled().policy
     rig.service._budget.seconds = 0.0
     go_on, inside, most = threading.Event(), [0], [0]
-    decide = policy.decide  # type: ignore[attr-defined]
+    choose = policy.choose  # type: ignore[attr-defined]
 
-    def slow(view: object) -> Plan:
+    def slow(view: object) -> Choice:
         inside[0] += 1
         most[0] = max(most[0], inside[0])
         go_on.wait(30)
-        answer: Plan = decide(view)
+        answer: Choice = choose(view)
         inside[0] -= 1
         return answer
 
-    monkeypatch.setattr(policy, "decide", slow)
+    monkeypatch.setattr(policy, "choose", slow)
     running = {job for job in jobs if rig.state(job) == "running"}
     play(rig, 3 * ROUND_S)
     assert {job for job in jobs if rig.state(job) == "running"} == running, "the last good plan stays"

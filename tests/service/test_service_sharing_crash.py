@@ -11,15 +11,14 @@ from crash_memory import ME, MemoryWorld, Step, endings
 
 from cotenant.core.jobspec import JobSpec
 from cotenant.policies import registry
-from cotenant.service import core
-from cotenant.service.desk.desk import CoreService
+from cotenant.service.core import CoreService
 
 MODELS = ("bert", "mlp_rl", "lstm", "bert", "recsys")
 
 
 @pytest.fixture(autouse=True)
 def _quick_and_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core, "SNAPSHOT_EVERY", 9)
+    monkeypatch.setattr("cotenant.service.store.store.SNAPSHOT_EVERY", 9)
     monkeypatch.setattr(registry, "known_policies", functools.cache(registry.known_policies))
 
 

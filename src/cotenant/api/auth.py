@@ -53,7 +53,7 @@ class Gate:
     async def _admit(self, scope: Scope, send: Send) -> Caller | None:
         secret = bearer(scope)
         try:
-            caller = await self.door.call(self.door.service.authenticate, secret) if secret else None
+            caller = await self.door.call(self.door.admin.authenticate, secret) if secret else None
         except CotenantError as error:
             await send_error(send, 503, one_line(str(error)))
             return None

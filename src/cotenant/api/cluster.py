@@ -21,20 +21,20 @@ router = APIRouter()
 async def nodes(request: Request) -> Response:
     """All nodes."""
     door, caller = door_of(request), caller_of(request)
-    return answer(await door.call(lambda: encode({"nodes": door.service.nodes(caller)})))
+    return answer(await door.call(lambda: encode({"nodes": door.admin.nodes(caller)})))
 
 
 @router.post("/v1/nodes/{name}/drain", responses=s.answers(s.Nodes, 404, 409), tags=["cluster"])
 async def drain(request: Request, name: s.NodeName) -> Response:
     """Let nothing new start on a node (admin)."""
-    await door_of(request).call(door_of(request).service.drain, admin_of(request), name)
+    await door_of(request).call(door_of(request).admin.drain, admin_of(request), name)
     return await nodes(request)
 
 
 @router.delete("/v1/nodes/{name}/drain", responses=s.answers(s.Nodes, 404, 409), tags=["cluster"])
 async def undrain(request: Request, name: s.NodeName) -> Response:
     """Undo a drain (admin)."""
-    await door_of(request).call(door_of(request).service.drain, admin_of(request), name, undo=True)
+    await door_of(request).call(door_of(request).admin.drain, admin_of(request), name, undo=True)
     return await nodes(request)
 
 
@@ -42,13 +42,13 @@ async def undrain(request: Request, name: s.NodeName) -> Response:
 async def policy(request: Request) -> Response:
     """The live policy."""
     door = door_of(request)
-    return answer(await door.call(lambda: encode({"policy": door.service.policy()})))
+    return answer(await door.call(lambda: encode({"policy": door.admin.policy()})))
 
 
 @router.put("/v1/policy", responses=s.answers(s.LivePolicy, 409), tags=["cluster"])
 async def set_policy(request: Request, body: s.PolicyChange) -> Response:
     """Change the live policy (admin)."""
-    await door_of(request).call(door_of(request).service.set_policy, admin_of(request), body.policy)
+    await door_of(request).call(door_of(request).admin.set_policy, admin_of(request), body.policy)
     return await policy(request)
 
 
@@ -57,7 +57,7 @@ async def whatif(request: Request, body: s.WhatIf) -> Response:
     """Play the live state forward: per job the expected finish now and under each policy."""
     door, caller = door_of(request), caller_of(request)
     policies = list(dict.fromkeys(body.policies))
-    return answer(await door.call_slow(lambda: encode(door.service.whatif(caller, policies))))
+    return answer(await door.call_slow(lambda: encode(door.desk.whatif(caller, policies))))
 
 
 @router.get("/v1/events", responses=s.answers(s.Events), tags=["events"])
@@ -82,7 +82,7 @@ async def event_stream(
     """History as it happens, as server-sent events; each has its number as id."""
     door, caller = door_of(request), caller_of(request)
     if job:
-        await door.call(door.service.job, caller, job)
+        await door.call(door.desk.job, caller, job)
     start = int(last_event_id) if last_event_id else after
     return streams.respond(request, lambda listener: streams.follow_events(listener, job, start))
 
@@ -91,7 +91,7 @@ async def event_stream(
 async def tokens(request: Request) -> Response:
     """All tokens, without their secrets (admin)."""
     door, caller = door_of(request), admin_of(request)
-    return answer(await door.call(lambda: encode({"tokens": door.service.tokens(caller)})))
+    return answer(await door.call(lambda: encode({"tokens": door.admin.tokens(caller)})))
 
 
 @router.post("/v1/tokens", status_code=201, responses=s.answers(s.CreatedToken, 409, status=201), tags=["tokens"])
@@ -103,21 +103,21 @@ async def create_token(request: Request, body: s.NewToken) -> Response:
     if body.role is Role.ADMIN and body.tenant:
         raise InputError("an admin sees every tenant: leave the tenant out")
     name = body.name or "-".join(filter(None, (body.role.value, body.tenant)))
-    token, secret = await door.call(door.service.create_token, caller, name, body.role, body.tenant)
+    token, secret = await door.call(door.admin.create_token, caller, name, body.role, body.tenant)
     return answer(encode({"token": token, "secret": secret}), 201)
 
 
 @router.delete("/v1/tokens/{token}", status_code=204, responses=s.answers(None, 404, 409, status=204), tags=["tokens"])
 async def revoke_token(request: Request, token: s.TokenId) -> Response:
     """Make a token useless at once (admin)."""
-    await door_of(request).call(door_of(request).service.revoke_token, admin_of(request), token)
+    await door_of(request).call(door_of(request).admin.revoke_token, admin_of(request), token)
     return Response(status_code=204)
 
 
 @router.post("/v1/backup", status_code=201, responses=s.answers(s.BackupDone, 404, 409, status=201), tags=["cluster"])
 async def backup(request: Request, body: s.BackupTo) -> Response:
     """A consistent copy of the journal, as a new file in the service's own folder (admin)."""
-    await door_of(request).call(door_of(request).service.backup, admin_of(request), body.path)
+    await door_of(request).call(door_of(request).admin.backup, admin_of(request), body.path)
     return answer(encode({"path": body.path}), 201)
 
 
@@ -131,7 +131,7 @@ _METRICS: dict[int | str, dict[str, Any]] = {
 async def metrics(request: Request) -> Response:
     """Numbers for Prometheus."""
     door = door_of(request)
-    text = door.metrics.text(await door.call(door.service.metrics))
+    text = door.metrics.text(await door.call(door.admin.metrics))
     return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
 
@@ -153,6 +153,6 @@ async def healthz() -> Response:
 async def readyz(request: Request) -> Response:
     """Whether it has reconciled with what really runs and takes requests."""
     door = door_of(request)
-    if not await door.call(door.service.ready):
+    if not await door.call(door.admin.ready):
         raise Unavailable("not ready")
     return answer(encode({"status": "ready"}))

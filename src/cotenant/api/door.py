@@ -13,7 +13,6 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from cotenant.api.limits import Once
 from cotenant.api.metrics import HttpMetrics
 from cotenant.core.errors import unknown
 from cotenant.service.facade import Caller, Role, Service
@@ -33,8 +32,7 @@ class Door:
     """One per application. Threads of streams are apart, so that listeners never hold up requests."""
 
     def __init__(self, service: Service, poll_s: float, heartbeat_s: float) -> None:
-        self.service, self.poll_s, self.heartbeat_s = service, poll_s, heartbeat_s
-        self.once = Once()
+        self.desk, self.admin, self.poll_s, self.heartbeat_s = service.desk, service.admin, poll_s, heartbeat_s
         self.metrics = HttpMetrics()
         self.open_streams = 0
         self._calls = CapacityLimiter(CALL_THREADS)

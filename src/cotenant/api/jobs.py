@@ -31,13 +31,12 @@ async def submit(
 ) -> Response:
     """Submit jobs. All are taken or none."""
     door, caller, raw = door_of(request), caller_of(request), await request.body()
-    asked = hashlib.sha256(raw).hexdigest()
 
-    async def act() -> bytes:
-        specs = await door.call(_own_jobs, caller, body.jobs)
-        return encode({"ids": await door.call(door.service.submit, caller, specs, idempotency_key, asked)})
+    def act() -> bytes:
+        specs, asked = _own_jobs(caller, body.jobs), hashlib.sha256(raw).hexdigest()
+        return encode({"ids": door.desk.submit(caller, specs, idempotency_key, asked)})
 
-    return answer(await door.once.run(caller, idempotency_key, raw, act), 201)
+    return answer(await door.call(act), 201)
 
 
 def _own_jobs(caller: Caller, jobs: list[dict[str, Any]]) -> list[JobSpec]:
@@ -54,7 +53,7 @@ async def jobs(request: Request, state: s.States = [], limit: s.Limit = 1000) ->
     door, caller = door_of(request), caller_of(request)
 
     def act() -> bytes:
-        found = door.service.jobs(caller, states=tuple(str(item) for item in state), limit=limit)
+        found = door.desk.jobs(caller, states=tuple(str(item) for item in state), limit=limit)
         return encode({"jobs": [shown(job, caller) for job in found]})
 
     return answer(await door.call(act))
@@ -62,7 +61,7 @@ async def jobs(request: Request, state: s.States = [], limit: s.Limit = 1000) ->
 
 async def _one(request: Request, job: str) -> Response:
     door, caller = door_of(request), caller_of(request)
-    return answer(await door.call(lambda: encode(shown(door.service.job(caller, job), caller))))
+    return answer(await door.call(lambda: encode(shown(door.desk.job(caller, job), caller))))
 
 
 @router.get("/{job}", responses=s.answers(s.Job, 404))
@@ -75,14 +74,14 @@ async def show(request: Request, job: s.JobId) -> Response:
 async def why(request: Request, job: s.JobId) -> Response:
     """Why a job does not run."""
     door, caller = door_of(request), caller_of(request)
-    return answer(await door.call(lambda: encode(door.service.why(caller, job))))
+    return answer(await door.call(lambda: encode(door.desk.why(caller, job))))
 
 
 @router.get("/{job}/deadline", responses=s.answers(s.Reason, 404))
 async def deadline(request: Request, job: s.JobId) -> Response:
     """Whether its deadline is promised, at risk or impossible, and what would help."""
     door, caller = door_of(request), caller_of(request)
-    return answer(await door.call(lambda: encode(door.service.deadline(caller, job))))
+    return answer(await door.call(lambda: encode(door.desk.deadline(caller, job))))
 
 
 @router.get("/{job}/events", responses=s.answers(s.Events, 404))
@@ -139,7 +138,7 @@ async def logs(
 ) -> Response:
     """Output of a job. An offset stays right when the file is rotated."""
     door, caller = door_of(request), caller_of(request)
-    path = await door.call(door.service.log_file, caller, job, stream.value, attempt)
+    path = await door.call(door.desk.log_file, caller, job, stream.value, attempt)
     if follow is s.Flag.TRUE:
         start = last_event_id or offset
         await door.call(read_chunk, None, start, 1)
@@ -158,21 +157,21 @@ async def logs(
 @router.post("/{job}/cancel", responses=s.answers(s.Job, 404, 409))
 async def cancel(request: Request, job: s.JobId) -> Response:
     """Ask a job to end for good."""
-    await door_of(request).call(door_of(request).service.cancel, caller_of(request), job)
+    await door_of(request).call(door_of(request).desk.cancel, caller_of(request), job)
     return await _one(request, job)
 
 
 @router.post("/{job}/hold", responses=s.answers(s.Job, 404, 409))
 async def hold(request: Request, job: s.JobId) -> Response:
     """Keep a job from starting; a running one is preempted and then held."""
-    await door_of(request).call(door_of(request).service.hold, caller_of(request), job)
+    await door_of(request).call(door_of(request).desk.hold, caller_of(request), job)
     return await _one(request, job)
 
 
 @router.post("/{job}/resume", responses=s.answers(s.Job, 404, 409))
 async def resume(request: Request, job: s.JobId) -> Response:
     """Let a held job go on."""
-    await door_of(request).call(door_of(request).service.resume, caller_of(request), job)
+    await door_of(request).call(door_of(request).desk.resume, caller_of(request), job)
     return await _one(request, job)
 
 
@@ -186,5 +185,5 @@ async def change(request: Request, job: s.JobId, body: s.Changes) -> Response:
     changes = {key: getattr(spec, _SAME.get(key, key)) for key in given}
     if "deadline" in changes:
         changes["deadline"] = deadline_text(spec)
-    await door_of(request).call(door_of(request).service.set, caller_of(request), job, changes)
+    await door_of(request).call(door_of(request).desk.set, caller_of(request), job, changes)
     return await _one(request, job)

@@ -1,14 +1,9 @@
-"""How much one request may ask for, and how one that is repeated gets the first answer again."""
+"""How much one request may ask for."""
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import json
 import math
-import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -16,14 +11,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cotenant.core.errors import InputError
 from cotenant.core.jobspec import MOST_ARRAY_TASKS, JobSpec, parse_job
-from cotenant.service.facade import Caller, Conflict
 
 MOST_BODY_BYTES = 1 << 20
 MOST_JOBS = 1000
 MOST_TASKS = MOST_ARRAY_TASKS
 MOST_ERROR_CHARS = 400
-KEEP_KEYS_S = 24 * 3600.0
-MOST_KEYS = 10_000
 _MOST_FLOAT = 1e12
 
 
@@ -127,46 +119,3 @@ def _check_text(data: Any, where: str) -> None:
                 raise InputError(f"{where}: a text is not valid Unicode") from None
             if "\x00" in item:
                 raise InputError(f"{where}: a text holds a NUL character")
-
-
-class Once:
-    """Answers by (caller, Idempotency-Key), for a day, in memory; after a restart the service's journal knows them."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._kept: OrderedDict[tuple[str, ...], tuple[float, bytes, asyncio.Future[bytes]]] = OrderedDict()
-
-    async def run(self, caller: Caller, key: str, asked: bytes, act: Callable[[], Awaitable[bytes]]) -> bytes:
-        """The answer to the first request with this key; one that comes while the first still runs waits for it."""
-        if not key:
-            return await act()
-        self._drop_old()
-        digest = hashlib.sha256(asked).digest()
-        name = (caller.name, caller.role, caller.tenant, key)
-        if name in self._kept:
-            _, first, future = self._kept[name]
-            if first != digest:
-                raise Conflict("this Idempotency-Key was used for another request: take a new one")
-            return await asyncio.shield(future)
-        future = asyncio.get_running_loop().create_future()
-        self._kept[name] = (self._clock(), digest, future)
-        try:
-            result = await act()
-        except BaseException as error:
-            del self._kept[name]  # nothing was taken, so the next try is a first one
-            if isinstance(error, Exception):
-                future.set_exception(error)
-                future.exception()
-            else:
-                future.cancel()
-            raise
-        future.set_result(result)
-        return result
-
-    def _drop_old(self) -> None:
-        oldest = self._clock() - KEEP_KEYS_S
-        while self._kept:
-            name, (since, _, future) = next(iter(self._kept.items()))
-            if not future.done() or (since >= oldest and len(self._kept) < MOST_KEYS):
-                return
-            del self._kept[name]

@@ -38,9 +38,9 @@ class Listener:
         if now - self._checked < WAIT_S:
             return True
         self._checked = now
-        service = self.door.service
-        caller = await self.door.call_for_stream(service.authenticate, self._secret)
-        return caller == self.caller and await self.door.call_for_stream(service.ready)
+        admin = self.door.admin
+        caller = await self.door.call_for_stream(admin.authenticate, self._secret)
+        return caller == self.caller and await self.door.call_for_stream(admin.ready)
 
     def heartbeat(self, sent: bool) -> str:
         """A comment from time to time, so that a dead connection is noticed."""
@@ -94,13 +94,13 @@ def next_events(
     door: Door, caller: Caller, job: str, after: int, limit: int, wait_s: float
 ) -> tuple[int, list[EventInfo]]:
     """Events after a number, waiting for the first; and the number to go on from, past what is not the caller's."""
-    service = door.service
+    desk = door.desk
     if after < 0:
-        after = service.wait_events(0, 0.0)
+        after = desk.wait_events(0, 0.0)
     end = time.monotonic() + wait_s
     while True:
-        last = service.wait_events(after, max(0.0, min(WAIT_S, end - time.monotonic())))
-        found = service.events(caller, job, after, limit)
+        last = desk.wait_events(after, max(0.0, min(WAIT_S, end - time.monotonic())))
+        found = desk.events(caller, job, after, limit)
         if len(found) >= limit:
             return found[-1].seq, found
         after = max([after, last, *(item.seq for item in found[-1:])])
@@ -137,13 +137,13 @@ class LogFollower:
 
     def _read(self) -> tuple[str, bool, Chunk]:
         """The state is taken before the bytes: output is complete when a job has ended, not the other way round."""
-        service, caller = self.listener.door.service, self.listener.caller
-        info = service.job(caller, self.job)
+        desk, caller = self.listener.door.desk, self.listener.caller
+        info = desk.job(caller, self.job)
         over = info.state in FINAL
         if self.attempt:
             mine = [item for item in info.attempts if item.number == self.attempt]
             over = over or any(item.ended_s is not None for item in mine)
-        newest = service.log_file(caller, self.job, self.stream, self.attempt)
+        newest = desk.log_file(caller, self.job, self.stream, self.attempt)
         path = self._path or newest
         chunk = read_chunk(path, self.cursor, CHUNK_BYTES)
         if not chunk.data and newest is not None and newest != path:

@@ -46,6 +46,7 @@ def serve(
     from cotenant.core.errors import InputError, unknown
     from cotenant.policies import make_policy
     from cotenant.service import run
+    from cotenant.service.options import Options
     from cotenant.workload.profiles.curves import load_curves
 
     count = None if gpus == "auto" else parse_gpus(gpus)
@@ -61,11 +62,11 @@ def serve(
     if curves:
         load_curves(Path(curves))
     folder = Path(home).expanduser() if home else default_home()
-    run.serve(
-        make_app, home=folder, policy=policy, db=db or None, gpus=count, host=host, port=port, grace_s=grace,
-        max_suspended=max_suspended, round_s=round_, profile=profile, allocator=allocator, curves=curves,
-        share="mps" if share == "mps" else "time",
+    options = Options(
+        folder, grace, max_suspended=max_suspended, round_s=round_, profile=profile, allocator=allocator,
+        curves=curves, policy=policy,
     )  # fmt: skip
+    run.serve(make_app, options, run.Site(db or None, count, "mps" if share == "mps" else "time", host, port))
 
 
 def parse_gpus(text: str) -> int | list[str]:

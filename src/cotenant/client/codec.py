@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from cotenant.core.jobspec import JobSpec, deadline_text
+from cotenant.core.jobspec import JobSpec, deadline_text, runs_of
 from cotenant.core.lifecycle import JobState
 from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus, Role, TokenInfo
 
@@ -80,10 +80,4 @@ def mapping(spec: JobSpec) -> dict[str, Any]:
 
 def ranges(numbers: tuple[int, ...]) -> str:
     """`0-99,200`: indexes in few characters."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs_of(numbers))

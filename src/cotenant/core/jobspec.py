@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any
 
@@ -53,21 +53,23 @@ class JobSpec:
     after: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data; fields at their defaults are left out."""
-        default = JobSpec(run="")
-        return {key: value for key, value in asdict(self).items() if value != getattr(default, key)}
+        """Plain data, without deep copies: `run`, and every field that differs from its default."""
+        given = {name: getattr(self, name) for name in _DEFAULTS}
+        return {"run": self.run} | {name: value for name, value in given.items() if value != _DEFAULTS[name]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> JobSpec:
-        """The inverse of `as_dict`."""
-        known = {item.name for item in fields(cls)}
-        values: dict[str, Any] = {key: value for key, value in data.items() if key in known}
+        """The inverse of `as_dict`, also after a way through JSON. Fields of a newer version are passed over."""
+        values = {name: value for name, value in data.items() if name in _DEFAULTS}
         for key in ("array", "after"):
-            values[key] = tuple(values.get(key, ()))
-        values["deadline_steps"] = tuple((float(at), float(worth)) for at, worth in values.get("deadline_steps", ()))
-        return cls(**values)
+            if key in values:
+                values[key] = tuple(values[key])
+        if "deadline_steps" in values:
+            values["deadline_steps"] = tuple((float(at), float(worth)) for at, worth in values["deadline_steps"])
+        return cls(data["run"], **values)
 
 
+_DEFAULTS = {item.name: getattr(JobSpec(run=""), item.name) for item in fields(JobSpec) if item.name != "run"}
 _PLAIN = ("run", "name", "setup", "workdir", "tenant", "model")
 _KEYS = (
     *_PLAIN, "env", "gpus", "cpus", "mem", "gpu_mem", "nodes", "priority", "deadline", "max_runtime", "expected",
@@ -237,6 +239,17 @@ def _array(value: Any, where: str) -> tuple[int, ...]:
             raise InputError(f"{where}: field 'array' asks for more than {MOST_ARRAY_TASKS} tasks")
         indexes += range(first, last + 1)
     return tuple(dict.fromkeys(indexes))
+
+
+def runs_of(indexes: Iterable[int]) -> list[list[int]]:
+    """Stretches of indexes that follow each other, as first and last."""
+    runs: list[list[int]] = []
+    for index in indexes:
+        if runs and index == runs[-1][1] + 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return runs
 
 
 def _after(value: Any, where: str) -> tuple[str, ...]:

@@ -1,87 +1,139 @@
-"""The service: journal, book, backend and policy, and the loop that brings them together.
+"""The service: its parts, composed, and one look after the other.
+
+    store      journal and book behind one lock
+    observer   what really runs, how it ended, what is left of it
+    planner    what should run, on which GPUs, on what terms
+    executor   carries that out
+    desk       what people ask for: jobs;  admin: nodes, policy, tokens
 
 Order of every change: write the intent to the journal, take it into the book, act. After a crash the book is
 rebuilt and compared with what the backend really runs before anything is decided; launches carry a key, so
-doing one again is harmless. The layers, each a class on top of the one before:
-
-    bookkeeping  journal and book behind one lock
-    watching     what really runs, how it ended, what is left of it
-    ladder       how a job gives its GPUs back
-    gathering    what may run, as columns
-    deciding     what should run
-    launching    starting that
-    seating      starting it on GPUs that the policy names, on its terms
-    hosting      cores and memory of what runs
-    core         the loop
-    desk         what people ask for
+doing one again is harmless.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-from cotenant.backends.base import Backend
+from cotenant.backends.base import Backend, NodeInfo
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal
-from cotenant.policies import make_policy
-from cotenant.service.executor.host_limits import Host
-from cotenant.service.options import DECISION_BUDGET_S, KEEP_S, MOST_SUSPENDED, ROUND_S, Options
-from cotenant.service.planner.memory import check_nodes
-from cotenant.service.store.tokens import Tokens
+from cotenant.service.desk.admin import Admin
+from cotenant.service.desk.desk import Desk
+from cotenant.service.desk.parts import PlannerAnswers
+from cotenant.service.executor.executor import Executor
+from cotenant.service.observer.logs import Logs
+from cotenant.service.observer.observer import Observer
+from cotenant.service.observer.reports import Reports
+from cotenant.service.observer.traces import Traces
+from cotenant.service.options import Options
+from cotenant.service.planner.decision import LiveDecision, PlannerSteps
+from cotenant.service.store.store import Store
 
-SNAPSHOT_EVERY = 5000
-RETIRE_EVERY_S = 3600.0
+LONGEST_S = 1.0  # between two looks
+_STOPPING_S = 0.2  # while somebody is about to leave: what his runtime says does not wake the scheduler
+COUNTERS = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s", "suspensions")
 
 
-class Dispatcher(Host):
-    """Everything that is not asked for by a person: recovery, reconciliation, and `tick`."""
+class PlannerPart(PlannerSteps, PlannerAnswers, Protocol):
+    """Decides, and answers questions about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machines:
+    """What people may ask of the backend: never by calling it, but to wake the scheduler and for logs."""
+
+    observer: Observer
+    backend: Backend
+
+    def nodes(self) -> tuple[NodeInfo, ...]:
+        """As they were at the last look."""
+        return self.observer.nodes
+
+    def log_paths(self, key: str) -> Mapping[str, Sequence[str]]:
+        """Where the output of a live attempt is."""
+        return self.backend.log_paths(key)
+
+    def wake(self) -> None:
+        """Have the scheduler look at once."""
+        self.backend.wake()
+
+
+class CoreService:
+    """Builds the parts and has them work: `reconcile` once, then `tick` by one thread, then `close`.
+
+    Options are given as an object, or one by one; `planner` makes one of the service with its other parts.
+    """
 
     def __init__(
-        self, journal: Journal, backend: Backend, *, home: Path, policy: str = "", grace_s: float = 30.0,
-        clock: Callable[[], float] = time.time, hook: Callable[[str], None] = lambda point: None,
-        keep_s: float = KEEP_S, budget_s: float = DECISION_BUDGET_S, max_suspended: int = MOST_SUSPENDED,
-        round_s: float = ROUND_S, profile: str = "none", allocator: str = "", curves: str = "",
+        self, journal: Journal, backend: Backend, options: Options | None = None, *,
+        planner: Callable[[CoreService], PlannerPart] | None = None, **given: Any,
     ) -> None:  # fmt: skip
-        options = Options(
-            home, grace_s, clock, hook, keep_s, budget_s, max_suspended, round_s, profile, allocator, curves
+        self.options = options = options or Options(**given)
+        self.backend, self.counters = backend, dict.fromkeys(COUNTERS, 0.0)
+        self.store = Store(journal, options.clock, options.hook)
+        self.reports, self.logs = Reports(options.home / "runtime.sock"), Logs(options.home / "logs")
+        self.observer = Observer(
+            self.store, backend, self.reports, self.logs, options, self.counters, lambda: self.executor.in_flight
         )
-        super().__init__(journal, backend, options)
-        self.tokens_of = Tokens(self.book)
-        if policy and policy != self.book.policy:
-            check_nodes(make_policy(policy).traits, policy, backend.nodes())
-            self.write([Entry("policy", data={"policy": policy})])
+        traces = Traces(backend, self.logs, options.hook)
+        self.executor = Executor(
+            self.store, backend, self.reports, traces, options, options.inline, self.counters,
+            lambda: self.observer.nodes,
+        )  # fmt: skip
+        self.planner = planner(self) if planner is not None else _planner(self)
+        machines = Machines(self.observer, backend)
+        self.desk = Desk(self.store, self.planner, machines, self.reports.of, self.logs.find)
+        self.admin = Admin(self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready)
+        if options.policy and options.policy != self.store.book.policy:
+            self.planner.check(options.policy)
+            self.store.write([Entry("policy", data={"policy": options.policy})])
+
+    def reconcile(self) -> None:
+        """Compare the book with what really runs. To be done before the first look."""
+        self.observer.reconcile()
 
     def tick(self) -> float:
-        """Observe, end, escalate, decide, act; seconds after which to look again at the latest.
+        """Observe, press, decide, act; seconds after which to look again at the latest.
 
-        The decision itself is made without the lock, on tables of its own; whatever changed meanwhile is
-        checked again before acting. So are jobs suspended and continued: the driver may take seconds for that.
+        No backend is called and nothing is decided with the lock held.
         """
-        with self._lock:
-            self._observe()
-            self._escalate()
-            self._give_up_orphans()
-            began, asked_s = time.perf_counter(), self.clock()
-            make = self._question()
-        verdict = self._decide(make(), began) if make is not None else self._last_plan()
-        self._renew_explanations()
-        with self._lock:
-            for job_id in verdict.stops:
-                job = self.book.on_gpus.get(job_id)
-                if job is not None and job.spec.preemptible:
-                    self._ask_to_stop(job, "resize" if job_id in verdict.resized else "preempt")
-            self._launch_all(verdict.starts)
-            self._share_hosts()
-        switched = self._switch()
-        with self._lock:
-            if self._since_snapshot >= max(SNAPSHOT_EVERY, len(self.book.jobs) // 2):
-                self.snapshot()
-            if self.clock() - self._retired_s >= RETIRE_EVERY_S:
-                self.retire()
-            stopping = any(job.state == JobState.STOPPING for job in self.book.on_gpus.values())
-            wait_s = 0.0 if switched else 0.2 if stopping else 1.0
-            if self._plan.next_s <= asked_s:  # of an older plan, and done with
-                return wait_s
-            return min(wait_s, max(self._plan.next_s - self.clock(), 0.0))
+        self.observer.look()
+        self.executor.press()
+        now_s = self.options.clock()
+        try:
+            decision = self.planner.step(now_s)
+        except Exception:
+            self.executor.perform()  # whoever is to stop must not wait for a planner that cannot decide
+            raise
+        self.executor.carry_out(decision)
+        changed = self.executor.perform()
+        self.store.snapshot_if_due()
+        self.observer.retire(at_once=False)
+        return 0.0 if changed else self._wait_s(decision, now_s)
+
+    def _wait_s(self, decision: LiveDecision, now_s: float) -> float:
+        """A time that was over when the planner was asked is done with."""
+        dues_s = (self.executor.due_s, decision.next_s if decision.next_s > now_s else now_s + LONGEST_S)
+        wait_s = min(LONGEST_S, *(max(due_s - self.options.clock(), 0.0) for due_s in dues_s))
+        if self.options.inline:
+            return wait_s
+        with self.store.lock:
+            stopping = any(job.state == JobState.STOPPING for job in self.store.book.on_gpus.values())
+        return min(wait_s, _STOPPING_S) if stopping else wait_s
+
+    def close(self) -> None:
+        """Let what is under way come to its end, and leave a short replay. Jobs go on."""
+        self.executor.close()
+        self.store.snapshot()
+        self.store.journal.close()
+        self.backend.close()
+
+
+def _planner(core: CoreService) -> PlannerPart:
+    from cotenant.service.planner.planner import Planner
+
+    nodes, capabilities = (lambda: core.observer.nodes), core.backend.capabilities()
+    return Planner(core.store, nodes, core.reports, capabilities, core.options, core.counters)

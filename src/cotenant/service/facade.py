@@ -1,4 +1,4 @@
-"""What the service offers to its doors (HTTP, tests): one method per thing a person can ask for.
+"""What the service offers to its doors (HTTP, tests): one method per thing a person can ask for, at two desks.
 
 All methods may be called from any thread. Those that change something return only when the change is in the
 journal. A job that the caller may not see does not exist for him: `NotFound`.
@@ -44,6 +44,16 @@ class Caller:
     name: str
     role: Role
     tenant: str = ""
+
+    def sees(self, tenant: str) -> bool:
+        """Whether the jobs of a tenant exist for him."""
+        return self.tenant in ("", tenant)
+
+    def must_be(self, role: Role) -> None:
+        """Raise unless he may do what this role may."""
+        ranks = {Role.VIEWER: 0, Role.USER: 1, Role.ADMIN: 2}
+        if ranks[self.role] < ranks[role]:
+            raise CotenantError(f"this needs the role {role}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +138,8 @@ class TokenInfo:
     revoked: bool
 
 
-class Service(Protocol):
-    """The whole of it."""
+class Jobs(Protocol):
+    """The desk for jobs."""
 
     def submit(self, caller: Caller, specs: list[JobSpec], key: str = "", asked: str = "") -> list[list[str]]:
         """Durable when it returns: the ids per spec, several for an array, in order of its indexes.
@@ -171,6 +181,16 @@ class Service(Protocol):
     def set(self, caller: Caller, job: str, changes: dict[str, Any]) -> None:
         """Change priority, deadline, max_runtime, retries, name or expected of a job that has not ended."""
 
+    def whatif(self, caller: Caller, policies: list[str]) -> dict[str, Any]:
+        """Per job the expected finish now and under each policy: {"now": p, "jobs": [{"id":, p: seconds|None}]}."""
+
+    def history(self, caller: Caller) -> Iterator[JobInfo]:
+        """Finished jobs, oldest first."""
+
+
+class Cluster(Protocol):
+    """The desk for everything else: nodes, policy, tokens, numbers."""
+
     def nodes(self, caller: Caller) -> list[NodeStatus]:
         """All nodes."""
 
@@ -182,9 +202,6 @@ class Service(Protocol):
 
     def set_policy(self, caller: Caller, policy: str) -> None:
         """Change the live policy (admin)."""
-
-    def whatif(self, caller: Caller, policies: list[str]) -> dict[str, Any]:
-        """Per job the expected finish now and under each policy: {"now": p, "jobs": [{"id":, p: seconds|None}]}."""
 
     def tokens(self, caller: Caller) -> list[TokenInfo]:
         """All tokens (admin)."""
@@ -207,5 +224,14 @@ class Service(Protocol):
     def ready(self) -> bool:
         """Whether it has reconciled with what really runs and takes requests."""
 
-    def history(self, caller: Caller) -> Iterator[JobInfo]:
-        """Finished jobs, oldest first."""
+
+class Service(Protocol):
+    """The whole of it."""
+
+    @property
+    def desk(self) -> Jobs:
+        """Where people ask for jobs."""
+
+    @property
+    def admin(self) -> Cluster:
+        """Where people ask about the cluster."""

@@ -22,7 +22,9 @@ class Options:
     `max_suspended`: how many suspended jobs may be kept, for each holds host memory; 0 suspends none.
     `round_s`: length of a round for policies that have rounds. `profile`: speeds by model and GPU type.
     `allocator` deals out cores and memory while jobs run (empty: each has what its file says), by the measured
-    `curves` of a file. `hook` is called with a name before and after every journal write and every act.
+    `curves` of a file. `policy`: the one to begin with, else that of the last time. `inline`: acts are done within a
+    look instead of by threads, for virtual time. `hook` is called with a name before and after every journal write
+    and every act.
     """
 
     home: Path
@@ -36,3 +38,5 @@ class Options:
     profile: str = "none"
     allocator: str = ""
     curves: str = ""
+    policy: str = ""
+    inline: bool = False

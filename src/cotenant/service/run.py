@@ -8,42 +8,52 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cotenant.backends.local import LocalBackend
 from cotenant.backends.local.machine import Share
-from cotenant.journal import Entry, open_journal
-from cotenant.service.desk.desk import CoreService
+from cotenant.journal import open_journal
+from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.service.garbage import LongLived
-from cotenant.service.options import MOST_SUSPENDED, ROUND_S
+from cotenant.service.options import Options
 
 _LOCAL_ADMIN = Caller("local", Role.ADMIN)
 
 
-def open_service(
-    *, home: Path, policy: str, db: str | None, gpus: int | Sequence[str] | None, grace_s: float,
-    max_suspended: int = MOST_SUSPENDED, round_s: float = ROUND_S, profile: str = "none", share: Share = "time",
-    allocator: str = "", curves: str = "",
-    hook: Callable[[str], None] = lambda point: None,
-) -> CoreService:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a service keeps its journal, has its GPUs and listens.
+
+    `gpus`: how many, or the type of each one, which makes them virtual. `share`: how jobs on one GPU share it.
+    """
+
+    db: str | None = None
+    gpus: int | Sequence[str] | None = None
+    share: Share = "time"
+    host: str = "127.0.0.1"
+    port: int = 8470
+
+
+_HERE = Site()
+
+
+def open_service(options: Options, site: Site = _HERE) -> CoreService:
     """Open the journal, rebuild the book, reconcile with what really runs.
 
-    `gpus`: how many, or the type of each one, which makes them virtual. `share`: how jobs on one GPU share it; of
-    profile h200 the pairs are taken that were measured so.
+    Of profile h200 the pairs are taken that were measured as jobs share GPUs here.
     """
+    home = options.home
     home.mkdir(parents=True, exist_ok=True)
     os.chmod(home, 0o700)
-    journal = open_journal(db or str(home / "journal.db"))
-    few, types = (gpus, None) if gpus is None or isinstance(gpus, int) else (None, gpus)
-    backend = LocalBackend(home / "jobs", gpus=few, gpu_types=types, share=share)
-    if profile == "h200":
-        profile = f"h200:sharing={'mps' if share == 'mps' else 'time-sliced'}"
-    service = CoreService(
-        journal, backend, home=home, policy=policy, grace_s=grace_s, max_suspended=max_suspended, round_s=round_s,
-        profile=profile, hook=hook, allocator=allocator, curves=curves,
-    )  # fmt: skip
+    journal = open_journal(site.db or str(home / "journal.db"))
+    few, types = (site.gpus, None) if site.gpus is None or isinstance(site.gpus, int) else (None, site.gpus)
+    backend = LocalBackend(home / "jobs", gpus=few, gpu_types=types, share=site.share)
+    if options.profile == "h200":
+        options = replace(options, profile=f"h200:sharing={'mps' if site.share == 'mps' else 'time-sliced'}")
+    service = CoreService(journal, backend, options)
     service.reconcile()
     return service
 
@@ -53,10 +63,9 @@ def first_token(service: CoreService, home: Path) -> str:
     path = home / "token"
     if path.exists():
         secret = path.read_text(encoding="utf-8").strip()
-        if service.authenticate(secret) is not None:
+        if service.admin.authenticate(secret) is not None:
             return secret
-    data, secret = service.tokens_of.new("admin", Role.ADMIN, "")
-    service.write([Entry("token", data=data)])
+    _, secret = service.admin.create_token(_LOCAL_ADMIN, "admin", Role.ADMIN, "")
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(secret + "\n")
@@ -83,7 +92,7 @@ class Loop:
             except Exception as error:  # the loop must go on; the next tick starts from the journal's truth
                 sys.stderr.write(f"cotenant: scheduler: {type(error).__name__}: {error}\n")
                 wait_s = 1.0
-            self._lives.settle(len(self._service.book.jobs))
+            self._lives.settle(len(self._service.store.book.jobs))
             self._service.backend.wait_change(wait_s)
 
     def stop(self) -> None:
@@ -97,49 +106,28 @@ class Loop:
 MakeApp = Callable[[CoreService], Any]
 
 
-def serve(
-    make_app: MakeApp,
-    *,
-    home: Path,
-    policy: str,
-    db: str | None,
-    gpus: int | Sequence[str] | None,
-    host: str,
-    port: int,
-    grace_s: float,
-    max_suspended: int = MOST_SUSPENDED,
-    round_s: float = ROUND_S,
-    profile: str = "none",
-    share: Share = "time",
-    allocator: str = "",
-    curves: str = "",
-) -> None:
+def serve(make_app: MakeApp, options: Options, site: Site) -> None:
     """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start.
 
     `make_app` builds the HTTP side from the service, which itself knows nothing of HTTP.
     """
-    service = open_service(
-        home=home, policy=policy, db=db, gpus=gpus, grace_s=grace_s, max_suspended=max_suspended, round_s=round_s,
-        profile=profile, share=share, allocator=allocator, curves=curves,
-    )  # fmt: skip
-    known = (home / "token").exists()
-    secret = first_token(service, home)
+    service = open_service(options, site)
+    known = (options.home / "token").exists()
+    secret = first_token(service, options.home)
     try:
-        asyncio.run(_serve(service, make_app(service), home, host, port, None if known else secret))
+        asyncio.run(_serve(service, make_app(service), site, None if known else secret))
     finally:
-        service.snapshot()
-        service.journal.close()
-        service.backend.close()
+        service.close()
 
 
-async def _serve(service: CoreService, app: Any, home: Path, host: str, port: int, new_secret: str | None) -> None:
+async def _serve(service: CoreService, app: Any, site: Site, new_secret: str | None) -> None:
     import uvicorn
 
     await service.reports.start()
     scheduler = Loop(service)
     scheduler.start()
     config = uvicorn.Config(
-        app, host=host, port=port, log_level="warning", access_log=False, timeout_graceful_shutdown=3
+        app, host=site.host, port=site.port, log_level="warning", access_log=False, timeout_graceful_shutdown=3
     )
     server: Any = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None
@@ -151,16 +139,17 @@ async def _serve(service: CoreService, app: Any, home: Path, host: str, port: in
         await asyncio.sleep(0.02)
     if server.started:
         actual = server.servers[0].sockets[0].getsockname()[1]
-        _greet(service, home, f"http://{host}:{actual}", new_secret)
+        _greet(service, f"http://{site.host}:{actual}", new_secret)
     await task
     scheduler.stop()
     await service.reports.stop()
 
 
-def _greet(service: CoreService, home: Path, url: str, new_secret: str | None) -> None:
+def _greet(service: CoreService, url: str, new_secret: str | None) -> None:
     """Say where it listens. The token is shown once, when it is made; later only where it is kept."""
+    home = service.options.home
     (home / "url").write_text(url + "\n", encoding="utf-8")
-    gpus = sum(node.gpus for node in service.nodes(_LOCAL_ADMIN))
-    sys.stdout.write(f"cotenant serves {gpus} GPUs under policy {service.policy()} at {url}\n")
+    gpus = sum(node.gpus for node in service.observer.nodes)
+    sys.stdout.write(f"cotenant serves {gpus} GPUs under policy {service.store.book.policy} at {url}\n")
     sys.stdout.write(f"token: {new_secret}\n" if new_secret else f"token: kept in {home / 'token'}\n")
     sys.stdout.flush()

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cotenant.service.desk.desk import CoreService
+from cotenant.service.core import CoreService
 from cotenant.service.run import Loop
 
 
@@ -24,10 +24,10 @@ def running(service: CoreService) -> Iterator[CoreService]:
         yield service
     finally:
         loop.stop()
+        service.executor.close()
         for item in service.backend.observe():  # only after an error or Ctrl-C: nothing may outlive its folder
             service.backend.kill(item.key)
         asyncio.run_coroutine_threadsafe(service.reports.stop(), events).result(10)
         events.call_soon_threadsafe(events.stop)
         thread.join()
-        service.journal.close()
-        service.backend.close()
+        service.close()

@@ -43,8 +43,8 @@ class LocalBackend:
 
     `gpus` is how many GPUs to use: None takes all that the driver shows; on a machine without a driver they are
     virtual slots. `gpu_types` names one type per slot and always makes them virtual. `share` says how jobs on the same
-    GPU share it. One thread drives an instance
-    (only `wake` may be called from others) and one service owns a state directory.
+    GPU share it. Several threads may act, each on keys of its own, while one observes and waits; one service owns a
+    state directory.
     """
 
     def __init__(

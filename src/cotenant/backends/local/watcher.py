@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import threading
 from pathlib import Path
 
 
 class Watcher:
-    """Handles on what may change. One thread uses it; `wake` may be called from any."""
+    """Handles on what may change. One thread waits; the rest may be called from any."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -18,6 +19,7 @@ class Watcher:
         self._notices = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._epoll = select.epoll()
         self._epoll.register(self._notices, select.EPOLLIN)
+        self._lock = threading.Lock()
         self._watched: dict[int, int] = {}  # pid -> pidfd
         self.children: set[int] = set()  # keepers that we started and must reap
 
@@ -36,22 +38,24 @@ class Watcher:
         if self._notices in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._notices, 1 << 16)
-        for pid in [pid for pid, fd in self._watched.items() if fd in ready]:
-            self._unwatch(pid)
+        with self._lock:
+            for pid in [pid for pid, fd in self._watched.items() if fd in ready]:
+                self._unwatch(pid)
         self.reap()
         return bool(ready)
 
     def watch(self, pid: int) -> None:
         """Hear of this process's end."""
-        if pid in self._watched:
-            return
-        try:
-            handle = os.pidfd_open(pid)
-        except OSError:
-            self.wake()  # it is gone already, which is a change
-            return
-        self._watched[pid] = handle
-        self._epoll.register(handle, select.EPOLLIN)
+        with self._lock:
+            if pid in self._watched:
+                return
+            try:
+                handle = os.pidfd_open(pid)
+            except OSError:
+                self.wake()  # it is gone already, which is a change
+                return
+            self._watched[pid] = handle
+            self._epoll.register(handle, select.EPOLLIN)
 
     def adopt(self, pid: int) -> None:
         """Watch a child of ours, and reap it when it has ended."""

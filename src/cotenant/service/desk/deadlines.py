@@ -9,20 +9,20 @@ import numpy as np
 
 from cotenant.backends.base import NodeInfo
 from cotenant.policies.deadline_answer import PROMISED, Demand, answer_deadline
-from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob
+from cotenant.service.store.view import View
 
 LEASE_S, FEW = 1200.0, 10
 
 
-def deadline_of(book: Book, nodes: Sequence[NodeInfo], job: LiveJob, now_s: float, restore_s: float) -> dict[str, Any]:
+def deadline_of(view: View, nodes: Sequence[NodeInfo], job: LiveJob, now_s: float) -> dict[str, Any]:
     """The answer as plain data. Leases are 20 minutes, or a tenth of what the job takes where that is less."""
     steps = job.spec.deadline_steps
-    answer = _answer(book, nodes, job, now_s, restore_s, job.spec.deadline_s)
+    answer = _answer(view, nodes, job, now_s, job.spec.deadline_s)
     for after_s, worth in steps[1:]:
         if answer["verdict"] == PROMISED:
             break
-        later = _answer(book, nodes, job, now_s, restore_s, after_s)
+        later = _answer(view, nodes, job, now_s, after_s)
         if later["verdict"] == PROMISED:
             first = f"its first deadline is {answer['verdict']} ({answer['text']})"
             later["text"] = f"{later['text']} for the step that is worth {worth:g} of {steps[0][1]:g}; {first}"
@@ -30,21 +30,19 @@ def deadline_of(book: Book, nodes: Sequence[NodeInfo], job: LiveJob, now_s: floa
     return answer
 
 
-def _answer(
-    book: Book, nodes: Sequence[NodeInfo], job: LiveJob, now_s: float, restore_s: float, after_s: float
-) -> dict[str, Any]:
+def _answer(view: View, nodes: Sequence[NodeInfo], job: LiveJob, now_s: float, after_s: float) -> dict[str, Any]:
     """The answer for one moment, in seconds after submission."""
-    up = [node.gpus for node in nodes if node.name not in book.drained]
+    up = [node.gpus for node in nodes if node.name not in view.drained]
     mine = _demand(job, now_s, after_s)
     others = [
         _demand(other, now_s, other.spec.deadline_s)
-        for other in book.active.values()
+        for other in view.active
         if other.id != job.id and other.spec.deadline_s and other.submitted_s + other.spec.deadline_s > now_s
     ]
     lease_s = LEASE_S if np.isnan(mine.left_s) else min(LEASE_S, max(mine.left_s / FEW, 1.0))
     found = answer_deadline(
-        now_s, mine, others, sum(up), max(up, default=1), policy=book.policy, lease_s=lease_s,
-        restore_s=min(restore_s, lease_s),
+        now_s, mine, others, sum(up), max(up, default=1), policy=view.policy, lease_s=lease_s,
+        restore_s=min(view.preemption_cost_s, lease_s),
     )  # fmt: skip
     return {
         "job": job.id,

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cotenant.backends.base import NodeInfo
 from cotenant.core.lifecycle import WAITING, JobState
 from cotenant.journal import Record
-from cotenant.service.facade import AttemptInfo, JobInfo, NodeStatus
-from cotenant.service.observer.reports import Report
-from cotenant.service.planner.sharing import beside
-from cotenant.service.store.book import WRITTEN, Book
-from cotenant.service.store.job import LiveJob, plain_spec
+from cotenant.service.desk.parts import Progress
+from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus
+from cotenant.service.store.book import Book
+from cotenant.service.store.job import LiveJob, waits_for
+from cotenant.service.store.records import WRITTEN
+from cotenant.service.store.view import View
+
+_MOST_TEXT = 200
 
 
-def job_info(job: LiveJob, reason: str, report: Report | None, now_s: float, whole: bool) -> JobInfo:
+def job_info(job: LiveJob, reason: str, report: Progress | None, now_s: float, whole: bool) -> JobInfo:
     """One job; `whole` adds its spec and attempts."""
     expected = None
     if job.state == JobState.RUNNING and report is not None and report.total and report.step_time_s:
@@ -31,18 +33,17 @@ def job_info(job: LiveJob, reason: str, report: Report | None, now_s: float, who
         step=report.step if report else None, total_steps=report.total if report else None,
         step_time_s=report.step_time_s if report else None, metrics=dict(report.metrics) if report else {},
         attempts=tuple(_attempt(job, number) for number in range(len(job.attempts))) if whole else (),
-        spec=_spec(plain_spec(job.spec)) if whole else {},
+        spec=_spec(job.spec.as_dict()) if whole else {},
     )  # fmt: skip
 
 
 def _attempt(job: LiveJob, number: int) -> AttemptInfo:
     attempt = job.attempts[number]
     live = attempt.ended_s is None
-    data = asdict(attempt)
     return AttemptInfo(
         number=attempt.number, state=str(job.state) if live else "ended", started_s=attempt.started_s,
         ended_s=attempt.ended_s, exit_code=attempt.exit_code, signal=attempt.signal, why=attempt.why,
-        lost_s=data["lost_s"], nodes=attempt.gpus,
+        lost_s=attempt.lost_s, nodes=attempt.gpus,
     )  # fmt: skip
 
 
@@ -51,49 +52,77 @@ def _spec(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "env": dict.fromkeys(data["env"], "***")} if data.get("env") else data
 
 
-def event_data(record: Record) -> dict[str, Any]:
-    """What a record says, without secrets."""
-    data = {key: value for key, value in record.data.items() if key != WRITTEN}
-    return {**data, "spec": _spec(data["spec"])} if "spec" in data else data
+def reason(job: LiveJob, view: View, tenant: str) -> str:
+    """Where a job is, in a few words, for a reader who may see this tenant (empty: all)."""
+    if job.id in view.on_gpus:
+        return _company(view.company.get(job.id, ()), tenant) or job.message
+    if job.state not in WAITING:
+        return job.message
+    if job.held:
+        return "held"
+    other = waits_for(job, view.members)
+    return f"after job {other}" if other else job.message or "waiting for GPUs"
 
 
-def node_statuses(nodes: Sequence[NodeInfo], book: Book) -> list[NodeStatus]:
-    """Nodes with what is used on them."""
-    users: dict[str, Counter[int]] = {}
-    jobs: dict[str, list[str]] = {}
-    for job in book.on_gpus.values():
-        for node, indexes in job.last.gpus:
-            users.setdefault(node, Counter()).update(indexes)
-            jobs.setdefault(node, []).append(job.id)
-    return [_node_status(node, users.get(node.name, Counter()), jobs.get(node.name, []), book) for node in nodes]
-
-
-def _node_status(node: NodeInfo, users: Counter[int], jobs: list[str], book: Book) -> NodeStatus:
-    state: str = node.state
-    used, shared = len(users), sum(count > 1 for count in users.values())
-    if node.name in book.drained:
-        state = "draining" if used else "drained"
-    return NodeStatus(
-        node.name, node.gpu_type, node.gpus, used, node.cpus, node.mem_gib, state, tuple(jobs), shared, node.gpu_mem_gib
-    )  # fmt: skip
-
-
-def company(job: LiveJob, book: Book, tenant: str) -> str:
-    """Who else is on its GPUs, for a reader who may see this tenant (empty: all); empty where it is alone."""
-    others = beside(job, book.on_gpus.values())
+def _company(others: Sequence[LiveJob], tenant: str) -> str:
+    """Who else is on its GPUs; empty where it is alone."""
     seen = [other.id for other in others if tenant in ("", other.tenant)]
     parts = [f"job {name}" for name in seen] + ["another tenant's job"] * (len(others) - len(seen))
     return f"shares its GPUs with {' and '.join(parts)}" if parts else ""
 
 
-def metrics(book: Book, nodes: Sequence[NodeInfo], counters: dict[str, float], now_s: float) -> dict[str, float]:
+def event(record: Record) -> EventInfo:
+    """What a record says, without secrets; in words where it is not about something that happened to a job."""
+    data = {key: value for key, value in record.data.items() if key != WRITTEN}
+    if record.kind == "promise":
+        data["text"] = _promise(data["gpus"])
+    elif record.kind == "memory":
+        data = {"key": data["key"], "text": _memory(data["key"], data["value"])}
+    elif "spec" in data:
+        data["spec"] = _spec(data["spec"])
+    return EventInfo(record.seq, record.time_s, record.kind, record.job, data)
+
+
+def _promise(gpus: Sequence[tuple[str, Sequence[int]]] | None) -> str:
+    places = [f"GPU{'s' * (len(indexes) > 1)} {', '.join(map(str, indexes))} of {node}" for node, indexes in gpus or ()]
+    if not places:
+        return "it is promised no GPUs any more"
+    return f"it starts on {' and '.join(places)} as soon as others have left"
+
+
+def _memory(key: str, value: Any) -> str:
+    if value is None:
+        return f"the policy no longer remembers '{key}'"
+    text = str(value)
+    return f"the policy remembers '{key}': {text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + '…'}"
+
+
+def node_statuses(nodes: Sequence[NodeInfo], book: Book | View) -> list[NodeStatus]:
+    """Nodes with what is used on them."""
+    users: dict[str, Counter[int]] = {}
+    jobs: dict[str, list[str]] = {}
+    for job in book.on_gpus.values():
+        for name, indexes in job.last.gpus:
+            users.setdefault(name, Counter()).update(indexes)
+            jobs.setdefault(name, []).append(job.id)
+    found = []
+    for node in nodes:
+        there = users.get(node.name, Counter())
+        used, shared = len(there), sum(count > 1 for count in there.values())
+        state = ("draining" if used else "drained") if node.name in book.drained else node.state
+        found.append(NodeStatus(
+            node.name, node.gpu_type, node.gpus, used, node.cpus, node.mem_gib, state, tuple(jobs.get(node.name, ())),
+            shared, node.gpu_mem_gib,
+        ))  # fmt: skip
+    return found
+
+
+def metrics(view: View, nodes: Sequence[NodeInfo], counters: Mapping[str, float], now_s: float) -> dict[str, float]:
     """Gauges and counters for Prometheus."""
-    by_state = dict.fromkeys(map(str, JobState), 0.0)
-    for job in book.jobs.values():
-        by_state[str(job.state)] += 1
-    waits = [now_s - job.submitted_s for job in book.active.values() if job.state in WAITING]
-    used = sum(status.gpus_used for status in node_statuses(nodes, book))
-    rows = {f'cotenant_jobs{{state="{state}"}}': count for state, count in by_state.items()}
+    by_state = Counter(job.state for job in view.jobs.values())
+    waits = [now_s - job.submitted_s for job in view.active if job.state in WAITING]
+    used = sum(status.gpus_used for status in node_statuses(nodes, view))
+    rows = {f'cotenant_jobs{{state="{state}"}}': float(by_state[state]) for state in JobState}
     return {
         **rows,
         "cotenant_queue_length": float(len(waits)),
@@ -103,7 +132,7 @@ def metrics(book: Book, nodes: Sequence[NodeInfo], counters: dict[str, float], n
         "cotenant_decisions_total": counters["decisions"],
         "cotenant_decision_latency_seconds": counters["decision_s"],
         "cotenant_decision_timeouts_total": counters["decision_timeouts"],
-        "cotenant_preemption_cost_seconds": book.preemption_cost_s(0.0),
+        "cotenant_preemption_cost_seconds": view.preemption_cost_s,
         "cotenant_preemptions_total": counters["preemptions"],
         "cotenant_suspensions_total": counters["suspensions"],
         "cotenant_lost_work_seconds_total": counters["lost_work_s"],

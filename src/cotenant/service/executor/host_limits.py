@@ -9,7 +9,8 @@ backend cannot limit CPU time it also paces the steps. None of this is journaled
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,11 @@ import numpy as np
 from cotenant.allocation import Request, Share, demands, make_allocator
 from cotenant.allocation.servers import keep
 from cotenant.allocation.tables import COUNT, make_packing
-from cotenant.backends.base import Backend, LaunchSpec, NodeInfo
+from cotenant.backends.base import NodeInfo
 from cotenant.core.lifecycle import JobState
 from cotenant.core.sensitivity import CPU, MEM
-from cotenant.journal import Journal
 from cotenant.runtime.protocol import Settings
-from cotenant.service.executor.seating import Seater
+from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.store.job import LiveJob
 from cotenant.workload.profiles.base import normal
@@ -41,68 +41,69 @@ class Given:
     pause_s: float = 0.0
 
 
-class Host(Seater):
+class HostLimits:
     """Deals out cores and memory among the jobs that run; does nothing unless the service has an allocator."""
 
-    def __init__(self, journal: Journal, backend: Backend, options: Options) -> None:
-        super().__init__(journal, backend, options)
+    def __init__(self, options: Options, reports: Reports, quota: bool) -> None:
+        self._reports, self._clock, self.quota = reports, options.clock, quota
         self._allocator = make_allocator(options.allocator) if options.allocator else None
         self._curves = load_curves(Path(options.curves)) if options.curves else {}
         self._given: dict[str, Given] = {}  # by job
         self._set: dict[str, Given] = {}  # what was last applied, by key of the attempt
-        self._quota = backend.capabilities().cpu_quota
 
-    def _launch(self, job: LiveJob) -> None:
-        """Everybody's share is worked out before the newcomer starts, so that it starts with its own."""
-        if self._allocator is not None:
-            self._deal()
-        super()._launch(job)
+    def to_launch(self, job: LiveJob) -> Given | None:
+        """What a job starts with; its runtime will hear of it."""
+        given = self._given.get(job.id)
+        if given is not None:
+            self._tell(job, given)
+            self._set[job.key] = given
+        return given
 
-    def _launch_spec(self, job: LiveJob) -> LaunchSpec:
-        spec, given = super()._launch_spec(job), self._given.get(job.id)
-        if given is None:
-            return spec
-        self._tell_job(job, given)
-        self._set[job.key] = given
-        share = given.cpus if self._quota else None
-        return replace(spec, cpu_share=share, mem_gib=given.mem_gib or spec.mem_gib)
-
-    def _share_hosts(self) -> None:
-        """Bring the limits of running jobs up to date, with the lock held."""
+    def to_change(self, on_gpus: Mapping[str, LiveJob]) -> list[tuple[LiveJob, Given]]:
+        """Running jobs whose limits are not what they should be; their runtimes are told."""
         if self._allocator is None:
-            return
-        self._deal()
-        for job in self.book.on_gpus.values():
+            return []
+        alive = {job.key for job in on_gpus.values()}
+        self._set = {key: given for key, given in self._set.items() if key in alive}
+        found = []
+        for job in on_gpus.values():
             given = self._given.get(job.id)
             if given is None or job.state != JobState.RUNNING or self._set.get(job.key) == given:
                 continue
-            if not self._quota or self.backend.set_limits(job.key, None, given.cpus, given.mem_gib or None):
+            self._tell(job, given)
+            if self.quota:
+                found.append((job, given))
+            else:
                 self._set[job.key] = given
-            self._tell_job(job, given)
-        alive = {job.key for job in self.book.on_gpus.values()}
-        self._set = {key: given for key, given in self._set.items() if key in alive}
+        return found
 
-    def _tell_job(self, job: LiveJob, given: Given) -> None:
-        self.reports.set_for(
-            job.id, Settings(workers=given.workers, throttle_s=given.pause_s if not self._quota else None)
+    def applied(self, key: str, given: Given) -> None:
+        """These are the limits of an attempt now; those that could not be set are tried again."""
+        self._set[key] = given
+
+    def _tell(self, job: LiveJob, given: Given) -> None:
+        self._reports.set_for(
+            job.id, Settings(workers=given.workers, throttle_s=given.pause_s if not self.quota else None)
         )
 
-    def _deal(self) -> None:
+    def deal(self, on_gpus: Mapping[str, LiveJob], nodes: Iterable[NodeInfo]) -> None:
         """Work out what everybody on GPUs should have; pools of like nodes apart from each other.
 
         Where jobs share GPUs nothing is dealt out: the allocators know one job per GPU.
         """
-        jobs = [job for job in self.book.on_gpus.values() if job.state != JobState.STOPPING]
+        if self._allocator is None:
+            return
+        jobs = [job for job in on_gpus.values() if job.state != JobState.STOPPING]
         self._given = {}
         pools: dict[str, list[NodeInfo]] = {}
-        for node in self.backend.nodes():
+        for node in nodes:
             pools.setdefault(node.gpu_type, []).append(node)
-        for nodes in pools.values():
-            names = {node.name for node in nodes}
+        for pool in pools.values():
+            names = {node.name for node in pool}
             mine = [job for job in jobs if job.last.gpus and all(name in names for name, _ in job.last.gpus)]
             held = sum(job.size for job in mine)
-            if mine and held <= sum(node.gpus for node in nodes) and all(node.gpus > 0 for node in nodes):
-                self._deal_pool(nodes, mine)
+            if mine and held <= sum(node.gpus for node in pool) and all(node.gpus > 0 for node in pool):
+                self._deal_pool(pool, mine)
 
     def _deal_pool(self, nodes: list[NodeInfo], jobs: list[LiveJob]) -> None:
         assert self._allocator is not None
@@ -139,7 +140,7 @@ class Host(Seater):
         gpus, curve = job.size, self._curves.get(normal(_curve_name(job)))
         need = max(job.spec.mem_gib, gpus * curve.mem_gib if curve is not None else 0.0)
         limit = max(need, gpus * min(mem_gib, share.mem_per_gpu)) if need > 0 else 0.0
-        if self.reports.of(job.id) is None and self.clock() - job.last.launched_s < _START_S:
+        if self._reports.of(job.id) is None and self._clock() - job.last.launched_s < _START_S:
             cpus = max(cpus, share.cpus_per_gpu)  # imports take cores, not steps: do not make them wait for long
         cores = round(gpus * cpus, 3)
         return Given(cores, round(limit, 3), max(1, math.floor(cores + 1e-6)), _pause_s(curve, cpus))

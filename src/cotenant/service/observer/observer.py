@@ -2,166 +2,182 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from cotenant.backends.base import Backend, BackendError, Observed
+from cotenant.backends.base import Backend, NodeInfo, Observed
 from cotenant.core.lifecycle import JobState
-from cotenant.journal import Entry, Journal
+from cotenant.journal import Entry
 from cotenant.service.observer import outcomes
 from cotenant.service.observer.logs import Logs
 from cotenant.service.observer.reports import Reports
+from cotenant.service.observer.traces import Traces
 from cotenant.service.options import Options
 from cotenant.service.store.job import LiveJob
-from cotenant.service.store.store import Bookkeeper
+from cotenant.service.store.store import Store
 
 MOST_UNDONE = 5  # launches of one job that may leave no trace before it is given up
+RETIRE_EVERY_S = 3600.0
 _FORGET_AT_ONCE = 1000
 
 
-class Watcher(Bookkeeper):
-    """Sees how processes begin and end, journals it, and clears away what nobody owns."""
+class Observer:
+    """Sees how processes begin and end, journals it, and clears away what nobody owns.
 
-    def __init__(self, journal: Journal, backend: Backend, options: Options) -> None:
-        super().__init__(journal, options)
-        self.backend, self.home, self.keep_s = backend, options.home, options.keep_s
-        self._ready = False
-        self._retired_s = self.clock()
-        self.reports = Reports(self.home / "runtime.sock")
-        self.logs = Logs(self.home / "logs")
-        names = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s", "suspensions")
-        self.counters: dict[str, float] = dict.fromkeys(names, 0.0)
+    `nodes` are as they were at the last look: others than the scheduler's thread do not ask the backend.
+    `in_flight` names the attempts on which the executor acts just now: what is seen of them may be old already.
+    """
+
+    def __init__(
+        self, store: Store, backend: Backend, reports: Reports, logs: Logs, options: Options,
+        counters: dict[str, float], in_flight: Callable[[], Collection[str]] = tuple,
+    ) -> None:  # fmt: skip
+        self._store, self._backend, self._reports, self._logs = store, backend, reports, logs
+        self._clock, self._hook, self._home, self._keep_s = options.clock, options.hook, options.home, options.keep_s
+        self._traces = Traces(backend, logs, options.hook)
+        self._counters, self._in_flight = counters, in_flight
+        self._retired_s = self._clock()
+        self.nodes: tuple[NodeInfo, ...] = tuple(backend.nodes())
+        self.ready = False
 
     def reconcile(self) -> None:
         """Compare the book with what really runs, before deciding anything."""
-        with self._lock:
-            seen = self.backend.observe()
-            self._undo_launches(seen)
-            for item in seen:
-                if self._owner(item) is None:
-                    self._clear_away(item)
-            self.hook("after:reconcile")
-            self._ready = True
+        seen = self._backend.observe()
+        self._undo_launches(seen, ())
+        with self._store.lock:
+            strays = [item for item in seen if self._owner(item) is None]
+        self._clear_away(strays)
+        self._hook("after:reconcile")
+        self.ready = True
+
+    def look(self) -> None:
+        """Journal what has begun and ended since the last look, then act on it. The lock is held only to write."""
+        busy = frozenset(self._in_flight())  # before looking: what is done meanwhile may not be seen yet
+        self.nodes = tuple(self._backend.nodes())
+        seen = self._backend.observe()
+        self._undo_launches(seen, busy)
+        with self._store.lock:
+            owned = [(job, item) for item in seen if (job := self._owner(item)) is not None]
+            keys = {item.key for _, item in owned}
+            strays = [item for item in seen if item.key not in keys]
+            awake = [item.key for job, item in owned if _awake(job, item) and item.key not in busy]
+            ended = [(job, item) for job, item in owned if _over(item)]
+            self._journal_starts(owned)
+            self._journal_ends(ended)
+            self._give_up_orphans()
+        for key in awake:
+            self._traces.suspend(key)
+        for _, item in owned:
+            if item.state == "lost" and item.pid is not None:
+                self._traces.kill(item.key)
+        for job, item in ended:
+            self._traces.forget(item.key)
+            self._reports.drop(job.id, int(item.key.rsplit("-", 1)[1]))
+        self._clear_away(strays)
 
     def _owner(self, item: Observed) -> LiveJob | None:
         """The job whose present attempt this is. One whose end is journaled has no owner: it is only to be cleared."""
-        job_id = item.key.rsplit("-", 1)[0]
-        job = self.book.on_gpus.get(job_id) or self.book.suspended.get(job_id)
+        book, job_id = self._store.book, item.key.rsplit("-", 1)[0]
+        job = book.on_gpus.get(job_id) or book.suspended.get(job_id)
         return job if job is not None and job.key == item.key else None
 
-    def _undo_launches(self, seen: Sequence[Observed]) -> None:
-        """Launches that were journaled but of which the world knows nothing: they did not happen."""
-        keys = {item.key for item in seen}
-        for job in [*self.book.on_gpus.values(), *self.book.suspended.values()]:
-            if job.key in keys:
-                continue
-            self._forget(job.key)  # a half-written record, before the end is journaled: afterwards nobody would look
-            undone = sum(attempt.started_s is None for attempt in job.attempts)
-            if job.stop_why == "cancel":
-                self._exit(job, JobState.CANCELLED, "cancelled before it started")
-            elif job.last.started_s is not None:
-                now_s = self.clock()
-                lost = outcomes.lost_s(job, self.reports.of(job.id), now_s)
-                end = outcomes.gone(job, "its process left no trace", now_s, lost)
-                self._exit(job, end.to, end.why, end.as_dict())
-            elif self._ready and undone >= MOST_UNDONE:
-                self._exit(job, JobState.FAILED, f"it could not be started in {undone} tries")
-            else:
-                self._exit(job, JobState.PENDING, "launch undone: nothing had been started")
-
-    def _observe(self) -> None:
-        started: list[Entry] = []
-        ended: list[tuple[LiveJob, Observed]] = []
-        seen = self.backend.observe()
-        self._undo_launches(seen)
-        for item in seen:
-            job = self._owner(item)
-            if job is None:
-                self._clear_away(item)
-                continue
-            if item.state in ("running", "suspended"):
-                if job.last.started_s is None:
-                    started.append(Entry("started", job.id, {"at_s": item.started_s or self.clock()}))
-                elif job.state == JobState.SUSPENDED and item.state == "running":
-                    self._suspend_again(item.key)
-            elif item.state == "exited" or (item.state == "lost" and item.pid is None):
-                ended.append((job, item))
-                if job.last.started_s is None and item.started_s is not None:
-                    started.append(Entry("started", job.id, {"at_s": item.started_s}))
-            elif item.state == "lost":
-                self._kill(item.key)
+    def _journal_starts(self, owned: Sequence[tuple[LiveJob, Observed]]) -> None:
+        started = [
+            Entry("started", job.id, {"at_s": self._clock() if item.started_s is None else item.started_s})
+            for job, item in owned
+            if job.last.started_s is None
+            and (item.state in ("running", "suspended") or (_over(item) and item.started_s is not None))
+        ]
         if started:
-            self.write(started)
-        if ended:
-            self._end_all(ended)
+            self._store.write(started)
 
-    def _suspend_again(self, key: str) -> None:
-        """Somebody woke a suspended job: its GPUs belong to others now."""
-        self.hook("before:suspend")
-        if not self.backend.suspend(key):
-            self._kill(key)
-        self.hook("after:suspend")
-
-    def _end_all(self, ended: Sequence[tuple[LiveJob, Observed]]) -> None:
-        """Journal the ends seen together in one go, then let the backend forget them."""
+    def _journal_ends(self, ended: Sequence[tuple[LiveJob, Observed]]) -> None:
+        """Ends seen together, in one go."""
         entries = []
         for job, item in ended:
-            report = self.reports.of(job.id)
-            end = outcomes.judge(job, item, report, self.clock())
-            costs = outcomes.costs(job, end, report)
-            entries.append(Entry("exit", job.id, {"to": str(end.to), "why": end.why, **end.as_dict(), **costs}))
-            self.counters["lost_work_s"] += end.lost_s
-        self.write(entries)
-        for job, item in ended:
-            self._forget(item.key)
-            self.reports.drop(job.id, job.last.number)
+            report = self._reports.of(job.id)
+            end = outcomes.judge(job, item, report, self._clock())
+            entries.append(_exit(job, end.to, end.why, {**end.as_dict(), **outcomes.costs(job, end, report)}))
+            self._counters["lost_work_s"] += end.lost_s
+        if entries:
+            self._store.write(entries)
 
-    def _exit(self, job: LiveJob, to: JobState, why: str, more: dict[str, Any] | None = None) -> None:
-        self.write([Entry("exit", job.id, {"to": str(to), "why": why, **(more or {})})])
+    def _undo_launches(self, seen: Sequence[Observed], busy: Collection[str]) -> None:
+        """Launches that were journaled but of which the world knows nothing: they did not happen."""
+        there = {item.key for item in seen}.union(busy)
+        book = self._store.book
+        with self._store.lock:
+            keys = {job.key for job in (*book.on_gpus.values(), *book.suspended.values())} - there
+        if not keys:
+            return
+        for key in sorted(keys):  # a half-written record, before the end is journaled: afterwards nobody would look
+            self._traces.forget(key)
+        with self._store.lock:
+            gone = [job for job in (*book.on_gpus.values(), *book.suspended.values()) if job.key in keys]
+            self._store.write([self._untraced(job) for job in gone])
 
-    def _clear_away(self, item: Observed) -> None:
-        """Something that no active job owns: end it; once it has ended, forget it."""
-        if item.state not in ("exited", "lost") or item.pid is not None:
-            self._kill(item.key)
-        else:
-            self._forget(item.key)
+    def _untraced(self, job: LiveJob) -> Entry:
+        """What is to be journaled of an attempt that left no trace."""
+        undone = sum(attempt.started_s is None for attempt in job.attempts)
+        if job.stop_why == "cancel":
+            return _exit(job, JobState.CANCELLED, "cancelled before it started")
+        if job.last.started_s is not None:
+            now_s = self._clock()
+            lost = outcomes.lost_s(job, self._reports.of(job.id), now_s)
+            end = outcomes.gone(job, "its process left no trace", now_s, lost)
+            return _exit(job, end.to, end.why, end.as_dict())
+        if self.ready and undone >= MOST_UNDONE:
+            return _exit(job, JobState.FAILED, f"it could not be started in {undone} tries")
+        return _exit(job, JobState.PENDING, "launch undone: nothing had been started")
 
-    def _forget(self, key: str) -> None:
-        """Keep the logs of an ended attempt, then let the backend remove its traces."""
-        self.hook("before:archive")
-        self.logs.keep(key, self.backend.log_paths(key))
-        self.hook("after:archive")
-        with contextlib.suppress(BackendError):  # still dying; the next tick sees it again
-            self.backend.forget(key)
-        self.hook("after:forget")
+    def _give_up_orphans(self) -> None:
+        """Those who come after a job that failed will never start, nor will those after them: say so now."""
+        while entries := outcomes.orphans(self._store.book):
+            self._store.write(entries)
 
-    def _kill(self, key: str) -> None:
-        self.hook("before:kill")
-        self.backend.kill(key)
-        self.hook("after:kill")
+    def _clear_away(self, strays: Sequence[Observed]) -> None:
+        """What no active job owns is ended; once it has ended, it is forgotten."""
+        for item in strays:
+            if _over(item):
+                self._traces.forget(item.key)
+            else:
+                self._traces.kill(item.key)
 
-    def _retired(self, job: str) -> None:
-        """For layers above: nobody will hear of this job again."""
+    def retire(self, at_once: bool = True) -> int:
+        """Forget jobs that ended longer than `keep_s` ago: logs, checkpoints of ours, records. How many.
 
-    def retire(self) -> int:
-        """Forget jobs that ended longer than `keep_s` ago: logs, checkpoints of ours, records. How many."""
-        with self._lock:
-            self._retired_s = self.clock()
-            before_s = self._retired_s - self.keep_s
-            old = [job for job in self.book.jobs.values() if job.finished and (job.ended_s or 0.0) < before_s]
-            if not old:
-                return 0
-            for job in old:
-                for attempt in job.attempts:
-                    self.logs.retire(f"{job.id}-{attempt.number}")
-                shutil.rmtree(self.home / "checkpoints" / job.id, ignore_errors=True)
-                self.reports.forget(job.id)
-                self._retired(job.id)
-            ids = [job.id for job in old]
-            for at in range(0, len(ids), _FORGET_AT_ONCE):
-                self.write([Entry("forget", data={"jobs": ids[at : at + _FORGET_AT_ONCE]})])
-            self.snapshot()
-            self.journal.prune(before_s, keep=self.book.jobs.keys())
-            return len(ids)
+        Without `at_once` only if the last time was long ago.
+        """
+        now_s, book = self._clock(), self._store.book
+        if not at_once and now_s - self._retired_s < RETIRE_EVERY_S:
+            return 0
+        self._retired_s, before_s = now_s, now_s - self._keep_s
+        with self._store.lock:
+            old = [job for job in book.jobs.values() if job.finished and (job.ended_s or 0.0) < before_s]
+        for job in old:
+            for attempt in job.attempts:
+                self._logs.retire(f"{job.id}-{attempt.number}")
+            shutil.rmtree(self._home / "checkpoints" / job.id, ignore_errors=True)
+            self._reports.forget(job.id)
+        for at in range(0, len(old), _FORGET_AT_ONCE):
+            self._store.write([Entry("forget", data={"jobs": [job.id for job in old[at : at + _FORGET_AT_ONCE]]})])
+        if old:
+            self._store.snapshot()
+            with self._store.lock:
+                self._store.journal.prune(before_s, keep=book.jobs.keys())
+        return len(old)
+
+
+def _awake(job: LiveJob, item: Observed) -> bool:
+    """Whether somebody woke a suspended job: its GPUs belong to others now."""
+    return job.state == JobState.SUSPENDED and item.state == "running"
+
+
+def _over(item: Observed) -> bool:
+    """Whether its process has ended, one way or another."""
+    return item.state == "exited" or (item.state == "lost" and item.pid is None)
+
+
+def _exit(job: LiveJob, to: JobState, why: str, more: dict[str, Any] | None = None) -> Entry:
+    return Entry("exit", job.id, {"to": str(to), "why": why, **(more or {})})

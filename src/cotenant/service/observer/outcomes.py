@@ -1,17 +1,16 @@
-"""What the end of a process means for its job, and how long a job is believed to take."""
+"""What the end of a process means for its job, and for those that come after it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 from typing import Any
 
 from cotenant.backends.base import Observed
 from cotenant.core.lifecycle import JobState
+from cotenant.journal import Entry
 from cotenant.service.observer.reports import Report
-from cotenant.service.planner.rows import Belief, Clock
-from cotenant.service.store.job import ASK, STOP, SUSPEND, Attempt, LiveJob
+from cotenant.service.store.book import Book
+from cotenant.service.store.job import ASK, KILL, STOP, SUSPEND, LiveJob
 
 UNKNOWN_DURATION_S = 3600.0
 EXIT_PREEMPTED = 75  # what the runtime exits with after saving on request
@@ -20,7 +19,10 @@ _ASKED = {
     "turn": "its turn was over",
     "hold": "held",
     "resize": "asked to change its size",
+    "move": "moved to other GPUs",
+    "split": "parted from the job beside it",
 }
+_PAST = {JobState.FAILED: "failed", JobState.CANCELLED: "been cancelled"}
 MOST_LOSSES = 10  # how often the process of a job may be lost, with its node or otherwise, before it is given up
 
 
@@ -71,14 +73,14 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
             JobState.FAILED, f"ran longer than max_runtime {job.spec.max_runtime_s:g} s", code, signal, at_s, lost
         )
     saved = _saved(code, report)
+    if _without_gpus(job):
+        why = "its GPUs were not to be had: starts again on others"
+        return End(JobState.PENDING, why, code, signal, at_s, lost)
     if job.stop_why in _ASKED:
         why = _ASKED[job.stop_why]
         return End(
             JobState.PENDING, f"{why}, {'work saved' if saved else how}", code, signal, at_s, 0.0 if saved else lost
         )
-    if job.stop_why == "move":
-        why = "its GPUs were not to be had: starts again on others"
-        return End(JobState.PENDING, why, code, signal, at_s, lost)
     if item.state == "lost" or job.state == JobState.SUSPENDED:
         return gone(job, how if item.state == "lost" else f"{how} while it was suspended", at_s, lost)
     if saved:
@@ -87,6 +89,11 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
         left = job.spec.retries - job.failures - 1
         return End(JobState.PENDING, f"{how}; tries again, {left} retries left", code, signal, at_s, lost, failure=True)
     return End(JobState.FAILED, how, code, signal, at_s, lost, failure=True)
+
+
+def _without_gpus(job: LiveJob) -> bool:
+    """Whether it was suspended and ended because its GPUs were not to be had, or it would not go on."""
+    return job.stop_why == "move" and (job.state == JobState.SUSPENDED or job.rung == KILL)
 
 
 def _saved(code: int | None, report: Report | None) -> bool:
@@ -112,48 +119,33 @@ def lost_s(job: LiveJob, report: Report | None, at_s: float) -> float:
 def costs(job: LiveJob, end: End, report: Report | None) -> dict[str, Any]:
     """What stopping and restoring really cost and by which rung, and what is left to do, as far as known."""
     found: dict[str, Any] = {}
-    if job.stop_why in _ASKED and end.code != 0:
+    if _without_gpus(job) or (job.state == JobState.SUSPENDED and job.stop_why not in _ASKED):
+        found["rung"] = SUSPEND
+    elif job.stop_why in _ASKED and end.code != 0:
         found["stop_s"] = max(end.at_s - job.stop_asked_s, 0.0)
         found["rung"] = ASK if _saved(end.code, report) else STOP
-    elif job.stop_why == "move" or job.state == JobState.SUSPENDED:
-        found["rung"] = SUSPEND
     if report is not None and report.restore_s is not None:
         found["restore_s"] = report.restore_s
-    left = _left_s(report)
+    left = left_s(report)
     if left is not None and _saved(end.code, report):
         found["left_s"] = left
     return found
 
 
-def _left_s(report: Report | None) -> float | None:
+def orphans(book: Book) -> list[Entry]:
+    """What to journal of pending jobs that come after one that failed or was cancelled."""
+    entries = []
+    for job in book.chained.values():
+        before = (other for name in job.spec.after for other in book.members(name))
+        failed = next((other for other in before if other.state in _PAST), None)
+        if failed is not None:
+            why = f"job {failed.id}, which it comes after, has {_PAST[failed.state]}"
+            entries.append(Entry("reject", job.id, {"why": why}))
+    return entries
+
+
+def left_s(report: Report | None) -> float | None:
+    """Seconds that a job said were left, on the GPUs on which it said so."""
     if report is None or not report.total or not report.step_time_s or report.step is None:
         return None
     return max(report.total - report.step, 0) * report.step_time_s
-
-
-def clock(job: LiveJob, pace: Callable[[Attempt], float]) -> Clock:
-    """How its work goes on, in seconds at speed 1; `pace` is the speed of an attempt on its GPUs.
-
-    Done is what was done and not lost, up to the moment since which it runs.
-    """
-    if not job.attempts:
-        return Clock()
-    done_s = sum((one.ran_s - one.lost_s) * pace(one) for one in job.attempts)
-    since_s = job.last.since_s
-    return Clock(inf if since_s is None else since_s, sum(one.ran_s for one in job.attempts), done_s, pace(job.last))
-
-
-def belief(job: LiveJob, report: Report | None, pace: Callable[[Attempt], float]) -> Belief:
-    """How long a job takes in all at speed 1: from its progress, else from what the user says, else a default.
-
-    What a job says is left is in seconds on the GPUs on which it said so.
-    """
-    left = _left_s(report)
-    if left is not None:
-        return Belief(left * pace(job.last))
-    if job.left_s is not None:
-        ended = next((one for one in reversed(job.attempts) if one.ended_s is not None), job.last)
-        return Belief(job.left_s * pace(ended))
-    if job.spec.expected_s:
-        return Belief(more_s=1.0, least_s=job.spec.expected_s)
-    return Belief(least_s=UNKNOWN_DURATION_S, times=2.0)

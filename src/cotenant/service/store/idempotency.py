@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from cotenant.core.jobspec import runs_of
 from cotenant.service.facade import Caller, Conflict
 
 KEEP_KEYS_S = 24 * 3600.0
@@ -65,17 +66,8 @@ def name_of(caller: Caller, key: str) -> str:
 
 def packed(ids: Iterable[Iterable[str]]) -> list[list[Any]]:
     """Ids in short: of each spec its number and, for an array, the stretches of its indexes."""
-    found: list[list[Any]] = []
-    for mine in ids:
-        number, runs = "", list[list[int]]()
-        for job in mine:
-            number, dot, index = job.partition(".")
-            if dot and runs and runs[-1][1] == int(index) - 1:
-                runs[-1][1] = int(index)
-            elif dot:
-                runs.append([int(index), int(index)])
-        found.append([number, runs])
-    return found
+    parts = [[job.partition(".") for job in mine] for mine in ids]
+    return [[mine[0][0], runs_of(int(index) for _, _, index in mine if index)] for mine in parts]
 
 
 def unpacked(rows: Iterable[list[Any]]) -> list[list[str]]:

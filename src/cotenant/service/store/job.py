@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, fields
+from operator import attrgetter
 from typing import Any
 
 from cotenant.core.jobspec import JobSpec
@@ -129,45 +131,49 @@ class LiveJob:
         return self.state in FINAL
 
 
+def waits_for(job: LiveJob, members: Callable[[str], Iterable[LiveJob]]) -> str:
+    """The first job that must succeed before this one, if any; those long forgotten count as done."""
+    others = (other for name in job.spec.after for other in members(name))
+    return next((other.id for other in others if other.state != JobState.SUCCEEDED), "")
+
+
 _SCALARS = [item.name for item in fields(LiveJob) if item.name not in ("spec", "attempts")]
-_SPEC_FIELDS = [(item.name, getattr(JobSpec(run=""), item.name)) for item in fields(JobSpec)]
-_SPEC_NAMES = frozenset(name for name, _ in _SPEC_FIELDS)
+_VALUES = attrgetter(*(item.name for item in fields(LiveJob)))
+_ATTEMPT = attrgetter(*(item.name for item in fields(Attempt)))
+_NO_ATTEMPTS: list[Attempt] = []
 
 
-def plain_spec(spec: JobSpec) -> dict[str, Any]:
-    """A spec for the journal: `run` and what differs from the defaults, without deep copies."""
-    values = {name: getattr(spec, name) for name, _ in _SPEC_FIELDS}
-    return {name: values[name] for name, default in _SPEC_FIELDS if values[name] != default or name == "run"}
+def picture(job: LiveJob) -> LiveJob:
+    """The job as it is now, for readers: whatever happens to the job, and nobody changes a picture.
 
-
-def read_spec(data: dict[str, Any]) -> JobSpec:
-    """The inverse of `plain_spec`. Fields of a newer version are passed over."""
-    values = {name: value for name, value in data.items() if name in _SPEC_NAMES}
-    for name in ("array", "after"):
-        if name in values:
-            values[name] = tuple(values[name])
-    if "deadline_steps" in values:
-        values["deadline_steps"] = tuple((float(at), float(worth)) for at, worth in values["deadline_steps"])
-    return JobSpec(**values)
+    Of its attempts only the last one can change; specs never do.
+    """
+    made = LiveJob(*_VALUES(job))
+    made.attempts = [*job.attempts[:-1], Attempt(*_ATTEMPT(job.last))] if job.attempts else _NO_ATTEMPTS
+    return made
 
 
 def frozen(job: LiveJob) -> dict[str, Any]:
     """A job as plain data, for a snapshot."""
     row = {name: getattr(job, name) for name in _SCALARS}
-    return {**row, "spec": plain_spec(job.spec), "attempts": [asdict(attempt) for attempt in job.attempts]}
+    return {**row, "spec": job.spec.as_dict(), "attempts": [asdict(attempt) for attempt in job.attempts]}
 
 
 def thawed(row: dict[str, Any]) -> LiveJob:
     """The inverse of `frozen`, also for snapshots of versions that could not suspend."""
-    row = {**row, "spec": read_spec(row["spec"]), "state": JobState(row["state"])}
+    row = {**row, "spec": JobSpec.from_dict(row["spec"]), "state": JobState(row["state"])}
     return LiveJob(**{**row, "attempts": [_thawed_attempt(item) for item in row["attempts"]]})
 
 
 def _thawed_attempt(item: dict[str, Any]) -> Attempt:
-    gpus = tuple((node, tuple(indexes)) for node, indexes in item["gpus"])
-    attempt = Attempt(**{**item, "gpus": gpus})
+    attempt = Attempt(**{**item, "gpus": read_gpus(item["gpus"])})
     if "since_s" not in item and attempt.started_s is not None:
         attempt.since_s = attempt.started_s
         if attempt.ended_s is not None:
             attempt.pause(attempt.ended_s)
     return attempt
+
+
+def read_gpus(data: Iterable[tuple[str, Iterable[int]]]) -> Gpus:
+    """GPUs after a way through JSON."""
+    return tuple((node, tuple(indexes)) for node, indexes in data)

@@ -4,38 +4,51 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from cotenant.journal import Entry, Journal, JournalError, Record, recover
 from cotenant.service.facade import Unavailable
-from cotenant.service.options import Options
-from cotenant.service.store.book import WRITTEN, Book
+from cotenant.service.store.book import Book, packed
+from cotenant.service.store.records import WRITTEN
+from cotenant.service.store.view import Pictures, View
+
+SNAPSHOT_EVERY = 5000  # records, or half as many as there are jobs where that is more
+_PICTURES_AT_ONCE = 1000
 
 
-class Bookkeeper:
-    """Writes records, takes them into the book, and wakes whoever waits for news."""
+class Store:
+    """Writes records, takes them into the book, and wakes whoever waits for news.
 
-    def __init__(self, journal: Journal, options: Options) -> None:
-        self.journal, self.clock, self.hook = journal, options.clock, options.hook
-        self._lock = threading.RLock()
+    `book` is read with `lock` held, `view` and `around` by anybody. Only `write` and its two halves append to
+    `journal`. `hook` is called with a name before and after every write.
+    """
+
+    def __init__(
+        self, journal: Journal, clock: Callable[[], float] = time.time, hook: Callable[[str], None] = lambda point: None
+    ) -> None:
+        self.journal, self.clock, self.hook = journal, clock, hook
+        self.lock = threading.RLock()
         self._changed = threading.Condition()
         self._pending: deque[tuple[Future[list[int]], list[Entry]]] = deque()
-        self.book, self._since_snapshot = _recovered(journal)
+        self.book, self._saved_seq = _recovered(journal)
+        self._pictures = Pictures(self.book)
 
     def write(self, entries: Sequence[Entry]) -> list[int]:
         """Journal first, then the book. Nothing happened when this raises."""
-        with self._lock:
-            return self._end_write(self._begin_write(entries))
+        with self.lock:
+            return self.end_write(self.begin_write(entries))
 
-    def _begin_write(self, entries: Sequence[Entry]) -> Future[list[int]]:
-        """Queue entries for the journal, with the lock held; `_end_write` waits, with or without it.
+    def begin_write(self, entries: Sequence[Entry]) -> Future[list[int]]:
+        """Queue entries for the journal, with the lock held; `end_write` waits, with or without it.
 
         Those who wait without the lock share one flush to disk. The book takes appends in the order in which
         they were queued, which is the order in which the journal answers them.
         """
-        self.hook(f"before:{entries[0].kind}")
+        for kind in dict.fromkeys(entry.kind for entry in entries):
+            self.hook(f"before:{kind}")
         now_s = self.clock()
         stamped = [Entry(entry.kind, entry.job, {**entry.data, WRITTEN: now_s}) for entry in entries]
         try:
@@ -45,43 +58,83 @@ class Bookkeeper:
         self._pending.append((future, stamped))
         return future
 
-    def _end_write(self, future: Future[list[int]]) -> list[int]:
+    def end_write(self, future: Future[list[int]]) -> list[int]:
+        """Wait until the entries are on disk, and take them into the book; their numbers."""
         try:
             numbers = future.result()
         except JournalError as error:
             raise _refused(error) from error
-        with self._lock:
+        with self.lock:
             self._settle()
         return numbers
 
     def _settle(self) -> None:
         """Take into the book what the journal has answered."""
-        kinds = []
+        kinds: list[str] = []
         while self._pending and self._pending[0][0].done():
             future, entries = self._pending.popleft()
             if future.exception() is not None:
                 continue
             for number, entry in zip(future.result(), entries, strict=True):
                 self.book.apply(Record(number, entry.data[WRITTEN], entry.kind, entry.job, entry.data))
-            self._since_snapshot += len(entries)
-            kinds.append(entries[0].kind)
+            kinds += dict.fromkeys(entry.kind for entry in entries)
         if kinds:
             with self._changed:
                 self._changed.notify_all()
         for kind in kinds:
             self.hook(f"after:{kind}")
 
+    def view(self) -> View:
+        """A frozen picture of the book. The lock is held for a few milliseconds at a time, however much is new."""
+        while True:
+            with self.lock:
+                if self._pictures.catch_up(_PICTURES_AT_ONCE):
+                    return self._pictures.view()
+
+    def around(self, job: str) -> View:
+        """The same of one job and those that matter to it only: who shares its GPUs, and which it has to wait for."""
+        with self.lock:
+            return self._pictures.around(job)
+
+    def changes(self) -> set[str]:
+        """Jobs to which something has happened since this was asked last: for the planner, and nobody else."""
+        with self.lock:
+            touched, self.book.touched = self.book.touched, set()
+            return touched
+
+    def story(self, job: str) -> list[Record]:
+        """All that was written of one job, oldest first."""
+        return list(self.journal.read_job(job))
+
+    def wait_beyond(self, seq: int, timeout_s: float) -> int:
+        """Block until the book is past record `seq` or time is up; its last record."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.book.seq > seq, timeout_s)
+        return self.book.seq
+
     def snapshot(self) -> None:
-        """Bound the replay of the next start."""
-        with self._lock:
-            self.hook("before:snapshot")
-            self.journal.save_snapshot(self.book.seq, self.book.freeze())
-            self._since_snapshot = 0
-            self.hook("after:snapshot")
+        """Bound the replay of the next start. It is made of a view, so that it takes long without the lock."""
+        self.hook("before:snapshot")
+        self.view()
+        with self.lock:  # little is new since just now
+            view, rest = self.view(), self.book.rest()
+        state = packed(view.jobs.values(), rest)
+        with self.lock:
+            if view.seq > self._saved_seq:
+                self.journal.save_snapshot(view.seq, state)
+                self._saved_seq = view.seq
+        self.hook("after:snapshot")
+
+    def snapshot_if_due(self) -> bool:
+        """Take a snapshot where the replay of the next start has become long."""
+        due = self.book.seq - self._saved_seq >= max(SNAPSHOT_EVERY, len(self.book.jobs) // 2)
+        if due:
+            self.snapshot()
+        return due
 
 
 def _recovered(journal: Journal) -> tuple[Book, int]:
-    """The book of a journal, and how many records were replayed for it: those count towards the next snapshot.
+    """The book of a journal, and the record up to which its snapshot reaches: those after it had to be replayed.
 
     The collector would look through a growing heap again and again, and find nothing.
     """
@@ -97,7 +150,7 @@ def _recovered(journal: Journal) -> tuple[Book, int]:
     finally:
         if collects:
             gc.enable()
-    return book, book.seq - covered
+    return book, covered
 
 
 def _refused(error: JournalError) -> Unavailable:

@@ -1,0 +1,107 @@
+"""What people ask of the cluster: nodes, policy, tokens, copies and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from cotenant.core.errors import InputError
+from cotenant.journal import Entry
+from cotenant.service.desk import views as shown
+from cotenant.service.desk.parts import Machines, PlannerAnswers
+from cotenant.service.facade import Caller, Conflict, NodeStatus, NotFound, Role, TokenInfo
+from cotenant.service.store.store import Store
+from cotenant.service.store.tokens import new_token, token_info, whose
+
+
+class Admin:
+    """The one implementation of `cotenant.service.facade.Cluster`. `home`: the folder in which it writes copies.
+
+    `counters` are the other parts' numbers, and `is_ready` says whether they have reconciled with what really runs.
+    """
+
+    def __init__(
+        self, store: Store, planner: PlannerAnswers, machines: Machines, home: Path,
+        counters: Mapping[str, float], is_ready: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self._store, self._planner, self._machines, self._home = store, planner, machines, home
+        self._counters, self._is_ready = counters, is_ready
+
+    def nodes(self, caller: Caller) -> list[NodeStatus]:
+        """See the facade."""
+        view = self._store.view()
+        statuses = shown.node_statuses(self._machines.nodes(), view)
+        if not caller.tenant:
+            return statuses
+        mine = {job.id for job in view.on_gpus.values() if caller.sees(job.tenant)}
+        return [replace(status, jobs=tuple(job for job in status.jobs if job in mine)) for status in statuses]
+
+    def drain(self, caller: Caller, node: str, undo: bool = False) -> None:
+        """See the facade."""
+        caller.must_be(Role.ADMIN)
+        if node not in {item.name for item in self._machines.nodes()}:
+            raise NotFound(f"there is no node '{node}'")
+        self._store.write([Entry("drain", data={"node": node, "undo": undo})])
+        self._machines.wake()
+
+    def policy(self) -> str:
+        """See the facade."""
+        return self._store.book.policy
+
+    def set_policy(self, caller: Caller, policy: str) -> None:
+        """See the facade."""
+        caller.must_be(Role.ADMIN)
+        if ".py" in policy.split(":", 1)[0]:
+            raise InputError("a policy from a file can only be set when the service starts: cotenant serve --policy")
+        self._planner.check(policy)
+        self._store.write([Entry("policy", data={"policy": policy})])
+        self._machines.wake()
+
+    def tokens(self, caller: Caller) -> list[TokenInfo]:
+        """See the facade."""
+        caller.must_be(Role.ADMIN)
+        with self._store.lock:
+            return [token_info(row) for row in self._store.book.tokens.values()]
+
+    def create_token(self, caller: Caller, name: str, role: Role, tenant: str) -> tuple[TokenInfo, str]:
+        """See the facade."""
+        caller.must_be(Role.ADMIN)
+        data, secret = new_token(name, role, tenant)
+        with self._store.lock:
+            self._store.write([Entry("token", data=data)])
+            return token_info(self._store.book.tokens[data["id"]]), secret
+
+    def revoke_token(self, caller: Caller, token: str) -> None:
+        """See the facade."""
+        caller.must_be(Role.ADMIN)
+        with self._store.lock:
+            if token not in self._store.book.tokens:
+                raise NotFound(f"there is no token '{token}'")
+            self._store.write([Entry("revoke", data={"id": token})])
+
+    def authenticate(self, secret: str) -> Caller | None:
+        """See the facade."""
+        with self._store.lock:
+            rows = list(self._store.book.tokens.values())
+        return whose(rows, secret)
+
+    def backup(self, caller: Caller, path: str) -> None:
+        """See the facade."""
+        caller.must_be(Role.ADMIN)
+        folder = (self._home / "backups").resolve()
+        target = (folder / path).resolve()
+        if folder not in target.parents:
+            raise InputError(f"backup path '{path}' must stay inside {folder}")
+        if target.exists():
+            raise Conflict(f"'{path}' exists already")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self._store.journal.backup(target)
+
+    def metrics(self) -> dict[str, float]:
+        """See the facade."""
+        return shown.metrics(self._store.view(), self._machines.nodes(), self._counters, self._store.clock())
+
+    def ready(self) -> bool:
+        """See the facade."""
+        return self._is_ready()

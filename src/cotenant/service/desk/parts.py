@@ -1,0 +1,44 @@
+"""What the desks need of the other parts of the service, and no more: so that they can be tried with fakes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from cotenant.backends.base import NodeInfo
+from cotenant.core.reasons import Reason
+
+
+class PlannerAnswers(Protocol):
+    """What the planner is asked by people. It may be asked from any thread, without the store's lock."""
+
+    def why(self, job: str, now_s: float) -> Reason | None:
+        """Why a job that could start does not, from the decision itself; None where it knows no such job."""
+
+    def forecast(self, policies: Sequence[str]) -> Mapping[str, Mapping[str, float | None]]:
+        """Under each policy when each job is expected to finish, Unix seconds, if nobody else arrives."""
+
+    def check(self, policy: str) -> None:
+        """Raise an `InputError` unless there is such a policy and it can decide for these nodes."""
+
+
+class Machines(Protocol):
+    """What the backend is asked by people."""
+
+    def nodes(self) -> Sequence[NodeInfo]:
+        """All nodes."""
+
+    def log_paths(self, key: str) -> Mapping[str, Sequence[str]]:
+        """Where the output of a live attempt is, by stream, the newest file last."""
+
+    def wake(self) -> None:
+        """Have the scheduler look at once."""
+
+
+class Progress(Protocol):
+    """The newest word of one job: steps done and in all, what one takes, and whatever else it said."""
+
+    step: int | None
+    total: int | None
+    step_time_s: float | None
+    metrics: dict[str, float]

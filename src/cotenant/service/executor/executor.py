@@ -1,0 +1,209 @@
+"""From transitions to the backend: intents are journaled, acts happen outside any lock.
+
+Order of every change: write the intent, take it into the book, act, write what came of it. Acts may be repeated, and
+what is still to do stands in the book: jobs on the rungs `suspend` and `continue`, jobs that are stopping. Launches
+that were journaled and not done are undone by the observer after a restart. The executor chooses neither jobs nor
+GPUs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+
+from cotenant.backends.base import Backend, NodeInfo
+from cotenant.core.lifecycle import JobState
+from cotenant.journal import Entry
+from cotenant.service.executor.acts import Acts
+from cotenant.service.executor.errands import LAUNCH, LIMITS, Errand, Errands
+from cotenant.service.executor.host_limits import HostLimits
+from cotenant.service.executor.ladder import may_suspend, next_rung, why_stop
+from cotenant.service.executor.terms import AgreedTerms
+from cotenant.service.observer.reports import Reports
+from cotenant.service.observer.traces import Traces
+from cotenant.service.options import Options
+from cotenant.service.planner.decision import Act, LiveDecision
+from cotenant.service.store.job import ASK, CONTINUE, KILL, STOP, SUSPEND, LiveJob
+from cotenant.service.store.store import Store
+
+_ORDER = ("stop", "suspend", "end", "resume", "start", "terms")
+
+
+class Executor:
+    """Carries decisions out. `due_s` is when `press` has something to do next, if nothing happens before.
+
+    `inline`: acts are done within `perform`, in order; for virtual time. Else worker threads do them.
+    """
+
+    def __init__(
+        self, store: Store, backend: Backend, reports: Reports, traces: Traces, options: Options, inline: bool,
+        counters: dict[str, float], nodes: Callable[[], Sequence[NodeInfo]],
+    ) -> None:  # fmt: skip
+        self._store, self._reports = store, reports
+        self._options, self._clock = options, options.clock
+        self._counters, self._nodes = counters, nodes
+        self._capabilities = backend.capabilities()
+        self.limits = HostLimits(options, reports, self._capabilities.cpu_quota)
+        shares_hosts = bool(options.allocator) and options.allocator.split(":")[0] != "fixed"
+        alive = [*store.book.on_gpus.values(), *store.book.suspended.values()]
+        self.terms = AgreedTerms(reports, (job.key for job in alive), shares_hosts)
+        self._acts = Acts(store, backend, reports, traces, options, self.limits, self.terms, counters)
+        self._errands = Errands(self._acts.do, backend.wake, inline)
+        self.due_s = inf
+
+    @property
+    def in_flight(self) -> frozenset[str]:
+        """Attempts to which something is being done, or is to be done."""
+        return self._errands.keys
+
+    def close(self) -> None:
+        """Let what is under way come to its end."""
+        self._errands.close()
+
+    # -- carrying out ------------------------------------------------------------------------------------------
+
+    def carry_out(self, decision: LiveDecision) -> tuple[Act, ...]:
+        """Journal all intents in one append and queue the acts; those that came too late are handed back."""
+        with self._store.lock:
+            book, late = self._store.book, []
+            intents: list[Entry] = []
+            going: list[LiveJob] = []
+            todo: list[Act] = []
+            for act in sorted(decision.acts, key=lambda act: _ORDER.index(act.kind)):
+                if (job := self._subject(act)) is None:
+                    late.append(act)
+                    continue
+                todo.append(act)
+                intents += self._intents(act, job, going)
+            intents += self._promises(decision, {act.job for act in todo if act.kind in ("resume", "start")})
+            intents += self._memory(decision)
+            if intents:
+                self._store.write(intents)
+            self._begin([(act, book.active[act.job]) for act in todo if act.job in book.active])
+            return tuple(late)
+
+    def _subject(self, act: Act) -> LiveJob | None:
+        """The job of an act, if it can still be done: people may have held or cancelled it meanwhile."""
+        book = self._store.book
+        if act.kind in ("stop", "suspend"):
+            job = book.on_gpus.get(act.job)
+        elif act.kind in ("end", "resume"):
+            job = book.suspended.get(act.job)
+        else:
+            job = book.active.get(act.job)
+        if job is None or act.kind == "terms":
+            return job
+        wrong = act.kind == "start" and job.state != JobState.PENDING
+        return None if job.stop_why or wrong or (job.held and act.kind in ("start", "resume")) else job
+
+    def _intents(self, act: Act, job: LiveJob, going: list[LiveJob]) -> list[Entry]:
+        """What to journal for an act; `going` collects those who are to be suspended by the same decision."""
+        if act.kind == "start":
+            level = {"level": act.terms.level} if act.terms.level else {}
+            return [Entry("launch", job.id, {"gpus": act.gpus, **level})]
+        if act.kind == "resume":
+            return [Entry("continue", job.id)]
+        if act.kind == "terms":
+            return []
+        entries = [Entry("stop", job.id, {"why": "move" if act.kind == "end" else act.why or "preempt"})]
+        if act.kind == "suspend" and self._may_suspend(job, going):
+            going.append(job)
+            asks = act.why != "turn" and self._reports.can_save(job.id)  # who makes room for a while need not save
+            at_once = not asks and job.last.started_s is not None
+            entries.append(Entry("rung", job.id, {"rung": SUSPEND if at_once else ASK}))
+        return entries
+
+    def _promises(self, decision: LiveDecision, starts: set[str]) -> list[Entry]:
+        """Promises that are new or no more; those who start have what they were promised."""
+        before = self._store.book.promises
+        new = [(job, gpus) for job, gpus in decision.promised.items() if before.get(job) != gpus]
+        return [
+            *(Entry("promise", job, {"gpus": gpus}) for job, gpus in new if job not in starts),
+            *(Entry("promise", job, {"gpus": None}) for job in before if job not in {*decision.promised, *starts}),
+        ]
+
+    def _memory(self, decision: LiveDecision) -> list[Entry]:
+        before = self._store.book.memory
+        plain = {key: json.loads(json.dumps(value)) for key, value in decision.remembered.items()}
+        return [Entry("memory", data={"key": key, "value": to}) for key, to in plain.items() if before.get(key) != to]
+
+    def _begin(self, acts: Sequence[tuple[Act, LiveJob]]) -> None:
+        """The intents are journaled: ask whom to ask, queue the rest. Suspending is queued by what the book says."""
+        for act, job in acts:
+            if act.kind in ("stop", "suspend"):
+                self._asked(job, act.why or "preempt")
+            elif act.kind == "end":
+                self._errands.put(Errand(job.id, job.key, KILL))
+            elif act.kind in ("start", "terms"):
+                self.terms.agree(job, act.terms)
+        self._press(job for act, job in acts if act.kind in ("stop", "suspend"))
+        starts = [(act, job) for act, job in acts if act.kind == "start"]
+        if starts:
+            self.limits.deal(self._store.book.on_gpus, self._nodes())
+        for act, job in starts:
+            self._errands.put(Errand(job.id, job.key, LAUNCH, act.need_gib))
+
+    # -- the ladder --------------------------------------------------------------------------------------------
+
+    def press(self) -> None:
+        """Time limits, holds and other sizes that people ask for; then up the ladder with whoever is to stop."""
+        with self._store.lock:
+            book, now_s = self._store.book, self._clock()
+            self.due_s, stops = inf, []
+            for job in book.on_gpus.values():
+                why, due_s = why_stop(job, now_s)
+                self.due_s = min(self.due_s, due_s)
+                if why:
+                    stops.append(Entry("stop", job.id, {"why": why}))
+            if stops:
+                self._store.write(stops)
+                for entry in stops:
+                    self._asked(book.on_gpus[entry.job], entry.data["why"])
+            self._press(job for job in list(book.on_gpus.values()) if job.state == JobState.STOPPING)
+            self._acts.told &= {job.key for job in book.on_gpus.values()}
+            for job in book.suspended.values():
+                if job.stop_why:  # it cannot hear SIGTERM, and may not run to hear it: its GPUs belong to others
+                    self._errands.put(Errand(job.id, job.key, KILL))
+
+    def _asked(self, job: LiveJob, why: str) -> None:
+        """It is journaled that a job is to stop: let it save, unless it stands still soon."""
+        self._counters["preemptions"] += why in ("preempt", "move", "split")
+        if job.rung != SUSPEND and not (why == "turn" and job.rung == ASK):
+            self._reports.ask_to_stop(job.id, self._options.grace_s)
+
+    def _press(self, stopping: Iterable[LiveJob]) -> None:
+        """The next rung for each, where it is time for it; the lock is held."""
+        now_s, grace_s = self._clock(), self._options.grace_s
+        rungs: list[Entry] = []
+        going: list[LiveJob] = []
+        for job in stopping:
+            suspendable = job.rung == ASK and self._may_suspend(job, going)
+            step = next_rung(job, now_s, grace_s, self._reports.listens(job.id), suspendable)
+            self.due_s = min(self.due_s, step.due_s)
+            if step.verb == SUSPEND:
+                going.append(job)
+                rungs.append(Entry("rung", job.id, {"rung": SUSPEND}))
+            elif step.verb == KILL or (step.verb == STOP and job.key not in self._acts.told):
+                self._errands.put(Errand(job.id, job.key, step.verb))
+        if rungs:
+            self._store.write(rungs)
+
+    def _may_suspend(self, job: LiveJob, going: Sequence[LiveJob]) -> bool:
+        most = self._options.max_suspended
+        return may_suspend(job, self._store.book, self._nodes(), self._capabilities, most, going)
+
+    # -- acting ------------------------------------------------------------------------------------------------
+
+    def perform(self) -> bool:
+        """Do what is to be done, or have it done; whether it is worth while to look again at once."""
+        with self._store.lock:
+            book = self._store.book
+            for job in book.on_gpus.values():
+                if job.rung in (SUSPEND, CONTINUE):
+                    self._errands.put(Errand(job.id, job.key, job.rung))
+            self.terms.tell(book.on_gpus, book.suspended)
+            self.limits.deal(book.on_gpus, self._nodes())
+            for job, given in self.limits.to_change(book.on_gpus):
+                self._errands.put(Errand(job.id, job.key, LIMITS, given))
+        return self._errands.run()

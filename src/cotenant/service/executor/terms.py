@@ -1,0 +1,90 @@
+"""On what terms attempts run, as told to their runtime, and what they are launched with.
+
+Smaller sub-batches hold from the start; a pause after every step makes a job use only a part of its GPUs' time, and
+follows what the job says of its steps. A job without the runtime runs at full speed: it cannot be held back, only
+suspended or stopped. Nothing of this is journaled but the level: the planner says the rest again after a crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from cotenant.backends.base import LaunchSpec
+from cotenant.core.lifecycle import JobState
+from cotenant.core.plan import ALONE, Terms
+from cotenant.service.executor.host_limits import Given
+from cotenant.service.observer.reports import Report, Reports
+from cotenant.service.store.job import LiveJob
+
+_LONGEST_PAUSE_S = 60.0
+_SAME = 0.1  # pauses that differ by less than this part are not told anew
+
+
+class AgreedTerms:
+    """Keeps the terms of every attempt and tells them. `paced`: somebody else may tell pauses as well."""
+
+    def __init__(self, reports: Reports, adopted: Iterable[str], paced: bool) -> None:
+        self._reports, self._paced = reports, paced
+        self._terms: dict[str, Terms] = {}  # by key of the attempt
+        self._pauses_s: dict[str, float] = {}  # what it was told last
+        self._adopted = set(adopted)  # whom an earlier service may have told to pause, and this one nothing yet
+
+    def of(self, job: LiveJob) -> Terms:
+        """What was agreed with its present attempt."""
+        return self._terms.get(job.key, ALONE)
+
+    def agree(self, job: LiveJob, terms: Terms) -> None:
+        """From now on these hold."""
+        self._terms.pop(job.key, None)
+        if terms != ALONE:
+            self._terms[job.key] = terms
+
+    def cut_batch(self, job: LiveJob) -> None:
+        """Before it starts: its share of a batch in 2**level parts, whose gradients it adds up."""
+        level = job.last.level
+        if level and job.spec.batch_size:
+            self._reports.batch(job.id, max(job.spec.batch_size >> level, 1), 2**level)
+
+    def tell(self, on_gpus: Mapping[str, LiveJob], suspended: Mapping[str, LiveJob]) -> None:
+        """Have jobs pause after each step so that they use no more than their share of the time."""
+        if not (self._terms or self._pauses_s or self._adopted):
+            return
+        for job in on_gpus.values():
+            report = self._reports.of(job.id)
+            if job.state != JobState.RUNNING or report is None or not report.step_time_s:
+                continue
+            pause_s, before_s = _pause_s(self.of(job), report), self._pauses_s.get(job.key, 0.0)
+            unknown = job.key in self._adopted and not self._paced
+            if unknown or abs(pause_s - before_s) > _SAME * max(before_s, pause_s):
+                self._pauses_s[job.key] = pause_s
+                self._adopted.discard(job.key)
+                self._reports.pace(job.id, pause_s)
+        alive = {job.key for jobs in (on_gpus, suspended) for job in jobs.values()}
+        for kept in (self._terms, self._pauses_s):
+            for key in kept.keys() - alive:
+                del kept[key]
+        self._adopted &= alive
+
+
+def _pause_s(terms: Terms, report: Report) -> float:
+    if terms.turn or terms.share >= 1 or not report.step_time_s:
+        return 0.0
+    share = max(terms.share, 1e-9)  # none at all: the longest pause after every step
+    return min(report.step_time_s * (1 / share - 1), _LONGEST_PAUSE_S)
+
+
+def launch_spec(
+    job: LiveJob, home: Path, reports: Reports, grace_s: float, need_gib: float, given: Given | None, quota: bool
+) -> LaunchSpec:
+    """Everything the present attempt needs. A job with smaller sub-batches may use less of its GPUs' memory."""
+    spec = job.spec
+    part = job.size / spec.gpus if spec.gpus else 1.0  # cores and memory go with the GPUs of an elastic job
+    cpus, mem_gib = part * spec.cpus or None, part * spec.mem_gib or None
+    if given is not None:
+        cpus, mem_gib = given.cpus if quota else None, given.mem_gib or mem_gib
+    return LaunchSpec(
+        key=job.key, job=job.id, workdir=spec.workdir or str(home), script=spec.run, setup=spec.setup,
+        env={**spec.env, **reports.environment(job, home)}, gpus=job.last.gpus, mem_gib=mem_gib,
+        gpu_mem_gib=need_gib or spec.gpu_mem_gib or None, cpu_share=cpus, grace_s=grace_s,
+    )  # fmt: skip

@@ -1,0 +1,162 @@
+"""What each kind of record does to the book. No I/O: this is the only place where state changes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from cotenant.core.jobspec import JobSpec
+from cotenant.core.lifecycle import FINAL, JobState, move
+from cotenant.journal import Record
+from cotenant.service.store.idempotency import Answer, unpacked
+from cotenant.service.store.job import ASK, CONTINUE, STOP, SUSPEND, Attempt, LiveJob, read_gpus
+
+if TYPE_CHECKING:
+    from cotenant.service.store.book import Book
+
+WRITTEN = "written_s"  # the service's own clock in every record, so that a replay sees the very same times
+
+
+def change_book(book: Book, record: Record, now_s: float) -> None:
+    """Records of new jobs, and of what is not about one job."""
+    data = record.data
+    match record.kind:
+        case "submit":
+            spec = JobSpec.from_dict(data["spec"])
+            book.enter(LiveJob(record.job, record.seq, spec, data["tenant"], data["user"], now_s))
+        case "once":
+            book.answers.put(data["name"], Answer(data["asked"], now_s, unpacked(data["ids"])))
+        case "forget":
+            for job in data["jobs"]:
+                book.leave(job)
+        case "policy":
+            book.policy = data["policy"]
+        case "drain":
+            (book.drained.discard if data["undo"] else book.drained.add)(data["node"])
+        case "token":
+            book.tokens[data["id"]] = {**data, "created_s": now_s, "revoked": False}
+        case "revoke":
+            book.tokens[data["id"]]["revoked"] = True
+        case "memory" if data["value"] is None:  # the policy may forget it
+            book.memory.pop(data["key"], None)
+        case "memory":
+            book.memory[data["key"]] = json.loads(json.dumps(data["value"]))  # as it will be read back
+
+
+def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
+    """Records of what was asked of a job or promised to it, and of how it came to its GPUs and left them."""
+    data = record.data
+    match record.kind:
+        case "promise":  # GPUs on which it starts when others have left them, or none any more
+            book.promises.pop(job.id, None)
+            if data["gpus"] and not job.finished:
+                book.promises[job.id] = read_gpus(data["gpus"])
+        case "hold" | "resume":
+            job.held = record.kind == "hold"
+        case "set":
+            job.spec = JobSpec.from_dict({**job.spec.as_dict(), **data})
+        case "resize":
+            _resize(job, int(data["gpus"]))
+        case "launch":
+            _start(book, job)
+            gpus, level = read_gpus(data["gpus"]), int(data.get("level", 0))
+            job.attempts.append(Attempt(len(job.attempts) + 1, gpus, now_s, level=level))
+        case "started":
+            if job.state == JobState.STARTING:
+                job.state = JobState.RUNNING
+            if job.last.started_s is None:
+                job.last.started_s = job.last.since_s = data.get("at_s", now_s)
+        case "stop":
+            _stop(book, job, data["why"], now_s)
+        case "rung":  # the next rung of the ladder is about to be taken
+            job.rung, job.rung_s = data["rung"], now_s
+        case "suspended":
+            _suspended(book, job, data["unsaved_s"], now_s)
+        case "continue":  # a suspended job is about to go on, on its own GPUs, which are its again from here on
+            _start(book, job)
+            job.rung, job.rung_s, job.message = CONTINUE, now_s, ""
+        case "continued":
+            job.last.since_s = now_s if job.last.since_s is None else job.last.since_s
+            book.costs.add_resumed(job.spec.name, SUSPEND, data["seconds"])
+            if job.rung == CONTINUE:
+                job.state, job.rung = move(job.id, job.state, JobState.RUNNING), ""
+        case "exit":
+            _exit(book, job, data, now_s)
+        case "reject":
+            _end(book, job, JobState.FAILED, now_s, data["why"])
+
+
+def _resize(job: LiveJob, gpus: int) -> None:
+    """Another number of GPUs: at once where it has none, else from its next attempt on."""
+    job.asked_gpus = job.asked_gpus or job.spec.gpus
+    if job.state == JobState.PENDING:
+        job.spec, job.resize_to = replace(job.spec, gpus=gpus), 0
+    else:
+        job.resize_to = 0 if gpus == job.spec.gpus else gpus
+
+
+def _start(book: Book, job: LiveJob) -> None:
+    job.state = move(job.id, job.state, JobState.STARTING)
+    book.promises.pop(job.id, None)
+
+
+def _stop(book: Book, job: LiveJob, why: str, now_s: float) -> None:
+    """It is to end. A suspended job has no GPUs to give back: it stays suspended until its process is gone."""
+    job.stop_why, job.stop_asked_s, job.rung = why, now_s, ""
+    if job.state == JobState.PENDING:
+        _end(book, job, JobState.CANCELLED, now_s, "cancelled before it started")
+    elif job.state not in (JobState.STOPPING, JobState.SUSPENDED):
+        job.state = move(job.id, job.state, JobState.STOPPING)
+
+
+def _suspended(book: Book, job: LiveJob, unsaved_s: float, now_s: float) -> None:
+    """It stands still and its GPUs are free."""
+    job.last.pause(now_s)
+    job.last.unsaved_s = unsaved_s
+    job.last.suspensions += 1
+    book.costs.add_taken(job.spec.name, SUSPEND, max(now_s - job.stop_asked_s, 0.0), 0.0)
+    job.state = move(job.id, job.state, JobState.SUSPENDED)
+    job.stop_why = job.rung = ""
+    job.message = "suspended; it goes on when its GPUs are free"
+
+
+def _exit(book: Book, job: LiveJob, data: dict[str, Any], now_s: float) -> None:
+    attempt = job.last
+    attempt.ended_s, attempt.why = data.get("at_s", now_s), data["why"]
+    attempt.exit_code, attempt.signal = data.get("code"), data.get("signal")
+    attempt.lost_s = data.get("lost_s", 0.0)
+    attempt.stop_s, attempt.restore_s = data.get("stop_s", 0.0), data.get("restore_s", 0.0)
+    attempt.pause(attempt.ended_s or 0.0)
+    _count_costs(book, job, data)
+    job.failures += int(data.get("failure", False))
+    job.losses += int(data.get("gone", False))
+    job.stop_why = job.rung = ""
+    job.left_s = data.get("left_s")
+    to = JobState(data["to"])
+    if to in FINAL:
+        _end(book, job, to, now_s, data["why"])
+        return
+    job.state, job.message = move(job.id, job.state, to), data["why"]
+    if job.resize_to:
+        job.spec, job.resize_to = replace(job.spec, gpus=job.resize_to), 0
+
+
+def _count_costs(book: Book, job: LiveJob, data: dict[str, Any]) -> None:
+    """What stopping this attempt cost, and what going on after the one before did."""
+    attempt, name = job.last, job.spec.name
+    if "stop_s" in data:
+        attempt.rung = data.get("rung", STOP)
+        book.costs.add_taken(name, attempt.rung, attempt.stop_s, attempt.lost_s)
+    elif data.get("rung") == SUSPEND:
+        attempt.rung = SUSPEND
+        book.costs.add_lost(name, SUSPEND, attempt.lost_s)
+    if "restore_s" in data:
+        before = job.attempts[-2].rung if len(job.attempts) > 1 else ""
+        book.costs.add_resumed(name, before or ASK, attempt.restore_s)
+
+
+def _end(book: Book, job: LiveJob, state: JobState, time_s: float, message: str) -> None:
+    job.state = move(job.id, job.state, state)
+    job.ended_s, job.message = time_s, message
+    book.promises.pop(job.id, None)
