@@ -86,6 +86,10 @@ class Workload:
         """Offered load: GPU-seconds asked over GPU-seconds available while jobs arrive."""
         return self.gpu_s / (cluster_gpus * self.span_s) if self.span_s > 0 else np.inf
 
+    def tenant_of(self, row: int) -> str:
+        """Name of a job's tenant."""
+        return self.tenant.names[int(self.tenant.code[row])]
+
     def asks(self, row: int) -> str:
         """What a job asks for, in words: `8 GPUs of type 'h200' on 2 nodes`."""
         kind, nodes = self.gpu_type.names[self.gpu_type.code[row]], int(self.nodes[row])

@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import re
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.reasons import Cause, Reason
 from cotenant.core.state import State
-from cotenant.core.workload import Ints, Workload
+from cotenant.core.workload import Ints
 from cotenant.engine.cycle import Engine
 from cotenant.engine.walk import walk_order
 
 _NAMED_AHEAD = 5
 
 
-def explain(
-    engine: Engine, work: Workload, cluster: Cluster, row: int, now_s: float, order: Ints | None = None
-) -> Reason:
+class Rows(Protocol):
+    """Names of jobs by row."""
+
+    def __getitem__(self, row: int, /) -> object: ...
+
+
+class Who(Protocol):
+    """Who is who: a workload, or the live jobs."""
+
+    @property
+    def job_id(self) -> Rows:
+        """Names of jobs."""
+
+    def tenant_of(self, row: int) -> str:
+        """Name of a job's tenant."""
+
+    def asks(self, row: int) -> str:
+        """What a job asks for, in words."""
+
+
+def explain(engine: Engine, work: Who, cluster: Cluster, row: int, now_s: float, order: Ints | None = None) -> Reason:
     """The reason for one job at one moment. Changes nothing. `order` spares sorting again for many questions."""
     state = engine.state
     name = str(work.job_id[row])
@@ -29,12 +47,17 @@ def explain(
     if status == col.FINISHED:
         return Reason(name, now_s, Cause.FINISHED, f"it finished at {state.f[row, col.FINISH]:g} s", need)
     if status == col.FUTURE:
-        return Reason(name, now_s, Cause.NOT_SUBMITTED, f"it is submitted at {work.submit_s[row]:g} s", need)
+        return Reason(name, now_s, Cause.NOT_SUBMITTED, f"it is submitted at {state.f[row, col.SUBMIT]:g} s", need)
+    if state.i[row, col.PROMISED]:
+        text = "it is chosen and has its GPUs as soon as others have given them back"
+        return Reason(name, now_s, Cause.CAPACITY, text, need)
     if status == col.RUNNING:
         text = f"it has been running since {state.f[row, col.SINCE]:g} s"
         if engine.traits.resizes and (said := engine.answers()(row)):
             text = f"{text}; {named(said, work.job_id)}"
         return Reason(name, now_s, Cause.RUNNING, text, need)
+    if status == col.PINNED:
+        return Reason(name, now_s, Cause.RUNNING, "it runs and may not be stopped", need)
     if status == col.HELD:
         return Reason(name, now_s, Cause.HELD, "it is held until somebody releases it", need)
     if state.cls[state.i[row, col.CLASS], col.C_POOLS] == 0:
@@ -53,7 +76,7 @@ def explain(
     return _waiting_reason(engine, work, row, now_s, engine.order(now_s) if order is None else order)
 
 
-def _waiting_reason(engine: Engine, work: Workload, row: int, now_s: float, order: Ints) -> Reason:
+def _waiting_reason(engine: Engine, work: Who, row: int, now_s: float, order: Ints) -> Reason:
     name, need = str(work.job_id[row]), int(engine.state.i[row, col.GPUS])
     flags, traits = engine.rule.flags, engine.traits
     preemptive = traits.preemptive if traits.computed else bool(flags[col.PREEMPTIVE])
@@ -67,8 +90,8 @@ def _waiting_reason(engine: Engine, work: Workload, row: int, now_s: float, orde
     stands = engine.policy.why(engine.view_of(np.array([row], np.int64), now_s))
     line = f"it is number {position} of {len(waiting)} waiting" + (f": {stands}" if stands else "")
     if code == col.W_QUOTA:
-        tenant = work.tenant.names[work.tenant.code[row]]
-        limit = int(planned.quota[work.tenant.code[row], col.Q_LIMIT])
+        tenant = work.tenant_of(row)
+        limit = int(planned.quota[planned.i[row, col.TENANT], col.Q_LIMIT])
         cause, text = (
             Cause.OVER_QUOTA,
             f"its tenant '{tenant}' may hold {limit} GPUs and has no {need} left; {line}",
@@ -87,7 +110,7 @@ def _waiting_reason(engine: Engine, work: Workload, row: int, now_s: float, orde
     return Reason(name, now_s, cause, text, need, free, position, len(waiting), ahead)
 
 
-def named(text: str, job_id: NDArray[np.object_]) -> str:
+def named(text: str, job_id: Rows) -> str:
     """The words of a plan with the names of jobs for their rows."""
     return re.sub(r"\brow (\d+)", lambda found: f"'{job_id[int(found[1])]}'", text)
 

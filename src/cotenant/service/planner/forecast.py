@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from cotenant.core import columns as col
-from cotenant.service.planner.live import Tables
+from cotenant.core.decision import Event
+from cotenant.engine.ledger import begin_promised, gone, schedule_run
+from cotenant.service.planner.session import Session
 from cotenant.sim import loop
 from cotenant.sim.stall import Stall
-from cotenant.sim.truth import PairTruth, SharedTruth
 
 
-def forecast(tables: Tables) -> dict[str, float | None]:
-    """Expected finish per job, Unix seconds, if nobody else arrives and beliefs are true."""
-    state = tables.state
-    if tables.pair is not None:  # a pair that is about to be split goes on as if it took turns
-        tables.engine.rates = PairTruth(np.where(tables.pair > 0, tables.pair, 0.5))
-    if tables.together is not None:
-        tables.engine.rates = SharedTruth(tables.together)
+def forecast(session: Session, events: Sequence[Event], now_s: float) -> dict[str, float | None]:
+    """Expected finish per job, Unix seconds, if nobody else arrives, beliefs are true and leaving takes no time."""
+    engine = session.engine
+    session.begin_forecast(events, now_s)
+    state, rule = engine.state, engine.rule
+    rows = np.arange(len(session.tables))
+    active = rows[np.isin(state.i[rows, col.STATE], (col.WAITING, col.RUNNING, col.PINNED))]
+    state.f[rows, col.WORK] = np.maximum(state.f[rows, col.BELIEF], state.f[rows, col.DONE])
+    state.x[col.LAGS] = state.x[col.LOGGING] = 0
+    for row in active.tolist():
+        gone(state, rule, row, now_s)
+    begin_promised(state, rule, now_s)
+    for row in active[state.i[active, col.STATE] == col.RUNNING].tolist():
+        schedule_run(state.f, state.i, state.events, state.x, rule.thresholds, row)
+    state.x[col.NEXT_ARRIVAL] = len(state.f)
+    state.x[col.MEASURE_FROM], state.x[col.MEASURE_TO] = 0, len(state.f)
+    state.x[col.N_MEASURED_LEFT] = int((state.i[active, col.STATE] != col.PINNED).sum())
+    _play(session, now_s)
+    return {
+        job: float(state.f[row, col.FINISH]) if np.isfinite(state.f[row, col.FINISH]) else None
+        for job, row in session.follower.row_of.items()
+    }
+
+
+def _play(session: Session, now_s: float) -> None:
+    engine = session.engine
+    state = engine.state
     state.x[col.DIRTY] = 1
-    tables.engine.cycle(tables.now_s)
-    loop.settle_decision(state, tables.now_s)
+    engine.cycle(now_s)
+    loop.settle_decision(state, now_s)
     none, stall = np.zeros((0, 3)), Stall(state)
     while True:
-        code = loop.run(state, tables.engine.rule, none, np.inf, np.inf, 20_000)
+        code = loop.run(state, engine.rule, none, np.inf, np.inf, 20_000)
         if code == loop.NEEDS_DECISION:
             now = float(state.t[col.NOW])
-            tables.engine.cycle(now)
+            engine.cycle(now)
             loop.settle_decision(state, now)
         elif code != loop.PAUSED:
             break
         if stall.at() >= 0:  # jobs stop each other before they have restored: whoever is left has no finish
             break
-    finish = state.f[:, col.FINISH]
-    ids = tables.jobs.ids.tolist()
-    return {job: at if np.isfinite(at) else None for job, at in zip(ids, finish.tolist(), strict=True)}

@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from cotenant.service.observer.reports import Report
-from cotenant.service.planner.sharing import beside
-from cotenant.service.planner.speeds import Seen, Veto, veto
+from cotenant.service.planner.profiles import Seen, Veto, veto
 from cotenant.service.store.job import LiveJob
 from cotenant.workload.profiles import Kind
 
@@ -66,7 +66,7 @@ class Pairing:
         """
         jobs = list(running)
         settled: dict[str, float] = {}
-        company = {job.id: beside(job, jobs) for job in jobs}
+        company = {job.id: _beside(job, jobs) for job in jobs}
         for job in jobs:
             step_s = self._settled_s(job, report_of(job.id), frozenset(other.key for other in company[job.id]))
             if step_s is not None:
@@ -123,10 +123,44 @@ class Pairing:
             self.seen.ratios[pair] = pace
             self.seen.changes += 1
 
+    def keeps(self) -> dict[str, list[Any]]:
+        """What was measured, as plain data: it must survive a restart."""
+        alone = [
+            [list(kind), gpu_type, round(step_s, 6)]
+            for (kind, gpu_type), step_s in self._alone_s.items()
+            if isinstance(kind, tuple)
+        ]
+        ratios = [[list(a), list(b), t, round(value, 6)] for (a, b, t), value in self.seen.ratios.items()]
+        vetoes = [[list(a), list(b), t] for a, b, t in sorted(self.seen.vetoes)]
+        found: dict[str, list[Any]] = {"alone": alone, "ratios": ratios, "vetoes": vetoes}
+        return {key: rows for key, rows in found.items() if rows}
+
+    def recall(self, kept: dict[str, list[Any]] | None) -> None:
+        """The inverse: what an earlier service measured, unless this one has measured it anew."""
+        for kind, gpu_type, step_s in (kept or {}).get("alone", ()):
+            self._alone_s.setdefault((_read(kind), gpu_type), step_s)
+        for one, two, gpu_type, value in (kept or {}).get("ratios", ()):
+            self.seen.ratios.setdefault((_read(one), _read(two), gpu_type), value)
+        self.seen.vetoes |= {(_read(one), _read(two), t) for one, two, t in (kept or {}).get("vetoes", ())}
+
     def forget(self, job: str) -> None:
         """A job is retired."""
         for key in [key for key in self._alone_s if key[0] == job]:
             del self._alone_s[key]
+
+
+def _beside(job: LiveJob, jobs: Iterable[LiveJob]) -> list[LiveJob]:
+    """The others on its GPUs, oldest first."""
+    mine = _cells(job)
+    return sorted((one for one in jobs if one is not job and mine & _cells(one)), key=lambda one: one.order)
+
+
+def _cells(job: LiveJob) -> set[tuple[str, int]]:
+    return {(node, index) for node, indexes in job.last.gpus for index in indexes}
+
+
+def _read(kind: list[Any]) -> Kind:
+    return str(kind[0]), int(kind[1])
 
 
 def _kind(job: LiveJob) -> Kind:

@@ -49,19 +49,30 @@ class Planner:
         """Take in what happened since the last step and decide. Called by the scheduler's thread only."""
         with self._lock:
             began = time.perf_counter()
+            if self._session is not None and self._session.busy:  # the answer to an earlier question comes first
+                return self._live(self._session, self._session.finish_decision(), now_s, ())
             with self._store.lock:
                 session, changed = self._current(now_s), self._store.changes()
                 events = session.take_in(changed, self._shut(), now_s)
                 again = [Act("stop", job, why="preempt") for job in session.unheard()]
             decision = session.decide(events, now_s)
-            if decision.asked:
+            if decision is not None and decision.asked:
                 self._counters["decisions"] += 1
                 self._counters["decision_s"] = time.perf_counter() - began
-            self._counters["decision_timeouts"] += session.late
-            acts = (*again, *self._acts(session, decision))
-            return LiveDecision(
-                now_s, session.policy_name, acts, decision.next_s, session.promised(), self._memory(session)
-            )
+            return self._live(session, decision, now_s, again)
+
+    def _live(self, session: Session, decision: Decision | None, now_s: float, again: Sequence[Act]) -> LiveDecision:
+        """A decision in names; none where the policy still thinks, or is no longer the live one."""
+        self._counters["decision_timeouts"] += session.late
+        if decision is None:
+            return LiveDecision(now_s, session.policy_name, tuple(again), promised=self._store.book.promises)
+        if session.policy_name != self._store.book.policy:
+            self._session = None
+            return LiveDecision(now_s, session.policy_name, tuple(again))
+        acts = (*again, *self._acts(session, decision))
+        return LiveDecision(
+            now_s, session.policy_name, acts, decision.next_s, session.promised(), self._memory(session)
+        )
 
     def check(self, policy: str) -> None:
         """Raise an `InputError` unless there is such a policy."""
@@ -102,7 +113,7 @@ class Planner:
 
     @staticmethod
     def _why(session: Session, transition: Transition) -> str:
-        if transition.change == Change.RESIZE:
+        if transition.change == Change.RESIZE or transition.moved == 2:
             return "resize"
         if transition.change == Change.END:
             return "move"

@@ -1,0 +1,294 @@
+"""One policy at work on one cluster: its engine, the tables that follow the book, and what is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from cotenant.backends.base import NodeInfo
+from cotenant.core import columns as col
+from cotenant.core import jit
+from cotenant.core.deadlines import Steps, strict_steps
+from cotenant.core.decision import Decision, Event
+from cotenant.core.lifecycle import JobState
+from cotenant.core.plan import Places
+from cotenant.core.prices import prices_of
+from cotenant.core.reasons import Reason
+from cotenant.core.view import Facts
+from cotenant.engine.cycle import Engine
+from cotenant.engine.events import reheat
+from cotenant.engine.explain import explain
+from cotenant.engine.live_rows import LiveRows
+from cotenant.engine.observe import places_of
+from cotenant.engine.tables import StopCosts
+from cotenant.placement.modes import parse_placement
+from cotenant.policies import Context, make_policy
+from cotenant.service.observer.reports import Reports
+from cotenant.service.options import Options
+from cotenant.service.planner.beliefs import LiveBeliefs
+from cotenant.service.planner.budget import Budget
+from cotenant.service.planner.follow import Follower
+from cotenant.service.planner.nodes import NodeNumbers
+from cotenant.service.planner.pairing import Pairing
+from cotenant.service.planner.profiles import LiveProfiles
+from cotenant.service.planner.training import Trainings
+from cotenant.service.store.book import Book
+from cotenant.service.store.job import Gpus, LiveJob
+from cotenant.sim.truth import PairTruth, SharedTruth
+
+_LARGE = 3000  # jobs from which on compiled kernels pay
+_SERVICES = 2000  # finished jobs from which a policy learns at most
+
+
+@dataclass(slots=True)
+class Kept:
+    """What outlives a change of policy: what was measured, and speeds that were looked up."""
+
+    profiles: LiveProfiles
+    pairing: Pairing = field(default_factory=Pairing)
+    trainings: Trainings = field(default_factory=Trainings)
+
+
+class Session:
+    """Keeps the engine in step with the book and lets it decide."""
+
+    def __init__(
+        self, policy: str, nodes: Sequence[NodeInfo], book: Book, reports: Reports, options: Options,
+        may_suspend: Callable[[LiveJob], bool], now_s: float, kept: Kept | None = None,
+        costs: StopCosts | None = None,
+    ) -> None:  # fmt: skip
+        self.policy_name, self._book, self._reports = policy, book, reports
+        self.nodes, self._types = NodeNumbers(nodes), {node.name: node.gpu_type for node in nodes}
+        self._shape = NodeNumbers.shape_of(nodes)
+        gpu_gib = _memory_by_type(nodes)
+        self.kept = kept or Kept(LiveProfiles(options.profile, self.nodes.types, gpu_gib))
+        if self.kept.profiles.types != self.nodes.types:
+            self.kept = replace(self.kept, profiles=LiveProfiles(options.profile, self.nodes.types, gpu_gib))
+        self.kept.pairing.recall(book.memory.get("pairs"))
+        self._policy = make_policy(policy)
+        self.traits = self._policy.traits
+        context = Context(round_s=options.round_s, services_gpu_s=_services(book))
+        self._policy.begin(context)
+        rule = self._policy.rule(context)
+        room = np.array([gpu_gib.get(name, 0.0) or np.inf for name in self.nodes.types])
+        self.tables = LiveRows(
+            self.nodes.cluster, parse_placement("consolidated"), rule, np.ones((1, len(self.nodes.types), 2)),
+            costs=costs or StopCosts(np.inf, most_suspended=options.max_suspended, patience_s=options.grace_s),
+            sharing=True, gpu_gib=room if self.traits.shares else None, start_s=now_s,
+        )  # fmt: skip
+        shares_hosts = bool(options.allocator) and options.allocator.split(":")[0] != "fixed"
+        beliefs = LiveBeliefs(book, reports, self.kept.profiles, shares_hosts)
+        self.follower = Follower(book, self.tables, self.nodes, beliefs, may_suspend, self._types)
+        self.engine = Engine(self.tables, self._policy, rule)
+        self._kinds, self._budget = 0, Budget(options.budget_s)
+        self.late = 0
+
+    def fits(self, policy: str, nodes: Iterable[NodeInfo]) -> bool:
+        """Whether this is the policy, and the cluster has the same shape as when the session began."""
+        return policy == self.policy_name and NodeNumbers.shape_of(nodes) == self._shape
+
+    @property
+    def busy(self) -> bool:
+        """Whether a decision is still in the making: nothing can be told to the engine then."""
+        return self._budget.busy
+
+    # -- one step --------------------------------------------------------------------------------------------------
+
+    def take_in(self, changed: set[str], shut: set[str], now_s: float) -> list[Event]:
+        """What the engine is to be told, with the store's lock held."""
+        spoke = self._reports.news()
+        names = self._book.costs.news
+        self._book.costs.news = set()
+        if names:
+            spoke = spoke | {job.id for job in self._book.on_gpus.values() if job.spec.name in names}
+        changed = changed | self._book.chained.keys() | (spoke & self._book.on_gpus.keys())
+        self._look_at_pairs()
+        events = self.follower.events(changed, shut, now_s)
+        if len(self.kept.profiles.kinds) > self._kinds:
+            self._kinds = len(self.kept.profiles.kinds)
+            self.tables.set_speeds(self.kept.profiles.speed)
+        if len(self.follower.row_of) > _LARGE:
+            jit.enable()
+        return events
+
+    def decide(self, events: Sequence[Event], now_s: float) -> Decision | None:
+        """The engine's decision; None while a slow policy still thinks."""
+
+        def think() -> Decision:
+            self.follower.believe(now_s)
+            reheat(self.tables.state)
+            self._renew(now_s)
+            return self.engine.step(now_s, events)
+
+        decision = self._budget.decide(think) if self.traits.plans or self.traits.computed else think()
+        self.late = int(decision is None)
+        return decision
+
+    def begin_forecast(self, events: Sequence[Event], now_s: float) -> None:
+        """Take the events in without deciding."""
+        self.follower.believe(now_s)
+        self._renew(now_s)
+        self.engine.observe(now_s, events)
+        reheat(self.tables.state)
+
+    def finish_decision(self) -> Decision | None:
+        """The decision that was in the making, once it is there."""
+        decision = self._budget.decide()
+        self.late = int(decision is None)
+        return decision
+
+    def _renew(self, now_s: float) -> None:
+        """What policies in Python may know beside the tables, and how fast jobs are believed to go in company."""
+        traits, profiles, seen = self.traits, self.kept.profiles, self.kept.pairing.seen
+        if not (traits.plans or traits.computed):
+            return
+        state, rows = self.tables.state, len(self.tables)
+        pools = tuple(self.nodes.types[kind] for kind in state.pool[:, col.POOL_TYPE].tolist())
+        facts = Facts(pools, prices_of(pools), steps=self._steps(rows))
+        if traits.names_gpus:
+            together = profiles.together(seen)
+            facts = replace(facts, together=together)
+            self.engine.rates = SharedTruth(together)
+        elif traits.shares:
+            pair = profiles.pairs(seen.vetoes)
+            facts = replace(facts, pair=pair)
+            if pair is not None:
+                self.engine.rates = PairTruth(np.where(pair > 0, pair, 0.5))
+        if traits.interleaves:
+            of, nominal_s = state.i[:rows, col.SPEED_ROW].copy(), state.f[:rows, col.BELIEF].copy()
+            facts = replace(facts, stages=profiles.stages(of, nominal_s, seen.vetoes))
+        if traits.resizes:
+            facts = self._with_training(facts, rows)
+        self.engine.facts = facts
+
+    def _steps(self, rows: int) -> Steps | None:
+        """Deadlines as steps; None where all are strict."""
+        row_of, jobs = self.follower.row_of, self._book.active
+        soft = {row: job for name, row in row_of.items() if (job := jobs.get(name)) and job.spec.deadline_steps}
+        if not soft:
+            return None
+        strict = strict_steps(self.tables.state.f[:rows, col.DEADLINE])
+        width = max(len(job.spec.deadline_steps) for job in soft.values())
+        time_s, value = np.full((rows, width), np.nan), np.zeros((rows, width))
+        time_s[:, :1], value[:, :1] = strict.time_s, strict.value
+        for row, job in soft.items():
+            for at, (after_s, worth) in enumerate(job.spec.deadline_steps):
+                time_s[row, at], value[row, at] = job.submitted_s + after_s, worth
+        return Steps(time_s, value)
+
+    def _with_training(self, facts: Facts, rows: int) -> Facts:
+        """What elastic jobs have told. One that runs but cannot save keeps its size, or it would lose all its work."""
+        jobs = {
+            name: job
+            for name in self.follower.row_of
+            if (job := self._book.active.get(name)) is not None and job.elastic
+        }
+        if not jobs:
+            return facts
+        reports = {name: report for name in jobs if (report := self._reports.of(name)) is not None}
+        names, may = [""] * rows, np.zeros(rows, bool)
+        sizes = np.zeros((rows, 2), np.int64)
+        for name, job in jobs.items():
+            row = self.follower.row_of[name]
+            names[row], sizes[row] = name, (job.spec.min_gpus, job.spec.max_gpus)
+            may[row] = job.state == JobState.PENDING or (name in reports and reports[name].saves)
+            if job.state == JobState.RUNNING:
+                self.kept.trainings.look(job, reports.get(name))
+        resize_s = self._book.preemption_cost_s(10.0)
+        gpus = int(self.tables.state.node[:, col.NODE_CAP].sum())
+        training = self.kept.trainings.table(names, jobs, reports, gpus, resize_s)
+        return replace(facts, elastic=may, training=training, sizes=sizes)
+
+    def _look_at_pairs(self) -> None:
+        """Take in what jobs that share say of their steps."""
+        if not self.traits.shares:
+            return
+        running = [job for job in self._book.on_gpus.values() if job.state == JobState.RUNNING]
+        state, row_of = self.tables.state, self.follower.row_of
+        paced = {job.id for job in running if job.id in row_of and state.f[row_of[job.id], col.SHARE] < 1}
+        self.splits = self.kept.pairing.look(running, self._reports.of, self._types, paced)
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def unheard(self) -> list[str]:
+        """Jobs that are to leave, of which the book does not know."""
+        return self.follower.unheard
+
+    def name_of(self, row: int) -> str | None:
+        """The job of a row."""
+        return self.follower.job_at.get(row)
+
+    def gpus(self, places: Places) -> Gpus:
+        """Places by name of the node and index of the GPU."""
+        return self.nodes.gpus(places)
+
+    def need_gib(self, row: int) -> float:
+        """Memory per GPU that a job needs on its terms; 0: as it asks."""
+        return float(self.tables.state.f[row, col.GPU_GIB]) if self.traits.names_gpus else 0.0
+
+    def promised(self) -> dict[str, Gpus]:
+        """Jobs that will have these GPUs as soon as others have left them."""
+        state = self.tables.state
+        if not state.x[col.N_PROMISED]:
+            return {}
+        listed = state.run[: state.x[col.N_RUN]]
+        rows = listed[(listed >= 0) & (state.i[listed, col.PROMISED] == 1)].tolist()
+        return {
+            self.follower.job_at[row]: self.gpus(places_of(state, row)) for row in rows if row in self.follower.job_at
+        }
+
+    def remembers(self) -> dict[str, Any]:
+        """What users were told, or what was measured, and must survive a crash."""
+        found: dict[str, Any] = {}
+        if self.engine.rule.numbers[col.KNOB] < np.inf:
+            f = self.tables.state.f
+            forgiven = {
+                name: float(f[row, col.OCCUPIED] - f[row, col.ATTAINED]) for name, row in self.follower.row_of.items()
+            }
+            promoted = {name: round(s, 6) for name, s in forgiven.items() if s > 1e-6}
+            if promoted:
+                found["promoted"] = promoted
+        pairs = self.kept.pairing.keeps()
+        return found | ({"pairs": pairs} if pairs else {})
+
+    def why(self, job: str, now_s: float) -> Reason | None:
+        """Why a job waits, from the decision itself; None where it is not known here."""
+        row = self.follower.row_of.get(job)
+        if row is None or self.busy:
+            return None
+        return explain(self.engine, Names(self), self.nodes.cluster, row, now_s)
+
+
+class Names:
+    """Who is who, for explanations."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.job_id = session.follower.job_at
+
+    def tenant_of(self, row: int) -> str:
+        """The tenant of a job."""
+        return self._session.tables.tenants[int(self._session.tables.state.i[row, col.TENANT])]
+
+    def asks(self, row: int) -> str:
+        """What a job asks for, in words."""
+        state = self._session.tables.state
+        nodes = int(state.cls[state.i[row, col.CLASS], col.C_NODES])
+        return f"{int(state.i[row, col.GPUS])} GPUs" + (f" on {nodes} nodes, equally many on each" if nodes else "")
+
+
+def _memory_by_type(nodes: Iterable[NodeInfo]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for node in nodes:
+        found[node.gpu_type] = min(node.gpu_mem_gib, found.get(node.gpu_type, node.gpu_mem_gib))
+    return found
+
+
+def _services(book: Book) -> np.ndarray:
+    """GPU-seconds of jobs that have ended, else those that are believed of the present ones."""
+    ended = [job for job in book.jobs.values() if job.finished and job.attempts][-_SERVICES:]
+    services = [job.spec.gpus * sum(one.ran_s for one in job.attempts) for job in ended]
+    return np.array([value for value in services if value > 0] or [3600.0])
