@@ -177,7 +177,7 @@ def test_ctrl_c_only_detaches(words: tuple[str, ...], service: FakeService) -> N
     _out("submit", "--", "x")
     service.start("1").write_text("begun\n")
     asked = threading.Event()
-    for name in ("log_file", "wait_events"):
+    for name in ("open_log", "wait_events"):
         real = getattr(service, name)
         setattr(service, name, lambda *args, real=real: asked.set() or real(*args))
     process = subprocess.Popen([SCRIPT, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -227,8 +227,8 @@ def test_serve_hands_over(monkeypatch: pytest.MonkeyPatch, at_home: Path) -> Non
     assert called == [
         {"home": at_home, "policy": "fifo", "db": None, "gpus": None, "host": "127.0.0.1", "port": 8470,
          "grace_s": 30.0, "max_suspended": 8, "round_s": 360.0, "profile": "none",
-         "share": "time", "allocator": "", "curves": ""},
+         "share": "time", "allocator": "", "curves": "", "backend": "local"},
         {"home": Path("/h"), "policy": "srtf", "db": "sqlite:///x", "gpus": ["v100", "k80", "k80"],
          "host": "127.0.0.1", "port": 0, "grace_s": 5.0, "max_suspended": 0, "round_s": 60.0, "profile": "h200",
-         "share": "mps", "allocator": "", "curves": ""},
+         "share": "mps", "allocator": "", "curves": "", "backend": "local"},
     ]  # fmt: skip

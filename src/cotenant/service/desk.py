@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
-from cotenant.backends.base import NodeInfo
+from cotenant.backends.base import LogReader, NodeInfo, Stream
 from cotenant.core.errors import CotenantError, InputError, unknown
 from cotenant.core.jobspec import JobSpec, parse_job
 from cotenant.core.lifecycle import WAITING, JobState
@@ -249,16 +248,13 @@ class CoreService(Dispatcher):
             self._changed.wait_for(lambda: self.book.seq > after, timeout_s)
         return self.book.seq
 
-    def log_file(self, caller: Caller, job: str, stream: str = "stdout", attempt: int = 0) -> Path | None:
+    def open_log(self, caller: Caller, job: str, stream: Stream = "stdout", attempt: int = 0) -> LogReader | None:
         """See the facade."""
         with self._lock:
             found = self._find(caller, job)
             number = attempt or len(found.attempts)
-            if not 1 <= number <= len(found.attempts):
-                return None
-            key = f"{found.id}-{number}"
-            paths = self.backend.log_paths(key).get(stream, ())
-            return Path(paths[-1]) if paths else self.logs.find(key, stream)
+            known = 1 <= number <= len(found.attempts)
+        return self.backend.open_log(f"{found.id}-{number}", stream) if known else None
 
     def cancel(self, caller: Caller, job: str) -> None:
         """See the facade."""

@@ -129,13 +129,13 @@ class Launcher(Decider):
 
     def _launch_spec(self, job: LiveJob) -> LaunchSpec:
         spec = job.spec
-        workdir = spec.workdir or str(self.home)
-        env = {**spec.env, **self.reports.environment(job, self.home)}
+        folder = self.backend.checkpoint_dir(job.id, spec.checkpoint_dir)
+        env = {**spec.env, **self.reports.environment(job, folder)}
         part = job.size / spec.gpus if spec.gpus else 1.0  # cores and memory go with the GPUs of an elastic job
         return LaunchSpec(
-            key=job.key, job=job.id, workdir=workdir, script=spec.run, setup=spec.setup, env=env, gpus=job.last.gpus,
-            mem_gib=part * spec.mem_gib or None, gpu_mem_gib=spec.gpu_mem_gib or None,
-            cpu_share=part * spec.cpus or None, grace_s=self.grace_s,
+            key=job.key, job=job.id, workdir=spec.workdir, script=spec.run, setup=spec.setup, env=env,
+            gpus=job.last.gpus, mem_gib=part * spec.mem_gib or None, gpu_mem_gib=spec.gpu_mem_gib or None,
+            cpu_share=part * spec.cpus or None, grace_s=self.grace_s, calls_home=self.reports.calls_home(job),
         )  # fmt: skip
 
 

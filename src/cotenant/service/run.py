@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cotenant.backends.local import LocalBackend
-from cotenant.backends.local.machine import Share
+from cotenant.backends import open_backend
 from cotenant.journal import Entry, open_journal
 from cotenant.service.desk import CoreService
 from cotenant.service.facade import Caller, Role
@@ -24,24 +23,25 @@ _LOCAL_ADMIN = Caller("local", Role.ADMIN)
 
 def open_service(
     *, home: Path, policy: str, db: str | None, gpus: int | Sequence[str] | None, grace_s: float,
-    max_suspended: int = MOST_SUSPENDED, round_s: float = ROUND_S, profile: str = "none", share: Share = "time",
-    allocator: str = "", curves: str = "",
+    max_suspended: int = MOST_SUSPENDED, round_s: float = ROUND_S, profile: str = "none", share: str = "time",
+    allocator: str = "", curves: str = "", backend: str = "local",
     hook: Callable[[str], None] = lambda point: None,
 ) -> CoreService:  # fmt: skip
     """Open the journal, rebuild the book, reconcile with what really runs.
 
-    `gpus`: how many, or the type of each one, which makes them virtual. `share`: how jobs on one GPU share it; of
-    profile h200 the pairs are taken that were measured so.
+    `backend`: where jobs run, as in `local:gpus=4`. `gpus` and `share` are two of its options: how many GPUs, or the
+    type of each one, which makes them virtual; and how jobs share one. Of profile h200 the pairs are taken that were
+    measured so.
     """
     home.mkdir(parents=True, exist_ok=True)
     os.chmod(home, 0o700)
     journal = open_journal(db or str(home / "journal.db"))
-    few, types = (gpus, None) if gpus is None or isinstance(gpus, int) else (None, gpus)
-    backend = LocalBackend(home / "jobs", gpus=few, gpu_types=types, share=share)
+    given = ({} if gpus is None else {"gpus": gpus}) | ({} if share == "time" else {"share": share})
+    world = open_backend(backend, home, **given)
     if profile == "h200":
-        profile = f"h200:sharing={'mps' if share == 'mps' else 'time-sliced'}"
+        profile = f"h200:sharing={'mps' if world.capabilities().share == 'mps' else 'time-sliced'}"
     service = CoreService(
-        journal, backend, home=home, policy=policy, grace_s=grace_s, max_suspended=max_suspended, round_s=round_s,
+        journal, world, home=home, policy=policy, grace_s=grace_s, max_suspended=max_suspended, round_s=round_s,
         profile=profile, hook=hook, allocator=allocator, curves=curves,
     )  # fmt: skip
     service.reconcile()
@@ -110,9 +110,10 @@ def serve(
     max_suspended: int = MOST_SUSPENDED,
     round_s: float = ROUND_S,
     profile: str = "none",
-    share: Share = "time",
+    share: str = "time",
     allocator: str = "",
     curves: str = "",
+    backend: str = "local",
 ) -> None:
     """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start.
 
@@ -120,7 +121,7 @@ def serve(
     """
     service = open_service(
         home=home, policy=policy, db=db, gpus=gpus, grace_s=grace_s, max_suspended=max_suspended, round_s=round_s,
-        profile=profile, share=share, allocator=allocator, curves=curves,
+        profile=profile, share=share, allocator=allocator, curves=curves, backend=backend,
     )  # fmt: skip
     known = (home / "token").exists()
     secret = first_token(service, home)

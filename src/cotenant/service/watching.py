@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,6 @@ from cotenant.journal import Entry, Journal
 from cotenant.service import outcomes
 from cotenant.service.bookkeeping import Bookkeeper
 from cotenant.service.livejob import LiveJob
-from cotenant.service.logs import Logs
 from cotenant.service.options import Options
 from cotenant.service.reports import Reports
 
@@ -29,8 +27,7 @@ class Watcher(Bookkeeper):
         self.backend, self.home, self.keep_s = backend, options.home, options.keep_s
         self._ready = False
         self._retired_s = self.clock()
-        self.reports = Reports(self.home / "runtime.sock")
-        self.logs = Logs(self.home / "logs")
+        self.reports = Reports(self.home, backend.listen_at())
         names = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s", "suspensions")
         self.counters: dict[str, float] = dict.fromkeys(names, 0.0)
 
@@ -86,7 +83,7 @@ class Watcher(Bookkeeper):
                     started.append(Entry("started", job.id, {"at_s": item.started_s or self.clock()}))
                 elif job.state == JobState.SUSPENDED and item.state == "running":
                     self._suspend_again(item.key)
-            elif item.state == "exited" or (item.state == "lost" and item.pid is None):
+            elif item.state == "exited" or (item.state == "lost" and not item.alive):
                 ended.append((job, item))
                 if job.last.started_s is None and item.started_s is not None:
                     started.append(Entry("started", job.id, {"at_s": item.started_s}))
@@ -123,18 +120,16 @@ class Watcher(Bookkeeper):
 
     def _clear_away(self, item: Observed) -> None:
         """Something that no active job owns: end it; once it has ended, forget it."""
-        if item.state not in ("exited", "lost") or item.pid is not None:
+        if item.state not in ("exited", "lost") or item.alive:
             self._kill(item.key)
         else:
             self._forget(item.key)
 
     def _forget(self, key: str) -> None:
-        """Keep the logs of an ended attempt, then let the backend remove its traces."""
-        self.hook("before:archive")
-        self.logs.keep(key, self.backend.log_paths(key))
-        self.hook("after:archive")
+        """Let the backend remove the traces of an ended attempt, but its output."""
+        self.hook("before:forget")
         with contextlib.suppress(BackendError):  # still dying; the next tick sees it again
-            self.backend.forget(key)
+            self.backend.forget(key, keep_log=True)
         self.hook("after:forget")
 
     def _kill(self, key: str) -> None:
@@ -155,8 +150,8 @@ class Watcher(Bookkeeper):
                 return 0
             for job in old:
                 for attempt in job.attempts:
-                    self.logs.retire(f"{job.id}-{attempt.number}")
-                shutil.rmtree(self.home / "checkpoints" / job.id, ignore_errors=True)
+                    self.backend.drop_log(f"{job.id}-{attempt.number}")
+                self.backend.drop_checkpoints(job.id)
                 self.reports.forget(job.id)
                 self._retired(job.id)
             ids = [job.id for job in old]
