@@ -80,7 +80,7 @@ def _warm(folder: Path) -> None:
 def _clear(folder: Path, options: argparse.Namespace) -> None:
     """After a fault or Ctrl-C: leave no process behind."""
     for home in folder.glob("round-*/home"):
-        backend = LocalBackend(home / "jobs", gpus=options.gpus)
+        backend = LocalBackend(home / "jobs", home=home, gpus=options.gpus)
         for item in backend.observe():
             backend.kill(item.key)
         backend.close()

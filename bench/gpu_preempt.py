@@ -22,6 +22,7 @@ from cotenant.core.jobspec import parse_job
 from cotenant.journal import MemoryJournal
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
+from cotenant.testing.backend_kit import whole
 from cotenant.testing.live import running
 
 ADMIN = Caller("bench", Role.ADMIN)
@@ -69,7 +70,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         (home / "long.py").write_text(LONG)
-        backend = LocalBackend(home / "jobs", gpus=options.gpus)
+        backend = LocalBackend(home / "jobs", home=home, gpus=options.gpus)
         service = CoreService(MemoryJournal(), backend, home=home, policy="srtf", grace_s=5.0)
         service.reconcile()
         with running(service):
@@ -80,8 +81,8 @@ def report(service: CoreService, home: Path, steps: int, gib: float, cuda: str) 
     base = {"workdir": str(home), "gpus": 1}
     run = f"{sys.executable} long.py {steps} {gib} {cuda}"
     long = service.submit(ADMIN, [parse_job({**base, "run": run, "expected": 3600, "name": "long"})])[0][0]
-    log = home / "jobs" / "jobs" / f"{long}-1" / "stdout.log"
-    until(service, lambda: log.exists() and log.read_text().count("step") > 20)
+    log = service.backend.open_log(f"{long}-1", "stdout")
+    until(service, lambda: whole(log).count(b"step") > 20)
     print(f"GPU memory with the long job running    {used_mib():10.0f} MiB")
     began = time.monotonic()
     short_run = f"{sys.executable} long.py 100 1 {cuda}"
@@ -95,13 +96,11 @@ def report(service: CoreService, home: Path, steps: int, gib: float, cuda: str) 
     print(f"long job continued after another        {waited:10.2f} s, memory {used_mib():.0f} MiB")
     until(service, lambda: service.book.jobs[long].finished)
     job = service.book.jobs[long]
-    until(service, lambda: service.logs.find(f"{long}-1", "stdout") is not None)  # kept a moment after the end
-    kept = service.logs.find(f"{long}-1", "stdout")
-    lines = kept.read_text().splitlines() if kept is not None else []
+    lines = whole(log).decode().splitlines()
     counted = [int(line.split()[1]) for line in lines if line.startswith("step")]
-    whole = counted == list(range(steps))
-    print(f"long job {job.state}, {len(job.attempts)} attempt(s), steps counted once each: {whole}")
-    if not whole or len(job.attempts) != 1:
+    complete = counted == list(range(steps))
+    print(f"long job {job.state}, {len(job.attempts)} attempt(s), steps counted once each: {complete}")
+    if not complete or len(job.attempts) != 1:
         print(f"{len(counted)} counts, first {counted[:3]}, last {counted[-3:]}")
         raise SystemExit("missed: the long job did not go on where it was")
 

@@ -28,6 +28,7 @@ from cotenant.backends.local import LocalBackend
 from cotenant.core.jobspec import parse_job
 from cotenant.journal import MemoryJournal
 from cotenant.service.core import CoreService
+from cotenant.testing.backend_kit import whole
 from cotenant.testing.live import running
 
 SCRIPT = """
@@ -66,7 +67,7 @@ def serving(policy: str, gpus: int | None, share: str) -> Iterator[tuple[CoreSer
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         home = Path(folder)
         (home / "train.py").write_text(SCRIPT)
-        backend = LocalBackend(home / "jobs", gpus=gpus, share=share)  # type: ignore[arg-type]
+        backend = LocalBackend(home / "jobs", home=home, gpus=gpus, share=share)  # type: ignore[arg-type]
         profile = f"h200:sharing={'mps' if share == 'mps' else 'time-sliced'}"
         service = CoreService(
             MemoryJournal(), backend, home=home, policy=policy, grace_s=10.0, profile=profile, budget_s=60.0
@@ -104,8 +105,8 @@ class Stage:
         """Whether a job has told its step time. Jobs of this bench never end: one that has is an error."""
         for other in self.running:
             if self.service.book.jobs[other].finished:
-                path = self.service.log_file(ADMIN, other, "stderr")
-                raise SystemExit(f"job {other} ended:\n{path.read_text() if path is not None else 'no log'}")
+                log = self.service.open_log(ADMIN, other, "stderr")
+                raise SystemExit(f"job {other} ended:\n{whole(log).decode() if log is not None else 'no log'}")
         report = self.service.reports.of(job)
         return report is not None and report.step_time_s is not None
 

@@ -18,6 +18,7 @@ from cotenant.core.jobspec import parse_job
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.service.run import open_service
+from cotenant.testing.backend_kit import whole
 from cotenant.testing.live import running as live
 
 ADMIN = Caller("root", Role.ADMIN)
@@ -76,9 +77,9 @@ def test_forty_real_jobs_reach_the_right_states(tmp_path: Path, policy: str) -> 
         assert [a.exit_code for a in ends["retried"].attempts if a.exit_code is not None] == [4, 4]
         assert (tmp_path / "work" / "tries").read_text() == "try\n" * 2
         for k, job in enumerate(ids[:24]):
-            log = service.log_file(ADMIN, job)
+            log = service.open_log(ADMIN, job)
             assert log is not None, "logs are kept after the end"
-            assert len(log.read_text().removeprefix("on ").split(",")) == 1 + k % 4
+            assert len(whole(log).decode().removeprefix("on ").split(",")) == 1 + k % 4
         assert service.backend.observe() == []
         assert service.nodes(ADMIN)[0].gpus_used == 0
 
@@ -100,9 +101,9 @@ def test_a_preempted_job_goes_on_from_its_checkpoint(tmp_path: Path, script: str
         first, last = info.attempts
         assert (first.exit_code, first.why, first.lost_s) == (75, "preempted, work saved", 0.0)
         assert (first.ended_s or 0) <= (service.job(ADMIN, short).started_s or 0) < (last.started_s or 0)
-        log = service.log_file(ADMIN, long)
+        log = service.open_log(ADMIN, long)
         assert log is not None
-        assert json.loads(log.read_text()) == json.loads(plain)
+        assert json.loads(whole(log).decode()) == json.loads(plain)
         cost = service.book.costs.of("job", "ask")
         assert (cost.taken, cost.resumed, cost.lost_s) == (1, 1, 0.0)
 
@@ -127,8 +128,8 @@ def test_a_job_that_knows_nothing_of_us_is_suspended_and_goes_on(tmp_path: Path)
         info = service.job(ADMIN, long)
         (attempt,) = info.attempts
         assert (str(info.state), attempt.exit_code, attempt.lost_s) == ("succeeded", 0, 0.0)
-        log = service.log_file(ADMIN, long)
+        log = service.open_log(ADMIN, long)
         assert log is not None
-        assert log.read_text().split() == [str(i) for i in range(30)]
+        assert whole(log).decode().split() == [str(i) for i in range(30)]
         cost = service.book.costs.of("job", "suspend")
         assert (cost.taken, cost.resumed, cost.lost_s) == (1, 1, 0.0)

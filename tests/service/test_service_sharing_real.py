@@ -10,6 +10,7 @@ from test_service_real import ADMIN, running, until
 
 from cotenant.core.jobspec import parse_job
 from cotenant.service.observer.reports import Report
+from cotenant.testing.backend_kit import whole
 
 # A step holds the one lock that stands for the GPU: beside another such job it takes twice as long.
 TRAIN = """
@@ -65,9 +66,9 @@ def test_two_real_jobs_on_one_gpu_end_rightly(tmp_path: Path) -> None:
         assert [len(end.attempts) for end in ends] == [1, 1, 1]
         began = ends[2].started_s or 0.0
         assert all(began >= (end.ended_s or 0.0) - 1.0 for end in ends[:2]), "60 GiB do not fit beside 30"
-        log = service.log_file(ADMIN, ids[2])
+        log = service.open_log(ADMIN, ids[2])
         assert log is not None
-        assert log.read_text() == "60\n"
+        assert whole(log).decode() == "60\n"
 
 
 @pytest.mark.parametrize("how", ["running", "reconnected"])
