@@ -33,11 +33,11 @@ def test_a_gang_starts_late_and_its_output_is_read(tmp_path: Path) -> None:
     assert rig.restart().job(ADMIN, job).attempts[0].started_s is None
     rig.ticks(10)
     assert rig.state(job) == "running"
-    log = rig.service.open_log(ADMIN, job)
+    log = rig.service.desk.open_log(ADMIN, job)
     assert log is not None
     assert whole(log) == b"rank 0 of 2\nrank 1 of 2\n"
     rig.finish()
-    assert (rig.state(job), len(rig.service.job(ADMIN, job).attempts)) == ("succeeded", 1)
+    assert (rig.state(job), len(rig.service.desk.job(ADMIN, job).attempts)) == ("succeeded", 1)
     assert whole(log).endswith(b"over\nover\n")
     assert not {"logs", "checkpoints", "jobs"} & {path.name for path in tmp_path.iterdir()}
 
@@ -46,7 +46,7 @@ def test_a_launch_that_never_completes_is_tried_elsewhere_and_given_up(tmp_path:
     rig = _far(tmp_path)
     job = rig.submit("/no/such/program", gpus=1)
     rig.finish()
-    info = rig.service.job(ADMIN, job)
+    info = rig.service.desk.job(ADMIN, job)
     assert str(info.state) == "failed"
     assert "/no/such/program" in info.reason
     assert 1 < len(info.attempts) <= 10
@@ -56,7 +56,7 @@ def test_a_job_that_is_starting_can_be_cancelled(tmp_path: Path) -> None:
     rig = _far(tmp_path)
     job = rig.submit("sleep 100", gpus=2)
     rig.ticks(5)
-    rig.service.cancel(ADMIN, job)
+    rig.service.desk.cancel(ADMIN, job)
     rig.finish()
     assert (rig.state(job), rig.backend.observe()) == ("cancelled", [])
 
@@ -81,7 +81,7 @@ def test_real_jobs_call_home_over_tcp(tmp_path: Path) -> None:
     with running(tmp_path / "home", "fifo", 10.0, backend="local:listen=tcp") as service:
         assert service.reports.addresses[0].startswith("tcp:127.0.0.1:")
         asked = {"run": train, "workdir": str(tmp_path), "env": {"PYTHONPATH": str(ROOT / "src")}}
-        ((job,),) = service.submit(ADMIN, [parse_job(asked)])
+        ((job,),) = service.desk.submit(ADMIN, [parse_job(asked)])
         until(service, lambda: (report := service.reports.of(job)) is not None and (report.step or 0) > 5)
-        until(service, lambda: not service.book.active)
-        assert str(service.job(ADMIN, job).state) == "succeeded"
+        until(service, lambda: not service.store.book.active)
+        assert str(service.desk.job(ADMIN, job).state) == "succeeded"
