@@ -31,7 +31,8 @@ from cotenant.backends.local import LocalBackend
 from cotenant.core.errors import CotenantError
 from cotenant.core.jobspec import JobSpec
 from cotenant.service import core
-from cotenant.service.run import open_service
+from cotenant.service.options import Options
+from cotenant.service.run import Site, open_service
 
 
 def main() -> int:
@@ -68,19 +69,18 @@ def main() -> int:
 
 def _warm(folder: Path) -> None:
     """Load in this process, once, what every service would load: policies, SQL, tables."""
-    service = open_service(home=folder / "warm", policy="srtf", db=None, gpus=1, grace_s=GRACE_S)
-    service.submit(ME, [JobSpec(run="exit 0")])
-    while service.book.active:
+    service = open_service(Options(folder / "warm", GRACE_S, policy="srtf"), Site(gpus=1))
+    service.desk.submit(ME, [JobSpec(run="exit 0")])
+    while service.store.book.active:
         service.tick()
         service.backend.wait_change(0.2)
-    service.journal.close()
-    service.backend.close()
+    service.close()
 
 
 def _clear(folder: Path, options: argparse.Namespace) -> None:
     """After a fault or Ctrl-C: leave no process behind."""
     for home in folder.glob("round-*/home"):
-        backend = LocalBackend(home / "jobs", gpus=options.gpus)
+        backend = LocalBackend(home / "jobs", home=home, gpus=options.gpus)
         for item in backend.observe():
             backend.kill(item.key)
         backend.close()

@@ -21,7 +21,7 @@ KINDS = [
     *(f"{side}:{kind}" for side in ("before", "after")
       for kind in ("submit", "launch", "started", "exit", "stop", "snapshot", "kill", "terminate", "launched",
                    "rung", "suspend", "suspended", "continue", "wake", "continued", "set", "resize")),
-    *("before:reject", "after:reject", "before:archive", "after:archive", "after:forget", "after:reconcile"),
+    *("before:reject", "after:reject", "before:forget", "after:forget", "after:reconcile"),
     *("before:hold", "after:hold", "before:resume", "after:resume", "before:policy", "before:token", "after:token"),
 ]  # fmt: skip
 End = tuple[str, int | None]

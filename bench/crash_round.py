@@ -193,7 +193,7 @@ class Round:
 
     def _check_world(self, book: Book) -> None:
         fault, where = self.tally.fault, f"round {self.number}"
-        backend = LocalBackend(self.home / "jobs", gpus=self.options.gpus)
+        backend = LocalBackend(self.home / "jobs", home=self.home, gpus=self.options.gpus)
         try:
             for item in backend.observe():
                 fault("leaked records", f"{where}: {item}")

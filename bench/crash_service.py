@@ -18,10 +18,10 @@ from typing import Any, NoReturn
 from bench.crash_jobs import in_parts, most_on_gpu
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
-from cotenant.core.plan import ALONE
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Conflict, Role
-from cotenant.service.run import Loop, first_token, open_service
+from cotenant.service.options import Options
+from cotenant.service.run import Loop, Site, first_token, open_service
 
 ME = Caller("bench", Role.ADMIN)
 GRACE_S = 0.15
@@ -118,10 +118,10 @@ def _serve(line: socket.socket, home: Path, options: argparse.Namespace, kill: t
             line.sendall(json.dumps({"point": point}).encode() + b"\n")
             os.kill(os.getpid(), signal.SIGKILL)
 
-    service = open_service(
-        home=home, policy=options.policy, db=None, gpus=options.gpus, grace_s=GRACE_S, max_suspended=2, hook=hook,
-        profile=options.profile, round_s=ROUND_S,
-    )  # fmt: skip
+    settings = Options(
+        home, GRACE_S, hook=hook, max_suspended=2, round_s=ROUND_S, profile=options.profile, policy=options.policy
+    )
+    service = open_service(settings, Site(gpus=options.gpus))
     first_token(service, home)
     _listen(service)
     scheduler = Loop(service)
@@ -130,9 +130,9 @@ def _serve(line: socket.socket, home: Path, options: argparse.Namespace, kill: t
         verb, *args = json.loads(text)
         answer: Any = True
         if verb == "submit":
-            answer = service.submit(ME, [JobSpec.from_dict(spec) for spec in args[0]])
+            answer = service.desk.submit(ME, [JobSpec.from_dict(spec) for spec in args[0]])
         elif verb == "jobs":
-            answer = [[info.id, info.name, info.state] for info in service.jobs(ME)]
+            answer = [[info.id, info.name, info.state] for info in service.desk.jobs(ME)]
         elif verb == "end":
             scheduler.stop()
             for _ in range(50):
@@ -140,12 +140,10 @@ def _serve(line: socket.socket, home: Path, options: argparse.Namespace, kill: t
                     break
                 service.backend.wait_change(0.1)
                 service.tick()
-            service.snapshot()
-            service.journal.close()
-            service.backend.close()
+            service.close()
         else:
             with contextlib.suppress(Conflict):
-                getattr(service, verb)(ME, *args)
+                getattr(service.desk, verb)(ME, *args)
         line.sendall(json.dumps(answer).encode() + b"\n")
         if verb == "end":
             return
@@ -160,17 +158,18 @@ def _listen(service: CoreService) -> None:
 
 def _check_company(service: CoreService, most: int, parts: bool) -> None:
     """Before anybody comes to GPUs: whether those who are there by the book may be there together."""
-    jobs = [job for job in list(service.book.on_gpus.values()) if job.state != JobState.STOPPING]
+    with service.store.lock:
+        jobs = [job for job in service.store.book.on_gpus.values() if job.state != JobState.STOPPING]
     there: dict[tuple[str, int], list[Any]] = {}
     for job in jobs:
         for node, indexes in job.last.gpus:
             for index in indexes:
                 there.setdefault((node, index), []).append(job)
     for cell, users in there.items():
-        turns = {service._terms.get(job.id, ALONE).turn for job in users} - {0}
+        turns = {service.executor.terms.of(job).turn for job in users} - {0}
         alike = parts or len({job.last.gpus for job in users}) == 1
         if len(users) > most or len(turns) > 1 or not alike:
             names = ", ".join(
-                f"{job.key} {job.state} {job.last.gpus} turn {service._terms.get(job.id)}" for job in users
+                f"{job.key} {job.state} {job.last.gpus} turn {service.executor.terms.of(job).turn}" for job in users
             )
             os.write(2, f"GPU {cell} has {names}\n".encode())

@@ -20,7 +20,8 @@ from typing import Any
 from cotenant.core.jobspec import JobSpec, parse_job
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, JobInfo, Role
-from cotenant.service.run import open_service
+from cotenant.service.options import Options
+from cotenant.service.run import Site, open_service
 from cotenant.testing.live import running
 
 ME = Caller("demo", Role.ADMIN)
@@ -45,10 +46,10 @@ def main() -> None:
             print("   (first one script is paused and resumed once: that measures what a preemption costs here)")
             _measure_a_pause(service)
             began = time.time()
-            ids = [job for group in service.submit(ME, [_training(*job) for job in JOBS]) for job in group]
-            foretold = {row["id"]: row[policy] for row in service.whatif(ME, [])["jobs"]}
+            ids = [job for group in service.desk.submit(ME, [_training(*job) for job in JOBS]) for job in group]
+            foretold = {row["id"]: row[policy] for row in service.desk.whatif(ME, [])["jobs"]}
             _show_until_done(service, began)
-            ended = [service.job(ME, job) for job in ids]
+            ended = [service.desk.job(ME, job) for job in ids]
         _compare(ended, foretold, began)
     failed = [job.id for job in ended if job.state != "succeeded"]
     print(f"== the service has shut down; {len(ended) - len(failed)} of {len(JOBS)} jobs succeeded")
@@ -58,8 +59,9 @@ def main() -> None:
 
 @contextmanager
 def live_service(home: Path, policy: str, grace_s: float = 10.0, **more: Any) -> Iterator[CoreService]:
-    """A service as `cotenant serve --gpus 4` runs it, less the web server; `more` goes to `open_service`."""
-    service = open_service(home=home, policy=policy, db=None, grace_s=grace_s, **{"gpus": 4, **more})
+    """A service as `cotenant serve --gpus 4` runs it, less the web server; `more` are `gpus` and other options."""
+    gpus = more.pop("gpus", 4)
+    service = open_service(Options(home, grace_s, policy=policy, **more), Site(gpus=gpus))
     with running(service):
         yield service
 
@@ -77,20 +79,20 @@ def _training(tenant: str, script: str, gpus: int, steps: int) -> JobSpec:
 
 
 def _measure_a_pause(service: CoreService) -> None:
-    ((job,),) = service.submit(ME, [_training("vision", "pure_python.py", 1, 15)])
+    ((job,),) = service.desk.submit(ME, [_training("vision", "pure_python.py", 1, 15)])
     while (report := service.reports.of(job)) is None or (report.step or 0) < 3:
-        service.wait_events(service.book.seq, 0.02)
-    service.hold(ME, job)
-    while service.job(ME, job).state != "pending":
-        service.wait_events(service.book.seq, 0.05)
-    service.resume(ME, job)
-    while service.book.active:
-        service.wait_events(service.book.seq, 0.2)
+        service.desk.wait_events(service.store.book.seq, 0.02)
+    service.desk.hold(ME, job)
+    while service.desk.job(ME, job).state != "pending":
+        service.desk.wait_events(service.store.book.seq, 0.05)
+    service.desk.resume(ME, job)
+    while service.store.book.active:
+        service.desk.wait_events(service.store.book.seq, 0.2)
 
 
 def _show_until_done(service: CoreService, began: float) -> None:
     while True:
-        jobs = service.jobs(ME)[-len(JOBS) :]
+        jobs = service.desk.jobs(ME)[-len(JOBS) :]
         print(f"-- after {time.time() - began:4.1f} s", flush=True)
         for job in jobs:
             steps = f"{job.step}/{job.total_steps}" if job.step is not None and job.total_steps else ""
@@ -98,8 +100,8 @@ def _show_until_done(service: CoreService, began: float) -> None:
         if all(job.ended_s is not None for job in jobs):
             return
         until = time.monotonic() + 3.0
-        while service.book.active and time.monotonic() < until:
-            service.wait_events(service.book.seq, 0.2)
+        while service.store.book.active and time.monotonic() < until:
+            service.desk.wait_events(service.store.book.seq, 0.2)
 
 
 def _compare(ended: list[JobInfo], foretold: dict[str, float | None], began: float) -> None:

@@ -147,20 +147,20 @@ def _measured(service: CoreService, kind: str) -> Kind:
 
 def _alone(service: CoreService, job: Job, pause: bool) -> tuple[JobInfo, float]:
     """The job after its end, and how long it was held back between its two halves."""
-    ((name,),) = service.submit(ME, [_spec(job, 10.0)])
+    ((name,),) = service.desk.submit(ME, [_spec(job, 10.0)])
     away_s = 0.0
     if pause:
         while (report := service.reports.of(name)) is None or (report.step or 0) < 4:
-            service.wait_events(service.book.seq, 0.01)
-        service.hold(ME, name)
-        while service.job(ME, name).state != "pending":
-            service.wait_events(service.book.seq, 0.05)
-        first = service.job(ME, name).attempts[0]
-        service.resume(ME, name)
+            service.desk.wait_events(service.store.book.seq, 0.01)
+        service.desk.hold(ME, name)
+        while service.desk.job(ME, name).state != "pending":
+            service.desk.wait_events(service.store.book.seq, 0.05)
+        first = service.desk.job(ME, name).attempts[0]
+        service.desk.resume(ME, name)
         away_s = time.time() - (first.ended_s or 0.0)
-    while service.book.active:
-        service.wait_events(service.book.seq, 0.2)
-    info = service.job(ME, name)
+    while service.store.book.active:
+        service.desk.wait_events(service.store.book.seq, 0.2)
+    info = service.desk.job(ME, name)
     assert info.state == "succeeded", info
     assert len(info.attempts) == 1 + pause, info
     return info, away_s
@@ -203,10 +203,10 @@ def _run_live(policy: str, jobs: list[Job], profile: Profile) -> list[Lived]:
         names, began = [], time.monotonic()
         for job in jobs:
             time.sleep(max(0.0, began + job.at_s - time.monotonic()))
-            names += service.submit(ME, [_spec(job, job.lasts_s(profile))])[0]
-        while service.book.active:
-            service.wait_events(service.book.seq, 0.2)
-        infos = [service.job(ME, name) for name in names]
+            names += service.desk.submit(ME, [_spec(job, job.lasts_s(profile))])[0]
+        while service.store.book.active:
+            service.desk.wait_events(service.store.book.seq, 0.2)
+        infos = [service.desk.job(ME, name) for name in names]
     assert all(info.state == "succeeded" for info in infos), infos
     return [Lived(info.submitted_s, (info.ended_s or 0.0) - info.submitted_s, len(info.attempts) - 1) for info in infos]
 

@@ -96,7 +96,7 @@ def live(home: Path, policy: str, round_s: float, rounds: int, patience_s: float
         home, policy, gpus=gpus, round_s=round_s, profile=str(profile), max_suspended=0
     ) as service:  # fmt: skip
         models = tuple(model for _ in range(2) for model in SPEEDS)
-        jobs = [ids[0] for ids in service.submit(ME, [_job(model) for model in models])]
+        jobs = [ids[0] for ids in service.desk.submit(ME, [_job(model) for model in models])]
         since_s = _solved_s(service, time.monotonic() + patience_s)
         target = _target(service)
         _wait_until(service, since_s + rounds * round_s)
@@ -104,12 +104,12 @@ def live(home: Path, policy: str, round_s: float, rounds: int, patience_s: float
         received = _received(service, jobs, since_s, now_s)
         solved_once = _solved_s(service, 0.0) == since_s
         for job in jobs:
-            service.hold(ME, job)
+            service.desk.hold(ME, job)
         until = time.monotonic() + patience_s
-        while service.book.on_gpus and time.monotonic() < until:
-            service.wait_events(service.book.seq, 0.1)
-        starts = sum(len(service.job(ME, job).attempts) for job in jobs)
-        timeouts = int(service.metrics()["cotenant_decision_timeouts_total"])
+        while service.store.book.on_gpus and time.monotonic() < until:
+            service.desk.wait_events(service.store.book.seq, 0.1)
+        starts = sum(len(service.desk.job(ME, job).attempts) for job in jobs)
+        timeouts = int(service.admin.metrics()["cotenant_decision_timeouts_total"])
     done = [worked(home / "checkpoints" / job) for job in jobs]
     stepped = np.array([[one.get(kind, 0.0) for kind in TYPES] for one in done]) / (now_s - since_s)
     return Lived(models, target, received, stepped, starts, solved_once, timeouts)
@@ -123,7 +123,7 @@ def _job(model: str) -> object:
 def _solved_s(service: CoreService, until: float) -> float:
     """When the policy found its targets; waits for that."""
     while (standings := service._plan.standings) is None and time.monotonic() < until:
-        service.wait_events(service.book.seq, 0.05)
+        service.desk.wait_events(service.store.book.seq, 0.05)
     assert standings is not None, "no decision in time"
     return standings.standing.since_s
 
@@ -136,14 +136,14 @@ def _target(service: CoreService) -> np.ndarray:
 
 def _wait_until(service: CoreService, moment_s: float) -> None:
     while (left_s := moment_s - time.time()) > 0:
-        service.wait_events(service.book.seq, min(left_s, 1.0))
+        service.desk.wait_events(service.store.book.seq, min(left_s, 1.0))
 
 
 def _received(service: CoreService, jobs: list[str], since_s: float, now_s: float) -> np.ndarray:
-    kinds = {node.name: TYPES.index(node.gpu_type) for node in service.nodes(ME)}
+    kinds = {node.name: TYPES.index(node.gpu_type) for node in service.admin.nodes(ME)}
     held = np.zeros((len(jobs), len(TYPES)))
     for at, job in enumerate(jobs):
-        for attempt in service.job(ME, job).attempts:
+        for attempt in service.desk.job(ME, job).attempts:
             if attempt.started_s is not None:
                 end_s = now_s if attempt.ended_s is None else min(attempt.ended_s, now_s)
                 held[at, kinds[attempt.nodes[0][0]]] += max(end_s - max(attempt.started_s, since_s), 0.0)

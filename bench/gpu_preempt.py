@@ -22,6 +22,7 @@ from cotenant.core.jobspec import parse_job
 from cotenant.journal import MemoryJournal
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
+from cotenant.testing.backend_kit import whole
 from cotenant.testing.live import running
 
 ADMIN = Caller("bench", Role.ADMIN)
@@ -51,11 +52,11 @@ def used_mib() -> float:
 
 def until(service: CoreService, done: Callable[[], bool], patience_s: float = 240.0) -> float:
     """Wait, event by event; how long it took."""
-    began, seq = time.monotonic(), service.book.seq
+    began, seq = time.monotonic(), service.store.book.seq
     while not done():
         if time.monotonic() - began > patience_s:
-            raise SystemExit(f"not reached: {[(job.id, str(job.state)) for job in service.book.active.values()]}")
-        seq = service.wait_events(seq, 0.1)
+            raise SystemExit(f"not reached: {[(job.id, str(job.state)) for job in service.store.book.active.values()]}")
+        seq = service.desk.wait_events(seq, 0.1)
     return time.monotonic() - began
 
 
@@ -69,7 +70,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         (home / "long.py").write_text(LONG)
-        backend = LocalBackend(home / "jobs", gpus=options.gpus)
+        backend = LocalBackend(home / "jobs", home=home, gpus=options.gpus)
         service = CoreService(MemoryJournal(), backend, home=home, policy="srtf", grace_s=5.0)
         service.reconcile()
         with running(service):
@@ -79,29 +80,27 @@ def main() -> None:
 def report(service: CoreService, home: Path, steps: int, gib: float, cuda: str) -> None:
     base = {"workdir": str(home), "gpus": 1}
     run = f"{sys.executable} long.py {steps} {gib} {cuda}"
-    long = service.submit(ADMIN, [parse_job({**base, "run": run, "expected": 3600, "name": "long"})])[0][0]
-    log = home / "jobs" / "jobs" / f"{long}-1" / "stdout.log"
-    until(service, lambda: log.exists() and log.read_text().count("step") > 20)
+    long = service.desk.submit(ADMIN, [parse_job({**base, "run": run, "expected": 3600, "name": "long"})])[0][0]
+    log = service.backend.open_log(f"{long}-1", "stdout")
+    until(service, lambda: whole(log).count(b"step") > 20)
     print(f"GPU memory with the long job running    {used_mib():10.0f} MiB")
     began = time.monotonic()
     short_run = f"{sys.executable} long.py 100 1 {cuda}"
-    short = service.submit(ADMIN, [parse_job({**base, "run": short_run, "expected": 5, "name": "short"})])[0][0]
-    until(service, lambda: str(service.book.jobs[long].state) == "suspended")
+    short = service.desk.submit(ADMIN, [parse_job({**base, "run": short_run, "expected": 5, "name": "short"})])[0][0]
+    until(service, lambda: str(service.store.book.jobs[long].state) == "suspended")
     print(f"long job suspended after                {time.monotonic() - began:10.2f} s")
     print(f"GPU memory while it is suspended        {used_mib():10.0f} MiB")
-    until(service, lambda: service.book.jobs[short].finished)
-    print(f"short job {service.book.jobs[short].state} after             {time.monotonic() - began:10.2f} s")
-    waited = until(service, lambda: str(service.book.jobs[long].state) == "running")
+    until(service, lambda: service.store.book.jobs[short].finished)
+    print(f"short job {service.store.book.jobs[short].state} after             {time.monotonic() - began:10.2f} s")
+    waited = until(service, lambda: str(service.store.book.jobs[long].state) == "running")
     print(f"long job continued after another        {waited:10.2f} s, memory {used_mib():.0f} MiB")
-    until(service, lambda: service.book.jobs[long].finished)
-    job = service.book.jobs[long]
-    until(service, lambda: service.logs.find(f"{long}-1", "stdout") is not None)  # kept a moment after the end
-    kept = service.logs.find(f"{long}-1", "stdout")
-    lines = kept.read_text().splitlines() if kept is not None else []
+    until(service, lambda: service.store.book.jobs[long].finished)
+    job = service.store.book.jobs[long]
+    lines = whole(log).decode().splitlines()
     counted = [int(line.split()[1]) for line in lines if line.startswith("step")]
-    whole = counted == list(range(steps))
-    print(f"long job {job.state}, {len(job.attempts)} attempt(s), steps counted once each: {whole}")
-    if not whole or len(job.attempts) != 1:
+    complete = counted == list(range(steps))
+    print(f"long job {job.state}, {len(job.attempts)} attempt(s), steps counted once each: {complete}")
+    if not complete or len(job.attempts) != 1:
         print(f"{len(counted)} counts, first {counted[:3]}, last {counted[-3:]}")
         raise SystemExit("missed: the long job did not go on where it was")
 

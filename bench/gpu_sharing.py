@@ -28,6 +28,7 @@ from cotenant.backends.local import LocalBackend
 from cotenant.core.jobspec import parse_job
 from cotenant.journal import MemoryJournal
 from cotenant.service.core import CoreService
+from cotenant.testing.backend_kit import whole
 from cotenant.testing.live import running
 
 SCRIPT = """
@@ -66,7 +67,7 @@ def serving(policy: str, gpus: int | None, share: str) -> Iterator[tuple[CoreSer
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         home = Path(folder)
         (home / "train.py").write_text(SCRIPT)
-        backend = LocalBackend(home / "jobs", gpus=gpus, share=share)  # type: ignore[arg-type]
+        backend = LocalBackend(home / "jobs", home=home, gpus=gpus, share=share)  # type: ignore[arg-type]
         profile = f"h200:sharing={'mps' if share == 'mps' else 'time-sliced'}"
         service = CoreService(
             MemoryJournal(), backend, home=home, policy=policy, grace_s=10.0, profile=profile, budget_s=60.0
@@ -86,7 +87,7 @@ class Stage:
     def submit(self, size: str, model: str, expected_s: float, priority: int = 0) -> str:
         """Submit a job of that size under the name of a model of the profile, and wait until it runs."""
         found = self.submit_only(size, model, expected_s, priority)
-        until(self.service, lambda: str(self.service.book.jobs[found].state) == "running")
+        until(self.service, lambda: str(self.service.store.book.jobs[found].state) == "running")
         return found
 
     def submit_only(self, size: str, model: str, expected_s: float, priority: int = 0) -> str:
@@ -96,16 +97,16 @@ class Stage:
             "run": run, "workdir": str(self.home), "gpus": 1, "model": model, "expected": expected_s, "gpu_mem": 20,
             "priority": priority, "name": f"{size}-{model}", "env": {"PYTHONPATH": str(SOURCES)},
         }  # fmt: skip
-        found = self.service.submit(ADMIN, [parse_job(job)])[0][0]
+        found = self.service.desk.submit(ADMIN, [parse_job(job)])[0][0]
         self.running.append(found)
         return found
 
     def reports_steps(self, job: str) -> bool:
         """Whether a job has told its step time. Jobs of this bench never end: one that has is an error."""
         for other in self.running:
-            if self.service.book.jobs[other].finished:
-                path = self.service.log_file(ADMIN, other, "stderr")
-                raise SystemExit(f"job {other} ended:\n{path.read_text() if path is not None else 'no log'}")
+            if self.service.store.book.jobs[other].finished:
+                log = self.service.desk.open_log(ADMIN, other, "stderr")
+                raise SystemExit(f"job {other} ended:\n{whole(log).decode() if log is not None else 'no log'}")
         report = self.service.reports.of(job)
         return report is not None and report.step_time_s is not None
 
@@ -140,8 +141,8 @@ def main() -> None:
         service._pairing._alone_s[("mlp_rl", 1), next(iter(service._types.values()))] = alone  # the same program
         if cuda == "cuda":
             waited_s = until(service, lambda: bool(service._pairing.vetoes))
-            worth = next(e.data["worth"] for e in service.events(ADMIN, second) if e.kind == "split")
-            until(service, lambda: str(service.book.jobs[second].state) not in ("running", "stopping"))
+            worth = next(e.data["worth"] for e in service.desk.events(ADMIN, second) if e.kind == "split")
+            until(service, lambda: str(service.store.book.jobs[second].state) not in ("running", "stopping"))
             print(f"sjf-bsbf, large beside large: speeds add up to {worth:.2f}, parted after {waited_s:.1f} s")
             print(f"  the other one is then at {1e3 * stage.step_s(first):.2f} ms per step, alone {1e3 * alone:.2f}")
     with serving("antman:control_s=2,busy_limit=1", options.gpus, options.share) as (service, home):
@@ -162,14 +163,14 @@ def turns(service: CoreService, stage: Stage, wanted: int) -> None:
     jobs = [stage.submit("large", "gpt2", 36_000), stage.submit_only("large", "bert", 36_000)]
 
     def times(*kinds: str) -> list[float]:
-        found = (event for job in jobs for event in service.events(ADMIN, job))
+        found = (event for job in jobs for event in service.desk.events(ADMIN, job))
         return sorted(event.time_s for event in found if event.kind in kinds)
 
     until(service, lambda: len(times("continued")) >= wanted)
     stops, leaves, comes = times("stop"), times("suspended"), times("started", "continued")[1:]
     for stop_s, left_s, come_s in zip(stops, leaves, comes, strict=False):
         print(f"gandiva, turn over: suspended in {left_s - stop_s:.2f} s, the other runs after {come_s - stop_s:.2f} s")
-    attempts = [len(service.book.jobs[job].attempts) for job in jobs]
+    attempts = [len(service.store.book.jobs[job].attempts) for job in jobs]
     print(f"  {used_mib():.0f} MiB of GPU memory in use, attempts {attempts}")
 
 

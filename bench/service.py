@@ -102,7 +102,7 @@ def submissions(seconds: float) -> None:
 
             def client(number: int, service=service, spec=spec, counts=counts, until=until) -> None:
                 while time.perf_counter() < until:
-                    service.submit(ME, [spec])
+                    service.desk.submit(ME, [spec])
                     counts[number] += 1
 
             began = time.perf_counter()
@@ -112,7 +112,7 @@ def submissions(seconds: float) -> None:
             for thread in threads:
                 thread.join()
             rate = sum(counts) * each / (time.perf_counter() - began)
-            assert len(service.book.jobs) == sum(counts) * each
+            assert len(service.store.book.jobs) == sum(counts) * each
             journal.close()
         tell(f"submit, {what}, {CLIENTS} threads", f"{rate:,.0f} jobs/s", f">= {target:,}", rate >= target)
 
@@ -200,14 +200,14 @@ def _busy_service(policy: str, pending: int, home: Path, nodes: int = 1000) -> t
     service = Timed(MemoryJournal(), backend, home=home, policy=policy, clock=lambda: backend.now_s)
     service.reconcile()
     chance = random.Random(1)
-    service.submit(ME, [_some_job(chance, 50) for _ in range(nodes * 8)])
+    service.desk.submit(ME, [_some_job(chance, 50) for _ in range(nodes * 8)])
     for _ in range(20):
         service.tick()
         backend.advance(1.0)
         if not service._free_gpus() or not any(service._free_gpus().values()):
             break
-    waiting = len(service.book.active) - len(service.book.on_gpus)
-    service.submit(ME, [_some_job(chance, 5000) for _ in range(max(pending - waiting, 0))])
+    waiting = len(service.store.book.active) - len(service.store.book.on_gpus)
+    service.desk.submit(ME, [_some_job(chance, 5000) for _ in range(max(pending - waiting, 0))])
     service.tick()
     return service, backend
 
@@ -249,7 +249,7 @@ def decisions(count: int, repeats: int, lengths: list[str], policies: list[str])
                     service, backend = _busy_service(policy, pending, Path(home))
                     rounds = count if pending <= 10_000 else max(count // 3, 10)
                     runs.append([percentiles_ms(times) for times in _decide_often(service, backend, rounds)])
-                    running = len(service.book.on_gpus)
+                    running = len(service.store.book.on_gpus)
             quiet = others.cores() < 0.2
             (wall, wall_p99), (cpu, cpu_p99), (tick, tick_p99) = (
                 [statistics.median(run[what][k] for run in runs) for k in (0, 1)] for what in range(3)
@@ -267,14 +267,14 @@ def _decide_often(service: Timed, backend: FakeBackend, rounds: int) -> tuple[li
     chance, lives = random.Random(2), LongLived()
     wall, cpu, whole = [], [], []
     for number in range(-3, rounds):  # the first ones load kernels
-        service.submit(ME, [_some_job(chance, 5000) for _ in range(5)])
-        for job in chance.sample(sorted(service.book.on_gpus), 10):
-            service.cancel(ME, job)
+        service.desk.submit(ME, [_some_job(chance, 5000) for _ in range(5)])
+        for job in chance.sample(sorted(service.store.book.on_gpus), 10):
+            service.desk.cancel(ME, job)
         backend.advance(1.0)
         _all_speak(service)
         before, began = service.counters["decisions"], time.thread_time()
         service.tick()
-        lives.settle(len(service.book.jobs))
+        lives.settle(len(service.store.book.jobs))
         if number >= 0:
             whole.append(time.thread_time() - began)
         if number >= 0 and service.counters["decisions"] > before:
@@ -286,7 +286,7 @@ def _decide_often(service: Timed, backend: FakeBackend, rounds: int) -> tuple[li
 
 def _all_speak(service: Timed) -> None:
     """Every running job says how far it is, as the runtime makes jobs do five times a second: a step takes 1 s."""
-    for job in service.book.on_gpus.values():
+    for job in service.store.book.on_gpus.values():
         said = Progress(int(job.attained_s(service.clock())), int(job.spec.expected_s), 1.0, {}, True)
         service.reports._on_message(Hello("", job.id, len(job.attempts), 1), said)
 
@@ -295,19 +295,19 @@ def whys() -> None:
     for policy in POLICIES:
         with tempfile.TemporaryDirectory() as home:
             service, backend = _busy_service(policy, 100_000, Path(home))
-            pending = [job.id for job in service.book.active.values() if not job.attempts]
+            pending = [job.id for job in service.store.book.active.values() if not job.attempts]
             chance = random.Random(3)
             for what, disturbed in (("jobs come and go", True), ("undisturbed", False)):
                 times = []
                 for asked in range(200):
                     if disturbed:
                         backend.advance(0.05)
-                        service.submit(ME, [_some_job(chance, 5000)])
+                        service.desk.submit(ME, [_some_job(chance, 5000)])
                         if asked % 10 == 0:
                             service.tick()  # as the scheduler's thread does
                     job = chance.choice(pending)
                     began = time.perf_counter()
-                    service.why(ME, job)
+                    service.desk.why(ME, job)
                     times.append(time.perf_counter() - began)
                 text, p99 = spread_ms(times)
                 tell(f"why, {policy}, 100,000 pending, {what}", text, "50 ms", p99 <= 50)
@@ -322,21 +322,21 @@ def recovery() -> None:
         path, backend = Path(home), FakeBackend()
         service = _opened(path, backend)
         for _ in range(jobs // 1000):
-            service.submit(ME, [JobSpec(run="python train.py", env={"SEED": "1"}, array=tuple(range(1000)))])
-        service.journal.close()
+            service.desk.submit(ME, [JobSpec(run="python train.py", env={"SEED": "1"}, array=tuple(range(1000)))])
+        service.store.journal.close()
         began = time.perf_counter()
         service = _opened(path, backend)
         took = time.perf_counter() - began
-        assert len(service.book.jobs) == jobs
+        assert len(service.store.book.jobs) == jobs
         tell("recover 100,000 jobs from the journal alone", f"{took:.2f} s", "5 s", took <= 5)
-        service.snapshot()
-        service.journal.close()
+        service.store.snapshot()
+        service.store.journal.close()
         began = time.perf_counter()
         service = _opened(path, backend)
         took = time.perf_counter() - began
-        assert len(service.book.jobs) == jobs
+        assert len(service.store.book.jobs) == jobs
         tell("recover 100,000 jobs with a snapshot", f"{took:.2f} s", "5 s", took <= 5)
-        service.journal.close()
+        service.store.journal.close()
 
 
 def _opened(home: Path, backend: FakeBackend) -> CoreService:

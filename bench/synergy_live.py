@@ -101,10 +101,10 @@ def run(home: Path, rule: str, curves: Path, cores: float) -> list[float]:
         service.backend.nodes = lambda: [replace(node, cpus=cores) for node in there]  # type: ignore[method-assign]
         specs = [parse_job({"run": " ".join(command(*job, cores)), "name": job[0], "gpus": 1}) for job in JOBS]
         began = time.time()
-        ids = [job for group in service.submit(ME, specs) for job in group]
-        while service.book.active:
-            service.wait_events(service.book.seq, 0.2)
-        ended: list[Any] = [service.job(ME, job) for job in ids]
+        ids = [job for group in service.desk.submit(ME, specs) for job in group]
+        while service.store.book.active:
+            service.desk.wait_events(service.store.book.seq, 0.2)
+        ended: list[Any] = [service.desk.job(ME, job) for job in ids]
     wrong = [job.id for job in ended if job.state != "succeeded"]
     if wrong:
         raise SystemExit(f"jobs {wrong} did not succeed: {json.dumps([job.reason for job in ended])}")

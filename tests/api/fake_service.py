@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cotenant.backends.base import Stream
+from cotenant.backends.local.logs import LocalLog
 from cotenant.core.errors import InputError
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL, JobState
@@ -39,7 +41,7 @@ class FakeService:
         self.desk = self.admin = self
         self.infos: dict[str, JobInfo] = {}
         self.history_: list[EventInfo] = []
-        self.logs: dict[tuple[str, str], Path] = {}
+        self.logs: dict[tuple[str, str], Path] = {}  # in a folder per job, as older keepers named them
         self.secrets: dict[str, tuple[TokenInfo, Caller]] = {}
         self.node_states = {"n0": "up", "n1": "up"}
         self.live_policy = "fifo"
@@ -71,7 +73,8 @@ class FakeService:
         """Run a job: it has an attempt and an empty log from now on."""
         attempt = AttemptInfo(1, "running", NOW, nodes=(("n0", (0, 1)),))
         for stream in ("stdout", "stderr"):
-            self.logs[job, stream] = self.folder / f"{job}.{stream}.log"
+            self.logs[job, stream] = self.folder / job / f"{stream}.log"
+            self.logs[job, stream].parent.mkdir(exist_ok=True)
             self.logs[job, stream].touch()
         self.move(job, JobState.RUNNING, started_s=NOW, attempts=(attempt,), reason="running")
         return self.logs[job, "stdout"]
@@ -139,11 +142,11 @@ class FakeService:
             self.changed.wait_for(lambda: len(self.history_) > after, min(timeout_s, 5.0))
             return len(self.history_)
 
-    def log_file(self, caller: Caller, job: str, stream: str = "stdout", attempt: int = 0) -> Path | None:
+    def open_log(self, caller: Caller, job: str, stream: Stream = "stdout", attempt: int = 0) -> LocalLog | None:
         info = self._visible(caller, job)
         if attempt > len(info.attempts):
             raise NotFound(f"job '{job}' has no attempt {attempt}")
-        return self.logs.get((job, stream))
+        return LocalLog(f"{job}-1", stream, (self.folder / job,), lambda: False) if info.attempts else None
 
     def cancel(self, caller: Caller, job: str) -> None:
         info = self._visible(caller, job)

@@ -13,7 +13,7 @@ from typing import Any
 
 from cotenant.backends import LaunchSpec, Observed
 from cotenant.backends.local import LocalBackend, procs
-from cotenant.testing.backend import PATIENCE_S, seen, until
+from cotenant.testing.backend_kit import PATIENCE_S, seen, until, whole
 
 
 class LocalWorld:
@@ -22,7 +22,9 @@ class LocalWorld:
         self.work = root / "work"
         self.work.mkdir(exist_ok=True)
         self.cgroups = cgroups
-        self.more: dict[str, Any] = {"gpu_types": ["gpu"] * 4, "use_cgroups": cgroups, **more}
+        self.home = root / "home"
+        self.more: dict[str, Any] = {"gpu_types": ["gpu"] * 4, "use_cgroups": cgroups, "home": self.home, **more}
+        self.home.mkdir(exist_ok=True)
         self.backend = LocalBackend(self.state, **self.more)
         self.pipes = 0
 
@@ -53,7 +55,7 @@ class LocalWorld:
         return self.state / "jobs" / key
 
     def log(self, key: str, stream: str = "stdout") -> str:
-        return "".join(Path(path).read_text() for path in self.backend.log_paths(key)[stream])
+        return whole(self.backend.open_log(key, stream)).decode()  # type: ignore[arg-type]
 
     def pipe(self) -> Pipe:
         self.pipes += 1
@@ -88,6 +90,12 @@ class LocalWorld:
         assert sorted(os.listdir(self.state)) == ["jobs", "notify", "trash"]
         assert os.listdir(self.state / "jobs") == []
         assert os.listdir(self.state / "trash") == []
+
+
+def pid_of(one: Observed | None) -> int:
+    """The process that the hint of the local backend names."""
+    assert one is not None
+    return int(one.hint.removeprefix("pid "))
 
 
 class Pipe:

@@ -1,35 +1,80 @@
-"""Both backends, and the local one also without cgroups, pass the suite that third parties import."""
+"""All backends pass the suite that third parties import: local with and without cgroups, a fake, and one far away."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from local_world import LocalWorld
+from local_world import LocalWorld, pid_of
 
-from cotenant.backends import Backend
+from cotenant.backends import Backend, LaunchSpec, NodeInfo
 from cotenant.backends.fake import FakeBackend
 from cotenant.testing.backend import PATIENCE_S, BackendContract, seen
 
 
 class TestFake(BackendContract):
+    nodes: tuple[NodeInfo, ...] = (NodeInfo("fake", "gpu", 4, 8, 64.0),)
+    launch_s = 0.0
+
     @pytest.fixture
-    def backend(self) -> FakeBackend:
-        return FakeBackend()
+    def backend(self) -> Iterator[FakeBackend]:
+        """Where a job's text asks for the runtime, a real process runs it, with nothing but what the job is given."""
+        processes: list[subprocess.Popen[bytes]] = []
+
+        def program(spec: LaunchSpec, environment: Mapping[str, str]) -> None:
+            if "cotenant.runtime" in spec.script:
+                env = {"PATH": os.environ["PATH"], **environment}
+                processes.append(subprocess.Popen(spec.script.split(), env=env, stdout=subprocess.DEVNULL))
+
+        yield FakeBackend(self.nodes, launch_s=self.launch_s, program=program)
+        assert [process.wait(PATIENCE_S) for process in processes] in ([], [0])
 
     def reopen(self, backend: Any) -> FakeBackend:
         return backend.reopen()
 
 
+class TestFarAway(TestFake):
+    """Two nodes, launches that complete late, output in no file, runtimes that call home over TCP."""
+
+    nodes = (
+        NodeInfo("n0", "gpu", 4, 8, 64.0, address="10.0.0.1"),
+        NodeInfo("n1", "gpu", 4, 8, 64.0, address="10.0.0.2"),
+    )
+    launch_s = 12.5
+
+    def test_it_is_far_away(self, backend: Any) -> None:
+        """What this class is for is really so."""
+        assert all(address.startswith("tcp:") for address in backend.listen_at())
+        backend.launch(self.spec("slow-1", "echo hi; sleep 5", gpus=(("n0", (0,)), ("n1", (0, 1)))))
+        backend.advance(12.4)
+        one = seen(backend, "slow-1")
+        assert one is not None
+        assert (one.state, one.started_s, one.hint) == ("starting", None, "")
+        log = backend.open_log("slow-1", "stdout")
+        assert (log.span(), log.ended()) == ((0, 0), False)
+        backend.advance(0.1)
+        one = seen(backend, "slow-1")
+        assert one is not None
+        assert (one.state, one.started_s) == ("running", 12.5)
+        assert log.read(0, 99).data == b"hi\nhi\n"
+        backend.set_node("n1", up=False)
+        one = seen(backend, "slow-1")
+        assert one is not None
+        assert (one.state, one.message) == ("lost", "node n1 is down")
+
+
 class _Local(BackendContract):
     cgroups = True
+    more: Mapping[str, Any] = {}
 
     @pytest.fixture
     def backend(self, tmp_path: Path) -> Iterator[Backend]:
-        self.world = LocalWorld(tmp_path, cgroups=self.cgroups)
+        self.world = LocalWorld(tmp_path, cgroups=self.cgroups, **self.more)
         yield self.world.backend
         self.world.end_all()
         self.world.backend.close()
@@ -41,9 +86,7 @@ class _Local(BackendContract):
     def deaf(self, backend: Backend, key: str) -> bool:
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            one = seen(backend, key)
-            assert one is not None
-            fields = Path(f"/proc/{one.pid}/status").read_text().split("\n")
+            fields = Path(f"/proc/{pid_of(seen(backend, key))}/status").read_text().split("\n")
             ignored = next(int(line.split()[1], 16) for line in fields if line.startswith("SigIgn"))
             if ignored & (1 << 14):
                 return True
@@ -57,3 +100,4 @@ class TestLocal(_Local):
 
 class TestLocalWithoutCgroups(_Local):
     cgroups = False
+    more = {"listen": "tcp:127.0.0.1:0"}  # noqa: RUF012

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from local_world import LocalWorld
+from local_world import LocalWorld, pid_of
 
 from cotenant.backends.local import cgroups, gpus
 from cotenant.core.errors import InputError
@@ -68,7 +68,7 @@ def test_memory_of_children_counts(fenced: LocalWorld) -> None:
 
 def test_limits_change_while_it_runs(fenced: LocalWorld) -> None:
     fenced.launch("lim-1", "sleep infinity", mem_gib=1.0, cpu_share=0.5)
-    pid = fenced.until("lim-1", "running").pid
+    pid = pid_of(fenced.until("lim-1", "running"))
     memory, cpu = _group(fenced, "lim-1", "memory"), _group(fenced, "lim-1", "cpu")
     assert pid in cgroups.members(str(memory))
     assert pid in cgroups.members(str(cpu))

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from local_world import LocalWorld, kill_hard, wait_gone
+from local_world import LocalWorld, kill_hard, pid_of, wait_gone
 
 from cotenant.backends import BackendError
 from cotenant.backends.local import LocalBackend, gpus, procs
@@ -128,9 +128,8 @@ def test_terminate_leaves_time_to_finish(world: LocalWorld) -> None:
     os.mkfifo(world.work / "go")
     with world.pipe() as pipe:
         world.launch("grace-1", f"{sys.executable} train.py {pipe.path} {world.work}/go; true")
-        leader = world.until("grace-1", "running").pid
+        leader = pid_of(world.until("grace-1", "running"))
         pipe.line()
-        assert leader is not None
         assert world.backend.terminate("grace-1")
         wait_gone(leader)
         assert world.until("grace-1", "running").state == "running"
@@ -150,12 +149,14 @@ def test_grace_ends(world: LocalWorld) -> None:
 def test_logs_rotate(world: LocalWorld) -> None:
     world.launch("log-1", "seq 1 100000", stdout_limit_mib=0.1)
     world.until("log-1", "exited")
-    paths = world.backend.log_paths("log-1")["stdout"]
-    assert [Path(p).name for p in paths] == ["stdout.log.1", "stdout.log"]
     text = world.log("log-1")
     limit = int(0.1 * 2**20)
+    whole = "".join(f"{n}\n" for n in range(1, 100001))
     assert limit <= len(text) <= 2 * limit
-    assert "".join(f"{n}\n" for n in range(1, 100001)).endswith(text)
+    assert whole.endswith(text)
+    assert world.backend.open_log("log-1", "stdout").span() == (len(whole) - len(text), len(whole))
+    kept = sorted(path.name for path in world.record("log-1").glob("stdout*"))
+    assert kept == sorted(f"stdout-{len(whole) // limit * limit - k * limit}.log" for k in range(2))
 
 
 def test_output_of_the_dead_is_kept(world: LocalWorld) -> None:
@@ -178,9 +179,8 @@ def test_job_outlives_the_service_and_is_adopted(world: LocalWorld) -> None:
             assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
         pids = {int(pipe.line()), int(pipe.line())}
     one = world.until("live-1", "running")
-    assert one.pid in pids
-    assert one.pid is not None
-    assert os.getsid(one.pid) == os.getpgid(one.pid) == one.pid
+    assert pid_of(one) in pids
+    assert os.getsid(pid_of(one)) == os.getpgid(pid_of(one)) == pid_of(one)
     assert world.until("done-1", "exited").exit_code == 6
     assert world.backend.terminate("live-1")
     assert world.until("live-1", "exited").signal == 15
@@ -198,12 +198,12 @@ def test_keeper_killed(world: LocalWorld) -> None:
     kill_hard(child.keeper)
     assert world.backend.wait_change(30)
     one = world.until("lost-1", "lost")
-    assert one.pid in world.marked("lost-1")
+    assert pid_of(one) in world.marked("lost-1")
     assert len(world.marked("lost-1")) == 2
     world.launch("lost-1", "exit 0")
-    assert world.until("lost-1", "lost").pid == one.pid
+    assert pid_of(world.until("lost-1", "lost")) == pid_of(one)
     assert world.backend.kill("lost-1")
-    while (left := world.seen("lost-1")) and left.pid is not None:
+    while (left := world.seen("lost-1")) and left.alive:
         assert world.backend.wait_change(30)
     assert left is not None
     assert left.state == "lost"
@@ -241,7 +241,7 @@ def test_a_reused_pid_is_nobody_of_ours(world: LocalWorld) -> None:
             )
             record.write("child.json", text.encode())
             one = world.until(record.key, "lost")
-            assert one.pid is None
+            assert not one.alive
             for act in (world.backend.terminate, world.backend.kill, world.backend.suspend):
                 assert act(record.key) is False
             world.backend.forget(record.key)
@@ -259,9 +259,8 @@ def test_suspended_jobs_stand_still(world: LocalWorld) -> None:
         feed = os.open(world.work / "in", os.O_RDWR)
         try:
             one = world.until("nap-1", "running")
-            assert one.pid is not None
             assert world.backend.suspend("nap-1")
-            assert world.until("nap-1", "suspended").pid == one.pid
+            assert pid_of(world.until("nap-1", "suspended")) == pid_of(one)
             with world.another_handle() as again:
                 assert [o.state for o in again.observe()] == ["suspended"]
             assert world.backend.resume("nap-1")

@@ -179,7 +179,7 @@ def test_ctrl_c_only_detaches(words: tuple[str, ...], service: FakeService) -> N
     _out("submit", "--", "x")
     service.start("1").write_text("begun\n")
     asked = threading.Event()
-    for name in ("log_file", "wait_events"):
+    for name in ("open_log", "wait_events"):
         real = getattr(service, name)
         setattr(service, name, lambda *args, real=real: asked.set() or real(*args))
     process = subprocess.Popen([SCRIPT, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -229,5 +229,5 @@ def test_serve_hands_over(monkeypatch: pytest.MonkeyPatch, at_home: Path) -> Non
     given: dict[str, Any] = {"grace_s": 5.0, "max_suspended": 0, "round_s": 60.0, "profile": "h200", "policy": "srtf"}
     assert called == [
         (Options(at_home, policy="fifo"), Site()),
-        (Options(Path("/h"), **given), Site("sqlite:///x", ["v100", "k80", "k80"], "mps", port=0)),
+        (Options(Path("/h"), **given), Site("sqlite:///x", "local", ["v100", "k80", "k80"], "mps", port=0)),
     ]

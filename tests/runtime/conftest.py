@@ -9,7 +9,7 @@ from runtime_service import Service, job_env
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    running = Service(tmp_path / "runtime.sock")
+    running = Service(f"unix:{tmp_path / 'runtime.sock'}")
     yield running
     running.close()
 
@@ -17,6 +17,6 @@ def service(tmp_path: Path) -> Iterator[Service]:
 @pytest.fixture
 def inside(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Service:
     """This process is a job of the service."""
-    for name, value in job_env(service.path, tmp_path / "ckpt").items():
+    for name, value in job_env(service.addresses[0], tmp_path / "ckpt").items():
         monkeypatch.setenv(name, value)
     return service

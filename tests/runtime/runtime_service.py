@@ -22,8 +22,8 @@ PATIENCE_S = 120.0
 class Service:
     """A RuntimeServer with a memory. `react` is called on the loop for every message."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, *addresses: str) -> None:
+        self.addresses: tuple[str, ...] = addresses
         self.settings = Settings()
         self.heard: list[JobMessage] = []
         self.react: Callable[[JobMessage], None] = lambda message: None
@@ -34,8 +34,9 @@ class Service:
         self.start()
 
     def start(self) -> None:
-        self.server = RuntimeServer(self.path, self._authenticate, self._hear)
+        self.server = RuntimeServer(self.addresses, self._authenticate, self._hear)
         self._run(self.server.start())
+        self.addresses = self.server.addresses
 
     def stop(self) -> None:
         self._run(self.server.stop())
@@ -73,9 +74,9 @@ class Service:
         self.react(message)
 
 
-def job_env(socket: Path, checkpoints: Path) -> dict[str, str]:
+def job_env(address: str, checkpoints: Path) -> dict[str, str]:
     return {
-        "COTENANT_SOCKET": str(socket),
+        "COTENANT_ADDRESS": address,
         "COTENANT_JOB_TOKEN": TOKEN,
         "COTENANT_JOB_ID": "j1",
         "COTENANT_ATTEMPT": "3",

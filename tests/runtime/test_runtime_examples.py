@@ -35,7 +35,7 @@ def stop_at(service: Service, step: int) -> None:
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_stopped_twice_it_ends_like_an_undisturbed_run(service: Service, tmp_path: Path, script: str) -> None:
     undisturbed = json.loads(finish(spawn(EXAMPLES / script, "--steps", STEPS, *FAST)))
-    env = job_env(service.path, tmp_path / "ckpt")
+    env = job_env(service.addresses[0], tmp_path / "ckpt")
     command = [EXAMPLES / script, "--steps", STEPS, "--out", tmp_path / "result.json"]
     rng = random.Random(script)
     for stop_step in (rng.randint(2, 12), rng.randint(30, 40)):
@@ -61,7 +61,7 @@ def test_stopped_twice_it_ends_like_an_undisturbed_run(service: Service, tmp_pat
 def test_killed_again_and_again_it_ends_like_an_undisturbed_run(service: Service, tmp_path: Path, script: str) -> None:
     """kill -9 lands wherever the process happens to be, often inside a save, for it saves after every step."""
     undisturbed = json.loads(finish(spawn(EXAMPLES / script, "--steps", STEPS, *FAST)))
-    env = job_env(service.path, tmp_path / "ckpt")
+    env = job_env(service.addresses[0], tmp_path / "ckpt")
     rng = random.Random(script)
     safe = 0
     for _ in range(3):
@@ -93,7 +93,7 @@ def test_frameworks_stop_and_resume(service: Service, tmp_path: Path, script: st
     plain = ["--output-dir", tmp_path / "plain"] if needs == "transformers" else []
     alone = spawn(EXAMPLES / script, "--steps", STEPS, *plain, env=OFFLINE)
     undisturbed = json.loads(finish(alone).splitlines()[-1])
-    env = job_env(service.path, tmp_path / "ckpt") | OFFLINE
+    env = job_env(service.addresses[0], tmp_path / "ckpt") | OFFLINE
     stop_at(service, 21)
     finish(spawn(EXAMPLES / script, "--steps", STEPS, env=env), EXIT_PREEMPTED)
     service.react = lambda message: None
@@ -113,6 +113,6 @@ def test_a_loader_follows_the_worker_count(service: Service, tmp_path: Path) -> 
             service.server.send("j1", Set(workers=2))
 
     service.react = react
-    env = job_env(service.path, tmp_path / "ckpt")
+    env = job_env(service.addresses[0], tmp_path / "ckpt")
     said = finish(spawn(EXAMPLES / "torch_loader.py", "--steps", 60, "--images", 64, env=env))
     assert "workers [1, 2]" in said

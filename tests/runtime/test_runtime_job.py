@@ -229,7 +229,7 @@ def test_a_wrong_token_is_refused_and_training_goes_on(
 
 
 def test_without_a_service_the_queue_stays_bounded_and_keeps_what_matters(tmp_path: Path) -> None:
-    link = _link.Link(str(tmp_path / "nobody"), Hello("t", "j", 0, 1), lambda message: None)
+    link = _link.Link(f"unix:{tmp_path / 'nobody'}", Hello("t", "j", 0, 1), lambda message: None)
     link.send(Restored(1, "p", 0.0))
     for step in range(1000):
         link.send(Progress(step))
@@ -244,17 +244,18 @@ def test_without_a_service_the_queue_stays_bounded_and_keeps_what_matters(tmp_pa
 def test_the_socket_is_private_and_fits_a_deep_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = tmp_path / ("d" * 100) / ("e" * 50)
     deep.mkdir(parents=True)
-    service = Service(deep / "runtime.sock")
+    path = deep / "runtime.sock"
+    service = Service(f"unix:{path}")
     try:
-        assert stat.S_IMODE(service.path.stat().st_mode) == 0o600
-        for name, value in job_env(service.path, tmp_path / "ckpt").items():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        for name, value in job_env(service.addresses[0], tmp_path / "ckpt").items():
             monkeypatch.setenv(name, value)
         with runtime.job() as job:
             assert len(list(job.steps(2))) == 2
         service.wait_for(lambda message: isinstance(message, Done))
     finally:
         service.close()
-    assert not service.path.exists()
+    assert not path.exists()
 
 
 SCRIPT = """

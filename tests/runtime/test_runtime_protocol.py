@@ -97,7 +97,7 @@ def test_a_job_that_was_killed_with_words_unread_is_no_news(tmp_path: Path, capl
     """Its kernel resets the connection."""
 
     async def play() -> None:
-        server = RuntimeServer(tmp_path / "s", lambda hello: p.Settings(), lambda hello, message: None)
+        server = RuntimeServer([f"unix:{tmp_path / 's'}"], lambda hello: p.Settings(), lambda hello, message: None)
         await server.start()
         job = socket.socket(socket.AF_UNIX)
         await asyncio.to_thread(job.connect, str(tmp_path / "s"))

@@ -128,18 +128,18 @@ class MemoryWorld:
         backend.hook = self._act
         service = CoreService(
             self._journal, backend, home=self.home, policy=self.policy, grace_s=2.0, clock=self.clock,
-            hook=self.fuse.step, **self.more,
+            hook=self.fuse.step, inline=True, **self.more,
         )  # fmt: skip
         service.reconcile()
         return service
 
     def submit(self, service: CoreService, *specs: JobSpec) -> None:
         """As a careful client: a submission that was not answered is looked for before it is repeated."""
-        there = {info.name for info in service.jobs(ME)}
+        there = {info.name for info in service.desk.jobs(ME)}
         missing = [spec for spec in specs if spec.name not in there]
         if missing:
-            service.submit(ME, missing)
-        self.acknowledged |= {info.id: info.name for info in service.jobs(ME)}
+            service.desk.submit(ME, missing)
+        self.acknowledged |= {info.id: info.name for info in service.desk.jobs(ME)}
 
     def run(self, steps: list[Step], until_s: float = 1000.0) -> CoreService:
         """Play all steps to the end of all jobs, restarting after each crash."""
@@ -152,13 +152,13 @@ class MemoryWorld:
                     ahead[0].act(service)
                     ahead.pop(0)
                 wait_s = service.tick()
-                if not ahead and not service.book.active and not self.first.world.jobs:
+                if not ahead and not service.store.book.active and not self.first.world.jobs:
                     return service
                 due_s = EPOCH_S + ahead[0].at_s - self.first.now_s if ahead else math.inf
                 service.backend.wait_change(min(wait_s, due_s))
             except Crash:
                 service = None
-        raise AssertionError(f"not done after {until_s} s: {service and service.jobs(ME)}")
+        raise AssertionError(f"not done after {until_s} s: {service and service.desk.jobs(ME)}")
 
 
 Ending = tuple[str, int | None, int]

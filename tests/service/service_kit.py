@@ -33,23 +33,23 @@ class Rig:
         journal = MemoryJournal(self.store, clock=lambda: self.backend.now_s)
         service = CoreService(
             journal, self.backend, home=self.home, policy=policy, grace_s=5.0,
-            clock=lambda: self.backend.now_s, **self.more,
+            clock=lambda: self.backend.now_s, inline=True, **self.more,
         )  # fmt: skip
         service.reconcile()
         return service
 
     def restart(self) -> CoreService:
-        self.service.journal.close()
+        self.service.store.journal.close()
         self.backend = self.backend.reopen()
         self.service = self._open("")
         return self.service
 
     def submit(self, run: str = "sleep 10", caller: Caller = ADMIN, **fields: Any) -> str:
-        (ids,) = self.service.submit(caller, [parse_job({"run": run, **fields})])
+        (ids,) = self.service.desk.submit(caller, [parse_job({"run": run, **fields})])
         return ids[0].split(".")[0] if "array" in fields else ids[0]
 
     def state(self, job: str) -> str:
-        return str(self.service.job(ADMIN, job).state)
+        return str(self.service.desk.job(ADMIN, job).state)
 
     def ticks(self, seconds: float, step: float = 1.0) -> None:
         """Let time pass, looking every `step`."""
@@ -62,10 +62,12 @@ class Rig:
     def finish(self, limit_s: float = 3000.0) -> None:
         """Go on until every job has ended; GPUs are never given twice on the way."""
         until = self.backend.now_s + limit_s
-        while self.service.book.active:
+        while self.service.store.book.active:
             self.service.tick()
             self.check()
-            assert self.backend.now_s < until, {job.id: str(job.state) for job in self.service.book.active.values()}
+            assert self.backend.now_s < until, {
+                job.id: str(job.state) for job in self.service.store.book.active.values()
+            }
             self.backend.wait_change(1.0)
 
     def check(self) -> None:
@@ -82,8 +84,8 @@ class Rig:
             assert len({spec.gpus for spec in specs}) == 1 or self.in_parts, specs
             size_gib = self.backend.world.nodes[node].gpu_mem_gib or math.inf
             assert sum(spec.gpu_mem_gib or 0.0 for spec in specs) <= size_gib, specs
-        on_gpus = {job.id for job in self.service.book.jobs.values() if job.state in ON}
-        assert on_gpus == set(self.service.book.on_gpus)
+        on_gpus = {job.id for job in self.service.store.book.jobs.values() if job.state in ON}
+        assert on_gpus == set(self.service.store.book.on_gpus)
 
 
 ON = (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)

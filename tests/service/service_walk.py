@@ -87,30 +87,30 @@ class Walk:
             self.play(self.chance.choice((0.0, 0.0, 0.5, 1.0, 3.0, 9.0)))
         for node in NODES:
             self.rig.backend.set_node(node.name, up=True)
-            self.rig.service.drain(ADMIN, node.name, undo=True)
-        for job in list(self.rig.service.book.active.values()):
-            self.rig.service.resume(ADMIN, job.id)
+            self.rig.service.admin.drain(ADMIN, node.name, undo=True)
+        for job in list(self.rig.service.store.book.active.values()):
+            self.rig.service.desk.resume(ADMIN, job.id)
         self.finish()
 
     def finish(self) -> None:
         """To the end of all jobs, which must come: nobody may hinder the others for ever."""
-        left_s = sum(self.totals[job] for job in self.rig.service.book.active) * 3 + 600
+        left_s = sum(self.totals[job] for job in self.rig.service.store.book.active) * 3 + 600
         until_s = self.rig.backend.now_s + left_s
-        while self.rig.service.book.active:
+        while self.rig.service.store.book.active:
             self.play(1.0)
             if self.excused():
-                self.rig.service.set_policy(ADMIN, "fifo")
+                self.rig.service.admin.set_policy(ADMIN, "fifo")
             if self.rig.backend.now_s > until_s:
                 self.fail("some never end")
-        for job in self.rig.service.book.jobs.values():
+        for job in self.rig.service.store.book.jobs.values():
             good = job.state in (JobState.SUCCEEDED, JobState.CANCELLED) or "lost" in job.message
             self.need(good, f"job {job.id} has {job.state}: {job.message}")
         self.need(not self.rig.service._promised, "promises outlive all jobs")
 
     def excused(self) -> bool:
         """Whether all who are left can neither save nor stand still, and begin anew in every round of the policy."""
-        active = self.rig.service.book.active
-        rounds = not isinstance(make_policy(self.rig.service.book.policy), PlanPolicy)
+        active = self.rig.service.store.book.active
+        rounds = not isinstance(make_policy(self.rig.service.store.book.policy), PlanPolicy)
         return rounds and not self.saves & active.keys() and all(len(job.attempts) > MANY for job in active.values())
 
     def play(self, seconds: float) -> None:
@@ -175,27 +175,27 @@ class Walk:
         self._to_one("hold")
 
     def resume(self) -> None:
-        held = [job.id for job in self.rig.service.book.active.values() if job.held]
+        held = [job.id for job in self.rig.service.store.book.active.values() if job.held]
         if held:
             self._to_one("resume", held)
 
     def resize(self) -> None:
-        elastic = [job for job in self.rig.service.book.active.values() if job.elastic]
+        elastic = [job for job in self.rig.service.store.book.active.values() if job.elastic]
         if elastic:
             job = self.chance.choice(elastic)
             gpus = self.chance.randint(max(job.spec.min_gpus, 1), job.spec.max_gpus)
-            self.rig.service.set(ADMIN, job.id, {"gpus": gpus})
+            self.rig.service.desk.set(ADMIN, job.id, {"gpus": gpus})
             self._tell(f"set {job.id} gpus={gpus}")
 
     def loosen(self) -> None:
-        active = sorted(self.rig.service.book.active)
+        active = sorted(self.rig.service.store.book.active)
         if active:
             job, priority = self.chance.choice(active), self.chance.choice((-1, 0, 3))
-            self.rig.service.set(ADMIN, job, {"priority": priority})
+            self.rig.service.desk.set(ADMIN, job, {"priority": priority})
             self._tell(f"set {job} priority={priority}")
 
     def _to_one(self, verb: str, among: list[str] | None = None) -> None:
-        active = among if among is not None else sorted(self.rig.service.book.active)
+        active = among if among is not None else sorted(self.rig.service.store.book.active)
         if active:
             job = self.chance.choice(active)
             self._tell(f"{verb} {job}")
@@ -205,10 +205,10 @@ class Walk:
                 self._tell(str(error))
 
     def drain(self) -> None:
-        self._node("drain", lambda name: self.rig.service.drain(ADMIN, name))
+        self._node("drain", lambda name: self.rig.service.admin.drain(ADMIN, name))
 
     def undrain(self) -> None:
-        self._node("undrain", lambda name: self.rig.service.drain(ADMIN, name, undo=True))
+        self._node("undrain", lambda name: self.rig.service.admin.drain(ADMIN, name, undo=True))
 
     def lose(self) -> None:
         self._node("lose", lambda name: self.rig.backend.set_node(name, up=False))
@@ -224,7 +224,7 @@ class Walk:
     def switch(self) -> None:
         policy = self.chance.choice(self.policies)
         self._tell(f"policy {policy}")
-        self.rig.service.set_policy(ADMIN, policy)
+        self.rig.service.admin.set_policy(ADMIN, policy)
 
     def restart(self) -> None:
         self._tell("restart")
@@ -248,7 +248,7 @@ class Walk:
     def _report(self) -> None:
         """As if jobs that save had said so, and how far they are."""
         service = self.rig.service
-        for job in service.book.on_gpus.values():
+        for job in service.store.book.on_gpus.values():
             if job.state == JobState.RUNNING and (job.id in self.saves):
                 done_s = sum(attempt.active_s(self.rig.backend.now_s) for attempt in job.attempts)
                 total = int(self.totals[job.id] * 10)
@@ -256,16 +256,16 @@ class Walk:
                 service.reports._reports[job.id] = Report(
                     step=step, total=total, step_time_s=0.1, saves=True, metrics={"batch": 32.0, "loss": 1 / (1 + step)}
                 )  # fmt: skip
-        for name in set(service.reports._reports) - set(service.book.on_gpus) - set(service.book.suspended):
+        for name in set(service.reports._reports) - set(service.store.book.on_gpus) - set(service.store.book.suspended):
             del service.reports._reports[name]
 
     def _behave(self, spec: LaunchSpec) -> Script:
-        job = self.rig.service.book.jobs[spec.job]
+        job = self.rig.service.store.book.jobs[spec.job]
         size = sum(len(indexes) for _, indexes in spec.gpus)
         low, high = (max(job.spec.min_gpus, 1), job.spec.max_gpus) if job.elastic else (job.spec.gpus,) * 2
         self.need(low <= size <= high, f"{spec.key} starts with {size} GPUs")
-        policy = make_policy(self.rig.service.book.policy)
-        if not policy.traits.resizes:
+        policy = make_policy(self.rig.service.store.book.policy)
+        if not (isinstance(policy, PlanPolicy) and policy.resizes):
             self.need(size == job.spec.gpus, f"{spec.key} starts with {size} GPUs, not {job.spec.gpus}")
         for other in self.rig.backend.world.jobs.values():
             alive = other.state in ("starting", "running", "suspended")
@@ -292,10 +292,10 @@ class Walk:
     def _check_company(self, spec: LaunchSpec) -> None:
         """Whoever comes to GPUs may be there beside those that are there."""
         service, mine = self.rig.service, cells(spec.gpus)
-        policy = make_policy(service.book.policy)
+        policy = make_policy(service.store.book.policy)
         others = [job.spec for job in self._running() if job.spec.key != spec.key and mine & cells(job.spec.gpus)]
         self.need(policy.shares or not others, f"{spec.key} comes to {[other.key for other in others]}")
-        in_parts = not policy.traits.names_pools
+        in_parts = isinstance(policy, PlanPolicy)
         most = SLOTS if in_parts else int(policy.params.get("group", 2))
         for other in others:
             self.need(in_parts or cells(other.gpus) == mine, f"{spec.key} takes a part of {other.key}")
@@ -314,7 +314,7 @@ class Walk:
     def check(self) -> None:
         """After every tick."""
         service, world = self.rig.service, self.rig.backend.world
-        book = service.book
+        book = service.store.book
         on_gpus = {job.id for job in book.jobs.values() if job.state in _ON}
         self.need(on_gpus == set(book.on_gpus), "the index of running jobs is wrong")
         suspended = {job.id for job in book.jobs.values() if job.state == JobState.SUSPENDED}
@@ -348,16 +348,16 @@ class Walk:
         service = self.rig.service
         usable: Counter[str] = Counter()
         for node in self.rig.backend.nodes():
-            if node.state == "up" and node.name not in service.book.drained:
+            if node.state == "up" and node.name not in service.store.book.drained:
                 usable[node.gpu_type] += node.gpus
         able = [
             job.id
-            for job in service.book.active.values()
+            for job in service.store.book.active.values()
             if service._startable(job)
             and job.spec.gpus <= (usable[job.spec.gpu_type] if job.spec.gpu_type else usable["h200"])
             and (job.state == JobState.PENDING or all(usable for _ in job.last.gpus))
         ]
-        if service.book.on_gpus or not able:
+        if service.store.book.on_gpus or not able:
             self.idle_s = None
         elif self.idle_s is None:
             self.idle_s = self.rig.backend.now_s
@@ -367,13 +367,13 @@ class Walk:
     def _check_promises(self) -> None:
         """Whoever is promised GPUs by name has them soon after the last one has left them."""
         service, now_s = self.rig.service, self.rig.backend.now_s
-        used = {cell for job in service.book.on_gpus.values() for cell in cells(job.last.gpus)}
-        up = {n.name for n in self.rig.backend.nodes() if n.state == "up" and n.name not in service.book.drained}
+        used = {cell for job in service.store.book.on_gpus.values() for cell in cells(job.last.gpus)}
+        up = {n.name for n in self.rig.backend.nodes() if n.state == "up" and n.name not in service.store.book.drained}
         waits = {
             job
             for job in service._promised
             if (place := service._places.get(job))
-            and service._startable(service.book.active[job])
+            and service._startable(service.store.book.active[job])
             and not cells(place) & used
             and all(name in up for name, _ in place)
         }
@@ -386,7 +386,7 @@ class Walk:
             self.fail(what)
 
     def fail(self, what: str) -> None:
-        book = self.rig.service.book
+        book = self.rig.service.store.book
         jobs = [
             f"{job.id} {job.state} {job.stop_why} held={job.held} {job.spec.gpus} GPUs "
             f"{job.attempts[-1].gpus if job.attempts else ''} {self.rig.service._terms.get(job.id)} "

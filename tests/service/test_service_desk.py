@@ -30,7 +30,7 @@ def test_tenants_see_and_touch_only_their_own(rig: Rig) -> None:
     assert [job.id for job in rig.service.desk.jobs(ANN)] == [mine]
     assert [job.id for job in rig.service.desk.jobs(ADMIN)] == [mine, theirs]
     desk = rig.service.desk
-    for act in (desk.job, desk.why, desk.cancel, desk.hold, desk.resume, desk.log_file):
+    for act in (desk.job, desk.why, desk.cancel, desk.hold, desk.resume, desk.open_log):
         with pytest.raises(NotFound):
             act(ANN, theirs)
     with pytest.raises(NotFound):
@@ -136,19 +136,18 @@ def test_snapshots_are_taken_by_themselves(rig: Rig, monkeypatch: pytest.MonkeyP
 
 def test_old_jobs_are_forgotten_and_their_logs_deleted(tmp_path: Path) -> None:
     rig = Rig(tmp_path, keep_s=86400.0)
-    old, array = rig.submit("sleep 1"), rig.submit("sleep 1", array="0-1")
+    old, array = rig.submit("echo text; sleep 1"), rig.submit("echo text; sleep 1", array="0-1")
     rig.finish()
-    for key in (f"{old}-1", f"{array}.0-1"):
-        (tmp_path / "logs" / key).mkdir(parents=True)
-    assert (tmp_path / "checkpoints" / old).is_dir()
+    assert {f"{old}-1", f"{array}.0-1"} <= rig.backend.world.kept.keys()
+    assert old in rig.backend.world.checkpoints
     rig.backend.advance(80000)
     kept, running = rig.submit("sleep 1"), rig.submit("sleep infinity")
     rig.ticks(3)
     rig.backend.advance(10000)
     rig.service.tick()
     assert [job.id for job in rig.service.desk.jobs(ADMIN)] == [kept, running]
-    assert not list((tmp_path / "logs").iterdir())
-    assert not (tmp_path / "checkpoints" / old).exists()
+    assert not rig.backend.world.kept
+    assert rig.backend.world.checkpoints == {kept, running}
     assert not any(row[3] == old for row in rig.store.rows)
     assert any(row[3] == running for row in rig.store.rows)
     with pytest.raises(NotFound):

@@ -28,15 +28,15 @@ def test_a_live_job_grows_and_shrinks_without_losing_a_step(tmp_path: Path) -> N
     run = " ".join([*script, "--step-time", "0.05", "--losses", str(told)])
     job = parse_job({"run": run, "gpus": 1, "elastic": {"min_gpus": 1, "max_gpus": 2}, "expected": 60, "env": OURS})
     with running(tmp_path / "home", "fifo", grace_s=20.0) as service:
-        ((name,),) = service.submit(ADMIN, [job])
+        ((name,),) = service.desk.submit(ADMIN, [job])
         until(service, lambda: len(_losses(told)) > 5)
-        service.set(ADMIN, name, {"gpus": 2})
+        service.desk.set(ADMIN, name, {"gpus": 2})
         until(service, lambda: bool((_losses(told)[:, 1] == 2).any()))
         with pytest.raises(InputError, match="takes 1 to 2 GPUs, not 3"):
-            service.set(ADMIN, name, {"gpus": 3})
-        service.set(ADMIN, name, {"gpus": 1})
-        until(service, lambda: not service.book.active)
-        info = next(iter(service.history(ADMIN)))
+            service.desk.set(ADMIN, name, {"gpus": 3})
+        service.desk.set(ADMIN, name, {"gpus": 1})
+        until(service, lambda: not service.store.book.active)
+        info = next(iter(service.desk.history(ADMIN)))
     assert str(info.state) == "succeeded"
     plain, found = _losses(tmp_path / "plain"), _losses(told)
     assert found[:, 0].tolist() == list(range(STEPS)), "every step once, in order"
@@ -53,14 +53,14 @@ def test_the_learning_rate_follows_the_batch_of_a_live_job_that_keeps_it_per_gpu
     job = {"run": run, "gpus": 1, "elastic": {"min_gpus": 1, "max_gpus": 4}}
     job |= {"batch": {"size": 8, "max": 24}, "env": OURS}
     with running(tmp_path / "home", "fifo", grace_s=20.0) as service:
-        ((blocker,),) = service.submit(ADMIN, [parse_job({"run": "sleep 1000", "gpus": 4, "preemptible": False})])
-        until(service, lambda: service.book.active[blocker].attempts != [])
-        ((name,),) = service.submit(ADMIN, [parse_job(job)])
-        service.set(ADMIN, name, {"gpus": 2})  # before its first start: what it asked for was 1
-        service.cancel(ADMIN, blocker)
+        ((blocker,),) = service.desk.submit(ADMIN, [parse_job({"run": "sleep 1000", "gpus": 4, "preemptible": False})])
+        until(service, lambda: service.store.book.active[blocker].attempts != [])
+        ((name,),) = service.desk.submit(ADMIN, [parse_job(job)])
+        service.desk.set(ADMIN, name, {"gpus": 2})  # before its first start: what it asked for was 1
+        service.desk.cancel(ADMIN, blocker)
         until(service, lambda: len(_losses(told)) > 3)
-        service.set(ADMIN, name, {"gpus": 4})
-        until(service, lambda: not service.book.active)
+        service.desk.set(ADMIN, name, {"gpus": 4})
+        until(service, lambda: not service.store.book.active)
     found = _losses(told)
     assert found[:, 0].tolist() == list(range(60))
     seen = {(int(gpus), int(batch), round(rate / 0.05, 9)) for _, gpus, _, batch, rate in found}
@@ -69,10 +69,10 @@ def test_the_learning_rate_follows_the_batch_of_a_live_job_that_keeps_it_per_gpu
 
 def test_only_elastic_jobs_change_their_size(tmp_path: Path) -> None:
     with running(tmp_path / "home", "fifo", grace_s=1.0) as service:
-        ((name,),) = service.submit(ADMIN, [parse_job({"run": "sleep 0.2", "gpus": 1})])
+        ((name,),) = service.desk.submit(ADMIN, [parse_job({"run": "sleep 0.2", "gpus": 1})])
         with pytest.raises(InputError, match="is not elastic"):
-            service.set(ADMIN, name, {"gpus": 2})
-        until(service, lambda: not service.book.active)
+            service.desk.set(ADMIN, name, {"gpus": 2})
+        until(service, lambda: not service.store.book.active)
 
 
 def test_a_deadline_is_answered_at_once(tmp_path: Path) -> None:
@@ -82,11 +82,11 @@ def test_a_deadline_is_answered_at_once(tmp_path: Path) -> None:
         {"run": "sleep 0.3"},
     ]
     with running(tmp_path / "home", "chronus", grace_s=1.0) as service:
-        ids = [group[0] for group in service.submit(ADMIN, [parse_job(job) for job in jobs])]
-        told = [service.deadline(ADMIN, job) for job in ids]
+        ids = [group[0] for group in service.desk.submit(ADMIN, [parse_job(job) for job in jobs])]
+        told = [service.desk.deadline(ADMIN, job) for job in ids]
         assert [item["verdict"] for item in told] == ["promised", "impossible", "no deadline"]
-        until(service, lambda: not service.book.active)
-        assert {str(info.state) for info in service.history(ADMIN)} == {"succeeded"}
+        until(service, lambda: not service.store.book.active)
+        assert {str(info.state) for info in service.desk.history(ADMIN)} == {"succeeded"}
 
 
 @pytest.mark.slow
@@ -101,12 +101,12 @@ def test_an_elastic_policy_grows_a_live_job_on_idle_gpus(tmp_path: Path, policy:
     run = " ".join([*script, "--step-time", "0.08", "--scales", "--losses", str(told)])
     job = parse_job({"run": run, "gpus": 1, "elastic": {"min_gpus": 1, "max_gpus": 2}, "expected": 20, "env": OURS})
     with running(tmp_path / "home", policy, grace_s=20.0, gpus=2) as service:
-        ((name,),) = service.submit(ADMIN, [job])
+        ((name,),) = service.desk.submit(ADMIN, [job])
         until(service, lambda: bool((_losses(told)[:, 1] == 2).any()))
-        ((other,),) = service.submit(ADMIN, [parse_job({"run": "sleep 0.5", "gpus": 1})])
-        until(service, lambda: str(service.job(ADMIN, other).state) == "succeeded")
-        until(service, lambda: not service.book.active)
-        info = next(info for info in service.history(ADMIN) if info.id == name)
+        ((other,),) = service.desk.submit(ADMIN, [parse_job({"run": "sleep 0.5", "gpus": 1})])
+        until(service, lambda: str(service.desk.job(ADMIN, other).state) == "succeeded")
+        until(service, lambda: not service.store.book.active)
+        info = next(info for info in service.desk.history(ADMIN) if info.id == name)
     assert str(info.state) == "succeeded"
     assert _losses(told)[:, 0].tolist() == list(range(steps)), "every step once, in order"
     sizes = _losses(told)[:, 1].tolist()

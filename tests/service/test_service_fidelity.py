@@ -50,7 +50,7 @@ class World:
         """When each job has ended, looking again when the service says so."""
         names: list[str] = []
         service, backend = self.rig.service, self._backend
-        while len(names) < len(jobs) or service.book.active:
+        while len(names) < len(jobs) or service.store.book.active:
             while len(names) < len(jobs) and EPOCH_S + jobs[len(names)][0] <= backend.now_s:
                 _, gpus, work_s = jobs[len(names)]
                 name = str(len(names) + 1)
@@ -61,7 +61,7 @@ class World:
             if len(names) < len(jobs):
                 wait_s = min(wait_s, EPOCH_S + jobs[len(names)][0] - backend.now_s)
             backend.wait_change(wait_s)
-        ended = [service.job(ADMIN, name).ended_s for name in names]
+        ended = [service.desk.job(ADMIN, name).ended_s for name in names]
         return [at_s - EPOCH_S for at_s in ended if at_s is not None]
 
 
@@ -112,6 +112,6 @@ def test_a_promotion_is_seen_when_it_is_due(tmp_path: Path) -> None:
     jobs = [(0.0, 4, 10.0), (0.1, 4, 2.4), (0.2, 4, 2.4), (0.3, 4, 2.4), (0.4, 4, 2.4)]
     world = World(tmp_path, "tiresias-l:threshold=8,knob=3")
     world.live(jobs)
-    first = world.rig.service.job(ADMIN, "1").attempts
+    first = world.rig.service.desk.job(ADMIN, "1").attempts
     starts = [attempt.started_s - EPOCH_S for attempt in first if attempt.started_s is not None]
     assert starts[:2] == pytest.approx([0.0, 8.0], abs=0.02)

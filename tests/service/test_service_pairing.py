@@ -16,7 +16,7 @@ POLICIES = ["gandiva-packing", "gavel:sharing=true"]
 
 def step(rig: Rig, job: str, steps: int, step_time_s: float) -> None:
     """A running job says so."""
-    attempt = len(rig.service.book.jobs[job].attempts)
+    attempt = len(rig.service.store.book.jobs[job].attempts)
     rig.service.reports._on_message(Hello("", job, attempt, 1), Progress(steps, None, step_time_s))
 
 
@@ -45,15 +45,15 @@ def test_a_pair_that_is_slow_is_split_at_the_next_round(tmp_path: Path, policy: 
     jobs = pair(rig)
     measured(rig, jobs, 100, 0.2)  # as slow as taking turns
     assert states(rig, jobs) == ["running"] * 2, "between rounds nothing is taken away"
-    events = [event for event in rig.service.events(ADMIN, jobs[0]) if event.kind == "split"]
+    events = [event for event in rig.service.desk.events(ADMIN, jobs[0]) if event.kind == "split"]
     assert [event.data for event in events] == [{"beside": jobs[1], "worth": 1.0}]
     play(rig, 2 * ROUND_S)
     rig.shares = False
     play(rig, 6 * ROUND_S)
     assert "running" in states(rig, jobs)
     third = rig.submit("sleep 3", model="bert")
-    rig.service.cancel(ADMIN, jobs[0])
-    rig.service.cancel(ADMIN, jobs[1])
+    rig.service.desk.cancel(ADMIN, jobs[0])
+    rig.service.desk.cancel(ADMIN, jobs[1])
     rig.finish()
     assert rig.state(third) == "succeeded"
 
@@ -64,7 +64,7 @@ def test_a_pair_that_gains_stays(tmp_path: Path) -> None:
     measured(rig, jobs, 100, 0.15)
     play(rig, 4 * ROUND_S)
     assert states(rig, jobs) == ["running"] * 2
-    assert [len(rig.service.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
+    assert [len(rig.service.desk.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
 
 
 def test_step_times_count_only_after_enough_steps_in_one_company(tmp_path: Path) -> None:

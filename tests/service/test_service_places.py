@@ -14,7 +14,7 @@ MIXED = (NodeInfo("a0", "a100", 2, 8, 64.0), NodeInfo("h0", "h200", 2, 8, 64.0),
 
 
 def held(rig: Rig, job: str) -> dict[str, int]:
-    return {node: len(indexes) for node, indexes in rig.service.book.jobs[job].last.gpus}
+    return {node: len(indexes) for node, indexes in rig.service.store.book.jobs[job].last.gpus}
 
 
 @pytest.mark.parametrize("policy", ["fifo", "backfill", "easy", "sjf"])
@@ -25,14 +25,14 @@ def test_priority_goes_to_the_front_of_the_line(tmp_path: Path, policy: str) -> 
     low, high = rig.submit(gpus=4, priority=-1, expected=9), rig.submit(gpus=4, expected=9)
     urgent = rig.submit("sleep 50", gpus=4, expected=90_000)
     rig.ticks(1)
-    assert rig.service.why(ADMIN, urgent)["position"] == 2
-    rig.service.set(ADMIN, urgent, {"priority": 5})
-    why = rig.service.why(ADMIN, low)
+    assert rig.service.desk.why(ADMIN, urgent)["position"] == 2
+    rig.service.desk.set(ADMIN, urgent, {"priority": 5})
+    why = rig.service.desk.why(ADMIN, low)
     assert (why["position"], why["ahead"]) == (3, (urgent, high))
-    finish = {row["id"]: row[policy] for row in rig.service.whatif(ADMIN, [])["jobs"]}
+    finish = {row["id"]: row[policy] for row in rig.service.desk.whatif(ADMIN, [])["jobs"]}
     assert finish[urgent] < finish[high] < finish[low]
     rig.finish()
-    ended = {job: rig.service.job(ADMIN, job).ended_s for job in (urgent, high, low)}
+    ended = {job: rig.service.desk.job(ADMIN, job).ended_s for job in (urgent, high, low)}
     assert sorted(ended, key=ended.__getitem__) == [urgent, high, low]
 
 
@@ -49,7 +49,7 @@ def test_priority_displaces_only_lower_tiers(tmp_path: Path, policy: str) -> Non
     assert (rig.state(urgent), rig.state(high)) == ("running", "running")
     assert rig.state(calm) in ("pending", "suspended", "stopping")
     rig.finish()
-    assert rig.service.job(ADMIN, calm).ended_s > rig.service.job(ADMIN, high).ended_s
+    assert rig.service.desk.job(ADMIN, calm).ended_s > rig.service.desk.job(ADMIN, high).ended_s
 
 
 def test_a_job_runs_on_the_type_it_names(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_job_runs_on_the_type_it_names(tmp_path: Path) -> None:
     rig.ticks(2)
     assert [rig.state(job) for job in (*jobs, anywhere)] == ["running", "running", "pending", "running"]
     assert [held(rig, job) for job in (*jobs[:2], anywhere)] == [{"h0": 2}, {"h1": 2}, {"a0": 1}]
-    assert rig.service.why(ADMIN, jobs[2])["cause"] in ("waiting for capacity", "fragmented")
+    assert rig.service.desk.why(ADMIN, jobs[2])["cause"] in ("waiting for capacity", "fragmented")
     rig.finish()
     assert held(rig, jobs[2]).keys() <= {"h0", "h1"}
 
@@ -92,4 +92,4 @@ def test_what_can_never_start_is_refused_with_one_line(tmp_path: Path, fields: d
     with pytest.raises(InputError, match=message) as refused:
         rig.submit(**fields)
     assert "\n" not in str(refused.value)
-    assert not rig.service.book.jobs
+    assert not rig.service.store.book.jobs

@@ -35,12 +35,12 @@ def test_a_crowd_comes_to_its_end_under_every_plan(tmp_path: Path, policy: str) 
     ]
     fixed = rig.submit("sleep 30", preemptible=False, model="lstm")
     shared = 0
-    while rig.service.book.active:
+    while rig.service.store.book.active:
         play(rig, 1.0)
-        shared = max(shared, sum(node.gpus_shared for node in rig.service.nodes(ADMIN)))
+        shared = max(shared, sum(node.gpus_shared for node in rig.service.admin.nodes(ADMIN)))
         assert rig.backend.now_s < 1_002_000, states(rig, [*jobs, fixed])
     assert states(rig, [*jobs, fixed]) == ["succeeded"] * 15
-    assert len(rig.service.job(ADMIN, fixed).attempts) == 1
+    assert len(rig.service.desk.job(ADMIN, fixed).attempts) == 1
     if policy in ("sjf-bsbf", "sjf-ffs"):
         assert shared > 0
 
@@ -53,10 +53,10 @@ def test_bsbf_shares_only_part_of_a_gang(tmp_path: Path) -> None:
     small = rig.submit("sleep 20", gpus=1, model="recsys", expected=20)
     play(rig, 2)
     assert states(rig, [gang, small]) == ["running"] * 2
-    (node,) = rig.service.nodes(ADMIN)
+    (node,) = rig.service.admin.nodes(ADMIN)
     assert (node.gpus_used, node.gpus_shared) == (2, 1)
     rig.finish()
-    assert {len(rig.service.job(ADMIN, job).attempts) for job in (gang, small)} == {1}
+    assert {len(rig.service.desk.job(ADMIN, job).attempts) for job in (gang, small)} == {1}
 
 
 def test_gandiva_lets_jobs_take_turns(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_gandiva_lets_jobs_take_turns(tmp_path: Path) -> None:
     rig = plan_rig(tmp_path, "gandiva:packing=false,quantum=20")
     jobs = [rig.submit("sleep 50", model=model, expected=50) for model in ("gpt2", "bert")]
     seen = set()
-    while rig.service.book.active:
+    while rig.service.store.book.active:
         play(rig, 1.0)
         now = tuple(states(rig, jobs))
         seen.add(now)
@@ -72,7 +72,7 @@ def test_gandiva_lets_jobs_take_turns(tmp_path: Path) -> None:
         assert rig.backend.now_s < 1_002_000, now
     assert {("running", "suspended"), ("suspended", "running")} <= seen
     assert states(rig, jobs) == ["succeeded"] * 2
-    assert [len(rig.service.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
+    assert [len(rig.service.desk.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
 
 
 def test_a_restarted_service_leaves_pairs_where_they_are(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_restarted_service_leaves_pairs_where_they_are(tmp_path: Path) -> None
     play(rig, 3)
     assert states(rig, jobs) == ["running"] * 2
     rig.finish()
-    assert [len(rig.service.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
+    assert [len(rig.service.desk.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
 
 
 @pytest.mark.parametrize("after", ["fifo", "gandiva-packing", "antman", "gavel:sharing=true"])
@@ -97,7 +97,7 @@ def test_another_policy_takes_over(tmp_path: Path, after: str) -> None:
     small = rig.submit("sleep 20", gpus=1, model="recsys", expected=20)
     play(rig, 2)
     assert states(rig, [gang, small]) == ["running"] * 2
-    rig.service.set_policy(ADMIN, after)
+    rig.service.admin.set_policy(ADMIN, after)
     play(rig, 8)
     rig.shares, rig.in_parts = after != "fifo", after == "antman"
     rig.finish()
@@ -109,11 +109,11 @@ def test_what_if_answers_for_every_plan(tmp_path: Path, policy: str) -> None:
     rig = plan_rig(tmp_path, "sjf-bsbf")
     jobs = [rig.submit(f"sleep {30 + 10 * k}", model=MODELS[k], expected=30 + 10 * k, gpu_mem=20) for k in range(4)]
     play(rig, 3)
-    rows = rig.service.whatif(ADMIN, [policy])["jobs"]
+    rows = rig.service.desk.whatif(ADMIN, [policy])["jobs"]
     assert [row["id"] for row in rows] == jobs
     assert all(row[policy] > rig.backend.now_s for row in rows)
     waiting = [job for job in jobs if rig.state(job) == "pending"]
-    assert all(rig.service.why(ADMIN, job)["text"] for job in waiting)
+    assert all(rig.service.desk.why(ADMIN, job)["text"] for job in waiting)
 
 
 def tell(rig: Rig, job: str, step: int, step_time_s: float) -> None:
@@ -132,7 +132,7 @@ def test_a_guest_that_does_not_fit_whole_cuts_its_batch(tmp_path: Path) -> None:
     play(rig, 2)
     guest = rig.submit("sleep 30", model="resnet50", expected=30, gpu_mem=50, batch={"size": 64})
     play(rig, 2)
-    attempt = rig.service.book.jobs[guest].last
+    attempt = rig.service.store.book.jobs[guest].last
     assert states(rig, [host, guest]) == ["running"] * 2
     assert attempt.level >= 1
     limits = [spec.gpu_mem_gib for job in rig.backend.world.jobs.values() if (spec := job.spec).gpu_mem_gib]
@@ -140,7 +140,7 @@ def test_a_guest_that_does_not_fit_whole_cuts_its_batch(tmp_path: Path) -> None:
     assert told(rig, guest) == Settings(batch_size=64 >> attempt.level, accumulation=2**attempt.level)
     rig.restart()
     play(rig, 2)
-    assert rig.service.book.jobs[guest].last.level == attempt.level, "journaled"
+    assert rig.service.store.book.jobs[guest].last.level == attempt.level, "journaled"
 
 
 def test_a_pair_that_does_not_pay_is_parted_and_not_made_again(tmp_path: Path) -> None:
@@ -193,9 +193,9 @@ def test_chronus_changes_places_at_its_boundaries_live(tmp_path: Path) -> None:
     assert rig.state(free) == "running"
     urgent = rig.submit("sleep 70", expected=70, deadline=170)
     due_s = rig.backend.now_s + 170
-    while rig.service.book.active:
+    while rig.service.store.book.active:
         play(rig, 1)
-    info = {job: rig.service.book.jobs[job] for job in (free, urgent)}
+    info = {job: rig.service.store.book.jobs[job] for job in (free, urgent)}
     assert [str(job.state) for job in info.values()] == ["succeeded"] * 2
     assert info[urgent].last.ended_s is not None
     assert info[urgent].last.ended_s <= due_s
@@ -208,7 +208,7 @@ def test_a_soft_deadline_is_promised_for_the_step_that_can_be_kept(tmp_path: Pat
     told = []
     for deadline in (140, "150s:10,600s:4"):
         soft = rig.submit("sleep 100", expected=100, deadline=deadline)
-        told.append(rig.service.deadline(ADMIN, soft))
+        told.append(rig.service.desk.deadline(ADMIN, soft))
     assert [item["verdict"] for item in told] == ["promised", "promised"]
     assert "worth 4 of 10" in told[1]["text"]
     ((tables, _),) = [(rig.service._tables(), 0)]
@@ -217,9 +217,9 @@ def test_a_soft_deadline_is_promised_for_the_step_that_can_be_kept(tmp_path: Pat
     assert steps is not None
     assert steps.value.tolist() == [[10.0, 0.0], [10.0, 4.0]]
     rig.restart()
-    assert rig.service.book.jobs[soft].spec.deadline_steps == ((150.0, 10.0), (600.0, 4.0))
-    rig.service.set(ADMIN, soft, {"deadline": "700s"})
-    assert rig.service.book.jobs[soft].spec.deadline_steps == ()
+    assert rig.service.store.book.jobs[soft].spec.deadline_steps == ((150.0, 10.0), (600.0, 4.0))
+    rig.service.desk.set(ADMIN, soft, {"deadline": "700s"})
+    assert rig.service.store.book.jobs[soft].spec.deadline_steps == ()
     for bad in ("2h:1,1h:0.5", "1h:1,2h:2", "1h:0", "1h:x", "x:1"):
         with pytest.raises(InputError, match="field 'deadline'"):
             rig.submit("sleep 1", deadline=bad)
@@ -254,7 +254,7 @@ def test_plans_say_why_a_job_waits(tmp_path: Path, policy: str, words: str) -> N
     play(rig, 2)
     waits = rig.submit("sleep 100", model="bert", expected=100, gpu_mem=50, priority=-1)
     play(rig, 2)
-    assert words in rig.service.why(ADMIN, waits)["text"]
+    assert words in rig.service.desk.why(ADMIN, waits)["text"]
 
 
 def test_a_node_whose_gpus_cannot_be_told_apart_is_named(tmp_path: Path) -> None:
@@ -263,15 +263,15 @@ def test_a_node_whose_gpus_cannot_be_told_apart_is_named(tmp_path: Path) -> None
         Rig(tmp_path, "sjf-bsbf", large)
     rig = Rig(tmp_path, "fifo", large)
     with pytest.raises(InputError, match="'gandiva' tells GPUs apart"):
-        rig.service.set_policy(ADMIN, "gandiva")
-    assert rig.service.policy() == "fifo"
+        rig.service.admin.set_policy(ADMIN, "gandiva")
+    assert rig.service.admin.policy() == "fifo"
 
 
 def test_cores_and_memory_go_with_the_gpus_of_an_elastic_job(tmp_path: Path) -> None:
     rig = Rig(tmp_path, "optimus:interval=5", (NodeInfo("n0", "gpu", 2, 8, 64.0),), budget_s=60.0)
     job = rig.submit("sleep 60", cpus=2, mem=10, elastic={"min_gpus": 1, "max_gpus": 2}, expected=60)
     play(rig, 3)
-    assert rig.service.book.jobs[job].size == 2
+    assert rig.service.store.book.jobs[job].size == 2
     (spec,) = [item.spec for item in rig.backend.world.jobs.values()]
     assert (spec.cpu_share, spec.mem_gib) == (4.0, 20.0)
     tables = rig.service._tables()

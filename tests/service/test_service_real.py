@@ -17,7 +17,9 @@ import pytest
 from cotenant.core.jobspec import parse_job
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
-from cotenant.service.run import open_service
+from cotenant.service.options import Options
+from cotenant.service.run import Site, open_service
+from cotenant.testing.backend_kit import whole
 from cotenant.testing.live import running as live
 
 ADMIN = Caller("root", Role.ADMIN)
@@ -28,16 +30,16 @@ PATIENCE_S = 120.0
 @contextmanager
 def running(home: Path, policy: str, grace_s: float, gpus: int = 4, **more: Any) -> Iterator[CoreService]:
     """A service as `cotenant serve` runs it, less the web server."""
-    with live(open_service(home=home, policy=policy, db=None, gpus=gpus, grace_s=grace_s, **more)) as service:
+    with live(open_service(Options(home, grace_s, policy=policy, **more), Site(gpus=gpus))) as service:
         yield service
 
 
 def until(service: CoreService, done: Callable[[], bool]) -> None:
     """Wait, event by event."""
-    deadline, seq = time.monotonic() + PATIENCE_S, service.book.seq
+    deadline, seq = time.monotonic() + PATIENCE_S, service.store.book.seq
     while not done():
-        assert time.monotonic() < deadline, [(job.id, str(job.state)) for job in service.book.active.values()]
-        seq = service.wait_events(seq, 0.25)
+        assert time.monotonic() < deadline, [(job.id, str(job.state)) for job in service.store.book.active.values()]
+        seq = service.desk.wait_events(seq, 0.25)
 
 
 # Not preemptible: a job that ends by itself while it is asked to stop counts as preempted, not as failed.
@@ -60,27 +62,27 @@ def test_forty_real_jobs_reach_the_right_states(tmp_path: Path, policy: str) -> 
     with running(tmp_path / "home", policy, grace_s=1.0) as service:
         (tmp_path / "work").mkdir()
         specs = [parse_job({"expected": 1, "workdir": str(tmp_path / "work"), **job}) for job in jobs]
-        ids = [job for group in service.submit(ADMIN, specs) for job in group]
+        ids = [job for group in service.desk.submit(ADMIN, specs) for job in group]
         assert len(ids) == 40
-        by_name = {info.name: info.id for info in service.jobs(ADMIN)}
-        until(service, lambda: service.book.jobs[by_name["cancelled"]].state == "running")
-        service.cancel(ADMIN, by_name["cancelled"])
-        until(service, lambda: not service.book.active)
-        ends = {info.name: info for info in service.history(ADMIN) if info.name != "job"}
+        by_name = {info.name: info.id for info in service.desk.jobs(ADMIN)}
+        until(service, lambda: service.store.book.jobs[by_name["cancelled"]].state == "running")
+        service.desk.cancel(ADMIN, by_name["cancelled"])
+        until(service, lambda: not service.store.book.active)
+        ends = {info.name: info for info in service.desk.history(ADMIN) if info.name != "job"}
         assert {name: str(info.state) for name, info in ends.items()} == {
             "first": "succeeded", "second": "succeeded", "third": "succeeded", "fails": "failed", "retried": "failed",
             "hangs": "failed", "deaf": "failed", "cancelled": "cancelled", "orphan": "failed",
         }  # fmt: skip
-        assert {str(info.state) for info in service.history(ADMIN) if info.name == "job"} == {"succeeded"}
+        assert {str(info.state) for info in service.desk.history(ADMIN) if info.name == "job"} == {"succeeded"}
         assert ends["deaf"].attempts[-1].signal == 9
         assert [a.exit_code for a in ends["retried"].attempts if a.exit_code is not None] == [4, 4]
         assert (tmp_path / "work" / "tries").read_text() == "try\n" * 2
         for k, job in enumerate(ids[:24]):
-            log = service.log_file(ADMIN, job)
+            log = service.desk.open_log(ADMIN, job)
             assert log is not None, "logs are kept after the end"
-            assert len(log.read_text().removeprefix("on ").split(",")) == 1 + k % 4
+            assert len(whole(log).decode().removeprefix("on ").split(",")) == 1 + k % 4
         assert service.backend.observe() == []
-        assert service.nodes(ADMIN)[0].gpus_used == 0
+        assert service.admin.nodes(ADMIN)[0].gpus_used == 0
 
 
 @pytest.mark.parametrize("script", ["numpy_train.py", "pure_python.py"])
@@ -91,19 +93,19 @@ def test_a_preempted_job_goes_on_from_its_checkpoint(tmp_path: Path, script: str
     ).stdout  # fmt: skip
     with running(tmp_path / "home", "srtf", grace_s=20.0) as service:
         train = " ".join([*command, "--step-time", "0.03"])
-        ((long,),) = service.submit(ADMIN, [parse_job({"run": train, "gpus": 4, "expected": 60})])
+        ((long,),) = service.desk.submit(ADMIN, [parse_job({"run": train, "gpus": 4, "expected": 60})])
         until(service, lambda: (report := service.reports.of(long)) is not None and (report.step or 0) > 5)
-        ((short,),) = service.submit(ADMIN, [parse_job({"run": "sleep 0.2", "gpus": 4, "expected": 0.2})])
-        until(service, lambda: not service.book.active)
-        info = service.job(ADMIN, long)
+        ((short,),) = service.desk.submit(ADMIN, [parse_job({"run": "sleep 0.2", "gpus": 4, "expected": 0.2})])
+        until(service, lambda: not service.store.book.active)
+        info = service.desk.job(ADMIN, long)
         assert str(info.state) == "succeeded"
         first, last = info.attempts
         assert (first.exit_code, first.why, first.lost_s) == (75, "preempted, work saved", 0.0)
-        assert (first.ended_s or 0) <= (service.job(ADMIN, short).started_s or 0) < (last.started_s or 0)
-        log = service.log_file(ADMIN, long)
+        assert (first.ended_s or 0) <= (service.desk.job(ADMIN, short).started_s or 0) < (last.started_s or 0)
+        log = service.desk.open_log(ADMIN, long)
         assert log is not None
-        assert json.loads(log.read_text()) == json.loads(plain)
-        cost = service.book.costs.of("job", "ask")
+        assert json.loads(whole(log).decode()) == json.loads(plain)
+        cost = service.store.book.costs.of("job", "ask")
         assert (cost.taken, cost.resumed, cost.lost_s) == (1, 1, 0.0)
 
 
@@ -112,23 +114,23 @@ COUNT = "for ((i = 0; i < 30; i++)); do echo $i; sleep 0.05; done"
 
 def test_a_job_that_knows_nothing_of_us_is_suspended_and_goes_on(tmp_path: Path) -> None:
     with running(tmp_path / "home", "srtf", grace_s=20.0) as service:
-        ((long,),) = service.submit(ADMIN, [parse_job({"run": COUNT, "gpus": 4, "expected": 60})])
-        until(service, lambda: service.book.jobs[long].state == "running")
+        ((long,),) = service.desk.submit(ADMIN, [parse_job({"run": COUNT, "gpus": 4, "expected": 60})])
+        until(service, lambda: service.store.book.jobs[long].state == "running")
         gate = tmp_path / "gate"
         os.mkfifo(gate)
         short = parse_job({"run": f"read word < {gate}", "gpus": 4, "expected": 1, "preemptible": False})
-        ((guest,),) = service.submit(ADMIN, [short])
-        until(service, lambda: service.book.jobs[guest].state == "running")
-        assert service.book.jobs[long].state == "suspended"
+        ((guest,),) = service.desk.submit(ADMIN, [short])
+        until(service, lambda: service.store.book.jobs[guest].state == "running")
+        assert service.store.book.jobs[long].state == "suspended"
         seen = {item.key: item.state for item in service.backend.observe()}
-        assert (seen[f"{long}-1"], service.nodes(ADMIN)[0].jobs) == ("suspended", (guest,))
+        assert (seen[f"{long}-1"], service.admin.nodes(ADMIN)[0].jobs) == ("suspended", (guest,))
         gate.write_text("go on\n")
-        until(service, lambda: not service.book.active)
-        info = service.job(ADMIN, long)
+        until(service, lambda: not service.store.book.active)
+        info = service.desk.job(ADMIN, long)
         (attempt,) = info.attempts
         assert (str(info.state), attempt.exit_code, attempt.lost_s) == ("succeeded", 0, 0.0)
-        log = service.log_file(ADMIN, long)
+        log = service.desk.open_log(ADMIN, long)
         assert log is not None
-        assert log.read_text().split() == [str(i) for i in range(30)]
-        cost = service.book.costs.of("job", "suspend")
+        assert whole(log).decode().split() == [str(i) for i in range(30)]
+        cost = service.store.book.costs.of("job", "suspend")
         assert (cost.taken, cost.resumed, cost.lost_s) == (1, 1, 0.0)

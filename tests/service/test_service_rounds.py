@@ -39,7 +39,7 @@ def received(service: CoreService, jobs: list[str], since_s: float, now_s: float
     """Jobs x types: fraction of the time since a moment in which each really held GPUs of each type."""
     held = np.zeros((len(jobs), len(TYPES)))
     for at, job in enumerate(jobs):
-        for attempt in service.job(ADMIN, job).attempts:
+        for attempt in service.desk.job(ADMIN, job).attempts:
             kind = TYPES.index(attempt.nodes[0][0].removeprefix("n-"))
             if attempt.started_s is not None:
                 end_s = now_s if attempt.ended_s is None else attempt.ended_s
@@ -70,19 +70,19 @@ def test_a_job_that_is_chosen_again_is_not_restarted(rig: Rig) -> None:
     stay = [rig.submit("sleep infinity", gpus=f"{kind}:2") for kind in ("v100", "p100")]
     swap = [rig.submit("sleep infinity", gpus="k80:2") for _ in range(2)]
     play(rig, 10.5 * ROUND_S)
-    assert [len(rig.service.job(ADMIN, job).attempts) for job in stay] == [1, 1]
-    assert [len(rig.service.job(ADMIN, job).attempts) for job in swap] == [pytest.approx(5.5, abs=1)] * 2
+    assert [len(rig.service.desk.job(ADMIN, job).attempts) for job in stay] == [1, 1]
+    assert [len(rig.service.desk.job(ADMIN, job).attempts) for job in swap] == [pytest.approx(5.5, abs=1)] * 2
 
 
 def test_nothing_is_asked_between_rounds_when_nothing_happens(rig: Rig) -> None:
     for model in MODELS:
         rig.submit("sleep infinity", model=model)
     play(rig, 2.5 * ROUND_S)
-    before = rig.service.metrics()["cotenant_decisions_total"]
+    before = rig.service.admin.metrics()["cotenant_decisions_total"]
     until_s = rig.service._plan.next_s
     while rig.backend.now_s + rig.service.tick() < until_s - 1e-6:
         rig.backend.advance(0.3)
-    assert rig.service.metrics()["cotenant_decisions_total"] - before <= 1
+    assert rig.service.admin.metrics()["cotenant_decisions_total"] - before <= 1
 
 
 def test_gpus_that_fall_idle_go_to_who_waits_at_once(rig: Rig) -> None:
@@ -100,29 +100,29 @@ def test_a_promised_job_gets_its_gpus_when_the_deaf_leave(rig: Rig) -> None:
     seen = False
     for _ in range(400):
         play(rig, 0.2)
-        why = rig.service.why(ADMIN, late)
+        why = rig.service.desk.why(ADMIN, late)
         seen |= "as soon as others have given them back" in why["text"]
         if rig.state(late) == "running":
             break
     assert seen
     assert rig.state(late) == "running"
-    assert sum(len(rig.service.job(ADMIN, job).attempts) for job in deaf) >= 3
+    assert sum(len(rig.service.desk.job(ADMIN, job).attempts) for job in deaf) >= 3
 
 
 def test_why_tells_targets_received_and_the_next_round(rig: Rig) -> None:
     jobs = [rig.submit("sleep infinity", model="steep") for _ in range(8)]
     play(rig, 4.4 * ROUND_S)
     waiting = next(job for job in jobs if rig.state(job) == "pending")
-    reason = rig.service.why(ADMIN, waiting)
+    reason = rig.service.desk.why(ADMIN, waiting)
     assert reason["cause"] == "held back by policy"
     assert "target 0." in reason["text"]
     assert " of v100" in reason["text"]
     assert "received 0." in reason["text"]
     assert "next round in " in reason["text"]
     new = rig.submit("sleep infinity")
-    assert "cause" in rig.service.why(ADMIN, new), "before any decision knew it"
+    assert "cause" in rig.service.desk.why(ADMIN, new), "before any decision knew it"
     play(rig, 0.1)
-    assert "came after the last round began" in rig.service.why(ADMIN, new)["text"]
+    assert "came after the last round began" in rig.service.desk.why(ADMIN, new)["text"]
 
 
 def test_a_gpu_type_can_be_asked_for(rig: Rig) -> None:
@@ -132,7 +132,7 @@ def test_a_gpu_type_can_be_asked_for(rig: Rig) -> None:
         rig.submit(gpus="k80:3")
     jobs = [rig.submit("sleep infinity", gpus="k80:1") for _ in range(3)]
     play(rig, 4 * ROUND_S)
-    nodes = {attempt.nodes[0][0] for job in jobs for attempt in rig.service.job(ADMIN, job).attempts}
+    nodes = {attempt.nodes[0][0] for job in jobs for attempt in rig.service.desk.job(ADMIN, job).attempts}
     assert nodes == {"n-k80"}
     assert sorted(map(rig.state, jobs)) == ["pending", "running", "running"]
 
@@ -144,7 +144,7 @@ def test_other_policies_of_rounds_bring_jobs_to_their_end(tmp_path: Path, profil
     fixed = rig.submit("sleep 20", gpus="v100:2", preemptible=False)
     rig.finish()
     assert [rig.state(job) for job in [*jobs, fixed]] == ["succeeded"] * 9
-    assert len(rig.service.job(ADMIN, fixed).attempts) == 1
+    assert len(rig.service.desk.job(ADMIN, fixed).attempts) == 1
 
 
 def test_suspended_jobs_take_part(tmp_path: Path, profile: str) -> None:
@@ -162,12 +162,12 @@ def test_the_policy_is_kept_while_its_name_is_and_begins_anew_after_a_restart(ri
     kept = rig.service._recalled()
     play(rig, 3 * ROUND_S)
     assert rig.service._recalled() is kept
-    rig.service.set_policy(ADMIN, "fifo")
+    rig.service.admin.set_policy(ADMIN, "fifo")
     play(rig, 1.0)
     assert rig.service._recalled() is not kept
-    waiting = next(job for job in rig.service.book.jobs if rig.state(job) == "pending")
-    assert "of 2 waiting" in rig.service.why(ADMIN, waiting)["text"]
-    rig.service.set_policy(ADMIN, POLICY)
+    waiting = next(job for job in rig.service.store.book.jobs if rig.state(job) == "pending")
+    assert "of 2 waiting" in rig.service.desk.why(ADMIN, waiting)["text"]
+    rig.service.admin.set_policy(ADMIN, POLICY)
     play(rig, 2 * ROUND_S)
     again = rig.restart()
     play(rig, 1.0)
@@ -185,7 +185,7 @@ def test_lost_and_drained_nodes_keep_the_pools_in_place(rig: Rig) -> None:
     assert targets(rig.service).sum(axis=0) == pytest.approx([0, 2, 2], abs=1e-3)
     assert sum(rig.state(job) == "running" for job in jobs) == 4
     rig.backend.set_node("n-v100", up=True)
-    rig.service.drain(ADMIN, "n-k80")
+    rig.service.admin.drain(ADMIN, "n-k80")
     play(rig, 3 * ROUND_S)
     assert targets(rig.service).sum(axis=0) == pytest.approx([2, 2, 0], abs=1e-3)
 
@@ -211,12 +211,12 @@ def test_a_policy_that_thinks_long_is_never_asked_twice_at_once(rig: Rig, monkey
     running = {job for job in jobs if rig.state(job) == "running"}
     play(rig, 3 * ROUND_S)
     assert {job for job in jobs if rig.state(job) == "running"} == running, "the last good plan stays"
-    assert rig.service.metrics()["cotenant_decision_timeouts_total"] > 1
+    assert rig.service.admin.metrics()["cotenant_decision_timeouts_total"] > 1
     go_on.set()
     rig.service._budget.seconds = 30.0
-    tries = sum(len(rig.service.job(ADMIN, job).attempts) for job in jobs)
+    tries = sum(len(rig.service.desk.job(ADMIN, job).attempts) for job in jobs)
     play(rig, 4 * ROUND_S)
-    assert sum(len(rig.service.job(ADMIN, job).attempts) for job in jobs) > tries
+    assert sum(len(rig.service.desk.job(ADMIN, job).attempts) for job in jobs) > tries
     assert most[0] == 1
 
 
@@ -225,7 +225,7 @@ def test_what_if_leaves_the_live_policy_alone(rig: Rig) -> None:
         rig.submit("sleep infinity", model=model, expected=40)
     play(rig, 2 * ROUND_S)
     before = targets(rig.service)
-    finish = rig.service.whatif(ADMIN, ["fifo", "allox"])
+    finish = rig.service.desk.whatif(ADMIN, ["fifo", "allox"])
     assert all(row[POLICY] and row["fifo"] and row["allox"] for row in finish["jobs"])
     play(rig, 2 * ROUND_S)
     assert targets(rig.service) == pytest.approx(before)

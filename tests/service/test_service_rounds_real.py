@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.cli.serve import parse_gpus
+from cotenant.backends.local.machine import parse_gpus
 from cotenant.core.errors import InputError
 
 

@@ -68,7 +68,7 @@ def anew(rig: Rig) -> Columns | None:
     service = rig.service
     kept = service._rows, service._offered
     service._rows, service._offered = Rows(), (set(), False)
-    service.book.touched.update(service.book.active)
+    service.store.book.touched.update(service.store.book.active)
     found = seen(rig)
     service._rows, service._offered = kept
     return found
@@ -82,7 +82,7 @@ def check(rig: Rig) -> None:
     assert one.ids.tolist() == two.ids.tolist()
     assert one.gpus.tolist() == two.gpus.tolist()
     assert one.running.tolist() == two.running.tolist()
-    waits = np.array([rig.service.book.jobs[job].state in WAITING for job in one.ids])
+    waits = np.array([rig.service.store.book.jobs[job].state in WAITING for job in one.ids])
     for column in range(at.ATTAINED + 1):
         mine, other = one.of(column), two.of(column)
         if column == at.COST:  # of jobs that wait it is as it was when they stopped
@@ -93,20 +93,20 @@ def check(rig: Rig) -> None:
 def happens(rig: Rig, chance: random.Random) -> None:
     """Something that may change what a decision sees."""
     service, what = rig.service, chance.randrange(10)
-    jobs = sorted(service.book.active)
+    jobs = sorted(service.store.book.active)
     job = chance.choice(jobs) if jobs else ""
     if what < 3:
         more = {"preemptible": False} if chance.random() < 0.2 else {"after": [job]} if job and what == 1 else {}
         length = chance.randint(1, 40)
         rig.submit(f"sleep {length}", gpus=chance.randint(1, 4), name=chance.choice("xy"), expected=length, **more)
     elif what == 3 and job:
-        chance.choice((service.cancel, service.hold, service.resume))(ADMIN, job)
+        chance.choice((service.desk.cancel, service.desk.hold, service.desk.resume))(ADMIN, job)
     elif what == 4 and job:
-        service.set(ADMIN, job, {"priority": chance.randint(0, 2)})
+        service.desk.set(ADMIN, job, {"priority": chance.randint(0, 2)})
     elif what == 5:
-        service.drain(ADMIN, chance.choice("ab"), undo=chance.random() < 0.7)
-    elif what == 6 and service.book.on_gpus:
-        speaks = service.book.on_gpus[chance.choice(sorted(service.book.on_gpus))]
+        service.admin.drain(ADMIN, chance.choice("ab"), undo=chance.random() < 0.7)
+    elif what == 6 and service.store.book.on_gpus:
+        speaks = service.store.book.on_gpus[chance.choice(sorted(service.store.book.on_gpus))]
         said = Progress(chance.randint(0, 9), 10, 2.0, {}, chance.random() < 0.5)
         service.reports._on_message(Hello("", speaks.id, len(speaks.attempts), 1), said)
     else:
@@ -130,13 +130,13 @@ def test_shared_gpus_are_counted(tmp_path: Path, policy: str) -> None:
     rig = Rig(tmp_path, policy, NODES)
     rig.submit("sleep 5", gpus=4)
     rig.ticks(1)
-    book = rig.service.book
+    book = rig.service.store.book
     assert book.shared_gpus == 0
     guest = rig.submit("sleep 5", gpus=4)
     host = next(iter(book.on_gpus.values()))
-    rig.service.write([Entry("launch", guest, {"gpus": host.last.gpus})])
+    rig.service.store.write([Entry("launch", guest, {"gpus": host.last.gpus})])
     assert book.shared_gpus == 4
     assert type(book).thaw(book.freeze()).shared_gpus == 4
-    rig.service.write([Entry("exit", guest, {"to": "pending", "why": "test"})])
+    rig.service.store.write([Entry("exit", guest, {"to": "pending", "why": "test"})])
     assert book.shared_gpus == 0
     assert rig.backend.now_s > EPOCH_S

@@ -34,15 +34,15 @@ def test_two_jobs_share_one_gpu_to_their_end(tmp_path: Path, policy: str) -> Non
     jobs = [rig.submit("sleep 20", model="bert") for _ in range(2)]
     play(rig, 2 * ROUND_S)
     assert states(rig, jobs) == ["running"] * 2
-    (node,) = rig.service.nodes(ADMIN)
+    (node,) = rig.service.admin.nodes(ADMIN)
     assert (node.gpus_used, node.gpus_shared, sorted(node.jobs)) == (1, 1, jobs)
-    assert [rig.service.job(ADMIN, job).reason for job in jobs] == [
+    assert [rig.service.desk.job(ADMIN, job).reason for job in jobs] == [
         f"shares its GPUs with job {jobs[1]}", f"shares its GPUs with job {jobs[0]}",
     ]  # fmt: skip
     rig.finish()
     assert states(rig, jobs) == ["succeeded"] * 2
-    assert [len(rig.service.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
-    assert rig.service.nodes(ADMIN)[0].gpus_used == 0
+    assert [len(rig.service.desk.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
+    assert rig.service.admin.nodes(ADMIN)[0].gpus_used == 0
 
 
 @pytest.mark.parametrize("policy", ["muri-s:group=2", "muri-l:group=2"])
@@ -68,12 +68,12 @@ def test_whoever_is_left_goes_on_where_it_is(tmp_path: Path, first: str) -> None
     play(rig, 3 * ROUND_S)
     left = jobs[1] if first == "host" else jobs[0]
     assert sorted(states(rig, jobs)) == ["running", "succeeded"]
-    assert (rig.state(left), rig.service.job(ADMIN, left).reason) == ("running", "")
+    assert (rig.state(left), rig.service.desk.job(ADMIN, left).reason) == ("running", "")
     later = rig.submit("sleep 10", model="lstm")
     play(rig, 2 * ROUND_S)
     assert rig.state(later) == "running"
     rig.finish()
-    assert {len(rig.service.job(ADMIN, job).attempts) for job in [*jobs, later]} == {1}
+    assert {len(rig.service.desk.job(ADMIN, job).attempts) for job in [*jobs, later]} == {1}
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -83,12 +83,12 @@ def test_a_crowd_of_gangs_comes_to_its_end(tmp_path: Path, policy: str) -> None:
     jobs = [rig.submit(f"sleep {7 + 3 * k}", gpus=1 + k % 2, model=models[k % 6]) for k in range(14)]
     fixed = rig.submit("sleep 30", preemptible=False, model="lstm")
     shared = 0
-    while rig.service.book.active and rig.backend.now_s < 1_001_000:
+    while rig.service.store.book.active and rig.backend.now_s < 1_001_000:
         play(rig, 1.0)
-        shared = max(shared, sum(node.gpus_shared for node in rig.service.nodes(ADMIN)))
+        shared = max(shared, sum(node.gpus_shared for node in rig.service.admin.nodes(ADMIN)))
     assert states(rig, [*jobs, fixed]) == ["succeeded"] * 15
     assert shared > 0
-    assert len(rig.service.job(ADMIN, fixed).attempts) == 1
+    assert len(rig.service.desk.job(ADMIN, fixed).attempts) == 1
 
 
 def test_nothing_is_shared_without_pairs_in_the_profile(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_nothing_is_shared_without_pairs_in_the_profile(tmp_path: Path) -> None:
     jobs = [rig.submit("sleep infinity", model=model) for model in ("lstm", "recsys")]
     play(rig, 6 * ROUND_S)
     assert sum(rig.state(job) == "running" for job in jobs) == 1
-    assert all(rig.service.job(ADMIN, job).attempts for job in jobs), "they take turns"
+    assert all(rig.service.desk.job(ADMIN, job).attempts for job in jobs), "they take turns"
 
 
 def test_a_job_that_may_not_be_stopped_has_its_gpus_alone(tmp_path: Path) -> None:
@@ -114,9 +114,9 @@ def test_another_policy_parts_what_the_last_one_put_together(tmp_path: Path) -> 
     jobs = [rig.submit("sleep 40", model=model) for model in ("lstm", "recsys")]
     play(rig, ROUND_S)
     assert states(rig, jobs) == ["running"] * 2
-    finish = rig.service.whatif(ADMIN, ["fifo"])
+    finish = rig.service.desk.whatif(ADMIN, ["fifo"])
     assert all(row["fifo"] and row["gandiva-packing"] for row in finish["jobs"])
-    rig.service.set_policy(ADMIN, "fifo")
+    rig.service.admin.set_policy(ADMIN, "fifo")
     play(rig, ROUND_S)
     rig.shares = False
     rig.finish()
@@ -131,7 +131,7 @@ def test_a_restarted_service_finds_the_pair_as_it_was(tmp_path: Path) -> None:
     play(rig, 2 * ROUND_S)
     assert states(rig, jobs) == ["running"] * 2
     rig.finish()
-    assert [len(rig.service.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
+    assert [len(rig.service.desk.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
 
 
 def test_tenants_see_that_they_share_but_not_with_whom(tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_tenants_see_that_they_share_but_not_with_whom(tmp_path: Path) -> None:
     ada, bob = Caller("ada", Role.USER, "a"), Caller("bob", Role.USER, "b")
     mine, other = rig.submit("sleep 9", ada, model="lstm"), rig.submit("sleep 9", bob, model="recsys")
     play(rig, ROUND_S)
-    assert rig.service.job(ada, mine).reason == "shares its GPUs with another tenant's job"
-    assert rig.service.job(ADMIN, mine).reason == f"shares its GPUs with job {other}"
+    assert rig.service.desk.job(ada, mine).reason == "shares its GPUs with another tenant's job"
+    assert rig.service.desk.job(ADMIN, mine).reason == f"shares its GPUs with job {other}"
 
 
 def test_memory_that_does_not_fit_is_not_shared(tmp_path: Path) -> None:
@@ -152,9 +152,9 @@ def test_memory_that_does_not_fit_is_not_shared(tmp_path: Path) -> None:
     assert sum(rig.state(job) == "running" for job in big) == 1
     small = rig.submit("sleep 30", model="bert", gpu_mem=30)
     together = 0
-    while rig.service.book.active:
+    while rig.service.store.book.active:
         play(rig, 1.0)
-        together = max(together, rig.service.nodes(ADMIN)[0].gpus_shared)
+        together = max(together, rig.service.admin.nodes(ADMIN)[0].gpus_shared)
     assert together == 1, "80 GiB hold 50 and 30"
     assert states(rig, [*big, small]) == ["succeeded"] * 3
 
@@ -167,7 +167,7 @@ def test_memory_keeps_jobs_off_small_gpus(tmp_path: Path) -> None:
     rig = Rig(tmp_path, "fifo", nodes)
     jobs = [rig.submit("sleep 5", gpu_mem=20) for _ in range(3)]
     rig.finish()
-    assert {rig.service.job(ADMIN, job).attempts[0].nodes[0][0] for job in jobs} == {"large"}
+    assert {rig.service.desk.job(ADMIN, job).attempts[0].nodes[0][0] for job in jobs} == {"large"}
     with pytest.raises(InputError, match="no GPU type has 2 GPUs of that size"):
         rig.submit(gpus=2, gpu_mem=20)
 

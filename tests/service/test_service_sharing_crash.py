@@ -35,7 +35,7 @@ def _play(home: Path, policy: str, *crash_at: int) -> tuple[MemoryWorld, CoreSer
     ]
 
     def cancel(service: CoreService) -> None:
-        service.cancel(ME, next(info.id for info in service.jobs(ME) if info.name == "j4"))
+        service.desk.cancel(ME, next(info.id for info in service.desk.jobs(ME) if info.name == "j4"))
 
     steps = [
         Step(0, lambda service: world.submit(service, *jobs[:3])),
@@ -44,8 +44,8 @@ def _play(home: Path, policy: str, *crash_at: int) -> tuple[MemoryWorld, CoreSer
     ]
     service = world.run(steps)
     assert service.backend.observe() == []
-    assert [node.gpus_used for node in service.nodes(ME)] == [0]
-    assert world.acknowledged.keys() == service.book.jobs.keys()
+    assert [node.gpus_used for node in service.admin.nodes(ME)] == [0]
+    assert world.acknowledged.keys() == service.store.book.jobs.keys()
     return world, service
 
 
@@ -53,7 +53,7 @@ def _play(home: Path, policy: str, *crash_at: int) -> tuple[MemoryWorld, CoreSer
 def test_crashes_while_jobs_share_gpus(tmp_path: Path, policy: str) -> None:
     quiet, service = _play(tmp_path, policy)
     assert quiet.most_users >= 2
-    expected = endings(service.book)
+    expected = endings(service.store.book)
     assert sorted(state for state, _, _ in expected.values()) == ["cancelled"] + ["succeeded"] * 4
     chance = random.Random(20261115)
     steps = quiet.fuse.distinct()
@@ -61,4 +61,4 @@ def test_crashes_while_jobs_share_gpus(tmp_path: Path, policy: str) -> None:
         near = [step, *(step + chance.randrange(1, 12) for _ in range(chance.randrange(3)))]
         world, service = _play(tmp_path, policy, *near)
         assert world.restarts >= 1, near
-        assert endings(service.book) == expected, (near, quiet.fuse.points[step - 1])
+        assert endings(service.store.book) == expected, (near, quiet.fuse.points[step - 1])

@@ -10,6 +10,7 @@ from test_service_real import ADMIN, running, until
 
 from cotenant.core.jobspec import parse_job
 from cotenant.service.observer.reports import Report
+from cotenant.testing.backend_kit import whole
 
 # A step holds the one lock that stands for the GPU: beside another such job it takes twice as long.
 TRAIN = """
@@ -39,41 +40,41 @@ def metric(report: Report | None, name: str) -> float | None:
 
 def test_a_real_pair_is_split_when_it_does_not_pay(tmp_path: Path) -> None:
     with running(tmp_path / "home", "gandiva-packing", 20.0, gpus=1, round_s=1.0, profile="h200") as service:
-        ((host,),) = service.submit(ADMIN, [parse_job(train(tmp_path, 10**6))])
+        ((host,),) = service.desk.submit(ADMIN, [parse_job(train(tmp_path, 10**6))])
         until(service, lambda: bool(service._pairing._alone_s))
-        ((guest,),) = service.submit(ADMIN, [parse_job(train(tmp_path, 10**6))])
-        until(service, lambda: service.nodes(ADMIN)[0].gpus_shared == 1)
+        ((guest,),) = service.desk.submit(ADMIN, [parse_job(train(tmp_path, 10**6))])
+        until(service, lambda: service.admin.nodes(ADMIN)[0].gpus_shared == 1)
         until(service, lambda: bool(service._pairing.vetoes))
-        until(service, lambda: service.nodes(ADMIN)[0].gpus_shared == 0)
-        kinds = [event.kind for event in service.events(ADMIN, guest)]
+        until(service, lambda: service.admin.nodes(ADMIN)[0].gpus_shared == 0)
+        kinds = [event.kind for event in service.desk.events(ADMIN, guest)]
         assert kinds.index("started") < kinds.index("split")
         for job in (host, guest):
-            service.cancel(ADMIN, job)
-        until(service, lambda: not service.book.active)
+            service.desk.cancel(ADMIN, job)
+        until(service, lambda: not service.store.book.active)
 
 
 def test_two_real_jobs_on_one_gpu_end_rightly(tmp_path: Path) -> None:
     with running(tmp_path / "home", "gandiva-packing", 20.0, gpus=1, round_s=80000.0, profile="h200") as service:
         specs = [parse_job(train(tmp_path, steps, gpu_mem=30)) for steps in (60, 120)]
         specs.append(parse_job({"run": "echo $COTENANT_GPU_MEM_GIB; exit 3", "model": "bert", "gpu_mem": 60}))
-        ids = [job for (job,) in service.submit(ADMIN, specs[:2])]
-        until(service, lambda: service.nodes(ADMIN)[0].gpus_shared == 1)
-        ids += [job for (job,) in service.submit(ADMIN, specs[2:])]
-        until(service, lambda: not service.book.active)
-        ends = [service.job(ADMIN, job) for job in ids]
+        ids = [job for (job,) in service.desk.submit(ADMIN, specs[:2])]
+        until(service, lambda: service.admin.nodes(ADMIN)[0].gpus_shared == 1)
+        ids += [job for (job,) in service.desk.submit(ADMIN, specs[2:])]
+        until(service, lambda: not service.store.book.active)
+        ends = [service.desk.job(ADMIN, job) for job in ids]
         assert [str(end.state) for end in ends] == ["succeeded", "succeeded", "failed"]
         assert [len(end.attempts) for end in ends] == [1, 1, 1]
         began = ends[2].started_s or 0.0
         assert all(began >= (end.ended_s or 0.0) - 1.0 for end in ends[:2]), "60 GiB do not fit beside 30"
-        log = service.log_file(ADMIN, ids[2])
+        log = service.desk.open_log(ADMIN, ids[2])
         assert log is not None
-        assert log.read_text() == "60\n"
+        assert whole(log).decode() == "60\n"
 
 
 @pytest.mark.parametrize("how", ["running", "reconnected"])
 def test_pace_and_batch_arrive_at_step_boundaries(tmp_path: Path, how: str) -> None:
     with running(tmp_path / "home", "fifo", 20.0) as service:
-        ((job,),) = service.submit(ADMIN, [parse_job(train(tmp_path, 10**6))])
+        ((job,),) = service.desk.submit(ADMIN, [parse_job(train(tmp_path, 10**6))])
         if how == "running":
             until(service, lambda: metric(service.reports.of(job), "size") == 8)
         service.reports.batch(job, 4, 2)
@@ -84,5 +85,5 @@ def test_pace_and_batch_arrive_at_step_boundaries(tmp_path: Path, how: str) -> N
         service.reports.pace(job, 0.0)
         until(service, lambda: metric(service.reports.of(job), "pace") == 0.0)
         assert metric(service.reports.of(job), "size") == 4, "what is not named stays as told"
-        service.cancel(ADMIN, job)
-        until(service, lambda: not service.book.active)
+        service.desk.cancel(ADMIN, job)
+        until(service, lambda: not service.store.book.active)

@@ -37,7 +37,7 @@ def test_a_job_goes_from_pending_to_succeeded(rig: Rig) -> None:
     rig.service.tick()
     assert rig.state(job) == "running"
     rig.finish()
-    info = rig.service.job(ADMIN, job)
+    info = rig.service.desk.job(ADMIN, job)
     assert (str(info.state), info.reason, info.attempts[0].exit_code) == ("succeeded", "exit code 0", 0)
     assert info.attempts[0].nodes == (("n0", (0,)),)
     assert info.ended_s is not None
@@ -51,36 +51,36 @@ def test_every_kind_of_job_reaches_its_end(rig: Rig) -> None:
     killed = rig.submit("kill -9 $$")
     hangs = rig.submit("sleep infinity", max_runtime=20)
     deaf = rig.submit("trap '' TERM; sleep infinity", max_runtime=10)
-    array = rig.service.submit(ADMIN, [parse_job({"run": "sleep 1", "array": "0-4"})])[0]
+    array = rig.service.desk.submit(ADMIN, [parse_job({"run": "sleep 1", "array": "0-4"})])[0]
     first = rig.submit("sleep 1")
     second = rig.submit("sleep 1", after=[first])
     third = rig.submit("sleep 1", after=[second, *array])
     late, never = rig.submit("sleep infinity"), rig.submit("sleep 1", after=[fails])
     rig.ticks(2)
-    rig.service.cancel(ADMIN, late)
+    rig.service.desk.cancel(ADMIN, late)
     rig.finish()
     for job in [*mixed, *array, first, second, third]:
         assert rig.state(job) == "succeeded"
     assert [rig.state(job) for job in (fails, retried, killed, hangs, deaf, never)] == ["failed"] * 6
     assert rig.state(late) == "cancelled"
-    tries = rig.service.job(ADMIN, retried).attempts
+    tries = rig.service.desk.job(ADMIN, retried).attempts
     assert [attempt.exit_code for attempt in tries if attempt.exit_code is not None] == [4, 4, 4]
-    assert rig.service.job(ADMIN, killed).attempts[-1].signal == 9
-    assert "max_runtime" in rig.service.job(ADMIN, hangs).reason
-    assert rig.service.job(ADMIN, deaf).attempts[-1].signal == 9
-    assert fails in rig.service.job(ADMIN, never).reason
-    starts = [rig.service.job(ADMIN, job).started_s or 0 for job in (first, second, third)]
+    assert rig.service.desk.job(ADMIN, killed).attempts[-1].signal == 9
+    assert "max_runtime" in rig.service.desk.job(ADMIN, hangs).reason
+    assert rig.service.desk.job(ADMIN, deaf).attempts[-1].signal == 9
+    assert fails in rig.service.desk.job(ADMIN, never).reason
+    starts = [rig.service.desk.job(ADMIN, job).started_s or 0 for job in (first, second, third)]
     assert starts == sorted(starts)
     assert not rig.backend.world.jobs, "the backend forgets what has ended"
-    assert rig.service.nodes(ADMIN)[0].gpus_used == 0
+    assert rig.service.admin.nodes(ADMIN)[0].gpus_used == 0
 
 
 def test_retries_then_success_keeps_the_attempts(fifo: Rig) -> None:
     job = fifo.submit("sleep 2; exit 1", retries=1)
     fifo.ticks(3)
-    assert "0 retries left" in fifo.service.job(ADMIN, job).reason or fifo.state(job) in ("starting", "running")
+    assert "0 retries left" in fifo.service.desk.job(ADMIN, job).reason or fifo.state(job) in ("starting", "running")
     fifo.finish()
-    attempts = fifo.service.job(ADMIN, job).attempts
+    attempts = fifo.service.desk.job(ADMIN, job).attempts
     assert [(a.number, a.exit_code) for a in attempts] == [(1, 1), (2, 1)]
     assert all(a.lost_s == pytest.approx(2, abs=0.5) for a in attempts)
 
@@ -89,12 +89,12 @@ def test_the_deaf_get_the_grace_period_twice(fifo: Rig) -> None:
     job = fifo.submit("trap '' TERM; sleep infinity")
     fifo.ticks(1)
     asked = fifo.backend.now_s
-    fifo.service.cancel(ADMIN, job)
+    fifo.service.desk.cancel(ADMIN, job)
     fifo.ticks(4)
     assert fifo.state(job) == "stopping"
-    assert fifo.service.nodes(ADMIN)[0].gpus_used == 1
+    assert fifo.service.admin.nodes(ADMIN)[0].gpus_used == 1
     fifo.finish()
-    info = fifo.service.job(ADMIN, job)
+    info = fifo.service.desk.job(ADMIN, job)
     assert str(info.state) == "cancelled"
     assert 10 < (info.ended_s or 0) - asked < 14
 
@@ -102,17 +102,17 @@ def test_the_deaf_get_the_grace_period_twice(fifo: Rig) -> None:
 def test_cancel_while_pending_and_after_the_end(fifo: Rig) -> None:
     big, waiting = fifo.submit("sleep 5", gpus=4), fifo.submit()
     fifo.ticks(1)
-    fifo.service.cancel(ADMIN, waiting)
+    fifo.service.desk.cancel(ADMIN, waiting)
     assert fifo.state(waiting) == "cancelled"
-    fifo.service.cancel(ADMIN, waiting)
+    fifo.service.desk.cancel(ADMIN, waiting)
     fifo.finish()
     with pytest.raises(Conflict):
-        fifo.service.cancel(ADMIN, big)
-    for act in (fifo.service.hold, fifo.service.resume):
+        fifo.service.desk.cancel(ADMIN, big)
+    for act in (fifo.service.desk.hold, fifo.service.desk.resume):
         with pytest.raises(Conflict):
             act(ADMIN, big)
     with pytest.raises(Conflict):
-        fifo.service.set(ADMIN, big, {"priority": 1})
+        fifo.service.desk.set(ADMIN, big, {"priority": 1})
 
 
 def test_cancelling_the_predecessor_ends_the_chain(fifo: Rig) -> None:
@@ -120,11 +120,11 @@ def test_cancelling_the_predecessor_ends_the_chain(fifo: Rig) -> None:
     second = fifo.submit(after=["prepare"])
     third = fifo.submit(after=[second])
     fifo.ticks(1)
-    assert fifo.service.job(ADMIN, second).reason == f"after job {first}"
-    fifo.service.cancel(ADMIN, first)
+    assert fifo.service.desk.job(ADMIN, second).reason == f"after job {first}"
+    fifo.service.desk.cancel(ADMIN, first)
     fifo.finish()
     assert [fifo.state(job) for job in (first, second, third)] == ["cancelled", "failed", "failed"]
-    assert fifo.service.job(ADMIN, second).reason == f"job {first}, which it comes after, has been cancelled"
+    assert fifo.service.desk.job(ADMIN, second).reason == f"job {first}, which it comes after, has been cancelled"
 
 
 def test_one_failed_element_fails_who_waits_for_the_array(fifo: Rig) -> None:
@@ -132,13 +132,13 @@ def test_one_failed_element_fails_who_waits_for_the_array(fifo: Rig) -> None:
     last = fifo.submit(after=[array])
     fifo.finish()
     assert fifo.state(last) == "failed"
-    assert fifo.service.submit(ADMIN, [parse_job({"run": "true", "array": "3,5"})])[0][1].endswith(".5")
+    assert fifo.service.desk.submit(ADMIN, [parse_job({"run": "true", "array": "3,5"})])[0][1].endswith(".5")
 
 
 def test_after_may_name_jobs_of_the_same_submission(fifo: Rig) -> None:
     specs = [parse_job({"run": "sleep 1", "name": "a"}), parse_job({"run": "sleep 1", "after": ["a"]})]
-    (one,), (two,) = fifo.service.submit(ADMIN, specs)
-    assert fifo.service.job(ADMIN, two).reason == f"after job {one}"
+    (one,), (two,) = fifo.service.desk.submit(ADMIN, specs)
+    assert fifo.service.desk.job(ADMIN, two).reason == f"after job {one}"
     fifo.finish()
     assert fifo.state(two) == "succeeded"
     with pytest.raises(InputError, match="nobody"):
@@ -147,32 +147,32 @@ def test_after_may_name_jobs_of_the_same_submission(fifo: Rig) -> None:
 
 def test_hold_and_resume(rig: Rig) -> None:
     job = rig.submit("sleep 10")
-    rig.service.hold(ADMIN, job)
+    rig.service.desk.hold(ADMIN, job)
     rig.ticks(3)
-    assert (rig.state(job), rig.service.job(ADMIN, job).reason) == ("pending", "held")
-    assert rig.service.why(ADMIN, job)["cause"] == "held"
-    rig.service.resume(ADMIN, job)
+    assert (rig.state(job), rig.service.desk.job(ADMIN, job).reason) == ("pending", "held")
+    assert rig.service.desk.why(ADMIN, job)["cause"] == "held"
+    rig.service.desk.resume(ADMIN, job)
     rig.ticks(2)
     assert rig.state(job) == "running"
-    rig.service.hold(ADMIN, job)
+    rig.service.desk.hold(ADMIN, job)
     rig.ticks(3)
-    assert (rig.state(job), rig.service.job(ADMIN, job).reason) == ("pending", "held")
-    assert rig.service.nodes(ADMIN)[0].gpus_used == 0
-    rig.service.resume(ADMIN, job)
+    assert (rig.state(job), rig.service.desk.job(ADMIN, job).reason) == ("pending", "held")
+    assert rig.service.admin.nodes(ADMIN)[0].gpus_used == 0
+    rig.service.desk.resume(ADMIN, job)
     rig.finish()
     assert rig.state(job) == "succeeded"
-    assert len(rig.service.job(ADMIN, job).attempts) == 2
+    assert len(rig.service.desk.job(ADMIN, job).attempts) == 2
 
 
 def test_cancel_a_held_and_a_stopping_job(fifo: Rig) -> None:
     held, deaf = fifo.submit(), fifo.submit("trap '' TERM; sleep infinity")
-    fifo.service.hold(ADMIN, held)
+    fifo.service.desk.hold(ADMIN, held)
     fifo.ticks(1)
-    fifo.service.hold(ADMIN, deaf)
+    fifo.service.desk.hold(ADMIN, deaf)
     fifo.ticks(1)
     assert fifo.state(deaf) == "stopping"
     for job in (held, deaf):
-        fifo.service.cancel(ADMIN, job)
+        fifo.service.desk.cancel(ADMIN, job)
     fifo.finish()
     assert [fifo.state(job) for job in (held, deaf)] == ["cancelled", "cancelled"]
 
@@ -182,20 +182,20 @@ def test_set_changes_what_waits(srtf: Rig) -> None:
     slow = srtf.submit("sleep 5", gpus=4, expected=500)
     quick = srtf.submit("sleep 5", gpus=4, expected=50)
     srtf.ticks(2)
-    srtf.service.set(ADMIN, slow, {"expected": "5s", "priority": 3, "name": "new"})
-    info = srtf.service.job(ADMIN, slow)
+    srtf.service.desk.set(ADMIN, slow, {"expected": "5s", "priority": 3, "name": "new"})
+    info = srtf.service.desk.job(ADMIN, slow)
     assert (info.spec["expected_s"], info.priority, info.name) == (5, 3, "new")
     with pytest.raises(InputError, match="field to set"):
-        srtf.service.set(ADMIN, slow, {"run": "true"})
+        srtf.service.desk.set(ADMIN, slow, {"run": "true"})
     srtf.finish()
-    starts = [srtf.service.job(ADMIN, job).started_s or 0 for job in (slow, quick)]
+    starts = [srtf.service.desk.job(ADMIN, job).started_s or 0 for job in (slow, quick)]
     assert starts[0] < starts[1]
 
 
 def test_set_max_runtime_takes_hold_of_a_running_job(fifo: Rig) -> None:
     job = fifo.submit("sleep infinity")
     fifo.ticks(3)
-    fifo.service.set(ADMIN, job, {"max_runtime": 4})
+    fifo.service.desk.set(ADMIN, job, {"max_runtime": 4})
     fifo.finish()
     assert fifo.state(job) == "failed"
 
@@ -205,29 +205,29 @@ def test_a_drained_node_takes_nothing_new(tmp_path: Path) -> None:
     rig = Rig(tmp_path, "srtf", nodes, max_suspended=0)
     long = [rig.submit("sleep 100", gpus=2, expected=100) for _ in range(2)]
     rig.ticks(1)
-    where = {rig.service.job(ADMIN, job).attempts[0].nodes[0][0]: job for job in long}
-    rig.service.drain(ADMIN, "a")
-    assert {node.name: node.state for node in rig.service.nodes(ADMIN)} == {"a": "draining", "b": "up"}
+    where = {rig.service.desk.job(ADMIN, job).attempts[0].nodes[0][0]: job for job in long}
+    rig.service.admin.drain(ADMIN, "a")
+    assert {node.name: node.state for node in rig.service.admin.nodes(ADMIN)} == {"a": "draining", "b": "up"}
     short = [rig.submit("sleep 3", gpus=2, expected=3) for _ in range(3)]
     rig.ticks(30)
     assert rig.state(where["a"]) == "running", "draining stops nobody"
-    assert len(rig.service.job(ADMIN, where["b"]).attempts) == 2
-    assert all(rig.service.job(ADMIN, job).attempts[0].nodes[0][0] == "b" for job in short)
+    assert len(rig.service.desk.job(ADMIN, where["b"]).attempts) == 2
+    assert all(rig.service.desk.job(ADMIN, job).attempts[0].nodes[0][0] == "b" for job in short)
     rig.ticks(90)
-    assert {node.name: node.state for node in rig.service.nodes(ADMIN)}["a"] == "drained"
-    rig.service.drain(ADMIN, "a", undo=True)
+    assert {node.name: node.state for node in rig.service.admin.nodes(ADMIN)}["a"] == "drained"
+    rig.service.admin.drain(ADMIN, "a", undo=True)
     again = rig.submit("sleep 1", gpus=2, expected=1)
     rig.finish()
     assert rig.state(again) == "succeeded"
 
 
 def test_with_every_node_drained_jobs_wait(fifo: Rig) -> None:
-    fifo.service.drain(ADMIN, "n0")
+    fifo.service.admin.drain(ADMIN, "n0")
     job = fifo.submit("sleep 1")
     fifo.ticks(5)
     assert fifo.state(job) == "pending"
-    assert fifo.service.why(ADMIN, job)["cause"] == "waiting for capacity"
-    fifo.service.drain(ADMIN, "n0", undo=True)
+    assert fifo.service.desk.why(ADMIN, job)["cause"] == "waiting for capacity"
+    fifo.service.admin.drain(ADMIN, "n0", undo=True)
     fifo.finish()
 
 
@@ -238,8 +238,8 @@ def test_a_lost_node_gives_its_jobs_back(tmp_path: Path) -> None:
     rig.backend.set_node("a", up=False)
     rig.finish()
     assert [rig.state(job) for job in jobs] == ["succeeded"] * 2
-    assert sorted(len(rig.service.job(ADMIN, job).attempts) for job in jobs) == [1, 2]
-    assert [(job.failures, job.losses) for job in rig.service.book.jobs.values()] == [(0, 1), (0, 0)]
+    assert sorted(len(rig.service.desk.job(ADMIN, job).attempts) for job in jobs) == [1, 2]
+    assert [(job.failures, job.losses) for job in rig.service.store.book.jobs.values()] == [(0, 1), (0, 0)]
 
 
 def test_short_jobs_displace_long_ones_under_srtf_but_not_those_that_forbid_it(srtf: Rig) -> None:
@@ -250,13 +250,13 @@ def test_short_jobs_displace_long_ones_under_srtf_but_not_those_that_forbid_it(s
     srtf.ticks(20)
     assert [srtf.state(job) for job in short] == ["succeeded"] * 3
     assert srtf.state(fixed) == "running"
-    attempts = srtf.service.job(ADMIN, soft).attempts
+    attempts = srtf.service.desk.job(ADMIN, soft).attempts
     assert len(attempts) == 2
     assert attempts[0].why.startswith("preempted")
     assert attempts[0].lost_s > 0
-    assert srtf.service.metrics()["cotenant_preemptions_total"] == 1
+    assert srtf.service.admin.metrics()["cotenant_preemptions_total"] == 1
     srtf.finish()
-    assert len(srtf.service.job(ADMIN, fixed).attempts) == 1
+    assert len(srtf.service.desk.job(ADMIN, fixed).attempts) == 1
 
 
 def test_a_job_waits_until_its_victims_are_really_gone(srtf: Rig) -> None:
@@ -267,7 +267,7 @@ def test_a_job_waits_until_its_victims_are_really_gone(srtf: Rig) -> None:
     assert [srtf.state(deaf), srtf.state(short)] == ["stopping", "pending"]
     srtf.ticks(12)
     assert srtf.state(short) == "succeeded"
-    srtf.service.cancel(ADMIN, deaf)
+    srtf.service.desk.cancel(ADMIN, deaf)
     srtf.finish()
 
 
@@ -278,10 +278,10 @@ def test_the_policy_can_be_changed_live(fifo: Rig) -> None:
     fifo.ticks(5)
     assert fifo.state(short) == "pending"
     with pytest.raises(InputError):
-        fifo.service.set_policy(ADMIN, "no-such")
+        fifo.service.admin.set_policy(ADMIN, "no-such")
     with pytest.raises(InputError, match="starts"):
-        fifo.service.set_policy(ADMIN, "evil.py:Policy")
-    fifo.service.set_policy(ADMIN, "srtf")
+        fifo.service.admin.set_policy(ADMIN, "evil.py:Policy")
+    fifo.service.admin.set_policy(ADMIN, "srtf")
     fifo.ticks(5)
     assert fifo.state(short) == "succeeded"
     assert fifo.restart().policy() == "srtf"
@@ -295,13 +295,13 @@ def test_bad_submissions_leave_nothing(fifo: Rig) -> None:
             fifo.submit(**fields)
     good, bad = parse_job({"run": "true"}), parse_job({"run": "true", "gpus": 9})
     with pytest.raises(InputError):
-        fifo.service.submit(ADMIN, [good, bad])
-    assert fifo.service.jobs(ADMIN) == []
-    assert fifo.service.submit(ADMIN, []) == []
+        fifo.service.desk.submit(ADMIN, [good, bad])
+    assert fifo.service.desk.jobs(ADMIN) == []
+    assert fifo.service.desk.submit(ADMIN, []) == []
 
 
 def test_a_job_that_cannot_be_launched_fails_and_says_why(fifo: Rig) -> None:
     job = fifo.submit("sleep 1", workdir="not/absolute")
     fifo.finish()
     assert fifo.state(job) == "failed"
-    assert "absolute" in fifo.service.job(ADMIN, job).reason
+    assert "absolute" in fifo.service.desk.job(ADMIN, job).reason

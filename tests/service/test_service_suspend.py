@@ -29,7 +29,7 @@ def rig(tmp_path: Path) -> Rig:
 
 
 def _kinds(rig: Rig, job: str) -> list[str]:
-    return [event.kind for event in rig.service.events(ADMIN, job)]
+    return [event.kind for event in rig.service.desk.events(ADMIN, job)]
 
 
 def _suspended(rig: Rig, **more: Any) -> tuple[str, str]:
@@ -50,14 +50,14 @@ def test_a_job_that_cannot_save_is_suspended_and_goes_on(rig: Rig) -> None:
     assert [rig.state(long), rig.state(short)] == ["suspended", "running"]
     assert [job.state for job in rig.backend.world.jobs.values()] == ["suspended", "running"]
     rig.finish()
-    info = rig.service.job(ADMIN, long)
+    info = rig.service.desk.job(ADMIN, long)
     (attempt,) = info.attempts
     assert (str(info.state), attempt.lost_s, attempt.exit_code) == ("succeeded", 0.0, 0)
-    away = (rig.service.job(ADMIN, short).ended_s or 0) - (rig.service.job(ADMIN, short).started_s or 0)
+    away = (rig.service.desk.job(ADMIN, short).ended_s or 0) - (rig.service.desk.job(ADMIN, short).started_s or 0)
     assert (info.ended_s or 0) - (info.started_s or 0) == pytest.approx(30 + away, abs=3)
     kinds = ["submit", "launch", "started", "stop", "rung", "suspended", "continue", "continued", "exit"]
     assert _kinds(rig, long) == kinds
-    assert rig.service.metrics()["cotenant_suspensions_total"] == 1
+    assert rig.service.admin.metrics()["cotenant_suspensions_total"] == 1
 
 
 def test_the_job_behind_starts_as_soon_as_the_other_stands_still(rig: Rig) -> None:
@@ -67,7 +67,7 @@ def test_the_job_behind_starts_as_soon_as_the_other_stands_still(rig: Rig) -> No
     assert rig.service.tick() == 0.0
     rig.service.tick()
     assert rig.state(short) == "starting"
-    assert rig.service.nodes(ADMIN)[0].gpus_used == 4
+    assert rig.service.admin.nodes(ADMIN)[0].gpus_used == 4
 
 
 def test_a_deaf_job_is_suspended_too(rig: Rig) -> None:
@@ -75,7 +75,7 @@ def test_a_deaf_job_is_suspended_too(rig: Rig) -> None:
     rig.ticks(2)
     rig.submit("sleep 1", gpus=4, expected=1)
     rig.finish()
-    assert len(rig.service.job(ADMIN, deaf).attempts) == 1
+    assert len(rig.service.desk.job(ADMIN, deaf).attempts) == 1
 
 
 def test_one_that_was_asked_in_vain_is_suspended_after_the_grace_period(
@@ -92,7 +92,7 @@ def test_one_that_was_asked_in_vain_is_suspended_after_the_grace_period(
     assert rig.state(job) == "stopping"
     rig.ticks(3)
     assert _kinds(rig, job)[3:6] == ["stop", "rung", "suspended"]
-    assert rig.service.book.costs.of("job", SUSPEND).free_s == pytest.approx(6, abs=1.1)
+    assert rig.service.store.book.costs.of("job", SUSPEND).free_s == pytest.approx(6, abs=1.1)
     rig.finish()
     assert rig.state(job) == "succeeded"
 
@@ -107,7 +107,7 @@ def test_a_job_not_seen_yet_is_waited_for(rig: Rig) -> None:
     rig.ticks(2)
     assert rig.state(slow) == "suspended"
     rig.finish()
-    assert len(rig.service.job(ADMIN, slow).attempts) == 1
+    assert len(rig.service.desk.job(ADMIN, slow).attempts) == 1
 
 
 def test_at_most_so_many_are_kept(tmp_path: Path) -> None:
@@ -136,10 +136,10 @@ def test_a_backend_that_cannot_suspend_stops(rig: Rig, monkeypatch: pytest.Monke
     rig.ticks(4)
     assert rig.state(long) == "stopping"
     rig.ticks(4)
-    info = rig.service.job(ADMIN, long)
+    info = rig.service.desk.job(ADMIN, long)
     assert info.attempts[0].signal == 9
     assert info.attempts[0].lost_s > 3
-    assert [event.data["rung"] for event in rig.service.events(ADMIN, long) if event.kind == "rung"] == [
+    assert [event.data["rung"] for event in rig.service.desk.events(ADMIN, long) if event.kind == "rung"] == [
         "suspend",
         "stop",
     ]
@@ -162,54 +162,54 @@ def test_real_gpus_are_given_back_only_with_the_drivers_help(gpu: Any, suspend: 
 
 def test_time_stands_still_for_a_suspended_job(rig: Rig) -> None:
     long, short = _suspended(rig, max_runtime=20)
-    before = rig.service.book.jobs[long].attained_s(rig.backend.now_s)
+    before = rig.service.store.book.jobs[long].attained_s(rig.backend.now_s)
     rig.ticks(100)
     assert rig.state(long) == "suspended"
-    assert rig.service.book.jobs[long].attained_s(rig.backend.now_s) == before
-    rig.service.cancel(ADMIN, short)
+    assert rig.service.store.book.jobs[long].attained_s(rig.backend.now_s) == before
+    rig.service.desk.cancel(ADMIN, short)
     rig.finish()
-    info = rig.service.job(ADMIN, long)
+    info = rig.service.desk.job(ADMIN, long)
     assert (str(info.state), info.reason) == ("failed", "ran longer than max_runtime 20 s")
-    assert rig.service.book.jobs[long].attained_s(rig.backend.now_s) == pytest.approx(20, abs=2.1)
+    assert rig.service.store.book.jobs[long].attained_s(rig.backend.now_s) == pytest.approx(20, abs=2.1)
 
 
 def test_a_suspended_job_can_be_cancelled(rig: Rig) -> None:
     long, short = _suspended(rig)
-    rig.service.cancel(ADMIN, long)
+    rig.service.desk.cancel(ADMIN, long)
     rig.ticks(1)
     assert rig.state(long) == "cancelled"
-    assert rig.service.job(ADMIN, long).attempts[0].signal == 9
-    assert [rig.state(short), rig.service.nodes(ADMIN)[0].gpus_used] == ["running", 4]
+    assert rig.service.desk.job(ADMIN, long).attempts[0].signal == 9
+    assert [rig.state(short), rig.service.admin.nodes(ADMIN)[0].gpus_used] == ["running", 4]
 
 
 def test_a_suspended_job_can_be_held(rig: Rig) -> None:
     long, short = _suspended(rig)
-    assert rig.service.job(ADMIN, long).reason.startswith("suspended")
-    assert rig.service.why(ADMIN, long)["cause"] == "waiting for capacity"
-    rig.service.hold(ADMIN, long)
-    rig.service.cancel(ADMIN, short)
+    assert rig.service.desk.job(ADMIN, long).reason.startswith("suspended")
+    assert rig.service.desk.why(ADMIN, long)["cause"] == "waiting for capacity"
+    rig.service.desk.hold(ADMIN, long)
+    rig.service.desk.cancel(ADMIN, short)
     rig.ticks(5)
-    assert (rig.state(long), rig.service.job(ADMIN, long).reason) == ("suspended", "held")
-    assert rig.service.why(ADMIN, long)["cause"] == "held"
-    rig.service.resume(ADMIN, long)
+    assert (rig.state(long), rig.service.desk.job(ADMIN, long).reason) == ("suspended", "held")
+    assert rig.service.desk.why(ADMIN, long)["cause"] == "held"
+    rig.service.desk.resume(ADMIN, long)
     rig.finish()
-    assert len(rig.service.job(ADMIN, long).attempts) == 1
+    assert len(rig.service.desk.job(ADMIN, long).attempts) == 1
 
 
 def test_a_restart_keeps_it_suspended(rig: Rig) -> None:
     long, short = _suspended(rig)
     rig.backend.advance(500)
-    before = rig.service.book.freeze()
+    before = rig.service.store.book.freeze()
     rig.restart()
-    assert rig.service.book.freeze() == before
+    assert rig.service.store.book.freeze() == before
     rig.ticks(3)
     assert rig.state(long) == "suspended"
     assert rig.backend.world.jobs["1-1"].told == ["suspend"]
-    rig.service.snapshot()
+    rig.service.store.snapshot()
     rig.restart()
-    rig.service.cancel(ADMIN, short)
+    rig.service.desk.cancel(ADMIN, short)
     rig.finish()
-    (attempt,) = rig.service.job(ADMIN, long).attempts
+    (attempt,) = rig.service.desk.job(ADMIN, long).attempts
     assert attempt.exit_code == 0
 
 
@@ -224,12 +224,12 @@ def test_killed_while_suspended_costs_no_retry(rig: Rig) -> None:
     long, short = _suspended(rig, retries=0)
     rig.backend.kill("1-1")
     rig.ticks(1)
-    info = rig.service.job(ADMIN, long)
+    info = rig.service.desk.job(ADMIN, long)
     assert (str(info.state), info.reason) == ("pending", "signal 9 while it was suspended; tries again")
     assert info.attempts[0].lost_s == pytest.approx(3, abs=1.1)
-    rig.service.cancel(ADMIN, short)
+    rig.service.desk.cancel(ADMIN, short)
     rig.finish()
-    assert (rig.state(long), rig.service.book.jobs[long].failures) == ("succeeded", 0)
+    assert (rig.state(long), rig.service.store.book.jobs[long].failures) == ("succeeded", 0)
 
 
 def test_new_jobs_keep_off_the_gpus_of_suspended_ones(tmp_path: Path) -> None:
@@ -239,9 +239,9 @@ def test_new_jobs_keep_off_the_gpus_of_suspended_ones(tmp_path: Path) -> None:
     rig.ticks(3)
     first = rig.submit("sleep 5", gpus=2, expected=5, preemptible=False)
     rig.ticks(1)
-    assert rig.service.job(ADMIN, first).attempts[0].nodes == (("n0", (0, 1)),)
+    assert rig.service.desk.job(ADMIN, first).attempts[0].nodes == (("n0", (0, 1)),)
     rig.finish()
-    assert len(rig.service.job(ADMIN, low).attempts) == 1
+    assert len(rig.service.desk.job(ADMIN, low).attempts) == 1
     assert rig.state(high) == "succeeded"
 
 
@@ -259,11 +259,11 @@ def test_without_its_gpus_it_waits_and_then_starts_again_elsewhere(tmp_path: Pat
     rig.ticks(3)
     assert rig.state(long) == "suspended", "it waits for its own GPUs, up to the grace period"
     rig.ticks(5)
-    first, second = rig.service.job(ADMIN, long).attempts
+    first, second = rig.service.desk.job(ADMIN, long).attempts
     assert first.nodes == (("n0", (0, 1)),)
     assert second.nodes == (("n0", (2, 3)),)
     assert first.lost_s == pytest.approx(10, abs=2)
-    cost = rig.service.book.costs.of("job", SUSPEND)
+    cost = rig.service.store.book.costs.of("job", SUSPEND)
     assert (cost.taken, cost.lost_s) == (1, first.lost_s)
     rig.ticks(40)
     assert rig.state(long) == "succeeded"
@@ -273,7 +273,7 @@ def test_it_goes_on_at_home_though_the_plan_says_elsewhere(tmp_path: Path, monke
     rig = Rig(tmp_path, "srtf", tuple(NodeInfo(name, "gpu", 2, 8, 64.0) for name in ("a", "b")))
     long = rig.submit("sleep 30", gpus=2, expected=500)
     rig.ticks(5)
-    ((home, _),) = rig.service.job(ADMIN, long).attempts[0].nodes
+    ((home, _),) = rig.service.desk.job(ADMIN, long).attempts[0].nodes
     shorts = [rig.submit("sleep 5", gpus=2, expected=5, preemptible=False) for _ in range(2)]
     rig.ticks(2)
     assert rig.state(long) == "suspended"
@@ -288,15 +288,15 @@ def test_it_goes_on_at_home_though_the_plan_says_elsewhere(tmp_path: Path, monke
     monkeypatch.setattr(rig.service, "_decide", elsewhere)
     rig.finish()
     assert [rig.state(job) for job in (long, *shorts)] == ["succeeded"] * 3
-    assert len(rig.service.job(ADMIN, long).attempts) == 1
+    assert len(rig.service.desk.job(ADMIN, long).attempts) == 1
 
 
 def test_a_job_that_will_not_wake_starts_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     long, short = _suspended(rig)
     monkeypatch.setattr(rig.backend, "resume", lambda key: False)
-    rig.service.cancel(ADMIN, short)
+    rig.service.desk.cancel(ADMIN, short)
     rig.finish()
-    info = rig.service.job(ADMIN, long)
+    info = rig.service.desk.job(ADMIN, long)
     assert [attempt.exit_code for attempt in info.attempts] == [None, 0]
     assert rig.state(long) == "succeeded"
 
@@ -308,7 +308,7 @@ def test_cancelled_while_the_driver_still_works(rig: Rig, monkeypatch: pytest.Mo
     suspend = rig.backend.suspend
 
     def slow(key: str) -> bool:
-        rig.service.cancel(ADMIN, long)
+        rig.service.desk.cancel(ADMIN, long)
         return suspend(key)
 
     monkeypatch.setattr(rig.backend, "suspend", slow)
@@ -326,15 +326,15 @@ def test_suspended_processes_on_a_lost_node_are_lost(tmp_path: Path) -> None:
     rig.submit("sleep 100", gpus=2, expected=3, preemptible=False)
     rig.ticks(2)
     assert rig.state(job) == "suspended"
-    rig.backend.set_node(rig.service.job(ADMIN, job).attempts[0].nodes[0][0], up=False)
+    rig.backend.set_node(rig.service.desk.job(ADMIN, job).attempts[0].nodes[0][0], up=False)
     rig.ticks(1)
     assert rig.state(job) == "pending"
-    assert rig.service.job(ADMIN, job).attempts[0].lost_s == pytest.approx(5, abs=1.1)
+    assert rig.service.desk.job(ADMIN, job).attempts[0].lost_s == pytest.approx(5, abs=1.1)
 
 
 def test_measured_costs_are_what_forecasts_believe(rig: Rig) -> None:
-    rig.service.book.costs.add_taken("slow", SUSPEND, 40.0, 0.0)
-    rig.service.book.costs.add_resumed("slow", SUSPEND, 20.0)
+    rig.service.store.book.costs.add_taken("slow", SUSPEND, 40.0, 0.0)
+    rig.service.store.book.costs.add_resumed("slow", SUSPEND, 20.0)
     slow = rig.submit("sleep 30", gpus=4, expected=500, name="slow")
     rig.ticks(3)
     rig.submit("sleep 100", gpus=4, expected=1)
@@ -343,14 +343,14 @@ def test_measured_costs_are_what_forecasts_believe(rig: Rig) -> None:
     tables = rig.service._tables()
     assert tables is not None
     costs = dict(zip(tables.jobs.ids.tolist(), tables.state.f[:, col.RESTORE].tolist(), strict=True))
-    measured = rig.service.book.costs.of("slow", SUSPEND)
+    measured = rig.service.store.book.costs.of("slow", SUSPEND)
     assert measured.taken == 2
     assert costs[slow] == pytest.approx(measured.free_s / 2 + 20.0)
     unknown = rig.submit(name="never-seen")
     tables = rig.service._tables()
     assert tables is not None
     row = tables.row_of(unknown)
-    assert tables.state.f[row, col.RESTORE] == pytest.approx(rig.service.book.preemption_cost_s(0.0))
+    assert tables.state.f[row, col.RESTORE] == pytest.approx(rig.service.store.book.preemption_cost_s(0.0))
 
 
 def test_lost_work_counts_only_time_in_which_it_ran() -> None:
@@ -399,11 +399,11 @@ def test_what_takes_every_process_with_it_is_given_up(tmp_path: Path) -> None:
     for _ in range(outcomes.MOST_LOSSES):
         rig.ticks(2)
         assert rig.state(job) == "running"
-        ((node, _),) = rig.service.job(ADMIN, job).attempts[-1].nodes
+        ((node, _),) = rig.service.desk.job(ADMIN, job).attempts[-1].nodes
         rig.backend.set_node(node, up=False)
         rig.ticks(1)
         rig.backend.set_node(node, up=True)
-    info = rig.service.job(ADMIN, job)
+    info = rig.service.desk.job(ADMIN, job)
     assert (str(info.state), len(info.attempts)) == ("failed", outcomes.MOST_LOSSES)
     assert info.reason == f"node {node} is down; lost {outcomes.MOST_LOSSES} times"
-    assert rig.service.book.jobs[job].failures == 0
+    assert rig.service.store.book.jobs[job].failures == 0

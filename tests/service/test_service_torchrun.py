@@ -35,13 +35,13 @@ def test_a_torchrun_job_grows_and_shrinks_without_losing_a_step(tmp_path: Path) 
     run = f"{TORCHRUN} --nproc-per-node $COTENANT_GPUS {SCRIPT} --steps {STEPS} --step-time 0.05 --losses {told}"
     job = parse_job({"run": run, "gpus": 1, "elastic": {"min_gpus": 1, "max_gpus": 2}, "expected": 60, "env": env})
     with running(tmp_path / "home", "fifo", grace_s=30.0) as service:
-        ((name,),) = service.submit(ADMIN, [job])
+        ((name,),) = service.desk.submit(ADMIN, [job])
         until(service, lambda: len(_losses(told)) > 5)
-        service.set(ADMIN, name, {"gpus": 2})
+        service.desk.set(ADMIN, name, {"gpus": 2})
         until(service, lambda: bool((_losses(told)[:, 1] == 2).any()))
-        service.set(ADMIN, name, {"gpus": 1})
-        until(service, lambda: not service.book.active)
-        info = next(iter(service.history(ADMIN)))
+        service.desk.set(ADMIN, name, {"gpus": 1})
+        until(service, lambda: not service.store.book.active)
+        info = next(iter(service.desk.history(ADMIN)))
     assert str(info.state) == "succeeded"
     plain_losses, found = _losses(tmp_path / "plain"), _losses(told)
     assert found[:, 0].tolist() == list(range(STEPS)), "every step once, in order"

@@ -46,17 +46,17 @@ def test_after_a_restart_turns_go_on_where_they_were(tmp_path: Path) -> None:
     assert [rig.service._places[job] for job in waits] == [(("n0", (1,)),), (("n0", (0,)),)]
     rig.finish()
     assert states(rig, jobs) == ["succeeded"] * 4
-    assert [len(rig.service.job(ADMIN, job).attempts) for job in jobs] == [1] * 4
+    assert [len(rig.service.desk.job(ADMIN, job).attempts) for job in jobs] == [1] * 4
 
 
 def test_a_job_held_during_its_wait_comes_back_to_its_gpus(tmp_path: Path) -> None:
     rig, _, waits = _turns(tmp_path)
-    rig.service.hold(ADMIN, waits[0])
+    rig.service.desk.hold(ADMIN, waits[0])
     play(rig, 5)
     assert rig.state(waits[0]) == "suspended"
-    rig.service.resume(ADMIN, waits[0])
+    rig.service.desk.resume(ADMIN, waits[0])
     rig.finish()
-    assert len(rig.service.job(ADMIN, waits[0]).attempts) == 1
+    assert len(rig.service.desk.job(ADMIN, waits[0]).attempts) == 1
 
 
 def test_nobody_begins_anew_at_every_turn(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_nobody_begins_anew_at_every_turn(tmp_path: Path) -> None:
     jobs = [rig.submit("sleep 30", model=model, expected=30) for model in ("gpt2", "bert")]
     rig.finish(200)
     assert states(rig, jobs) == ["succeeded"] * 2
-    assert [len(rig.service.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
+    assert [len(rig.service.desk.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
 
 
 def test_a_pair_of_another_policy_takes_turns_under_gandiva(tmp_path: Path) -> None:
@@ -75,13 +75,13 @@ def test_a_pair_of_another_policy_takes_turns_under_gandiva(tmp_path: Path) -> N
         jobs.append(rig.submit(f"sleep {seconds}", model=model, expected=seconds))
         play(rig, 2)
     assert states(rig, jobs) == ["running"] * 2
-    rig.service.set_policy(ADMIN, GANDIVA)
+    rig.service.admin.set_policy(ADMIN, GANDIVA)
     play(rig, 1)
     for _ in range(30):
         assert sorted(states(rig, jobs)) != ["running"] * 2
         play(rig, 1)
     rig.finish()
-    assert [len(rig.service.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
+    assert [len(rig.service.desk.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
 
 
 @pytest.mark.parametrize("policy", ["sjf-bsbf", "antman", "horus"])
@@ -91,20 +91,20 @@ def test_a_suspended_job_goes_on_where_it_is_under_a_policy_that_names_others(tm
     others = [rig.submit("sleep 300", gpus=1, expected=300, preemptible=False) for _ in range(3)]
     mine = rig.submit("sleep 60", gpus=1, expected=60)
     play(rig, 20)
-    place = rig.service.book.jobs[mine].last.gpus
+    place = rig.service.store.book.jobs[mine].last.gpus
     quick = rig.submit("sleep 5", gpus=1, expected=5)
     play(rig, 2)
     assert states(rig, [mine, quick]) == ["suspended", "running"]
-    rig.service.cancel(ADMIN, others[0])
-    rig.service.set_policy(ADMIN, policy)
-    rig.service.hold(ADMIN, mine)
+    rig.service.desk.cancel(ADMIN, others[0])
+    rig.service.admin.set_policy(ADMIN, policy)
+    rig.service.desk.hold(ADMIN, mine)
     play(rig, 6)
     assert rig.state(quick) == "succeeded"
-    rig.service.resume(ADMIN, mine)
+    rig.service.desk.resume(ADMIN, mine)
     play(rig, 2)
-    assert (rig.state(mine), rig.service.book.jobs[mine].last.gpus) == ("running", place)
+    assert (rig.state(mine), rig.service.store.book.jobs[mine].last.gpus) == ("running", place)
     rig.finish()
-    assert len(rig.service.job(ADMIN, mine).attempts) == 1
+    assert len(rig.service.desk.job(ADMIN, mine).attempts) == 1
 
 
 def _opportunist(home: Path) -> tuple[Rig, str, str]:
@@ -138,8 +138,8 @@ def test_after_a_restart_antman_still_knows_whose_right_a_gpu_is(tmp_path: Path)
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_job_that_was_held_back_is_let_go_with_the_policy(tmp_path: Path, restarts: bool) -> None:
     rig, mine, guest = _opportunist(tmp_path)
-    rig.service.cancel(ADMIN, mine)
-    rig.service.set_policy(ADMIN, "fifo")
+    rig.service.desk.cancel(ADMIN, mine)
+    rig.service.admin.set_policy(ADMIN, "fifo")
     if restarts:
         rig.restart()
     for second in range(4):
@@ -156,9 +156,9 @@ def test_a_size_that_is_set_reaches_the_job_under_every_kind_of_policy(tmp_path:
     rig = plan_rig(tmp_path, policy, FOUR, round_s=5.0)
     job = rig.submit("trap '' TERM; sleep 100", gpus=1, elastic={"min_gpus": 1, "max_gpus": 4}, expected=100)
     play(rig, 3)
-    rig.service.set(ADMIN, job, {"gpus": 3})
+    rig.service.desk.set(ADMIN, job, {"gpus": 3})
     play(rig, 30)  # it takes its time to leave, in which the policy decides
-    assert (rig.state(job), rig.service.book.jobs[job].size) == ("running", 3)
+    assert (rig.state(job), rig.service.store.book.jobs[job].size) == ("running", 3)
 
 
 @pytest.mark.parametrize("policy", ["horus", "optimus:interval=2", "ones:interval=2", "gandiva"])
@@ -170,7 +170,7 @@ def test_a_job_may_stay_where_a_larger_one_of_its_kind_could_not_start(tmp_path:
     play(rig, 1)
     job = rig.submit("sleep 30", gpus=1, elastic={"min_gpus": 1, "max_gpus": 4}, expected=30)
     play(rig, 3)
-    rig.service.set(ADMIN, job, {"gpus": 4})
+    rig.service.desk.set(ADMIN, job, {"gpus": 4})
     play(rig, 20)
     rig.finish()
     assert states(rig, [filler, job]) == ["succeeded"] * 2

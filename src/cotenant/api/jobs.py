@@ -11,7 +11,7 @@ from cotenant.api import schemas as s
 from cotenant.api import streams
 from cotenant.api.door import Forbidden, answer, caller_of, door_of, encode, shown
 from cotenant.api.limits import read_job, read_jobs
-from cotenant.api.logfiles import read_chunk
+from cotenant.api.logs import read_chunk
 from cotenant.core.errors import InputError
 from cotenant.core.jobspec import JobSpec, deadline_text
 from cotenant.service.facade import Caller, Role
@@ -138,7 +138,7 @@ async def logs(
 ) -> Response:
     """Output of a job. An offset stays right when the file is rotated."""
     door, caller = door_of(request), caller_of(request)
-    path = await door.call(door.desk.log_file, caller, job, stream.value, attempt)
+    log = await door.call(door.desk.open_log, caller, job, stream.value, attempt)
     if follow is s.Flag.TRUE:
         start = last_event_id or offset
         await door.call(read_chunk, None, start, 1)
@@ -147,7 +147,7 @@ async def logs(
             return streams.LogFollower(listener, job, stream.value, attempt, start).run()
 
         return streams.respond(request, make)
-    chunk = await door.call(read_chunk, path, offset, limit)
+    chunk = await door.call(read_chunk, log, offset, limit)
     headers = {"X-Offset-Next": chunk.cursor, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     if chunk.gap:
         headers["X-Log-Gap"] = "true"

@@ -35,7 +35,7 @@ Attempt = Annotated[int, Query(ge=0, le=1_000_000, description="0: the newest.")
 Offset = Annotated[
     str,
     Query(
-        pattern=r"^(-?[0-9]{1,15}|[0-9a-f]{1,16}-[0-9]{1,15}-[0-9a-f]{8})$",
+        pattern=r"^(-?[0-9]{1,15}|([0-9a-f]{1,16}-)?[0-9]{1,15}-[0-9a-f]{8})$",
         description="Bytes from the oldest kept, -N for the last N, or what X-Offset-Next said.",
     ),
 ]

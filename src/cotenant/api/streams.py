@@ -6,7 +6,6 @@ import asyncio
 import codecs
 import time
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 
 from fastapi import Request
 from fastapi.responses import StreamingResponse
@@ -14,7 +13,8 @@ from fastapi.responses import StreamingResponse
 from cotenant.api.auth import bearer
 from cotenant.api.door import MOST_STREAMS, Door, caller_of, door_of, encode, shown
 from cotenant.api.limits import one_line
-from cotenant.api.logfiles import Chunk, read_chunk
+from cotenant.api.logs import Chunk, read_chunk
+from cotenant.backends.base import LogReader, Stream
 from cotenant.core.errors import CotenantError
 from cotenant.core.lifecycle import FINAL
 from cotenant.service.facade import Caller, EventInfo, Unavailable
@@ -111,9 +111,9 @@ def next_events(
 class LogFollower:
     """The output of a job (of one attempt, or of each in turn) until there will be no more."""
 
-    def __init__(self, listener: Listener, job: str, stream: str, attempt: int, cursor: str) -> None:
+    def __init__(self, listener: Listener, job: str, stream: Stream, attempt: int, cursor: str) -> None:
         self.listener, self.job, self.stream, self.attempt, self.cursor = listener, job, stream, attempt, cursor
-        self._path: Path | None = None
+        self._log: LogReader | None = None
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     async def run(self) -> AsyncIterator[str]:
@@ -143,10 +143,10 @@ class LogFollower:
         if self.attempt:
             mine = [item for item in info.attempts if item.number == self.attempt]
             over = over or any(item.ended_s is not None for item in mine)
-        newest = desk.log_file(caller, self.job, self.stream, self.attempt)
-        path = self._path or newest
-        chunk = read_chunk(path, self.cursor, CHUNK_BYTES)
-        if not chunk.data and newest is not None and newest != path:
-            chunk, path = read_chunk(newest, "0", CHUNK_BYTES), newest
-        self._path = path
+        newest = desk.open_log(caller, self.job, self.stream, self.attempt)
+        log = self._log or newest
+        chunk = read_chunk(log, self.cursor, CHUNK_BYTES)
+        if not chunk.data and newest is not None and log is not None and newest.key != log.key:
+            chunk, log = read_chunk(newest, "0", CHUNK_BYTES), newest
+        self._log = log
         return info.state, over, chunk

@@ -1,4 +1,4 @@
-"""The boundary between the service and the world: start, watch and stop jobs.
+"""The boundary between the service and the world: start, watch and stop jobs, on this machine or on many.
 
 The contract that makes a crash of the service harmless (FfDL, "idempotent launch, undo by label"):
 
@@ -9,6 +9,19 @@ The contract that makes a crash of the service harmless (FfDL, "idempotent launc
 * `terminate`, `kill`, `suspend`, `resume` and `set_limits` may be repeated. They return whether a living job was there
   and is now as asked (`terminate`: was told), so that the service can take the next rung. Ended or unknown: False.
 * The end of a job stays in `observe` until `forget`, which the service calls once it has journaled the end.
+
+What lets a backend be far away: nothing that crosses this boundary is a file or process of the service's machine.
+
+* `launch` may return before anything runs. From then on `observe` names the key: `starting` until it runs, and `lost`
+  or `exited` with a message when it never will.
+* One agent may keep several jobs of a node. An act on one key touches no other.
+* A gang over several machines is one job under one key; every machine runs the command once, and the backend tells
+  each who it is and where the first one listens (`gangs`). Acts reach all of them, and it ends as a whole.
+* Output is read through `open_log`, and kept after the end if `forget` is asked to. Checkpoints are where
+  `checkpoint_dir` says, the same for all attempts of a job. The runtime inside a job calls the service at one of the
+  addresses of `listen_at`.
+* `nodes`, `open_log`, its readers and `wake` may be called from any thread, and so may acts, one at a time on each key;
+  one thread observes and waits meanwhile.
 """
 
 from __future__ import annotations
@@ -23,6 +36,7 @@ from typing import Literal, Protocol
 from cotenant.core.errors import CotenantError, InputError
 
 State = Literal["starting", "running", "suspended", "exited", "lost"]
+Stream = Literal["stdout", "stderr"]
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -44,6 +58,24 @@ class NodeInfo:
     mem_gib: float
     state: Literal["up", "down"] = "up"
     gpu_mem_gib: float = 0.0  # of each of its GPUs; 0 where not known
+    address: str = ""  # where other nodes reach it, its name if empty; nodes of one address are one machine
+
+
+@dataclass(frozen=True, slots=True)
+class CallHome:
+    """How the runtime inside a job reaches the service: `unix:/path` or `tcp:host:port`, and this attempt's own secret.
+
+    A backend may hand its jobs another address that leads there (a tunnel, an agent on the node).
+    """
+
+    address: str
+    secret: str = field(repr=False)
+
+    def environment(self) -> dict[str, str]:
+        """For the job's processes. Runtimes from before there were addresses look for the socket."""
+        scheme, _, path = self.address.partition(":")
+        older = {"COTENANT_SOCKET": path} if scheme == "unix" else {}
+        return {"COTENANT_ADDRESS": self.address, "COTENANT_JOB_TOKEN": self.secret, **older}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +83,16 @@ class LaunchSpec:
     """Everything one attempt needs. `script` and `setup` are shell texts, run by `bash -c` exactly as written.
 
     `argv`, where given, is executed instead of `script`. `setup` runs first, in the same process group; when it
-    fails the job ends with its exit code. `cpus` are the cores the job is bound to; `cpu_share` caps its CPU time
-    in cores (1.5 is one and a half); `gpu_mem_gib` is what it may use of the memory of each of its GPUs. Several jobs
-    may have the same GPUs. After `terminate` what is left of the job has `grace_s` to finish once its
-    first process is gone.
+    fails the job ends with its exit code. `workdir` is a folder of the node, or empty for one that the backend chooses.
+    `gpus` names nodes in the order of their ranks. `cpus` are the cores the job is bound to; `cpu_share` caps its CPU
+    time in cores (1.5 is one and a half); `gpu_mem_gib` is what it may use of the memory of each of its GPUs. Several
+    jobs may have the same GPUs. After `terminate` what is left of the job has `grace_s` to finish once its first
+    process is gone.
     """
 
     key: str
     job: str
-    workdir: str
+    workdir: str = ""
     argv: tuple[str, ...] | None = None
     script: str = ""
     setup: str = ""
@@ -72,6 +105,7 @@ class LaunchSpec:
     stdout_limit_mib: float = 64.0
     stderr_limit_mib: float = 64.0
     grace_s: float = 30.0
+    calls_home: CallHome | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,18 +113,49 @@ class Observed:
     """What is known of one key. Times are seconds of the backend's clock (wall time for real ones).
 
     `exited` carries either an exit code or a signal. `lost` means that nobody can tell how the job ended, or will
-    end: `pid` is then a process that is still there and wants `kill`, or None when all are gone.
+    end; if it is `alive`, something of it is still there and wants `kill`. `hint` helps a person to find it where it
+    runs (`pid 4711`), and means nothing to programs.
     """
 
     key: str
     state: State
-    pid: int | None = None
+    alive: bool = False
     exit_code: int | None = None
     signal: int | None = None
     started_s: float | None = None
     ended_s: float | None = None
     oom: bool = False
     message: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """Some bytes of a log. They begin at `at`, which is later than asked where older ones were rotated away."""
+
+    at: int
+    data: bytes
+
+
+class LogReader(Protocol):
+    """One stream of one attempt as bytes that are numbered from the first one ever written, however it is stored."""
+
+    @property
+    def key(self) -> str:
+        """Of which attempt."""
+        ...
+
+    def span(self) -> tuple[int, int]:
+        """The oldest byte that is kept, and the end."""
+        ...
+
+    def read(self, offset: int, size: int) -> LogPart:
+        """Up to `size` bytes from an offset on; none at the end, or beyond it."""
+        ...
+
+    def ended(self) -> bool:
+        """Whether no more can come: nothing of the attempt runs or is about to."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +170,7 @@ class Capabilities:
     gpu_suspend: Literal["cuda-checkpoint", "driver", "none"]
     kill_scope: Literal["cgroup", "descendants", "none"]
     outlives_service: bool
+    share: Literal["time", "mps"] = "time"  # how jobs on one GPU share it: by turns, or at once (NVIDIA's MPS)
     notes: tuple[str, ...] = ()
 
 
@@ -153,12 +219,34 @@ class Backend(Protocol):
         """Change limits of a running job. None leaves one as it is, infinity lifts a share or memory limit."""
         ...
 
-    def forget(self, key: str) -> None:
-        """Remove all traces of an ended, lost or never started job. Refuses (`BackendError`) while it runs."""
+    def forget(self, key: str, keep_log: bool = False) -> None:
+        """Remove all traces of an ended, lost or never started job, but its output if asked.
+
+        Refuses (`BackendError`) while it runs. What a crash interrupts, another call completes.
+        """
         ...
 
-    def log_paths(self, key: str) -> dict[str, tuple[str, ...]]:
-        """For `stdout` and `stderr` the files that exist now, oldest first."""
+    def open_log(self, key: str, stream: Stream) -> LogReader:
+        """The output of an attempt: of one that runs, that ended, or whose log was kept. Of others it is empty."""
+        ...
+
+    def drop_log(self, key: str) -> None:
+        """Delete the kept output of a forgotten attempt. May be repeated."""
+        ...
+
+    def checkpoint_dir(self, job: str, asked: str = "") -> str:
+        """Where this job's attempts find and leave checkpoints, made if need be: where the user `asked` for, if so."""
+        ...
+
+    def drop_checkpoints(self, job: str) -> None:
+        """Delete what is in the folder that the backend chose; not one that a user asked for. May be repeated."""
+        ...
+
+    def listen_at(self) -> tuple[str, ...]:
+        """Addresses at which the service has to listen for the runtimes of jobs; new jobs call the first one.
+
+        `unix:/path`, or `tcp:host:port` where port 0 stands for one that is free and then stays the same.
+        """
         ...
 
     def capabilities(self) -> Capabilities:
@@ -196,7 +284,7 @@ def check_spec(spec: LaunchSpec, nodes: Mapping[str, NodeInfo]) -> None:
     for name, value in spec.env.items():
         if _ENV_NAME.fullmatch(name) is None or "\0" in value:
             raise InputError(f"job {key}: environment variable {name!r} is not one the shell can hold")
-    if not os.path.isabs(spec.workdir) or "\0" in spec.workdir:
+    if spec.workdir and (not os.path.isabs(spec.workdir) or "\0" in spec.workdir):
         raise InputError(f"job {key}: workdir '{spec.workdir}' is not an absolute path")
     if spec.cpus is not None and not spec.cpus:
         raise InputError(f"job {key}: an empty set of cores: leave cpus out to use all")

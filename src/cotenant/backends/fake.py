@@ -1,62 +1,42 @@
 """A world in memory with a clock that only moves when asked: for tests of whatever drives a backend.
 
-Jobs are scripted. By default the fake reads the few shell words that tests need from the job's own `run` text
-(`sleep N`, `sleep infinity`, `exit N`, `kill -N $$`, `trap '' TERM`; the rest takes no time), so the same specs run
-on the real backend; `behave` replaces that reading. `hook` is called before and after every action with its name
-(`launch.before`, `kill.after`, ...) and may raise, which is how tests crash a service at a chosen point.
-`reopen` gives a second handle on the same world: the service after its restart.
+Jobs are scripted: `fake_script` reads the few shell words that tests need from the job's own `run` text, `behave`
+replaces that reading. `hook` is called before and after every action with its name (`launch.before`, `kill.after`,
+...) and may raise, which is how tests crash a service at a chosen point. `reopen` gives a second handle on the same
+world: the service after its restart.
+
+It is as far away as a backend can be: nodes of their own address, launches that take `launch_s` of virtual time, no
+pids, output in memory that only `open_log` can read, runtimes that call home over TCP. `program` is called with the
+environment of each rank when a job begins to run, so that tests can have something real happen.
 """
 
 from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cotenant.backends.base import (
     BackendError,
     Capabilities,
     LaunchSpec,
+    LogPart,
     NodeInfo,
     Observed,
     State,
+    Stream,
     check_key,
     check_spec,
 )
+from cotenant.backends.fake_script import Output, Script, read_script
+from cotenant.backends.gangs import ranks
+
+__all__ = ["FakeBackend", "FakeJob", "FakeLog", "Script", "World", "read_script"]
 
 _SIGTERM, _SIGKILL = 15, 9
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """How a job behaves when nobody disturbs it. `stubborn` ones do not hear SIGTERM."""
-
-    duration_s: float = 0.0
-    exit_code: int = 0
-    signal: int | None = None
-    stubborn: bool = False
-    oom: bool = False
-    start_s: float = 0.0
-
-
-def read_script(spec: LaunchSpec) -> Script:
-    """The shell words that the fake understands."""
-    text = spec.script if spec.argv is None else " ".join(spec.argv)
-    duration_s, code, number, stubborn = 0.0, 0, None, False
-    for words in (part.split() for part in re.split(r"[;\n]|&&", text)):
-        match words:
-            case ["sleep", amount]:
-                duration_s += float("inf") if amount == "infinity" else float(amount)
-            case ["exit", value]:
-                code = int(value)
-                break
-            case ["kill", flag, "$$"]:
-                number = int(flag.lstrip("-"))
-                break
-            case ["trap", "''", "TERM"]:
-                stubborn = True
-    return Script(duration_s, code, number, stubborn)
+_LIVING: tuple[State, ...] = ("starting", "running", "suspended")
+_VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 
 
 @dataclass(slots=True)
@@ -65,7 +45,8 @@ class FakeJob:
 
     spec: LaunchSpec
     script: Script
-    pid: int
+    environments: list[dict[str, str]]
+    output: Output
     state: State = "starting"
     left_s: float = 0.0
     since_s: float = 0.0
@@ -92,9 +73,46 @@ class World:
     agenda: list[tuple[float, int, str, int]] = field(default_factory=list)
     order: int = 0
     changed: bool = False
+    kept: dict[str, Output] = field(default_factory=dict)
+    checkpoints: set[str] = field(default_factory=set)
+
+
+class FakeLog:
+    """Output that is in no file: as of the virtual time when it is read."""
+
+    def __init__(self, world: World, key: str, stream: Stream) -> None:
+        self._world, self.key, self._stream = world, key, stream
+
+    def _now(self) -> tuple[int, bytes]:
+        job = self._world.jobs.get(self.key)
+        output = job.output if job is not None else self._world.kept.get(self.key)
+        if output is None:
+            return 0, b""
+        running_s = self._world.now_s - job.since_s if job is not None and job.state == "running" else 0.0
+        return output.so_far(self._stream, output.ran_s + running_s)
+
+    def span(self) -> tuple[int, int]:
+        """The oldest byte that is kept, and the end."""
+        first, data = self._now()
+        return first, first + len(data)
+
+    def read(self, offset: int, size: int) -> LogPart:
+        """Bytes from an offset on."""
+        first, data = self._now()
+        at = max(offset, first)
+        return LogPart(at, data[at - first : at - first + size])
+
+    def ended(self) -> bool:
+        """Whether it can print no more."""
+        job = self._world.jobs.get(self.key)
+        return job is None or job.state not in _LIVING
 
 
 def _no_hook(point: str, key: str) -> None:
+    pass
+
+
+def _no_program(spec: LaunchSpec, environment: Mapping[str, str]) -> None:
     pass
 
 
@@ -107,14 +125,19 @@ class FakeBackend:
         behave: Callable[[LaunchSpec], Script] = read_script,
         hook: Callable[[str, str], None] = _no_hook,
         world: World | None = None,
+        *,
+        launch_s: float = 0.0,
+        program: Callable[[LaunchSpec, Mapping[str, str]], None] = _no_program,
     ) -> None:
         self.world = world if world is not None else World({node.name: node for node in nodes})
         self.behave = behave
         self.hook = hook
+        self.launch_s = launch_s
+        self.program = program
 
     def reopen(self) -> FakeBackend:
         """Another handle on the same world, without hook."""
-        return FakeBackend(behave=self.behave, world=self.world)
+        return FakeBackend(behave=self.behave, world=self.world, launch_s=self.launch_s, program=self.program)
 
     # -- the world's own side: time and faults ---------------------------------------------------------------------
 
@@ -135,9 +158,12 @@ class FakeBackend:
         self.world.nodes[name] = replace(self.world.nodes[name], state="up" if up else "down")
         self.world.changed = True
         for job in self.world.jobs.values():
-            if not up and job.state not in ("exited", "lost") and any(node == name for node, _ in job.spec.gpus):
-                self._stop_clock(job)
-                job.state, job.message = "lost", f"node {name} is down"
+            if not up and job.state in _LIVING and any(node == name for node, _ in job.spec.gpus):
+                self._lose(job, f"node {name} is down")
+
+    def _lose(self, job: FakeJob, message: str) -> None:
+        self._stop_clock(job)
+        job.state, job.message = "lost", message
 
     def _plan(self, job: FakeJob, after_s: float) -> None:
         job.version += 1
@@ -153,8 +179,10 @@ class FakeBackend:
             return
         self.world.now_s = max(self.world.now_s, when)
         self.world.changed = True
-        if job.state == "starting":
-            job.state, job.started_s, job.since_s = "running", self.world.now_s, self.world.now_s
+        if job.state == "starting" and job.script.never:
+            self._lose(job, job.script.never)
+        elif job.state == "starting":
+            self._settle(job)
             self._plan(job, job.left_s)
         elif job.script.signal is not None:
             self._end(job, None, job.script.signal)
@@ -164,6 +192,7 @@ class FakeBackend:
     def _stop_clock(self, job: FakeJob) -> None:
         if job.state == "running":
             job.left_s -= self.world.now_s - job.since_s
+            job.output.ran_s += self.world.now_s - job.since_s
         job.version += 1
 
     def _end(self, job: FakeJob, code: int | None, number: int | None) -> None:
@@ -175,7 +204,7 @@ class FakeBackend:
 
     def _living(self, key: str, *states: State) -> FakeJob | None:
         job = self.world.jobs.get(check_key(key))
-        return job if job is not None and job.state in (states or ("starting", "running", "suspended")) else None
+        return job if job is not None and job.state in (states or _LIVING) else None
 
     # -- the protocol ----------------------------------------------------------------------------------------------
 
@@ -198,12 +227,28 @@ class FakeBackend:
         if known is not None:
             known.launches += 1
         else:
-            script = self.behave(spec)
-            job = FakeJob(spec, script, 1000 + self.world.order, left_s=script.duration_s)
-            job.cpus, job.cpu_share, job.mem_gib = spec.cpus, spec.cpu_share, spec.mem_gib
+            job = self._new(spec)
             self.world.jobs[spec.key] = job
-            self._plan(job, script.start_s)
+            self._plan(job, self.launch_s + job.script.start_s)
         self.hook("launch.after", spec.key)
+
+    def _new(self, spec: LaunchSpec) -> FakeJob:
+        script = self.behave(spec)
+        home = spec.calls_home.environment() if spec.calls_home is not None else {}
+        own = {**spec.env, **home, "COTENANT_KEY": spec.key, "COTENANT_JOB": spec.job}
+        environments = [own | rank.environment() for rank in ranks(spec, self.world.nodes)]
+        lines = [
+            (at_s, stream, _VARIABLE.sub(lambda name, env=env: env.get(name[1], ""), text).encode())  # type: ignore[misc]
+            for at_s, stream, text in script.output
+            for env in environments
+        ]
+        limits: dict[Stream, int] = {
+            "stdout": int(spec.stdout_limit_mib * 2**20) or 1,
+            "stderr": int(spec.stderr_limit_mib * 2**20) or 1,
+        }
+        job = FakeJob(spec, script, environments, Output(lines, limits), left_s=script.duration_s)
+        job.cpus, job.cpu_share, job.mem_gib = spec.cpus, spec.cpu_share, spec.mem_gib
+        return job
 
     def observe(self) -> list[Observed]:
         """Every job of the world, ordered by key."""
@@ -211,10 +256,9 @@ class FakeBackend:
         return [self._see(key, self.world.jobs[key]) for key in sorted(self.world.jobs)]
 
     def _see(self, key: str, job: FakeJob) -> Observed:
-        pid = job.pid if job.state in ("running", "suspended") else None
         oom = job.state == "exited" and job.script.oom
         times = (job.started_s, job.ended_s)
-        return Observed(key, job.state, pid, job.exit_code, job.signal, *times, oom, job.message)
+        return Observed(key, job.state, job.state in _LIVING, job.exit_code, job.signal, *times, oom, job.message)
 
     def wait_change(self, timeout_s: float | None) -> bool:
         """Move the clock to the next event, or by the whole time when none comes before."""
@@ -281,6 +325,9 @@ class FakeBackend:
     def _settle(self, job: FakeJob) -> None:
         if job.state == "starting":
             job.state, job.started_s, job.since_s = "running", self.world.now_s, self.world.now_s
+            job.output.ran_s = 0.0
+            for environment in job.environments:
+                self.program(job.spec, environment)
 
     def set_limits(
         self,
@@ -299,18 +346,39 @@ class FakeBackend:
         self.hook("set_limits.after", key)
         return job is not None
 
-    def forget(self, key: str) -> None:
+    def forget(self, key: str, keep_log: bool = False) -> None:
         """Drop an ended or lost job."""
         self.hook("forget.before", key)
         if self._living(key) is not None:
             raise BackendError(f"job {key} still runs: kill it before forgetting it")
-        self.world.jobs.pop(key, None)
+        job = self.world.jobs.pop(key, None)
+        if job is not None and keep_log and job.output.lines:
+            self.world.kept[key] = job.output
         self.hook("forget.after", key)
 
-    def log_paths(self, key: str) -> dict[str, tuple[str, ...]]:
-        """A fake writes nothing."""
-        check_key(key)
-        return {"stdout": (), "stderr": ()}
+    def open_log(self, key: str, stream: Stream) -> FakeLog:
+        """Output of the job, or what was kept of it."""
+        return FakeLog(self.world, check_key(key), stream)
+
+    def drop_log(self, key: str) -> None:
+        """Drop what was kept."""
+        self.world.kept.pop(check_key(key), None)
+
+    def checkpoint_dir(self, job: str, asked: str = "") -> str:
+        """A folder that is nowhere; below `/no/` none can be made."""
+        if asked.startswith("/no/"):
+            raise BackendError(f"job {job}: no folder for checkpoints: {asked}")
+        if not asked:
+            self.world.checkpoints.add(check_key(job))
+        return asked or f"/nowhere/checkpoints/{job}"
+
+    def drop_checkpoints(self, job: str) -> None:
+        """Remember that it is gone."""
+        self.world.checkpoints.discard(check_key(job))
+
+    def listen_at(self) -> tuple[str, ...]:
+        """Over TCP: a job that is far away sees no socket."""
+        return ("tcp:127.0.0.1:0",)
 
     def close(self) -> None:
         """Nothing to let go of."""

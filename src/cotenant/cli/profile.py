@@ -19,14 +19,14 @@ def profile(
     import tempfile
     from pathlib import Path
 
-    from cotenant.backends.local import LocalBackend
+    from cotenant.backends import open_backend
     from cotenant.cli import options as opt
     from cotenant.profiler import profile_cores
     from cotenant.workload.profiles.curves import save_curve
 
     opt.check_targets(out)
     with tempfile.TemporaryDirectory(prefix="cotenant-profile-") as folder:
-        backend = LocalBackend(Path(folder), gpus=0)
+        backend = open_backend("local", Path(folder), gpus=0)
         try:
             cores = most or float(sum(node.cpus for node in backend.nodes()) or 1)
             found = profile_cores(

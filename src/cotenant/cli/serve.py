@@ -1,8 +1,7 @@
-"""`cotenant serve`: run jobs on this machine."""
+"""`cotenant serve`: run jobs, on this machine or wherever a backend leads."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -37,11 +36,16 @@ def serve(
         str, typer.Option(help="Deal out cores and memory while jobs run, e.g. synergy-tune. Else: what each job asks.")
     ] = "",
     curves: Annotated[str, typer.Option(help="File of curves from `cotenant profile`, for --allocator.")] = "",
+    backend: Annotated[
+        str, typer.Option(help="Where jobs run, NAME[:key=value,...]: local, or one that is installed.")
+    ] = "local",
     home: Annotated[str, typer.Option(help="Folder for state and token; else COTENANT_HOME or ~/.cotenant.")] = "",
 ) -> None:
     """Run the service: API and scheduler in one process. Prints its URL; the token is at home, in `token`."""
     from cotenant.allocation import make_allocator
     from cotenant.api.app import make_app
+    from cotenant.backends.local.machine import parse_gpus
+    from cotenant.backends.registry import check_backend
     from cotenant.client.home import home as default_home
     from cotenant.core.errors import InputError, unknown
     from cotenant.policies import make_policy
@@ -49,7 +53,8 @@ def serve(
     from cotenant.service.options import Options
     from cotenant.workload.profiles.curves import load_curves
 
-    count = None if gpus == "auto" else parse_gpus(gpus)
+    count = parse_gpus(gpus)
+    check_backend(backend)
     if not grace < 86400:
         raise InputError(f"--grace {grace:g}: write seconds, at most a day")
     if not 0.1 <= round_ < 86400:
@@ -66,19 +71,4 @@ def serve(
         folder, grace, max_suspended=max_suspended, round_s=round_, profile=profile, allocator=allocator,
         curves=curves, policy=policy,
     )  # fmt: skip
-    run.serve(make_app, options, run.Site(db or None, count, "mps" if share == "mps" else "time", host, port))
-
-
-def parse_gpus(text: str) -> int | list[str]:
-    """`4` is a number of GPUs; `v100:2,p100:2` the type of each virtual one."""
-    from cotenant.core.errors import InputError
-
-    if re.fullmatch(r"[0-9]{1,6}", text):
-        return int(text)
-    types: list[str] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"([A-Za-z0-9][\w.-]{0,62}):([0-9]{1,4})", part.strip(), re.ASCII)
-        if match is None or match[1] in types or int(match[2]) < 1:
-            raise InputError(f"--gpus {text}: write a number from 0 up, types as in v100:2,p100:2, or auto")
-        types += [match[1]] * int(match[2])
-    return types
+    run.serve(make_app, options, run.Site(db or None, backend, count, share, host, port))

@@ -11,17 +11,15 @@ import asyncio
 import math
 import os
 import secrets
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
-from cotenant.backends.base import Backend, LaunchSpec
+from cotenant.backends.base import Backend, CallHome, LaunchSpec
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.runtime.protocol import Hello, JobMessage, Progress, Settings
 from cotenant.runtime.server import RuntimeServer
@@ -63,12 +61,10 @@ def profile_cores(
     if not able.cpu_quota:
         most, least = math.floor(most), max(1, math.ceil(least))
     began = time.monotonic()
-    with _listening() as (socket, seen):
+    with _listening(backend.listen_at()) as (address, seen):
 
         def measure(cores: float) -> float:
-            rate = _run(
-                backend, argv, cores, seconds, warm_s, {**(env or {}), "COTENANT_SOCKET": socket}, workdir, seen
-            )
+            rate = _run(backend, argv, cores, seconds, warm_s, env or {}, workdir, seen, address)
             if told is not None:
                 told(cores, rate)
             return rate
@@ -81,24 +77,25 @@ def profile_cores(
 
 def _run(
     backend: Backend, argv: Sequence[str], cores: float, seconds: float, warm_s: float, env: dict[str, str],
-    workdir: str, seen: _Seen,
+    workdir: str, seen: _Seen, address: str,
 ) -> float:  # fmt: skip
     """Steps per second with this many cores."""
     key = f"profile-{secrets.token_hex(4)}"
     seen.token, seen.workers, seen.points = secrets.token_hex(16), max(1, math.ceil(cores)), []
-    with tempfile.TemporaryDirectory(prefix="cotenant-profile-") as folder:
-        mine = {"COTENANT_JOB_TOKEN": seen.token, "COTENANT_JOB_ID": key, "COTENANT_CHECKPOINT_DIR": folder}
-        quota = backend.capabilities().cpu_quota
+    mine = {"COTENANT_JOB_ID": key, "COTENANT_CHECKPOINT_DIR": backend.checkpoint_dir(key)}
+    quota = backend.capabilities().cpu_quota
+    try:
         backend.launch(
             LaunchSpec(
                 key=key, job=key, workdir=workdir or os.getcwd(), argv=tuple(argv), env={**env, **mine},
                 cpus=None if quota else tuple(range(round(cores))), cpu_share=cores if quota else None,
+                calls_home=CallHome(address, seen.token),
             )
         )  # fmt: skip
-        try:
-            return _watch(backend, key, seconds, warm_s, seen)
-        finally:
-            _end(backend, key)
+        return _watch(backend, key, seconds, warm_s, seen)
+    finally:
+        _end(backend, key)
+        backend.drop_checkpoints(key)
 
 
 def _watch(backend: Backend, key: str, seconds: float, warm_s: float, seen: _Seen) -> float:
@@ -130,8 +127,8 @@ def _end(backend: Backend, key: str) -> None:
 
 
 @contextmanager
-def _listening() -> Iterator[tuple[str, _Seen]]:
-    """A runtime socket on a thread of its own."""
+def _listening(addresses: Sequence[str]) -> Iterator[tuple[str, _Seen]]:
+    """Where the command's runtime calls, on a thread of its own."""
     seen = _Seen()
 
     def known(hello: Hello) -> Settings | None:
@@ -144,12 +141,11 @@ def _listening() -> Iterator[tuple[str, _Seen]]:
     events = asyncio.new_event_loop()
     thread = threading.Thread(target=events.run_forever, daemon=True)
     thread.start()
-    with tempfile.TemporaryDirectory(prefix="cotenant-profile-") as folder:
-        server = RuntimeServer(Path(folder) / "socket", known, heard)
-        asyncio.run_coroutine_threadsafe(server.start(), events).result()
-        try:
-            yield str(Path(folder) / "socket"), seen
-        finally:
-            asyncio.run_coroutine_threadsafe(server.stop(), events).result()
-            events.call_soon_threadsafe(events.stop)
-            thread.join()
+    server = RuntimeServer(addresses, known, heard)
+    asyncio.run_coroutine_threadsafe(server.start(), events).result()
+    try:
+        yield server.addresses[0], seen
+    finally:
+        asyncio.run_coroutine_threadsafe(server.stop(), events).result()
+        events.call_soon_threadsafe(events.stop)
+        thread.join()

@@ -14,7 +14,8 @@ written only where a directory is named. What the scheduler says wins over what 
 
 Environment, set by the service for each attempt:
 
-    COTENANT_SOCKET                 unix socket of the service; absent means "outside Cotenant"
+    COTENANT_ADDRESS                where the service listens, `unix:/path` or `tcp:host:port`; absent means "outside
+                                    Cotenant", unless COTENANT_SOCKET, its older form, names a unix socket
     COTENANT_JOB_TOKEN              this job's own short-lived token
     COTENANT_JOB_ID, COTENANT_ATTEMPT, COTENANT_TENANT
     COTENANT_CHECKPOINT_DIR         where checkpoints live; the same for all attempts of a job
@@ -24,6 +25,9 @@ Environment, set by the service for each attempt:
     COTENANT_GPUS                   GPUs of this attempt, for command lines such as `torchrun --nproc-per-node`
     COTENANT_GPUS_ASKED             GPUs that the job was submitted with; against them learning rates are scaled
     COTENANT_BATCH_MIN, _MAX        limits of the global batch, where the job file names them
+    COTENANT_NODES, _NODE_RANK      in a gang over several machines: how many, and which one this is; COTENANT_NODE_GPUS
+                                    are its GPUs, COTENANT_FIRST_GPU those of the ranks before it, and MASTER_ADDR and
+                                    MASTER_PORT where the first one is met
     RANK, WORLD_SIZE                read, not set (`torchrun` does): a process of another rank than 0 follows that one,
                                     and neither saves nor reports
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
+from ._address import of_environment
 from ._checkpoint import CheckpointStore
 from ._environment import number
 from ._link import Link
@@ -91,10 +92,10 @@ class Job:
         self._leaving = False
 
     def __enter__(self) -> Job:
-        path = os.environ.get("COTENANT_SOCKET")
-        if path and self._link is None:
+        address = of_environment()
+        if address and self._link is None:
             hello = Hello(os.environ.get("COTENANT_JOB_TOKEN", ""), self.id, self.attempt, os.getpid())
-            self._link = Link(path, hello, self._receive)
+            self._link = Link(address, hello, self._receive)
             self._link.start(_WELCOME_WAIT_S)
             self._take(self._told())
         return self
@@ -107,6 +108,11 @@ class Job:
             self._tell(Done(self._done))
         if self._link is not None:
             self._link.close(_CLOSE_WAIT_S)
+
+    @property
+    def connected(self) -> bool:
+        """True once the service has answered this process."""
+        return self._link is not None and self._link.welcomed
 
     @property
     def should_stop(self) -> bool:

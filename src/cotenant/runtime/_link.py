@@ -1,4 +1,4 @@
-"""The job's end of the socket: one daemon thread that connects, sends and receives.
+"""The job's end of the connection: one daemon thread that connects, sends and receives.
 
 The training thread only appends to a queue. When the service is away the thread tries again with back-off and the
 job goes on; when the queue is full the oldest progress is dropped. Nothing here raises into the training loop.
@@ -17,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from ._address import connect
 from .protocol import (
     MAX_LINE,
     Checkpoint,
@@ -30,7 +31,6 @@ from .protocol import (
     Set,
     Stop,
     Welcome,
-    address,
     decode,
     encode,
 )
@@ -50,8 +50,8 @@ class _RefusedError(Exception):
 class Link:
     """A connection to the service that mends itself."""
 
-    def __init__(self, path: str, hello: Hello, receive: Callable[[ServiceMessage], None]) -> None:
-        self._path = path
+    def __init__(self, address: str, hello: Hello, receive: Callable[[ServiceMessage], None]) -> None:
+        self._address = address
         self._hello = hello
         self._receive = receive
         self._pid = os.getpid()
@@ -71,6 +71,11 @@ class Link:
         """Begin, and give the service a moment to say with which settings to start."""
         self._thread.start()
         self._welcomed.wait(wait_s)
+
+    @property
+    def welcomed(self) -> bool:
+        """Whether the service has ever answered."""
+        return self._welcomed.is_set()
 
     def send(self, message: JobMessage) -> None:
         """Queue a message. Returns at once."""
@@ -136,10 +141,7 @@ class Link:
         """One connection, from hello to its end: True when welcomed, False when refused, None when not reached."""
         welcomed = False
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-                sock.settimeout(CONNECT_TIMEOUT_S)
-                with address(self._path) as where:
-                    sock.connect(where)
+            with connect(self._address, CONNECT_TIMEOUT_S) as sock:
                 sock.sendall(encode(self._hello))
                 sock.setblocking(False)
                 received = bytearray()

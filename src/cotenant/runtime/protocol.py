@@ -1,4 +1,5 @@
-"""The wire protocol between a job and the service: newline-delimited JSON over a local unix stream socket.
+"""The wire protocol between a job and the service: newline-delimited JSON over a stream,
+which is a local unix socket or a TCP connection (`_address`).
 
 Each line is one object with a `type`, at most `MAX_LINE` bytes long. The job opens with `hello`; the service answers
 `welcome` with the settings to start from, or `refused`, and closes. Afterwards both sides speak when they have
@@ -28,14 +29,12 @@ import contextlib
 import dataclasses
 import json
 import math
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
 VERSION = 1
 MAX_LINE = 64 * 1024
-_MAX_ADDRESS = 100  # sun_path holds 104 bytes on the smallest system, with the final zero
 
 
 class ProtocolError(ValueError):
@@ -228,20 +227,6 @@ def settings_from(body: Mapping[str, Any]) -> Settings:
     """Settings from a JSON object, as in COTENANT_SETTINGS."""
     settings: Settings = _build(Settings, body)
     return settings
-
-
-@contextlib.contextmanager
-def address(path: str | os.PathLike[str]) -> Iterator[str]:
-    """A name of the socket that fits a socket address, however deep its folder lies (Linux)."""
-    text = os.fspath(path)
-    if len(os.fsencode(text)) <= _MAX_ADDRESS or not os.path.isdir("/proc/self/fd"):
-        yield text
-        return
-    folder = os.open(os.path.dirname(text), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{folder}/{os.path.basename(text)}"
-    finally:
-        os.close(folder)
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The service's end of the socket: accepts jobs, asks the owner who they are, and passes messages on.
+"""The service's end of the connections: accepts jobs, asks the owner who they are, and passes messages on.
 
 Runs on the owner's asyncio loop. Knows nothing of scheduling: `authenticate` says whether a hello is genuine (and
 compares tokens in constant time) and which settings to start from; `on_message` hears everything else.
@@ -11,9 +11,10 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
+from ._address import keep_alive, parse, short_name
 from .protocol import (
     MAX_LINE,
     VERSION,
@@ -27,7 +28,6 @@ from .protocol import (
     Settings,
     Stop,
     Welcome,
-    address,
     decode,
     encode,
 )
@@ -36,46 +36,64 @@ log = logging.getLogger("cotenant.runtime.server")
 
 HELLO_TIMEOUT_S = 10.0
 UNREAD_LIMIT = 1 << 20  # bytes a job may leave unread before it is cut off
+MOST_STRANGERS = 256  # connections that have not said who they are: over TCP anybody can open some
 
 
 class RuntimeServer:
-    """A unix socket, readable by its owner only, to which the runtimes of running jobs connect.
+    """Unix sockets, readable by their owner only, and TCP ports, to which the runtimes of running jobs connect.
 
+    `addresses` are those asked for, and from `start` on those it really has: port 0 becomes one that is free.
     `on_message(hello, message)` is called on the loop for each message, first with the hello itself once the job has
     been welcomed (the moment to repeat a `stop` that is in force). Several processes of one job may be connected.
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        addresses: Sequence[str],
         authenticate: Callable[[Hello], Settings | None],
         on_message: Callable[[Hello, JobMessage], object],
     ) -> None:
-        self.path = os.path.abspath(os.fspath(path))
+        self.addresses = tuple(addresses)
         self._authenticate = authenticate
         self._on_message = on_message
         self._writers: dict[str, set[asyncio.StreamWriter]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
-        self._inode = 0
+        self._strangers = 0
+        self._servers: list[asyncio.Server] = []
+        self._inodes: dict[str, int] = {}
 
     async def start(self) -> None:
-        """Listen. A socket file left by an earlier process is replaced in one move."""
-        sock, self._inode = _listen(self.path)
-        self._server = await asyncio.start_unix_server(self._serve, sock=sock, limit=MAX_LINE)
+        """Listen at all addresses. A socket file left by an earlier process is replaced in one move."""
+        try:
+            self.addresses = tuple([await self._listen(address) for address in self.addresses])
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _listen(self, address: str) -> str:
+        where = parse(address)
+        if isinstance(where, tuple):
+            sock = socket.create_server(where, family=socket.AF_INET6 if ":" in where[0] else socket.AF_INET)
+            self._servers.append(await asyncio.start_server(self._serve, sock=sock, limit=MAX_LINE))
+            return f"{address.rpartition(':')[0]}:{sock.getsockname()[1]}"
+        path = os.path.abspath(where)
+        sock, self._inodes[path] = _unix_socket(path)
+        self._servers.append(await asyncio.start_unix_server(self._serve, sock=sock, limit=MAX_LINE))
+        return f"unix:{path}"
 
     async def stop(self) -> None:
-        """Close the socket and every connection; jobs go on and reconnect to whoever listens next."""
-        if self._server is None:
-            return
-        server, self._server = self._server, None
-        server.close()
+        """Close the sockets and every connection; jobs go on and reconnect to whoever listens next."""
+        servers, self._servers = self._servers, []
+        for server in servers:
+            server.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        with contextlib.suppress(OSError):
-            if os.stat(self.path).st_ino == self._inode:
-                os.unlink(self.path)
+        inodes, self._inodes = self._inodes, {}
+        for path, inode in inodes.items():
+            with contextlib.suppress(OSError):
+                if os.stat(path).st_ino == inode:
+                    os.unlink(path)
 
     async def __aenter__(self) -> RuntimeServer:
         await self.start()
@@ -126,7 +144,16 @@ class RuntimeServer:
 
     async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Hello | None:
         """Read the hello; answer and return it when it is genuine."""
-        hello = await asyncio.wait_for(_receive(reader), HELLO_TIMEOUT_S)
+        if self._strangers >= MOST_STRANGERS:
+            return None
+        sock = writer.get_extra_info("socket")
+        if sock.family != socket.AF_UNIX:
+            keep_alive(sock)
+        self._strangers += 1
+        try:
+            hello = await asyncio.wait_for(_receive(reader), HELLO_TIMEOUT_S)
+        finally:
+            self._strangers -= 1
         if not isinstance(hello, Hello):
             return None
         known = self._authenticate(hello) if hello.version == VERSION else None
@@ -171,15 +198,15 @@ async def _receive(reader: asyncio.StreamReader) -> Message | None:
             return message
 
 
-def _listen(path: str) -> tuple[socket.socket, int]:
+def _unix_socket(path: str) -> tuple[socket.socket, int]:
     """A listening socket of mode 0600 at path, and its inode. Nobody can connect before the mode is right."""
     fresh = f"{path}.{os.getpid()}"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(fresh)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        with address(fresh) as where:
-            sock.bind(where)
+        with short_name(fresh) as name:
+            sock.bind(name)
         os.chmod(fresh, 0o600)
         sock.listen(128)
         os.rename(fresh, path)

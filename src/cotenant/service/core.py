@@ -13,21 +13,19 @@ doing one again is harmless.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cotenant.backends.base import Backend, NodeInfo
+from cotenant.backends.base import Backend, LogReader, NodeInfo, Stream
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal
 from cotenant.service.desk.admin import Admin
 from cotenant.service.desk.desk import Desk
 from cotenant.service.desk.parts import PlannerAnswers
 from cotenant.service.executor.executor import Executor
-from cotenant.service.observer.logs import Logs
 from cotenant.service.observer.observer import Observer
 from cotenant.service.observer.reports import Reports
-from cotenant.service.observer.traces import Traces
 from cotenant.service.options import Options
 from cotenant.service.planner.decision import LiveDecision, PlannerSteps
 from cotenant.service.store.store import Store
@@ -52,9 +50,9 @@ class Machines:
         """As they were at the last look."""
         return self.observer.nodes
 
-    def log_paths(self, key: str) -> Mapping[str, Sequence[str]]:
-        """Where the output of a live attempt is."""
-        return self.backend.log_paths(key)
+    def open_log(self, key: str, stream: Stream) -> LogReader:
+        """The output of an attempt."""
+        return self.backend.open_log(key, stream)
 
     def wake(self) -> None:
         """Have the scheduler look at once."""
@@ -74,18 +72,16 @@ class CoreService:
         self.options = options = options or Options(**given)
         self.backend, self.counters = backend, dict.fromkeys(COUNTERS, 0.0)
         self.store = Store(journal, options.clock, options.hook)
-        self.reports, self.logs = Reports(options.home / "runtime.sock"), Logs(options.home / "logs")
+        self.reports = Reports(options.home, backend.listen_at())
         self.observer = Observer(
-            self.store, backend, self.reports, self.logs, options, self.counters, lambda: self.executor.in_flight
+            self.store, backend, self.reports, options, self.counters, lambda: self.executor.in_flight
         )
-        traces = Traces(backend, self.logs, options.hook)
         self.executor = Executor(
-            self.store, backend, self.reports, traces, options, options.inline, self.counters,
-            lambda: self.observer.nodes,
-        )  # fmt: skip
+            self.store, backend, self.reports, options, options.inline, self.counters, lambda: self.observer.nodes
+        )
         self.planner = planner(self) if planner is not None else _planner(self)
         machines = Machines(self.observer, backend)
-        self.desk = Desk(self.store, self.planner, machines, self.reports.of, self.logs.find)
+        self.desk = Desk(self.store, self.planner, machines, self.reports.of)
         self.admin = Admin(self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready)
         if options.policy and options.policy != self.store.book.policy:
             self.planner.check(options.policy)

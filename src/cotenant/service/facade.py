@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Protocol
 
+from cotenant.backends.base import LogReader, Stream
 from cotenant.core.errors import CotenantError
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
@@ -166,8 +166,8 @@ class Jobs(Protocol):
     def wait_events(self, after: int, timeout_s: float) -> int:
         """Block until the journal is past `after` or time is up; its last number."""
 
-    def log_file(self, caller: Caller, job: str, stream: str = "stdout", attempt: int = 0) -> Path | None:
-        """Where the output of an attempt (0: the newest) is; None before there is any."""
+    def open_log(self, caller: Caller, job: str, stream: Stream = "stdout", attempt: int = 0) -> LogReader | None:
+        """The output of an attempt (0: the newest); None before there is one."""
 
     def cancel(self, caller: Caller, job: str) -> None:
         """Ask a job to end for good. Cancelling a cancelled job is fine; a finished one is a `Conflict`."""

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cotenant.backends.local import LocalBackend
-from cotenant.backends.local.machine import Share
+from cotenant.backends import open_backend
 from cotenant.journal import open_journal
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
@@ -25,14 +24,16 @@ _LOCAL_ADMIN = Caller("local", Role.ADMIN)
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a service keeps its journal, has its GPUs and listens.
+    """Where a service keeps its journal, runs its jobs and listens.
 
-    `gpus`: how many, or the type of each one, which makes them virtual. `share`: how jobs on one GPU share it.
+    `backend`: where jobs run, as in `local:gpus=4`. `gpus` and `share` are two of its options: how many GPUs, or the
+    type of each one, which makes them virtual; and how jobs share one.
     """
 
     db: str | None = None
+    backend: str = "local"
     gpus: int | Sequence[str] | None = None
-    share: Share = "time"
+    share: str = "time"
     host: str = "127.0.0.1"
     port: int = 8470
 
@@ -49,10 +50,11 @@ def open_service(options: Options, site: Site = _HERE) -> CoreService:
     home.mkdir(parents=True, exist_ok=True)
     os.chmod(home, 0o700)
     journal = open_journal(site.db or str(home / "journal.db"))
-    few, types = (site.gpus, None) if site.gpus is None or isinstance(site.gpus, int) else (None, site.gpus)
-    backend = LocalBackend(home / "jobs", gpus=few, gpu_types=types, share=site.share)
+    given = ({} if site.gpus is None else {"gpus": site.gpus}) | ({} if site.share == "time" else {"share": site.share})
+    backend = open_backend(site.backend, home, **given)
     if options.profile == "h200":
-        options = replace(options, profile=f"h200:sharing={'mps' if site.share == 'mps' else 'time-sliced'}")
+        sharing = "mps" if backend.capabilities().share == "mps" else "time-sliced"
+        options = replace(options, profile=f"h200:sharing={sharing}")
     service = CoreService(journal, backend, options)
     service.reconcile()
     return service

@@ -5,59 +5,25 @@
         def backend(self): ...
         def reopen(self, backend): ...   # a second handle, as after a crash of the service
 
-Jobs are described by shell texts of the simplest kind (`sleep`, `exit`, `kill`, `trap`). No test sleeps: all wait in
-`wait_change`, which a backend with a virtual clock answers at once.
+Jobs are described by shell texts of the simplest kind (`sleep`, `exit`, `kill`, `trap`, `echo`). No test sleeps: all
+wait in `wait_change`, which a backend with a virtual clock answers at once. What concerns output, checkpoints, the way
+home, gangs and late launches is in `backend_far`; here is how jobs start, end and are acted on.
 """
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
-from cotenant.backends.base import Backend, BackendError, LaunchSpec, NodeInfo, Observed
+from cotenant.backends.base import Backend, BackendError, LaunchSpec
 from cotenant.core.errors import InputError
+from cotenant.testing.backend_far import FarContract
+from cotenant.testing.backend_kit import PATIENCE_S, seen, until
 
-PATIENCE_S = 30.0
-
-
-def seen(backend: Backend, key: str) -> Observed | None:
-    """What the backend says of one key."""
-    return next((one for one in backend.observe() if one.key == key), None)
+__all__ = ["PATIENCE_S", "BackendContract", "seen", "until"]
 
 
-def until(backend: Backend, key: str, *states: str, patience_s: float = PATIENCE_S) -> Observed:
-    """Wait for one of the states."""
-    deadline = time.monotonic() + patience_s
-    while True:
-        one = seen(backend, key)
-        if one is not None and one.state in states:
-            return one
-        assert time.monotonic() < deadline, f"{key} is {one}, not {states}"
-        backend.wait_change(5.0)
-
-
-class BackendContract:
-    """Override the fixture `backend` and `reopen`; `workdir` where '/' will not do."""
-
-    workdir = "/"
-
-    @pytest.fixture
-    def backend(self) -> Backend:
-        """A fresh backend with at least one node of two GPUs."""
-        raise NotImplementedError
-
-    def reopen(self, backend: Backend) -> Backend:
-        """Another handle on the same world."""
-        raise NotImplementedError
-
-    def spec(self, key: str, script: str, **more: object) -> LaunchSpec:
-        """A spec of this suite's working directory."""
-        return LaunchSpec(key=key, job=key.rpartition("-")[0], workdir=self.workdir, script=script, **more)  # type: ignore[arg-type]
-
-    def gpu_node(self, backend: Backend) -> NodeInfo:
-        """A node with two GPUs or more."""
-        return next(node for node in backend.nodes() if node.gpus >= 2)
+class BackendContract(FarContract):
+    """Override the fixture `backend` and `reopen`; the rest of `BackendKit` where it will not do."""
 
     def test_nodes_have_names_and_room(self, backend: Backend) -> None:
         """Names are unique; an up node has cores."""
@@ -70,7 +36,7 @@ class BackendContract:
         """The exit code is the program's own."""
         backend.launch(self.spec("code-1", f"exit {code}"))
         end = until(backend, "code-1", "exited")
-        assert (end.exit_code, end.signal, end.oom, end.pid) == (code, None, False, None)
+        assert (end.exit_code, end.signal, end.oom, end.alive) == (code, None, False, False)
         assert end.started_s is not None
         assert end.ended_s is not None
         assert end.started_s <= end.ended_s
@@ -162,7 +128,7 @@ class BackendContract:
             return
         for _ in range(2):
             assert backend.suspend("nap-1")
-            assert until(backend, "nap-1", "suspended").pid is not None
+            assert until(backend, "nap-1", "suspended").alive
         for _ in range(2):
             assert backend.resume("nap-1")
             until(backend, "nap-1", "running")
@@ -211,8 +177,11 @@ class BackendContract:
             backend.launch(LaunchSpec(key=key, job="job", workdir=self.workdir, script="exit 0"))
         with pytest.raises(InputError):
             backend.forget(key)
+        for act in (backend.drop_log, backend.checkpoint_dir, backend.drop_checkpoints):
+            with pytest.raises(InputError):
+                act(key)
         with pytest.raises(InputError):
-            backend.log_paths(key)
+            backend.open_log(key, "stdout")
 
     def test_bad_specs_are_refused(self, backend: Backend) -> None:
         """Each with `InputError`, and without a trace."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.backends.base import NodeInfo
+from cotenant.backends.base import NodeInfo, Stream
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.jobspec import parse_job
 from cotenant.core.reasons import Cause, Reason
@@ -52,15 +52,12 @@ class Others:
     def wake(self) -> None:
         self.woken += 1
 
-    def log_paths(self, key: str) -> dict[str, tuple[str, ...]]:
-        return {"stdout": ("/old", f"/live/{key}")} if key == "1-1" else {}
+    def open_log(self, key: str, stream: Stream) -> Any:
+        return key, stream
 
     def of(self, job: str) -> Any:
         self.look()
         return self.said.get(job)
-
-    def find(self, key: str, stream: str) -> Path | None:
-        return Path(f"/kept/{key}/{stream}")
 
 
 class Office:
@@ -69,7 +66,7 @@ class Office:
     def __init__(self, home: Path) -> None:
         self.disk, self.others, self.now_s = MemoryStore(), Others(), 1000.0
         self.store = Store(MemoryJournal(self.disk), lambda: self.now_s)
-        self.desk: Jobs = Desk(self.store, self.others, self.others, self.others.of, self.others.find)
+        self.desk: Jobs = Desk(self.store, self.others, self.others, self.others.of)
         self.ready = False
         self.admin: Cluster = Admin(
             self.store, self.others, self.others, home, dict.fromkeys(COUNTERS, 0.0), lambda: self.ready
@@ -214,14 +211,14 @@ def test_changes_wake_the_scheduler_and_end_with_the_job(office: Office) -> None
 
 def test_where_logs_are(office: Office) -> None:
     job = office.submit(ANN)
-    assert office.desk.log_file(ANN, job) is None
+    assert office.desk.open_log(ANN, job) is None
     office.runs(job)
     office.happens("exit", job, to="pending", why="preempted")
     office.runs(job)
-    assert office.desk.log_file(ANN, job, attempt=1) == Path("/live/1-1")
-    assert office.desk.log_file(ANN, job, "stderr") == Path("/kept/1-2/stderr")
+    assert office.desk.open_log(ANN, job, attempt=1) == ("1-1", "stdout")
+    assert office.desk.open_log(ANN, job, "stderr") == ("1-2", "stderr")
     with pytest.raises(NotFound):
-        office.desk.log_file(BOB, job)
+        office.desk.open_log(BOB, job)
 
 
 def test_a_key_is_free_again_only_for_the_first_that_had_it(office: Office) -> None:

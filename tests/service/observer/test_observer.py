@@ -127,15 +127,13 @@ def test_old_jobs_are_retired_with_all_that_is_theirs(tmp_path: Path) -> None:
     rig = PartsRig(tmp_path, keep_s=100.0)
     old = rig.start("sleep 2")
     rig.ticks(5)
-    log = tmp_path / "logs" / f"{old}-1"
-    log.mkdir(parents=True)
-    assert (tmp_path / "checkpoints" / old).is_dir()
+    assert rig.backend.world.checkpoints == {old}
     rig.backend.advance(50)
     new = rig.start("sleep 2")
     rig.ticks(60)
     assert (rig.core.observer.retire(), list(rig.book.jobs)) == (1, [new])
-    assert not log.exists()
-    assert not (tmp_path / "checkpoints" / old).exists()
+    assert rig.backend.world.checkpoints == {new}
+    assert {key.split("-")[0] for key in rig.backend.world.kept} <= {new}
     assert rig.records(old) == []
     rig.backend.advance(3600)
     rig.core.tick()

@@ -7,7 +7,6 @@ inherited, and a second launch finds it taken. All knowledge is read back from t
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -19,13 +18,25 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
-from cotenant.backends.base import BackendError, Capabilities, LaunchSpec, NodeInfo, Observed, check_spec
-from cotenant.backends.local import cgroups, cuda, keeper, mps, procs
-from cotenant.backends.local.machine import Machine, Share
+from cotenant.backends.base import (
+    BackendError,
+    Capabilities,
+    LaunchSpec,
+    NodeInfo,
+    Observed,
+    State,
+    Stream,
+    check_key,
+    check_spec,
+)
+from cotenant.backends.local import cgroups, cuda, keeper, logs, members, mps, procs
+from cotenant.backends.local.machine import Machine, Share, parse_gpus
 from cotenant.backends.local.records import Record, all_records
 from cotenant.backends.local.watcher import Watcher
-from cotenant.core.errors import InputError
+from cotenant.core.errors import InputError, unknown
+from cotenant.core.spec import Value
 
 _BOOT = "import sys;sys.path.append(sys.argv[1]);import keeper;keeper.main(sys.argv[2])"
 _SETUP = 'bash -c "$1" || exit; shift; exec "$@"'  # a constant; the user's texts are its arguments
@@ -39,13 +50,16 @@ _MIB = 1 << 20
 
 
 class LocalBackend:
-    """Processes, GPUs and control groups of this machine; state under `state_dir`.
+    """Processes, GPUs and control groups of this machine; records under `state_dir`.
 
     `gpus` is how many GPUs to use: None takes all that the driver shows; on a machine without a driver they are
     virtual slots. `gpu_types` names one type per slot and always makes them virtual. `share` says how jobs on the same
-    GPU share it. Several threads may act, each on keys of its own, while one observes and waits; one service owns a
+    GPU share it. Under `home` (`state_dir` if not given) are the socket that runtimes call, `logs` of ended attempts
+    and `checkpoints`; `listen` names a TCP address that jobs shall call instead of the socket. One service owns a
     state directory.
     """
+
+    defaults: ClassVar[dict[str, Value]] = {"gpus": "auto", "share": "time", "listen": "unix"}
 
     def __init__(
         self,
@@ -57,8 +71,12 @@ class LocalBackend:
         use_cgroups: bool = True,
         rlimit_as: bool = False,
         share: Share = "time",
+        home: str | os.PathLike[str] | None = None,
+        listen: str = "",
     ) -> None:
         root = Path(state_dir).absolute()
+        self._home = root if home is None else Path(home).absolute()
+        self._listen = listen
         self._jobs, self._trash = root / "jobs", root / "trash"
         for path in (root, self._jobs, self._trash):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -72,6 +90,21 @@ class LocalBackend:
         self._cuda = cuda.method() if moves else "none"
         self._label = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
         self._watcher = Watcher(root / "notify")
+
+    @classmethod
+    def open(
+        cls, home: Path, *, gpus: str | int | Sequence[str] | None = None, share: str = "time", listen: str = "unix"
+    ) -> LocalBackend:
+        """As `serve --backend local:gpus=[v100:2,k80:2],share=mps,listen=tcp:127.0.0.1:8471` asks for it."""
+        if share not in ("time", "mps"):
+            raise unknown("--share", share, ("time", "mps"))
+        if listen not in ("unix", "tcp") and not listen.startswith("tcp:"):
+            raise InputError(f"backend 'local': listen={listen}: write unix, tcp or tcp:host:port")
+        found = parse_gpus(gpus) if isinstance(gpus, str) else gpus
+        few, types = (found, None) if found is None or isinstance(found, int) else (None, found)
+        tcp = {"unix": "", "tcp": "tcp:127.0.0.1:0"}.get(listen, listen)
+        shared: Share = "mps" if share == "mps" else "time"
+        return cls(home / "jobs", few, types, share=shared, home=home, listen=tcp)
 
     def close(self) -> None:
         """Let go of handles. Jobs run on."""
@@ -95,6 +128,7 @@ class LocalBackend:
             gpu_suspend=self._cuda,
             kill_scope="cgroup" if "track" in roles else "descendants",
             outlives_service=True,
+            share=self._machine.share,
             notes=(*(f"{role}: {parent}" for role, parent in sorted(roles.items())), *self._cgroups.notes),
         )
 
@@ -112,27 +146,24 @@ class LocalBackend:
         key, end = record.key, record.exit()
         if end is not None:
             times = (end.started_s, end.ended_s)
-            return Observed(key, "exited", None, end.code, end.signal, *times, end.oom, end.message)
+            return Observed(key, "exited", False, end.code, end.signal, *times, end.oom, end.message)
         if child is None:
-            return Observed(key, "starting") if held else None
+            return Observed(key, "starting", True) if held else None
         if alive:
             self._watcher.watch(child.keeper)
-            stopped = self._is_suspended(record)
-            return Observed(key, "suspended" if stopped else "running", child.pid, started_s=child.started_s)
+            state: State = "suspended" if members.suspended(record) else "running"
+            return Observed(key, state, True, started_s=child.started_s, hint=f"pid {child.pid}")
         left = self._members(record)
         for pid in left:
             self._watcher.watch(pid)
         message = "its keeper is gone: nobody saw how it ended"
-        return Observed(key, "lost", min(left, default=None), started_s=child.started_s, message=message)
+        hint = f"pid {min(left)}" if left else ""
+        return Observed(key, "lost", bool(left), started_s=child.started_s, message=message, hint=hint)
 
-    def log_paths(self, key: str) -> dict[str, tuple[str, ...]]:
-        """For `stdout` and `stderr` the files that exist now, oldest first."""
-        record = Record(self._jobs, key)
-        names = {stream: (f"{stream}.log.1", f"{stream}.log") for stream in ("stdout", "stderr")}
-        return {
-            stream: tuple(str(record.path / file) for file in files if (record.path / file).exists())
-            for stream, files in names.items()
-        }
+    def listen_at(self) -> tuple[str, ...]:
+        """The socket at home, and before it the TCP address if there is one: older jobs know the socket only."""
+        socket = f"unix:{self._home / 'runtime.sock'}"
+        return (self._listen, socket) if self._listen else (socket,)
 
     def wait_change(self, timeout_s: float | None) -> bool:
         """Sleep on the keepers' notices and on the processes themselves: one may be killed before it can speak."""
@@ -160,7 +191,7 @@ class LocalBackend:
             if record.started():
                 return
             groups = self._cgroups.paths(f"cotenant.{self._label}.{spec.key}")
-            facts = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec)}
+            facts = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "calls_home"}
             facts |= {"env": sorted(spec.env), "cgroups": groups}
             record.write("spec.json", json.dumps(facts).encode())
             record.write("keeper.in", self._for_keeper(spec, groups))
@@ -171,7 +202,7 @@ class LocalBackend:
             os.close(lock)
 
     def _check_here(self, spec: LaunchSpec) -> None:
-        if not os.path.isdir(spec.workdir):
+        if spec.workdir and not os.path.isdir(spec.workdir):
             raise InputError(f"job {spec.key}: workdir '{spec.workdir}' is not an existing directory")
         if foreign := set(spec.cpus or ()) - os.sched_getaffinity(0):
             raise InputError(f"job {spec.key}: cores {sorted(foreign)} are not ours to give")
@@ -182,7 +213,8 @@ class LocalBackend:
             argv = ("bash", "-c", _SETUP, "cotenant", spec.setup, *argv)
         env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         env |= {name: value for name, value in os.environ.items() if name.startswith("LC_")}
-        env |= {**spec.env, **self._machine.gpu_env(spec.gpus, spec.gpu_mem_gib), **self._mps}
+        home = spec.calls_home.environment() if spec.calls_home is not None else {}
+        env |= {**spec.env, **home, **self._machine.gpu_env(spec.gpus, spec.gpu_mem_gib), **self._mps}
         env |= {"COTENANT_KEY": spec.key, "COTENANT_JOB": spec.job, "COTENANT_MARK": f"{self._label}/{spec.key}"}
         oom = cgroups.oom_file(groups)
         writes = cgroups.limit_writes(groups, spec.cpu_share, spec.mem_gib)
@@ -194,7 +226,7 @@ class LocalBackend:
             *(("cgset", f"{path}\n{value}") for path, value in writes),
             *(("track", groups["track"]) for _ in groups if _ == "track"),
             *([("oom", oom)] if oom else []),
-            ("workdir", spec.workdir),
+            ("workdir", spec.workdir or str(self._home)),
             ("stdout_limit", str(int(spec.stdout_limit_mib * _MIB) or 1)),
             ("stderr_limit", str(int(spec.stderr_limit_mib * _MIB) or 1)),
             ("grace_s", repr(spec.grace_s)),
@@ -228,10 +260,10 @@ class LocalBackend:
         if not self._lives(record):
             return False
         record.write("term", b"")
-        told = self._signal_group(record, signal.SIGTERM)
+        told = members.signal_group(record, self._label, signal.SIGTERM)
         if track := record.cgroups().get("track"):
             cgroups.freeze(track, False)
-        self._signal_group(record, signal.SIGCONT)
+        members.signal_group(record, self._label, signal.SIGCONT)
         return told
 
     def kill(self, key: str) -> bool:
@@ -256,14 +288,16 @@ class LocalBackend:
             done |= new
         return False
 
-    def forget(self, key: str) -> None:
-        """Remove records and groups of a job that is over."""
+    def forget(self, key: str, keep_log: bool = False) -> None:
+        """Remove records and groups of a job that is over. The record goes last: so whatever is left is tried again."""
         record = Record(self._jobs, key)
         if not record.exists():
             return
         lock = self._lock_ended(record)
         try:
             self._clear(record)
+            if keep_log:
+                logs.keep(record.path, self._kept(key))
             record.remove(self._trash)
         finally:
             os.close(lock)
@@ -295,6 +329,34 @@ class LocalBackend:
                 procs.await_end(pid, 100)
             select.select([], [], [], 0.002)
 
+    # -- what is left of it ----------------------------------------------------------------------------------------
+
+    def open_log(self, key: str, stream: Stream) -> logs.LocalLog:
+        """Files of the record, then those that were kept of it."""
+        record = Record(self._jobs, key)
+        folders = (record.path, self._kept(key))
+        return logs.LocalLog(key, stream, folders, lambda: record.exit() is None and record.held())
+
+    def drop_log(self, key: str) -> None:
+        """Delete the files that were kept."""
+        shutil.rmtree(self._kept(check_key(key)), ignore_errors=True)
+
+    def _kept(self, key: str) -> Path:
+        return self._home / "logs" / key
+
+    def checkpoint_dir(self, job: str, asked: str = "") -> str:
+        """A folder at home, or the one asked for."""
+        folder = Path(asked) if asked else self._home / "checkpoints" / check_key(job)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BackendError(f"job {job}: no folder for checkpoints: {error}") from error
+        return str(folder)
+
+    def drop_checkpoints(self, job: str) -> None:
+        """Delete the folder at home."""
+        shutil.rmtree(self._home / "checkpoints" / check_key(job), ignore_errors=True)
+
     # -- while it runs ---------------------------------------------------------------------------------------------
 
     def suspend(self, key: str) -> bool:
@@ -306,7 +368,7 @@ class LocalBackend:
         record = Record(self._jobs, key)
         if not self._lives(record):
             return False
-        moves = self._on_gpu(record) and not self._is_suspended(record)
+        moves = self._on_gpu(record) and not members.suspended(record)
         if moves and not cuda.move(self._members(record), True, self._cuda):
             cuda.move(self._members(record), False, self._cuda)
             return False
@@ -314,10 +376,10 @@ class LocalBackend:
         if track is not None and cgroups.freeze(track, True):
             return True
         for _ in range(_ROUNDS):  # a signal takes a moment to arrive, and meanwhile the job may fork
-            members = self._members(record)
-            moving = {pid for pid in members if procs.state_of(pid) not in "TZX"}
+            mine = self._members(record)
+            moving = {pid for pid in mine if procs.state_of(pid) not in "TZX"}
             if not moving:
-                return bool(members)
+                return bool(mine)
             for pid in moving:
                 procs.send(pid, signal.SIGSTOP, lambda p: p in self._members(record))
             select.select([], [], [], 0.001)
@@ -330,11 +392,11 @@ class LocalBackend:
             return False
         if track := record.cgroups().get("track"):
             cgroups.freeze(track, False)
-        members = self._members(record)
-        for pid in members:
+        mine = self._members(record)
+        for pid in mine:
             if procs.state_of(pid) == "T":
                 procs.send(pid, signal.SIGCONT, lambda p: p in self._members(record))
-        return not self._on_gpu(record) or cuda.move(members, False, self._cuda)
+        return not self._on_gpu(record) or cuda.move(mine, False, self._cuda)
 
     def set_limits(
         self,
@@ -367,38 +429,7 @@ class LocalBackend:
         return record.exit() is None and bool(self._members(record))
 
     def _members(self, record: Record) -> set[int]:
-        """Every living process of the job: in its fence, below its keeper, or, without keeper, by its mark."""
-        child = record.child()
-        if child is None or child.boot != procs.boot_id():
-            return set()
-        found: set[int] = set()
-        if track := record.cgroups().get("track"):
-            found |= cgroups.members(track)
-        if procs.is_process(child.keeper, child.keeper_ticks):
-            found |= procs.descendants(child.keeper)
-        else:
-            found |= procs.marked(f"COTENANT_MARK={self._label}/{record.key}".encode())
-            if procs.is_process(child.pid, child.ticks):  # between fork and exec it does not carry the mark yet
-                found |= {child.pid} | procs.descendants(child.pid)
-        return {pid for pid in found if procs.state_of(pid) not in "ZX"}
-
-    def _signal_group(self, record: Record, number: signal.Signals) -> bool:
-        child = record.child()
-        if child is None:
-            return False
-        told = False
-        if procs.is_process(child.pid, child.ticks):
-            with contextlib.suppress(OSError):
-                os.killpg(child.pid, number)
-                return True
-        for pid in self._members(record):  # the leader is gone, its group is not
-            told |= procs.send(pid, number, lambda p: procs.group_of(p) == child.pid)
-        return told
-
-    def _is_suspended(self, record: Record) -> bool:
-        track, child = record.cgroups().get("track"), record.child()
-        frozen = track is not None and cgroups.is_frozen(track)
-        return frozen or (child is not None and procs.state_of(child.pid) == "T")
+        return members.of(record, self._label)
 
     def _on_gpu(self, record: Record) -> bool:
         return self._cuda != "none" and bool(record.spec().get("gpus"))

@@ -44,23 +44,39 @@ class Job:
 
 
 class Log:
-    """A file of at most `limit` bytes and its predecessor: at least the newest `limit` bytes are kept."""
+    """Files of at most `limit` bytes, named by the number of their first byte: at least the newest `limit` are kept."""
 
-    def __init__(self, path: str, limit: int) -> None:
-        self.path, self.limit, self.size = path, limit, 0
+    def __init__(self, stream: str, limit: int) -> None:
+        self.stream, self.limit = stream, limit
+        self.first, self.size, self.before = 0, 0, ""
         self.fd = self._open()
 
+    def _path(self) -> str:
+        return f"{self.stream}-{self.first}.log"
+
     def _open(self) -> int:
-        return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        return os.open(self._path(), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def _rotate(self) -> None:
+        """Begin a new file and let go of the one before the last."""
+        full, oldest = self._path(), self.before
+        self.first += self.size
+        try:
+            fd = self._open()
+        except OSError:
+            self.first -= self.size
+            raise
+        os.close(self.fd)
+        self.fd, self.size, self.before = fd, 0, full
+        if oldest:
+            os.unlink(oldest)
 
     def write(self, data: bytes) -> None:
         """Append. On a full disk the text is dropped: a job must not hang because nobody can store its chatter."""
         while data:
             try:
                 if self.size >= self.limit:
-                    os.replace(self.path, self.path + ".1")
-                    os.close(self.fd)
-                    self.fd, self.size = self._open(), 0
+                    self._rotate()
                 count = os.write(self.fd, data[: self.limit - self.size])
             except OSError:
                 return
@@ -322,8 +338,8 @@ def start(job: Job) -> tuple[int, float, str, dict[int, Log]]:
         failure += part
     os.close(report_r)
     logs = {
-        out_r: Log("stdout.log", int(job.one("stdout_limit"))),
-        err_r: Log("stderr.log", int(job.one("stderr_limit"))),
+        out_r: Log("stdout", int(job.one("stdout_limit"))),
+        err_r: Log("stderr", int(job.one("stderr_limit"))),
     }
     return pid, started_s, failure.decode(errors="replace"), logs
 

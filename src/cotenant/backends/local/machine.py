@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,6 +16,7 @@ from cotenant.backends.local.keeper import text_of
 from cotenant.core.errors import InputError
 
 VIRTUAL_GPU_GIB = 80.0
+_HERE = "localhost"  # all nodes are this machine: a gang over several of them is one process that sees all its GPUs
 Share = Literal["time", "mps"]
 """How processes on one GPU share it: by turns, as the driver does by itself, or at once through NVIDIA's MPS."""
 
@@ -51,7 +53,8 @@ class Machine:
         for gpu in found:
             by_type.setdefault(gpu.gpu_type, []).append(gpu)
         if not by_type:
-            return cls("none", {name: NodeInfo(name, "cpu", 0, *_host())}, {name: ()}, share)
+            only = NodeInfo(name, "cpu", 0, *_host(), address=_HERE)
+            return cls("none", {name: only}, {name: ()}, share)
         nodes, slots = {}, {}
         cpus, mem_gib = _host()
         for gpu_type, members in by_type.items():
@@ -59,7 +62,7 @@ class Machine:
             part = len(members) / len(found)  # the host is one: its cores and memory are dealt out, not sold twice
             nodes[node] = NodeInfo(
                 node, gpu_type, len(members), max(1, int(cpus * part)), mem_gib * part,
-                gpu_mem_gib=min(gpu.mem_gib for gpu in members),
+                gpu_mem_gib=min(gpu.mem_gib for gpu in members), address=_HERE,
             )  # fmt: skip
             slots[node] = tuple(gpu.index for gpu in members)
         return cls(kind, nodes, slots, share)
@@ -75,6 +78,22 @@ class Machine:
             if self.share == "mps":
                 env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = mps.memory_limit(len(indexes), mem_gib)
         return env | ({"COTENANT_VIRTUAL_GPUS": "1"} if self.gpu == "virtual" else {})
+
+
+def parse_gpus(text: str) -> int | list[str] | None:
+    """`4` is a number of GPUs; `v100:2,p100:2` the type of each virtual one; `auto` all that are there."""
+    text = text.strip("[]")
+    if text == "auto":
+        return None
+    if re.fullmatch(r"[0-9]{1,6}", text):
+        return int(text)
+    types: list[str] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"([A-Za-z0-9][\w.-]{0,62}):([0-9]{1,4})", part.strip(), re.ASCII)
+        if match is None or match[1] in types or int(match[2]) < 1:
+            raise InputError(f"--gpus {text}: write a number from 0 up, types as in v100:2,p100:2, or auto")
+        types += [match[1]] * int(match[2])
+    return types
 
 
 def _virtual_gib() -> float:

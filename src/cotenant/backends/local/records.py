@@ -6,7 +6,7 @@ keeper.in   the same for the keeper, environment included; the keeper removes it
 child.json  who runs: pid and start time of job and keeper, boot, start; from here on the key counts as started
 term        the service has asked the job to end
 exit.json   how it ended
-stdout.log, stderr.log (and .1)
+stdout-N.log, stderr-N.log   output from byte N on (see `logs`)
 """
 
 from __future__ import annotations

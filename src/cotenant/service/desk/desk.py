@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
+from cotenant.backends.base import LogReader, Stream
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.jobspec import JobSpec, parse_job
 from cotenant.core.lifecycle import WAITING, JobState
@@ -29,15 +29,13 @@ _NAMES = {"deadline": "deadline_s", "max_runtime": "max_runtime_s", "expected": 
 class Desk:
     """The one implementation of `cotenant.service.facade.Jobs`.
 
-    `report` gives the newest report of a job, `kept_log` where the output of an ended attempt is, by key and stream.
+    `report` gives the newest report of a job.
     """
 
     def __init__(
-        self, store: Store, planner: PlannerAnswers, machines: Machines,
-        report: Callable[[str], Progress | None], kept_log: Callable[[str, str], Path | None],
-    ) -> None:  # fmt: skip
-        self._store, self._planner, self._machines = store, planner, machines
-        self._report, self._kept_log = report, kept_log
+        self, store: Store, planner: PlannerAnswers, machines: Machines, report: Callable[[str], Progress | None]
+    ) -> None:
+        self._store, self._planner, self._machines, self._report = store, planner, machines, report
         self._submissions = Submissions(store, machines)
 
     def submit(self, caller: Caller, specs: list[JobSpec], key: str = "", asked: str = "") -> list[list[str]]:
@@ -125,15 +123,11 @@ class Desk:
         """See the facade."""
         return self._store.wait_beyond(after, timeout_s)
 
-    def log_file(self, caller: Caller, job: str, stream: str = "stdout", attempt: int = 0) -> Path | None:
+    def open_log(self, caller: Caller, job: str, stream: Stream = "stdout", attempt: int = 0) -> LogReader | None:
         """See the facade."""
         attempts = len(self._find(caller, job).attempts)
         number = attempt or attempts
-        if not 1 <= number <= attempts:
-            return None
-        key = f"{job}-{number}"
-        paths = self._machines.log_paths(key).get(stream, ())
-        return Path(paths[-1]) if paths else self._kept_log(key, stream)
+        return self._machines.open_log(f"{job}-{number}", stream) if 1 <= number <= attempts else None
 
     def cancel(self, caller: Caller, job: str) -> None:
         """See the facade."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from cotenant.backends.base import NodeInfo
+from cotenant.backends.base import LogReader, NodeInfo, Stream
 from cotenant.core.reasons import Reason
 
 
@@ -28,8 +28,8 @@ class Machines(Protocol):
     def nodes(self) -> Sequence[NodeInfo]:
         """All nodes."""
 
-    def log_paths(self, key: str) -> Mapping[str, Sequence[str]]:
-        """Where the output of a live attempt is, by stream, the newest file last."""
+    def open_log(self, key: str, stream: Stream) -> LogReader:
+        """The output of an attempt."""
 
     def wake(self) -> None:
         """Have the scheduler look at once."""

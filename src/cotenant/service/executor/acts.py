@@ -24,10 +24,11 @@ class Acts:
     """
 
     def __init__(
-        self, store: Store, backend: Backend, reports: Reports, traces: Traces, options: Options, limits: HostLimits,
+        self, store: Store, backend: Backend, reports: Reports, options: Options, limits: HostLimits,
         terms: AgreedTerms, counters: dict[str, float],
     ) -> None:  # fmt: skip
-        self._store, self._backend, self._reports, self._traces = store, backend, reports, traces
+        self._store, self._backend, self._reports = store, backend, reports
+        self._traces = Traces(backend, options.hook)
         self._options, self._clock, self._hook = options, options.clock, options.hook
         self._limits, self._terms, self._counters = limits, terms, counters
         self.told: set[str] = set()
@@ -70,9 +71,8 @@ class Acts:
         failed = ""
         try:
             self._terms.cut_batch(job)
-            spec = launch_spec(
-                job, self._options.home, self._reports, self._options.grace_s, errand.what, given, self._limits.quota
-            )
+            folder, grace_s = self._backend.checkpoint_dir(job.id, job.spec.checkpoint_dir), self._options.grace_s
+            spec = launch_spec(job, folder, self._reports, grace_s, errand.what, given, self._limits.quota)
             self._hook("before:launched")
             self._backend.launch(spec)
         except (InputError, BackendError, OSError) as error:

@@ -21,7 +21,6 @@ from cotenant.service.executor.host_limits import HostLimits
 from cotenant.service.executor.ladder import may_suspend, next_rung, why_stop
 from cotenant.service.executor.terms import AgreedTerms
 from cotenant.service.observer.reports import Reports
-from cotenant.service.observer.traces import Traces
 from cotenant.service.options import Options
 from cotenant.service.planner.decision import Act, LiveDecision
 from cotenant.service.store.job import ASK, CONTINUE, KILL, STOP, SUSPEND, LiveJob
@@ -37,7 +36,7 @@ class Executor:
     """
 
     def __init__(
-        self, store: Store, backend: Backend, reports: Reports, traces: Traces, options: Options, inline: bool,
+        self, store: Store, backend: Backend, reports: Reports, options: Options, inline: bool,
         counters: dict[str, float], nodes: Callable[[], Sequence[NodeInfo]],
     ) -> None:  # fmt: skip
         self._store, self._reports = store, reports
@@ -48,7 +47,7 @@ class Executor:
         shares_hosts = bool(options.allocator) and options.allocator.split(":")[0] != "fixed"
         alive = [*store.book.on_gpus.values(), *store.book.suspended.values()]
         self.terms = AgreedTerms(reports, (job.key for job in alive), shares_hosts)
-        self._acts = Acts(store, backend, reports, traces, options, self.limits, self.terms, counters)
+        self._acts = Acts(store, backend, reports, options, self.limits, self.terms, counters)
         self._errands = Errands(self._acts.do, backend.wake, inline)
         self.due_s = inf
 

@@ -8,7 +8,6 @@ suspended or stopped. Nothing of this is journaled but the level: the planner sa
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from cotenant.backends.base import LaunchSpec
 from cotenant.core.lifecycle import JobState
@@ -75,7 +74,7 @@ def _pause_s(terms: Terms, report: Report) -> float:
 
 
 def launch_spec(
-    job: LiveJob, home: Path, reports: Reports, grace_s: float, need_gib: float, given: Given | None, quota: bool
+    job: LiveJob, checkpoints: str, reports: Reports, grace_s: float, need_gib: float, given: Given | None, quota: bool
 ) -> LaunchSpec:
     """Everything the present attempt needs. A job with smaller sub-batches may use less of its GPUs' memory."""
     spec = job.spec
@@ -84,7 +83,8 @@ def launch_spec(
     if given is not None:
         cpus, mem_gib = given.cpus if quota else None, given.mem_gib or mem_gib
     return LaunchSpec(
-        key=job.key, job=job.id, workdir=spec.workdir or str(home), script=spec.run, setup=spec.setup,
-        env={**spec.env, **reports.environment(job, home)}, gpus=job.last.gpus, mem_gib=mem_gib,
+        key=job.key, job=job.id, workdir=spec.workdir, script=spec.run, setup=spec.setup,
+        env={**spec.env, **reports.environment(job, checkpoints)}, gpus=job.last.gpus, mem_gib=mem_gib,
         gpu_mem_gib=need_gib or spec.gpu_mem_gib or None, cpu_share=cpus, grace_s=grace_s,
+        calls_home=reports.calls_home(job),
     )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -10,7 +9,6 @@ from cotenant.backends.base import Backend, NodeInfo, Observed
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry
 from cotenant.service.observer import outcomes
-from cotenant.service.observer.logs import Logs
 from cotenant.service.observer.reports import Reports
 from cotenant.service.observer.traces import Traces
 from cotenant.service.options import Options
@@ -30,12 +28,12 @@ class Observer:
     """
 
     def __init__(
-        self, store: Store, backend: Backend, reports: Reports, logs: Logs, options: Options,
+        self, store: Store, backend: Backend, reports: Reports, options: Options,
         counters: dict[str, float], in_flight: Callable[[], Collection[str]] = tuple,
     ) -> None:  # fmt: skip
-        self._store, self._backend, self._reports, self._logs = store, backend, reports, logs
-        self._clock, self._hook, self._home, self._keep_s = options.clock, options.hook, options.home, options.keep_s
-        self._traces = Traces(backend, logs, options.hook)
+        self._store, self._backend, self._reports = store, backend, reports
+        self._clock, self._hook, self._keep_s = options.clock, options.hook, options.keep_s
+        self._traces = Traces(backend, options.hook)
         self._counters, self._in_flight = counters, in_flight
         self._retired_s = self._clock()
         self.nodes: tuple[NodeInfo, ...] = tuple(backend.nodes())
@@ -69,7 +67,7 @@ class Observer:
         for key in awake:
             self._traces.suspend(key)
         for _, item in owned:
-            if item.state == "lost" and item.pid is not None:
+            if item.state == "lost" and item.alive:
                 self._traces.kill(item.key)
         for job, item in ended:
             self._traces.forget(item.key)
@@ -157,8 +155,8 @@ class Observer:
             old = [job for job in book.jobs.values() if job.finished and (job.ended_s or 0.0) < before_s]
         for job in old:
             for attempt in job.attempts:
-                self._logs.retire(f"{job.id}-{attempt.number}")
-            shutil.rmtree(self._home / "checkpoints" / job.id, ignore_errors=True)
+                self._backend.drop_log(f"{job.id}-{attempt.number}")
+            self._backend.drop_checkpoints(job.id)
             self._reports.forget(job.id)
         for at in range(0, len(old), _FORGET_AT_ONCE):
             self._store.write([Entry("forget", data={"jobs": [job.id for job in old[at : at + _FORGET_AT_ONCE]]})])
@@ -176,7 +174,7 @@ def _awake(job: LiveJob, item: Observed) -> bool:
 
 def _over(item: Observed) -> bool:
     """Whether its process has ended, one way or another."""
-    return item.state == "exited" or (item.state == "lost" and item.pid is None)
+    return item.state == "exited" or (item.state == "lost" and not item.alive)
 
 
 def _exit(job: LiveJob, to: JobState, why: str, more: dict[str, Any] | None = None) -> Entry:

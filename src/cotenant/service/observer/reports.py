@@ -1,4 +1,4 @@
-"""What jobs report about themselves over the runtime's socket, and what is said back to them.
+"""What jobs report about themselves when their runtimes call home, and what is said back to them.
 
 Reports are hints: they are kept in memory, come again when a job reconnects, and losing them loses no job.
 """
@@ -12,11 +12,13 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cotenant.backends.base import CallHome
+from cotenant.core.errors import InputError
 from cotenant.runtime.protocol import (
     Checkpoint,
     Declined,
@@ -52,11 +54,16 @@ class Report:
 
 
 class Reports:
-    """The socket and the newest report per job. Messages arrive on the event loop, questions from any thread."""
+    """The newest report per job. Messages arrive on the event loop, questions from any thread.
 
-    def __init__(self, socket: Path) -> None:
-        self.socket = socket
-        self._secret = self._load_secret(socket.parent / "runtime.key")
+    `addresses` is where to listen, as the backend says; new jobs call the first. A port that was free once is asked
+    for again after a restart, since running jobs know no other: it is kept at `home`, as the secret is.
+    """
+
+    def __init__(self, home: Path, addresses: Sequence[str]) -> None:
+        self.addresses = tuple(addresses)
+        self._known = home / "runtime.addresses"
+        self._secret = self._load_secret(home / "runtime.key")
         self._lock = threading.Lock()
         self._reports: dict[str, Report] = {}
         self._news: set[str] = set()
@@ -86,18 +93,17 @@ class Reports:
         """The short-lived token of one attempt: useless for any other."""
         return hmac.new(self._secret, f"{job}/{attempt}".encode(), hashlib.sha256).hexdigest()
 
-    def environment(self, job: LiveJob, home: Path) -> dict[str, str]:
-        """What the runtime inside the job needs to find us."""
-        attempt = len(job.attempts)
-        folder = job.spec.checkpoint_dir or str(home / "checkpoints" / job.id)
-        Path(folder).mkdir(parents=True, exist_ok=True)
+    def calls_home(self, job: LiveJob) -> CallHome | None:
+        """Where the runtime inside the job finds us, and its secret; None where the backend knows of no way."""
+        return CallHome(self.addresses[0], self.token(job.id, len(job.attempts))) if self.addresses else None
+
+    def environment(self, job: LiveJob, checkpoints: str) -> dict[str, str]:
+        """What the runtime inside the job needs to know."""
         env = {
-            "COTENANT_SOCKET": str(self.socket),
-            "COTENANT_JOB_TOKEN": self.token(job.id, attempt),
             "COTENANT_JOB_ID": job.id,
-            "COTENANT_ATTEMPT": str(attempt),
+            "COTENANT_ATTEMPT": str(len(job.attempts)),
             "COTENANT_TENANT": job.tenant,
-            "COTENANT_CHECKPOINT_DIR": folder,
+            "COTENANT_CHECKPOINT_DIR": checkpoints,
         }
         if job.spec.checkpoint_interval_s:
             env["COTENANT_CHECKPOINT_INTERVAL_S"] = str(job.spec.checkpoint_interval_s)
@@ -106,8 +112,26 @@ class Reports:
     async def start(self) -> None:
         """Listen on the running event loop."""
         self._loop = asyncio.get_running_loop()
-        self._server = RuntimeServer(self.socket, self._authenticate, self._on_message)
-        await self._server.start()
+        failure: Exception | None = None
+        for addresses in dict.fromkeys((self._as_before(), self.addresses)):
+            server = RuntimeServer(addresses, self._authenticate, self._on_message)
+            try:
+                await server.start()
+            except (OSError, ValueError) as error:
+                failure = error
+                continue
+            self._server, self.addresses = server, server.addresses
+            self._known.write_text("\n".join(server.addresses) + "\n", encoding="utf-8")
+            return
+        raise InputError(f"no job could call home at {', '.join(self.addresses)}: {failure}") from failure
+
+    def _as_before(self) -> tuple[str, ...]:
+        """The addresses, with the ports that were found for them by an earlier start."""
+        known = self._known.read_text(encoding="utf-8").split("\n") if self._known.exists() else []
+        return tuple(
+            next((old for old in known if address.endswith(":0") and old.startswith(address[:-1])), address)
+            for address in self.addresses
+        )
 
     async def stop(self) -> None:
         """Close the socket; jobs go on."""

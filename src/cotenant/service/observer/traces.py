@@ -1,4 +1,4 @@
-"""What attempts leave in the world: processes to end, records to remove, output to keep."""
+"""What attempts leave in the world: processes to end, records to remove."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import contextlib
 from collections.abc import Callable
 
 from cotenant.backends.base import Backend, BackendError
-from cotenant.service.observer.logs import Logs
 
 
 class Traces:
     """Clears away, without any lock: all of it may take a while, and all of it may be repeated."""
 
-    def __init__(self, backend: Backend, logs: Logs, hook: Callable[[str], None]) -> None:
-        self._backend, self._logs, self._hook = backend, logs, hook
+    def __init__(self, backend: Backend, hook: Callable[[str], None]) -> None:
+        self._backend, self._hook = backend, hook
 
     def kill(self, key: str) -> None:
         """End every process of an attempt."""
@@ -29,10 +28,8 @@ class Traces:
         self._hook("after:suspend")
 
     def forget(self, key: str) -> None:
-        """Keep the logs of an ended attempt, then let the backend remove its traces."""
-        self._hook("before:archive")
-        self._logs.keep(key, self._backend.log_paths(key))
-        self._hook("after:archive")
+        """Let the backend remove the traces of an ended attempt, but its output."""
+        self._hook("before:forget")
         with contextlib.suppress(BackendError):  # still dying; the next look sees it again
-            self._backend.forget(key)
+            self._backend.forget(key, keep_log=True)
         self._hook("after:forget")

@@ -1,0 +1,49 @@
+"""Who belongs to a job: every living process in its fence, below its keeper, or, without keeper, with its mark."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+from cotenant.backends.local import cgroups, procs
+from cotenant.backends.local.records import Record
+
+
+def of(record: Record, label: str) -> set[int]:
+    """Every living process of the job; `label` is that of the state directory."""
+    child = record.child()
+    if child is None or child.boot != procs.boot_id():
+        return set()
+    found: set[int] = set()
+    if track := record.cgroups().get("track"):
+        found |= cgroups.members(track)
+    if procs.is_process(child.keeper, child.keeper_ticks):
+        found |= procs.descendants(child.keeper)
+    else:
+        found |= procs.marked(f"COTENANT_MARK={label}/{record.key}".encode())
+        if procs.is_process(child.pid, child.ticks):  # between fork and exec it does not carry the mark yet
+            found |= {child.pid} | procs.descendants(child.pid)
+    return {pid for pid in found if procs.state_of(pid) not in "ZX"}
+
+
+def signal_group(record: Record, label: str, number: signal.Signals) -> bool:
+    """Signal the job's process group; whether anybody was told."""
+    child = record.child()
+    if child is None:
+        return False
+    told = False
+    if procs.is_process(child.pid, child.ticks):
+        with contextlib.suppress(OSError):
+            os.killpg(child.pid, number)
+            return True
+    for pid in of(record, label):  # the leader is gone, its group is not
+        told |= procs.send(pid, number, lambda p: procs.group_of(p) == child.pid)
+    return told
+
+
+def suspended(record: Record) -> bool:
+    """Whether its fence is frozen or its first process stopped."""
+    track, child = record.cgroups().get("track"), record.child()
+    frozen = track is not None and cgroups.is_frozen(track)
+    return frozen or (child is not None and procs.state_of(child.pid) == "T")
