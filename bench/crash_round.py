@@ -185,7 +185,7 @@ class Round:
             key = f"{job.id}-{attempt.number}"
             lines = [f"{key} line {i}\n" for i in range(LINES)]
             whole = "".join(lines) + f"{key} ends with {attempt.exit_code}\n"
-            path = self.home / "logs" / key / "stdout"
+            path = self.home / "logs" / key / "stdout-0.log"
             text = path.read_text() if path.exists() else ""
             torn = text != whole if attempt.exit_code is not None else not whole.startswith(text) and text != whole
             if torn and not (attempt.exit_code is None and text.startswith("".join(lines))):
