@@ -30,15 +30,15 @@ from bench.crash_service import GRACE_S, ME
 from cotenant.backends.local import LocalBackend
 from cotenant.core.errors import CotenantError
 from cotenant.core.jobspec import JobSpec
-from cotenant.service import core
 from cotenant.service.options import Options
 from cotenant.service.run import Site, open_service
+from cotenant.service.store import store
 
 
 def main() -> int:
     options = _options()
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-    core.SNAPSHOT_EVERY = 12
+    store.SNAPSHOT_EVERY = 12
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(options.home or tempfile.mkdtemp(prefix="cotenant-crash-"))
     tally, began = Tally(), time.monotonic()

@@ -16,6 +16,7 @@ from typing import Any
 from bench.crash_jobs import ENDS, LINES, MODELS, PRELUDE, STEPS, TRAIN, End, Step, most_on_gpu, workload
 from bench.crash_service import Service
 from cotenant.backends.local import LocalBackend
+from cotenant.backends.local.logs import LocalLog
 from cotenant.core.lifecycle import FINAL
 from cotenant.journal import open_journal, recover
 from cotenant.service.desk.views import node_statuses
@@ -185,8 +186,8 @@ class Round:
             key = f"{job.id}-{attempt.number}"
             lines = [f"{key} line {i}\n" for i in range(LINES)]
             whole = "".join(lines) + f"{key} ends with {attempt.exit_code}\n"
-            path = self.home / "logs" / key / "stdout"
-            text = path.read_text() if path.exists() else ""
+            log = LocalLog(key, "stdout", (self.home / "logs" / key,), lambda: False)
+            text = log.read(0, 1 << 20).data.decode()
             torn = text != whole if attempt.exit_code is not None else not whole.startswith(text) and text != whole
             if torn and not (attempt.exit_code is None and text.startswith("".join(lines))):
                 self.tally.fault("torn logs", f"round {self.number}: {key}: {len(text)} of {len(whole)} characters")

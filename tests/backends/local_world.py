@@ -23,7 +23,7 @@ class LocalWorld:
         self.work.mkdir(exist_ok=True)
         self.cgroups = cgroups
         self.home = root / "home"
-        self.more: dict[str, Any] = {"gpu_types": ["gpu"] * 4, "use_cgroups": cgroups, "home": self.home, **more}
+        self.more: dict[str, Any] = {"gpu_types": ["gpu"] * 4, "use_cgroups": cgroups, "home": str(self.home), **more}
         self.home.mkdir(exist_ok=True)
         self.backend = LocalBackend(self.state, **self.more)
         self.pipes = 0

@@ -154,7 +154,7 @@ def test_old_jobs_are_forgotten_and_their_logs_deleted(tmp_path: Path) -> None:
         rig.service.desk.job(ADMIN, old)
     assert [job.id for job in rig.restart().desk.jobs(ADMIN)] == [kept, running]
     assert rig.service.store.book.arrays == {}
-    assert rig.service.retire() == 0
+    assert rig.service.observer.retire() == 0
     assert int(rig.submit()) > int(running)
 
 

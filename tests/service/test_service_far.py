@@ -12,7 +12,7 @@ from test_service_real import ROOT, running, until
 
 from cotenant.backends.base import NodeInfo
 from cotenant.core.jobspec import parse_job
-from cotenant.service.reports import Reports
+from cotenant.service.observer.reports import Reports
 from cotenant.testing.backend_kit import whole
 
 NODES = tuple(NodeInfo(f"n{n}", "gpu", 4, 8, 64.0, address=f"10.0.0.{n + 1}") for n in range(2))
@@ -30,7 +30,7 @@ def test_a_gang_starts_late_and_its_output_is_read(tmp_path: Path) -> None:
     job = rig.submit("echo rank $COTENANT_NODE_RANK of $COTENANT_NODES; sleep 10; echo over", gpus=8)
     rig.ticks(15)
     assert rig.state(job) == "starting"
-    assert rig.restart().job(ADMIN, job).attempts[0].started_s is None
+    assert rig.restart().desk.job(ADMIN, job).attempts[0].started_s is None
     rig.ticks(10)
     assert rig.state(job) == "running"
     log = rig.service.desk.open_log(ADMIN, job)

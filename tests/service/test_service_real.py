@@ -28,9 +28,11 @@ PATIENCE_S = 120.0
 
 
 @contextmanager
-def running(home: Path, policy: str, grace_s: float, gpus: int = 4, **more: Any) -> Iterator[CoreService]:
+def running(
+    home: Path, policy: str, grace_s: float, gpus: int = 4, backend: str = "local", **more: Any
+) -> Iterator[CoreService]:
     """A service as `cotenant serve` runs it, less the web server."""
-    with live(open_service(Options(home, grace_s, policy=policy, **more), Site(gpus=gpus))) as service:
+    with live(open_service(Options(home, grace_s, policy=policy, **more), Site(backend=backend, gpus=gpus))) as service:
         yield service
 
 

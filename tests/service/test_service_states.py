@@ -284,7 +284,7 @@ def test_the_policy_can_be_changed_live(fifo: Rig) -> None:
     fifo.service.admin.set_policy(ADMIN, "srtf")
     fifo.ticks(5)
     assert fifo.state(short) == "succeeded"
-    assert fifo.restart().policy() == "srtf"
+    assert fifo.restart().admin.policy() == "srtf"
     fifo.finish()
     assert fifo.state(long) == "succeeded"
 

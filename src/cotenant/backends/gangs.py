@@ -45,16 +45,16 @@ class Rank:
         }
 
 
-def ranks(spec: LaunchSpec, nodes: Mapping[str, NodeInfo]) -> tuple[Rank, ...]:
-    """The machines of a launch in the order of their ranks: one without GPUs is of one.
+def ranks(spec: LaunchSpec, nodes: Mapping[str, NodeInfo], port: int | None = None) -> tuple[Rank, ...]:
+    """The machines of a launch in the order of their ranks; one without GPUs is on one machine.
 
-    The port follows from the key, so that all machines know it at once, and again after a crash.
+    Unless a backend has found a free port, it follows from the key: all machines know it at once, also after a crash.
     """
     machines: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
     for name, indexes in spec.gpus:
         machines.setdefault(nodes[name].address or name, []).append((name, tuple(indexes)))
     machines = machines or {"": []}
-    port = _PORTS[zlib.crc32(spec.key.encode()) % len(_PORTS)]
+    port = port or _PORTS[zlib.crc32(spec.key.encode()) % len(_PORTS)]
     found, before = [], 0
     for rank, gpus in enumerate(machines.values()):
         found.append(Rank(rank, len(machines), tuple(gpus), before, next(iter(machines)), port))

@@ -1,6 +1,6 @@
 """Jobs as real processes of this machine.
 
-The service may die between any two instructions of `launch` (Must show 2 of the live service): before the keeper is
+The service may die between any two instructions of `launch`: before the keeper is
 spawned nothing has been started and the lock falls free; from the spawn on the keeper holds the lock, which it
 inherited, and a second launch finds it taken. All knowledge is read back from the records and the kernel.
 """
@@ -14,7 +14,6 @@ import os
 import select
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,22 +30,15 @@ from cotenant.backends.base import (
     check_key,
     check_spec,
 )
-from cotenant.backends.local import cgroups, cuda, keeper, logs, members, mps, procs
+from cotenant.backends.local import cgroups, cuda, logs, members, mps, orders, procs
 from cotenant.backends.local.machine import Machine, Share, parse_gpus
 from cotenant.backends.local.records import Record, all_records
 from cotenant.backends.local.watcher import Watcher
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Value
 
-_BOOT = "import sys;sys.path.append(sys.argv[1]);import keeper;keeper.main(sys.argv[2])"
-_SETUP = 'bash -c "$1" || exit; shift; exec "$@"'  # a constant; the user's texts are its arguments
-_INHERITED = (
-    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
-    *("LD_LIBRARY_PATH", "VIRTUAL_ENV", "CUDA_HOME"),
-)  # of the service's own environment, which may hold its secrets
 _SETTLE_S = 10.0
 _ROUNDS = 1000  # a job may fork while it is being killed, but not for ever
-_MIB = 1 << 20
 
 
 class LocalBackend:
@@ -194,65 +186,26 @@ class LocalBackend:
             facts = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "calls_home"}
             facts |= {"env": sorted(spec.env), "cgroups": groups}
             record.write("spec.json", json.dumps(facts).encode())
-            record.write("keeper.in", self._for_keeper(spec, groups))
-            self._spawn(record, lock)
+            record.write("keeper.in", self._order(spec, groups))
+            self._watcher.adopt(orders.spawn(record, lock))
         except OSError as error:
             raise BackendError(f"job {spec.key}: nothing was started: {error}") from error
         finally:
             os.close(lock)
+
+    def _order(self, spec: LaunchSpec, groups: dict[str, str]) -> bytes:
+        env = {**self._machine.gpu_env(spec.gpus, spec.gpu_mem_gib), **self._mps}
+        env["COTENANT_MARK"] = f"{self._label}/{spec.key}"
+        entries = [("notify", str(self._watcher.path)), ("workdir", spec.workdir or str(self._home))]
+        if self._rlimit_as and spec.mem_gib is not None and "memory" not in groups:
+            entries.append(("rlimit_as", str(int(spec.mem_gib * cgroups.GIB))))
+        return orders.written(spec, groups, env, entries)
 
     def _check_here(self, spec: LaunchSpec) -> None:
         if spec.workdir and not os.path.isdir(spec.workdir):
             raise InputError(f"job {spec.key}: workdir '{spec.workdir}' is not an existing directory")
         if foreign := set(spec.cpus or ()) - os.sched_getaffinity(0):
             raise InputError(f"job {spec.key}: cores {sorted(foreign)} are not ours to give")
-
-    def _for_keeper(self, spec: LaunchSpec, groups: dict[str, str]) -> bytes:
-        argv = spec.argv if spec.argv is not None else ("bash", "-c", spec.script)
-        if spec.setup.strip():
-            argv = ("bash", "-c", _SETUP, "cotenant", spec.setup, *argv)
-        env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-        env |= {name: value for name, value in os.environ.items() if name.startswith("LC_")}
-        home = spec.calls_home.environment() if spec.calls_home is not None else {}
-        env |= {**spec.env, **home, **self._machine.gpu_env(spec.gpus, spec.gpu_mem_gib), **self._mps}
-        env |= {"COTENANT_KEY": spec.key, "COTENANT_JOB": spec.job, "COTENANT_MARK": f"{self._label}/{spec.key}"}
-        oom = cgroups.oom_file(groups)
-        writes = cgroups.limit_writes(groups, spec.cpu_share, spec.mem_gib)
-        entries = [
-            *(("argv", word) for word in argv),
-            *(("env", f"{name}={value}") for name, value in env.items()),
-            *(("cpu", str(core)) for core in spec.cpus or ()),
-            *(("cgroup", path) for path in dict.fromkeys(groups.values())),
-            *(("cgset", f"{path}\n{value}") for path, value in writes),
-            *(("track", groups["track"]) for _ in groups if _ == "track"),
-            *([("oom", oom)] if oom else []),
-            ("workdir", spec.workdir or str(self._home)),
-            ("stdout_limit", str(int(spec.stdout_limit_mib * _MIB) or 1)),
-            ("stderr_limit", str(int(spec.stderr_limit_mib * _MIB) or 1)),
-            ("grace_s", repr(spec.grace_s)),
-            ("notify", str(self._watcher.path)),
-        ]
-        if self._rlimit_as and spec.mem_gib is not None and "memory" not in groups:
-            entries.append(("rlimit_as", str(int(spec.mem_gib * cgroups.GIB))))
-        return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in entries)
-
-    def _spawn(self, record: Record, lock: int) -> None:
-        here = str(Path(__file__).resolve().parent)
-        log = str(record.path / "keeper.log")
-        pid = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-I", "-S", "-c", _BOOT, here, str(record.path)],
-            {"LC_ALL": "C.UTF-8"},
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
-                (os.POSIX_SPAWN_DUP2, 1, 2),
-                (os.POSIX_SPAWN_DUP2, lock, keeper.LOCK),
-            ],
-            setsid=True,
-            setsigmask=(),
-        )
-        self._watcher.adopt(pid)
 
     def terminate(self, key: str) -> bool:
         """SIGTERM to the process group, then SIGCONT or thaw so that a suspended job hears it."""

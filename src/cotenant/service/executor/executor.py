@@ -18,7 +18,7 @@ from cotenant.journal import Entry
 from cotenant.service.executor.acts import Acts
 from cotenant.service.executor.errands import LAUNCH, LIMITS, Errand, Errands
 from cotenant.service.executor.host_limits import HostLimits
-from cotenant.service.executor.ladder import may_suspend, next_rung, why_stop
+from cotenant.service.executor.ladder import falls_still, may_suspend, next_rung, why_stop
 from cotenant.service.executor.terms import AgreedTerms
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
@@ -177,7 +177,7 @@ class Executor:
         rungs: list[Entry] = []
         going: list[LiveJob] = []
         for job in stopping:
-            suspendable = job.rung == ASK and self._may_suspend(job, going)
+            suspendable = falls_still(job, self._reports.can_save(job.id)) and self._may_suspend(job, going)
             step = next_rung(job, now_s, grace_s, self._reports.listens(job.id), suspendable)
             self.due_s = min(self.due_s, step.due_s)
             if step.verb == SUSPEND:

@@ -36,19 +36,24 @@ class Rung:
 def next_rung(job: LiveJob, now_s: float, grace_s: float, listens: bool, suspendable: bool) -> Rung:
     """Wait while there is hope that it leaves by itself, else the next rung.
 
-    `listens`: it was asked and can save. Of a job whose rung is ASK the planner wants that it is suspended if it does
-    not leave; while its process has not been seen there is nothing to suspend.
+    `listens`: it was asked and can save. `suspendable`: it may be suspended and `falls_still` if it does not leave;
+    while its process has not been seen there is nothing to suspend.
     """
     over_s = job.stop_asked_s + grace_s
     if job.rung == SUSPEND:
         return Rung()
-    unseen = job.rung == ASK and suspendable and job.last.started_s is None
+    unseen = suspendable and job.last.started_s is None
     if now_s <= over_s and (listens or unseen):
         return Rung(due_s=over_s + _LATER_S)
-    if job.rung == ASK and suspendable and not unseen:
+    if suspendable and not unseen and job.rung in ("", ASK):
         return Rung(SUSPEND)
     last_s = job.rung_s + grace_s if job.rung == STOP else over_s + grace_s
     return Rung(KILL) if job.rung == KILL or now_s > last_s else Rung(STOP, last_s + _LATER_S)
+
+
+def falls_still(job: LiveJob, saves: bool) -> bool:
+    """Whether suspending comes next for a job that is to leave: the planner wants it, or it was asked in vain."""
+    return job.rung == ASK or (not job.rung and saves and job.stop_why in ("preempt", "turn", "split"))
 
 
 def why_stop(job: LiveJob, now_s: float) -> tuple[str, float]:

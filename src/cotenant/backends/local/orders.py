@@ -1,0 +1,66 @@
+"""What a keeper is told: one file of entries, and the process that reads it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cotenant.backends.base import LaunchSpec
+from cotenant.backends.local import cgroups, keeper
+from cotenant.backends.local.records import Record
+
+_BOOT = "import sys;sys.path.append(sys.argv[1]);import keeper;keeper.main(sys.argv[2])"
+_SETUP = 'bash -c "$1" || exit; shift; exec "$@"'  # a constant; the user's texts are its arguments
+_INHERITED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
+    *("LD_LIBRARY_PATH", "VIRTUAL_ENV", "CUDA_HOME"),
+)  # of the service's own environment, which may hold its secrets
+_MIB = 1 << 20
+
+
+def written(
+    spec: LaunchSpec, groups: dict[str, str], env: Mapping[str, str], more: Sequence[tuple[str, str]]
+) -> bytes:  # fmt: skip
+    """The file: NUL-ended `name=value` entries. `env` wins over what the user and the service's environment say."""
+    argv = spec.argv if spec.argv is not None else ("bash", "-c", spec.script)
+    if spec.setup.strip():
+        argv = ("bash", "-c", _SETUP, "cotenant", spec.setup, *argv)
+    inherited = {n: v for n, v in os.environ.items() if n in _INHERITED or n.startswith("LC_")}
+    home = spec.calls_home.environment() if spec.calls_home is not None else {}
+    env = {**inherited, **spec.env, **home, **env, "COTENANT_KEY": spec.key, "COTENANT_JOB": spec.job}
+    oom = cgroups.oom_file(groups)
+    entries = [
+        *(("argv", word) for word in argv),
+        *(("env", f"{name}={value}") for name, value in env.items()),
+        *(("cpu", str(core)) for core in spec.cpus or ()),
+        *(("cgroup", path) for path in dict.fromkeys(groups.values())),
+        *(("cgset", f"{path}\n{value}") for path, value in cgroups.limit_writes(groups, spec.cpu_share, spec.mem_gib)),
+        *(("track", path) for role, path in groups.items() if role == "track"),
+        *([("oom", oom)] if oom else []),
+        ("stdout_limit", str(int(spec.stdout_limit_mib * _MIB) or 1)),
+        ("stderr_limit", str(int(spec.stderr_limit_mib * _MIB) or 1)),
+        ("grace_s", repr(spec.grace_s)),
+        *more,
+    ]
+    return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in entries)
+
+
+def spawn(record: Record, lock: int) -> int:
+    """Start the keeper of a record; it takes over the lock. Returns its pid."""
+    here = str(Path(__file__).resolve().parent)
+    log = str(record.path / "keeper.log")
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-I", "-S", "-c", _BOOT, here, str(record.path)],
+        {"LC_ALL": "C.UTF-8"},
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+            (os.POSIX_SPAWN_DUP2, lock, keeper.LOCK),
+        ],
+        setsid=True,
+        setsigmask=(),
+    )
