@@ -22,10 +22,10 @@ class Scatter(PlanPolicy):
         """Some go, some stay, some sit elsewhere or on more or fewer GPUs than before."""
         rng = np.random.default_rng(int(view.now_s * 1000))
         board, terms, pause_s = Board(view), {}, {}
-        quota = view.state.quota[:, col.Q_LIMIT] - view.state.quota[:, col.Q_USED]
+        quota = view.site.quota_left()
         stop = frozenset(row for row in sorted(board.gpus_of) if rng.random() < 0.1)
         for row in stop:
-            quota[view.state.i[row, col.TENANT]] += len(board.gpus_of[row])
+            quota[board.tenant(row)] += len(board.gpus_of[row])
             board.remove(row)
         for row in rng.permutation(np.sort(view.rows)).tolist():
             if row in stop or rng.random() < 0.4:
@@ -40,9 +40,9 @@ class Scatter(PlanPolicy):
     @staticmethod
     def _seat(board: Board, view: View, row: int, quota: np.ndarray, rng: np.random.Generator) -> None:
         """Other GPUs for one job; back to the old ones where there are none."""
-        state, elastic = view.state, view.facts.elastic
-        before, tenant = board.gpus_of.get(row, []), state.i[row, col.TENANT]
-        need = float(state.f[row, col.GPU_GIB])
+        elastic, at = view.facts.elastic, view.at(row)
+        before, tenant = board.gpus_of.get(row, []), board.tenant(row)
+        need = float(view.gpu_gib[at])
         quota[tenant] += len(before)
         board.remove(row)
         size = board.asked(row)
@@ -54,10 +54,10 @@ class Scatter(PlanPolicy):
             if len(board.users[gpu]) < col.SLOTS and board.free_gib(gpu) >= need
         ]  # fmt: skip
         gpus = rng.permutation(open_)[:size].tolist()
-        each = state.f[row, [col.CPUS, col.MEM]] / state.i[row, col.GPUS]
+        each = np.array([view.cpus[at], view.mem_gib[at]]) / view.gpus[at]
         used = np.bincount(board.node_of[gpus], minlength=len(board.first) - 1)[:, None] * each
         fits = len(gpus) == size and size <= quota[tenant] and board.parts(row) == 0
-        if fits and (not state.x[col.USE_HOST] or (used <= board.hosts + 1e-9).all()):
+        if fits and (not view.site.hosts_bind or (used <= board.hosts + 1e-9).all()):
             board.put(row, gpus, need)
         elif before:
             board.put(row, before, need)

@@ -13,12 +13,12 @@ from cotenant.core import columns as col
 from cotenant.core.errors import InputError
 from cotenant.core.plan import Choice
 from cotenant.core.state import Rule, State, has_tiers, with_tiers
-from cotenant.core.view import VIEW_COLUMNS, Facts, View, rates_of
+from cotenant.core.view import Facts, View, rates_of
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.allocate import Allocation
 from cotenant.engine.choices import carry_out, fill_idle
 from cotenant.engine.decide import decide
-from cotenant.engine.observe import keep_active, look, order_keys
+from cotenant.engine.observe import Window, keep_active, order_keys
 from cotenant.engine.plans import carry_out_plan
 from cotenant.engine.rates import RateModel
 from cotenant.engine.walk import commit, walk_order
@@ -41,10 +41,12 @@ class Engine:
         self.rule = rule
         self.facts, self.rates = facts or Facts(), rates
         if isinstance(policy, ChoicePolicy):  # asked often: look rates up instead of working them out
-            known = rates_of(state, np.arange(len(state.f)))
+            allowed = state.cls[state.i[:, col.CLASS], col.C_POOLS]
+            known = rates_of(state.speed, state.i[:, col.SPEED_ROW], allowed, state.pool)
             if allocation is not None:
                 known = known * allocation.gains()[state.i[:, col.SPEED_ROW]]
             self.facts = replace(self.facts, rates=known)
+        self._window = Window(state)
         self._mark = np.zeros(len(state.f), np.int64)
         self._rows = np.zeros(1024, np.int64)
         self._count = 0
@@ -71,10 +73,7 @@ class Engine:
 
     def view(self, now_s: float) -> View:
         """What the policy may see now."""
-        rows = self.active_rows().copy()
-        computed = np.empty((VIEW_COLUMNS, len(rows)))
-        look(self.state, rows, now_s, computed)
-        return View(now_s, rows, computed, self.state, self.facts)
+        return self._window.view(self.facts, self.active_rows(), now_s)
 
     def cycle(self, now_s: float) -> None:
         """One decision."""

@@ -1,23 +1,51 @@
-"""Kernels that show the engine's tables to Python: the view's columns, and orders for explanations."""
+"""Shows the engine's tables to Python: views for policies, as copies, and orders for explanations."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
 
 from cotenant.core.columns import (
     ATTAINED,
     BELIEF,
+    CLASS,
     KEY1,
     KEY2,
     KEY3,
     KEY4,
+    NODE_FAILURES,
+    Q_CLAIMED,
     RUNNING,
     SINCE,
+    SLICE,
+    SLICE_GPUS,
+    SLICE_MASK,
+    SLICE_NEXT,
+    SLICE_NODE,
     STATE,
+    USE_HOST,
     WAITED,
     WAITING,
 )
 from cotenant.core.jit import entry
-from cotenant.core.state import Matrix, Rule, State
-from cotenant.core.view import V_ATTAINED, V_PROGRESS, V_REMAINING, V_RUNNING, V_WAITED
+from cotenant.core.state import IntMatrix, Matrix, Rule, State
+from cotenant.core.view import (
+    SHOWN_FLOATS,
+    SHOWN_INTS,
+    SHOWN_SHAPES,
+    V_ATTAINED,
+    V_PROGRESS,
+    V_REMAINING,
+    V_RUNNING,
+    V_WAITED,
+    VIEW_COLUMNS,
+    Facts,
+    Site,
+    View,
+    seal,
+    sealed,
+)
 from cotenant.core.workload import Ints
 from cotenant.engine.keys import set_keys, work_done
 
@@ -67,3 +95,51 @@ def order_keys(s: State, rule: Rule, rows: Ints, now: float, out: Matrix) -> Non
             set_keys(f, s.i, rule, job, now)
         out[0, k], out[1, k], out[2, k], out[3, k] = f[job, KEY1], f[job, KEY2], f[job, KEY3], f[job, KEY4]
         f[job, KEY1], f[job, KEY2], f[job, KEY3], f[job, KEY4] = key1, key2, key3, key4
+
+
+class Window:
+    """The one place where tables become views. Whatever does not change is copied at the first look only."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._fixed: tuple[Ints, Matrix, Matrix] | None = None
+        self._facts, self._known = Facts(), Facts()
+
+    def view(self, facts: Facts, rows: Ints, now_s: float) -> View:
+        """What a policy may see of these jobs and of the cluster now."""
+        state, count = self._state, len(rows)
+        floats = np.empty((VIEW_COLUMNS + len(SHOWN_FLOATS), count))
+        look(state, rows, now_s, floats[:VIEW_COLUMNS])
+        floats[VIEW_COLUMNS:] = state.f.take(rows, 0).T[SHOWN_FLOATS]
+        i = state.i.take(rows, 0)
+        ints = np.empty((len(SHOWN_INTS) + len(SHOWN_SHAPES), count), np.int64)
+        ints[: len(SHOWN_INTS)] = i.T[SHOWN_INTS]
+        ints[len(SHOWN_INTS) :] = state.cls.take(i[:, CLASS], 0).T[SHOWN_SHAPES]
+        held = _held(state.slices, i[:, SLICE])
+        return View(now_s, sealed(rows), sealed(floats), sealed(ints), sealed(held), self._site(), self._seal(facts))
+
+    def _site(self) -> Site:
+        s = self._state
+        if self._fixed is None:
+            self._fixed = sealed(s.gpu_first), sealed(s.gpu_gib), sealed(s.speed)
+        node, host, pool, users = (sealed(table) for table in (s.node, s.host, s.pool, s.gpu))
+        quota, binds, failures = sealed(s.quota[:, :Q_CLAIMED]), bool(s.x[USE_HOST]), int(s.x[NODE_FAILURES])
+        return Site(node, host, binds, pool, quota, users, *self._fixed, failures)
+
+    def _seal(self, facts: Facts) -> Facts:
+        """Copies of what is known; only what elastic jobs tell changes from look to look."""
+        if facts is not self._facts:
+            self._facts, self._known = facts, seal(replace(facts, training=None))
+        return self._known if facts.training is None else replace(self._known, training=seal(facts.training))
+
+
+def _held(slices: IntMatrix, heads: Ints) -> IntMatrix:
+    """(place of the job, node, GPUs, mask) of every slice: the first ones of all jobs, then the second ones, ..."""
+    place = np.flatnonzero(heads >= 0)
+    at, found = heads[place], [np.zeros((0, 4), np.int64)]
+    while len(at):
+        pieces = slices[at]
+        found.append(np.column_stack([place, pieces[:, [SLICE_NODE, SLICE_GPUS, SLICE_MASK]]]))
+        more = pieces[:, SLICE_NEXT] >= 0
+        place, at = place[more], pieces[more, SLICE_NEXT]
+    return np.concatenate(found)

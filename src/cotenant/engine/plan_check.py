@@ -9,22 +9,22 @@ import numpy as np
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
 from cotenant.core.plan import Slices
+from cotenant.core.state import State
 from cotenant.core.view import View
 
 _SLACK = 1e-6
 
 
-def check_plan(run: Mapping[int, Slices], view: View, name: str) -> None:
+def check_plan(run: Mapping[int, Slices], state: State, view: View, name: str) -> None:
     """Gangs whole (elastic ones of a size they take) and inside one open pool, nodes within GPUs, cores and memory,
     tenants within their quotas."""
-    state = view.state
     active = set(view.rows.tolist())
     gpus: dict[int, int] = {}
     cpus: dict[int, float] = {}
     mem_gib: dict[int, float] = {}
     tenants: dict[int, int] = {}
     for row, slices in run.items():
-        complaint = f"row {row}, which is not active" if row not in active else misplaced(view, row, slices)
+        complaint = f"row {row}, which is not active" if row not in active else misplaced(state, view, row, slices)
         if complaint:
             raise InputError(f"policy '{name}': plan runs job {complaint}")
         need, tenant = sum(count for _, count in slices), int(state.i[row, col.TENANT])
@@ -47,9 +47,8 @@ def check_plan(run: Mapping[int, Slices], view: View, name: str) -> None:
             raise InputError(f"policy '{name}': plan gives tenant {tenant} {count} GPUs, over its quota of {limit}")
 
 
-def misplaced(view: View, row: int, slices: Slices) -> str:
+def misplaced(state: State, view: View, row: int, slices: Slices) -> str:
     """What is wrong with the place of one gang, if anything is."""
-    state = view.state
     c = state.i[row, col.CLASS]
     size, elastic = sum(count for _, count in slices), view.facts.elastic
     whole = size == state.i[row, col.GPUS]

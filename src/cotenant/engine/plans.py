@@ -30,15 +30,15 @@ def carry_out_plan(state: State, rule: Rule, plan: Plan, view: View, name: str, 
         return
     wanted = _whole(plan, view, shared)
     if shared:
-        _check_gangs(wanted, view, name)
+        _check_gangs(wanted, state, view, name)
         wanted = _resolve(wanted, state, name)
-        _check_shares(wanted, plan, view, name)
+        _check_shares(wanted, plan, state, view, name)
     else:
-        check_plan({row: _pairs(places) for row, places in wanted.items()}, view, name)
+        check_plan({row: _pairs(places) for row, places in wanted.items()}, state, view, name)
     stops, starts = _difference(wanted, view, shared)
-    starts, resized = _resized(starts, view)
+    starts, resized = _resized(starts, state, view)
     if shared:  # before anybody leaves: what was agreed with those who run is theirs until then
-        _write_terms(plan, wanted, [row for row, _, _ in starts], view)
+        _write_terms(plan, wanted, [row for row, _, _ in starts], state, view)
     for row, places in resized:
         let_go(state, rule, row, _size(places), now_s)
     state.stops[: len(stops)] = stops
@@ -75,12 +75,13 @@ def _with_masks(slices: Slices | Places) -> Places:
     return tuple((int(piece[0]), int(piece[1]), int(piece[2]) if len(piece) > 2 else 0) for piece in slices)
 
 
-def _check_gangs(wanted: dict[int, Places], view: View, name: str) -> None:
+def _check_gangs(wanted: dict[int, Places], state: State, view: View, name: str) -> None:
     """Only active jobs, gangs whole, on nodes that are there, up and open to them."""
-    state = view.state
     active = set(view.rows.tolist())
     for row, places in wanted.items():
-        complaint = f"row {row}, which is not active" if row not in active else misplaced(view, row, _pairs(places))
+        complaint = (
+            f"row {row}, which is not active" if row not in active else misplaced(state, view, row, _pairs(places))
+        )
         if complaint:
             raise InputError(f"policy '{name}': plan runs job {complaint}")
         for node, gpus, _ in places:
@@ -120,15 +121,14 @@ def _resolve(wanted: dict[int, Places], state: State, name: str) -> dict[int, Pl
     return found
 
 
-def _check_shares(wanted: dict[int, Places], plan: Plan, view: View, name: str) -> None:
+def _check_shares(wanted: dict[int, Places], plan: Plan, state: State, view: View, name: str) -> None:
     """Jobs and memory per GPU, quotas, cores and host memory."""
-    state = view.state
     users: dict[tuple[int, int], int] = {}
     memory: dict[tuple[int, int], dict[int, float]] = {}
     quota = np.zeros(len(state.quota), np.int64)
     for row, places in wanted.items():
         terms = plan.terms.get(row)
-        need, turn = _memory(terms, row, view), int(state.i[row, col.TURN]) if terms is None else terms.turn
+        need, turn = _memory(terms, row, state, view), int(state.i[row, col.TURN]) if terms is None else terms.turn
         if not _is_opportunistic(plan.terms.get(row), row, state):
             quota[state.i[row, col.TENANT]] += _size(places)
         for node, _, mask in places:
@@ -176,21 +176,19 @@ def _check_hosts(wanted: dict[int, Places], state: State, name: str) -> None:
         raise InputError(f"policy '{name}': plan asks node {int(np.argmax(over))} for more cores or memory than it has")
 
 
-def _memory(terms: Terms | None, row: int, view: View) -> float:
+def _memory(terms: Terms | None, row: int, state: State, view: View) -> float:
     """GiB per GPU of a job on these terms; as it is now where there are none."""
     together = view.facts.together
     if terms is None or together is None:
-        return float(view.state.f[row, col.GPU_GIB])
-    level = int(view.state.i[row, col.LEVEL]) if view.state.i[row, col.STATE] == col.RUNNING else terms.level
-    return float(together.memory_gib[view.state.i[row, col.SPEED_ROW], level]) * terms.cap
+        return float(state.f[row, col.GPU_GIB])
+    level = int(state.i[row, col.LEVEL]) if state.i[row, col.STATE] == col.RUNNING else terms.level
+    return float(together.memory_gib[state.i[row, col.SPEED_ROW], level]) * terms.cap
 
 
 def _difference(wanted: dict[int, Places], view: View, shared: bool) -> tuple[list[int], list[tuple[int, Places, int]]]:
     """Who stops, and who starts where (1: it runs elsewhere now)."""
-    named = np.zeros(len(view.state.f), bool)
-    named[list(wanted)] = True
     running = view.running
-    concerned = running | named[view.rows]
+    concerned = running | np.isin(view.rows, list(wanted))
     stops: list[int] = []
     starts: list[tuple[int, Places, int]] = []
     for row, runs in zip(view.rows[concerned].tolist(), running[concerned].tolist(), strict=True):
@@ -205,10 +203,10 @@ def _difference(wanted: dict[int, Places], view: View, shared: bool) -> tuple[li
 
 
 def _resized(
-    starts: list[tuple[int, Places, int]], view: View
+    starts: list[tuple[int, Places, int]], state: State, view: View
 ) -> tuple[list[tuple[int, Places, int]], list[tuple[int, Places]]]:
     """Elastic jobs that run go on elsewhere without a stop; those that start get the size of their place."""
-    elastic, state = view.facts.elastic, view.state
+    elastic = view.facts.elastic
     if elastic is None:
         return starts, []
     for row, places, moved in starts:
@@ -226,9 +224,9 @@ def _seen(places: Places, shared: bool) -> list[tuple[int, ...]]:
     return [place if shared else place[:2] for place in places]
 
 
-def _write_terms(plan: Plan, wanted: dict[int, Places], starts: list[int], view: View) -> None:
+def _write_terms(plan: Plan, wanted: dict[int, Places], starts: list[int], state: State, view: View) -> None:
     """What was agreed with each job; jobs that go on unnamed keep what they have."""
-    state, new = view.state, set(starts)
+    new = set(starts)
     for row in wanted:
         terms = plan.terms.get(row)
         if terms is None:
@@ -237,7 +235,7 @@ def _write_terms(plan: Plan, wanted: dict[int, Places], starts: list[int], view:
             terms = ALONE
         if row in new:
             state.i[row, col.LEVEL] = terms.level
-        state.f[row, col.GPU_GIB] = _memory(terms, row, view)
+        state.f[row, col.GPU_GIB] = _memory(terms, row, state, view)
         state.f[row, col.SHARE], state.f[row, col.CAP] = terms.share, terms.cap
         if state.i[row, col.STATE] == col.RUNNING:  # what it holds now changes sides at once
             counted = int(state.i[row, col.OPPORTUNISTIC]) - int(terms.opportunistic)

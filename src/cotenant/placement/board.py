@@ -21,25 +21,29 @@ class Board:
     """GPUs of the cluster with the jobs on them; jobs are rows, GPUs numbers over all nodes."""
 
     def __init__(self, view: View) -> None:
-        state = view.state
-        self.state, self.view = state, view
-        self.first: list[int] = state.gpu_first.tolist()
-        self.node_of: Ints = np.repeat(np.arange(len(state.node)), np.diff(state.gpu_first))
-        self.pool_of: Ints = state.node[self.node_of, col.NODE_POOL]
-        self.type_of: Ints = state.pool[self.pool_of, col.POOL_TYPE]
-        self.up: NDArray[np.bool_] = state.node[self.node_of, col.NODE_CAP] > 0
-        self.users: list[list[int]] = [[job for job in jobs if job >= 0] for jobs in state.gpu.tolist()]
+        site = view.site
+        self.site, self.view = site, view
+        self.first: list[int] = site.gpu_first.tolist()
+        self.node_of: Ints = site.gpu_node
+        self.pool_of: Ints = site.node[self.node_of, col.NODE_POOL]
+        self.type_of: Ints = site.pool[self.pool_of, col.POOL_TYPE]
+        self.up: NDArray[np.bool_] = site.node[self.node_of, col.NODE_CAP] > 0
+        self.users: list[list[int]] = [[job for job in jobs if job >= 0] for jobs in site.users.tolist()]
         self.gpus_of: dict[int, list[int]] = {}
         for gpu, jobs in enumerate(self.users):
             for job in jobs:
                 self.gpus_of.setdefault(job, []).append(gpu)
-        self.need: dict[int, float] = {row: float(state.f[row, col.GPU_GIB]) for row in self.gpus_of}
-        self.capacity: Floats = state.gpu_gib[self.type_of]
-        self.hosts: Floats = state.host[:, [col.HOST_CPU_FREE, col.HOST_MEM_FREE]].copy()
+        self.need: dict[int, float] = {row: float(view.gpu_gib[view.at(row)]) for row in self.gpus_of}
+        self.capacity: Floats = site.gpu_gib[self.type_of]
+        self.hosts: Floats = site.host[:, [col.HOST_CPU_FREE, col.HOST_MEM_FREE]]
 
     def kind(self, row: int) -> int:
         """Kind of a job."""
-        return int(self.state.i[row, col.SPEED_ROW])
+        return int(self.view.kind[self.view.at(row)])
+
+    def tenant(self, row: int) -> int:
+        """Tenant of a job."""
+        return int(self.view.tenant[self.view.at(row)])
 
     def gang(self, row: int) -> int:
         """GPUs of a job: as many as it sits on here, or has asked for."""
@@ -47,12 +51,12 @@ class Board:
 
     def asked(self, row: int) -> int:
         """GPUs that a job asked for, whatever it sits on."""
-        return int(self.state.cls[self.state.i[row, col.CLASS], col.C_GPUS])
+        return int(self.view.asked_gpus[self.view.at(row)])
 
     def pools(self, row: int) -> list[int]:
         """Pools in which a job may run."""
-        mask = int(self.state.cls[self.state.i[row, col.CLASS], col.C_POOLS])
-        return [p for p in range(len(self.state.pool)) if (mask >> p) & 1]
+        mask = int(self.view.open_pools[self.view.at(row)])
+        return [p for p in range(len(self.site.pool)) if (mask >> p) & 1]
 
     def free_gib(self, gpu: int, without: Iterable[int] = ()) -> float:
         """Memory left on a GPU, as if some jobs were not there."""
@@ -60,17 +64,17 @@ class Board:
 
     def nodes(self, pool: int) -> range:
         """Nodes of a pool."""
-        return range(int(self.state.pool[pool, col.POOL_LO]), int(self.state.pool[pool, col.POOL_HI]))
+        return range(int(self.site.pool[pool, col.POOL_LO]), int(self.site.pool[pool, col.POOL_HI]))
 
     def gpus(self, node: int) -> list[int]:
         """GPUs of a node that is up."""
         inside = range(self.first[node], self.first[node + 1])
-        return list(inside) if self.state.node[node, col.NODE_CAP] > 0 else []
+        return list(inside) if self.site.node[node, col.NODE_CAP] > 0 else []
 
     def fed(self, row: int, node: int) -> int:
         """For how many GPUs of a job a node still has the cores and memory."""
         most = self.first[node + 1] - self.first[node]
-        if not self.state.x[col.USE_HOST]:
+        if not self.site.hosts_bind:
             return most
         for need, left in zip(self._per_gpu(row), self.hosts[node].tolist(), strict=True):
             if need > 0:
@@ -79,8 +83,9 @@ class Board:
 
     def _per_gpu(self, row: int) -> list[float]:
         """Cores and memory of a job on each of its GPUs, the same at any size."""
-        size = max(int(self.state.i[row, col.GPUS]), 1)
-        return [float(value) / size for value in self.state.f[row, [col.CPUS, col.MEM]].tolist()]
+        view, at = self.view, self.view.at(row)
+        size = max(int(view.gpus[at]), 1)
+        return [float(view.cpus[at]) / size, float(view.mem_gib[at]) / size]
 
     def limit_by_hosts(self, row: int, gpus: Iterable[int]) -> list[int]:
         """Of these GPUs, in order, those that their nodes can still feed."""
@@ -127,7 +132,7 @@ class Board:
 
     def parts(self, row: int) -> int:
         """On how many nodes a job wants equal parts; 0: it leaves that open."""
-        return int(self.state.cls[self.state.i[row, col.CLASS], col.C_NODES])
+        return int(self.view.parts[self.view.at(row)])
 
     def _in_parts(self, row: int, options: dict[int, list[int]]) -> list[int]:
         """Equal parts on as many nodes as the job asks for, the fullest that can hold one first."""

@@ -20,15 +20,15 @@ class Board:
     """Free GPUs per node while a plan is made. `keep` and `find` claim what they give."""
 
     def __init__(self, view: View) -> None:
-        state = view.state
-        self.view, self.state = view, state
-        self.free = np.array(state.node[:, col.NODE_CAP], np.int64)
+        site = view.site
+        self.view, self.site = view, site
+        self.free = np.array(site.node[:, col.NODE_CAP], np.int64)
         self.left = int(self.free.sum())
-        self._quota = (state.quota[:, col.Q_LIMIT]).copy()
-        self._hosts = bool(state.x[col.USE_HOST])
+        self._quota = site.quota[:, col.Q_LIMIT].copy()
+        self._hosts = site.hosts_bind
         if self._hosts:
-            self._cpu = np.array(state.host[:, col.HOST_CPU_CAP])
-            self._mem = np.array(state.host[:, col.HOST_MEM_CAP])
+            self._cpu = np.array(site.host[:, col.HOST_CPU_CAP])
+            self._mem = np.array(site.host[:, col.HOST_MEM_CAP])
 
     def copy(self) -> Board:
         """Another board in the same state, to try things on."""
@@ -57,13 +57,13 @@ class Board:
         """
         if gpus > self._allowed(row) or gpus > self.left:
             return None
-        cls = self.state.cls[self.state.i[row, col.CLASS]]
-        pools = int(cls[col.C_POOLS]) if not near else 1 << int(self.state.node[near[0][0], col.NODE_POOL])
-        for p in range(len(self.state.pool)):
+        view, at = self.view, self.view.at(row)
+        pools = int(view.open_pools[at]) if not near else 1 << int(self.site.node[near[0][0], col.NODE_POOL])
+        for p in range(len(self.site.pool)):
             if not pools >> p & 1:
                 continue
-            lo, hi = int(self.state.pool[p, col.POOL_LO]), int(self.state.pool[p, col.POOL_HI])
-            place = self._in_pool(row, gpus, lo, hi, int(cls[col.C_NODES]), int(cls[col.C_MODE]), spread, apart)
+            lo, hi = int(self.site.pool[p, col.POOL_LO]), int(self.site.pool[p, col.POOL_HI])
+            place = self._in_pool(row, gpus, lo, hi, int(view.parts[at]), int(view.mode[at]), spread, apart)
             if place is not None:
                 return self.claim(row, place)
         return None
@@ -74,15 +74,16 @@ class Board:
 
     def claim(self, row: int, place: Slices) -> Slices:
         """Take a place off the board."""
+        view, at = self.view, self.view.at(row)
         total = sum(gpus for _, gpus in place)
         for node, gpus in place:
             self.free[node] -= gpus
             if self._hosts:
-                share = gpus / max(int(self.state.i[row, col.GPUS]), 1)
-                self._cpu[node] -= share * self.state.f[row, col.CPUS]
-                self._mem[node] -= share * self.state.f[row, col.MEM]
+                share = gpus / max(int(view.gpus[at]), 1)
+                self._cpu[node] -= share * view.cpus[at]
+                self._mem[node] -= share * view.mem_gib[at]
         self.left -= total
-        self._quota[self.state.i[row, col.TENANT]] -= total
+        self._quota[view.tenant[at]] -= total
         return place
 
     def release(self, row: int, place: Slices) -> None:
@@ -90,7 +91,7 @@ class Board:
         self.claim(row, tuple((node, -gpus) for node, gpus in place))
 
     def _allowed(self, row: int) -> int:
-        return int(self._quota[self.state.i[row, col.TENANT]])
+        return int(self._quota[self.view.tenant[self.view.at(row)]])
 
     def _usable(self, row: int, node: int) -> int:
         return int(self._room(row, node, node + 1)[0])
@@ -100,8 +101,9 @@ class Board:
         room = self.free[lo:hi].copy()
         if not self._hosts:
             return room
-        asked = max(int(self.state.i[row, col.GPUS]), 1)
-        for need, left in ((self.state.f[row, col.CPUS], self._cpu), (self.state.f[row, col.MEM], self._mem)):
+        view, at = self.view, self.view.at(row)
+        asked = max(int(view.gpus[at]), 1)
+        for need, left in ((view.cpus[at], self._cpu), (view.mem_gib[at], self._mem)):
             if need > 0:
                 room = np.minimum(room, np.floor(left[lo:hi] / (need / asked) + 1e-9)).astype(np.int64)
         return room
@@ -123,7 +125,7 @@ class Board:
             return ((lo + int(fits[np.argmin(room[fits])]), gpus),)
         if int(room.sum()) < gpus:
             return None
-        largest = max(int(self.state.node[lo:hi, col.NODE_SIZE].max(initial=1)), 1)
+        largest = max(int(self.site.node[lo:hi, col.NODE_SIZE].max(initial=1)), 1)
         if gpus > largest and mode != col.SPREAD:
             place = _whole_nodes(room, gpus, largest, lo)
             if place is not None:

@@ -22,7 +22,7 @@ from cotenant.core.plan import Plan, Terms
 from cotenant.core.spec import Value
 from cotenant.core.state import Rule
 from cotenant.core.together import Together
-from cotenant.core.view import V_PROGRESS, View
+from cotenant.core.view import View
 from cotenant.core.workload import Ints
 from cotenant.placement.board import Board
 from cotenant.policies.antman.memory import LEAST, caps, least_part
@@ -98,7 +98,7 @@ class AntMan(PlanPolicy):
     def _situation(view: View) -> tuple[bytes, ...]:
         """Who is there, who of them runs, and on how many GPUs of which nodes, whatever rows they have."""
         order = np.argsort(view.ident)
-        nodes = view.state.node[:, col.NODE_CAP]
+        nodes = view.site.node[:, col.NODE_CAP]
         return view.ident[order].tobytes(), view.running[order].tobytes(), nodes.tobytes()
 
     def _adjust(self, view: View) -> Plan:
@@ -115,8 +115,8 @@ class AntMan(PlanPolicy):
     def _felt(self, view: View) -> dict[int, tuple[float, float]]:
         """By job how much slower it is now than alone, and the seconds that it may still lose."""
         held = view.attained_s
-        alone = view.state.f[view.rows, col.ALONE]
-        lost = held - np.asarray(view.computed[V_PROGRESS]) / np.where(alone > 0, alone, 1.0)
+        alone = view.alone_speed
+        lost = held - view.progress_s / np.where(alone > 0, alone, 1.0)
         spare = self.number("budget") * held - lost
         values = zip(view.slowdown.tolist(), spare.tolist(), strict=True)
         return dict(zip(view.rows.tolist(), values, strict=True))
@@ -135,13 +135,12 @@ class AntMan(PlanPolicy):
 
     def _schedule(self, view: View) -> Plan:
         """Upgrade, start guaranteed jobs, start opportunistic jobs, set shares and memory."""
-        state = view.state
         board = Board(view)
         together = view.facts.together
-        quota = np.asarray(state.quota[:, col.Q_LIMIT] - state.quota[:, col.Q_USED], np.int64)
+        quota = view.site.quota_left()
         order = view.rows[np.lexsort((view.rows, view.submit_s, -view.priority))]
         running = set(board.gpus_of)
-        self.guaranteed = {row for row in running if not state.i[row, col.OPPORTUNISTIC]}
+        self.guaranteed = {row for row in running if not view.opportunistic[view.at(row)]}
         waiting = [row for row in order.tolist() if row not in running]
         self._upgrade(board, [row for row in order.tolist() if row in running], quota)
         self._stopped: set[int] = set()
@@ -166,8 +165,8 @@ class AntMan(PlanPolicy):
         holds = {gpu for row in self.guaranteed for gpu in board.gpus_of[row]}
         holds |= {gpu for gpus in self.reserved.values() for gpu in gpus}
         for row in running:
-            tenant, gang = int(board.state.i[row, col.TENANT]), board.gang(row)
-            if row in self.guaranteed or board.state.f[row, col.TIER] > 0 or quota[tenant] < gang:
+            tenant, gang = board.tenant(row), board.gang(row)
+            if row in self.guaranteed or board.view.tier[board.view.at(row)] > 0 or quota[tenant] < gang:
                 continue
             if not holds.intersection(board.gpus_of[row]):
                 self.guaranteed.add(row)
@@ -180,8 +179,8 @@ class AntMan(PlanPolicy):
         self.reserved = {}
         taken = {gpu for row in self.guaranteed for gpu in board.gpus_of[row]}
         for row in waiting:
-            tenant, gang = int(board.state.i[row, col.TENANT]), board.gang(row)
-            if board.state.f[row, col.TIER] > 0 or quota[tenant] < gang:
+            tenant, gang = board.tenant(row), board.gang(row)
+            if board.view.tier[board.view.at(row)] > 0 or quota[tenant] < gang:
                 later.append(row)
                 continue
             quota[tenant] -= gang
@@ -233,7 +232,7 @@ class AntMan(PlanPolicy):
         failed: set[tuple[int, int]] = set()
         for row in waiting:
             gang = board.gang(row)
-            shape = int(view.state.i[row, col.CLASS]), board.kind(row)
+            shape = int(view.class_number[view.at(row)]), board.kind(row)
             if shape in failed or (most and gang > most) or self._wait_s(row, view) < self.number("ot_after_s"):
                 continue
             failed.add(shape)
@@ -268,10 +267,10 @@ class AntMan(PlanPolicy):
 
     def _wait_s(self, row: int, view: View) -> float:
         """Estimated seconds until a tenant's quota is free: the work that its guaranteed jobs have left."""
-        state = view.state
-        tenant = state.i[row, col.TENANT]
-        limit = int(state.quota[tenant, col.Q_LIMIT])
-        if limit <= 0 or state.f[row, col.TIER] > 0:
+        at = view.at(row)
+        tenant = view.tenant[at]
+        limit = int(view.site.quota[tenant, col.Q_LIMIT])
+        if limit <= 0 or view.tier[at] > 0:
             return np.inf
         mine = np.isin(view.rows, list(self.guaranteed)) & (view.tenant == tenant)
         return float((view.remaining_s[mine] * view.gpus[mine]).sum()) / limit
@@ -320,7 +319,7 @@ class AntMan(PlanPolicy):
             share = 1.0
             if rivals:
                 throttle = self._throttles.get(row)
-                if throttle is None or any(board.state.i[job, col.STATE] != col.RUNNING for job in rivals):
+                if throttle is None or not all(view.running[view.at(job)] for job in rivals):
                     idle = self._idle(board, row, view, shares)
                     throttle = Throttle.low(self.number("start"), view.now_s, self.number("control_s"), idle)
                 elif len(rivals) < throttle.rivals:  # one has gone, and what it used with it

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotenant.core import columns as col
 from cotenant.core.plan import Slices
 from cotenant.placement.plan_board import Board
 
@@ -37,9 +36,9 @@ class Mover:
 
 def movers_of(board: Board, wanted: Iterable[tuple[int, int]]) -> list[Mover]:
     """Jobs (row, GPUs) with what they know of their speeds."""
-    state, found = board.state, []
+    view, found = board.view, []
     for row, gpus in wanted:
-        speeds = state.speed[state.i[row, col.SPEED_ROW]]
+        speeds = view.site.speed[view.kind[view.at(row)]]
         best = float(speeds[:, 0].max())
         apart = float(speeds[int(np.argmax(speeds[:, 0])), 1]) / best if best > 0 else 1.0
         found.append(Mover(row, gpus, min(apart, 1.0)))
@@ -86,6 +85,6 @@ def _try(board: Board, order: list[Mover], apart: tuple[int, ...]) -> tuple[Plac
         place = trial.find(mover.row, mover.gpus, apart=mover.row in apart)
         if place is not None:
             places[mover.row] = place
-            fewest = -(-mover.gpus // max(int(board.state.node[:, col.NODE_SIZE].max()), 1))
+            fewest = -(-mover.gpus // board.site.largest_node)
             reward += mover.gpus * (1.0 if len(place) <= fewest else mover.apart)
     return places, reward

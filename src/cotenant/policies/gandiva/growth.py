@@ -13,7 +13,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from cotenant.core import columns as col
 from cotenant.core.workload import Floats, Ints
 from cotenant.placement.board import Board
 from cotenant.policies.gandiva.server import Servers
@@ -104,8 +103,8 @@ class Growth:
         key = int(training.kind[row]), asked
         if key not in self._known:
             alike = np.flatnonzero(training.kind == key[0])
-            alike = alike[board.state.cls[board.state.i[alike, col.CLASS], col.C_GPUS] == asked]
-            most = max(int(board.state.node[:, col.NODE_SIZE].max(initial=0)), asked)
+            alike = alike[training.asked[alike] == asked]
+            most = max(board.site.largest_node, asked)
             self._known[key] = throughputs(np.fmax.reduce(training.seen[alike], axis=0), most)
         return self._known[key]
 
@@ -113,7 +112,7 @@ class Growth:
         """Seat a job on more GPUs."""
         if gpus:
             board.resize(row, [*board.gpus_of[row], *gpus])
-            quota[board.state.i[row, col.TENANT]] -= len(gpus)
+            quota[board.tenant(row)] -= len(gpus)
             idle[:] = [gpu for gpu in idle if gpu not in gpus]
 
     def _give(self, board: Board, quota: Ints, rows: list[int], idle: list[int], spare: int) -> None:
@@ -155,8 +154,9 @@ class Growth:
         training = view.facts.training
         if training is None or size <= board.asked(row) or training.seen[row, size] > 0:
             return
-        runs = board.state.i[row, col.STATE] == col.RUNNING and board.state.i[row, col.GPUS] == size
-        time_s = (float(board.state.f[row, col.SINCE]) if runs else view.now_s) + training.load_s + self.trial_s
+        at = view.at(row)
+        runs = view.running[at] and view.gpus[at] == size
+        time_s = (float(view.since_s[at]) if runs else view.now_s) + training.load_s + self.trial_s
         if time_s > view.now_s:
             self.next_s = min(self.next_s, time_s)
 
@@ -170,4 +170,4 @@ def _room(board: Board, quota: Ints, row: int) -> int:
     """GPUs that a job may still get: within the quota of its tenant, the cores of its server, what it says is most."""
     most = int(board.view.size_limits(np.array([row]))[1][0])
     fed = board.fed(row, int(board.node_of[board.gpus_of[row][0]]))
-    return max(min(int(quota[board.state.i[row, col.TENANT]]), most - board.gang(row), fed), 0)
+    return max(min(int(quota[board.tenant(row)]), most - board.gang(row), fed), 0)

@@ -99,9 +99,9 @@ class Gandiva(PlanPolicy):
         servers = Servers(board, {guest: trial.host for guest, trial in self.trials.items()})
         moved: set[int] = set()
         self._judge(board, view, servers, moved)
-        quota = np.asarray(view.state.quota[:, col.Q_LIMIT] - view.state.quota[:, col.Q_USED], np.int64)
+        quota = view.site.quota_left()
         for row, gpus in given.items():
-            quota[view.state.i[row, col.TENANT]] += len(gpus)
+            quota[board.tenant(row)] += len(gpus)
         placed = self._place(board, view, servers, quota)
         if self.params["migration"]:
             self._lower(board, view, servers, moved)
@@ -135,7 +135,7 @@ class Gandiva(PlanPolicy):
             self.counts["grown"] += len(new) > len(old)
             self.counts["shrunk"] += len(new) < len(old)
             if not set(new) & set(old) or len(new) == len(old):
-                pause_s[row] = float(view.state.f[row, col.RESTORE])
+                pause_s[row] = float(view.restore_s[view.at(row)])
             elif len(new) < len(old):
                 pause_s[row] = training.resize_s
         return pause_s
@@ -168,8 +168,8 @@ class Gandiva(PlanPolicy):
         )
         self.refused_rows = {}
         for row in waiting[order].tolist():
-            tenant, gang = int(view.state.i[row, col.TENANT]), board.gang(row)
-            shape = gang, int(view.state.i[row, col.CLASS])
+            tenant, gang = board.tenant(row), board.gang(row)
+            shape = gang, int(view.class_number[view.at(row)])
             if quota[tenant] < gang:
                 self.refused_rows[row] = "its tenant has no quota left"
                 continue
@@ -181,7 +181,7 @@ class Gandiva(PlanPolicy):
                 failed.add(shape)
                 continue
             del self.refused_rows[row]
-            board.put(row, gpus, float(view.state.f[row, col.GPU_GIB]))
+            board.put(row, gpus, float(view.gpu_gib[view.at(row)]))
             quota[tenant] -= gang
         return not failed
 
@@ -212,7 +212,7 @@ class Gandiva(PlanPolicy):
         for guest, trial in list(self.trials.items()):
             if view.now_s < trial.since_s + self.number("trial_s") - 1e-9:
                 continue
-            share = float(view.state.f[guest, col.SHARE])
+            share = float(view.share[view.at(guest)])
             progress = sum(1 / (float(seen[row][0]) * share) for row in (guest, trial.host) if share > 0)
             trial.kept = progress > 1.0
             if not trial.kept:
@@ -274,7 +274,7 @@ class Gandiva(PlanPolicy):
         if board.pool_of[ours] != board.pool_of[theirs]:
             return False
         nodes = {int(board.node_of[gpu]) for gpu in board.gpus_of[host]}
-        if nodes != {int(board.node_of[gpu]) for gpu in board.gpus_of[guest]} and board.state.x[col.USE_HOST]:
+        if nodes != {int(board.node_of[gpu]) for gpu in board.gpus_of[guest]} and board.site.hosts_bind:
             return False
         first, second, here = board.kind(guest), board.kind(host), int(board.type_of[theirs])
         fits = board.need[guest] + board.need[host] <= board.capacity[theirs] + 1e-9
@@ -283,9 +283,8 @@ class Gandiva(PlanPolicy):
     def _movable(self, view: View, row: int, moved: set[int]) -> bool:
         if row in moved or row in self.trials or any(trial.host == row for trial in self.trials.values()):
             return False
-        state = view.state
-        runs = state.i[row, col.STATE] == col.RUNNING
-        return bool(runs and view.now_s - state.f[row, col.SINCE] >= self.number("residence_s"))
+        at = view.at(row)
+        return bool(view.running[at] and view.now_s - view.since_s[at] >= self.number("residence_s"))
 
     def _lower(self, board: Board, view: View, servers: Servers, moved: set[int]) -> None:
         """Move jobs that take turns to free GPUs elsewhere."""
@@ -326,8 +325,8 @@ class Gandiva(PlanPolicy):
                     other for other in nodes
                     if board.parts(row) <= 1 and gang <= len(servers.free(other)) < free
                     and board.fed(row, other) >= gang
-                    and int(board.state.node[other, col.NODE_POOL]) in pools
-                    and board.state.node[other, col.NODE_POOL] == board.state.node[node, col.NODE_POOL]
+                    and int(board.site.node[other, col.NODE_POOL]) in pools
+                    and board.site.node[other, col.NODE_POOL] == board.site.node[node, col.NODE_POOL]
                 ]  # fmt: skip
                 if fuller and self._movable(view, row, moved):
                     best = min(fuller, key=lambda other: (len(servers.free(other)), other))

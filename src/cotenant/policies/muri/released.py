@@ -35,9 +35,7 @@ class _Released(ChoicePolicy):
 
     def choose(self, view: View) -> Choice:
         """The first ones that fit."""
-        state = view.state
-        room = Room(state.node, state.pool)
-        pools = state.cls[state.i[view.rows, col.CLASS], col.C_POOLS]
+        room, pools = Room(view.site.node, view.site.pool), view.open_pools
         chosen: list[tuple[int, int]] = []
         for at in np.lexsort((view.rows, self.order_value(view))).tolist():
             pool = room.take(int(view.gpus[at]), int(pools[at]))

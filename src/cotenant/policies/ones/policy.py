@@ -111,7 +111,7 @@ class Ones(PlanPolicy):
     def _evolve(self, view: View, training: Training, which: Ints, gpus: int) -> list[tuple[int, int]]:
         """Rows and their new sizes."""
         rows, ids = view.rows[which], view.ident[which]
-        held = np.where(view.running[which], view.state.i[rows, col.GPUS], 0)
+        held = np.where(view.running[which], view.gpus[which], 0)
         epochs = training.epochs[rows]
         self._learn(training, rows, ids.tolist())
         if gpus <= 0:  # jobs that cannot change their size have everything
@@ -152,7 +152,7 @@ class Ones(PlanPolicy):
             cost[young] = 0.0
             charge_gpu_s(cost, held, training.resize_s, view.restore_s[which])
             return Limits(cap, train, young, *order_by_time(alone_s, young, cap, train)), cost
-        self._goodputs = self._goodputs or Goodputs(int(view.state.node[:, col.NODE_SIZE].max(initial=1)))
+        self._goodputs = self._goodputs or Goodputs(view.site.largest_node)
         wide = max(gpus, int(held.max(initial=1)))  # rigid jobs may have taken what these still hold
         rate, good = self._goodputs.tables(training, rows, wide)
         at = np.maximum(held, 1)
