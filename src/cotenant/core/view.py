@@ -220,7 +220,7 @@ class View:
         if "rates" not in self._kept:
             known, site = self.facts.rates, self.site
             found = rates_of(site.speed, self.kind, self.open_pools, site.pool) if known is None else known[self.rows]
-            self._kept["rates"] = found
+            self._kept["rates"] = sealed(found)
         return np.asarray(self._kept["rates"])
 
     @property
