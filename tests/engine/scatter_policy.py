@@ -7,7 +7,7 @@ import numpy as np
 from cotenant.core import columns as col
 from cotenant.core.plan import Plan, Terms
 from cotenant.core.view import View
-from cotenant.placement.board import Board
+from cotenant.placement.room import SharedRoom
 from cotenant.policies.base import PlanPolicy
 
 
@@ -21,7 +21,7 @@ class Scatter(PlanPolicy):
     def decide(self, view: View) -> Plan:
         """Some go, some stay, some sit elsewhere or on more or fewer GPUs than before."""
         rng = np.random.default_rng(int(view.now_s * 1000))
-        board, terms, pause_s = Board(view), {}, {}
+        board, terms, pause_s = SharedRoom(view), {}, {}
         quota = view.site.quota_left()
         stop = frozenset(row for row in sorted(board.gpus_of) if rng.random() < 0.1)
         for row in stop:
@@ -38,7 +38,7 @@ class Scatter(PlanPolicy):
         return Plan(run, terms, keep=True, stop=stop, next_s=view.now_s + 7.0, pause_s=pause_s)
 
     @staticmethod
-    def _seat(board: Board, view: View, row: int, quota: np.ndarray, rng: np.random.Generator) -> None:
+    def _seat(board: SharedRoom, view: View, row: int, quota: np.ndarray, rng: np.random.Generator) -> None:
         """Other GPUs for one job; back to the old ones where there are none."""
         elastic, at = view.facts.elastic, view.at(row)
         before, tenant = board.gpus_of.get(row, []), board.tenant(row)

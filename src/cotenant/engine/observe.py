@@ -102,7 +102,7 @@ class Window:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._fixed: tuple[Ints, Matrix, Matrix] | None = None
+        self._fixed: tuple[IntMatrix, Matrix, Ints, Matrix, Matrix] | None = None
         self._facts, self._known = Facts(), Facts()
 
     def view(self, facts: Facts, rows: Ints, now_s: float) -> View:
@@ -121,10 +121,17 @@ class Window:
     def _site(self) -> Site:
         s = self._state
         if self._fixed is None:
-            self._fixed = sealed(s.gpu_first), sealed(s.gpu_gib), sealed(s.speed)
-        node, host, pool, users = (sealed(table) for table in (s.node, s.host, s.pool, s.gpu))
-        quota, binds, failures = sealed(s.quota[:, :Q_CLAIMED]), bool(s.x[USE_HOST]), int(s.x[NODE_FAILURES])
-        return Site(node, host, binds, pool, quota, users, *self._fixed, failures)
+            pool, host, first, gib, speed = (
+                sealed(table) for table in (s.pool, s.host, s.gpu_first, s.gpu_gib, s.speed)
+            )
+            self._fixed = pool, host, first, gib, speed
+        pool, host, first, gib, speed = self._fixed
+        binds = bool(s.x[USE_HOST])
+        return Site(
+            node=sealed(s.node), host=sealed(s.host) if binds else host, hosts_bind=binds, pool=pool,
+            quota=sealed(s.quota[:, :Q_CLAIMED]), users=sealed(s.gpu), gpu_first=first, gpu_gib=gib, speed=speed,
+            failures=int(s.x[NODE_FAILURES]),
+        )  # fmt: skip
 
     def _seal(self, facts: Facts) -> Facts:
         """Copies of what is known; only what elastic jobs tell changes from look to look."""
@@ -136,10 +143,13 @@ class Window:
 def _held(slices: IntMatrix, heads: Ints) -> IntMatrix:
     """(place of the job, node, GPUs, mask) of every slice: the first ones of all jobs, then the second ones, ..."""
     place = np.flatnonzero(heads >= 0)
-    at, found = heads[place], [np.zeros((0, 4), np.int64)]
-    while len(at):
-        pieces = slices[at]
-        found.append(np.column_stack([place, pieces[:, [SLICE_NODE, SLICE_GPUS, SLICE_MASK]]]))
-        more = pieces[:, SLICE_NEXT] >= 0
-        place, at = place[more], pieces[more, SLICE_NEXT]
-    return np.concatenate(found)
+    found: list[IntMatrix] = []
+    at = heads[place]
+    while len(at) or not found:
+        pieces = slices.take(at, 0)
+        following = pieces[:, SLICE_NEXT]
+        found.append(pieces.take((SLICE_NEXT, SLICE_NODE, SLICE_GPUS, SLICE_MASK), 1))
+        found[-1][:, 0] = place
+        more = np.flatnonzero(following >= 0)
+        place, at = place[more], following[more]
+    return found[0] if len(found) == 1 else np.concatenate(found)

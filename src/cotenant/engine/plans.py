@@ -187,8 +187,9 @@ def _memory(terms: Terms | None, row: int, state: State, view: View) -> float:
 
 def _difference(wanted: dict[int, Places], view: View, shared: bool) -> tuple[list[int], list[tuple[int, Places, int]]]:
     """Who stops, and who starts where (1: it runs elsewhere now)."""
-    running = view.running
-    concerned = running | np.isin(view.rows, list(wanted))
+    running, named = view.running, np.zeros(int(view.rows.max(initial=-1)) + 1, bool)
+    named[list(wanted)] = True
+    concerned = running | named[view.rows]
     stops: list[int] = []
     starts: list[tuple[int, Places, int]] = []
     for row, runs in zip(view.rows[concerned].tolist(), running[concerned].tolist(), strict=True):

@@ -20,7 +20,7 @@ from cotenant.core.state import Rule, make_rule
 from cotenant.core.training import Training
 from cotenant.core.view import View
 from cotenant.core.workload import Floats
-from cotenant.placement.plan_board import Board
+from cotenant.placement.room import Room
 from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.ones.reorder import place_sizes
 
@@ -41,7 +41,7 @@ class Optimus(PlanPolicy):
 
     def decide(self, view: View) -> Plan:
         """Everybody the fewest GPUs it takes in order of submission, then the best gain again and again."""
-        board = Board(view)
+        board = Room(view)
         run: dict[int, Slices] = {}
         elastic, training = view.facts.elastic, view.facts.training
         order = np.lexsort((view.rows, view.submit_s, ~view.running))

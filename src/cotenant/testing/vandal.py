@@ -74,13 +74,13 @@ def _next(thing: Any) -> list[object]:
 
 
 @cache
-def _names(kind: type) -> list[str]:
+def _names(kind: Any) -> list[str]:
     """Attributes of a class that are its own, not those which every object has."""
     return [name for name in dir(kind) if not hasattr(object, name)]
 
 
 @cache
-def _getters(kind: type) -> list[object]:
+def _getters(kind: Any) -> list[object]:
     """The functions behind its properties: they may close over something."""
     values = [value for part in kind.__mro__ for value in vars(part).values()]
     return [value.fget for value in values if isinstance(value, property)]

@@ -24,7 +24,7 @@ from cotenant.core.state import Rule
 from cotenant.core.together import Together
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
-from cotenant.placement.board import Board
+from cotenant.placement.room import SharedRoom
 from cotenant.policies.antman.memory import LEAST, caps, least_part
 from cotenant.policies.antman.throttle import LOWEST, Throttle
 from cotenant.policies.base import Context, PlanPolicy, carry_over
@@ -135,7 +135,7 @@ class AntMan(PlanPolicy):
 
     def _schedule(self, view: View) -> Plan:
         """Upgrade, start guaranteed jobs, start opportunistic jobs, set shares and memory."""
-        board = Board(view)
+        board = SharedRoom(view)
         together = view.facts.together
         quota = view.site.quota_left()
         order = view.rows[np.lexsort((view.rows, view.submit_s, -view.priority))]
@@ -160,7 +160,7 @@ class AntMan(PlanPolicy):
 
     # -- the global scheduler ----------------------------------------------------------------------------------
 
-    def _upgrade(self, board: Board, running: list[int], quota: Ints) -> None:
+    def _upgrade(self, board: SharedRoom, running: list[int], quota: Ints) -> None:
         """Whole opportunistic jobs whose GPUs nobody else holds, while their tenant has the quota."""
         holds = {gpu for row in self.guaranteed for gpu in board.gpus_of[row]}
         holds |= {gpu for gpus in self.reserved.values() for gpu in gpus}
@@ -173,7 +173,9 @@ class AntMan(PlanPolicy):
                 holds.update(board.gpus_of[row])
                 quota[tenant] -= gang
 
-    def _start_guaranteed(self, board: Board, waiting: list[int], quota: Ints, together: Together | None) -> list[int]:
+    def _start_guaranteed(
+        self, board: SharedRoom, waiting: list[int], quota: Ints, together: Together | None
+    ) -> list[int]:
         """Start whoever finds all its GPUs; the others hold what there is. Who is left without quota."""
         later: list[int] = []
         self.reserved = {}
@@ -203,7 +205,7 @@ class AntMan(PlanPolicy):
                 taken.update(self.reserved[row])
         return later
 
-    def _make_room(self, board: Board, gpus: list[int], need_gib: float, together: Together | None) -> None:
+    def _make_room(self, board: SharedRoom, gpus: list[int], need_gib: float, together: Together | None) -> None:
         """Where memory cannot overflow to the host, opportunistic jobs that leave a guaranteed one too little go."""
         for gpu in gpus:
             for job in board.users[gpu][::-1]:
@@ -212,7 +214,7 @@ class AntMan(PlanPolicy):
                     board.remove(job)
                     self._stopped.add(job)
 
-    def _partial(self, board: Board, row: int, usable: list[bool]) -> list[int]:
+    def _partial(self, board: SharedRoom, row: int, usable: list[bool]) -> list[int]:
         """The best part of its gang that a job can hold: on one node if it would fit there, else anywhere."""
         best: list[int] = []
         gang = board.gang(row)
@@ -223,7 +225,9 @@ class AntMan(PlanPolicy):
             best = max([best, *(group[:gang] for group in groups)], key=len)
         return best
 
-    def _start_opportunistic(self, board: Board, waiting: list[int], view: View, together: Together | None) -> None:
+    def _start_opportunistic(
+        self, board: SharedRoom, waiting: list[int], view: View, together: Together | None
+    ) -> None:
         """The freest GPUs below the limit, whoever runs there."""
         if not waiting:
             return
@@ -258,7 +262,7 @@ class AntMan(PlanPolicy):
                         busy[gpu] = self._busy(board, gpu, together)
                     break
 
-    def _harm(self, board: Board, view: View, kind: int, gpu: int) -> float:
+    def _harm(self, board: SharedRoom, view: View, kind: int, gpu: int) -> float:
         """Believed slowdown of guaranteed jobs on a GPU beside this kind; 1 where nothing is believed."""
         if not self._pairs.active:
             return 1.0
@@ -276,7 +280,7 @@ class AntMan(PlanPolicy):
         return float((view.remaining_s[mine] * view.gpus[mine]).sum()) / limit
 
     @staticmethod
-    def _shareable(board: Board, row: int, users: list[int], together: Together | None) -> bool:
+    def _shareable(board: SharedRoom, row: int, users: list[int], together: Together | None) -> bool:
         """Whether a job can sit beside these at all."""
         if not users:
             return True
@@ -285,7 +289,7 @@ class AntMan(PlanPolicy):
         kind = board.kind(row)
         return all(together.ratio[kind, board.kind(user)].max() > 0 for user in users)
 
-    def _busy(self, board: Board, gpu: int, together: Together | None) -> float:
+    def _busy(self, board: SharedRoom, gpu: int, together: Together | None) -> float:
         """Utilisation of a GPU: what its jobs keep busy at the shares they are allowed."""
         total = 0.0
         for job in board.users[gpu]:
@@ -293,7 +297,7 @@ class AntMan(PlanPolicy):
             total += share * (1.0 if together is None else float(together.busy[board.kind(job)]))
         return min(total, 1.0)
 
-    def _squeezed(self, board: Board, gpu: int, together: Together | None) -> float:
+    def _squeezed(self, board: SharedRoom, gpu: int, together: Together | None) -> float:
         """Memory left on a GPU when every opportunistic job there has only its least part."""
         used = 0.0
         for job in board.users[gpu]:
@@ -303,7 +307,7 @@ class AntMan(PlanPolicy):
 
     # -- the local coordinators --------------------------------------------------------------------------------
 
-    def _terms(self, board: Board, view: View, together: Together | None) -> dict[int, Terms]:
+    def _terms(self, board: SharedRoom, view: View, together: Together | None) -> dict[int, Terms]:
         """Shares by feedback, memory by what is left."""
         felt = self._felt(view)
         part = self._memory_parts(board, together)
@@ -334,7 +338,7 @@ class AntMan(PlanPolicy):
         self._throttles = throttles
         return terms
 
-    def _idle(self, board: Board, row: int, view: View, shares: dict[int, float]) -> float:
+    def _idle(self, board: SharedRoom, row: int, view: View, shares: dict[int, float]) -> float:
         """Share at which a job is believed to fill only what its neighbours leave idle; `shares`: of throttled ones.
 
         Beside one that is believed to suffer nothing anyhow (`pairs`) it needs no limit; beside one that leaves nothing
@@ -353,7 +357,7 @@ class AntMan(PlanPolicy):
                 idle = min(idle, (1.0 - sum(taken)) / max(float(together.busy[kind]), 1e-9), MOST_THROTTLED)
         return idle if idle >= LOWEST else 0.0
 
-    def _memory_parts(self, board: Board, together: Together | None) -> dict[int, float]:
+    def _memory_parts(self, board: SharedRoom, together: Together | None) -> dict[int, float]:
         """Part of its memory that each opportunistic job may keep on its GPUs: the least over its gang."""
         part = {row: 1.0 for row in board.gpus_of if row not in self.guaranteed}
         if together is None or not part:
@@ -377,17 +381,17 @@ def memory_of(together: Together | None, kind: int) -> float:
     return 0.0 if together is None else float(together.memory_gib[kind, 0])
 
 
-def full_need(together: Together | None, board: Board, row: int) -> float:
+def full_need(together: Together | None, board: SharedRoom, row: int) -> float:
     """The same for a job, however much of it may lie on the GPU now."""
     return memory_of(together, board.kind(row))
 
 
-def _part(together: Together | None, board: Board, row: int) -> float:
+def _part(together: Together | None, board: SharedRoom, row: int) -> float:
     """The part of its memory that an opportunistic job cannot do without."""
     return LEAST if together is None else least_part(together.curve[board.kind(row)])
 
 
-def _squeezed_need(together: Together | None, board: Board, row: int) -> float:
+def _squeezed_need(together: Together | None, board: SharedRoom, row: int) -> float:
     """What an opportunistic job keeps on a GPU that a guaranteed one comes to: nothing, if it has to leave then."""
     part = _part(together, board, row)
     return part * full_need(together, board, row) if part < 1 else 0.0

@@ -19,7 +19,7 @@ from cotenant.core.spec import Value
 from cotenant.core.state import Rule
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
-from cotenant.placement.board import Board
+from cotenant.placement.room import SharedRoom
 from cotenant.policies.base import Context, PlanPolicy, carry_over
 from cotenant.policies.beliefs import PairBeliefs
 from cotenant.policies.bsbf.scratch import (
@@ -229,7 +229,7 @@ def _company(view: View, users: NDArray[np.int64], slowdown: NDArray[np.float64]
 
 def _place_parts(view: View, plan: Plan, jobs: Ints, scratch: Scratch) -> Plan:
     """Jobs that ask for equal parts on several nodes never share: empty GPUs on those nodes, or they wait."""
-    board = Board(view)
+    board = SharedRoom(view)
     run, terms = dict(plan.run), dict(plan.terms)
     for row in run:
         k = int(np.flatnonzero(scratch.out[:, 0] == view.at(row))[0])

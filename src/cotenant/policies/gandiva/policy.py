@@ -22,7 +22,7 @@ from cotenant.core.spec import Value
 from cotenant.core.state import Rule
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
-from cotenant.placement.board import Board
+from cotenant.placement.room import SharedRoom
 from cotenant.policies.base import Context, PlanPolicy, carry_over
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
 from cotenant.policies.gandiva.growth import Growth
@@ -91,7 +91,7 @@ class Gandiva(PlanPolicy):
     def decide(self, view: View) -> Plan:
         """Judge packings, place arrivals, improve, give away what is idle, share out the time."""
         self._pairs.look(view)
-        board = Board(view)
+        board = SharedRoom(view)
         running = set(board.gpus_of)
         before = {row: list(gpus) for row, gpus in board.gpus_of.items()}
         given = self.growth.send_home(board)
@@ -125,7 +125,7 @@ class Gandiva(PlanPolicy):
             text += f"; jobs grew {counts['grown']} times and shrank {counts['shrunk']} times"
         return text
 
-    def _pauses(self, board: Board, view: View, before: dict[int, list[int]]) -> dict[int, float]:
+    def _pauses(self, board: SharedRoom, view: View, before: dict[int, list[int]]) -> dict[int, float]:
         """What changes cost elastic jobs that run: a move a restore, shrinking a pause; growing is the driver's."""
         training, pause_s = view.facts.training, {}
         for row, old in before.items():
@@ -144,7 +144,7 @@ class Gandiva(PlanPolicy):
         """Jobs start at once unless all places are taken."""
         return self.refused_rows.get(row, "")
 
-    def _next_s(self, board: Board, view: View, servers: Servers) -> float:
+    def _next_s(self, board: SharedRoom, view: View, servers: Servers) -> float:
         """When the first trial ends or, under overload, the first job has been watched for long enough."""
         times = [trial.since_s + self.number("trial_s") for trial in self.trials.values() if not trial.kept]
         if self.params["packing"] and view.facts.together is not None and self._overloaded(board, servers):
@@ -157,7 +157,7 @@ class Gandiva(PlanPolicy):
 
     # -- reactive ----------------------------------------------------------------------------------------------
 
-    def _place(self, board: Board, view: View, servers: Servers, quota: Ints) -> bool:
+    def _place(self, board: SharedRoom, view: View, servers: Servers, quota: Ints) -> bool:
         """Seat whoever waits, within the quotas; whether nobody was left without GPUs."""
         waiting = view.rows[~view.running]
         order = np.lexsort((waiting, view.submit_s[~view.running], -view.priority[~view.running]))
@@ -185,7 +185,7 @@ class Gandiva(PlanPolicy):
             quota[tenant] -= gang
         return not failed
 
-    def _terms(self, board: Board, servers: Servers) -> dict[int, Terms]:
+    def _terms(self, board: SharedRoom, servers: Servers) -> dict[int, Terms]:
         """Equal parts of the time for every unit of a server; a gang over several has that of the fullest."""
         share: dict[int, float] = {}
         for node in range(len(board.first) - 1):
@@ -202,11 +202,11 @@ class Gandiva(PlanPolicy):
 
     # -- introspective -----------------------------------------------------------------------------------------
 
-    def _overloaded(self, board: Board, servers: Servers) -> bool:
+    def _overloaded(self, board: SharedRoom, servers: Servers) -> bool:
         nodes = range(len(board.first) - 1)
         return any(height(servers.slots(node), len(board.gpus(node))) > 1 for node in nodes)
 
-    def _judge(self, board: Board, view: View, servers: Servers, moved: set[int]) -> None:
+    def _judge(self, board: SharedRoom, view: View, servers: Servers, moved: set[int]) -> None:
         """Undo a packing whose members make less progress than in turns, as seen in their step times."""
         seen = dict(zip(view.rows.tolist(), zip(view.slowdown, view.running, strict=True), strict=True))
         for guest, trial in list(self.trials.items()):
@@ -222,7 +222,7 @@ class Gandiva(PlanPolicy):
                 servers.packed.pop(guest, None)
                 self._separate(board, view, servers, guest, moved)
 
-    def _separate(self, board: Board, view: View, servers: Servers, row: int, moved: set[int]) -> None:
+    def _separate(self, board: SharedRoom, view: View, servers: Servers, row: int, moved: set[int]) -> None:
         """Back to taking turns, on free GPUs if there are some."""
         before = board.gpus_of[row]
         need = board.need[row]
@@ -232,7 +232,7 @@ class Gandiva(PlanPolicy):
         if board.gpus_of[row] != before:
             moved.add(row)
 
-    def _pack(self, board: Board, view: View, servers: Servers, moved: set[int]) -> None:
+    def _pack(self, board: SharedRoom, view: View, servers: Servers, moved: set[int]) -> None:
         """Under overload the least busy job that has been watched joins the least busy GPUs of its size."""
         together = view.facts.together
         if together is None or not self._overloaded(board, servers):
@@ -266,7 +266,7 @@ class Gandiva(PlanPolicy):
                 self.counts["packed"] += 1
                 taken |= {guest, host}
 
-    def _can_pack(self, board: Board, guest: int, host: int, ratio: np.ndarray) -> bool:
+    def _can_pack(self, board: SharedRoom, guest: int, host: int, ratio: np.ndarray) -> bool:
         """Same size and pool, memory for both, and not known to be impossible."""
         if board.gang(guest) != board.gang(host) or board.parts(guest) or board.parts(host):
             return False
@@ -286,7 +286,7 @@ class Gandiva(PlanPolicy):
         at = view.at(row)
         return bool(view.running[at] and view.now_s - view.since_s[at] >= self.number("residence_s"))
 
-    def _lower(self, board: Board, view: View, servers: Servers, moved: set[int]) -> None:
+    def _lower(self, board: SharedRoom, view: View, servers: Servers, moved: set[int]) -> None:
         """Move jobs that take turns to free GPUs elsewhere."""
         nodes = range(len(board.first) - 1)
         crowded = [node for node in nodes if servers.load(node) > 1 and board.gpus(node)]
@@ -297,7 +297,9 @@ class Gandiva(PlanPolicy):
                 if self._movable(view, row, moved):
                     self._move(board, servers, row, moved)
 
-    def _move(self, board: Board, servers: Servers, row: int, moved: set[int], gpus: list[int] | None = None) -> None:
+    def _move(
+        self, board: SharedRoom, servers: Servers, row: int, moved: set[int], gpus: list[int] | None = None
+    ) -> None:
         """Move a job to these GPUs, or to any free ones on other nodes."""
         before, need = board.gpus_of[row], board.need[row]
         homes = {int(board.node_of[gpu]) for gpu in before}
@@ -310,7 +312,7 @@ class Gandiva(PlanPolicy):
             moved.add(row)
             self.counts["migrations"] += 1
 
-    def _defragment(self, board: Board, view: View, servers: Servers, moved: set[int]) -> None:
+    def _defragment(self, board: SharedRoom, view: View, servers: Servers, moved: set[int]) -> None:
         """Empty servers of which at least three quarters are free onto fuller ones."""
         nodes = [node for node in range(len(board.first) - 1) if board.gpus(node)]
         sparse = [

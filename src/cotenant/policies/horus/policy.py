@@ -22,7 +22,7 @@ from cotenant.core.spec import Value
 from cotenant.core.state import Rule
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
-from cotenant.placement.board import Board
+from cotenant.placement.room import SharedRoom
 from cotenant.policies.base import Context, PlanPolicy, carry_over
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
 from cotenant.policies.horus.cost import MARGIN_MIB, feasible, gpu_cost
@@ -77,7 +77,7 @@ class Horus(PlanPolicy):
 
     def decide(self, view: View) -> Plan:
         """Take up to `look_ahead` jobs, start the first that can be placed; again until nothing starts."""
-        board = Board(view)
+        board = SharedRoom(view)
         running = set(board.gpus_of)
         quota = view.site.quota_left()
         waiting = [row for row in view.rows.tolist() if row not in running]
@@ -149,7 +149,7 @@ class Horus(PlanPolicy):
         gib = self._gib[view.kind[at]]
         return np.asarray(MIB * np.where(np.isnan(gib), view.gpu_gib[at], gib))
 
-    def _too_large(self, board: Board, view: View, row: int, gpus: list[int]) -> bool:
+    def _too_large(self, board: SharedRoom, view: View, row: int, gpus: list[int]) -> bool:
         """Whether a job would run out of memory there: its prediction was too small, and is now corrected."""
         need = float(view.gpu_gib[view.at(row)])
         if all(need <= board.free_gib(gpu) + 1e-9 for gpu in gpus):
@@ -165,7 +165,7 @@ class Horus(PlanPolicy):
 
     # -- placement ---------------------------------------------------------------------------------------------
 
-    def _find(self, board: Board, view: View, row: int) -> list[int]:
+    def _find(self, board: SharedRoom, view: View, row: int) -> list[int]:
         """GPUs for a gang: of the complete placements from the best seeds the one with the fewest nodes."""
         gang = board.gang(row)
         for pool in board.pools(row):
@@ -195,7 +195,7 @@ class Horus(PlanPolicy):
                 return best
         return []
 
-    def _costs(self, board: Board, view: View, row: int, pool: int) -> dict[int, list[tuple[int, float]]]:
+    def _costs(self, board: SharedRoom, view: View, row: int, pool: int) -> dict[int, list[tuple[int, float]]]:
         """Feasible GPUs of each node with their costs, cheapest first (or by index)."""
         util = self.utilisation(view)
         kind = board.kind(row)
@@ -220,7 +220,7 @@ class Horus(PlanPolicy):
                 found[node] = here
         return found
 
-    def _company(self, board: Board, view: View, kind: int, gpu: int) -> float:
+    def _company(self, board: SharedRoom, view: View, kind: int, gpu: int) -> float:
         """The largest slowdown that is known between a kind and those on a GPU; 0 where not all are known."""
         kinds = [board.kind(job) for job in board.users[gpu]]
         if not self._pairs.active or not kinds:
@@ -232,7 +232,7 @@ class Horus(PlanPolicy):
         table = self._pairs.slowdown(view)
         return float(max(table[kind, kinds, where].max(), table[kinds, kind, where].max()))
 
-    def _may_join(self, board: Board, view: View, kind: int, need_mib: float, gpu: int) -> bool:
+    def _may_join(self, board: SharedRoom, view: View, kind: int, need_mib: float, gpu: int) -> bool:
         """An empty GPU takes whatever fits; others only with the margin, a place and a company that is known."""
         users = board.users[gpu]
         if not users:

@@ -17,7 +17,7 @@ from cotenant.core.state import Rule, make_rule
 from cotenant.core.view import View
 from cotenant.core.workload import Floats
 from cotenant.policies.base import ChoicePolicy, Context, Policy
-from cotenant.policies.muri.admission import Room
+from cotenant.policies.muri.admission import FirstFit
 
 
 class _Released(ChoicePolicy):
@@ -35,7 +35,7 @@ class _Released(ChoicePolicy):
 
     def choose(self, view: View) -> Choice:
         """The first ones that fit."""
-        room, pools = Room(view.site.node, view.site.pool), view.open_pools
+        room, pools = FirstFit(view.site.node, view.site.pool), view.open_pools
         chosen: list[tuple[int, int]] = []
         for at in np.lexsort((view.rows, self.order_value(view))).tolist():
             pool = room.take(int(view.gpus[at]), int(pools[at]))

@@ -21,7 +21,7 @@ from cotenant.core.state import Rule, make_rule
 from cotenant.core.training import Training
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
-from cotenant.placement.plan_board import Board
+from cotenant.placement.room import Room
 from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.ones.evolution import (
     EMPTY,
@@ -85,7 +85,7 @@ class Ones(PlanPolicy):
 
     def decide(self, view: View) -> Plan:
         """Rigid jobs as they are; sizes of the elastic ones by evolution."""
-        board = Board(view)
+        board = Room(view)
         run: dict[int, Slices] = {}
         elastic, training = view.facts.elastic, view.facts.training
         mine = np.zeros(len(view.rows), bool) if elastic is None or training is None else elastic[view.rows]
@@ -199,7 +199,7 @@ class Ones(PlanPolicy):
             if samples > 0 and (not looks or samples > looks[-1][1] + 0.5 * training.epoch_size[rows[k]]):
                 looks.append((x[k], samples))
 
-    def _place_rigid(self, view: View, board: Board, run: dict[int, Slices], which: Ints) -> None:
+    def _place_rigid(self, view: View, board: Room, run: dict[int, Slices], which: Ints) -> None:
         """Running ones stay, waiting ones start where they fit, in order of submission."""
         order = which[np.lexsort((view.rows[which], view.submit_s[which], ~view.running[which]))]
         for at in order.tolist():
