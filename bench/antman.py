@@ -19,7 +19,7 @@ from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.plan import Plan
 from cotenant.core.spec import Spec
-from cotenant.core.view import V_PROGRESS, View
+from cotenant.core.view import View
 from cotenant.core.workload import Codes, Workload, make_workload
 from cotenant.policies.antman import AntMan
 from cotenant.sim.driver import Experiment, Simulation
@@ -123,7 +123,7 @@ def _one_gpu() -> None:
     packed.advance(1e5)
     run = shared_run(rows, table, "1x1", "antman:tolerance=0.04,busy_limit=1,step=0.02,control_s=2", priority=[0, -1])
     run.advance(20.0 * MIN)
-    speed = run.engine.view(20.0 * MIN).computed[V_PROGRESS][1] / (20.0 * MIN)
+    speed = run.engine.view(20.0 * MIN).progress_s[1] / (20.0 * MIN)
     run.advance(1e4)
     ends = [one.state.f[0, col.FINISH] / MIN for one in (packed, run)]
     print("ESPnet (guaranteed) beside ResNet-50: minutes, and speed of ResNet-50       paper")

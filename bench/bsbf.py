@@ -14,7 +14,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.plan import Plan
 from cotenant.core.spec import Spec
@@ -101,19 +100,19 @@ def _watch(policy: SjfBsbf, refused: list[int]) -> None:
     def decide(view: View) -> Plan:
         plan = inner(view)
         if plan.run:
-            left, slow, state = policy._left_s(view), policy._slowdowns(view), view.state
+            left, slow, site = policy._left_s(view), policy._slowdowns(view), view.site
             together = view.facts.together
             for row, places in plan.run.items():
-                kind = state.i[row, col.SPEED_ROW]
+                kind = view.kind[view.at(row)]
                 pace = 1.0 if together is None else float(together.pace[kind, plan.terms[row].level])
                 for node, _, mask in places:  # type: ignore[misc]
-                    first = int(state.gpu_first[node])
-                    for gpu in range(first, int(state.gpu_first[node + 1])):
-                        host = int(state.gpu[gpu, 0])
+                    first = int(site.gpu_first[node])
+                    for gpu in range(first, int(site.gpu_first[node + 1])):
+                        host = int(site.users[gpu, 0])
                         if (mask >> (gpu - first)) & 1 and host >= 0:
-                            other = state.i[host, col.SPEED_ROW]
+                            other = view.kind[view.at(host)]
                             a, b = float(slow[kind, other, 0]), float(slow[other, kind, 0])
-                            refused[0] += not pays(float(left[row]) / pace, float(left[host]), a, b)
+                            refused[0] += not pays(float(left[view.at(row)]) / pace, float(left[view.at(host)]), a, b)
         return plan
 
     policy.decide = decide  # type: ignore[method-assign]

@@ -7,7 +7,7 @@ import numpy as np
 from cotenant.core import columns as col
 from cotenant.core.plan import Plan, Terms
 from cotenant.core.view import View
-from cotenant.placement.board import Board
+from cotenant.placement.room import SharedRoom
 from cotenant.policies.base import PlanPolicy
 
 
@@ -21,11 +21,11 @@ class Scatter(PlanPolicy):
     def decide(self, view: View) -> Plan:
         """Some go, some stay, some sit elsewhere or on more or fewer GPUs than before."""
         rng = np.random.default_rng(int(view.now_s * 1000))
-        board, terms, pause_s = Board(view), {}, {}
-        quota = view.state.quota[:, col.Q_LIMIT] - view.state.quota[:, col.Q_USED]
+        board, terms, pause_s = SharedRoom(view), {}, {}
+        quota = view.site.quota_left()
         stop = frozenset(row for row in sorted(board.gpus_of) if rng.random() < 0.1)
         for row in stop:
-            quota[view.state.i[row, col.TENANT]] += len(board.gpus_of[row])
+            quota[board.tenant(row)] += len(board.gpus_of[row])
             board.remove(row)
         for row in rng.permutation(np.sort(view.rows)).tolist():
             if row in stop or rng.random() < 0.4:
@@ -38,11 +38,11 @@ class Scatter(PlanPolicy):
         return Plan(run, terms, keep=True, stop=stop, next_s=view.now_s + 7.0, pause_s=pause_s)
 
     @staticmethod
-    def _seat(board: Board, view: View, row: int, quota: np.ndarray, rng: np.random.Generator) -> None:
+    def _seat(board: SharedRoom, view: View, row: int, quota: np.ndarray, rng: np.random.Generator) -> None:
         """Other GPUs for one job; back to the old ones where there are none."""
-        state, elastic = view.state, view.facts.elastic
-        before, tenant = board.gpus_of.get(row, []), state.i[row, col.TENANT]
-        need = float(state.f[row, col.GPU_GIB])
+        elastic, at = view.facts.elastic, view.at(row)
+        before, tenant = board.gpus_of.get(row, []), board.tenant(row)
+        need = float(view.gpu_gib[at])
         quota[tenant] += len(before)
         board.remove(row)
         size = board.asked(row)
@@ -54,10 +54,10 @@ class Scatter(PlanPolicy):
             if len(board.users[gpu]) < col.SLOTS and board.free_gib(gpu) >= need
         ]  # fmt: skip
         gpus = rng.permutation(open_)[:size].tolist()
-        each = state.f[row, [col.CPUS, col.MEM]] / state.i[row, col.GPUS]
+        each = np.array([view.cpus[at], view.mem_gib[at]]) / view.gpus[at]
         used = np.bincount(board.node_of[gpus], minlength=len(board.first) - 1)[:, None] * each
         fits = len(gpus) == size and size <= quota[tenant] and board.parts(row) == 0
-        if fits and (not state.x[col.USE_HOST] or (used <= board.hosts + 1e-9).all()):
+        if fits and (not view.site.hosts_bind or (used <= board.hosts + 1e-9).all()):
             board.put(row, gpus, need)
         elif before:
             board.put(row, before, need)

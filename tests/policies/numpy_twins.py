@@ -57,10 +57,10 @@ class FirstFitPlan(PlanPolicy):
     def decide(self, view: View) -> Plan:
         run = {int(row): view.placement(int(row)) for row in view.rows[view.running]}
         free = view.node_free_gpus
-        quota = view.state.quota[:, col.Q_LIMIT] - view.state.quota[:, col.Q_USED]
+        quota = view.site.quota_left()
         for row in sorted(view.rows[~view.running].tolist()):
-            need, tenant = int(view.state.i[row, col.GPUS]), view.state.i[row, col.TENANT]
-            for lo, hi in view.state.pool[:, [col.POOL_LO, col.POOL_HI]]:
+            need, tenant = int(view.gpus[view.at(row)]), view.tenant[view.at(row)]
+            for lo, hi in view.site.pool[:, [col.POOL_LO, col.POOL_HI]]:
                 if free[lo:hi].sum() < need or quota[tenant] < need:
                     continue
                 slices = []

@@ -172,7 +172,7 @@ def test_sizes_seen_that_are_not_there_any_more_still_teach() -> None:
     ones, seen = np.ones(2), np.full((2, 8), np.nan)
     seen[0, 4], seen[1, 6] = 400.0, 600.0
     kind, batch = np.zeros(2, np.int64), np.full(2, 32.0)
-    training = Training(kind, ones, batch, ones, ones, 0 * ones, ones, ones, 0 * ones, np.full(2, 1e12), seen)
+    training = Training(kind, kind + 1, ones, batch, ones, ones, 0 * ones, ones, ones, 0 * ones, np.full(2, 1e12), seen)
     goodputs = Goodputs(8)
     rate, good = goodputs.tables(training, np.arange(2), 2)
     assert rate.shape == good.shape == (2, 3)

@@ -31,6 +31,7 @@ def _training(seen: list[tuple[int, int]]) -> Training:
 
     return Training(
         np.array([0, 0, 1]),
+        ASKED,
         same(1e4),
         same(64),
         same(0.01),
@@ -47,7 +48,7 @@ def _training(seen: list[tuple[int, int]]) -> Training:
 def test_beyond_what_was_seen_the_model_says_less_than_a_straight_line_and_is_nearer() -> None:
     training = _training([(0, 1), (0, 2), (0, 4), (0, 8), (1, 2), (1, 4), (1, 16)])
     for row in (0, 1):
-        truth, fitted = _truth(int(ASKED[row])), fitted_rates(training, ASKED, row, MOST, NODE)
+        truth, fitted = _truth(int(ASKED[row])), fitted_rates(training, row, MOST, NODE)
         line = throughputs(training.seen[row], MOST)
         assert abs(fitted[32] - truth[32]) < 0.1 * truth[32]
         assert abs(fitted[32] - truth[32]) < 0.2 * abs(line[32] - truth[32])
@@ -56,11 +57,11 @@ def test_beyond_what_was_seen_the_model_says_less_than_a_straight_line_and_is_ne
 def test_what_the_job_itself_was_seen_at_is_kept_and_other_kinds_do_not_enter() -> None:
     training = _training([(0, 2), (1, 8)])
     training.seen[0, 2] = 123.0
-    assert fitted_rates(training, ASKED, 0, MOST, NODE)[2] == 123.0
-    alone = fitted_rates(training, ASKED, 2, MOST, NODE)  # nobody of its kind was seen: no communication, any unit
+    assert fitted_rates(training, 0, MOST, NODE)[2] == 123.0
+    alone = fitted_rates(training, 2, MOST, NODE)  # nobody of its kind was seen: no communication, any unit
     assert alone.tolist() == list(range(MOST + 1))
     # One observation on one GPU says nothing of communication, but no gang is faster than so many single GPUs.
-    single = fitted_rates(_training([(2, 1)]), ASKED, 2, MOST, NODE)
+    single = fitted_rates(_training([(2, 1)]), 2, MOST, NODE)
     assert single[1] == pytest.approx(_truth(4)[1])
     assert np.all(single[2:] > single[1])
     assert np.all(single <= np.arange(MOST + 1) * single[1] * (1 + 1e-9))

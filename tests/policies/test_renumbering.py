@@ -20,6 +20,7 @@ from cotenant.core.together import Together
 from cotenant.core.training import Training
 from cotenant.core.view import Facts, View
 from cotenant.core.workload import Codes, Ints, make_workload
+from cotenant.engine.observe import Window
 from cotenant.policies import known_policies
 from cotenant.policies.base import PlanPolicy, carry_over
 from cotenant.policies.bsbf.policy import SjfBsbf
@@ -36,6 +37,7 @@ class Anew:
     """Lays rows and kinds out anew before every decision of a policy, and translates what it answers."""
 
     def __init__(self, run: Simulation, seed: int) -> None:
+        self.run = run
         self.policy, self.rng, self.calls = run.engine.policy, np.random.default_rng(seed), 0
         self.row_of: dict[int, int] = {}  # job (row of the simulation) -> its row at the last decision
         self.job_at: Ints = np.zeros(0, np.int64)  # the other way round, -1 for nobody
@@ -47,7 +49,7 @@ class Anew:
         """The policy's answer to the same situation under other numbers."""
         jobs = np.sort(view.rows)
         if view.facts.training is not None:  # what those who are gone have told of their kinds is kept
-            jobs = np.arange(int(view.state.x[col.NEXT_ARRIVAL]))
+            jobs = np.arange(int(self.run.state.x[col.NEXT_ARRIVAL]))
         at = np.cumsum(self.rng.integers(1, GAP + 1, len(jobs))) - 1
         row_of = dict(zip(jobs.tolist(), at.tolist(), strict=True))
         self.policy.renumber({old: row_of[job] for job, old in self.row_of.items() if job in row_of})
@@ -59,7 +61,7 @@ class Anew:
     # -- the view ----------------------------------------------------------------------------------------------
 
     def _view(self, view: View) -> View:
-        state, job_at = view.state, self.job_at
+        state, job_at = self.run.state, self.job_at
         kinds = len(state.speed)
         new_kind = self.rng.permutation(kinds)
         old_kind = np.argsort(new_kind)
@@ -70,7 +72,7 @@ class Anew:
         i[:, col.TURN] = self._rows(i[:, col.TURN] - 1) + 1
         laid = state._replace(f=f, i=i, gpu=self._rows(state.gpu), speed=state.speed[old_kind], x=state.x.copy())
         rows = np.array([self.row_of[job] for job in view.rows.tolist()], np.int64)
-        return View(view.now_s, rows, view.computed.copy(), laid, self._facts(view.facts, old_kind))
+        return Window(laid).view(self._facts(view.facts, old_kind), rows, view.now_s)
 
     def _rows(self, jobs: Ints) -> Ints:
         """Rows of jobs; -1 for nobody and for those who are gone."""
@@ -102,7 +104,7 @@ class Anew:
         used = np.unique(of[of >= 0])
         of = np.where(of >= 0, np.searchsorted(used, of), -1)
         by_kind = {name: getattr(known, name)[used] for name in ("gpus", "times", "alone_s", "start_s", "gpu_gib")}
-        return replace(known, of=of, nominal_s=known.nominal_s[self.job_at], **by_kind)
+        return replace(known, of=of, **by_kind)
 
     def _training(self, told: Training) -> Training:
         columns = {name: getattr(told, name)[self.job_at] for name in told.__slots__ if name not in _SCALARS}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cotenant.service.planner.sharing import cells
 from crash_memory import Crash
 from service_kit import ADMIN, Rig
 
@@ -24,7 +25,6 @@ from cotenant.policies import make_policy
 from cotenant.policies.base import PlanPolicy
 from cotenant.service.facade import Conflict
 from cotenant.service.observer.reports import Report
-from cotenant.service.planner.sharing import cells
 from cotenant.service.store.job import LiveJob
 
 ROUND_S = 4.0

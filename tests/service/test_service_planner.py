@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cotenant.service.planner.live import Verdict
+from cotenant.service.planner.rows import MOST, SUBMITTED, Row, Rows
 from service_kit import ADMIN, Rig
 
 from cotenant.policies.base import PriorityPolicy
 from cotenant.service.planner.budget import Budget
-from cotenant.service.planner.live import Verdict
-from cotenant.service.planner.rows import MOST, SUBMITTED, Row, Rows
 
 
 @pytest.fixture

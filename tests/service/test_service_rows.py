@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cotenant.service.planner.rows import Columns, Row, Rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from service_kit import ADMIN, EPOCH_S, Rig
@@ -20,7 +21,6 @@ from cotenant.runtime.protocol import Hello, Progress
 from cotenant.service.observer.outcomes import belief, clock
 from cotenant.service.observer.reports import Report
 from cotenant.service.planner import rows as at
-from cotenant.service.planner.rows import Columns, Row, Rows
 from cotenant.service.store.job import Attempt, LiveJob
 
 NODES = (NodeInfo("a", "gpu", 4, 8, 64.0), NodeInfo("b", "gpu", 4, 8, 64.0))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cotenant.service.planner.sharing import regroup
 from service_kit import ADMIN, Rig, play
 
 from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError
 from cotenant.service.facade import Caller, Role
-from cotenant.service.planner.sharing import regroup
 
 ROUND_S = 5.0
 ONE = (NodeInfo("n0", "gpu", 1, 8, 64.0, gpu_mem_gib=80.0),)

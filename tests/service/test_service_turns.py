@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cotenant.service.executor.launching import _stay_though_planned_elsewhere
+from cotenant.service.executor.seats import Seating, out_of_turn, who_sits_down
 from service_kit import ADMIN, Rig
 from test_service_plans import plan_rig, tell, told
 from test_service_sharing import play, states
@@ -13,8 +15,6 @@ from cotenant.backends.base import NodeInfo
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.plan import Terms
-from cotenant.service.executor.launching import _stay_though_planned_elsewhere
-from cotenant.service.executor.seats import Seating, out_of_turn, who_sits_down
 from cotenant.service.store.job import Attempt, LiveJob
 
 TWO = (NodeInfo("n0", "gpu", 2, 8, 64.0, gpu_mem_gib=80.0),)

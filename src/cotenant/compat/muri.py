@@ -12,7 +12,6 @@ from typing import ClassVar
 import numpy as np
 
 from cotenant.compat.base import Speeds, System
-from cotenant.core import columns as col
 from cotenant.core.columns import DONE, RATED, SPEED, WORK
 from cotenant.core.jit import entry
 from cotenant.core.plan import Plan, Pools, Why
@@ -25,7 +24,7 @@ from cotenant.engine.observe import running_rows
 from cotenant.engine.rates import RateModel, restart
 from cotenant.engine.stages import StageTruth
 from cotenant.policies.base import Context, PlanPolicy, Policy
-from cotenant.policies.muri.admission import Room
+from cotenant.policies.muri.admission import FirstFit
 from cotenant.workload.stages import iteration_durations
 
 
@@ -71,9 +70,7 @@ class _Released(PlanPolicy):
 
     def decide(self, view: View) -> Plan:
         """The first ones that fit."""
-        state = view.state
-        room = Room(state.node, state.pool)
-        pools = state.cls[state.i[view.rows, col.CLASS], col.C_POOLS]
+        room, pools = FirstFit(view.site.node, view.site.pool), view.open_pools
         chosen: list[tuple[int, int]] = []
         for at in np.lexsort((view.rows, self.order_value(view))).tolist():
             pool = room.take(int(view.gpus[at]), int(pools[at]))

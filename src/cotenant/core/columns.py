@@ -5,74 +5,19 @@ Plain integers, not enums, because compiled code folds them into constants.
 
 from __future__ import annotations
 
-# Job table, floats. Times are seconds on the driver's clock; NaN means "not yet".
-SUBMIT = 0  # when the job arrived
-WORK = 1  # truth: seconds of work at speed 1
-BELIEF = 2  # belief: what the estimator says WORK is
-DONE = 3  # seconds of work finished when the job last stopped
-ATTAINED = 4  # executed seconds that count for priority (a promotion sets it to 0)
-OCCUPIED = 5  # all seconds in which it held GPUs
-SINCE = 6  # when the present run, or the present wait, began
-WARM = 7  # when the present run starts to make progress (after restoring)
-SPEED = 8  # seconds of work per second in the present run
-FIRST = 9  # first start
-FINISH = 10  # end of the job
-WAITED = 11  # seconds of waiting before the present run or wait
-LOST = 12  # GPU-seconds spent restoring or redoing
-KEY1 = 13  # order: smaller first, then KEY2, KEY3, KEY4, then the row
-KEY2 = 14
-KEY3 = 15
-EVENT = 16  # time of the job's next own event
-FAIL_AT = 17  # DONE at which the present attempt fails; inf when it will not
-CPUS = 18  # cores asked for the whole gang
-MEM = 19  # GiB asked for the whole gang
-DRAW = 20  # one random number per job
-RESTORE = 21  # seconds to save and restore it when it is stopped
-DEADLINE = 22
-TIER = 23  # minus the priority that its owner gave it: smaller tiers come first, whatever the policy
-KEY4 = 24  # used only where jobs have different tiers
-RATED = 25  # since when SPEED holds
-WEIGHT = 26  # share of the job against others of its policy
-STEPS = 27  # steps per second of work; 1 where not known
-ALONE = 28  # what SPEED is, or would be, without anybody else on its GPUs
-GPU_GIB = 29  # GiB of memory that it needs on each of its GPUs at its present sub-batch; 0 where not known
-SHARE = 30  # part of the GPUs' time that it is allowed where jobs share; 1 unless throttled or sliced
-CAP = 31  # part of its memory need that may lie on the GPU, the rest on the host
-SAVE = 32  # seconds from the order to leave until its GPUs are free; infinity where only the world can tell
-LEAVES = 33  # when it will have left the GPUs that it still holds
-START_UP = 34  # seconds that a start takes before it makes progress, beside restoring
-RESUME = 35  # seconds that going on takes for a suspended job
-BARRED = 36  # since when a suspended job could have started, but not where it is bound; NaN while that is not so
-SAVED = 37  # work that is in a checkpoint: what is left of DONE when a suspended job is ended
+# Job table, floats and integers: what each of them means is said in `cotenant.core.schema`.
+(
+    SUBMIT, WORK, BELIEF, DONE, ATTAINED, OCCUPIED, SINCE, WARM, SPEED, FIRST, FINISH, WAITED, LOST, KEY1, KEY2,
+    KEY3, EVENT, FAIL_AT, CPUS, MEM, DRAW, RESTORE, DEADLINE, TIER, KEY4, RATED, WEIGHT, STEPS, ALONE, GPU_GIB,
+    SHARE, CAP, SAVE, LEAVES, START_UP, RESUME, BARRED, SAVED,
+) = range(38)  # fmt: skip
 FLOAT_COLUMNS = 38
-
-# Job table, integers.
-GPUS = 0
-CLASS = 1  # jobs of one class are alike for placement and quotas
-STATE = 2
-QUEUE = 3  # index of the priority queue, for policies that have queues
-PREEMPTS = 4
-STARTS = 5
-EVENT_KIND = 6
-HEAP_AT = 7  # position in the heap of its class, -1 when not waiting
-EVENT_AT = 8  # position in the event heap, -1 when it has no event
-SLICE = 9  # first slice of its allocation, -1 when it has none
-TENANT = 10
-MODEL = 11
-ATTEMPT = 12  # failed attempts so far
-OWES = 13  # 1 when the next start has to restore first
-RANK = 14  # rank inside the class by tier and row, for backfill searches
-SPEED_ROW = 15  # row of the table of speeds: one per (model, GPU count)
-HOST = 16  # running job on whose GPUs it is a guest, -1 when they are its own
-LEVEL = 17  # its steps are cut into 2**LEVEL sub-batches whose gradients are accumulated
-TURN = 18  # jobs of different turns share their GPUs' time one after the other; 0: it runs beside whoever is there
-OPPORTUNISTIC = 19  # 1 when it runs outside the quota of its tenant, on what others leave over
-OLD = 20  # first slice of the GPUs that it still holds while it leaves, -1 when it holds none
-LEAVING = 21  # 1 while its last run is not over yet: it saves, is being stopped, or its suspended process is ended
-PROMISED = 22  # 1 while it waits for others to leave the GPUs that it was given
-HOME = 23  # first slice of the GPUs to which a suspended job is bound, -1 when it is not suspended
-RUNG = 24  # how it makes room for others: 0 it saves or is stopped, 1 it is suspended
-INT_COLUMNS = 25
+(
+    GPUS, CLASS, STATE, QUEUE, PREEMPTS, STARTS, EVENT_KIND, HEAP_AT, EVENT_AT, SLICE, TENANT, MODEL, ATTEMPT, OWES,
+    RANK, SPEED_ROW, HOST, LEVEL, TURN, OPPORTUNISTIC, ARRIVAL, OLD, LEAVING, PROMISED, HOME, RUNG,
+    EVICTED,
+) = range(27)  # fmt: skip
+INT_COLUMNS = 27
 
 # States of a job inside the engine.
 # PINNED jobs run where nobody may plan: they may not be stopped, or their node is drained.
@@ -175,7 +120,6 @@ Q_LIMIT, Q_USED, Q_CLAIMED = 0, 1, 2
     WATCH_CODE,
     WATCH_POSITION,
     WATCH_FREE,
-    COMPLETIONS,
     NODE_FAILURES,
     N_BUSY,  # GPUs held by jobs
     WATCH_AHEAD,  # running jobs ahead of the watched one
@@ -189,6 +133,7 @@ Q_LIMIT, Q_USED, Q_CLAIMED = 0, 1, 2
     N_LOG,
     N_PROMISED,
     NEWEST,  # the row that arrived last
+    N_EVICTED,  # running jobs that lose their GPUs in this walk to a suspended job which is bound to them
 ) = range(40)
 INT_SCALARS = 40
 
@@ -206,10 +151,9 @@ FLOAT_SCALARS = 10
     W_CAPACITY,
     W_FRAGMENTED,
     W_BLOCKED_BY_HEAD,
-    W_RESERVED,
-) = range(7)
+) = range(6)
 
-# Order columns: what a policy may sort by (see `cotenant.core.rule`).
+# Order columns: what a policy may sort by.
 (
     BY_NOTHING,
     BY_REMAINING,

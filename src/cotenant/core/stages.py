@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from cotenant.core.workload import Floats, Ints
 
-NO_STAGES = -1
 # Contention that the authors fitted to their testbed: an iteration alone, and a cycle of 2, 3 and 4 jobs.
 FITTED = (1.015, 1.33, 1.5, 1.37)
 

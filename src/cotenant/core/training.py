@@ -18,6 +18,7 @@ class Training:
     """
 
     kind: Ints  # jobs of one kind train alike
+    asked: Ints  # GPUs asked for
     epoch_size: Floats
     batch: Floats  # base samples per GPU
     base_lr: Floats

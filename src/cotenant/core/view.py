@@ -1,17 +1,22 @@
-"""What a policy sees: the active jobs as read-only columns. Beliefs, never truth."""
+"""What a policy sees: the active jobs as read-only columns, and the cluster. Beliefs and facts, never the truth.
+
+A view is a wall. It holds copies in memory that nobody can write to (`sealed`) and no way back to the engine's tables,
+so whatever a policy does to it changes nothing but that policy.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core import columns as col
+from cotenant.core import schema
 from cotenant.core.deadlines import Steps, strict_steps
 from cotenant.core.stages import Stages
-from cotenant.core.state import State
+from cotenant.core.state import IntMatrix, Matrix
 from cotenant.core.together import Together
 from cotenant.core.training import Training
 from cotenant.core.workload import Floats, Ints
@@ -19,13 +24,65 @@ from cotenant.core.workload import Floats, Ints
 # Columns that the engine computes for the view in one go.
 V_REMAINING, V_ATTAINED, V_WAITED, V_RUNNING, V_PROGRESS = range(5)
 VIEW_COLUMNS = 5
+SHOWN_FLOATS = np.array([k for k, column in enumerate(schema.FLOATS) if column.shown])
+SHOWN_INTS = np.array([k for k, column in enumerate(schema.INTS) if column.shown])
+SHOWN_SHAPES = np.array([getattr(col, column.name) for column in schema.SHAPES])
+_FLOATS = [column.shown for column in (*schema.LOOKS, *schema.shown(schema.FLOATS))]
+_INTS = [column.shown for column in (*schema.shown(schema.INTS), *schema.SHAPES)]
 
 
-def rates_of(state: State, rows: Ints) -> NDArray[np.float64]:
-    """Rows x pools: seconds of work per second when consolidated there; 0 where a job cannot or may not run."""
-    allowed = state.cls[state.i[rows, col.CLASS], col.C_POOLS]
-    open_ = (allowed[:, None] >> np.arange(len(state.pool))[None, :]) & 1
-    return np.asarray(state.speed[state.i[rows, col.SPEED_ROW]][:, state.pool[:, col.POOL_TYPE], 0] * open_)
+def sealed(array: NDArray[Any]) -> NDArray[Any]:
+    """A copy that nobody can make writable, because its memory is a `bytes`."""
+    return np.ndarray(array.shape, array.dtype, array.tobytes())
+
+
+def seal(value: Any) -> Any:
+    """A copy of a dataclass or tuple with every array in it sealed."""
+    if isinstance(value, np.ndarray):
+        return sealed(value)
+    if isinstance(value, tuple):
+        return tuple(seal(part) for part in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{part.name: seal(getattr(value, part.name)) for part in fields(value)})
+    return value
+
+
+def rates_of(speed: NDArray[np.float64], kind: Ints, open_pools: Ints, pool: IntMatrix) -> NDArray[np.float64]:
+    """Jobs x pools: seconds of work per second when consolidated there; 0 where a job cannot or may not run."""
+    open_ = (open_pools[:, None] >> np.arange(len(pool))[None, :]) & 1
+    return np.asarray(speed[kind][:, pool[:, col.POOL_TYPE], 0] * open_)
+
+
+class FloatColumn:
+    """A float column of the view, by the name that the schema gives it."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._place = _FLOATS.index(name)
+
+    @overload
+    def __get__(self, view: None, owner: type) -> FloatColumn: ...
+
+    @overload
+    def __get__(self, view: View, owner: type) -> Floats: ...
+
+    def __get__(self, view: View | None, owner: type) -> Floats | FloatColumn:
+        return self if view is None else view.floats[self._place]
+
+
+class IntColumn:
+    """The same for integers."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._place = _INTS.index(name)
+
+    @overload
+    def __get__(self, view: None, owner: type) -> IntColumn: ...
+
+    @overload
+    def __get__(self, view: View, owner: type) -> Ints: ...
+
+    def __get__(self, view: View | None, owner: type) -> Ints | IntColumn:
+        return self if view is None else view.ints[self._place]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,73 +104,101 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """Active jobs (waiting and running) at one moment; all arrays are in step with `rows`.
+class Site:
+    """The cluster at one moment; columns of the tables are named in `cotenant.core.columns`."""
 
-    Arrays are copies: writing to them changes nothing. Times are seconds.
-    """
+    node: IntMatrix  # nodes x (capacity, free, pool, size); the capacity of a node that is down is 0
+    host: Matrix  # nodes x (cores, cores free, GiB, GiB free)
+    hosts_bind: bool  # whether cores and host memory are modelled
+    pool: IntMatrix
+    quota: IntMatrix  # tenants x (limit, used)
+    users: IntMatrix  # GPUs x places: rows of the jobs on each GPU, -1 for nobody; no rows unless GPUs are shared
+    gpu_first: Ints  # first GPU of each node, and the end
+    gpu_gib: Floats  # GPU type -> GiB of memory of one GPU; infinity where nobody asks
+    speed: NDArray[np.float64]  # kind x GPU type x (consolidated, spread), seconds of work per second
+    failures: int  # of nodes, so far
+
+    @property
+    def largest_node(self) -> int:
+        """GPUs of the largest node, up or not."""
+        return max(int(self.node[:, col.NODE_SIZE].max(initial=1)), 1)
+
+    @property
+    def node_type(self) -> Ints:
+        """GPU type of each node, as a number."""
+        return np.asarray(self.pool[self.node[:, col.NODE_POOL], col.POOL_TYPE])
+
+    @property
+    def gpu_node(self) -> Ints:
+        """Node of each GPU."""
+        return np.repeat(np.arange(len(self.node)), np.diff(self.gpu_first))
+
+    def quota_left(self) -> Ints:
+        """GPUs that each tenant may still take; an array of one's own."""
+        return np.asarray(self.quota[:, col.Q_LIMIT] - self.quota[:, col.Q_USED], np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Active jobs (waiting and running) at one moment; all columns are in step with `rows`. Times are seconds."""
 
     now_s: float
-    rows: Ints  # which jobs: rows of the workload, the tie-break of last resort
-    computed: NDArray[np.float64]
-    state: State
+    rows: Ints  # which jobs: rows of the workload
+    floats: Matrix  # what the engine computes for a look, then the shown float columns; one line per column
+    ints: IntMatrix  # the shown integer columns, then those of the job's class
+    held: IntMatrix  # (place in `rows`, node, GPUs, mask) of every piece that a job holds, a job's own in order
+    site: Site
     facts: Facts = field(default_factory=Facts)
     _kept: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def gpus(self) -> Ints:
-        """GPUs that each job asks for."""
-        return self._ints(col.GPUS)
+    remaining_s = FloatColumn()
+    attained_s = FloatColumn()
+    waited_s = FloatColumn()
+    progress_s = FloatColumn()
+    submit_s = FloatColumn()
+    believed_s = FloatColumn()
+    since_s = FloatColumn()
+    speed = FloatColumn()
+    first_start_s = FloatColumn()
+    cpus = FloatColumn()
+    mem_gib = FloatColumn()
+    restore_s = FloatColumn()
+    deadline_s = FloatColumn()
+    tier = FloatColumn()
+    weight = FloatColumn()
+    steps_per_s = FloatColumn()
+    alone_speed = FloatColumn()
+    gpu_gib = FloatColumn()
+    share = FloatColumn()
+    cap = FloatColumn()
+    gpus = IntColumn()
+    class_number = IntColumn()
+    preemptions = IntColumn()
+    tenant = IntColumn()
+    kind = IntColumn()
+    host_row = IntColumn()
+    level = IntColumn()
+    turn = IntColumn()
+    opportunistic = IntColumn()
+    arrival = IntColumn()
+    leaving = IntColumn()
+    promised = IntColumn()
+    asked_gpus = IntColumn()
+    mode = IntColumn()
+    open_pools = IntColumn()
+    parts = IntColumn()
 
-    @property
-    def submit_s(self) -> Floats:
-        """When each job arrived."""
-        return self._floats(col.SUBMIT)
-
-    @property
-    def believed_s(self) -> Floats:
-        """How long each job is believed to take in all, on the GPUs it asked for."""
-        return self._floats(col.BELIEF)
-
-    @property
-    def remaining_s(self) -> Floats:
-        """How long each job is believed to take from now on."""
-        return np.asarray(self.computed[V_REMAINING])
-
-    @property
-    def attained_s(self) -> Floats:
-        """Seconds in which each job has held its GPUs."""
-        return np.asarray(self.computed[V_ATTAINED])
-
-    @property
-    def attained_gpu_s(self) -> Floats:
-        """GPU-seconds that each job has held."""
-        return np.asarray(self.computed[V_ATTAINED] * self.gpus)
-
-    @property
-    def waited_s(self) -> Floats:
-        """Seconds in which each job has waited so far."""
-        return np.asarray(self.computed[V_WAITED])
+    # -- jobs --------------------------------------------------------------------------------------------------
 
     @property
     def running(self) -> NDArray[np.bool_]:
         """Whether each job runs now."""
-        return np.asarray(self.computed[V_RUNNING] > 0)
+        return np.asarray(self.floats[V_RUNNING] > 0)
 
     @property
-    def first_start_s(self) -> Floats:
-        """First start of each job; NaN before it."""
-        return self._floats(col.FIRST)
-
-    @property
-    def tenant(self) -> Ints:
-        """Tenant of each job, as a small number."""
-        return self._ints(col.TENANT)
-
-    @property
-    def deadline_s(self) -> Floats:
-        """Deadline of each job; NaN without one."""
-        return self._floats(col.DEADLINE)
+    def attained_gpu_s(self) -> Floats:
+        """GPU-seconds that each job has held."""
+        return self.attained_s * self.gpus
 
     @property
     def steps(self) -> Steps:
@@ -122,34 +207,9 @@ class View:
         return strict_steps(self.deadline_s) if known is None else known.take(self.rows)
 
     @property
-    def asked_gpus(self) -> Ints:
-        """GPUs that each job asked for, whatever it runs on now."""
-        return np.asarray(self.state.cls[self._ints(col.CLASS), col.C_GPUS], np.int64)
-
-    @property
-    def restore_s(self) -> Floats:
-        """Seconds that stopping and restoring each job takes."""
-        return self._floats(col.RESTORE)
-
-    @property
     def priority(self) -> Floats:
         """Priority that each job's owner gave it, 0 unless told; higher comes first, before any other order."""
-        return -self._floats(col.TIER)
-
-    @property
-    def preemptions(self) -> Ints:
-        """How often each job has been preempted."""
-        return self._ints(col.PREEMPTS)
-
-    @property
-    def node_free_gpus(self) -> Ints:
-        """Idle GPUs per node."""
-        return np.array(self.state.node[:, col.NODE_FREE], np.int64)
-
-    @property
-    def cluster_gpus(self) -> int:
-        """GPUs on nodes that are up."""
-        return int(self.state.node[:, col.NODE_CAP].sum())
+        return -self.tier
 
     @property
     def ident(self) -> Ints:
@@ -157,25 +217,77 @@ class View:
         return self.rows if self.facts.ident is None else np.asarray(self.facts.ident[self.rows], np.int64)
 
     @property
-    def weight(self) -> Floats:
-        """Share of each job against others; 1 unless its source says otherwise."""
-        return self._floats(col.WEIGHT)
+    def rates(self) -> NDArray[np.float64]:
+        """Jobs x pools: seconds of work per second when consolidated there; 0 where a job cannot or may not run."""
+        if "rates" not in self._kept:
+            known, site = self.facts.rates, self.site
+            found = rates_of(site.speed, self.kind, self.open_pools, site.pool) if known is None else known[self.rows]
+            self._kept["rates"] = sealed(found)
+        return np.asarray(self._kept["rates"])
 
     @property
-    def steps_per_s(self) -> Floats:
-        """Steps per second of work; 1 where nobody knows."""
-        return self._floats(col.STEPS)
+    def pool(self) -> Ints:
+        """Pool in which each job runs; -1 for those that wait."""
+        found = np.full(len(self.rows), -1, np.int64)
+        found[self.held[:, 0]] = self.site.node[self.held[:, 1], col.NODE_POOL]
+        return found
 
     @property
-    def kind(self) -> Ints:
-        """Kind of each job: jobs of one kind run alike (same model, same GPU count)."""
-        return self._ints(col.SPEED_ROW)
+    def slowdown(self) -> Floats:
+        """How much longer an iteration of each running job takes now than without company; 1 for the others."""
+        speed = self.speed
+        return np.where(self.running & (speed > 0), self.alone_speed / np.where(speed > 0, speed, 1.0), 1.0)
+
+    def size_limits(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Fewest and most GPUs that elastic jobs take."""
+        known = self.facts.sizes
+        if known is None:
+            return np.ones(len(rows), np.int64), np.full(len(rows), self.cluster_gpus, np.int64)
+        return np.maximum(known[rows, 0], 1), known[rows, 1]
+
+    def at(self, row: int) -> int:
+        """The place of a row in the columns."""
+        if "at" not in self._kept:
+            self._kept["at"] = {row: place for place, row in enumerate(self.rows.tolist())}
+        return int(self._kept["at"][row])
+
+    def at_rows(self, rows: Ints) -> Ints:
+        """The places of several rows."""
+        order = np.argsort(self.rows, kind="stable")
+        return order[np.searchsorted(self.rows, rows, sorter=order)]
+
+    def placement(self, row: int) -> tuple[tuple[int, int], ...]:
+        """(node, GPUs) pairs that a running job holds."""
+        return tuple((node, gpus) for node, gpus, _ in self.places(row))
+
+    def places(self, row: int) -> tuple[tuple[int, int, int], ...]:
+        """(node, GPUs, mask of GPUs of the node) of a running job; masks are 0 unless GPUs are shared."""
+        if "places" not in self._kept:
+            found: dict[int, list[tuple[int, int, int]]] = {}
+            for place, node, gpus, mask in self.held.tolist():
+                found.setdefault(place, []).append((node, gpus, mask))
+            rows = self.rows.tolist()
+            self._kept["places"] = {rows[place]: tuple(pieces) for place, pieces in found.items()}
+        places: tuple[tuple[int, int, int], ...] = self._kept["places"].get(row, ())
+        return places
+
+    # -- the cluster -------------------------------------------------------------------------------------------
+
+    @property
+    def node_free_gpus(self) -> Ints:
+        """Idle GPUs per node; an array of one's own."""
+        return self.site.node[:, col.NODE_FREE].copy()
+
+    @property
+    def cluster_gpus(self) -> int:
+        """GPUs on nodes that are up."""
+        return int(self.site.node[:, col.NODE_CAP].sum())
 
     @property
     def pool_gpus(self) -> Ints:
         """GPUs per pool (one GPU type of one partition) on nodes that are up."""
-        node = self.state.node
-        return np.bincount(node[:, col.NODE_POOL], node[:, col.NODE_CAP], len(self.state.pool)).astype(np.int64)
+        node = self.site.node
+        return np.bincount(node[:, col.NODE_POOL], node[:, col.NODE_CAP], len(self.site.pool)).astype(np.int64)
 
     @property
     def pool_types(self) -> tuple[str, ...]:
@@ -188,69 +300,7 @@ class View:
         return self.facts.pool_prices
 
     @property
-    def rates(self) -> NDArray[np.float64]:
-        """Jobs x pools: seconds of work per second when consolidated there; 0 where a job cannot or may not run."""
-        if "rates" not in self._kept:
-            known = self.facts.rates
-            self._kept["rates"] = rates_of(self.state, self.rows) if known is None else known[self.rows]
-        return np.asarray(self._kept["rates"])
-
-    @property
     def pair_rates(self) -> NDArray[np.float64] | None:
         """Kind x kind x pool: rate of the first beside the second on the same GPUs; 0 where they cannot share."""
         pair = self.facts.pair
-        return None if pair is None else pair[:, :, self.state.pool[:, col.POOL_TYPE]]
-
-    @property
-    def pool(self) -> Ints:
-        """Pool in which each job runs; -1 for those that wait."""
-        state, head = self.state, self._ints(col.SLICE)
-        node = state.slices[np.maximum(head, 0), col.SLICE_NODE]
-        return np.where(head >= 0, state.node[node, col.NODE_POOL], -1).astype(np.int64)
-
-    @property
-    def gpu_users(self) -> NDArray[np.int64]:
-        """GPUs x places: rows of the jobs on each GPU, -1 for nobody; no rows unless GPUs are shared."""
-        return self.state.gpu.copy()
-
-    @property
-    def slowdown(self) -> Floats:
-        """How much longer an iteration of each running job takes now than without company; 1 for the others."""
-        speed, alone = self._floats(col.SPEED), self._floats(col.ALONE)
-        return np.where(self.running & (speed > 0), alone / np.where(speed > 0, speed, 1.0), 1.0)
-
-    @property
-    def host_row(self) -> Ints:
-        """Row of the job on whose GPUs each job is a guest; -1 for all others."""
-        return self._ints(col.HOST)
-
-    def size_limits(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Fewest and most GPUs that elastic jobs take."""
-        known = self.facts.sizes
-        if known is None:
-            return np.ones(len(rows), np.int64), np.full(len(rows), self.cluster_gpus, np.int64)
-        return np.maximum(known[rows, 0], 1), known[rows, 1]
-
-    def _floats(self, column: int) -> Floats:
-        return np.asarray(self.state.f[self.rows, column], np.float64)
-
-    def _ints(self, column: int) -> Ints:
-        return np.asarray(self.state.i[self.rows, column], np.int64)
-
-    def placement(self, row: int) -> tuple[tuple[int, int], ...]:
-        """(node, GPUs) pairs that a running job holds."""
-        pairs, at = [], int(self.state.i[row, col.SLICE])
-        while at >= 0:
-            node, gpus, following, _ = self.state.slices[at]
-            pairs.append((int(node), int(gpus)))
-            at = int(following)
-        return tuple(pairs)
-
-    def places(self, row: int) -> tuple[tuple[int, int, int], ...]:
-        """(node, GPUs, mask of GPUs of the node) of a running job; masks are 0 unless GPUs are shared."""
-        found, at = [], int(self.state.i[row, col.SLICE])
-        while at >= 0:
-            node, gpus, following, mask = self.state.slices[at].tolist()
-            found.append((node, gpus, mask))
-            at = following
-        return tuple(found)
+        return None if pair is None else pair[:, :, self.site.pool[:, col.POOL_TYPE]]

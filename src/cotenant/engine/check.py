@@ -13,6 +13,7 @@ from cotenant.core.errors import InputError
 from cotenant.core.plan import Places, Plan, Slices, Terms
 from cotenant.core.state import State
 from cotenant.core.view import View
+from cotenant.engine.observe import places_of
 
 Wanted = dict[int, Places]
 _SLACK = 1e-6
@@ -108,8 +109,16 @@ def _about_nodes(state: State, wanted: Wanted) -> str:
 
 
 def _resolve(state: State, wanted: Wanted) -> str:
-    """Masks for slices that have none: the first GPUs of the node that nobody uses."""
+    """Masks for slices that have none: those of a job that stays, else GPUs of the node that nobody is planned for.
+
+    Of these rather such as are free now and to which no suspended job is bound, then the first ones.
+    """
     taken: dict[int, int] = {}
+    for row, places in wanted.items():
+        if state.i[row, col.STATE] == col.RUNNING and not any(mask for _, _, mask in places):
+            now = places_of(state, row)
+            if sorted(piece[:2] for piece in now) == sorted(piece[:2] for piece in places):
+                wanted[row] = now
     for places in wanted.values():
         for node, gpus, mask in places:
             if mask:
@@ -121,16 +130,24 @@ def _resolve(state: State, wanted: Wanted) -> str:
         for node, gpus, given in places:
             mask = given
             if not mask:
-                free = ~taken.get(node, 0) & ((1 << int(state.node[node, col.NODE_SIZE])) - 1)
-                for _ in range(gpus):
-                    mask |= free & -free
-                    free &= free - 1
+                mask = sum(1 << k for k in _open(state, node, taken.get(node, 0))[:gpus])
                 if mask.bit_count() != gpus:
                     return f"wants {gpus} unused GPUs on node {node}, which has fewer"
                 taken[node] = taken.get(node, 0) | mask
             pieces.append((node, gpus, mask))
         wanted[row] = tuple(pieces)
     return ""
+
+
+def _open(state: State, node: int, taken: int) -> list[int]:
+    """GPUs of a node that nobody is planned for, the best to take first."""
+    first = int(state.gpu_first[node])
+    free = [k for k in range(int(state.node[node, col.NODE_SIZE])) if not (taken >> k) & 1]
+    if not state.x[col.LAGS]:
+        return free
+    pinned = (int(state.gpu[first + k, 0]) for k in free)
+    free = [k for k, row in zip(free, pinned, strict=True) if row < 0 or state.i[row, col.STATE] != col.PINNED]
+    return sorted(free, key=lambda k: (state.gpu_leaving[first + k] > 0, state.gpu_bound[first + k] > 0, k))
 
 
 def _about_gpus(state: State, wanted: Wanted, plan: Plan, view: View) -> str:

@@ -24,13 +24,13 @@ from cotenant.core.errors import InputError
 from cotenant.core.plan import ALONE, Plan, Pools, Terms, Why, nothing_said
 from cotenant.core.reasons import moment
 from cotenant.core.state import Rule, State, has_tiers, with_tiers
-from cotenant.core.view import VIEW_COLUMNS, Facts, View, rates_of
+from cotenant.core.view import Facts, View, rates_of
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.allocate import Allocation
 from cotenant.engine.decide import decide
 from cotenant.engine.events import begin_step, next_own_time, wants_decision
 from cotenant.engine.ledger import begin_promised
-from cotenant.engine.observe import keep_active, look, order_keys, places_of, running_rows
+from cotenant.engine.observe import Window, keep_active, order_keys, places_of, running_rows
 from cotenant.engine.plans import carry_out_plan
 from cotenant.engine.pools import carry_out_pools, fill_idle
 from cotenant.engine.rates import RateModel
@@ -74,10 +74,12 @@ class Engine:
         state = self.state
         self._terms: dict[int, Terms] = {}  # as they were when last reported
         if self.traits.names_pools and self._fixed:  # asked often: look rates up instead of working them out
-            known = rates_of(state, np.arange(len(state.f)))
+            allowed = state.cls[state.i[:, col.CLASS], col.C_POOLS]
+            known = rates_of(state.speed, state.i[:, col.SPEED_ROW], allowed, state.pool)
             if allocation is not None:
                 known = known * allocation.gains()[state.i[:, col.SPEED_ROW]]
             self.facts = replace(self.facts, rates=known)
+        self._window = Window()
         self._mark = np.zeros(len(state.f), np.int64)
         self._rows = np.zeros(1024, np.int64)
         self._count = 0
@@ -119,14 +121,11 @@ class Engine:
 
     def view(self, now_s: float) -> View:
         """What the policy may see now."""
-        rows = self.active_rows().copy()
-        return self.view_of(rows, now_s)
+        return self.view_of(self.active_rows(), now_s)
 
     def view_of(self, rows: Ints, now_s: float) -> View:
         """The same of some jobs only."""
-        computed = np.empty((VIEW_COLUMNS, len(rows)))
-        look(self.state, rows, now_s, computed)
-        return View(now_s, rows, computed, self.state, self.facts)
+        return self._window.view(self.state, self.facts, rows, now_s)
 
     # -- one step ------------------------------------------------------------------------------------------------
 

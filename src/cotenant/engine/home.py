@@ -9,16 +9,30 @@ from __future__ import annotations
 
 import math
 
-from cotenant.core.columns import BARRED, HOME, SLICE_GPUS, SLICE_MASK, SLICE_NEXT, SLICE_NODE, WATCH
+from cotenant.core.columns import (
+    BARRED,
+    EVICTED,
+    HOME,
+    N_EVICTED,
+    SLICE_GPUS,
+    SLICE_MASK,
+    SLICE_NEXT,
+    SLICE_NODE,
+    WATCH,
+)
 from cotenant.core.jit import kernel
 from cotenant.core.state import Rule, State
+from cotenant.core.workload import Ints
 from cotenant.engine.ledger import schedule_wait
 from cotenant.placement.fit import find_place
 
 
 @kernel
-def find_home(s: State, job: int, source: int) -> int:
-    """The pairs of its own GPUs, if they are given to nobody and not claimed in this walk; else 0."""
+def find_home(s: State, job: int, source: int, order: Ints, first: int, end: int) -> int:
+    """The pairs of its own GPUs, if nobody has claimed them in this walk; else 0.
+
+    Running jobs of `order[first:end]`, whose turn is still to come, have to leave them.
+    """
     count = 0
     at = s.i[job, HOME]
     while at >= 0:
@@ -27,7 +41,7 @@ def find_home(s: State, job: int, source: int) -> int:
             return 0
         mask, g = s.slices[at, SLICE_MASK], s.gpu_first[n]
         while mask:
-            if mask & 1 and s.gpu[g, 0] >= 0:
+            if mask & 1 and s.gpu[g, 0] >= 0 and not _comes_later(s.gpu[g, 0], order, first, end):
                 return 0
             mask >>= 1
             g += 1
@@ -38,9 +52,32 @@ def find_home(s: State, job: int, source: int) -> int:
 
 
 @kernel
+def _comes_later(owner: int, order: Ints, first: int, end: int) -> bool:
+    found = False
+    for k in range(first, end):
+        found = found or order[k] == owner
+    return bool(found)
+
+
+@kernel
+def evict(s: State, job: int) -> None:
+    """Whoever is on the GPUs of a suspended job that goes on loses its place in this walk."""
+    at = s.i[job, HOME]
+    while at >= 0:
+        mask, g = s.slices[at, SLICE_MASK], s.gpu_first[s.slices[at, SLICE_NODE]]
+        while mask:
+            if mask & 1 and s.gpu[g, 0] >= 0 and s.i[s.gpu[g, 0], EVICTED] == 0:
+                s.i[s.gpu[g, 0], EVICTED] = 1
+                s.x[N_EVICTED] += 1
+            mask >>= 1
+            g += 1
+        at = s.slices[at, SLICE_NEXT]
+
+
+@kernel
 def find_home_or_wait(s: State, rule: Rule, c: int, job: int, source: int, now: float) -> int:
     """The same; notes since when the job could have gone elsewhere instead."""
-    count = find_home(s, job, source)
+    count = find_home(s, job, source, s.run, 0, 0)
     if s.x[WATCH] >= 0:  # somebody only asks
         return count
     barred = count == 0 and find_place(s, c, job, source) > 0

@@ -88,6 +88,7 @@ class LiveRows:
         f[col.WEIGHT], f[col.GPU_GIB] = job.weight, job.gpu_gib
         f[col.STEPS] = 1.0 if np.isnan(job.steps_per_s) else job.steps_per_s
         i[col.GPUS], i[col.SPEED_ROW], i[col.TENANT] = job.gpus, job.kind, self._tenant(job.tenant)
+        i[col.ARRIVAL] = row
         i[col.CLASS] = self._class_of(job)
         self._rank(row)
         return row

@@ -1,28 +1,55 @@
-"""Kernels that show the engine's tables to Python: the view's columns, and orders for explanations."""
+"""Shows the engine's tables to Python: views for policies, as copies, and orders for explanations."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
 
 from cotenant.core.columns import (
     ATTAINED,
     BELIEF,
+    CLASS,
     KEY1,
     KEY2,
     KEY3,
     KEY4,
     N_PROMISED,
     N_RUN,
+    NODE_FAILURES,
     PROMISED,
+    Q_CLAIMED,
     RUNNING,
     SINCE,
     SLICE,
+    SLICE_GPUS,
+    SLICE_MASK,
+    SLICE_NEXT,
+    SLICE_NODE,
     STATE,
+    USE_HOST,
     WAITED,
     WAITING,
 )
 from cotenant.core.jit import entry
 from cotenant.core.plan import Places
-from cotenant.core.state import Matrix, Rule, State
-from cotenant.core.view import V_ATTAINED, V_PROGRESS, V_REMAINING, V_RUNNING, V_WAITED
+from cotenant.core.state import IntMatrix, Matrix, Rule, State
+from cotenant.core.view import (
+    SHOWN_FLOATS,
+    SHOWN_INTS,
+    SHOWN_SHAPES,
+    V_ATTAINED,
+    V_PROGRESS,
+    V_REMAINING,
+    V_RUNNING,
+    V_WAITED,
+    VIEW_COLUMNS,
+    Facts,
+    Site,
+    View,
+    seal,
+    sealed,
+)
 from cotenant.core.workload import Ints
 from cotenant.engine.keys import set_keys, work_done
 
@@ -47,7 +74,12 @@ def keep_active(s: State, rows: Ints, count: int, first_new: int, end_new: int) 
 
 def places_of(s: State, row: int) -> Places:
     """(node, GPUs, mask of the node's GPUs) of a job that has GPUs, in order of nodes."""
-    found, at = [], int(s.i[row, SLICE])
+    return pieces_of(s, int(s.i[row, SLICE]))
+
+
+def pieces_of(s: State, head: int) -> Places:
+    """The same of any list of slices."""
+    found, at = [], head
     while at >= 0:
         node, gpus, at, mask = s.slices[at].tolist()
         found.append((node, gpus, mask))
@@ -88,3 +120,63 @@ def order_keys(s: State, rule: Rule, rows: Ints, now: float, out: Matrix) -> Non
             set_keys(f, s.i, rule, job, now)
         out[0, k], out[1, k], out[2, k], out[3, k] = f[job, KEY1], f[job, KEY2], f[job, KEY3], f[job, KEY4]
         f[job, KEY1], f[job, KEY2], f[job, KEY3], f[job, KEY4] = key1, key2, key3, key4
+
+
+class Window:
+    """The one place where tables become views. Whatever does not change is copied at the first look only."""
+
+    def __init__(self) -> None:
+        self._fixed: tuple[IntMatrix, Matrix, Ints, Matrix, Matrix] | None = None
+        self._speed: object = None  # whose copy is the last of them: kinds may become more
+        self._facts, self._known = Facts(), Facts()
+
+    def view(self, state: State, facts: Facts, rows: Ints, now_s: float) -> View:
+        """What a policy may see of these jobs and of the cluster now."""
+        count = len(rows)
+        floats = np.empty((VIEW_COLUMNS + len(SHOWN_FLOATS), count))
+        look(state, rows, now_s, floats[:VIEW_COLUMNS])
+        floats[VIEW_COLUMNS:] = state.f.take(rows, 0).T[SHOWN_FLOATS]
+        i = state.i.take(rows, 0)
+        ints = np.empty((len(SHOWN_INTS) + len(SHOWN_SHAPES), count), np.int64)
+        ints[: len(SHOWN_INTS)] = i.T[SHOWN_INTS]
+        ints[len(SHOWN_INTS) :] = state.cls.take(i[:, CLASS], 0).T[SHOWN_SHAPES]
+        held = _held(state.slices, i[:, SLICE])
+        return View(
+            now_s, sealed(rows), sealed(floats), sealed(ints), sealed(held), self._site(state), self._seal(facts)
+        )
+
+    def _site(self, s: State) -> Site:
+        if self._fixed is None or self._speed is not s.speed:
+            self._speed = s.speed
+            pool, host, first, gib, speed = (
+                sealed(table) for table in (s.pool, s.host, s.gpu_first, s.gpu_gib, s.speed)
+            )
+            self._fixed = pool, host, first, gib, speed
+        pool, host, first, gib, speed = self._fixed
+        binds = bool(s.x[USE_HOST])
+        return Site(
+            node=sealed(s.node), host=sealed(s.host) if binds else host, hosts_bind=binds, pool=pool,
+            quota=sealed(s.quota[:, :Q_CLAIMED]), users=sealed(s.gpu), gpu_first=first, gpu_gib=gib, speed=speed,
+            failures=int(s.x[NODE_FAILURES]),
+        )  # fmt: skip
+
+    def _seal(self, facts: Facts) -> Facts:
+        """Copies of what is known; only what elastic jobs tell changes from look to look."""
+        if facts is not self._facts:
+            self._facts, self._known = facts, seal(replace(facts, training=None))
+        return self._known if facts.training is None else replace(self._known, training=seal(facts.training))
+
+
+def _held(slices: IntMatrix, heads: Ints) -> IntMatrix:
+    """(place of the job, node, GPUs, mask) of every slice: the first ones of all jobs, then the second ones, ..."""
+    place = np.flatnonzero(heads >= 0)
+    found: list[IntMatrix] = []
+    at = heads[place]
+    while len(at) or not found:
+        pieces = slices.take(at, 0)
+        following = pieces[:, SLICE_NEXT]
+        found.append(pieces.take((SLICE_NEXT, SLICE_NODE, SLICE_GPUS, SLICE_MASK), 1))
+        found[-1][:, 0] = place
+        more = np.flatnonzero(following >= 0)
+        place, at = place[more], following[more]
+    return found[0] if len(found) == 1 else np.concatenate(found)

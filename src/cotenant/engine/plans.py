@@ -7,6 +7,8 @@ after a pause; whoever else moves is stopped and started.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from cotenant.core import columns as col
@@ -14,22 +16,34 @@ from cotenant.core.plan import ALONE, Places, Plan
 from cotenant.core.state import Rule, State
 from cotenant.core.view import View
 from cotenant.engine.check import check_plan, memory_gib, size_of
+from cotenant.engine.ledger import preempt, schedule_wait
+from cotenant.engine.observe import pieces_of
 from cotenant.engine.resizing import go_on, lay_slices, let_go, set_size
 from cotenant.engine.walk import commit
+
+Start = tuple[int, Places, int]
+"""A row, where it is to be, and 1 where it runs elsewhere now."""
 
 
 def carry_out_plan(state: State, rule: Rule, plan: Plan, view: View, name: str, now_s: float) -> None:
     """Check a whole plan, then turn the difference to what runs into stops and starts."""
-    shared = bool(state.x[col.SHARING])
+    exact = bool(state.x[col.SHARING])
     if plan.keep and not plan.run and not plan.stop and _only_shares(plan, state):
         for row, terms in plan.terms.items():
             state.f[row, col.SHARE] = terms.share
         return
     wanted = check_plan(state, plan, view, name)
-    stops, starts = _difference(wanted, view, shared, len(state.f))
+    stops, starts = _difference(wanted, view, exact)
+    starts = starts if not state.x[col.LAGS] else _at_home(starts, wanted, state, rule, now_s)
     starts, resized = _resized(starts, state, view)
-    if shared:  # before anybody leaves: what was agreed with those who run is theirs until then
+    if exact:  # before anybody leaves: what was agreed with those who run is theirs until then
         _write_terms(plan, wanted, [row for row, _, _ in starts], state, view)
+    if state.x[col.LAGS]:  # whoever changes its size leaves, and has its new GPUs as soon as it has left
+        for row, places in resized:
+            preempt(state, rule, row, now_s, 2)
+            set_size(state, row, size_of(places))
+            starts.append((row, places, 0))
+        resized = []
     for row, places in resized:
         let_go(state, rule, row, size_of(places), now_s)
     state.stops[: len(stops)] = stops
@@ -39,6 +53,41 @@ def carry_out_plan(state: State, rule: Rule, plan: Plan, view: View, name: str, 
     commit(state, rule, now_s)
     for row, places in resized:
         go_on(state, rule, row, lay_slices(state, places), float(plan.pause_s.get(row, 0.0)), now_s)
+
+
+def _at_home(starts: list[Start], wanted: dict[int, Places], state: State, rule: Rule, now_s: float) -> list[Start]:
+    """Suspended jobs go on where they stand, if nobody else is planned there; else they wait, until they are ended."""
+    kept: list[Start] = []
+    taken: dict[int, int] = {}
+    for row, places in wanted.items():
+        if state.i[row, col.HOME] < 0 or state.i[row, col.STATE] == col.RUNNING:
+            for node, _, mask in places:
+                taken[node] = taken.get(node, 0) | mask
+    for row, places, moved in starts:
+        head = int(state.i[row, col.HOME])
+        if head < 0 or moved:
+            kept.append((row, places, moved))
+            continue
+        home = pieces_of(state, head)
+        barred = sorted(home) != sorted(places) and (
+            size_of(home) != size_of(places) or any(taken.get(node, 0) & mask for node, _, mask in home)
+        )
+        barred = barred or any(not _within(state, node, mask) for node, _, mask in home)
+        if barred == math.isnan(state.f[row, col.BARRED]):
+            state.f[row, col.BARRED] = now_s if barred else math.nan
+            schedule_wait(state, rule, row)
+        if not barred:
+            kept.append((row, home, moved))
+            for node, _, mask in home:
+                taken[node] = taken.get(node, 0) | mask
+    return kept
+
+
+def _within(state: State, node: int, mask: int) -> bool:
+    """Whether these GPUs may be given away: the node is open, and nobody is pinned to them."""
+    first = int(state.gpu_first[node])
+    users = (int(state.gpu[first + k, 0]) for k in range(int(state.node[node, col.NODE_SIZE])) if (mask >> k) & 1)
+    return state.node[node, col.NODE_CAP] > 0 and all(row < 0 or state.i[row, col.STATE] != col.PINNED for row in users)
 
 
 def _only_shares(plan: Plan, state: State) -> bool:
@@ -51,30 +100,25 @@ def _only_shares(plan: Plan, state: State) -> bool:
     )
 
 
-def _difference(
-    wanted: dict[int, Places], view: View, shared: bool, rows: int
-) -> tuple[list[int], list[tuple[int, Places, int]]]:
+def _difference(wanted: dict[int, Places], view: View, exact: bool) -> tuple[list[int], list[Start]]:
     """Who stops, and who starts where (1: it runs elsewhere now)."""
-    named = np.zeros(rows, bool)
+    running, named = view.running, np.zeros(int(view.rows.max(initial=-1)) + 1, bool)
     named[list(wanted)] = True
-    running = view.running
     concerned = running | named[view.rows]
     stops: list[int] = []
-    starts: list[tuple[int, Places, int]] = []
+    starts: list[Start] = []
     for row, runs in zip(view.rows[concerned].tolist(), running[concerned].tolist(), strict=True):
         places = wanted.get(row)
         if places is None:
             stops.append(row)
         elif not runs:
             starts.append((row, places, 0))
-        elif sorted(_seen(places, shared)) != sorted(_seen(view.places(row), shared)):
+        elif sorted(_seen(places, exact)) != sorted(_seen(view.places(row), exact)):
             starts.append((row, places, 1))
     return stops, starts
 
 
-def _resized(
-    starts: list[tuple[int, Places, int]], state: State, view: View
-) -> tuple[list[tuple[int, Places, int]], list[tuple[int, Places]]]:
+def _resized(starts: list[Start], state: State, view: View) -> tuple[list[Start], list[tuple[int, Places]]]:
     """Elastic jobs that run go on elsewhere without a stop; those that start get the size of their place."""
     elastic = view.facts.elastic
     if elastic is None:
@@ -86,8 +130,8 @@ def _resized(
     return rest, [(row, places) for row, places, moved in starts if moved and elastic[row]]
 
 
-def _seen(places: Places, shared: bool) -> list[tuple[int, ...]]:
-    return [place if shared else place[:2] for place in places]
+def _seen(places: Places, exact: bool) -> list[tuple[int, ...]]:
+    return [place if exact else place[:2] for place in places]
 
 
 def _write_terms(plan: Plan, wanted: dict[int, Places], starts: list[int], state: State, view: View) -> None:

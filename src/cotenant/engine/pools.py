@@ -7,18 +7,26 @@ stop. Guests join the GPUs of their host.
 
 from __future__ import annotations
 
+import math
+
 from cotenant.core.columns import (
     ANYWHERE,
+    BARRED,
     C_MODE,
     C_NODES,
     C_POOLS,
     CLASS,
+    HOME,
     HOST,
     IDLE,
     N_RUN,
     NODE_POOL,
+    PINNED,
     RUNNING,
     SLICE,
+    SLICE_GPUS,
+    SLICE_MASK,
+    SLICE_NEXT,
     SLICE_NODE,
     STATE,
     WAITING,
@@ -27,6 +35,7 @@ from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Rule, State
 from cotenant.core.workload import Ints
 from cotenant.engine.fill import start_if_it_fits
+from cotenant.engine.ledger import schedule_wait
 from cotenant.engine.walk import claim, commit, keep_place, leave, open_all, plan_start, plan_stop, within_quota
 from cotenant.placement.fit import UNCLAIMED, find_place_in
 
@@ -42,6 +51,32 @@ def _may_join(s: State, job: int, host: int, pool: int) -> bool:
     """Whether a guest may use its host's GPUs: in a pool that is open to it, on as many nodes as it names."""
     guest, nodes = s.i[job, CLASS], s.cls[s.i[job, CLASS], C_NODES]
     return bool((s.cls[guest, C_POOLS] >> pool) & 1 and (nodes == 0 or nodes == s.cls[s.i[host, CLASS], C_NODES]))
+
+
+@kernel
+def _home_in(s: State, rule: Rule, job: int, pool: int, mark: Ints, now: float) -> int:
+    """The home of a suspended job, if it is in its pool and nobody keeps it; notes since when it is barred from it."""
+    count = 0
+    at = s.i[job, HOME]
+    while at >= 0 and count >= 0:
+        n = s.slices[at, SLICE_NODE]
+        mask, g = s.slices[at, SLICE_MASK], s.gpu_first[n]
+        if s.node[n, NODE_POOL] != pool or s.open[n, UNCLAIMED] < s.slices[at, SLICE_GPUS]:
+            count = -1
+        while mask and count >= 0:
+            owner = s.gpu[g, 0] if mask & 1 else -1
+            if owner >= 0 and (mark[owner] == 2 or s.i[owner, STATE] == PINNED):
+                count = -1
+            mask >>= 1
+            g += 1
+        if count >= 0:
+            s.pick[count, 0], s.pick[count, 1] = n, s.slices[at, SLICE_GPUS]
+            count += 1
+        at = s.slices[at, SLICE_NEXT]
+    if (count < 0) == math.isnan(s.f[job, BARRED]):
+        s.f[job, BARRED] = now if count < 0 else math.nan
+        schedule_wait(s, rule, job)
+    return max(count, 0)
 
 
 @kernel
@@ -93,9 +128,12 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
         count = 0
         if within_quota(s, job):
             c = s.i[job, CLASS]
-            count = find_place_in(s, c, job, UNCLAIMED, pools[k], s.cls[c, C_MODE])
-            if count == 0:
-                count = find_place_in(s, c, job, UNCLAIMED, pools[k], ANYWHERE)
+            if s.i[job, HOME] >= 0:
+                count = _home_in(s, rule, job, pools[k], mark, now)
+            else:
+                count = find_place_in(s, c, job, UNCLAIMED, pools[k], s.cls[c, C_MODE])
+                if count == 0:
+                    count = find_place_in(s, c, job, UNCLAIMED, pools[k], ANYWHERE)
         if count == 0:
             missed += 1
             mark[job] = 3

@@ -9,10 +9,13 @@ import numpy as np
 from cotenant.core.columns import (
     CPUS,
     GPUS,
+    LOGGING,
     MEM,
+    N_LOG,
     N_RUN,
     OWES,
     STARTS,
+    T_RESIZE,
     WARM,
 )
 from cotenant.core.jit import entry
@@ -43,6 +46,8 @@ def go_on(s: State, rule: Rule, job: int, head: int, pause_s: float, now: float)
     """Go on with the GPUs of `head` after a pause; if it still had to restore, that begins anew."""
     start(s, rule, job, head, now)
     s.i[job, STARTS] -= 1
+    if s.x[LOGGING] == 1 and s.x[N_LOG] > 0:  # it is no start
+        s.log[s.x[N_LOG] - 1, 0] = T_RESIZE
     if s.i[job, OWES] == 0 and pause_s > 0:
         s.f[job, WARM] = now + pause_s
         heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))

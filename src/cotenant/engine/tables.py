@@ -168,6 +168,7 @@ def _jobs(
     f[:, col.DRAW], f[:, col.RESTORE], f[:, col.DEADLINE] = draw, restore_s, work.deadline_s
     f[:, col.TIER] = -work.priority
     i[:, col.GPUS], i[:, col.TENANT], i[:, col.MODEL] = work.gpus, work.tenant.code, work.model.code
+    i[:, col.ARRIVAL] = np.arange(len(work))
     weight = work.extra.get("weight")
     f[:, col.WEIGHT] = 1.0 if weight is None else np.asarray(weight, np.float64)
     f[:, col.LEAVES], f[:, col.BARRED] = np.inf, np.nan

@@ -14,6 +14,7 @@ from cotenant.core.columns import (
     C_PART,
     CLASS,
     CPUS,
+    EVICTED,
     FREE_SLICE,
     GPUS,
     H_GPUS,
@@ -28,6 +29,7 @@ from cotenant.core.columns import (
     IDLE,
     LEFT,
     MEM,
+    N_EVICTED,
     N_LINES,
     N_PLANNED,
     N_RUN,
@@ -64,7 +66,7 @@ from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix, Rule, State
 from cotenant.core.workload import Ints
 from cotenant.engine.heaps import remove_waiting
-from cotenant.engine.home import find_home
+from cotenant.engine.home import evict, find_home
 from cotenant.engine.keys import before_running, compact_running, refresh_keys
 from cotenant.engine.ledger import preempt, slices_for, start
 from cotenant.engine.lines import advance_line, line_up
@@ -104,6 +106,8 @@ def keep_place(
 ) -> bool:  # fmt: skip
     """Claim for a running job the GPUs it sits on, unless somebody ahead has claimed them."""
     gpus, tenant = i[job, GPUS], i[job, TENANT]
+    if x[N_EVICTED] > 0 and i[job, EVICTED] == 1:
+        return False
     if x[LEFT] < gpus or quota[tenant, Q_CLAIMED] + gpus > quota[tenant, Q_LIMIT]:
         return False
     head = i[job, SLICE]
@@ -141,7 +145,7 @@ def _keep_stretch(s: State, first: int, waiting: int) -> int:
         if before_running(f, waiting, keys, k, job):
             return k
         node = int(hot[H_NODE, k])
-        if node < 0:
+        if node < 0 or x[N_EVICTED] > 0:
             if not keep_place(f, i, slices, open_, open_host, quota, x, job):
                 return k
             continue
@@ -232,7 +236,9 @@ def visit_waiting(s: State, job: int, displacing: bool, order: Ints, first: int,
         code = W_QUOTA
     else:
         if s.i[job, HOME] >= 0:
-            count = find_home(s, job, IDLE_NOW)
+            count = find_home(s, job, UNCLAIMED if displacing else IDLE_NOW, order, first, end if displacing else first)
+            if count > 0:
+                evict(s, job)
         else:
             count = find_place(s, c, job, IDLE_NOW)
             if count == 0 and displacing:
@@ -283,6 +289,10 @@ def commit(s: State, rule: Rule, now: float) -> None:
             s.starts[k, START_MOVED] = 2
     s.x[N_STOPS] = 0
     s.x[N_PLANNED] = 0
+    if s.x[N_EVICTED] > 0:
+        s.x[N_EVICTED] = 0
+        for job in range(s.i.shape[0]):
+            s.i[job, EVICTED] = 0
 
 
 @kernel

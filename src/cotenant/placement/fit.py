@@ -5,7 +5,8 @@ else whole empty nodes and, for a remainder, the emptiest other node; it waits r
 Helios' simulator does). `anywhere` takes one node if it can and else fills the smallest gaps first.
 `spread` deals GPUs one by one to the emptiest nodes. Counting GPUs only is the same code on one big node.
 A gang that names its number of nodes gets exactly so many, in equal parts, under every rule but counting.
-A gang never spans two pools.
+A gang never spans two pools. Compiled orders call this on the engine's tables (`find_place`), policies that lay out
+nodes themselves on a picture of them (`cotenant.placement.room`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from cotenant.core.columns import (
     SPREAD,
     USE_HOST,
 )
-from cotenant.core.jit import kernel
+from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix, State
 
 # Columns of `State.open`, and which of them a search may use; BOTH and LATEST are no columns.
@@ -83,7 +84,7 @@ def whole_nodes(open_: IntMatrix, pick: IntMatrix, lo: int, hi: int, gpus: int, 
     return count
 
 
-@kernel
+@entry
 def gather(open_: IntMatrix, pick: IntMatrix, lo: int, hi: int, gpus: int, fullest_first: bool) -> int:
     """GPUs from as many nodes as it takes: fullest nodes first fills gaps, emptiest first uses few nodes."""
     total = 0
@@ -157,7 +158,7 @@ def deal(open_: IntMatrix, pick: IntMatrix, lo: int, hi: int, gpus: int) -> int:
     return count
 
 
-@kernel
+@entry
 def fed_by(amount: float, per_gpu: float, most: int) -> int:
     """How many of `most` GPUs this many cores (or GiB) can feed; the amount may be infinite."""
     if per_gpu <= 0 or amount >= most * per_gpu:
@@ -238,40 +239,61 @@ def find_place_in(s: State, c: int, job: int, source: int, p: int, mode: int) ->
     """The same in one pool, by one placement mode; none in a pool that the class may not use."""
     if not (s.cls[c, C_POOLS] >> p) & 1:
         return 0
-    gpus, parts = s.cls[c, C_GPUS], s.cls[c, C_NODES]
+    gpus = s.cls[c, C_GPUS]
+    cpus, mem = s.f[job, CPUS] / gpus, s.f[job, MEM] / gpus
+    largest = usable(s.open, s.open_host, s.host, s.node, s.pool, p, cpus, mem, source, s.x[USE_HOST])
     displacing = source in (UNCLAIMED, LATEST)
-    lo, hi = s.pool[p, POOL_LO], s.pool[p, POOL_HI]
-    largest = s.pool[p, POOL_LARGEST]
-    cpus_per_gpu, mem_per_gpu = s.f[job, CPUS] / gpus, s.f[job, MEM] / gpus
+    return seek(
+        s.open, s.pick, s.host, s.node, s.pool, p, gpus, s.cls[c, C_NODES], cpus, mem, mode, largest, displacing
+    )
+
+
+@entry
+def usable(
+    open_: IntMatrix, open_host: Matrix, host: Matrix, node: IntMatrix, pool: IntMatrix, p: int,
+    cpus_per_gpu: float, mem_per_gpu: float, source: int, hosts_bind: int,
+) -> int:  # fmt: skip
+    """Write down how many GPUs of each node of a pool a gang may use; the most that one empty node could give it."""
+    lo, hi, largest = pool[p, POOL_LO], pool[p, POOL_HI], pool[p, POOL_LARGEST]
     for n in range(lo, hi):
         if source == BOTH:
-            s.open[n, USABLE] = min(s.open[n, UNCLAIMED], s.open[n, IDLE_NOW])
+            open_[n, USABLE] = min(open_[n, UNCLAIMED], open_[n, IDLE_NOW])
         elif source == LATEST:
-            s.open[n, USABLE] = max(s.open[n, TAIL], 0)
+            open_[n, USABLE] = max(open_[n, TAIL], 0)
         else:
-            s.open[n, USABLE] = s.open[n, source]
-    if s.x[USE_HOST] == 1 and (cpus_per_gpu > 0 or mem_per_gpu > 0):
-        fed = _limit_by_host(s.open, s.open_host, s.host, s.node, lo, hi, cpus_per_gpu, mem_per_gpu, source)
+            open_[n, USABLE] = open_[n, source]
+    if hosts_bind == 1 and (cpus_per_gpu > 0 or mem_per_gpu > 0):
+        fed = _limit_by_host(open_, open_host, host, node, lo, hi, cpus_per_gpu, mem_per_gpu, source)
         largest = max(min(fed, largest), 1)
+    return int(largest)
+
+
+@entry
+def seek(
+    open_: IntMatrix, pick: IntMatrix, host: Matrix, node: IntMatrix, pool: IntMatrix, p: int, gpus: int, parts: int,
+    cpus_per_gpu: float, mem_per_gpu: float, mode: int, largest: int, displacing: bool,
+) -> int:  # fmt: skip
+    """A place for a gang among the usable GPUs of a pool, by a placement mode: (node, GPUs) pairs go to `pick`."""
+    lo, hi = pool[p, POOL_LO], pool[p, POOL_HI]
     count = 0
     if parts > 0:
-        count = equal_parts(s.open, s.pick, lo, hi, parts, gpus // parts, mode == SPREAD, displacing)
+        count = equal_parts(open_, pick, lo, hi, parts, gpus // parts, mode == SPREAD, displacing)
     elif mode != SPREAD and gpus <= largest:
-        n = one_node(s.open, lo, hi, gpus, displacing)
+        n = one_node(open_, lo, hi, gpus, displacing)
         if n >= 0:
-            s.pick[0, 0], s.pick[0, 1] = n, gpus
+            pick[0, 0], pick[0, 1] = n, gpus
             count = 1
         elif mode == ANYWHERE:
-            count = gather(s.open, s.pick, lo, hi, gpus, True)
+            count = gather(open_, pick, lo, hi, gpus, True)
     elif mode == CONSOLIDATED:
-        if holds_whole(s.host, s.node, lo, hi, gpus, largest, cpus_per_gpu, mem_per_gpu):
-            count = whole_nodes(s.open, s.pick, lo, hi, gpus, largest)
+        if holds_whole(host, node, lo, hi, gpus, largest, cpus_per_gpu, mem_per_gpu):
+            count = whole_nodes(open_, pick, lo, hi, gpus, largest)
         else:
-            count = gather(s.open, s.pick, lo, hi, gpus, False)
+            count = gather(open_, pick, lo, hi, gpus, False)
     elif mode == ANYWHERE:
-        count = gather(s.open, s.pick, lo, hi, gpus, True)
+        count = gather(open_, pick, lo, hi, gpus, True)
     else:
-        count = deal(s.open, s.pick, lo, hi, gpus)
+        count = deal(open_, pick, lo, hi, gpus)
     return int(count)
 
 

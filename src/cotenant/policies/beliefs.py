@@ -97,7 +97,7 @@ class PairBeliefs:
 
     def _start(self, view: View) -> NDArray[np.float64]:
         together = view.facts.together
-        kinds, types = view.state.speed.shape[:2]
+        kinds, types = view.site.speed.shape[:2]
         if together is None:
             return np.full((kinds, kinds, types), np.inf)
         guess = None if self.name == "oracle" else together.guess
@@ -124,10 +124,10 @@ class PairBeliefs:
         When somebody has just gone, or a node has failed, the speeds that are seen are still those beside it: the
         next look will do.
         """
-        together, state = view.facts.together, view.state
-        failures, self._failures = self._failures, int(state.x[col.NODE_FAILURES])
+        together = view.facts.together
+        failures, self._failures = self._failures, view.site.failures
         there, self._there = self._there, set(view.ident.tolist())
-        users = state.gpu
+        users = view.site.users
         shared = np.flatnonzero((users >= 0).sum(axis=1) > 1)
         self._sit(view, shared)
         if together is None or failures != self._failures or not there <= self._there:
@@ -135,7 +135,7 @@ class PairBeliefs:
         fresh: set[int] = set()
         for gpu in shared.tolist():
             jobs = [int(job) for job in users[gpu] if job >= 0]
-            kinds, kind = state.i[jobs, col.SPEED_ROW], self._type(view, gpu)
+            kinds, kind = view.kind[[view.at(job) for job in jobs]], self._type(view, gpu)
             if not self._seen[:, :, kind][np.ix_(kinds, kinds)].all():
                 fresh.update(jobs)
         numbers = self._kinds.look(view)
@@ -144,10 +144,11 @@ class PairBeliefs:
             if found is None:
                 continue
             other, kind = found
-            a = int(state.i[job, col.SPEED_ROW])
-            pace = float(together.pace[a, state.i[job, col.LEVEL]])
-            share = float(state.f[job, col.SHARE]) if state.i[job, col.TURN] else 1.0
-            slow = max(float(state.f[job, col.ALONE] / state.f[job, col.SPEED]) * pace * share, 1.0)
+            at = view.at(job)
+            a = int(view.kind[at])
+            pace = float(together.pace[a, view.level[at]])
+            share = float(view.share[at]) if view.turn[at] else 1.0
+            slow = max(float(view.alone_speed[at] / view.speed[at]) * pace * share, 1.0)
             ours, theirs = _alike(together, a), _alike(together, other)
             self._write(table, np.ix_(ours, theirs), kind, slow)
             name = _type_names(view)[kind]
@@ -159,11 +160,11 @@ class PairBeliefs:
         """Note since when each job has had its company: since the last of them started, or somebody left."""
         ident = dict(zip(view.rows.tolist(), view.ident.tolist(), strict=True))
         beside: dict[int, set[int]] = {}
-        for jobs in view.state.gpu[shared].tolist():
+        for jobs in view.site.users[shared].tolist():
             here = [ident[job] for job in jobs if job >= 0]
             for one in here:
                 beside.setdefault(one, set()).update(here)
-        began = dict(zip(view.ident.tolist(), view.state.f[view.rows, col.SINCE].tolist(), strict=True))
+        began = dict(zip(view.ident.tolist(), view.since_s.tolist(), strict=True))
         stays = {}
         for one, company in beside.items():
             before, since_s = self._stays.get(one, (frozenset(), 0.0))
@@ -173,17 +174,18 @@ class PairBeliefs:
 
     def _neighbours(self, view: View, job: int, shared: Ints) -> tuple[int, int] | None:
         """The kind of those beside a job, and the GPU type; None where it is not clear who slows it down."""
-        state = view.state
+        users = view.site.users
         found: set[int] = set()
         types: set[int] = set()
         ident = job if view.facts.ident is None else int(view.facts.ident[job])
         if view.now_s - self._stays[ident][1] < WATCH_S:
             return None
-        for gpu in shared[(state.gpu[shared] == job).any(axis=1)].tolist():
-            beside = [int(k) for k in state.gpu[gpu] if k >= 0 and k != job and _meet(state.i[[job, k], col.TURN])]
+        for gpu in shared[(users[shared] == job).any(axis=1)].tolist():
+            here = [int(k) for k in users[gpu] if k >= 0 and k != job]
+            beside = [k for k in here if _meet(view.turn[[view.at(job), view.at(k)]])]
             if len(beside) > 1 or not all(self._plain(view, k) for k in (job, *beside)):
                 return None
-            found.update(int(state.i[k, col.SPEED_ROW]) for k in beside)
+            found.update(int(view.kind[view.at(k)]) for k in beside)
             types.add(self._type(view, gpu))
         together = view.facts.together
         if together is not None and together.alike is not None:
@@ -194,13 +196,13 @@ class PairBeliefs:
     @staticmethod
     def _plain(view: View, job: int) -> bool:
         """Whether a job runs with all its memory and without a throttle."""
-        state = view.state
-        return bool((state.i[job, col.TURN] > 0 or state.f[job, col.SHARE] >= 1) and state.f[job, col.CAP] >= 1)
+        at = view.at(job)
+        return bool((view.turn[at] > 0 or view.share[at] >= 1) and view.cap[at] >= 1)
 
     @staticmethod
     def _type(view: View, gpu: int) -> int:
-        node = int(np.searchsorted(view.state.gpu_first, gpu, side="right")) - 1
-        return int(view.state.pool[view.state.node[node, col.NODE_POOL], col.POOL_TYPE])
+        node = int(np.searchsorted(view.site.gpu_first, gpu, side="right")) - 1
+        return int(view.site.node_type[node])
 
 
 def _meet(turns: Ints) -> bool:
@@ -218,7 +220,7 @@ def _alike(together: Together, kind: int) -> Ints:
 
 def _type_names(view: View) -> list[str]:
     """GPU types by number, as the pools show them; their numbers where nobody has named them."""
-    names = [str(number) for number in range(view.state.speed.shape[1])]
-    for number, name in zip(view.state.pool[:, col.POOL_TYPE].tolist(), view.facts.pool_types, strict=False):
+    names = [str(number) for number in range(view.site.speed.shape[1])]
+    for number, name in zip(view.site.pool[:, col.POOL_TYPE].tolist(), view.facts.pool_types, strict=False):
         names[number] = name
     return names

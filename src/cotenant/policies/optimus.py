@@ -12,14 +12,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from cotenant.core import columns as col
 from cotenant.core.goodput import fit, linear_batch
 from cotenant.core.plan import Plan, Slices
 from cotenant.core.spec import Value
 from cotenant.core.training import Training
 from cotenant.core.view import View
-from cotenant.core.workload import Floats, Ints
-from cotenant.placement.plan_board import Board
+from cotenant.core.workload import Floats
+from cotenant.placement.room import Room
 from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.ones.reorder import place_sizes
 from cotenant.policies.ones.saying import sizes_said
@@ -42,7 +41,7 @@ class Optimus(PlanPolicy):
 
     def decide(self, view: View) -> Plan:
         """Everybody the fewest GPUs it takes in order of submission, then the best gain again and again."""
-        board = Board(view)
+        board = Room(view)
         run: dict[int, Slices] = {}
         elastic, training = view.facts.elastic, view.facts.training
         order = np.lexsort((view.rows, view.submit_s, ~view.running))
@@ -60,7 +59,7 @@ class Optimus(PlanPolicy):
         if due:
             self._next_s = view.now_s + self.number("interval")
         which = [at for at in order.tolist() if elastic[view.rows[at]]]
-        held = {int(view.rows[at]): int(view.state.i[view.rows[at], col.GPUS]) for at in which if view.running[at]}
+        held = {int(view.rows[at]): int(view.gpus[at]) for at in which if view.running[at]}
         now: dict[int, Slices] = {row: view.placement(row) for row in held}
         sizes = self._sizes(view, which, board.left) if due else dict(held)
         fewest, _ = view.size_limits(view.rows)
@@ -69,7 +68,7 @@ class Optimus(PlanPolicy):
             if row not in sizes and sum(sizes.values()) + fewest[at] <= board.left:
                 sizes[row] = int(fewest[at])
         places = place_sizes(board, [(row, size) for row, size in sizes.items() if size > 0], now)
-        pause = {row: float(view.state.f[row, col.RESTORE]) for row in places if row in now}
+        pause = {row: float(view.restore_s[view.at(row)]) for row in places if row in now}
         run.update(places)
         why = sizes_said(view, run, self._next_s, _GREEDY)
         return Plan(run, next_s=self._next_s, pause_s=pause, why=why)
@@ -79,8 +78,7 @@ class Optimus(PlanPolicy):
         assert training is not None
         sizes: dict[int, int] = {}
         rates: dict[int, Floats] = {}
-        asked_of_all = view.state.cls[view.state.i[:, col.CLASS], col.C_GPUS]
-        node_gpus = int(view.state.node[:, col.NODE_SIZE].max(initial=1))
+        node_gpus = view.site.largest_node
         fewest, most = view.size_limits(view.rows)
         largest = dict(zip(view.rows.tolist(), most.tolist(), strict=True))
         spare = gpus
@@ -90,7 +88,7 @@ class Optimus(PlanPolicy):
                 continue
             sizes[row] = int(fewest[at])
             spare -= sizes[row]
-            rates[row] = fitted_rates(training, asked_of_all, row, gpus, node_gpus)
+            rates[row] = fitted_rates(training, row, gpus, node_gpus)
         asked = {int(view.rows[at]): int(view.asked_gpus[at]) for at in which}
         left_s = {int(view.rows[at]): float(view.remaining_s[at]) for at in which}
 
@@ -114,11 +112,11 @@ class Optimus(PlanPolicy):
         return sizes
 
 
-def fitted_rates(training: Training, asked: Ints, row: int, most: int, node_gpus: int) -> Floats:
+def fitted_rates(training: Training, row: int, most: int, node_gpus: int) -> Floats:
     """Samples per second of a job on 0 to `most` GPUs with its batch, by steps fitted to what was seen of its kind.
 
     Between and beyond the sizes seen the model of a step (`core.goodput`) says what to expect; sizes on which the job
-    itself was seen keep what was seen; nothing seen means no communication. `asked` is of every row.
+    itself was seen keep what was seen; nothing seen means no communication.
     """
     kind = np.flatnonzero(training.kind == training.kind[row])
     rows, sizes = np.nonzero(training.seen[kind, : most + 1] > 0)
@@ -126,18 +124,19 @@ def fitted_rates(training: Training, asked: Ints, row: int, most: int, node_gpus
         return np.arange(most + 1, dtype=np.float64)
     steps = set()
     for other, gpus in zip(kind[rows].tolist(), sizes.tolist(), strict=True):
-        local = max(_whole_batch(training, int(asked[other]), other) // gpus, 1)
+        local = max(_whole_batch(training, other) // gpus, 1)
         seconds = local * gpus / training.seen[other, gpus]
         steps.add((float(local), gpus, -(-gpus // node_gpus), float(f"{seconds:.5g}")))
     grid = np.arange(1, most + 1)
-    own_batch = np.maximum(_whole_batch(training, int(asked[row]), row) // grid, 1)
+    own_batch = np.maximum(_whole_batch(training, row) // grid, 1)
     rate = np.concatenate([[0.0], fit(tuple(steps)).throughput(own_batch, grid, -(-grid // node_gpus))])
     own = np.flatnonzero(training.seen[row, : most + 1] > 0)
     rate[own] = training.seen[row, own]
     return rate
 
 
-def _whole_batch(training: Training, asked: int, row: int) -> int:
+def _whole_batch(training: Training, row: int) -> int:
     """Samples per step of a job on the GPUs that it asked for, which it keeps on any number of them."""
     base, base_lr, max_lr = int(training.batch[row]), float(training.base_lr[row]), float(training.max_lr[row])
+    asked = int(training.asked[row])
     return asked * linear_batch(base, base_lr, max_lr, asked)[0]

@@ -25,7 +25,7 @@ class SteadyKinds:
     def look(self, view: View) -> Ints:
         """The number of each kind; remembers which jobs are of which."""
         if self._numbers is None:
-            self._numbers = np.full(len(view.state.speed), -1, np.int64)
+            self._numbers = np.full(len(view.site.speed), -1, np.int64)
             for row, kind in zip(view.rows.tolist(), view.kind.tolist(), strict=True):
                 self._numbers[kind] = self._of_row.get(row, self._numbers[kind])
             fresh = np.flatnonzero(self._numbers < 0)

@@ -47,8 +47,8 @@ class ElasticTruth:
 
         loss = of("first_loss")
         self.training = Training(
-            jobs.kind, jobs.epoch_size, of("batch"), of("base_lr"), of("max_lr"), np.zeros(rows), loss, loss.copy(),
-            np.zeros(rows), of("noise"), np.full((rows, jobs.most + 1), np.nan), resize_s, load_s,
+            jobs.kind, jobs.asked, jobs.epoch_size, of("batch"), of("base_lr"), of("max_lr"), np.zeros(rows), loss,
+            loss.copy(), np.zeros(rows), of("noise"), np.full((rows, jobs.most + 1), np.nan), resize_s, load_s,
         )  # fmt: skip
 
     def tell(self, state: State, now_s: float) -> None:

@@ -27,6 +27,7 @@ from cotenant.core.workload import Codes, Workload, make_workload
 from cotenant.engine.explain import explain
 from cotenant.engine.invariants import check
 from cotenant.sim.driver import Experiment, Simulation, simulate
+from cotenant.testing.vandal import Vandal
 
 CLUSTERS = ("1x4", "4x4", "2x8+4x2", "2x4:v100+3x2:k80")
 PLACEMENTS = ("count", "consolidated", "relaxed:after=30", "spread", "skew")
@@ -215,6 +216,17 @@ class PolicyContract:
             one = simulate(self.experiment(work, Cluster(groups, first)))
             other = simulate(self.experiment(turned, Cluster(groups, second)))
             assert_same(one, other)
+
+    def test_a_vandal_beside_it_changes_nothing_and_finds_nothing(self) -> None:
+        """Overwriting whatever the view leads to has no effect, and the truth is not there (`testing.vandal`)."""
+        work = random_workload(1, 12, 8)
+        work = replace(work, duration_s=work.duration_s + 0.001 + np.random.default_rng(0).random(len(work)))
+        experiment = replace(self.experiment(work, "2x8", costs="7"), estimator="noisy:error=0.5")
+        run = Simulation(experiment)
+        vandal = Vandal(run)
+        run.advance(np.inf)
+        assert not vandal.found
+        assert_same(run.outcome(), simulate(experiment))
 
     def _entitled(self, run: Simulation) -> list[int]:
         """Waiting jobs that may expect the next idle GPU: all of them, or the head of a policy with a line."""

@@ -80,7 +80,7 @@ def stages_of(work: Workload) -> Stages | None:
         alone_s=alone[rows],
         start_s=np.array([start_seconds(m, int(g)) for m, g in zip(models, work.gpus[rows], strict=True)]),
         gpu_gib=np.array([_GPU_MB.get(model, 0) / 1024 for model in models]),
-        nominal_s=np.asarray(work.extra.get("nominal_s", work.duration_s), np.float64),
+        nominal_s=np.asarray(work.extra.get("nominal_s", ()), np.float64),
     )
 
 
@@ -102,7 +102,6 @@ def profiled_stages(work: Workload, profile: Profile) -> Stages | None:
         alone_s=times.sum(axis=1),
         start_s=np.zeros(len(times)),
         gpu_gib=np.asarray(memory, np.float64),
-        nominal_s=work.duration_s,
     )
 
 

@@ -10,7 +10,6 @@ from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.errors import InputError
 from cotenant.core.plan import Plan, Terms
 from cotenant.core.together import CURVE
-from cotenant.core.view import V_PROGRESS
 from cotenant.engine.plans import carry_out_plan
 from cotenant.policies.antman.memory import caps
 from cotenant.policies.antman.policy import AntMan
@@ -30,7 +29,7 @@ def test_compute_sharing_of_the_paper() -> None:
     assert run.state.f[0, col.FINISH] == pytest.approx(20.8 * MIN, rel=0.1)
     run = shared_run([(0.0, 1, 20.1 * MIN), (1.0, 1, 1e5)], table, "1x1", policy, priority=[0, -1])
     run.advance(20.0 * MIN)
-    done = run.engine.view(20.0 * MIN).computed[V_PROGRESS]
+    done = run.engine.view(20.0 * MIN).progress_s
     assert done[1] / (20.0 * MIN) == pytest.approx(0.57, rel=0.1)
     packed = shared_run([(0.0, 1, 20.1 * MIN), (0.0, 1, 1e5)], table, "1x1", "sjf-ffs", priority=[0, -1])
     packed.advance(1e5)

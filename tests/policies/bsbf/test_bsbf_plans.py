@@ -13,7 +13,7 @@ from cotenant.core.together import CURVE, Together
 from cotenant.core.workload import Codes, Workload, make_workload
 from cotenant.policies.bsbf.judging import cost, last_end
 from cotenant.policies.bsbf.pair_test import pays, shared_mean, waiting_mean
-from cotenant.policies.bsbf.policy import SjfBsbf, _scratch
+from cotenant.policies.bsbf.policy import SjfBsbf, _scene, _scratch
 from cotenant.sim.driver import Experiment, Simulation
 from cotenant.sim.truth import SharedTruth
 
@@ -123,11 +123,12 @@ def test_judging_a_placement_is_the_pair_test_for_one_host() -> None:
         l_b, l_a = draw.random(2) * 1000 + 1
         run = _run([(0.0, 1, l_b), (0.0, 1, l_a)], _together(slow), "1x1")
         left = np.array([l_b, l_a])
-        run.advance(-1.0)
+        run.advance(0.0)
+        view = run.engine.view(0.0)
         table = slow[:, :, None].copy()
-        scratch = _scratch(run.engine.view(0.0), table, left)
+        scratch = _scratch(view, table, left, {0, 1})
         scratch.mates[0] = 0
-        gain = cost(run.state, scratch, table, left, 1, float(l_a), 1, 0) - last_end(scratch, left, 1) - l_a
+        gain = cost(_scene(view), scratch, table, left, 1, float(l_a), 1, 0) - last_end(scratch, left, 1) - l_a
         expected = 2 * (shared_mean(l_a, l_b, slow[1, 0], slow[0, 1]) - waiting_mean(l_a, l_b))
         assert gain == pytest.approx(expected, rel=1e-6, abs=1e-6)
         if abs(gain) > 1e-3:

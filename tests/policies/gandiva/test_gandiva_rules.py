@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cotenant.core import columns as col
-from cotenant.placement.board import Board
+from cotenant.placement.room import SharedRoom
 from cotenant.policies.gandiva.policy import Gandiva
 from cotenant.policies.gandiva.server import Servers, size_class
 from cotenant.policies.gandiva.turns import Member, Rota, fair_share, height
@@ -84,7 +84,7 @@ def test_affinity_is_the_next_power_of_two_of_the_largest_job() -> None:
     rows = [(0.0, 3, 900.0), (1.0, 2, 900.0), (2.0, 2, 900.0)]
     run = shared_run(rows, sharing(_alone(3)), "3x4", "gandiva:packing=false,migration=false,defragmentation=false")
     run.advance(2.0)
-    servers = Servers(Board(run.engine.view(2.0)), {})
+    servers = Servers(SharedRoom(run.engine.view(2.0)), {})
     assert [servers.affinity(node) for node in range(3)] == [4, 2, 0]
     assert [_nodes(run, row) for row in range(3)] == [{0}, {1}, {1}]
     assert [servers.load(node) for node in range(3)] == [0.75, 1.0, 0.0]
@@ -160,7 +160,7 @@ def test_whether_two_can_share_is_a_matter_of_their_gpu_type(open_: int, first: 
     """Two jobs on GPUs of each of two types; the second of them goes on beside the first on one type only."""
     run = shared_run([(0.0, 1, 3000.0)] * 4, sharing(_alone(4)), "1x2:v100+1x2:k80", "gandiva:packing=false")
     run.advance(2.0)
-    board, policy = Board(run.engine.view(2.0)), run.policy
+    board, policy = SharedRoom(run.engine.view(2.0)), run.policy
     assert isinstance(policy, Gandiva)
     for here in (0, 1):
         mates = [row for gpu in np.flatnonzero(board.type_of == here) for row in board.users[gpu]]

@@ -21,9 +21,9 @@ from cotenant.core.errors import InputError
 from cotenant.core.plan import Plan, Terms, Why
 from cotenant.core.spec import Value
 from cotenant.core.together import Together
-from cotenant.core.view import V_PROGRESS, View
+from cotenant.core.view import View
 from cotenant.core.workload import Ints
-from cotenant.placement.board import Board
+from cotenant.placement.room import SharedRoom
 from cotenant.policies.antman.memory import LEAST, caps, least_part
 from cotenant.policies.antman.throttle import LOWEST, Throttle
 from cotenant.policies.base import Context, PlanPolicy, carry_over
@@ -97,7 +97,7 @@ class AntMan(PlanPolicy):
     def _situation(view: View) -> tuple[bytes, ...]:
         """Who is there, who of them runs, and on how many GPUs of which nodes, whatever rows they have."""
         order = np.argsort(view.ident)
-        nodes = view.state.node[:, col.NODE_CAP]
+        nodes = view.site.node[:, col.NODE_CAP]
         return view.ident[order].tobytes(), view.running[order].tobytes(), nodes.tobytes()
 
     def _adjust(self, view: View) -> Plan:
@@ -114,8 +114,8 @@ class AntMan(PlanPolicy):
     def _felt(self, view: View) -> dict[int, tuple[float, float]]:
         """By job how much slower it is now than alone, and the seconds that it may still lose."""
         held = view.attained_s
-        alone = view.state.f[view.rows, col.ALONE]
-        lost = held - np.asarray(view.computed[V_PROGRESS]) / np.where(alone > 0, alone, 1.0)
+        alone = view.alone_speed
+        lost = held - view.progress_s / np.where(alone > 0, alone, 1.0)
         spare = self.number("budget") * held - lost
         values = zip(view.slowdown.tolist(), spare.tolist(), strict=True)
         return dict(zip(view.rows.tolist(), values, strict=True))
@@ -134,13 +134,12 @@ class AntMan(PlanPolicy):
 
     def _schedule(self, view: View) -> Plan:
         """Upgrade, start guaranteed jobs, start opportunistic jobs, set shares and memory."""
-        state = view.state
-        board = Board(view)
+        board = SharedRoom(view)
         together = view.facts.together
-        quota = np.asarray(state.quota[:, col.Q_LIMIT] - state.quota[:, col.Q_USED], np.int64)
+        quota = view.site.quota_left()
         order = view.rows[np.lexsort((view.rows, view.submit_s, -view.priority))]
         running = set(board.gpus_of)
-        self.guaranteed = {row for row in running if not state.i[row, col.OPPORTUNISTIC]}
+        self.guaranteed = {row for row in running if not view.opportunistic[view.at(row)]}
         waiting = [row for row in order.tolist() if row not in running]
         self._upgrade(board, [row for row in order.tolist() if row in running], quota)
         self._stopped: set[int] = set()
@@ -177,27 +176,29 @@ class AntMan(PlanPolicy):
 
     # -- the global scheduler ----------------------------------------------------------------------------------
 
-    def _upgrade(self, board: Board, running: list[int], quota: Ints) -> None:
+    def _upgrade(self, board: SharedRoom, running: list[int], quota: Ints) -> None:
         """Whole opportunistic jobs whose GPUs nobody else holds, while their tenant has the quota."""
         holds = {gpu for row in self.guaranteed for gpu in board.gpus_of[row]}
         holds |= {gpu for gpus in self.reserved.values() for gpu in gpus}
         for row in running:
-            tenant, gang = int(board.state.i[row, col.TENANT]), board.gang(row)
-            if row in self.guaranteed or board.state.f[row, col.TIER] > 0 or quota[tenant] < gang:
+            tenant, gang = board.tenant(row), board.gang(row)
+            if row in self.guaranteed or board.view.tier[board.view.at(row)] > 0 or quota[tenant] < gang:
                 continue
             if not holds.intersection(board.gpus_of[row]):
                 self.guaranteed.add(row)
                 holds.update(board.gpus_of[row])
                 quota[tenant] -= gang
 
-    def _start_guaranteed(self, board: Board, waiting: list[int], quota: Ints, together: Together | None) -> list[int]:
+    def _start_guaranteed(
+        self, board: SharedRoom, waiting: list[int], quota: Ints, together: Together | None
+    ) -> list[int]:
         """Start whoever finds all its GPUs; the others hold what there is. Who is left without quota."""
         later: list[int] = []
         self.reserved = {}
         taken = {gpu for row in self.guaranteed for gpu in board.gpus_of[row]}
         for row in waiting:
-            tenant, gang = int(board.state.i[row, col.TENANT]), board.gang(row)
-            if board.state.f[row, col.TIER] > 0 or quota[tenant] < gang:
+            tenant, gang = board.tenant(row), board.gang(row)
+            if board.view.tier[board.view.at(row)] > 0 or quota[tenant] < gang:
                 later.append(row)
                 continue
             quota[tenant] -= gang
@@ -220,7 +221,7 @@ class AntMan(PlanPolicy):
                 taken.update(self.reserved[row])
         return later
 
-    def _make_room(self, board: Board, gpus: list[int], need_gib: float, together: Together | None) -> None:
+    def _make_room(self, board: SharedRoom, gpus: list[int], need_gib: float, together: Together | None) -> None:
         """Where memory cannot overflow to the host, opportunistic jobs that leave a guaranteed one too little go."""
         for gpu in gpus:
             for job in board.users[gpu][::-1]:
@@ -229,7 +230,7 @@ class AntMan(PlanPolicy):
                     board.remove(job)
                     self._stopped.add(job)
 
-    def _partial(self, board: Board, row: int, usable: list[bool]) -> list[int]:
+    def _partial(self, board: SharedRoom, row: int, usable: list[bool]) -> list[int]:
         """The best part of its gang that a job can hold: on one node if it would fit there, else anywhere."""
         best: list[int] = []
         gang = board.gang(row)
@@ -240,7 +241,9 @@ class AntMan(PlanPolicy):
             best = max([best, *(group[:gang] for group in groups)], key=len)
         return best
 
-    def _start_opportunistic(self, board: Board, waiting: list[int], view: View, together: Together | None) -> None:
+    def _start_opportunistic(
+        self, board: SharedRoom, waiting: list[int], view: View, together: Together | None
+    ) -> None:
         """The freest GPUs below the limit, whoever runs there."""
         if not waiting:
             return
@@ -249,7 +252,7 @@ class AntMan(PlanPolicy):
         failed: set[tuple[int, int]] = set()
         for row in waiting:
             gang = board.gang(row)
-            shape = int(view.state.i[row, col.CLASS]), board.kind(row)
+            shape = int(view.class_number[view.at(row)]), board.kind(row)
             if shape in failed or (most and gang > most) or self._wait_s(row, view) < self.number("ot_after_s"):
                 continue
             failed.add(shape)
@@ -275,7 +278,7 @@ class AntMan(PlanPolicy):
                         busy[gpu] = self._busy(board, gpu, together)
                     break
 
-    def _harm(self, board: Board, view: View, kind: int, gpu: int) -> float:
+    def _harm(self, board: SharedRoom, view: View, kind: int, gpu: int) -> float:
         """Believed slowdown of guaranteed jobs on a GPU beside this kind; 1 where nothing is believed."""
         if not self._pairs.active:
             return 1.0
@@ -284,16 +287,16 @@ class AntMan(PlanPolicy):
 
     def _wait_s(self, row: int, view: View) -> float:
         """Estimated seconds until a tenant's quota is free: the work that its guaranteed jobs have left."""
-        state = view.state
-        tenant = state.i[row, col.TENANT]
-        limit = int(state.quota[tenant, col.Q_LIMIT])
-        if limit <= 0 or state.f[row, col.TIER] > 0:
+        at = view.at(row)
+        tenant = view.tenant[at]
+        limit = int(view.site.quota[tenant, col.Q_LIMIT])
+        if limit <= 0 or view.tier[at] > 0:
             return np.inf
         mine = np.isin(view.rows, list(self.guaranteed)) & (view.tenant == tenant)
         return float((view.remaining_s[mine] * view.gpus[mine]).sum()) / limit
 
     @staticmethod
-    def _shareable(board: Board, row: int, users: list[int], together: Together | None) -> bool:
+    def _shareable(board: SharedRoom, row: int, users: list[int], together: Together | None) -> bool:
         """Whether a job can sit beside these at all."""
         if not users:
             return True
@@ -302,7 +305,7 @@ class AntMan(PlanPolicy):
         kind = board.kind(row)
         return all(together.ratio[kind, board.kind(user)].max() > 0 for user in users)
 
-    def _busy(self, board: Board, gpu: int, together: Together | None) -> float:
+    def _busy(self, board: SharedRoom, gpu: int, together: Together | None) -> float:
         """Utilisation of a GPU: what its jobs keep busy at the shares they are allowed."""
         total = 0.0
         for job in board.users[gpu]:
@@ -310,7 +313,7 @@ class AntMan(PlanPolicy):
             total += share * (1.0 if together is None else float(together.busy[board.kind(job)]))
         return min(total, 1.0)
 
-    def _squeezed(self, board: Board, gpu: int, together: Together | None) -> float:
+    def _squeezed(self, board: SharedRoom, gpu: int, together: Together | None) -> float:
         """Memory left on a GPU when every opportunistic job there has only its least part."""
         used = 0.0
         for job in board.users[gpu]:
@@ -320,7 +323,7 @@ class AntMan(PlanPolicy):
 
     # -- the local coordinators --------------------------------------------------------------------------------
 
-    def _terms(self, board: Board, view: View, together: Together | None) -> dict[int, Terms]:
+    def _terms(self, board: SharedRoom, view: View, together: Together | None) -> dict[int, Terms]:
         """Shares by feedback, memory by what is left."""
         felt = self._felt(view)
         part = self._memory_parts(board, together)
@@ -336,7 +339,7 @@ class AntMan(PlanPolicy):
             share = 1.0
             if rivals:
                 throttle = self._throttles.get(row)
-                if throttle is None or any(board.state.i[job, col.STATE] != col.RUNNING for job in rivals):
+                if throttle is None or not all(view.running[view.at(job)] for job in rivals):
                     idle = self._idle(board, row, view, shares)
                     throttle = Throttle.low(self.number("start"), view.now_s, self.number("control_s"), idle)
                 elif len(rivals) < throttle.rivals:  # one has gone, and what it used with it
@@ -351,7 +354,7 @@ class AntMan(PlanPolicy):
         self._throttles = throttles
         return terms
 
-    def _idle(self, board: Board, row: int, view: View, shares: dict[int, float]) -> float:
+    def _idle(self, board: SharedRoom, row: int, view: View, shares: dict[int, float]) -> float:
         """Share at which a job is believed to fill only what its neighbours leave idle; `shares`: of throttled ones.
 
         Beside one that is believed to suffer nothing anyhow (`pairs`) it needs no limit; beside one that leaves nothing
@@ -370,7 +373,7 @@ class AntMan(PlanPolicy):
                 idle = min(idle, (1.0 - sum(taken)) / max(float(together.busy[kind]), 1e-9), MOST_THROTTLED)
         return idle if idle >= LOWEST else 0.0
 
-    def _memory_parts(self, board: Board, together: Together | None) -> dict[int, float]:
+    def _memory_parts(self, board: SharedRoom, together: Together | None) -> dict[int, float]:
         """Part of its memory that each opportunistic job may keep on its GPUs: the least over its gang."""
         part = {row: 1.0 for row in board.gpus_of if row not in self.guaranteed}
         if together is None or not part:
@@ -394,17 +397,17 @@ def memory_of(together: Together | None, kind: int) -> float:
     return 0.0 if together is None else float(together.memory_gib[kind, 0])
 
 
-def full_need(together: Together | None, board: Board, row: int) -> float:
+def full_need(together: Together | None, board: SharedRoom, row: int) -> float:
     """The same for a job, however much of it may lie on the GPU now."""
     return memory_of(together, board.kind(row))
 
 
-def _part(together: Together | None, board: Board, row: int) -> float:
+def _part(together: Together | None, board: SharedRoom, row: int) -> float:
     """The part of its memory that an opportunistic job cannot do without."""
     return LEAST if together is None else least_part(together.curve[board.kind(row)])
 
 
-def _squeezed_need(together: Together | None, board: Board, row: int) -> float:
+def _squeezed_need(together: Together | None, board: SharedRoom, row: int) -> float:
     """What an opportunistic job keeps on a GPU that a guaranteed one comes to: nothing, if it has to leave then."""
     part = _part(together, board, row)
     return part * full_need(together, board, row) if part < 1 else 0.0

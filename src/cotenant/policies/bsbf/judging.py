@@ -12,19 +12,17 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from cotenant.core.columns import SPEED_ROW
 from cotenant.core.jit import kernel
-from cotenant.core.state import State
 from cotenant.core.workload import Floats
-from cotenant.policies.bsbf.scratch import Scratch
+from cotenant.policies.bsbf.scratch import Scene, Scratch
 
 
 @kernel
 def play(
-    s: State, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, l_a: float, mates: int, gpu_type: int
+    s: Scene, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, l_a: float, mates: int, gpu_type: int
 ) -> float:
     """When a job ends that starts now beside `w.mates`; the ends of those go to `w.means`. Seconds from now."""
-    kind = s.i[job, SPEED_ROW]
+    kind = s.kind[job]
     for k in range(mates):
         w.means[k] = left[w.mates[k]]
         w.ends[k] = 0.0
@@ -33,7 +31,7 @@ def play(
         xi_a, end = 1.0, math.inf
         for k in range(mates):
             if w.means[k] > 0:
-                other = s.i[w.mates[k], SPEED_ROW]
+                other = s.kind[w.mates[k]]
                 xi_a = max(xi_a, slowdown[kind, other, gpu_type])
                 xi_h = max(slowdown[other, kind, gpu_type], w.slow[w.mates[k]])
                 end = min(end, w.means[k] * xi_h)
@@ -42,7 +40,7 @@ def play(
         remaining -= step / xi_a
         for k in range(mates):
             if w.means[k] > 0:
-                other = s.i[w.mates[k], SPEED_ROW]
+                other = s.kind[w.mates[k]]
                 xi_h = max(slowdown[other, kind, gpu_type], w.slow[w.mates[k]])
                 w.means[k] -= step / xi_h
                 if w.means[k] <= 1e-9 * max(left[w.mates[k]], 1.0):
@@ -56,7 +54,7 @@ def play(
 
 @kernel
 def cost(
-    s: State, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, l_a: float, mates: int, gpu_type: int
+    s: Scene, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, l_a: float, mates: int, gpu_type: int
 ) -> float:
     """Seconds that starting now beside `w.mates` costs everybody in it: own completion and the delays of the hosts.
 

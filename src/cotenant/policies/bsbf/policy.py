@@ -17,10 +17,9 @@ from cotenant.core import columns as col
 from cotenant.core.errors import InputError
 from cotenant.core.plan import Places, Plan, Terms, Why
 from cotenant.core.spec import Value
-from cotenant.core.state import State
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
-from cotenant.placement.board import Board
+from cotenant.placement.room import SharedRoom
 from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.beliefs import PairBeliefs
 from cotenant.policies.bsbf.scratch import (
@@ -33,6 +32,7 @@ from cotenant.policies.bsbf.scratch import (
     SCALE,
     TEST,
     WAITING_PAYS,
+    Scene,
     Scratch,
 )
 from cotenant.policies.bsbf.search import search
@@ -74,23 +74,20 @@ class SjfBsbf(PlanPolicy):
 
     def decide(self, view: View) -> Plan:
         """Start what can start; whatever runs goes on."""
-        waiting = view.rows[~view.running]
         self._pairs.look(view)
-        if not len(waiting):
+        if view.running.all():
             return Plan(keep=True)
         left = self._left_s(view)
-        order = np.lexsort((view.rows, left[view.rows], -view.priority))
-        ordered = view.rows[order]
-        state = view.state
+        order = np.lexsort((view.rows, left, -view.priority))
         scratch = _scratch(view, self._slowdowns(view), left)
-        queue = ordered[state.i[ordered, col.STATE] == col.WAITING]
-        in_parts = state.cls[state.i[queue, col.CLASS], col.C_NODES] > 0
+        queue = order[~view.running[order]]
+        in_parts = view.parts[queue] > 0
         started = self._search(view, scratch, queue[~in_parts], left)
         plan = _plan(view, scratch, started)
         if in_parts.any():
             plan = _place_parts(view, plan, queue[in_parts], scratch)
         if self.params["preemptive"]:
-            plan = self._displace(view, plan, ordered, left)
+            plan = self._displace(view, plan, order, left)
         return replace(plan, why=self._answers(view, scratch, left))
 
     def _answers(self, view: View, scratch: Scratch, left: Floats) -> Why:
@@ -126,42 +123,37 @@ class SjfBsbf(PlanPolicy):
         flags[SCALE] = int(bool(self.params["scale_sub_batch"]))
         flags[QUEUE] = int(bool(self.params["queue_aware"]))
         flags[CONSOLIDATE] = int(bool(self.params["consolidate"]))
-        return int(search(view.state, scratch, queue, left, self._slowdowns(view), memory, pace, flags))
+        return int(search(_scene(view), scratch, queue, left, self._slowdowns(view), memory, pace, flags))
 
     def _left_s(self, view: View) -> Floats:
         """Believed seconds that each job still takes alone, with the sub-batch that it uses."""
-        state, rows = view.state, view.rows
-        kind = state.i[rows, col.SPEED_ROW]
         _, pace = _levels(view)
-        base = state.speed[kind, :, 0].max(axis=1)
-        speed = np.where(view.running, state.f[rows, col.ALONE] * pace[kind, state.i[rows, col.LEVEL]], base)
-        left = np.zeros(len(state.f))
-        left[rows] = view.remaining_s / np.where(speed > 0, speed, 1.0)
-        return left
+        base = view.site.speed[view.kind, :, 0].max(axis=1)
+        speed = np.where(view.running, view.alone_speed * pace[view.kind, view.level], base)
+        return view.remaining_s / np.where(speed > 0, speed, 1.0)
 
     def _slowdowns(self, view: View) -> NDArray[np.float64]:
         """What the policy believes of slowdowns."""
         return self._pairs.slowdown(view)
 
-    def _displace(self, view: View, plan: Plan, ordered: Ints, left: Floats) -> Plan:
+    def _displace(self, view: View, plan: Plan, order: Ints, left: Floats) -> Plan:
         """Stop jobs from the end of the order for those at its head that found no place."""
-        place = {row: at for at, row in enumerate(ordered.tolist())}
-        steps = dict(zip(view.rows.tolist(), (view.remaining_s * view.steps_per_s).tolist(), strict=True))
-        running = [row for row in ordered[::-1].tolist() if view.state.i[row, col.STATE] == col.RUNNING]
-        for row in ordered.tolist():
-            split = view.state.cls[view.state.i[row, col.CLASS], col.C_NODES] > 0
-            if row in plan.run or split or view.state.i[row, col.STATE] == col.RUNNING:
+        turn, rows = np.argsort(order), view.rows.tolist()
+        steps = view.remaining_s * view.steps_per_s
+        running = order[::-1][view.running[order[::-1]]].tolist()
+        for job in order.tolist():
+            if rows[job] in plan.run or view.parts[job] > 0 or view.running[job]:
                 continue
             victims: list[int] = []
             for victim in running:
-                if place[victim] < place[row]:
+                if turn[victim] < turn[job]:
                     break
-                if victim in plan.stop or steps[victim] <= LEAST_LEFT or left[victim] <= left[row]:
+                if rows[victim] in plan.stop or steps[victim] <= LEAST_LEFT or left[victim] <= left[job]:
                     continue
-                victims.append(victim)
+                victims.append(rows[victim])
                 stop = plan.stop | set(victims)
                 scratch = _scratch(view, self._slowdowns(view), left, stop)
-                queue = np.array([*plan.run, row], np.int64)
+                queue = np.array([*map(view.at, plan.run), job], np.int64)
                 started = self._search(view, scratch, queue, left)
                 if started == len(queue):
                     plan = _plan(view, scratch, started, frozenset(stop))
@@ -181,7 +173,7 @@ def _levels(view: View) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Memory and speed of sub-batches by kind; nothing but whole batches where nobody knows."""
     together = view.facts.together
     if together is None:
-        kinds = len(view.state.speed)
+        kinds = len(view.site.speed)
         return np.zeros((kinds, 1)), np.ones((kinds, 1))
     return together.memory_gib, together.pace
 
@@ -189,65 +181,77 @@ def _levels(view: View) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 def _scratch(
     view: View, slowdown: NDArray[np.float64], left: Floats, stopped: frozenset[int] | set[int] = frozenset()
 ) -> Scratch:
-    """Copies of the engine's tables, without the jobs that are to stop."""
-    state = view.state
-    users = view.gpu_users
+    """What the search may change, without the jobs that are to stop."""
+    site = view.site
+    users = site.users
     if stopped:
-        users[np.isin(users, list(stopped))] = -1
+        users = np.where(np.isin(users, list(stopped)), -1, users)
         users = -np.sort(-users, axis=1)
-    gpus, nodes = len(users), len(state.node)
-    kinds = state.pool[state.node[:, col.NODE_POOL], col.POOL_TYPE]
-    need = np.append(state.f[:, col.GPU_GIB], 0.0)
-    gib = np.repeat(state.gpu_gib[kinds], np.diff(state.gpu_first)) - need[users].sum(axis=1)
-    room = state.host[:, [col.HOST_CPU_FREE, col.HOST_MEM_FREE]].copy()
-    quota = state.quota[:, col.Q_LIMIT] - state.quota[:, col.Q_USED]
+    users = _by_place(view, users)
+    gpus, nodes = len(users), len(site.node)
+    need = np.append(view.gpu_gib, 0.0)
+    gib = np.repeat(site.gpu_gib[site.node_type], np.diff(site.gpu_first)) - need[users].sum(axis=1)
+    room = site.host[:, [col.HOST_CPU_FREE, col.HOST_MEM_FREE]]
+    quota = site.quota_left()
     for row in stopped:
-        quota[state.i[row, col.TENANT]] += state.i[row, col.GPUS]
+        at = view.at(row)
+        quota[view.tenant[at]] += view.gpus[at]
         for node, count in view.placement(row):
-            room[node] += count / state.i[row, col.GPUS] * state.f[row, [col.CPUS, col.MEM]]
-    slow, load = _company(state, users, slowdown)
+            room[node] += count / view.gpus[at] * np.array([view.cpus[at], view.mem_gib[at]])
+    slow, load = _company(view, users, slowdown)
     freed = np.append(left * slow, 0.0)[users].max(axis=1)
-    for lo, hi in state.pool[:, [col.POOL_LO, col.POOL_HI]].tolist():
-        freed[state.gpu_first[lo] : state.gpu_first[hi]].sort()
+    for lo, hi in site.pool[:, [col.POOL_LO, col.POOL_HI]].tolist():
+        freed[site.gpu_first[lo] : site.gpu_first[hi]].sort()
     largest = int(view.gpus.max(initial=1))
     slots = gpus * col.SLOTS + 1
     return Scratch(
-        users=users, gib=gib, room=room, quota=quota.astype(np.int64), load=load, nodes=np.arange(nodes),
+        users=users, gib=gib, room=room, quota=quota, load=load, nodes=np.arange(nodes),
         hosts=np.zeros(slots, np.int64), scores=np.zeros(slots), means=np.zeros(slots), ends=np.zeros(slots),
         empty=np.zeros(gpus, np.int64),
         chosen=np.zeros(gpus + 1, np.int64), best=np.zeros(gpus + 1, np.int64), mates=np.zeros(slots, np.int64),
         kept=np.zeros(gpus + 1, np.int64), freed=freed,
-        ahead=np.zeros(len(state.pool), np.int64), slow=slow, out=np.zeros((gpus * 2 + 1, 3), np.int64),
-        out_gpus=np.zeros((gpus * 2 + 1, largest), np.int64), why=np.zeros(len(state.f), np.int64),
+        ahead=np.zeros(len(site.pool), np.int64), slow=slow, out=np.zeros((gpus * 2 + 1, 3), np.int64),
+        out_gpus=np.zeros((gpus * 2 + 1, largest), np.int64), why=np.zeros(len(view.rows), np.int64),
     )  # fmt: skip
 
 
-def _company(state: State, users: NDArray[np.int64], slowdown: NDArray[np.float64]) -> tuple[Floats, Ints]:
+def _by_place(view: View, users: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Users of GPUs as places in the view; -1 for nobody."""
+    found = np.full(users.shape, -1, np.int64)
+    found[users >= 0] = view.at_rows(users[users >= 0])
+    return found
+
+
+def _scene(view: View) -> Scene:
+    site = view.site
+    jobs = view.kind, view.gpus, view.tenant, view.open_pools, view.cpus, view.mem_gib
+    return Scene(*jobs, site.node, site.pool, site.gpu_first, int(site.hosts_bind))
+
+
+def _company(view: View, users: NDArray[np.int64], slowdown: NDArray[np.float64]) -> tuple[Floats, Ints]:
     """By job the slowdown from those it shares with, as believed; by node the jobs on it."""
-    slow = np.ones(len(state.f))
-    kinds = state.pool[state.node[:, col.NODE_POOL], col.POOL_TYPE]
-    gpu_type = np.repeat(kinds, np.diff(state.gpu_first))
+    slow, node_of = np.ones(len(view.rows)), view.site.gpu_node
+    gpu_type = view.site.node_type[node_of]
     both = np.flatnonzero(users[:, 1] >= 0)
     for g in both.tolist():
         a, b = users[g, :2].tolist()
-        row_a, row_b = state.i[a, col.SPEED_ROW], state.i[b, col.SPEED_ROW]
+        row_a, row_b = view.kind[a], view.kind[b]
         slow[a] = max(slow[a], float(slowdown[row_a, row_b, gpu_type[g]]))
         slow[b] = max(slow[b], float(slowdown[row_b, row_a, gpu_type[g]]))
-    node_of = np.repeat(np.arange(len(state.node)), np.diff(state.gpu_first))
     seated = users >= 0
     pairs = np.unique(np.stack([np.repeat(node_of, users.shape[1])[seated.ravel()], users[seated]], axis=1), axis=0)
-    return slow, np.bincount(pairs[:, 0], minlength=len(state.node)).astype(np.int64)
+    return slow, np.bincount(pairs[:, 0], minlength=len(view.site.node)).astype(np.int64)
 
 
-def _place_parts(view: View, plan: Plan, rows: Ints, scratch: Scratch) -> Plan:
+def _place_parts(view: View, plan: Plan, jobs: Ints, scratch: Scratch) -> Plan:
     """Jobs that ask for equal parts on several nodes never share: empty GPUs on those nodes, or they wait."""
-    board = Board(view)
+    board = SharedRoom(view)
     run, terms = dict(plan.run), dict(plan.terms)
-    for job in run:
-        k = int(np.flatnonzero(scratch.out[:, 0] == job)[0])
-        board.put(job, scratch.out_gpus[k, : scratch.out[k, 2]].tolist(), 0.0)
-    for row in rows.tolist():
-        tenant = view.state.i[row, col.TENANT]
+    for row in run:
+        k = int(np.flatnonzero(scratch.out[:, 0] == view.at(row))[0])
+        board.put(row, scratch.out_gpus[k, : scratch.out[k, 2]].tolist(), 0.0)
+    for row in view.rows[jobs].tolist():
+        tenant = view.tenant[view.at(row)]
         gpus = board.consolidated(row, [not users for users in board.users])
         if gpus and scratch.quota[tenant] >= len(gpus):
             scratch.quota[tenant] -= len(gpus)
@@ -258,7 +262,7 @@ def _place_parts(view: View, plan: Plan, rows: Ints, scratch: Scratch) -> Plan:
 
 def _plan(view: View, scratch: Scratch, started: int, stop: frozenset[int] = frozenset()) -> Plan:
     """What the search found, as places with masks."""
-    first = view.state.gpu_first
+    first, rows = view.site.gpu_first, view.rows.tolist()
     run: dict[int, Places] = {}
     terms: dict[int, Terms] = {}
     for k in range(started):
@@ -267,6 +271,6 @@ def _plan(view: View, scratch: Scratch, started: int, stop: frozenset[int] = fro
         for gpu in scratch.out_gpus[k, :count].tolist():
             node = int(np.searchsorted(first, gpu, side="right")) - 1
             masks[node] = masks.get(node, 0) | 1 << (gpu - int(first[node]))
-        run[job] = tuple((node, mask.bit_count(), mask) for node, mask in sorted(masks.items()))
-        terms[job] = Terms(level=level)
+        run[rows[job]] = tuple((node, mask.bit_count(), mask) for node, mask in sorted(masks.items()))
+        terms[rows[job]] = Terms(level=level)
     return Plan(run, terms, keep=True, stop=stop)

@@ -15,8 +15,23 @@ MOST = 2  # jobs per GPU
 STARTED, NO_GPUS, NO_MEMORY, WAITING_PAYS, OVER_QUOTA = 0, 1, 2, 3, 4
 
 
+class Scene(NamedTuple):
+    """What the search reads: jobs by their places in the view, nodes and pools."""
+
+    kind: Ints
+    gpus: Ints
+    tenant: Ints
+    pools: Ints  # in which each job may run, as bits
+    cpus: Floats
+    mem_gib: Floats
+    node: IntMatrix
+    pool: IntMatrix
+    gpu_first: Ints
+    hosts_bind: int  # 1 when cores and host memory are modelled
+
+
 class Scratch(NamedTuple):
-    """Tables that the search works on; copies of the engine's where it changes them."""
+    """Tables that the search works on; jobs are places in the view."""
 
     users: IntMatrix  # GPUs x places
     gib: Floats  # GiB left on each GPU

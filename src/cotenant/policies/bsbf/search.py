@@ -16,23 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.columns import (
-    C_POOLS,
-    CLASS,
-    CPUS,
-    GPUS,
-    MEM,
     NODE_CAP,
     NODE_SIZE,
     POOL_HI,
     POOL_LO,
     POOL_TYPE,
     SLOTS,
-    SPEED_ROW,
-    TENANT,
-    USE_HOST,
 )
 from cotenant.core.jit import entry, kernel
-from cotenant.core.state import Matrix, State
+from cotenant.core.state import Matrix
 from cotenant.core.workload import Floats, Ints
 from cotenant.policies.bsbf.judging import cost, last_end
 from cotenant.policies.bsbf.pair_test import pays, shared_mean
@@ -47,12 +39,13 @@ from cotenant.policies.bsbf.scratch import (
     STARTED,
     TEST,
     WAITING_PAYS,
+    Scene,
     Scratch,
 )
 
 
 @kernel
-def order_nodes(s: State, w: Scratch, lo: int, hi: int) -> None:
+def order_nodes(s: Scene, w: Scratch, lo: int, hi: int) -> None:
     """Nodes of a pool by the number of jobs on them, then by index."""
     for n in range(lo, hi):
         k = n
@@ -63,16 +56,16 @@ def order_nodes(s: State, w: Scratch, lo: int, hi: int) -> None:
 
 
 @kernel
-def feeds(s: State, w: Scratch, job: int, node: int, gpus: int) -> bool:
+def feeds(s: Scene, w: Scratch, job: int, node: int, gpus: int) -> bool:
     """Whether a node has the cores and memory for this many GPUs of a job."""
-    if s.x[USE_HOST] == 0:
+    if s.hosts_bind == 0:
         return True
-    part = gpus / s.i[job, GPUS]
-    return bool(w.room[node, 0] >= part * s.f[job, CPUS] - 1e-9 and w.room[node, 1] >= part * s.f[job, MEM] - 1e-9)
+    part = gpus / s.gpus[job]
+    return bool(w.room[node, 0] >= part * s.cpus[job] - 1e-9 and w.room[node, 1] >= part * s.mem_gib[job] - 1e-9)
 
 
 @kernel
-def count_usable(s: State, w: Scratch, job: int, lo: int, hi: int, need: float) -> tuple[int, int, int]:
+def count_usable(s: Scene, w: Scratch, job: int, lo: int, hi: int, need: float) -> tuple[int, int, int]:
     """GPUs of the walk [lo, hi) with a place left: empty ones (they go to `w.empty`), shared ones, those too full."""
     empty, shared, full = 0, 0, 0
     for k in range(lo, hi):
@@ -97,14 +90,14 @@ def count_usable(s: State, w: Scratch, job: int, lo: int, hi: int, need: float) 
 
 @kernel
 def find_hosts(
-    s: State, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, l_a: float,
+    s: Scene, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, l_a: float,
     lo: int, hi: int, need: float, gpu_type: int, flags: Ints,
 ) -> int:  # fmt: skip
     """Hosts of the walk, each once, that pass the pair test, by their means (or as met, without a test).
 
     With QUEUE by what sharing with each costs in all.
     """
-    kind, count = s.i[job, SPEED_ROW], 0
+    kind, count = s.kind[job], 0
     for k in range(lo, hi):
         n = w.nodes[k]
         if s.node[n, NODE_CAP] == 0 or not feeds(s, w, job, n, 1):
@@ -116,7 +109,7 @@ def find_hosts(
             known = False
             for c in range(count):
                 known = known or w.hosts[c] == host
-            other = s.i[host, SPEED_ROW]
+            other = s.kind[host]
             xi_a, xi_b = slowdown[kind, other, gpu_type], slowdown[other, kind, gpu_type]
             if known or xi_a == math.inf or xi_b == math.inf:
                 continue
@@ -139,7 +132,7 @@ def find_hosts(
 
 @kernel
 def gather_shared(
-    s: State, w: Scratch, job: int, gpus: int, empty: int, hosts: int, lo: int, hi: int, need: float
+    s: Scene, w: Scratch, job: int, gpus: int, empty: int, hosts: int, lo: int, hi: int, need: float
 ) -> tuple[int, int]:
     """All empty GPUs, then those of the hosts in order, until there are enough: (GPUs found, hosts used)."""
     found, mates = 0, 0
@@ -172,14 +165,14 @@ def gather_shared(
 
 @kernel
 def try_walk(
-    s: State, w: Scratch, slowdown: NDArray[np.float64], left: Floats, memory: Matrix, pace: Matrix, job: int,
+    s: Scene, w: Scratch, slowdown: NDArray[np.float64], left: Floats, memory: Matrix, pace: Matrix, job: int,
     lo: int, hi: int, gpu_type: int, wait: float, flags: Ints,
 ) -> int:  # fmt: skip
     """Find GPUs for a job on some nodes; they go to `w.best`. The level + 1, or 0 and the reason in `w.why`.
 
     `wait` is how long the job would wait for empty GPUs, as believed.
     """
-    gpus, kind = s.i[job, GPUS], s.i[job, SPEED_ROW]
+    gpus, kind = s.gpus[job], s.kind[job]
     best_level, best_price = -1, math.inf
     levels = memory.shape[1] if flags[SCALE] == 1 else 1
     for level in range(levels):
@@ -214,15 +207,15 @@ def try_walk(
 
 
 @kernel
-def take(s: State, w: Scratch, slowdown: NDArray[np.float64], need: float, job: int, gpu_type: int) -> None:
+def take(s: Scene, w: Scratch, slowdown: NDArray[np.float64], need: float, job: int, gpu_type: int) -> None:
     """Put a job on the GPUs of `w.best`."""
-    gpus, kind = s.i[job, GPUS], s.i[job, SPEED_ROW]
+    gpus, kind = s.gpus[job], s.kind[job]
     node = -1
     for k in range(gpus):
         g = w.best[k]
         if w.users[g, 0] >= 0:
             host = w.users[g, 0]
-            other = s.i[host, SPEED_ROW]
+            other = s.kind[host]
             w.slow[job] = max(w.slow[job], slowdown[kind, other, gpu_type])
             w.slow[host] = max(w.slow[host], slowdown[other, kind, gpu_type])
         place = 0
@@ -233,29 +226,29 @@ def take(s: State, w: Scratch, slowdown: NDArray[np.float64], need: float, job: 
         n = 0
         while s.gpu_first[n + 1] <= g:
             n += 1
-        if s.x[USE_HOST] == 1:
-            w.room[n, 0] -= s.f[job, CPUS] / gpus
-            w.room[n, 1] -= s.f[job, MEM] / gpus
+        if s.hosts_bind == 1:
+            w.room[n, 0] -= s.cpus[job] / gpus
+            w.room[n, 1] -= s.mem_gib[job] / gpus
         if n != node:
             w.load[n] += 1
             node = n
-    w.quota[s.i[job, TENANT]] -= gpus
+    w.quota[s.tenant[job]] -= gpus
 
 
 @entry
 def search(
-    s: State, w: Scratch, order: Ints, left: Floats, slowdown: NDArray[np.float64], memory: Matrix, pace: Matrix,
+    s: Scene, w: Scratch, order: Ints, left: Floats, slowdown: NDArray[np.float64], memory: Matrix, pace: Matrix,
     flags: Ints,
 ) -> int:  # fmt: skip
     """Try to start waiting jobs in order; how many start. Their GPUs are in `w.out_gpus`."""
     started = 0
     for k in range(len(order)):
         job = order[k]
-        gpus = s.i[job, GPUS]
-        if w.quota[s.i[job, TENANT]] < gpus:
+        gpus = s.gpus[job]
+        if w.quota[s.tenant[job]] < gpus:
             w.why[job] = OVER_QUOTA
             continue
-        pools = s.cls[s.i[job, CLASS], C_POOLS]
+        pools = s.pools[job]
         for p in range(s.pool.shape[0]):
             if not (pools >> p) & 1:
                 continue
@@ -271,7 +264,7 @@ def search(
             if level == 0:
                 w.ahead[p] += gpus
             if level > 0:
-                take(s, w, slowdown, memory[s.i[job, SPEED_ROW], level - 1], job, gpu_type)
+                take(s, w, slowdown, memory[s.kind[job], level - 1], job, gpu_type)
                 w.out[started, 0], w.out[started, 1], w.out[started, 2] = job, level - 1, gpus
                 for q in range(gpus):
                     w.out_gpus[started, q] = w.best[q]
@@ -285,11 +278,11 @@ def search(
 
 @kernel
 def try_single_nodes(
-    s: State, w: Scratch, slowdown: NDArray[np.float64], left: Floats, memory: Matrix, pace: Matrix, job: int,
+    s: Scene, w: Scratch, slowdown: NDArray[np.float64], left: Floats, memory: Matrix, pace: Matrix, job: int,
     lo: int, hi: int, gpu_type: int, wait: float, flags: Ints,
 ) -> int:  # fmt: skip
     """A job that fits one node: nodes with just enough empty GPUs first, then those with most, then the idlest."""
-    gpus = s.i[job, GPUS]
+    gpus = s.gpus[job]
     best, best_rank = 0, math.inf
     for test in range(2):  # without sharing first
         for k in range(lo, hi):

@@ -2,7 +2,7 @@
 
 The reward of a place is the gang's size times its speed there over its best speed. Four orders are tried after the
 policy's own (largest difference between best and worst reward, largest gangs, smallest gangs, largest reward), each
-one is really placed on a copy of the board, and the largest total wins. With `search` above 0 the jobs that have
+one is really placed on trial, and the largest total wins. With `search` above 0 the jobs that have
 most to lose are also tried in every combination of together and apart, as long as there are at most so many.
 """
 
@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotenant.core import columns as col
 from cotenant.core.plan import Slices
-from cotenant.placement.plan_board import Board
+from cotenant.placement.room import Room
 
 Places = dict[int, Slices]
 
@@ -35,19 +34,19 @@ class Mover:
         return self.gpus * (1.0 - self.apart)
 
 
-def movers_of(board: Board, wanted: Iterable[tuple[int, int]]) -> list[Mover]:
+def movers_of(board: Room, wanted: Iterable[tuple[int, int]]) -> list[Mover]:
     """Jobs (row, GPUs) with what they know of their speeds."""
-    state, found = board.state, []
+    view, found = board.view, []
     for row, gpus in wanted:
-        speeds = state.speed[state.i[row, col.SPEED_ROW]]
+        speeds = view.site.speed[view.kind[view.at(row)]]
         best = float(speeds[:, 0].max())
         apart = float(speeds[int(np.argmax(speeds[:, 0])), 1]) / best if best > 0 else 1.0
         found.append(Mover(row, gpus, min(apart, 1.0)))
     return found
 
 
-def place_batch(board: Board, movers: list[Mover], search: int = 0) -> Places:
-    """The best places found; they are claimed on the board."""
+def place_batch(board: Room, movers: list[Mover], search: int = 0) -> Places:
+    """The best places found; they are claimed."""
     if not movers:
         return {}
     most = float(sum(mover.gpus for mover in movers))
@@ -79,13 +78,13 @@ def _combinations(order: list[Mover], search: int) -> Iterable[tuple[list[Mover]
             yield order, apart
 
 
-def _try(board: Board, order: list[Mover], apart: tuple[int, ...]) -> tuple[Places, float]:
-    """Place jobs in this order on a copy of the board; their places and total reward."""
-    trial, places, reward = board.copy(), Places(), 0.0
-    for mover in order:
-        place = trial.find(mover.row, mover.gpus, apart=mover.row in apart)
-        if place is not None:
-            places[mover.row] = place
-            fewest = -(-mover.gpus // max(int(board.state.node[:, col.NODE_SIZE].max()), 1))
-            reward += mover.gpus * (1.0 if len(place) <= fewest else mover.apart)
+def _try(board: Room, order: list[Mover], apart: tuple[int, ...]) -> tuple[Places, float]:
+    """Place jobs in this order on trial; their places and total reward."""
+    places, reward, largest = Places(), 0.0, board.site.largest_node
+    with board.trial():
+        for mover in order:
+            place = board.find(mover.row, mover.gpus, apart=mover.row in apart)
+            if place is not None:
+                places[mover.row] = place
+                reward += mover.gpus * (1.0 if len(place) <= -(-mover.gpus // largest) else mover.apart)
     return places, reward

@@ -12,7 +12,7 @@ from cotenant.core.reasons import moment
 from cotenant.core.spec import Value
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
-from cotenant.placement.plan_board import Board
+from cotenant.placement.room import Room
 from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.chronus.leases import lease_at
 from cotenant.policies.chronus.placing import movers_of, place_batch
@@ -116,7 +116,7 @@ class Chronus(PlanPolicy):
 
     def _places(self, view: View, holders: Ints, turn: bool) -> dict[int, Slices]:
         """Leases first, where they sit if they can; between slots nobody else is disturbed."""
-        board = Board(view)
+        board = Room(view)
         run: dict[int, Slices] = {}
         rows, gpus, running = view.rows, view.gpus, view.running
         self._put(view, board, run, holders[np.lexsort((rows[holders], -gpus[holders]))])
@@ -139,7 +139,7 @@ class Chronus(PlanPolicy):
             self._put(view, board, run, np.array(rest[:_SECOND_LOOK], np.int64))
         return run
 
-    def _put(self, view: View, board: Board, run: dict[int, Slices], which: Ints, search: int = 0) -> None:
+    def _put(self, view: View, board: Room, run: dict[int, Slices], which: Ints, search: int = 0) -> None:
         """Let these jobs keep their places where they can, then find places for the others."""
         moved = []
         for at in which.tolist():

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cotenant.core import columns as col
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
 from cotenant.policies.chronus import program
@@ -63,7 +62,7 @@ class Timetables:
         believed = view.believed_s[which]
         done = believed - view.remaining_s[which]
         reserved = estimate_s(believed, view.restore_s[which], self.lease_s)
-        node_gpus = int(view.state.node[:, col.NODE_SIZE].max(initial=1))
+        node_gpus = view.site.largest_node
         return whole_share(view.gpus[which], node_gpus), leases_needed(reserved - done, self.lease_s)
 
     # -- admission ---------------------------------------------------------------------------------------------

@@ -13,9 +13,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from cotenant.core import columns as col
 from cotenant.core.workload import Floats, Ints
-from cotenant.placement.board import Board
+from cotenant.placement.room import SharedRoom
 from cotenant.policies.gandiva.server import Servers
 from cotenant.policies.ones.throughput import throughputs
 
@@ -35,7 +34,7 @@ class Growth:
         self._known: dict[tuple[int, int], Floats] = {}  # by kind and size asked for, in one decision
 
     @staticmethod
-    def send_home(board: Board) -> dict[int, list[int]]:
+    def send_home(board: SharedRoom) -> dict[int, list[int]]:
         """Seat every job that has grown on as many GPUs as it asked for; what each of them gave back."""
         given: dict[int, list[int]] = {}
         elastic = board.view.facts.elastic
@@ -47,7 +46,13 @@ class Growth:
         return given
 
     def grow(
-        self, board: Board, servers: Servers, given: Mapping[int, list[int]], still: set[int], quota: Ints, calm: bool
+        self,
+        board: SharedRoom,
+        servers: Servers,
+        given: Mapping[int, list[int]],
+        still: set[int],
+        quota: Ints,
+        calm: bool,
     ) -> None:
         """Give idle GPUs away, server by server.
 
@@ -78,13 +83,13 @@ class Growth:
         for row in board.gpus_of:
             self._judge_later(board, row)
 
-    def _look_for_idle(self, board: Board, now_s: float) -> None:
+    def _look_for_idle(self, board: SharedRoom, now_s: float) -> None:
         """Since when GPUs have been idle; from now on where the cluster is another one."""
         if len(board.users) != self._gpus:
             self._since, self._gpus = {}, len(board.users)
         self._since = {gpu: self._since.get(gpu, now_s) for gpu, users in enumerate(board.users) if not users}
 
-    def _may_grow(self, board: Board, row: int) -> bool:
+    def _may_grow(self, board: SharedRoom, row: int) -> bool:
         """Elastic, now or once it can save, on one server, and alone on its GPUs."""
         facts, gpus = board.view.facts, board.gpus_of[row]
         declared = (facts.elastic is not None and facts.elastic[row]) or (
@@ -96,7 +101,7 @@ class Growth:
             and all(len(board.users[gpu]) == 1 for gpu in gpus)
         )  # fmt: skip
 
-    def _rates(self, board: Board, row: int) -> Floats:
+    def _rates(self, board: SharedRoom, row: int) -> Floats:
         """Samples per second on 0, 1, ... GPUs, as many as a server has: as seen of this job and of others like it
         (same kind, same size asked for), by straight lines in between, the last of which goes on."""
         training, asked = board.view.facts.training, board.asked(row)
@@ -104,19 +109,19 @@ class Growth:
         key = int(training.kind[row]), asked
         if key not in self._known:
             alike = np.flatnonzero(training.kind == key[0])
-            alike = alike[board.state.cls[board.state.i[alike, col.CLASS], col.C_GPUS] == asked]
-            most = max(int(board.state.node[:, col.NODE_SIZE].max(initial=0)), asked)
+            alike = alike[training.asked[alike] == asked]
+            most = max(board.site.largest_node, asked)
             self._known[key] = throughputs(np.fmax.reduce(training.seen[alike], axis=0), most)
         return self._known[key]
 
-    def _take(self, board: Board, quota: Ints, row: int, gpus: list[int], idle: list[int]) -> None:
+    def _take(self, board: SharedRoom, quota: Ints, row: int, gpus: list[int], idle: list[int]) -> None:
         """Seat a job on more GPUs."""
         if gpus:
             board.resize(row, [*board.gpus_of[row], *gpus])
-            quota[board.state.i[row, col.TENANT]] -= len(gpus)
+            quota[board.tenant(row)] -= len(gpus)
             idle[:] = [gpu for gpu in idle if gpu not in gpus]
 
-    def _give(self, board: Board, quota: Ints, rows: list[int], idle: list[int], spare: int) -> None:
+    def _give(self, board: SharedRoom, quota: Ints, rows: list[int], idle: list[int], spare: int) -> None:
         """Idle GPUs to whoever gains most from them, then to the next."""
         now_s, training = board.view.now_s, board.view.facts.training
         assert training is not None
@@ -136,7 +141,7 @@ class Growth:
             self._take(board, quota, -negative, ready[:more], idle)
             ready = ready[more:]
 
-    def _ask_again(self, board: Board, rows: list[int], attained: Mapping[int, float], idle: list[int]) -> None:
+    def _ask_again(self, board: SharedRoom, rows: list[int], attained: Mapping[int, float], idle: list[int]) -> None:
         """When a job will have been watched, or a GPU idle, for long enough; a second is the least to see anything.
 
         Jobs that have told nothing yet are looked at again before long.
@@ -149,14 +154,15 @@ class Growth:
                 times.append(now_s + max(self.idle_s, _LEAST_SEEN_S))
         self.next_s = min([self.next_s, *(time_s for time_s in times if time_s > now_s)])
 
-    def _judge_later(self, board: Board, row: int) -> None:
+    def _judge_later(self, board: SharedRoom, row: int) -> None:
         """A size that has not been seen yet is judged when it has been tried."""
         view, size = board.view, board.gang(row)
         training = view.facts.training
         if training is None or size <= board.asked(row) or training.seen[row, size] > 0:
             return
-        runs = board.state.i[row, col.STATE] == col.RUNNING and board.state.i[row, col.GPUS] == size
-        time_s = (float(board.state.f[row, col.SINCE]) if runs else view.now_s) + training.load_s + self.trial_s
+        at = view.at(row)
+        runs = view.running[at] and view.gpus[at] == size
+        time_s = (float(view.since_s[at]) if runs else view.now_s) + training.load_s + self.trial_s
         if time_s > view.now_s:
             self.next_s = min(self.next_s, time_s)
 
@@ -166,8 +172,8 @@ def best_size(rate: Floats, least: int, most: int) -> int:
     return least + int(np.argmax(rate[least : most + 1]))
 
 
-def _room(board: Board, quota: Ints, row: int) -> int:
+def _room(board: SharedRoom, quota: Ints, row: int) -> int:
     """GPUs that a job may still get: within the quota of its tenant, the cores of its server, what it says is most."""
     most = int(board.view.size_limits(np.array([row]))[1][0])
     fed = board.fed(row, int(board.node_of[board.gpus_of[row][0]]))
-    return max(min(int(quota[board.state.i[row, col.TENANT]]), most - board.gang(row), fed), 0)
+    return max(min(int(quota[board.tenant(row)]), most - board.gang(row), fed), 0)

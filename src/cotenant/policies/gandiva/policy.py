@@ -21,7 +21,7 @@ from cotenant.core.plan import Plan, Terms, Why
 from cotenant.core.spec import Value
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
-from cotenant.placement.board import Board
+from cotenant.placement.room import SharedRoom
 from cotenant.policies.base import Context, PlanPolicy, carry_over
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
 from cotenant.policies.gandiva.growth import Growth
@@ -93,7 +93,7 @@ class Gandiva(PlanPolicy):
     def decide(self, view: View) -> Plan:
         """Judge packings, place arrivals, improve, give away what is idle, share out the time."""
         self._pairs.look(view)
-        board = Board(view)
+        board = SharedRoom(view)
         running = set(board.gpus_of)
         before = {row: list(gpus) for row, gpus in board.gpus_of.items()}
         given = self.growth.send_home(board)
@@ -101,9 +101,9 @@ class Gandiva(PlanPolicy):
         servers = Servers(board, {guest: trial.host for guest, trial in self.trials.items()})
         moved: set[int] = set()
         self._judge(board, view, servers, moved)
-        quota = np.asarray(view.state.quota[:, col.Q_LIMIT] - view.state.quota[:, col.Q_USED], np.int64)
+        quota = view.site.quota_left()
         for row, gpus in given.items():
-            quota[view.state.i[row, col.TENANT]] += len(gpus)
+            quota[board.tenant(row)] += len(gpus)
         placed = self._place(board, view, servers, quota)
         if self.params["migration"]:
             self._lower(board, view, servers, moved)
@@ -128,7 +128,7 @@ class Gandiva(PlanPolicy):
             text += f"; jobs grew {counts['grown']} times and shrank {counts['shrunk']} times"
         return text
 
-    def _pauses(self, board: Board, view: View, before: dict[int, list[int]]) -> dict[int, float]:
+    def _pauses(self, board: SharedRoom, view: View, before: dict[int, list[int]]) -> dict[int, float]:
         """What changes cost elastic jobs that run: a move a restore, shrinking a pause; growing is the driver's."""
         training, pause_s = view.facts.training, {}
         for row, old in before.items():
@@ -138,7 +138,7 @@ class Gandiva(PlanPolicy):
             self.counts["grown"] += len(new) > len(old)
             self.counts["shrunk"] += len(new) < len(old)
             if not set(new) & set(old) or len(new) == len(old):
-                pause_s[row] = float(view.state.f[row, col.RESTORE])
+                pause_s[row] = float(view.restore_s[view.at(row)])
             elif len(new) < len(old):
                 pause_s[row] = training.resize_s
         return pause_s
@@ -153,7 +153,7 @@ class Gandiva(PlanPolicy):
 
         return why
 
-    def _next_s(self, board: Board, view: View, servers: Servers) -> float:
+    def _next_s(self, board: SharedRoom, view: View, servers: Servers) -> float:
         """When the first trial ends or, under overload, the first job has been watched for long enough."""
         times = [trial.since_s + self.number("trial_s") for trial in self.trials.values() if not trial.kept]
         if self.params["packing"] and view.facts.together is not None and self._overloaded(board, servers):
@@ -166,7 +166,7 @@ class Gandiva(PlanPolicy):
 
     # -- reactive ----------------------------------------------------------------------------------------------
 
-    def _place(self, board: Board, view: View, servers: Servers, quota: Ints) -> bool:
+    def _place(self, board: SharedRoom, view: View, servers: Servers, quota: Ints) -> bool:
         """Seat whoever waits, within the quotas; whether nobody was left without GPUs."""
         waiting = view.rows[~view.running]
         order = np.lexsort((waiting, view.submit_s[~view.running], -view.priority[~view.running]))
@@ -177,8 +177,8 @@ class Gandiva(PlanPolicy):
         )
         self.refused_rows = {}
         for row in waiting[order].tolist():
-            tenant, gang = int(view.state.i[row, col.TENANT]), board.gang(row)
-            shape = gang, int(view.state.i[row, col.CLASS])
+            tenant, gang = board.tenant(row), board.gang(row)
+            shape = gang, int(view.class_number[view.at(row)])
             if quota[tenant] < gang:
                 self.refused_rows[row] = "its tenant has no quota left for them"
                 continue
@@ -190,11 +190,11 @@ class Gandiva(PlanPolicy):
                 failed.add(shape)
                 continue
             del self.refused_rows[row]
-            board.put(row, gpus, float(view.state.f[row, col.GPU_GIB]))
+            board.put(row, gpus, float(view.gpu_gib[view.at(row)]))
             quota[tenant] -= gang
         return not failed
 
-    def _terms(self, board: Board, servers: Servers) -> dict[int, Terms]:
+    def _terms(self, board: SharedRoom, servers: Servers) -> dict[int, Terms]:
         """Equal parts of the time for every unit of a server; a gang over several has that of the fullest."""
         share: dict[int, float] = {}
         for node in range(len(board.first) - 1):
@@ -211,17 +211,17 @@ class Gandiva(PlanPolicy):
 
     # -- introspective -----------------------------------------------------------------------------------------
 
-    def _overloaded(self, board: Board, servers: Servers) -> bool:
+    def _overloaded(self, board: SharedRoom, servers: Servers) -> bool:
         nodes = range(len(board.first) - 1)
         return any(height(servers.slots(node), len(board.gpus(node))) > 1 for node in nodes)
 
-    def _judge(self, board: Board, view: View, servers: Servers, moved: set[int]) -> None:
+    def _judge(self, board: SharedRoom, view: View, servers: Servers, moved: set[int]) -> None:
         """Undo a packing whose members make less progress than in turns, as seen in their step times."""
         seen = dict(zip(view.rows.tolist(), zip(view.slowdown, view.running, strict=True), strict=True))
         for guest, trial in list(self.trials.items()):
             if view.now_s < trial.since_s + self.number("trial_s") - 1e-9:
                 continue
-            share = float(view.state.f[guest, col.SHARE])
+            share = float(view.share[view.at(guest)])
             progress = sum(1 / (float(seen[row][0]) * share) for row in (guest, trial.host) if share > 0)
             trial.kept = progress > 1.0
             if not trial.kept:
@@ -231,7 +231,7 @@ class Gandiva(PlanPolicy):
                 servers.packed.pop(guest, None)
                 self._separate(board, view, servers, guest, moved)
 
-    def _separate(self, board: Board, view: View, servers: Servers, row: int, moved: set[int]) -> None:
+    def _separate(self, board: SharedRoom, view: View, servers: Servers, row: int, moved: set[int]) -> None:
         """Back to taking turns, on free GPUs if there are some."""
         before = board.gpus_of[row]
         need = board.need[row]
@@ -241,7 +241,7 @@ class Gandiva(PlanPolicy):
         if board.gpus_of[row] != before:
             moved.add(row)
 
-    def _pack(self, board: Board, view: View, servers: Servers, moved: set[int]) -> None:
+    def _pack(self, board: SharedRoom, view: View, servers: Servers, moved: set[int]) -> None:
         """Under overload the least busy job that has been watched joins the least busy GPUs of its size."""
         together = view.facts.together
         if together is None or not self._overloaded(board, servers):
@@ -275,7 +275,7 @@ class Gandiva(PlanPolicy):
                 self.counts["packed"] += 1
                 taken |= {guest, host}
 
-    def _can_pack(self, board: Board, guest: int, host: int, ratio: np.ndarray) -> bool:
+    def _can_pack(self, board: SharedRoom, guest: int, host: int, ratio: np.ndarray) -> bool:
         """Same size and pool, memory for both, and not known to be impossible."""
         if board.gang(guest) != board.gang(host) or board.parts(guest) or board.parts(host):
             return False
@@ -283,7 +283,7 @@ class Gandiva(PlanPolicy):
         if board.pool_of[ours] != board.pool_of[theirs]:
             return False
         nodes = {int(board.node_of[gpu]) for gpu in board.gpus_of[host]}
-        if nodes != {int(board.node_of[gpu]) for gpu in board.gpus_of[guest]} and board.state.x[col.USE_HOST]:
+        if nodes != {int(board.node_of[gpu]) for gpu in board.gpus_of[guest]} and board.site.hosts_bind:
             return False
         first, second, here = board.kind(guest), board.kind(host), int(board.type_of[theirs])
         fits = board.need[guest] + board.need[host] <= board.capacity[theirs] + 1e-9
@@ -292,11 +292,10 @@ class Gandiva(PlanPolicy):
     def _movable(self, view: View, row: int, moved: set[int]) -> bool:
         if row in moved or row in self.trials or any(trial.host == row for trial in self.trials.values()):
             return False
-        state = view.state
-        runs = state.i[row, col.STATE] == col.RUNNING
-        return bool(runs and view.now_s - state.f[row, col.SINCE] >= self.number("residence_s"))
+        at = view.at(row)
+        return bool(view.running[at] and view.now_s - view.since_s[at] >= self.number("residence_s"))
 
-    def _lower(self, board: Board, view: View, servers: Servers, moved: set[int]) -> None:
+    def _lower(self, board: SharedRoom, view: View, servers: Servers, moved: set[int]) -> None:
         """Move jobs that take turns to free GPUs elsewhere."""
         nodes = range(len(board.first) - 1)
         crowded = [node for node in nodes if servers.load(node) > 1 and board.gpus(node)]
@@ -307,7 +306,9 @@ class Gandiva(PlanPolicy):
                 if self._movable(view, row, moved):
                     self._move(board, servers, row, moved)
 
-    def _move(self, board: Board, servers: Servers, row: int, moved: set[int], gpus: list[int] | None = None) -> None:
+    def _move(
+        self, board: SharedRoom, servers: Servers, row: int, moved: set[int], gpus: list[int] | None = None
+    ) -> None:
         """Move a job to these GPUs, or to any free ones on other nodes."""
         before, need = board.gpus_of[row], board.need[row]
         homes = {int(board.node_of[gpu]) for gpu in before}
@@ -320,7 +321,7 @@ class Gandiva(PlanPolicy):
             moved.add(row)
             self.counts["migrations"] += 1
 
-    def _defragment(self, board: Board, view: View, servers: Servers, moved: set[int]) -> None:
+    def _defragment(self, board: SharedRoom, view: View, servers: Servers, moved: set[int]) -> None:
         """Empty servers of which at least three quarters are free onto fuller ones."""
         nodes = [node for node in range(len(board.first) - 1) if board.gpus(node)]
         sparse = [
@@ -335,8 +336,8 @@ class Gandiva(PlanPolicy):
                     other for other in nodes
                     if board.parts(row) <= 1 and gang <= len(servers.free(other)) < free
                     and board.fed(row, other) >= gang
-                    and int(board.state.node[other, col.NODE_POOL]) in pools
-                    and board.state.node[other, col.NODE_POOL] == board.state.node[node, col.NODE_POOL]
+                    and int(board.site.node[other, col.NODE_POOL]) in pools
+                    and board.site.node[other, col.NODE_POOL] == board.site.node[node, col.NODE_POOL]
                 ]  # fmt: skip
                 if fuller and self._movable(view, row, moved):
                     best = min(fuller, key=lambda other: (len(servers.free(other)), other))

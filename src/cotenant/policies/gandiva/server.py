@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cotenant.core import columns as col
-from cotenant.placement.board import Board
+from cotenant.placement.room import SharedRoom
 
 
 def size_class(gpus: int) -> int:
@@ -16,7 +16,7 @@ def size_class(gpus: int) -> int:
 class Servers:
     """Slots and affinity per node. Jobs packed together take one set of slots; `packed` names the others."""
 
-    def __init__(self, board: Board, packed: dict[int, int]) -> None:
+    def __init__(self, board: SharedRoom, packed: dict[int, int]) -> None:
         self.board, self.packed = board, packed
 
     def jobs(self, node: int) -> list[int]:

@@ -82,7 +82,7 @@ class RoundPolicy(PlanPolicy):
         self._account(view, history)
         if len(ids) != len(self._seen) or (np.sort(ids) != self._seen).any():
             self._changed, self._seen = True, np.sort(ids)
-        if view.facts.pair is not self._pair:  # beliefs about pairs have changed
+        if not _alike(view.facts.pair, self._pair):  # beliefs about pairs have changed
             self._changed, self._pair = True, view.facts.pair
         gpus = view.pool_gpus
         if len(gpus) != len(self._gpus) or (gpus != self._gpus).any():  # nodes have failed or come back
@@ -273,3 +273,8 @@ def quirks_of(compat: dict[str, dict[str, str]]) -> Quirks:
         latest_finish=given.get("round_end") == "latest_finish",
         whole_steps=given.get("progress") == "whole_steps",
     )
+
+
+def _alike(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+    """Whether two tables say the same; most often they are one."""
+    return one is other or (one is not None and other is not None and np.array_equal(one, other))

@@ -16,13 +16,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from cotenant.core import columns as col
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.plan import Plan, Terms, Why
 from cotenant.core.spec import Value
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
-from cotenant.placement.board import Board
+from cotenant.placement.room import SharedRoom
 from cotenant.policies.base import Context, PlanPolicy, carry_over
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
 from cotenant.policies.horus.cost import MARGIN_MIB, feasible, gpu_cost
@@ -74,9 +73,9 @@ class Horus(PlanPolicy):
 
     def decide(self, view: View) -> Plan:
         """Take up to `look_ahead` jobs, start the first that can be placed; again until nothing starts."""
-        board = Board(view)
+        board = SharedRoom(view)
         running = set(board.gpus_of)
-        quota = view.state.quota[:, col.Q_LIMIT] - view.state.quota[:, col.Q_USED]
+        quota = view.site.quota_left()
         waiting = [row for row in view.rows.tolist() if row not in running]
         refused: dict[int, str] = {}
         if self.number("noise") > 0:
@@ -85,15 +84,15 @@ class Horus(PlanPolicy):
         while waiting:
             started = -1
             for row in self.next_jobs(view, waiting):
-                if quota[view.state.i[row, col.TENANT]] < board.gang(row):
+                if quota[board.tenant(row)] < board.gang(row):
                     refused[row] = "its tenant has no quota left for that"
                     continue
                 gpus = self._find(board, view, row)
                 while gpus and self._too_large(board, view, row, gpus):
                     gpus = self._find(board, view, row)
                 if gpus:
-                    board.put(row, gpus, float(view.state.f[row, col.GPU_GIB]))
-                    quota[view.state.i[row, col.TENANT]] -= board.gang(row)
+                    board.put(row, gpus, float(view.gpu_gib[view.at(row)]))
+                    quota[board.tenant(row)] -= board.gang(row)
                     started = row
                     break
                 refused[row] = "too few have the memory, a place and company that is known"
@@ -124,15 +123,16 @@ class Horus(PlanPolicy):
     def in_order(self, view: View, waiting: list[int]) -> list[int]:
         """All waiting jobs: priority, then least predicted utilisation, then submit time, then row."""
         rows = np.array(waiting, np.int64)
-        util = self.utilisation(view)[view.state.i[rows, col.SPEED_ROW]]
-        order = np.lexsort((rows, view.state.f[rows, col.SUBMIT], util, view.state.f[rows, col.TIER]))
+        at = view.at_rows(rows)
+        util = self.utilisation(view)[view.kind[at]]
+        order = np.lexsort((rows, view.submit_s[at], util, view.tier[at]))
         return [int(row) for row in rows[order]]
 
     def utilisation(self, view: View) -> Floats:
         """Predicted utilisation of each kind, per cent; 100 where nothing is known."""
         if self._believed is None:
             together = view.facts.together
-            busy = np.ones(len(view.state.speed)) if together is None else together.busy
+            busy = np.ones(len(view.site.speed)) if together is None else together.busy
             self._gib = np.full(len(busy), np.nan)
             if together is not None and together.predicted is not None and self.params["belief"] == "predicted":
                 predicted = together.predicted
@@ -150,12 +150,13 @@ class Horus(PlanPolicy):
     def memory_mib(self, view: View, rows: Ints) -> Floats:
         """Predicted memory of waiting jobs per GPU; what the profile says where nothing was predicted."""
         self.utilisation(view)
-        gib = self._gib[view.state.i[rows, col.SPEED_ROW]]
-        return np.asarray(MIB * np.where(np.isnan(gib), view.state.f[rows, col.GPU_GIB], gib))
+        at = view.at_rows(rows)
+        gib = self._gib[view.kind[at]]
+        return np.asarray(MIB * np.where(np.isnan(gib), view.gpu_gib[at], gib))
 
-    def _too_large(self, board: Board, view: View, row: int, gpus: list[int]) -> bool:
+    def _too_large(self, board: SharedRoom, view: View, row: int, gpus: list[int]) -> bool:
         """Whether a job would run out of memory there: its prediction was too small, and is now corrected."""
-        need = float(view.state.f[row, col.GPU_GIB])
+        need = float(view.gpu_gib[view.at(row)])
         if all(need <= board.free_gib(gpu) + 1e-9 for gpu in gpus):
             return False
         self.out_of_memory += 1
@@ -169,7 +170,7 @@ class Horus(PlanPolicy):
 
     # -- placement ---------------------------------------------------------------------------------------------
 
-    def _find(self, board: Board, view: View, row: int) -> list[int]:
+    def _find(self, board: SharedRoom, view: View, row: int) -> list[int]:
         """GPUs for a gang: of the complete placements from the best seeds the one with the fewest nodes."""
         gang = board.gang(row)
         for pool in board.pools(row):
@@ -199,7 +200,7 @@ class Horus(PlanPolicy):
                 return best
         return []
 
-    def _costs(self, board: Board, view: View, row: int, pool: int) -> dict[int, list[tuple[int, float]]]:
+    def _costs(self, board: SharedRoom, view: View, row: int, pool: int) -> dict[int, list[tuple[int, float]]]:
         """Feasible GPUs of each node with their costs, cheapest first (or by index)."""
         util = self.utilisation(view)
         kind = board.kind(row)
@@ -224,7 +225,7 @@ class Horus(PlanPolicy):
                 found[node] = here
         return found
 
-    def _company(self, board: Board, view: View, kind: int, gpu: int) -> float:
+    def _company(self, board: SharedRoom, view: View, kind: int, gpu: int) -> float:
         """The largest slowdown that is known between a kind and those on a GPU; 0 where not all are known."""
         kinds = [board.kind(job) for job in board.users[gpu]]
         if not self._pairs.active or not kinds:
@@ -236,7 +237,7 @@ class Horus(PlanPolicy):
         table = self._pairs.slowdown(view)
         return float(max(table[kind, kinds, where].max(), table[kinds, kind, where].max()))
 
-    def _may_join(self, board: Board, view: View, kind: int, need_mib: float, gpu: int) -> bool:
+    def _may_join(self, board: SharedRoom, view: View, kind: int, need_mib: float, gpu: int) -> bool:
         """An empty GPU takes whatever fits; others only with the margin, a place and a company that is known."""
         users = board.users[gpu]
         if not users:
@@ -268,7 +269,7 @@ class HorusPlus(Horus):
     def next_jobs(self, view: View, waiting: list[int]) -> list[int]:
         """Each pick takes the least used job of the queue with the largest credit."""
         self._cluster(view, waiting)
-        since = {row: view.now_s - float(view.state.f[row, col.SINCE]) for row in waiting}
+        since = {row: view.now_s - float(view.since_s[view.at(row)]) for row in waiting}
         lines: dict[int, list[int]] = {}
         for row in self.in_order(view, waiting):
             lines.setdefault(self._of[row], []).append(row)
@@ -283,9 +284,9 @@ class HorusPlus(Horus):
         if all(row in self._of for row in waiting):
             return
         rows = np.array(sorted(waiting), np.int64)
-        kinds = view.state.i[rows, col.SPEED_ROW]
-        util, gib = self.utilisation(view)[kinds], self.memory_mib(view, rows)
-        gpus = view.state.i[rows, col.GPUS].astype(np.float64)
+        at = view.at_rows(rows)
+        util, gib = self.utilisation(view)[view.kind[at]], self.memory_mib(view, rows)
+        gpus = view.gpus[at].astype(np.float64)
         features = np.stack([gpus, np.ones(len(rows)), gpus, util, util, gib, gib], axis=1)
         of = clusters(features, int(self.number("queues")), self.rng, scaled=bool(self.params["scaled"]))
         self._of = dict(zip(rows.tolist(), of.tolist(), strict=True))

@@ -16,8 +16,9 @@ from cotenant.core.view import View
 from cotenant.core.workload import Ints
 
 
-class Room:
-    """Free GPUs of an empty cluster: gangs up to a node on the first node with room, larger ones on whole nodes."""
+class FirstFit:
+    """Free GPUs of an empty cluster as the released code counts them: gangs up to a node on the first node with room,
+    larger ones on whole nodes. Where admitted jobs really go is the engine's business."""
 
     def __init__(self, node: IntMatrix, pool: IntMatrix) -> None:
         self.free: list[int] = node[:, col.NODE_CAP].tolist()
@@ -68,12 +69,9 @@ class Room:
 
 def admit(view: View, order: Ints, at_once: int) -> tuple[list[int], list[int]]:
     """Positions of jobs in `order` (places in the view, best first) as they are admitted, and the pool of each."""
-    state = view.state
-    rows = view.rows[order]
-    gpus, pools = view.gpus[order], state.cls[state.i[rows, col.CLASS], col.C_POOLS]
-    tenant = state.i[rows, col.TENANT]
-    quota: list[int] = state.quota[:, col.Q_LIMIT].tolist()
-    room = Room(state.node, state.pool)
+    gpus, pools, tenant = view.gpus[order], view.open_pools[order], view.tenant[order]
+    quota: list[int] = view.site.quota[:, col.Q_LIMIT].tolist()
+    room = FirstFit(view.site.node, view.site.pool)
     shapes, of = np.unique(np.stack([gpus, pools], axis=1), axis=0, return_inverse=True)
     of = of.reshape(-1)
     lines = [np.flatnonzero(of == shape).tolist() for shape in range(len(shapes))]

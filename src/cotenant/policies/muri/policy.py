@@ -11,7 +11,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from cotenant.core import columns as col
 from cotenant.core.cycles import SLOTS, Cycles
 from cotenant.core.errors import InputError
 from cotenant.core.plan import Plan, Pools, Why
@@ -90,7 +89,7 @@ class MuriS(PlanPolicy):
         rows = view.rows[order][places]
         gpus = view.gpus[order][places]
         kinds = stages.of[rows] if stages is not None else np.full(len(rows), -1)
-        split = view.state.cls[view.state.i[rows, col.CLASS], col.C_NODES] > 0
+        split = view.parts[order][places] > 0
         kinds = np.where(split, -1, kinds)  # whoever asks for equal parts on several nodes stays alone
         grouping = self._prepare(view, stages)
         capacity = view.pool_gpus.tolist()
@@ -111,7 +110,7 @@ class MuriS(PlanPolicy):
         """What was found out holds for these kinds and the memory of the smallest GPU: with others it begins anew."""
         if stages is None:
             return None
-        cap = float(view.state.gpu_gib.min(initial=np.inf))
+        cap = float(view.site.gpu_gib.min(initial=np.inf))
         if not self._same_kinds(stages, cap):
             self._of_kinds = stages, cap
             self._grouping = Grouping(
@@ -181,11 +180,10 @@ class MuriS(PlanPolicy):
 
     def _say(self, view: View, groups: list[tuple[int, Group]]) -> Pools:
         """In rows: the member that sits on its own GPUs already is the host, the others are its guests."""
-        state = view.state
         rows, pools, hosts = [], [], []
         for pool, group in groups:
             jobs = group.jobs
-            own = [j for j in jobs if state.i[j, col.STATE] == col.RUNNING and state.i[j, col.HOST] < 0]
+            own = [j for j in jobs if view.running[view.at(j)] and view.host_row[view.at(j)] < 0]
             host = own[0] if own else jobs[0]
             for job in jobs:
                 rows.append(job)

@@ -13,14 +13,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from cotenant.core import columns as col
 from cotenant.core.errors import InputError
 from cotenant.core.plan import Plan, Slices
 from cotenant.core.spec import Value
 from cotenant.core.training import Training
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
-from cotenant.placement.plan_board import Board
+from cotenant.placement.room import Room
 from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.ones.evolution import (
     EMPTY,
@@ -85,7 +84,7 @@ class Ones(PlanPolicy):
 
     def decide(self, view: View) -> Plan:
         """Rigid jobs as they are; sizes of the elastic ones by evolution."""
-        board = Board(view)
+        board = Room(view)
         run: dict[int, Slices] = {}
         elastic, training = view.facts.elastic, view.facts.training
         mine = np.zeros(len(view.rows), bool) if elastic is None or training is None else elastic[view.rows]
@@ -113,7 +112,7 @@ class Ones(PlanPolicy):
     def _evolve(self, view: View, training: Training, which: Ints, gpus: int) -> list[tuple[int, int]]:
         """Rows and their new sizes."""
         rows, ids = view.rows[which], view.ident[which]
-        held = np.where(view.running[which], view.state.i[rows, col.GPUS], 0)
+        held = np.where(view.running[which], view.gpus[which], 0)
         epochs = training.epochs[rows]
         self._learn(training, rows, ids.tolist())
         if gpus <= 0:  # jobs that cannot change their size have everything
@@ -154,7 +153,7 @@ class Ones(PlanPolicy):
             cost[young] = 0.0
             charge_gpu_s(cost, held, training.resize_s, view.restore_s[which])
             return Limits(cap, train, young, *order_by_time(alone_s, young, cap, train)), cost
-        self._goodputs = self._goodputs or Goodputs(int(view.state.node[:, col.NODE_SIZE].max(initial=1)))
+        self._goodputs = self._goodputs or Goodputs(view.site.largest_node)
         wide = max(gpus, int(held.max(initial=1)))  # rigid jobs may have taken what these still hold
         rate, good = self._goodputs.tables(training, rows, wide)
         at = np.maximum(held, 1)
@@ -201,7 +200,7 @@ class Ones(PlanPolicy):
             if samples > 0 and (not looks or samples > looks[-1][1] + 0.5 * training.epoch_size[rows[k]]):
                 looks.append((x[k], samples))
 
-    def _place_rigid(self, view: View, board: Board, run: dict[int, Slices], which: Ints) -> None:
+    def _place_rigid(self, view: View, board: Room, run: dict[int, Slices], which: Ints) -> None:
         """Running ones stay, waiting ones start where they fit, in order of submission."""
         order = which[np.lexsort((view.rows[which], view.submit_s[which], ~view.running[which]))]
         for at in order.tolist():

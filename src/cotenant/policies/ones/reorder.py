@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from cotenant.core.plan import Slices
-from cotenant.placement.plan_board import Board
+from cotenant.placement.room import Room
 
 
-def place_sizes(board: Board, wanted: list[tuple[int, int]], now: dict[int, Slices]) -> dict[int, Slices]:
+def place_sizes(board: Room, wanted: list[tuple[int, int]], now: dict[int, Slices]) -> dict[int, Slices]:
     """Rows and sizes to places. `now` is where running rows sit, some of which others may have been given meanwhile.
 
     Whoever finds too few GPUs gets what there is, unless these are fewer than it takes.
@@ -35,7 +35,7 @@ def place_sizes(board: Board, wanted: list[tuple[int, int]], now: dict[int, Slic
     return run
 
 
-def _keep(board: Board, row: int, place: Slices) -> Slices:
+def _keep(board: Room, row: int, place: Slices) -> Slices:
     """What rigid jobs, which come first, have left of a place, GPUs, cores and memory; taken off the board."""
     kept: list[tuple[int, int]] = []
     for node, gpus in place:
@@ -57,7 +57,7 @@ def shrink(place: Slices, size: int) -> Slices:
     return tuple(sorted(kept))
 
 
-def _grow(board: Board, row: int, have: Slices, missing: int) -> Slices:
+def _grow(board: Room, row: int, have: Slices, missing: int) -> Slices:
     """More GPUs: on the nodes it has, then together elsewhere, then anywhere, fewer if there are not so many."""
     place = dict(have)
     for node, _ in have:

@@ -65,9 +65,9 @@ class Trainings:
         rows, most = len(ids), min(gpus, _MOST_SEEN)
         ones = np.ones(rows)
         found = Training(
-            np.zeros(rows, np.int64), ones.copy(), ones.copy(), ones.copy(), ones.copy(), np.zeros(rows), ones.copy(),
-            ones.copy(), np.zeros(rows), np.full(rows, _NO_NOISE), np.full((rows, most + 1), np.nan),
-            resize_s, resize_s, np.full(rows, np.nan),
+            np.zeros(rows, np.int64), np.ones(rows, np.int64), ones.copy(), ones.copy(), ones.copy(), ones.copy(),
+            np.zeros(rows), ones.copy(), ones.copy(), np.zeros(rows), np.full(rows, _NO_NOISE),
+            np.full((rows, most + 1), np.nan), resize_s, resize_s, np.full(rows, np.nan),
         )  # fmt: skip
         kinds: dict[tuple[str, str], int] = {}
         for row, name in enumerate(ids):
@@ -83,6 +83,7 @@ class Trainings:
         grows = job.spec.batch_max > 0
         size = job.size if job.attempts else job.spec.gpus
         whole = _batch(job, report, size)
+        found.asked[row] = job.spec.gpus
         found.batch[row] = whole / size if grows else whole
         found.max_lr[row] = max(job.spec.max_gpus, 1) if grows else 1.0
         for gpus, rate in (self._of_kind.get(_kind(job), {}) | course.rates).items():

@@ -1,0 +1,272 @@
+"""The GPUs, cores and memory that a policy has not given away yet while it makes a plan.
+
+Where a gang goes is decided by the rules of `cotenant.placement.fit`, the very ones of compiled orders. Pools, quotas,
+named numbers of nodes, cores and host memory bind as everywhere. Nothing here touches the engine's tables; what comes
+out are places for a `Plan`.
+
+`Room` counts GPUs per node, from a cluster that nobody uses yet: `keep`, `find` and `claim` take, `release` undoes, and
+whatever is taken inside `trial` is given back. `SharedRoom` knows each GPU and who sits on it now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core import columns as col
+from cotenant.core.plan import Places, Slices
+from cotenant.core.view import View
+from cotenant.core.workload import Floats, Ints
+from cotenant.placement.fit import IDLE_NOW, fed_by, gather, seek, usable
+
+
+class Room:
+    """What is free on each node; jobs are rows."""
+
+    def __init__(self, view: View) -> None:
+        self.view, self.site = view, view.site
+        self.free: Ints = view.site.node[:, col.NODE_CAP].copy()
+        self.left = int(self.free.sum())
+        self.quota: Ints = view.site.quota[:, col.Q_LIMIT].copy()
+        self._tables(view.site.host[:, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]])
+
+    def _tables(self, left: Floats) -> None:
+        """What the rules of `fit` work on: open GPUs, cores and GiB left, and the place found."""
+        site = self.site
+        self._open = np.zeros((len(site.node), 4), np.int64)
+        self._open_host = np.repeat(left, 2, axis=1)  # cores twice, then memory twice
+        self.hosts = self._open_host[:, 1::2]
+        self._pick = np.zeros((int(site.node[:, col.NODE_SIZE].sum()) + 1, 2), np.int64)
+        self._fixed = site.host.copy(), site.node.copy(), site.pool.copy()
+
+    # -- jobs --------------------------------------------------------------------------------------------------
+
+    def kind(self, row: int) -> int:
+        """Kind of a job."""
+        return int(self.view.kind[self.view.at(row)])
+
+    def tenant(self, row: int) -> int:
+        """Tenant of a job."""
+        return int(self.view.tenant[self.view.at(row)])
+
+    def asked(self, row: int) -> int:
+        """GPUs that a job asked for, whatever it sits on."""
+        return int(self.view.asked_gpus[self.view.at(row)])
+
+    def parts(self, row: int) -> int:
+        """On how many nodes a job wants equal parts; 0: it leaves that open."""
+        return int(self.view.parts[self.view.at(row)])
+
+    def pools(self, row: int) -> list[int]:
+        """Pools in which a job may run."""
+        bits = int(self.view.open_pools[self.view.at(row)])
+        return [p for p in range(len(self.site.pool)) if (bits >> p) & 1]
+
+    def nodes(self, pool: int) -> range:
+        """Nodes of a pool."""
+        return range(int(self.site.pool[pool, col.POOL_LO]), int(self.site.pool[pool, col.POOL_HI]))
+
+    def per_gpu(self, row: int) -> tuple[float, float]:
+        """Cores and GiB of a job on each of its GPUs, the same at any size."""
+        view, at = self.view, self.view.at(row)
+        size = max(int(view.gpus[at]), 1)
+        return float(view.cpus[at]) / size, float(view.mem_gib[at]) / size
+
+    def fed(self, row: int, node: int) -> int:
+        """For how many GPUs of a job a node still has the cores and memory."""
+        most = int(self.site.node[node, col.NODE_SIZE])
+        if self.site.hosts_bind:
+            for each, left in zip(self.per_gpu(row), self.hosts[node].tolist(), strict=True):
+                most = int(fed_by(max(left, 0.0), each, most))
+        return most
+
+    # -- rules -------------------------------------------------------------------------------------------------
+
+    def _seek(
+        self, row: int, gpus: int, pool: int, free: Ints, mode: int, *, apart: bool = False, spread: bool = False
+    ) -> Slices:
+        """Where a gang goes if so many GPUs of each node are free; () for nowhere.
+
+        `apart` takes the smallest gaps, whatever the mode; with `spread` as few nodes as possible will do in the end.
+        """
+        parts, (cpus, mem) = self.parts(row), self.per_gpu(row)
+        host, node, table = self._fixed
+        self._open[:, IDLE_NOW] = free
+        bound = self._open, self._open_host, host, node, table, pool, cpus, mem, IDLE_NOW, int(self.site.hosts_bind)
+        largest = int(usable(*bound))
+        lo, hi, count = self.nodes(pool).start, self.nodes(pool).stop, 0
+        if parts and gpus % parts:
+            return ()
+        if apart and not parts:
+            count = gather(self._open, self._pick, lo, hi, gpus, True)
+        else:
+            args = host, node, table, pool, gpus, parts, cpus, mem, mode, largest, False
+            count = seek(self._open, self._pick, *args)
+        if count == 0 and spread and not parts:
+            count = gather(self._open, self._pick, lo, hi, gpus, False)
+        found = [(int(n), int(taken)) for n, taken in self._pick[:count].tolist()]
+        return tuple(sorted(found) if parts else found)
+
+    # -- taking and giving back --------------------------------------------------------------------------------
+
+    def find(self, row: int, gpus: int, *, apart: bool = False, near: Slices = ()) -> Slices | None:
+        """A place for a gang in the first pool that has one, by its mode of placement and in the end anywhere.
+
+        `apart` asks for the smallest gaps first, to leave whole nodes to others. Only the pool of `near` is looked at
+        where that is given: gangs are not spread over GPU types.
+        """
+        if gpus > self._allowed(row) or gpus > self.left:
+            return None
+        pools = [int(self.site.node[near[0][0], col.NODE_POOL])] if near else self.pools(row)
+        for pool in pools:
+            mode = int(self.view.mode[self.view.at(row)])
+            place = self._seek(row, gpus, pool, self.free, mode, apart=apart, spread=True)
+            if place:
+                return self.claim(row, place)
+        return None
+
+    def keep(self, row: int) -> Slices | None:
+        """The place where a running job sits, if nobody has taken any of it; None otherwise."""
+        place = self.view.placement(row)
+        if not place or sum(gpus for _, gpus in place) > self._allowed(row):
+            return None
+        if any(min(int(self.free[node]), self.fed(row, node)) < gpus for node, gpus in place):
+            return None
+        return self.claim(row, place)
+
+    def room_on(self, row: int, node: int) -> int:
+        """GPUs of one node that a job could have."""
+        return max(min(int(self.free[node]), self.fed(row, node), self._allowed(row), self.left), 0)
+
+    def claim(self, row: int, place: Slices) -> Slices:
+        """Take a place."""
+        each, total = self.per_gpu(row), sum(gpus for _, gpus in place)
+        for node, gpus in place:
+            self.free[node] -= gpus
+            if self.site.hosts_bind:
+                self.hosts[node] -= [gpus * need for need in each]
+        self.left -= total
+        self.quota[self.tenant(row)] -= total
+        return place
+
+    def release(self, row: int, place: Slices) -> None:
+        """Undo a claim."""
+        self.claim(row, tuple((node, -gpus) for node, gpus in place))
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Whatever is claimed inside is given back at the end, to the last bit."""
+        free, left, quota, hosts = self.free.copy(), self.left, self.quota.copy(), self.hosts.copy()
+        try:
+            yield
+        finally:
+            self.free, self.left, self.quota = free, left, quota
+            self.hosts[:] = hosts
+
+    def _allowed(self, row: int) -> int:
+        return int(self.quota[self.tenant(row)])
+
+
+class SharedRoom(Room):
+    """GPUs with the jobs on them as they are now; GPUs are numbers over all nodes. Quotas are the policy's business."""
+
+    def __init__(self, view: View) -> None:
+        site = view.site
+        self.view, self.site = view, site
+        self._tables(site.host[:, [col.HOST_CPU_FREE, col.HOST_MEM_FREE]])
+        self.first: list[int] = site.gpu_first.tolist()
+        self.node_of: Ints = site.gpu_node
+        self.pool_of: Ints = site.node[self.node_of, col.NODE_POOL]
+        self.type_of: Ints = site.node_type[self.node_of]
+        self.up: NDArray[np.bool_] = site.node[self.node_of, col.NODE_CAP] > 0
+        self.users: list[list[int]] = [[job for job in jobs if job >= 0] for jobs in site.users.tolist()]
+        self.gpus_of: dict[int, list[int]] = {}
+        for gpu, jobs in enumerate(self.users):
+            for job in jobs:
+                self.gpus_of.setdefault(job, []).append(gpu)
+        self.need: dict[int, float] = {row: float(view.gpu_gib[view.at(row)]) for row in self.gpus_of}
+        self.capacity: Floats = site.gpu_gib[self.type_of]
+
+    def gang(self, row: int) -> int:
+        """GPUs of a job: as many as it sits on here, or has asked for."""
+        return len(self.gpus_of[row]) if row in self.gpus_of else self.asked(row)
+
+    def gpus(self, node: int) -> list[int]:
+        """GPUs of a node that is up."""
+        inside = range(self.first[node], self.first[node + 1])
+        return list(inside) if self.site.node[node, col.NODE_CAP] > 0 else []
+
+    def free_gib(self, gpu: int) -> float:
+        """Memory left on a GPU."""
+        return float(self.capacity[gpu]) - sum(self.need[job] for job in self.users[gpu])
+
+    def limit_by_hosts(self, row: int, gpus: Iterable[int]) -> list[int]:
+        """Of these GPUs, in order, those that their nodes can still feed."""
+        left: dict[int, int] = {}
+        kept = []
+        for gpu in gpus:
+            node = int(self.node_of[gpu])
+            room = left.setdefault(node, self.fed(row, node))
+            if room > 0:
+                left[node] = room - 1
+                kept.append(gpu)
+        return kept
+
+    def put(self, row: int, gpus: Iterable[int], need_gib: float) -> None:
+        """Seat a job."""
+        self.gpus_of[row] = sorted(gpus)
+        self.need[row] = need_gib
+        each = self.per_gpu(row)
+        for gpu in self.gpus_of[row]:
+            self.users[gpu].append(row)
+            self.hosts[self.node_of[gpu]] -= each
+
+    def remove(self, row: int) -> None:
+        """Let a job get up."""
+        each = self.per_gpu(row)
+        for gpu in self.gpus_of.pop(row, []):
+            self.users[gpu].remove(row)
+            self.hosts[self.node_of[gpu]] += each
+        self.need.pop(row, None)
+
+    def resize(self, row: int, gpus: Iterable[int]) -> None:
+        """Let a job sit on these GPUs instead; what it needs on each of them stays."""
+        need = self.need[row]
+        self.remove(row)
+        self.put(row, gpus, need)
+
+    def places(self, row: int) -> Places:
+        """The GPUs of a job as places of a plan."""
+        masks: dict[int, int] = {}
+        for gpu in self.gpus_of[row]:
+            node = int(self.node_of[gpu])
+            masks[node] = masks.get(node, 0) | 1 << (gpu - self.first[node])
+        return tuple((node, mask.bit_count(), mask) for node, mask in sorted(masks.items()))
+
+    def consolidated(self, row: int, usable: list[bool], prefer: Floats | None = None) -> list[int]:
+        """GPUs for a job on as few nodes as it needs, among usable ones; [] if there are none.
+
+        On a node the GPUs with the lowest `prefer` come first, and of several nodes that hold the whole gang those
+        where that is lowest for all of it; the rest is best fit, as always. Gangs larger than a node need not wait for
+        whole ones.
+        """
+        rank = np.zeros(len(self.users)) if prefer is None else prefer
+        gang = self.gang(row)
+        for pool in self.pools(row):
+            free, best = np.zeros(len(self.site.node), np.int64), {}
+            for node in self.nodes(pool):
+                here = sorted((gpu for gpu in self.gpus(node) if usable[gpu]), key=lambda gpu: (rank[gpu], gpu))
+                best[node] = here[: self.fed(row, node)]
+                free[node] = len(best[node])
+            holds = [node for node in best if free[node] >= gang]
+            if holds and prefer is not None and not self.parts(row):
+                price = {node: sum(rank[gpu] for gpu in best[node][:gang]) for node in holds}
+                free[[node for node in best if price.get(node) != min(price.values())]] = 0
+            wide = gang > int(self.site.pool[pool, col.POOL_LARGEST])
+            place = self._seek(row, gang, pool, free, col.CONSOLIDATED, spread=wide)
+            if place:
+                return [gpu for node, taken in place for gpu in best[node][:taken]]
+        return []
