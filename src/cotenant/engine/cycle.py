@@ -133,7 +133,7 @@ class Engine:
                 later = f", or at {moment(next_s)}" if len(decided) and np.isfinite(next_s) else ""
                 return f"nothing has been decided since it came; the policy is asked when something happens{later}"
             if (chosen == row).any():
-                return "it is chosen, but the GPUs of its pool are not free together for it, and others use them meanwhile"
+                return "it is chosen, but the GPUs of its pool are not free together for it, and others have them"
             return said(row)
 
         return why
