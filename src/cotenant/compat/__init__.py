@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cotenant.compat.base import Packer, Speeds, System
+from cotenant.compat.base import Speeds, System
 from cotenant.compat.chronus import Chronus
 from cotenant.compat.gavel import Gavel
 from cotenant.compat.muri import Muri
@@ -98,6 +98,6 @@ class Compat:
         found = (system.rates(stages, traits, round_s, shared) for system in self.systems)
         return next((model for model in found if model is not None), None)
 
-    def packer(self) -> Packer | None:
+    def packer(self) -> Synergy | None:
         """Who packs cores and memory in its own way."""
-        return next((made for system in self.systems if (made := system.packer()) is not None), None)
+        return next((system for system in self.systems if isinstance(system, Synergy) and system.packs), None)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, Protocol
 
-from cotenant.allocation import Allocator, Demands, Share
-from cotenant.core.sensitivity import Sensitivity
 from cotenant.core.stages import Stages
 from cotenant.core.state import State
 from cotenant.core.traits import Traits
 from cotenant.core.workload import Floats, Ints, Workload
-from cotenant.engine.allocate import Allocation, Host
 from cotenant.engine.rates import RateModel
 from cotenant.policies.base import Policy
 
@@ -21,21 +18,6 @@ class Speeds(RateModel, Protocol):
 
     def speeds(self, state: State, rows: Ints) -> Floats:
         """Speed of each running job in its present company."""
-
-
-class Packer(Protocol):
-    """A system that packs cores and memory in its own way."""
-
-    def set_up(self, allocator: Allocator) -> None:
-        """Options of the allocator that the system has fixed."""
-
-    def demands(self, belief: Sensitivity, gangs: Ints, share: Share) -> Demands:
-        """What jobs ask for."""
-
-    def allocation(
-        self, state: State, allocator: Allocator, host: Host, work: Workload, step_s: Floats
-    ) -> Allocation:  # fmt: skip
-        """The allocator at work; `step_s` are seconds of an iteration at the proportional share, per job."""
 
 
 class System:
@@ -63,8 +45,4 @@ class System:
 
     def rates(self, stages: Stages | None, traits: Traits, round_s: float, shared: Speeds | None) -> RateModel | None:
         """What moves jobs, where that is the system's own; `shared` is what company does to them."""
-        return None
-
-    def packer(self) -> Packer | None:
-        """How it packs cores and memory, where that is its own."""
         return None

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from cotenant.allocation import Allocator, Demands, Share, released_demands
-from cotenant.compat.base import Packer, System
+from cotenant.allocation import Allocator
+from cotenant.compat.base import System
 from cotenant.core import columns as col
 from cotenant.core.columns import DONE, END, N_RUN, RATED, SPEED, WORK
 from cotenant.core.errors import InputError
 from cotenant.core.jit import entry
-from cotenant.core.sensitivity import RATE, Sensitivity
+from cotenant.core.sensitivity import RATE
 from cotenant.core.state import Matrix, State
 from cotenant.core.workload import Floats, Ints, Workload
 from cotenant.engine.allocate import Allocation, Host
@@ -37,19 +37,16 @@ class Synergy(System):
     }
     single: ClassVar[dict[str, str]] = {"first_round_s": "1"}
 
-    def packer(self) -> Packer | None:
-        """Itself, unless only the first round was named."""
-        return self if self.quirks.get("progress") == "whole_iterations" else None
+    @property
+    def packs(self) -> bool:
+        """Unless only the first round was named."""
+        return self.quirks.get("progress") == "whole_iterations"
 
     def set_up(self, allocator: Allocator) -> None:
         """Jobs in the order of the policy, each on the first server that holds it."""
         for name in ("order", "fit"):
             if name in allocator.params:
                 allocator.params[name] = self.quirks[name]
-
-    def demands(self, belief: Sensitivity, gangs: Ints, share: Share) -> Demands:
-        """As the profile says."""
-        return released_demands(belief, gangs, share)
 
     def allocation(
         self, state: State, allocator: Allocator, host: Host, work: Workload, step_s: Floats

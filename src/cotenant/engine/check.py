@@ -1,7 +1,8 @@
 """What a plan must respect before the engine carries it out; every complaint names the policy, the job and the rule.
 
 Gangs whole (elastic ones of a size they take) and inside one open pool, GPUs within their node, jobs and memory within
-their GPU, cores and host memory within their node, tenants within their quotas. Nothing is changed here.
+their GPU, cores and host memory within their node, tenants within their quotas. Of a plan that names pools only the
+names are checked: its places are the engine's own. Nothing is changed here.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from cotenant.core import columns as col
+from cotenant.core.columns import RUNNING, STATE, WAITING
 from cotenant.core.errors import InputError
+from cotenant.core.jit import kernel
 from cotenant.core.plan import Places, Plan, Slices, Terms
-from cotenant.core.state import State
+from cotenant.core.state import IntMatrix, State
 from cotenant.core.view import View
+from cotenant.core.workload import Ints
 from cotenant.engine.observe import places_of
 
 Wanted = dict[int, Places]
@@ -210,3 +214,20 @@ def _is_opportunistic(state: State, terms: Terms | None, row: int) -> bool:
     if terms is not None:
         return terms.opportunistic
     return bool(state.i[row, col.STATE] == col.RUNNING and state.i[row, col.OPPORTUNISTIC])
+
+
+@kernel
+def mark_named(i: IntMatrix, rows: Ints, mark: Ints) -> bool:
+    """Mark active jobs that are named once; nothing is marked when that does not hold."""
+    good = len(rows)
+    for k in range(len(rows)):
+        job = rows[k]
+        if mark[job] != 0 or (i[job, STATE] != WAITING and i[job, STATE] != RUNNING):
+            good = k
+            break
+        mark[job] = 1
+    if good == len(rows):
+        return True
+    for k in range(good):
+        mark[rows[k]] = 0
+    return False

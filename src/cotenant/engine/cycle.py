@@ -233,9 +233,10 @@ class Engine:
 
         def why(row: int) -> str:
             if not (decided == row).any():
-                return f"it came after the last decision; the next one is at {moment(next_s)}"
+                later = f", or at {moment(next_s)}" if len(decided) and np.isfinite(next_s) else ""
+                return f"nothing has been decided since it came; the policy is asked when something happens{later}"
             if (chosen == row).any():
-                return "it is chosen, but its pool has not enough GPUs together for it in this round"
+                return "it is chosen, but the GPUs of its pool are not free together for it, and others have them"
             return said(row)
 
         return why

@@ -32,8 +32,9 @@ from cotenant.core.columns import (
     WAITING,
 )
 from cotenant.core.jit import entry, kernel
-from cotenant.core.state import IntMatrix, Rule, State
+from cotenant.core.state import Rule, State
 from cotenant.core.workload import Ints
+from cotenant.engine.check import mark_named
 from cotenant.engine.fill import start_if_it_fits
 from cotenant.engine.ledger import schedule_wait
 from cotenant.engine.walk import claim, commit, keep_place, leave, open_all, plan_start, plan_stop, within_quota
@@ -79,23 +80,6 @@ def _home_in(s: State, rule: Rule, job: int, pool: int, mark: Ints, now: float) 
     return max(count, 0)
 
 
-@kernel
-def _mark_all(i: IntMatrix, rows: Ints, mark: Ints) -> bool:
-    """Mark active jobs that are named once; nothing is marked when that does not hold."""
-    good = len(rows)
-    for k in range(len(rows)):
-        job = rows[k]
-        if mark[job] != 0 or (i[job, STATE] != WAITING and i[job, STATE] != RUNNING):
-            good = k
-            break
-        mark[job] = 1
-    if good == len(rows):
-        return True
-    for k in range(good):
-        mark[rows[k]] = 0
-    return False
-
-
 @entry
 def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, mark: Ints, now: float) -> int:
     """Run these rows in these pools (guests with their hosts) and nobody else; how many did not find a place.
@@ -105,7 +89,7 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
     `rows` come hosts before guests, otherwise in the order in which places are looked for. `mark` is scratch with
     one entry per job, all zero.
     """
-    if not _mark_all(s.i, rows, mark):
+    if not mark_named(s.i, rows, mark):
         return -1
     open_all(s)
     for k in range(s.x[N_RUN]):

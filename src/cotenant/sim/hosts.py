@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from cotenant.allocation import Share, demands, make_allocator
+from cotenant.allocation import Share, demands, make_allocator, released_demands
 from cotenant.compat import Compat
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
@@ -50,7 +50,7 @@ def make_allocation(e: Experiment, work: Workload, state: State, profile: Profil
         belief, profiling_s = guess.belief, guess.cost_s[profile.row]
     gangs = np.array([gpus for _, gpus in profile.kinds], np.int64)
     shares = pool_shares(state, truth)
-    ask = partial(demands, saturate=allocator.number("saturate")) if packer is None else packer.demands
+    ask = partial(demands, saturate=allocator.number("saturate")) if packer is None else released_demands
     host = Host(
         truth=truth,
         demands=tuple(ask(belief, gangs, share) for share in shares),

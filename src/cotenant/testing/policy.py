@@ -197,6 +197,16 @@ class PolicyContract:
                 asked += 1
         assert asked, "nobody waited"
 
+    def test_asking_for_the_rule_again_changes_nothing(self) -> None:
+        """A policy forgets when a run begins, and not when it is asked what it is."""
+        experiment = self.experiment(random_workload(5, 24, 8), "2x8", costs="7")
+        undisturbed = simulate(experiment)
+        for run in stops(experiment):
+            assert run.policy.traits == run.engine.traits
+            run.policy.rule(run.context)
+        run.advance(np.inf)
+        assert_same(run.outcome(), undisturbed)
+
     def test_names_of_tenants_change_nothing(self) -> None:
         """Tenants are told apart by what they own, not by how they are called or numbered."""
         work = random_workload(7, 30, 4)
