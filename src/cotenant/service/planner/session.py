@@ -21,6 +21,7 @@ from cotenant.core.view import Facts
 from cotenant.engine.cycle import Engine
 from cotenant.engine.events import reheat
 from cotenant.engine.explain import explain
+from cotenant.engine.invariants import check
 from cotenant.engine.live_rows import LiveRows
 from cotenant.engine.observe import places_of
 from cotenant.engine.tables import StopCosts
@@ -83,7 +84,7 @@ class Session:
         beliefs = LiveBeliefs(book, reports, self.kept.profiles, shares_hosts)
         self.follower = Follower(book, self.tables, self.nodes, beliefs, may_suspend, self._types)
         self.engine = Engine(self.tables, self._policy, rule)
-        self._kinds, self._budget = 0, Budget(options.budget_s)
+        self._kinds, self._budget, self._checks = 0, Budget(options.budget_s), options.check_invariants
         self.late = 0
 
     def fits(self, policy: str, nodes: Iterable[NodeInfo]) -> bool:
@@ -121,7 +122,10 @@ class Session:
             self.follower.believe(now_s)
             reheat(self.tables.state)
             self._renew(now_s)
-            return self.engine.step(now_s, events)
+            decision = self.engine.step(now_s, events)
+            if self._checks:
+                check(self.tables.state)
+            return decision
 
         decision = self._budget.decide(think) if self.traits.plans or self.traits.computed else think()
         self.late = int(decision is None)
