@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -91,3 +92,4 @@ def test_the_schema_names_the_columns_of_the_tables_and_of_the_view() -> None:
     names = {name for name, value in vars(View).items() if isinstance(value, FloatColumn | IntColumn)}
     assert names == {column.shown for column in shown if column.shown}
     assert not any(column.shown for column in shown if column.nature in (schema.TRUTH, schema.ENGINE))
+    assert schema.table() in (Path(__file__).parents[2] / "docs" / "policies.md").read_text()

@@ -65,12 +65,13 @@ def _next(thing: Any) -> list[object]:
     if isinstance(thing, weakref.ref):
         return [thing()]
     found: list[object] = list(thing) if isinstance(thing, tuple) else []
-    for name in _names(type(thing)) + list(getattr(thing, "__dict__", ())):
+    kind: Any = type(thing)
+    for name in _names(kind) + list(getattr(thing, "__dict__", ())):
         try:
             found.append(getattr(thing, name))
         except Exception:
             continue
-    return found + _getters(type(thing))
+    return found + _getters(kind)
 
 
 @cache
