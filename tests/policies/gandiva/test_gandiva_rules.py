@@ -9,7 +9,7 @@ from cotenant.core import columns as col
 from cotenant.placement.room import SharedRoom
 from cotenant.policies.gandiva.policy import Gandiva
 from cotenant.policies.gandiva.server import Servers, size_class
-from cotenant.policies.gandiva.turns import Member, Rota, fair_share, height
+from cotenant.policies.gandiva.turns import fair_share, height
 from cotenant.sim.driver import Simulation
 from cotenant.testing.sharing import shared_run, sharing
 
@@ -32,23 +32,6 @@ def test_height_and_shares() -> None:
     assert fair_share(6, 4, 1.0, 60.0) == pytest.approx(4 / 6 * (1 - 1 / 60))
     assert 1 - fair_share(6, 4, 0.1, 60.0) / (4 / 6) == pytest.approx(0.0017, abs=1e-4)
     assert fair_share(3, 4, 1.0, 60.0) == 1.0
-
-
-def test_an_overrun_is_charged_to_the_next_turn() -> None:
-    rota = Rota(1, 60.0, [Member("a", 1), Member("b", 1)])
-    (first,) = rota.next_turn()
-    rota.ran(first, 60.8)
-    assert rota.length_s(first) == pytest.approx(59.2)
-    assert [m.name for m in rota.next_turn()] == ["b"]
-
-
-def test_turns_are_fair() -> None:
-    rota = Rota(4, 60.0, [Member(str(k), 1) for k in range(6)])
-    for _ in range(60):
-        for member in rota.next_turn():
-            rota.ran(member, 60.0)
-    shares = [member.ran_s / 3600 for member in rota.members]
-    assert shares == pytest.approx([4 / 6] * 6, abs=0.02)
 
 
 def _alone(count: int) -> np.ndarray:

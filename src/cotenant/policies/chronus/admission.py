@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from cotenant.core.workload import Floats, Ints
+from cotenant.core.workload import Ints
 from cotenant.policies.chronus.packing import latest_slots
 
 
@@ -115,8 +115,3 @@ def room_after(capacity: int, first: int, plans: list[tuple[int, Ints]], length:
 def promised_by_s(answer: Answer, first: int, lease_s: float) -> float:
     """End of the earliest slot that an answer names, in seconds; infinite if there is none."""
     return float("inf") if answer.earliest_slot < 0 else (first + answer.earliest_slot) * lease_s
-
-
-def value_order(value: Floats) -> Ints:
-    """Steps in the order in which they are tried: most valuable first."""
-    return np.argsort(-np.asarray(value), kind="stable").astype(np.int64)
