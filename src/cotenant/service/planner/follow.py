@@ -17,7 +17,7 @@ from cotenant.engine.live_rows import LiveRows
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
 from cotenant.service.planner.nodes import NodeNumbers
 from cotenant.service.store.book import Book
-from cotenant.service.store.job import LiveJob
+from cotenant.service.store.job import SUSPEND, LiveJob
 
 _BACK = ("preempt", "move", "turn", "resize", "split")  # reasons to stop after which a job waits again
 
@@ -114,7 +114,8 @@ class Follower:
                 yield Event(Kind.ADOPTED_STILL, row, places)
             yield from self._waits(job, row, state)
         elif leaving or still or runs:
-            lost_s = job.last.lost_s * self.beliefs.pace(job, job.last, self._types) if job.attempts else 0.0
+            ended = leaving and not still and job.attempts and job.last.rung == SUSPEND  # the engine has counted that
+            lost_s = self.beliefs.lost_s(job, self._types) if job.attempts and not ended else 0.0
             yield Event(Kind.AGAIN if self.startable(job) else Kind.OVER, row, lost_s=lost_s)
         else:
             yield from self._waits(job, row, state)
