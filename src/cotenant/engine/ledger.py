@@ -532,7 +532,7 @@ def end_suspended(s: State, rule: Rule, job: int, now: float) -> None:
     s.f[job, DONE] = s.f[job, SAVED]
     _unbind(s, job)
     s.i[job, OWES] = 1 if s.f[job, DONE] > 0 else 0
-    s.i[job, LEAVING], s.f[job, LEAVES] = 1, now + (math.inf if s.f[job, SAVE] == math.inf else 0.0)
+    s.i[job, LEAVING], s.f[job, LEAVES] = 1, now + s.f[job, SAVE]
     note(s, T_END, job, 0)
     set_keys(s.f, s.i, rule, job, now)
     stand_in_line(s, job)
