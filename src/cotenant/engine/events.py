@@ -286,6 +286,7 @@ def ran_out(s: State, rule: Rule, job: int, now: float, waits: bool, lost: float
     elif s.i[job, STATE] == RUNNING and s.i[job, PROMISED] == 0:
         release(s, job, now)
         s.i[job, STATE] = HELD
+    _recount_shut(s)
     s.f[job, DONE] = max(s.f[job, DONE] - lost, 0.0)
     s.i[job, OWES] = 1 if s.f[job, DONE] > 0 else 0
     if not waits:
@@ -367,6 +368,7 @@ def withdraw(s: State, rule: Rule, job: int, now: float) -> None:
     s.f[job, SINCE] = now
     s.i[job, STATE] = HELD
     s.x[DIRTY] = 1
+    _recount_shut(s)
 
 
 @entry
@@ -397,6 +399,14 @@ def _recount(s: State, job: int) -> None:
     while at >= 0:
         recount(s, s.slices[at, SLICE_NODE])
         at = s.slices[at, SLICE_NEXT]
+
+
+@kernel
+def _recount_shut(s: State) -> None:
+    """Whoever leaves a node that is shut leaves nothing to others."""
+    for n in range(s.node.shape[0]):
+        if s.node[n, NODE_SHUT] == 1 and s.node[n, NODE_FREE] > 0:
+            recount(s, n)
 
 
 @entry

@@ -236,7 +236,13 @@ def dequeue(s: State, rule: Rule, job: int) -> None:
 
 @kernel
 def schedule_run(f: Matrix, i: IntMatrix, events: Ints, x: Ints, thresholds: Floats, job: int) -> None:
-    """Set the next event of a running job: its end, the end of a failing attempt, or a queue crossing."""
+    """Set the next event of a running job: its end, the end of a failing attempt, or a queue crossing.
+
+    One that was only promised its GPUs has none of these; it may still have to leave its last ones.
+    """
+    if i[job, PROMISED] == 1:
+        set_event(f, i, events, x, job, f[job, LEAVES], GONE)
+        return
     target, kind = f[job, WORK], END
     if f[job, FAIL_AT] < target:
         target, kind = f[job, FAIL_AT], FAIL
@@ -526,7 +532,7 @@ def end_suspended(s: State, rule: Rule, job: int, now: float) -> None:
     s.f[job, DONE] = s.f[job, SAVED]
     _unbind(s, job)
     s.i[job, OWES] = 1 if s.f[job, DONE] > 0 else 0
-    s.i[job, LEAVING], s.f[job, LEAVES] = 1, now + (math.inf if s.f[job, SAVE] == math.inf else 0.0)
+    s.i[job, LEAVING], s.f[job, LEAVES] = 1, now + s.f[job, SAVE]
     note(s, T_END, job, 0)
     set_keys(s.f, s.i, rule, job, now)
     stand_in_line(s, job)

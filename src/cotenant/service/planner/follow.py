@@ -17,7 +17,7 @@ from cotenant.engine.live_rows import LiveRows
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
 from cotenant.service.planner.nodes import NodeNumbers
 from cotenant.service.store.book import Book
-from cotenant.service.store.job import LiveJob
+from cotenant.service.store.job import SUSPEND, LiveJob
 
 _BACK = ("preempt", "move", "turn", "resize", "split")  # reasons to stop after which a job waits again
 
@@ -101,7 +101,7 @@ class Follower:
                 yield from self._adopted(row, state, places, job)
             yield from self._pinned(job, row, state)
         elif job.state == JobState.STOPPING:
-            back = job.stop_why in _BACK and job.spec.preemptible and not job.held
+            back = self._back(job)
             if not runs and not leaving:
                 yield from self._adopted(row, state, places, job)
                 runs = True
@@ -115,12 +115,19 @@ class Follower:
             elif not leaving and not still:
                 yield Event(Kind.ARRIVED, row, since_s=job.since_s)
                 yield Event(Kind.ADOPTED_STILL, row, places)
-            yield from self._waits(job, row, state)
+            if not (leaving and self._back(job)):  # who is ended only to start elsewhere waits, or has a promise
+                yield from self._waits(job, row, state)
         elif leaving or still or runs:
-            lost_s = job.last.lost_s * self.beliefs.pace(job, job.last, self._types) if job.attempts else 0.0
+            ended = leaving and not still and job.attempts and job.last.rung == SUSPEND  # the engine has counted that
+            lost_s = self.beliefs.lost_s(job, self._types) if job.attempts and not ended else 0.0
             yield Event(Kind.AGAIN if self.startable(job) else Kind.OVER, row, lost_s=lost_s)
         else:
             yield from self._waits(job, row, state)
+
+    @staticmethod
+    def _back(job: LiveJob) -> bool:
+        """Whether a job that is to leave waits again afterwards."""
+        return job.stop_why in _BACK and job.spec.preemptible and not job.held
 
     def _waits(self, job: LiveJob, row: int, state: int) -> Iterator[Event]:
         startable = self.startable(job)

@@ -94,8 +94,8 @@ class Planner:
     def _may_suspend(self, job: LiveJob) -> bool:
         if not job.attempts:
             return False
-        options = self._options
-        return may_suspend(job, self._store.book, self._nodes(), self._capabilities, options.max_suspended)
+        book = self._store.book  # how many may be suspended at a time is for the engine to count
+        return may_suspend(job, book, self._nodes(), self._capabilities, len(book.active) + 1)
 
     def _shut(self) -> set[str]:
         """Nodes on which nothing may start."""

@@ -17,10 +17,12 @@ from cotenant.core.lifecycle import JobState
 from cotenant.core.plan import Places
 from cotenant.core.prices import prices_of
 from cotenant.core.reasons import Reason
+from cotenant.core.state import Rule
 from cotenant.core.view import Facts
 from cotenant.engine.cycle import Engine
 from cotenant.engine.events import reheat
 from cotenant.engine.explain import explain
+from cotenant.engine.invariants import check
 from cotenant.engine.live_rows import LiveRows
 from cotenant.engine.observe import places_of
 from cotenant.engine.tables import StopCosts
@@ -70,21 +72,28 @@ class Session:
         self.kept.pairing.recall(book.memory.get("pairs"))
         self._policy = make_policy(policy)
         self.traits = self._policy.traits
-        context = Context(round_s=options.round_s, services_gpu_s=_services(book))
-        self._policy.begin(context)
-        rule = self._policy.rule(context)
+        rule = self.begin(options)
         room = np.array([gpu_gib.get(name, 0.0) or np.inf for name in self.nodes.types])
         self.tables = LiveRows(
             self.nodes.cluster, parse_placement("consolidated"), rule, np.ones((1, len(self.nodes.types), 2)),
             costs=costs or StopCosts(np.inf, most_suspended=options.max_suspended, patience_s=options.grace_s),
             sharing=True, gpu_gib=room if self.traits.shares else None, start_s=now_s,
         )  # fmt: skip
-        shares_hosts = bool(options.allocator) and options.allocator.split(":")[0] != "fixed"
-        beliefs = LiveBeliefs(book, reports, self.kept.profiles, shares_hosts)
-        self.follower = Follower(book, self.tables, self.nodes, beliefs, may_suspend, self._types)
+        self.follower = Follower(book, self.tables, self.nodes, self.beliefs(options), may_suspend, self._types)
         self.engine = Engine(self.tables, self._policy, rule)
-        self._kinds, self._budget = 0, Budget(options.budget_s)
+        self._kinds, self._budget, self._checks = 0, Budget(options.budget_s), options.check_invariants
         self.late = 0
+
+    def begin(self, options: Options) -> Rule:
+        """Let the policy begin; its rule."""
+        context = Context(round_s=options.round_s, services_gpu_s=_services(self._book))
+        self._policy.begin(context)
+        return self._policy.rule(context)
+
+    def beliefs(self, options: Options) -> LiveBeliefs:
+        """What is believed of jobs one by one."""
+        shares_hosts = bool(options.allocator) and options.allocator.split(":")[0] != "fixed"
+        return LiveBeliefs(self._book, self._reports, self.kept.profiles, shares_hosts)
 
     def fits(self, policy: str, nodes: Iterable[NodeInfo]) -> bool:
         """Whether this is the policy, and the cluster has the same shape as when the session began."""
@@ -120,8 +129,11 @@ class Session:
         def think() -> Decision:
             self.follower.believe(now_s)
             reheat(self.tables.state)
-            self._renew(now_s)
-            return self.engine.step(now_s, events)
+            self.renew(now_s)
+            decision = self.engine.step(now_s, events)
+            if self._checks:
+                check(self.tables.state)
+            return decision
 
         decision = self._budget.decide(think) if self.traits.plans or self.traits.computed else think()
         self.late = int(decision is None)
@@ -130,7 +142,7 @@ class Session:
     def begin_forecast(self, events: Sequence[Event], now_s: float) -> None:
         """Take the events in without deciding."""
         self.follower.believe(now_s)
-        self._renew(now_s)
+        self.renew(now_s)
         self.engine.observe(now_s, events)
         reheat(self.tables.state)
 
@@ -140,7 +152,7 @@ class Session:
         self.late = int(decision is None)
         return decision
 
-    def _renew(self, now_s: float) -> None:
+    def renew(self, now_s: float) -> None:
         """What policies in Python may know beside the tables, and how fast jobs are believed to go in company."""
         traits, profiles, seen = self.traits, self.kept.profiles, self.kept.pairing.seen
         if not (traits.plans or traits.computed):
