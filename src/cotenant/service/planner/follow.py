@@ -15,6 +15,7 @@ from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import WAITING, JobState
 from cotenant.engine.live_rows import LiveRows
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
+from cotenant.service.planner.memory import PROMOTED
 from cotenant.service.planner.nodes import NodeNumbers
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import SUSPEND, LiveJob
@@ -157,7 +158,7 @@ class Follower:
         row = self.tables.enter(self.beliefs.new_job(job))
         self.row_of[job.id], self.job_at[row] = row, job.id
         f = self.tables.state.f[row]
-        forgiven_s = float(self.book.memory.get("promoted", {}).get(job.id, 0.0))
+        forgiven_s = float(self.book.memory.get(PROMOTED, {}).get(job.id, 0.0))
         ran_s = sum(one.ran_s for one in job.attempts)
         since_s = job.last.since_s if job.attempts else None
         held_s = ran_s + (max(now_s - since_s, 0.0) if since_s is not None else 0.0)
