@@ -165,6 +165,7 @@ class Follower:
         done_s = sum((one.ran_s - one.lost_s) * self.beliefs.pace(job, one, self._types) for one in job.attempts)
         if since_s is not None:
             done_s += max(now_s - since_s, 0.0) * self.beliefs.pace(job, job.last, self._types)
+        f[col.LOST] = job.spec.gpus * sum(one.lost_s for one in job.attempts)
         f[col.OCCUPIED], f[col.ATTAINED] = held_s, max(held_s - forgiven_s, 0.0)
         f[col.DONE] = f[col.SAVED] = max(done_s, 0.0)
         f[col.FIRST] = np.nan if job.started_s is None else job.started_s
@@ -190,7 +191,7 @@ class Follower:
         f[col.BELIEF] = max(f[col.DONE] + belief.more_s, belief.least_s, belief.times * f[col.OCCUPIED])
         f[col.RESTORE] = self.beliefs.restore_s(job)
         f[col.DEADLINE] = self.beliefs.deadline_s(job)
-        i[col.RUNG] = int(not self.beliefs.saves(job) and self._may_suspend(job))
+        i[col.RUNG] = 2 * int(not self.beliefs.saves(job) and self._may_suspend(job))
         if f[col.TIER] != -job.spec.priority:
             self.tables.set_priority(row, float(job.spec.priority))
         if i[col.GPUS] != job.spec.gpus and i[col.STATE] in (col.WAITING, col.HELD) and not i[col.HOME] >= 0:
