@@ -12,6 +12,7 @@ from cotenant.core.columns import SLOTS
 from cotenant.core.jobspec import parse_job
 from cotenant.core.lifecycle import JobState
 from cotenant.journal.memory import MemoryJournal, MemoryStore
+from cotenant.runtime.protocol import Hello, JobMessage
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
 
@@ -47,6 +48,15 @@ class Rig:
     def submit(self, run: str = "sleep 10", caller: Caller = ADMIN, **fields: Any) -> str:
         (ids,) = self.service.desk.submit(caller, [parse_job({"run": run, **fields})])
         return ids[0].split(".")[0] if "array" in fields else ids[0]
+
+    def says(self, job: str, message: JobMessage) -> None:
+        """A running job tells the service something."""
+        attempt = len(self.service.store.book.jobs[job].attempts)
+        self.service.reports.hear(Hello("", job, attempt, 1), message)
+
+    def attempts(self, *jobs: str) -> list[int]:
+        """How often each has started."""
+        return [len(self.service.desk.job(ADMIN, job).attempts) for job in jobs]
 
     def state(self, job: str) -> str:
         return str(self.service.desk.job(ADMIN, job).state)

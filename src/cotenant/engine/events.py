@@ -288,6 +288,7 @@ def ran_out(s: State, rule: Rule, job: int, now: float, waits: bool, lost: float
         s.i[job, STATE] = HELD
     _recount_shut(s)
     s.f[job, DONE] = max(s.f[job, DONE] - lost, 0.0)
+    s.f[job, LOST] += lost * s.i[job, GPUS]
     s.i[job, OWES] = 1 if s.f[job, DONE] > 0 else 0
     if not waits:
         withdraw(s, rule, job, now)

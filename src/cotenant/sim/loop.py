@@ -128,8 +128,8 @@ def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, bud
             return NEEDS_DECISION
         if external == 0:
             decide(s, rule, now)
-            if s.x[N_PROMISED] > 0:
-                begin_promised(s, rule, now)
+        if s.x[N_PROMISED] > 0:
+            begin_promised(s, rule, now)
         settle_decision(s, now)
         budget -= 1
     return PAUSED

@@ -80,7 +80,8 @@ def may_suspend(
     """
     if not can_suspend(capabilities) or not job.spec.preemptible:
         return False
-    there = [*book.suspended.values(), *(one for one in book.on_gpus.values() if one.rung == SUSPEND), *going]
+    stay = (one for one in book.suspended.values() if not one.stop_why)  # others are being ended: theirs is free soon
+    there = [*stay, *(one for one in book.on_gpus.values() if one.rung == SUSPEND), *going]
     if len(there) >= max_suspended:
         return False
     sizes = {node.name: node.mem_gib for node in nodes} if job.spec.mem_gib else {}
