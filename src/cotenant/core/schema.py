@@ -94,6 +94,7 @@ INTS = (
     Column("HOME", "", ENGINE, "first slice of the GPUs to which a suspended job is bound, -1 when it is not"),
     Column("RUNG", "", ENGINE, "how it makes room for others: 0 it saves or is stopped, 1 it is suspended"),
     Column("EVICTED", "", ENGINE, "1 while a walk gives its GPUs to a suspended job that is bound to them"),
+    Column("YIELDS", "", ENGINE, "makes room for another's turn, as bits: 1 by standing still, 2 by saving; 0 never"),
 )
 # What the engine works out for the view: from several columns at the moment of the look, ...
 LOOKS = (
