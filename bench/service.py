@@ -288,7 +288,7 @@ def _all_speak(service: Timed) -> None:
     """Every running job says how far it is, as the runtime makes jobs do five times a second: a step takes 1 s."""
     for job in service.store.book.on_gpus.values():
         said = Progress(int(job.attained_s(service.clock())), int(job.spec.expected_s), 1.0, {}, True)
-        service.reports._on_message(Hello("", job.id, len(job.attempts), 1), said)
+        service.reports.hear(Hello("", job.id, len(job.attempts), 1), said)
 
 
 def whys() -> None:

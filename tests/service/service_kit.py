@@ -13,9 +13,9 @@ from cotenant.core.columns import SLOTS
 from cotenant.core.jobspec import parse_job
 from cotenant.core.lifecycle import JobState
 from cotenant.journal.memory import MemoryJournal, MemoryStore
+from cotenant.runtime.protocol import Hello, JobMessage, Progress
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
-from cotenant.service.observer.reports import Report
 from cotenant.service.store.job import Gpus
 
 ADMIN = Caller("root", Role.ADMIN)
@@ -51,6 +51,15 @@ class Rig:
     def submit(self, run: str = "sleep 10", caller: Caller = ADMIN, **fields: Any) -> str:
         (ids,) = self.service.desk.submit(caller, [parse_job({"run": run, **fields})])
         return ids[0].split(".")[0] if "array" in fields else ids[0]
+
+    def says(self, job: str, message: JobMessage) -> None:
+        """A running job tells the service something."""
+        attempt = len(self.service.store.book.jobs[job].attempts)
+        self.service.reports.hear(Hello("", job, attempt, 1), message)
+
+    def attempts(self, *jobs: str) -> list[int]:
+        """How often each has started."""
+        return [len(self.service.desk.job(ADMIN, job).attempts) for job in jobs]
 
     def state(self, job: str) -> str:
         return str(self.service.desk.job(ADMIN, job).state)
@@ -117,7 +126,7 @@ def plan_rig(home: Path, policy: str, nodes: tuple[NodeInfo, ...] = ONE, **more:
 
 def tell(rig: Rig, job: str, step: int, step_time_s: float) -> None:
     """As if a job had reported over its socket."""
-    rig.service.reports.hear(job, Report(step=step, total=100_000, step_time_s=step_time_s, saves=True))
+    rig.says(job, Progress(step, 100_000, step_time_s=step_time_s, saves=True))
 
 
 def cells(gpus: Gpus) -> set[tuple[str, int]]:

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_kit import ADMIN, EPOCH_S, Rig
+from service_kit import ADMIN, Rig
 
 from cotenant.backends.base import Capabilities, NodeInfo
 from cotenant.backends.fake import FakeBackend
 from cotenant.core.errors import InvariantError
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Record
+from cotenant.runtime.protocol import Progress
 from cotenant.service.executor.ladder import can_suspend
 from cotenant.service.observer import outcomes
-from cotenant.service.observer.reports import Report
 from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.planner.profiles import LiveProfiles
 from cotenant.service.store.book import Book
@@ -87,7 +87,7 @@ def test_one_that_was_asked_in_vain_is_suspended_after_the_grace_period(
     listening = {job}
     monkeypatch.setattr(rig.service.reports, "ask_to_stop", lambda name, grace_s: name in listening)
     monkeypatch.setattr(rig.service.reports, "listens", lambda name: name in listening)
-    rig.service.reports.hear(job, Report(saves=True, checkpoint_s=EPOCH_S + 1))
+    rig.says(job, Progress(1, None, saves=True))
     rig.submit("sleep 1", gpus=4, expected=1)
     rig.ticks(4)
     assert rig.state(job) == "stopping"
@@ -340,7 +340,7 @@ def test_suspended_processes_on_a_lost_node_are_lost(tmp_path: Path) -> None:
 
 def test_measured_costs_are_what_forecasts_believe(rig: Rig) -> None:
     costs, beliefs = rig.service.store.book.costs, LiveBeliefs(
-        rig.service.store.book, rig.service.reports, LiveProfiles("", ("gpu",), {}), shares_hosts=False
+        rig.service.store.book, rig.service.reports, LiveProfiles("same", ("gpu",), {}), shares_hosts=False
     )  # fmt: skip
     costs.add_taken("slow", SUSPEND, 40.0, 0.0)
     costs.add_resumed("slow", SUSPEND, 20.0)

@@ -265,17 +265,18 @@ class Engine:
             rows = view.rows[np.lexsort((view.rows, priority, -view.priority))]
         elif (ordered[1:] == ordered[:-1]).any():
             rows = view.rows[np.lexsort((view.rows, priority))]
-        self._rows[: len(rows)] = rows
+        if self._fixed:
+            self._rows[: len(rows)] = rows
         walk_order(self.state, rows, self.traits.preemptive, self.traits.strict)
         commit(self.state, self.rule, now_s)
 
     def _in_pools(self, wanted: Pools, now_s: float) -> None:
         """Check who runs in which pool, then let the places be found: hosts before guests, larger gangs first."""
         state, rows = self.state, np.asarray(wanted.rows, np.int64)
+        if len(self._mark) < len(state.f):  # the tables have grown
+            self._mark = np.zeros(len(state.f), np.int64)
         order = np.lexsort((rows, -state.i[rows, col.GPUS], wanted.hosts >= 0))
         pools, hosts = (np.asarray(part, np.int64)[order] for part in (wanted.pools, wanted.hosts))
-        if len(self._mark) < len(state.f):  # live tables grow
-            self._mark = np.zeros(len(state.f), np.int64)
         missed = carry_out_pools(state, self.rule, rows[order], pools, hosts, self._mark, now_s)
         if missed < 0:
             raise InputError(f"policy '{self.name}': plan names a job twice, or one that is not active")

@@ -76,7 +76,7 @@ class Executor:
                 todo.append(act)
                 intents += self._intents(act, job, going)
             intents += self._promises(decision, {act.job for act in todo if act.kind in ("resume", "start")})
-            intents += self._memory(decision)
+            intents += [*self._memory(decision), *(note for note in decision.notes if note.job in book.active)]
             if intents:
                 self._store.write(intents)
             self._begin([(act, book.active[act.job]) for act in todo if act.job in book.active])

@@ -114,7 +114,7 @@ class Reports:
         self._loop = asyncio.get_running_loop()
         failure: Exception | None = None
         for addresses in dict.fromkeys((self._as_before(), self.addresses)):
-            server = RuntimeServer(addresses, self._authenticate, self._on_message)
+            server = RuntimeServer(addresses, self._authenticate, self.hear)
             try:
                 await server.start()
             except (OSError, ValueError) as error:
@@ -143,7 +143,8 @@ class Reports:
         with self._lock:
             return self._settings.get(hello.job, Settings()) if known else None
 
-    def _on_message(self, hello: Hello, message: JobMessage) -> None:
+    def hear(self, hello: Hello, message: JobMessage) -> None:
+        """A job says something."""
         with self._lock:
             if hello.attempt <= self._over.get(hello.job, 0):
                 return
@@ -164,12 +165,6 @@ class Reports:
             grace = self._stops.get(hello.job)
         if isinstance(message, Hello) and grace is not None and self._server is not None:
             self._server.send(hello.job, Stop(grace_s=grace))
-
-    def hear(self, job: str, report: Report) -> None:
-        """Take a report for the newest word of a job, whoever brought it."""
-        with self._lock:
-            self._reports[job] = report
-            self._news.add(job)
 
     def told(self, job: str) -> Settings:
         """What a job was told to keep to."""

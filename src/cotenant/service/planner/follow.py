@@ -15,6 +15,7 @@ from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import WAITING, JobState
 from cotenant.engine.live_rows import LiveRows
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
+from cotenant.service.planner.memory import PROMOTED
 from cotenant.service.planner.nodes import NodeNumbers
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import SUSPEND, LiveJob
@@ -55,10 +56,13 @@ class Follower:
     # -- events --------------------------------------------------------------------------------------------------
 
     def events(self, changed: Iterable[str], shut: set[str], now_s: float) -> list[Event]:
-        """What happened to these jobs and to nodes; nodes in `shut` take nobody in."""
+        """What happened to these jobs and to nodes; nodes in `shut` take nobody in.
+
+        What is told of one job stays in its order: one that is found running arrives, is adopted, then leaves.
+        """
         self.unheard = []
         found = [
-            Event(Kind.SHUT if name in shut else Kind.OPEN, number)
+            [Event(Kind.SHUT if name in shut else Kind.OPEN, number)]
             for name in sorted(shut ^ self.shut)
             for number in self.nodes.numbers(name)
         ]
@@ -69,9 +73,9 @@ class Follower:
         jobs = sorted((self.book.jobs[name] for name in concerned if name in self.book.jobs), key=lambda job: job.order)
         for name in concerned - self.book.jobs.keys():
             self._forget(name)
-        for job in jobs:
-            found.extend(self._of(job, now_s))
-        return sorted(found, key=lambda event: event.kind)
+        found += [told for job in jobs if (told := list(self._of(job, now_s)))]
+        found.sort(key=lambda told: max((event.kind for event in told if event.kind != Kind.CHANGED), default=99))
+        return [event for told in found for event in told]
 
     def _of(self, job: LiveJob, now_s: float) -> Iterator[Event]:
         row = self.row_of.get(job.id)
@@ -159,7 +163,7 @@ class Follower:
         row = self.tables.enter(self.beliefs.new_job(job))
         self.row_of[job.id], self.job_at[row] = row, job.id
         f = self.tables.state.f[row]
-        forgiven_s = float(self.book.memory.get("promoted", {}).get(job.id, 0.0))
+        forgiven_s = float(self.book.memory.get(PROMOTED, {}).get(job.id, 0.0))
         ran_s = sum(one.ran_s for one in job.attempts)
         since_s = job.last.since_s if job.attempts else None
         held_s = ran_s + (max(now_s - since_s, 0.0) if since_s is not None else 0.0)
