@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotenant.core import columns as col
 from cotenant.core.columns import (
@@ -167,10 +168,11 @@ class Window:
             self._fixed = sealed(s.pool), sealed(s.host), *fixed
         pool, host, first, gib, speed = self._fixed
         binds = bool(s.x[col.USE_HOST])
+        users, opened = _users(s)
         return Site(
             node=sealed(s.node), host=sealed(s.host) if binds else host, hosts_bind=binds, pool=pool,
-            quota=sealed(s.quota[:, :col.Q_CLAIMED]), users=sealed(s.gpu), gpu_first=first, gpu_gib=gib, speed=speed,
-            failures=int(s.x[col.NODE_FAILURES]),
+            quota=sealed(s.quota[:, :col.Q_CLAIMED]), users=sealed(users), open=sealed(opened), gpu_first=first,
+            gpu_gib=gib, speed=speed, failures=int(s.x[col.NODE_FAILURES]),
         )  # fmt: skip
 
     def _seal(self, facts: Facts) -> Facts:
@@ -178,3 +180,13 @@ class Window:
         if facts is not self._facts:
             self._facts, self._known = facts, seal(replace(facts, training=None))
         return self._known if facts.training is None else replace(self._known, training=seal(facts.training))
+
+
+def _users(s: State) -> tuple[IntMatrix, NDArray[np.bool_]]:
+    """Who is on each GPU, and which ones policies may plan with. Jobs that nobody may stop are not shown."""
+    opened = np.repeat(s.node[:, col.NODE_CAP] > 0, np.diff(s.gpu_first))[: len(s.gpu)]
+    if s.x[col.LAGS] == 0 or not (s.i[:, col.STATE] == col.PINNED).any():
+        return s.gpu, opened
+    pinned = (s.gpu >= 0) & (s.i[s.gpu, col.STATE] == col.PINNED)
+    users = np.where(pinned, -1, s.gpu)
+    return np.take_along_axis(users, np.argsort(users < 0, axis=1, kind="stable"), 1), opened & ~pinned.any(axis=1)

@@ -28,8 +28,9 @@ class Follower:
 
     def __init__(
         self, book: Book, tables: LiveRows, nodes: NodeNumbers, beliefs: LiveBeliefs,
-        may_suspend: Callable[[LiveJob], bool], types: dict[str, str],
+        may_suspend: Callable[[LiveJob], bool], types: dict[str, str], takes_turns: bool = False,
     ) -> None:  # fmt: skip
+        self._turns = takes_turns
         self.book, self.tables, self.nodes, self.beliefs = book, tables, nodes, beliefs
         self._may_suspend, self._types = may_suspend, types
         self.row_of: dict[str, int] = {}
@@ -114,10 +115,14 @@ class Follower:
             if leaving and not job.stop_why:
                 yield Event(Kind.STANDS, row)
             elif not leaving and not still:
+                if runs:  # it was to go on, and could not
+                    yield Event(Kind.AGAIN, row)
                 yield Event(Kind.ARRIVED, row, since_s=job.since_s)
                 yield Event(Kind.ADOPTED_STILL, row, places)
             if not (leaving and self._back(job)):  # who is ended only to start elsewhere waits, or has a promise
                 yield from self._waits(job, row, state)
+            if self._turns and self.startable(job):  # elsewhere it would begin anew
+                yield Event(Kind.PROMISED, row, places, since_s=job.since_s)
         elif leaving or still or runs:
             ended = leaving and not still and job.attempts and job.last.rung == SUSPEND  # the engine has counted that
             lost_s = self.beliefs.lost_s(job, self._types) if job.attempts and not ended else 0.0
@@ -191,7 +196,9 @@ class Follower:
         f[col.BELIEF] = max(f[col.DONE] + belief.more_s, belief.least_s, belief.times * f[col.OCCUPIED])
         f[col.RESTORE] = self.beliefs.restore_s(job)
         f[col.DEADLINE] = self.beliefs.deadline_s(job)
-        i[col.RUNG] = 2 * int(not self.beliefs.saves(job) and self._may_suspend(job))
+        saves, stands = self.beliefs.saves(job), self._may_suspend(job)
+        i[col.RUNG] = 2 * int(not saves and stands)
+        i[col.YIELDS] = stands + 2 * saves if job.spec.preemptible else 0
         if f[col.TIER] != -job.spec.priority:
             self.tables.set_priority(row, float(job.spec.priority))
         if i[col.GPUS] != job.spec.gpus and i[col.STATE] in (col.WAITING, col.HELD) and not i[col.HOME] >= 0:

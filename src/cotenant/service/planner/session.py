@@ -14,7 +14,7 @@ from cotenant.core import jit
 from cotenant.core.deadlines import Steps, strict_steps
 from cotenant.core.decision import Decision, Event
 from cotenant.core.lifecycle import JobState
-from cotenant.core.plan import Places
+from cotenant.core.plan import ALONE, Places, Terms
 from cotenant.core.prices import prices_of
 from cotenant.core.reasons import Reason
 from cotenant.core.state import Rule
@@ -32,6 +32,7 @@ from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.planner.budget import Budget
+from cotenant.service.planner.decision import Act
 from cotenant.service.planner.follow import Follower
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
@@ -80,7 +81,9 @@ class Session:
             costs=costs or StopCosts(np.inf, most_suspended=options.max_suspended, patience_s=options.grace_s),
             sharing=True, gpu_gib=room if self.traits.shares else None, start_s=now_s,
         )  # fmt: skip
-        self.follower = Follower(book, self.tables, self.nodes, self.beliefs(options), may_suspend, self._types)
+        self.follower = Follower(
+            book, self.tables, self.nodes, self.beliefs(options), may_suspend, self._types, self.traits.takes_turns
+        )
         self.engine = Engine(self.tables, self._policy, rule)
         self._kinds, self._budget, self._checks = 0, budget or Budget(options.budget_s), options.check_invariants
         self.late = 0
@@ -236,9 +239,17 @@ class Session:
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
-    def unheard(self) -> list[str]:
-        """Jobs that are to leave, of which the book does not know."""
-        return self.follower.unheard
+    def unheard(self) -> list[Act]:
+        """Jobs that are to leave, of which the book does not know: they are told again."""
+        i, row_of = self.tables.state.i, self.follower.row_of
+        still = {job for job in self.follower.unheard if i[row_of[job], col.HOME] >= 0}
+        turns = {
+            job for job in self.follower.unheard if i[row_of[job], col.STATE] == col.RUNNING and self.traits.takes_turns
+        }
+        return [
+            Act("suspend" if job in still else "stop", job, why="turn" if job in turns else "preempt")
+            for job in self.follower.unheard
+        ]
 
     def name_of(self, row: int) -> str | None:
         """The job of a row."""
@@ -252,16 +263,22 @@ class Session:
         """Memory per GPU that a job needs on its terms; 0: as it asks."""
         return float(self.tables.state.f[row, col.GPU_GIB]) if self.traits.names_gpus else 0.0
 
-    def promised(self) -> dict[str, Gpus]:
-        """Jobs that will have these GPUs as soon as others have left them."""
+    def promised(self, still: bool = False) -> dict[str, Gpus]:
+        """Jobs that will start on these GPUs as soon as others have left them; with `still` suspended ones too."""
         state = self.tables.state
         if not state.x[col.N_PROMISED]:
             return {}
         listed = state.run[: state.x[col.N_RUN]]
-        rows = listed[(listed >= 0) & (state.i[listed, col.PROMISED] == 1)].tolist()
+        mine = (listed >= 0) & (state.i[listed, col.PROMISED] == 1) & (still | (state.i[listed, col.HOME] < 0))
+        rows = listed[mine].tolist()
         return {
             self.follower.job_at[row]: self.gpus(places_of(state, row)) for row in rows if row in self.follower.job_at
         }
+
+    def agreed(self, job: str) -> Terms:
+        """On what terms a job has, or will have, its GPUs."""
+        row = self.follower.row_of.get(job)
+        return ALONE if row is None or self.tables.state.i[row, col.SLICE] < 0 else self.engine.agreed(row)
 
     def partings(self) -> list[str]:
         """Jobs that must not stay with those beside them: no policy would say so.
