@@ -54,10 +54,13 @@ class Follower:
     # -- events --------------------------------------------------------------------------------------------------
 
     def events(self, changed: Iterable[str], shut: set[str], now_s: float) -> list[Event]:
-        """What happened to these jobs and to nodes; nodes in `shut` take nobody in."""
+        """What happened to these jobs and to nodes; nodes in `shut` take nobody in.
+
+        What is told of one job stays in its order: one that is found running arrives, is adopted, then leaves.
+        """
         self.unheard = []
         found = [
-            Event(Kind.SHUT if name in shut else Kind.OPEN, number)
+            [Event(Kind.SHUT if name in shut else Kind.OPEN, number)]
             for name in sorted(shut ^ self.shut)
             for number in self.nodes.numbers(name)
         ]
@@ -68,9 +71,9 @@ class Follower:
         jobs = sorted((self.book.jobs[name] for name in concerned if name in self.book.jobs), key=lambda job: job.order)
         for name in concerned - self.book.jobs.keys():
             self._forget(name)
-        for job in jobs:
-            found.extend(self._of(job, now_s))
-        return sorted(found, key=lambda event: event.kind)
+        found += [told for job in jobs if (told := list(self._of(job, now_s)))]
+        found.sort(key=lambda told: max((event.kind for event in told if event.kind != Kind.CHANGED), default=99))
+        return [event for told in found for event in told]
 
     def _of(self, job: LiveJob, now_s: float) -> Iterator[Event]:
         row = self.row_of.get(job.id)
