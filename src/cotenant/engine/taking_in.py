@@ -62,7 +62,9 @@ def _place(s: State, rule: Rule, event: Event, now_s: float) -> None:
     elif kind == Kind.ADOPTED_STILL and state == col.WAITING and event.places:
         adopt_suspended(s, rule, row, lay_slices(s, event.places), now_s)
     elif kind == Kind.PROMISED and state == col.WAITING and _free(s, event):
+        s.i[row, col.LEAVING] = 1  # it begins once it is decided that the promise still holds
         start(s, rule, row, lay_slices(s, event.places), now_s)
+        s.i[row, col.LEAVING] = 0
     elif kind == Kind.CHANGED and state == col.WAITING:
         rekey(s, rule, row, now_s)
 
