@@ -21,7 +21,7 @@ from cotenant.service.options import Options
 from cotenant.service.planner.decision import Act, LiveDecision
 from cotenant.service.planner.forecast import forecast
 from cotenant.service.planner.session import Session
-from cotenant.service.store.job import LiveJob
+from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.store import Store
 
 _ACTS = {
@@ -126,6 +126,15 @@ class Planner:
         changed |= dict.fromkeys(self._remembered.keys() - now.keys())
         self._remembered = now
         return changed
+
+    def mind(self) -> tuple[Mapping[str, Gpus], Mapping[str, Any]] | None:
+        """What jobs are promised and what was measured, as the engine has it; None while a decision is in the making.
+
+        After a look the book says the same.
+        """
+        with self._lock:
+            session = self._session
+            return None if session is None or session.busy else (session.promised(), session.remembers())
 
     # -- answering -----------------------------------------------------------------------------------------------
 
