@@ -33,7 +33,7 @@ class Rig:
         journal = MemoryJournal(self.store, clock=lambda: self.backend.now_s)
         service = CoreService(
             journal, self.backend, home=self.home, policy=policy, grace_s=5.0,
-            clock=lambda: self.backend.now_s, inline=True, **self.more,
+            clock=lambda: self.backend.now_s, inline=True, check_invariants=True, **self.more,
         )  # fmt: skip
         service.reconcile()
         return service

@@ -267,6 +267,8 @@ class Engine:
     def _in_pools(self, wanted: Pools, now_s: float) -> None:
         """Check who runs in which pool, then let the places be found: hosts before guests, larger gangs first."""
         state, rows = self.state, np.asarray(wanted.rows, np.int64)
+        if len(self._mark) < len(state.f):  # the tables have grown
+            self._mark = np.zeros(len(state.f), np.int64)
         order = np.lexsort((rows, -state.i[rows, col.GPUS], wanted.hosts >= 0))
         pools, hosts = (np.asarray(part, np.int64)[order] for part in (wanted.pools, wanted.hosts))
         missed = carry_out_pools(state, self.rule, rows[order], pools, hosts, self._mark, now_s)

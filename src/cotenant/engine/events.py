@@ -34,6 +34,7 @@ from cotenant.core.columns import (
     IDLE,
     LAGS,
     LEAVING,
+    LOGGING,
     LOST,
     MEASURE_FROM,
     MEASURE_TO,
@@ -149,14 +150,11 @@ def node_down(s: State, rule: Rule, node: int, now: float) -> None:
     """A node fails: its jobs lose what they did since their last checkpoint and wait again."""
     if s.node[node, NODE_CAP] == 0:
         return
+    logging = s.x[LOGGING]
+    s.x[LOGGING] = 0  # nobody decides this
     for k in range(s.x[N_RUN]):
         job = s.run[k]
-        if job < 0:
-            continue
-        at = s.i[job, SLICE]
-        while at >= 0 and s.slices[at, SLICE_NODE] != node:
-            at = s.slices[at, SLICE_NEXT]
-        if at < 0:
+        if job < 0 or not _sits_on(s, s.i[job, SLICE], node):
             continue
         if s.i[job, PROMISED] == 1:
             release(s, job, now)
@@ -174,6 +172,7 @@ def node_down(s: State, rule: Rule, node: int, now: float) -> None:
         enqueue(s, rule, job, now)
     if s.x[LAGS] == 1:
         _gone_with_node(s, rule, node, now)
+    s.x[LOGGING] = logging
     s.x[IDLE] -= s.node[node, NODE_FREE]
     s.node[node, NODE_CAP] = 0
     s.node[node, NODE_FREE] = 0
@@ -286,6 +285,7 @@ def ran_out(s: State, rule: Rule, job: int, now: float, waits: bool, lost: float
     elif s.i[job, STATE] == RUNNING and s.i[job, PROMISED] == 0:
         release(s, job, now)
         s.i[job, STATE] = HELD
+    _recount_shut(s)
     s.f[job, DONE] = max(s.f[job, DONE] - lost, 0.0)
     s.i[job, OWES] = 1 if s.f[job, DONE] > 0 else 0
     if not waits:
@@ -367,6 +367,7 @@ def withdraw(s: State, rule: Rule, job: int, now: float) -> None:
     s.f[job, SINCE] = now
     s.i[job, STATE] = HELD
     s.x[DIRTY] = 1
+    _recount_shut(s)
 
 
 @entry
@@ -399,10 +400,23 @@ def _recount(s: State, job: int) -> None:
         at = s.slices[at, SLICE_NEXT]
 
 
+@kernel
+def _recount_shut(s: State) -> None:
+    """Whoever leaves a node that is shut leaves nothing to others."""
+    for n in range(s.node.shape[0]):
+        if s.node[n, NODE_SHUT] == 1 and s.node[n, NODE_FREE] > 0:
+            recount(s, n)
+
+
 @entry
-def shut_node(s: State, n: int, shut: bool) -> None:
-    """Nothing may start on a node any more, or again."""
+def shut_node(s: State, rule: Rule, n: int, shut: bool, now: float) -> None:
+    """Nothing may start on a node any more, or again: whoever was promised its GPUs waits for others."""
     s.node[n, NODE_SHUT] = 1 if shut else 0
+    for k in range(s.x[N_RUN] if shut else 0):
+        job = s.run[k]
+        if job >= 0 and s.i[job, PROMISED] == 1 and _sits_on(s, s.i[job, SLICE], n):
+            release(s, job, now)
+            enqueue(s, rule, job, now)
     recount(s, n)
 
 

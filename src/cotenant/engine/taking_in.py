@@ -35,7 +35,7 @@ def take_in(s: State, rule: Rule, event: Event, now_s: float) -> None:
     elif kind == Kind.WITHDRAWN:
         withdraw(s, rule, at, now_s)
     elif kind in (Kind.SHUT, Kind.OPEN):
-        shut_node(s, at, kind == Kind.SHUT)
+        shut_node(s, rule, at, kind == Kind.SHUT, now_s)
     elif kind == Kind.PINNED:
         if s.i[at, col.STATE] == col.RUNNING and not s.i[at, col.PROMISED]:
             pin(s, at)

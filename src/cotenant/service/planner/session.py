@@ -22,6 +22,7 @@ from cotenant.core.view import Facts
 from cotenant.engine.cycle import Engine
 from cotenant.engine.events import reheat
 from cotenant.engine.explain import explain
+from cotenant.engine.invariants import check
 from cotenant.engine.live_rows import LiveRows
 from cotenant.engine.observe import places_of
 from cotenant.engine.tables import StopCosts
@@ -80,7 +81,7 @@ class Session:
         )  # fmt: skip
         self.follower = Follower(book, self.tables, self.nodes, self.beliefs(options), may_suspend, self._types)
         self.engine = Engine(self.tables, self._policy, rule)
-        self._kinds, self._budget = 0, Budget(options.budget_s)
+        self._kinds, self._budget, self._checks = 0, Budget(options.budget_s), options.check_invariants
         self.late = 0
 
     def begin(self, options: Options) -> Rule:
@@ -129,7 +130,10 @@ class Session:
             self.follower.believe(now_s)
             reheat(self.tables.state)
             self.renew(now_s)
-            return self.engine.step(now_s, events)
+            decision = self.engine.step(now_s, events)
+            if self._checks:
+                check(self.tables.state)
+            return decision
 
         decision = self._budget.decide(think) if self.traits.plans or self.traits.computed else think()
         self.late = int(decision is None)
