@@ -81,6 +81,23 @@ def _home_in(s: State, rule: Rule, job: int, pool: int, mark: Ints, now: float) 
     return max(count, 0)
 
 
+@kernel
+def _stands_beside(s: State, rule: Rule, job: int, host: int, mark: Ints, now: float) -> bool:
+    """Whether a suspended guest stands on the GPUs that its host keeps, or on which that stands too."""
+    at, other = s.i[job, HOME], s.i[host, SLICE] if mark[host] == 2 else s.i[host, HOME]
+    while at >= 0 and other >= 0:
+        if s.slices[at, SLICE_NODE] != s.slices[other, SLICE_NODE]:
+            break
+        if s.slices[at, SLICE_MASK] != s.slices[other, SLICE_MASK]:
+            break
+        at, other = s.slices[at, SLICE_NEXT], s.slices[other, SLICE_NEXT]
+    barred = at >= 0 or other >= 0
+    if barred == math.isnan(s.f[job, BARRED]):
+        s.f[job, BARRED] = now if barred else math.nan
+        schedule_wait(s, rule, job)
+    return not barred
+
+
 @entry
 def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, mark: Ints, now: float) -> int:
     """Run these rows in these pools (guests with their hosts) and nobody else; how many did not find a place.
@@ -131,7 +148,8 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
         job, host = rows[k], hosts[k]
         if host < 0:
             continue
-        if mark[host] == 3 or not within_quota(s, job) or not _may_join(s, job, host, pools[k]):
+        bound = s.i[job, HOME] >= 0 and not _stands_beside(s, rule, job, host, mark, now)
+        if bound or mark[host] == 3 or not within_quota(s, job) or not _may_join(s, job, host, pools[k]):
             missed += 1
             mark[job] = 3
         elif not (s.i[job, STATE] == RUNNING and s.i[job, HOST] == host and mark[host] == 2):

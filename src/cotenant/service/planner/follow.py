@@ -84,10 +84,11 @@ class Follower:
                 yield Event(Kind.OVER, row)
                 self._forget(job.id)
             return
+        new = row is None
         if row is None:
             row = self._enter(job, now_s)
         yield from self._state(job, row, now_s)
-        if self._update(job, row):
+        if self._update(job, row) and not new:
             yield Event(Kind.CHANGED, row)
 
     def _state(self, job: LiveJob, row: int, now_s: float) -> Iterator[Event]:

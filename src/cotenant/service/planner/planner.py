@@ -152,7 +152,7 @@ class Planner:
         """
         with self._lock:
             session = self._session
-            return None if session is None or session.busy else (session.promised(), session.remembers())
+            return None if session is None or session.busy else (session.promised(), session.remembers(False))
 
     # -- answering -----------------------------------------------------------------------------------------------
 
