@@ -19,6 +19,7 @@ from cotenant.core.columns import (
     HOME,
     HOST,
     IDLE,
+    LAGS,
     N_RUN,
     NODE_POOL,
     PINNED,
@@ -105,6 +106,11 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
                 mark[job] = 2
             else:
                 leave(s, job)
+    for k in range(len(rows) if s.x[LAGS] == 1 else 0):  # whoever is left alone by a host goes on where it is
+        job = rows[k]
+        if hosts[k] < 0 and s.i[job, STATE] == RUNNING and s.i[job, HOST] >= 0 and mark[s.i[job, HOST]] != 2:
+            if _pool_of(s, job) == pools[k] and keep_place(s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x, job):
+                mark[job] = 2
     missed = 0
     for k in range(len(rows)):
         job = rows[k]
@@ -144,6 +150,19 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
     for k in range(len(rows)):
         mark[rows[k]] = 0
     return missed
+
+
+def name_hosts(s: State, rows: Ints, pools: Ints, hosts: Ints) -> None:
+    """In every group that shares, whoever runs in the pool already is the host, whatever the plan calls it."""
+    runs = (s.i[rows, STATE] == RUNNING) & (s.i[rows, SLICE] >= 0)
+    runs[runs] = s.node[s.slices[s.i[rows[runs], SLICE], SLICE_NODE], NODE_POOL] == pools[runs]
+    place = {row: at for at, row in enumerate(rows.tolist())}
+    for guest in (runs & (hosts >= 0)).nonzero()[0].tolist():
+        host = place[int(hosts[guest])]
+        if hosts[guest] >= 0 and not runs[host]:
+            hosts[hosts == rows[host]] = rows[guest]
+            hosts[guest], hosts[host] = -1, rows[guest]
+            runs[host] = False
 
 
 @entry
