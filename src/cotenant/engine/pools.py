@@ -76,10 +76,35 @@ def _home_in(s: State, rule: Rule, job: int, pool: int, mark: Ints, now: float) 
             s.pick[count, 0], s.pick[count, 1] = n, s.slices[at, SLICE_GPUS]
             count += 1
         at = s.slices[at, SLICE_NEXT]
-    if (count < 0) == math.isnan(s.f[job, BARRED]):
-        s.f[job, BARRED] = now if count < 0 else math.nan
-        schedule_wait(s, rule, job)
+    _bar(s, rule, job, count < 0, now)
     return max(count, 0)
+
+
+@kernel
+def _bar(s: State, rule: Rule, job: int, barred: bool, now: float) -> None:
+    if barred == math.isnan(s.f[job, BARRED]):
+        s.f[job, BARRED] = now if barred else math.nan
+        schedule_wait(s, rule, job)
+
+
+@kernel
+def _stands_apart(s: State, rule: Rule, job: int, host: int, kept: bool, now: float) -> bool:
+    """Whether a guest cannot join its host without beginning anew: it stands still, or would have to, elsewhere."""
+    if s.i[job, HOME] < 0:
+        return bool(s.i[job, STATE] == RUNNING and s.i[job, RUNG] == 2 and free_bound(s) >= 0)
+    at, there = s.i[job, HOME], s.i[host, SLICE] if kept else s.i[host, HOME]
+    apart = False
+    while at >= 0 and not apart:
+        other = there
+        while other >= 0 and (
+            s.slices[other, SLICE_NODE] != s.slices[at, SLICE_NODE]
+            or s.slices[other, SLICE_MASK] != s.slices[at, SLICE_MASK]
+        ):
+            other = s.slices[other, SLICE_NEXT]
+        apart = other < 0
+        at = s.slices[at, SLICE_NEXT]
+    _bar(s, rule, job, apart, now)
+    return bool(apart)
 
 
 @entry
@@ -141,7 +166,11 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
             missed += 1
             mark[job] = 3
         elif not (s.i[job, STATE] == RUNNING and s.i[job, HOST] == host and mark[host] == 2):
-            plan_start(s, job, -1, host)
+            if s.x[LAGS] == 1 and _stands_apart(s, rule, job, host, mark[host] == 2, now):
+                missed += 1
+                mark[job] = 3
+            else:
+                plan_start(s, job, -1, host)
     for k in range(len(rows)):
         job = rows[k]
         if mark[job] == 3 and s.i[job, STATE] == RUNNING:
