@@ -112,18 +112,18 @@ class Session:
         """Whether a decision is still in the making: nothing can be told to the engine then."""
         return self._budget.busy
 
+    def news(self) -> set[str]:
+        """Running jobs that have said something, or whose like were measured, since this was asked last."""
+        names, self._book.costs.news = self._book.costs.news, set()
+        on_gpus = self._book.on_gpus
+        return self._reports.news() & on_gpus.keys() | {job.id for job in on_gpus.values() if job.spec.name in names}
+
     # -- one step --------------------------------------------------------------------------------------------------
 
     def take_in(self, changed: set[str], shut: set[str], now_s: float) -> list[Event]:
         """What the engine is to be told, with the store's lock held."""
-        spoke = self._reports.news()
-        names = self._book.costs.news
-        self._book.costs.news = set()
-        if names:
-            spoke = spoke | {job.id for job in self._book.on_gpus.values() if job.spec.name in names}
-        changed = changed | self._book.chained.keys() | (spoke & self._book.on_gpus.keys())
         self._look_at_pairs()
-        events = self.follower.events(changed, shut, now_s)
+        events = self.follower.events(changed | self._book.chained.keys(), shut, now_s)
         if not self._recalled:
             self._recalled = True
             recall(self._policy, self.policy_name, self._book.memory.get(POLICY), self.follower.row_of)
