@@ -133,7 +133,8 @@ class Follower:
     @staticmethod
     def _back(job: LiveJob) -> bool:
         """Whether a job that is to leave waits again afterwards."""
-        return job.stop_why in _BACK and job.spec.preemptible and not job.held
+        again = job.stop_why in _BACK and not job.resize_to  # of another size it waits only then
+        return again and job.spec.preemptible and not job.held
 
     def _waits(self, job: LiveJob, row: int, state: int) -> Iterator[Event]:
         startable = self.startable(job)

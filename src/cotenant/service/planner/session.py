@@ -18,6 +18,7 @@ from cotenant.core.plan import ALONE, Places, Terms
 from cotenant.core.prices import prices_of
 from cotenant.core.reasons import Reason
 from cotenant.core.state import Rule
+from cotenant.core.together import Together
 from cotenant.core.view import Facts
 from cotenant.engine.cycle import Engine
 from cotenant.engine.events import reheat
@@ -86,6 +87,7 @@ class Session:
         )
         self.engine = Engine(self.tables, self._policy, rule)
         self._kinds, self._budget, self._checks = 0, budget or Budget(options.budget_s), options.check_invariants
+        self._together: Together | None = None
         self.late = 0
         self._recalled, self._told = False, dict[str, Any]()
         self.splits: list[Split] = []  # pairs that were just seen not to pay
@@ -178,6 +180,9 @@ class Session:
             together = profiles.together(seen)
             facts = replace(facts, together=together)
             self.engine.rates = SharedTruth(together)
+            if together is not self._together:  # other kinds, or other speeds: what the policy made of them is over
+                self._policy.renumber({row: row for row in self.follower.job_at})
+            self._together = together
         elif traits.shares:
             pair = profiles.pairs(seen.vetoes)
             facts = replace(facts, pair=pair)
