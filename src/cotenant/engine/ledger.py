@@ -283,7 +283,8 @@ def take(
 def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     """A waiting job is given the slices of `head`; it begins at once unless others still have to leave them.
 
-    A suspended job that is given its own GPUs goes on there; it is never given others.
+    Where jobs take turns it is decided at the end of the step whose turn it is. A suspended job that is
+    given its own GPUs goes on there; it is never given others.
     """
     dequeue(s, rule, job)
     if s.x[SHARING] == 1:
@@ -301,7 +302,7 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     s.f[job, SINCE] = now
     s.f[job, RATED] = now
     s.f[job, SPEED] = s.f[job, ALONE] = s.speed[s.i[job, SPEED_ROW], s.pool[pool, POOL_TYPE], spread]
-    if s.x[LAGS] == 1 and not may_begin(s, job):
+    if s.x[LAGS] == 1 and (s.x[ROTATES] == 1 or not may_begin(s, job)):
         s.i[job, PROMISED] = 1
         s.x[N_PROMISED] += 1
         s.f[job, WARM] = math.inf

@@ -42,7 +42,7 @@ from cotenant.service.planner.profiles import LiveProfiles
 from cotenant.service.planner.training import Trainings
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
-from cotenant.sim.truth import PairTruth, SharedTruth
+from cotenant.sim.truth import Measured, PairTruth
 
 _LARGE = 3000  # jobs from which on compiled kernels pay
 _SERVICES = 2000  # finished jobs from which a policy learns at most
@@ -83,7 +83,7 @@ class Session:
             sharing=True, gpu_gib=room if self.traits.shares else None, start_s=now_s,
         )  # fmt: skip
         self.follower = Follower(
-            book, self.tables, self.nodes, self.beliefs(options), may_suspend, self._types, self.traits.takes_turns
+            book, self.tables, self.nodes, self.beliefs(options), may_suspend, self._types, self.traits
         )
         self.engine = Engine(self.tables, self._policy, rule)
         self._kinds, self._budget, self._checks = 0, budget or Budget(options.budget_s), options.check_invariants
@@ -179,7 +179,11 @@ class Session:
         if traits.names_gpus:
             together = profiles.together(seen)
             facts = replace(facts, together=together)
-            self.engine.rates = SharedTruth(together)
+            cut = np.flatnonzero(state.i[:rows, col.LEVEL])
+            state.f[cut, col.GPU_GIB] = together.memory_gib[state.i[cut, col.SPEED_ROW], state.i[cut, col.LEVEL]]
+            row_of, paces = self.follower.row_of, self.kept.pairing.paces
+            measured = {row_of[job]: pace for job, pace in paces.items() if job in row_of and np.isfinite(pace)}
+            self.engine.rates = Measured(together, measured)
             if together is not self._together:  # other kinds, or other speeds: what the policy made of them is over
                 self._policy.renumber({row: row for row in self.follower.job_at})
             self._together = together
