@@ -66,7 +66,7 @@ class Planner:
             with self._store.lock:
                 session, changed = self._current(now_s), self._store.changes()
                 events = session.take_in(changed, self._shut(), now_s)
-                again = [*session.unheard(), *(Act("stop", job, why="preempt") for job in session.partings())]
+                again = [*session.unheard(), *session.partings()]
                 notes = tuple(note for split in session.splits for note in _parted(split))
             decision = session.decide(events, now_s)
             if decision is not None and decision.asked:

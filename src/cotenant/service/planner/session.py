@@ -251,12 +251,9 @@ class Session:
     def unheard(self) -> list[Act]:
         """Jobs that are to leave, of which the book does not know: they are told again."""
         i, row_of = self.tables.state.i, self.follower.row_of
-        still = {job for job in self.follower.unheard if i[row_of[job], col.HOME] >= 0}
-        turns = {
-            job for job in self.follower.unheard if i[row_of[job], col.STATE] == col.RUNNING and self.traits.takes_turns
-        }
+        turns = {job for job in self.follower.unheard if self.traits.takes_turns and i[row_of[job], col.SLICE] >= 0}
         return [
-            Act("suspend" if job in still else "stop", job, why="turn" if job in turns else "preempt")
+            Act("suspend" if i[row_of[job], col.HOME] >= 0 else "stop", job, why="turn" if job in turns else "preempt")
             for job in self.follower.unheard
         ]
 
@@ -289,7 +286,7 @@ class Session:
         row = self.follower.row_of.get(job)
         return ALONE if row is None or self.tables.state.i[row, col.SLICE] < 0 else self.engine.agreed(row)
 
-    def partings(self) -> list[str]:
+    def partings(self) -> list[Act]:
         """Jobs that must not stay with those beside them: no policy would say so.
 
         Guests under a policy that does not share, or cannot say that they have some of the GPUs of a host only; and the
@@ -298,9 +295,15 @@ class Session:
         traits, on_gpus = self.traits, self._book.on_gpus
         if traits.names_gpus:
             pairs = [(on_gpus[one.one], on_gpus[one.two]) for one in self.splits] if not traits.undoes else []
-            return [max(pair, key=lambda job: (job.last.launched_s, job.order)).id for pair in pairs]
+            return self._leave(max(pair, key=lambda job: (job.last.launched_s, job.order)).id for pair in pairs)
         guests = guests_of(on_gpus.values()) if self._book.shared_gpus else {}
-        return [job for job, host in guests.items() if not traits.shares or on_gpus[job].last.gpus != host.last.gpus]
+        return self._leave(
+            job for job, host in guests.items() if not traits.shares or on_gpus[job].last.gpus != host.last.gpus
+        )
+
+    def _leave(self, jobs: Iterable[str]) -> list[Act]:
+        i, row_of = self.tables.state.i, self.follower.row_of
+        return [Act("suspend" if i[row_of[job], col.RUNG] else "stop", job, why="preempt") for job in jobs]
 
     def remembers(self, asked: bool) -> dict[str, Any]:
         """What users were told, or what was measured, and must survive a crash; `asked`: whether the policy was."""
