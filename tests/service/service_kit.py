@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ from cotenant.core.columns import SLOTS
 from cotenant.core.jobspec import parse_job
 from cotenant.core.lifecycle import JobState
 from cotenant.journal.memory import MemoryJournal, MemoryStore
-from cotenant.runtime.protocol import Hello, JobMessage
+from cotenant.runtime.protocol import Hello, JobMessage, Progress
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
+from cotenant.service.store.job import Gpus
 
 ADMIN = Caller("root", Role.ADMIN)
 EPOCH_S = 1_000_000.0
+ONE = (NodeInfo("n0", "gpu", 1, 8, 64.0, gpu_mem_gib=80.0),)
 
 
 class Rig:
@@ -108,3 +111,23 @@ def play(rig: Rig, seconds: float) -> None:
         wait_s = rig.service.tick()
         rig.check()
         rig.backend.wait_change(min(max(wait_s, 0.001), until_s - rig.backend.now_s))
+
+
+def states(rig: Rig, jobs: Iterable[str]) -> list[str]:
+    return [rig.state(job) for job in jobs]
+
+
+def plan_rig(home: Path, policy: str, nodes: tuple[NodeInfo, ...] = ONE, **more: Any) -> Rig:
+    """A policy that says on which GPUs every job sits, with whom and on what terms."""
+    rig = Rig(home, policy, nodes, profile="h200", budget_s=60.0, **more)
+    rig.shares = rig.in_parts = True
+    return rig
+
+
+def tell(rig: Rig, job: str, step: int, step_time_s: float) -> None:
+    """As if a job had reported over its socket."""
+    rig.says(job, Progress(step, 100_000, step_time_s=step_time_s, saves=True))
+
+
+def cells(gpus: Gpus) -> set[tuple[str, int]]:
+    return {(node, index) for node, indexes in gpus for index in indexes}

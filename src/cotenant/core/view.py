@@ -112,6 +112,7 @@ class Site:
     pool: IntMatrix
     quota: IntMatrix  # tenants x (limit, used)
     users: IntMatrix  # GPUs x places: rows of the jobs on each GPU, -1 for nobody; no rows unless GPUs are shared
+    open: NDArray[np.bool_]  # GPUs, as in `users`, that may be given away: no node is shut, no job there is pinned
     gpu_first: Ints  # first GPU of each node, and the end
     gpu_gib: Floats  # GPU type -> GiB of memory of one GPU; infinity where nobody asks
     speed: NDArray[np.float64]  # kind x GPU type x (consolidated, spread), seconds of work per second

@@ -47,6 +47,7 @@ from cotenant.core.columns import (
     NEWEST,
     NEXT_ARRIVAL,
     NEXT_CALL,
+    NEXT_TURN,
     NODE_CAP,
     NODE_FAILURES,
     NODE_FREE,
@@ -61,10 +62,12 @@ from cotenant.core.columns import (
     PROMOTE,
     QUEUE,
     RATED,
+    ROTATES,
     ROUND_S,
     RUNNING,
     SINCE,
     SLICE,
+    SLICE_MASK,
     SLICE_NEXT,
     SLICE_NODE,
     SLOTS,
@@ -159,8 +162,7 @@ def node_down(s: State, rule: Rule, node: int, now: float) -> None:
         if at < 0:
             continue
         if s.i[job, PROMISED] == 1:
-            release(s, job, now)
-            enqueue(s, rule, job, now)
+            unpromise(s, rule, job, now)
             continue
         release(s, job, now)
         done = s.f[job, DONE]
@@ -234,6 +236,8 @@ def next_own_time(s: State, rule: Rule) -> float:
         time_s = min(time_s, (round_number(rule.numbers[ROUND_S], s.t[NOW]) + 1) * rule.numbers[ROUND_S])
     if rule.flags[EXTERNAL] == 3 and s.x[N_WAITING] + s.x[N_RUNNING] > 0 and s.t[NEXT_CALL] > s.t[NOW]:
         time_s = min(time_s, s.t[NEXT_CALL])
+    if s.x[ROTATES] == 1:
+        time_s = min(time_s, s.t[NEXT_TURN])
     return float(time_s)
 
 
@@ -321,8 +325,11 @@ def reheat(s: State) -> None:
 @entry
 def stands_still(s: State, rule: Rule, job: int, now: float) -> None:
     """A job that was told to leave was suspended, whatever was planned: it is bound to the GPUs that it had."""
-    if s.i[job, HOME] < 0 and s.i[job, OLD] >= 0 and s.i[job, STATE] == WAITING:
-        bind_late(s, job)
+    if s.i[job, HOME] < 0 and s.i[job, OLD] >= 0:
+        if s.i[job, STATE] == RUNNING and s.i[job, PROMISED] == 1:  # it was promised others meanwhile
+            unpromise(s, rule, job, now)
+        if s.i[job, STATE] == WAITING:
+            bind_late(s, job)
     gone(s, rule, job, now)
 
 
@@ -372,9 +379,20 @@ def withdraw(s: State, rule: Rule, job: int, now: float) -> None:
     _recount_shut(s)
 
 
+@kernel
+def unpromise(s: State, rule: Rule, job: int, now: float) -> None:
+    """A job loses the GPUs that it was promised, and waits."""
+    release(s, job, now)
+    enqueue(s, rule, job, now)
+
+
 @entry
-def pin(s: State, job: int) -> None:
+def pin(s: State, rule: Rule, job: int, now: float) -> None:
     """A running job that may not be stopped: nobody plans with it, or with its GPUs."""
+    at = s.i[job, SLICE]
+    while at >= 0:
+        _unpromise_on(s, rule, s.slices[at, SLICE_NODE], s.slices[at, SLICE_MASK], now)
+        at = s.slices[at, SLICE_NEXT]
     s.run[position_of(s.run, s.x[N_RUN], job)] = -1
     s.x[N_RUNNING] -= 1
     drop_event(s.f, s.i, s.events, s.x, job)
@@ -410,9 +428,24 @@ def _recount_shut(s: State) -> None:
             recount(s, n)
 
 
+@kernel
+def _unpromise_on(s: State, rule: Rule, n: int, mask: int, now: float) -> None:
+    """Nobody may have these GPUs of a node: whoever was promised them waits again."""
+    for g in range(s.gpu_first[n], s.gpu_first[n + 1]):
+        place = 0
+        while place < SLOTS:
+            job = s.gpu[g, place]
+            if (mask >> (g - s.gpu_first[n])) & 1 and job >= 0 and s.i[job, PROMISED] == 1:
+                unpromise(s, rule, job, now)
+            else:
+                place += 1
+
+
 @entry
-def shut_node(s: State, n: int, shut: bool) -> None:
+def shut_node(s: State, rule: Rule, n: int, shut: bool, now: float) -> None:
     """Nothing may start on a node any more, or again."""
+    if shut:
+        _unpromise_on(s, rule, n, -1, now)
     s.node[n, NODE_SHUT] = 1 if shut else 0
     recount(s, n)
 

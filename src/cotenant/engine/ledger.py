@@ -86,6 +86,7 @@ from cotenant.core.columns import (
     RELAX_S,
     RESTORE,
     RESUME,
+    ROTATES,
     RUNG,
     RUNNING,
     SAVE,
@@ -119,6 +120,7 @@ from cotenant.core.columns import (
     WINDOW_FROM,
     WINDOW_TO,
     WORK,
+    YIELDS,
 )
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix, Rule, State
@@ -282,7 +284,8 @@ def take(
 def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     """A waiting job is given the slices of `head`; it begins at once unless others still have to leave them.
 
-    A suspended job that is given its own GPUs goes on there; it is never given others.
+    Where jobs take turns it is decided at the end of the step whose turn it is. A suspended job that is
+    given its own GPUs goes on there; it is never given others.
     """
     dequeue(s, rule, job)
     if s.x[SHARING] == 1:
@@ -300,7 +303,7 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     s.f[job, SINCE] = now
     s.f[job, RATED] = now
     s.f[job, SPEED] = s.f[job, ALONE] = s.speed[s.i[job, SPEED_ROW], s.pool[pool, POOL_TYPE], spread]
-    if s.x[LAGS] == 1 and not may_begin(s, job):
+    if s.x[LAGS] == 1 and (s.x[ROTATES] == 1 or not may_begin(s, job)):
         s.i[job, PROMISED] = 1
         s.x[N_PROMISED] += 1
         s.f[job, WARM] = math.inf
@@ -350,18 +353,23 @@ def _begin(s: State, job: int, now: float) -> None:
 
 @entry
 def begin_promised(s: State, rule: Rule, now: float) -> None:
-    """Let everybody begin whose GPUs have become free."""
-    for k in range(s.x[N_RUN]):
+    """Let everybody begin whose GPUs have become free. Where jobs take turns, `turns` says whose turn it is."""
+    for k in range(s.x[N_RUN] if s.x[ROTATES] == 0 else 0):
         job = s.run[k]
-        if job < 0 or s.i[job, PROMISED] == 0 or not may_begin(s, job):
-            continue
-        s.i[job, PROMISED] = 0
-        s.x[N_PROMISED] -= 1
-        s.f[job, WAITED] += now - s.f[job, SINCE]
-        s.f[job, SINCE] = s.f[job, RATED] = now
-        _begin(s, job, now)
-        heat(s.f, s.i, s.slices, s.hot, s.x, job, k)
-        schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+        if job >= 0 and s.i[job, PROMISED] == 1 and may_begin(s, job):
+            begin_now(s, rule, job, k, now)
+
+
+@kernel
+def begin_now(s: State, rule: Rule, job: int, k: int, now: float) -> None:
+    """The job at position k, which was promised its GPUs, has them."""
+    s.i[job, PROMISED] = 0
+    s.x[N_PROMISED] -= 1
+    s.f[job, WAITED] += now - s.f[job, SINCE]
+    s.f[job, SINCE] = s.f[job, RATED] = now
+    _begin(s, job, now)
+    heat(s.f, s.i, s.slices, s.hot, s.x, job, k)
+    schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
 
 
 @kernel
@@ -458,17 +466,18 @@ def preempt(s: State, rule: Rule, job: int, now: float, moved: int) -> None:
 
 @kernel
 def begin_leaving(s: State, job: int, now: float, moved: int) -> None:
-    """A running job begins to leave its GPUs, by its rung; it does not wait yet."""
+    """A running job begins to leave its GPUs, by its rung; it does not wait yet. Whose turn is over (3) comes back."""
     owed = s.i[job, OWES]
     head = let_go_of(s, job, now)
     s.i[job, OLD], s.i[job, LEAVING] = head, 1
     s.f[job, LEAVES] = now + s.f[job, SAVE]
     count_cells(s.slices, s.gpu_first, s.gpu_leaving, head, 1)
-    if s.i[job, RUNG] > 0 and moved == 0 and free_bound(s) >= 0:
+    still = (moved == 0 and s.i[job, RUNG] == 1) or (moved == 3 and s.i[job, YIELDS] & 1 == 1)
+    if still and free_bound(s) >= 0:
         s.i[job, OWES] = owed
         s.i[job, HOME] = copy_slices(s.slices, s.x, FREE_SLICE, head)
         count_cells(s.slices, s.gpu_first, s.gpu_bound, head, 1)
-        note(s, T_SUSPEND, job, 0)
+        note(s, T_SUSPEND, job, moved)
     else:
         note(s, T_STOP, job, moved)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotenant.core.columns import (
     ATTAINED,
@@ -14,9 +15,12 @@ from cotenant.core.columns import (
     KEY2,
     KEY3,
     KEY4,
+    LAGS,
     N_PROMISED,
     N_RUN,
+    NODE_CAP,
     NODE_FAILURES,
+    PINNED,
     PROMISED,
     Q_CLAIMED,
     RUNNING,
@@ -154,10 +158,11 @@ class Window:
             self._fixed = pool, host, first, gib, speed
         pool, host, first, gib, speed = self._fixed
         binds = bool(s.x[USE_HOST])
+        users, opened = _users(s)
         return Site(
             node=sealed(s.node), host=sealed(s.host) if binds else host, hosts_bind=binds, pool=pool,
-            quota=sealed(s.quota[:, :Q_CLAIMED]), users=sealed(s.gpu), gpu_first=first, gpu_gib=gib, speed=speed,
-            failures=int(s.x[NODE_FAILURES]),
+            quota=sealed(s.quota[:, :Q_CLAIMED]), users=sealed(users), open=sealed(opened), gpu_first=first,
+            gpu_gib=gib, speed=speed, failures=int(s.x[NODE_FAILURES]),
         )  # fmt: skip
 
     def _seal(self, facts: Facts) -> Facts:
@@ -165,6 +170,16 @@ class Window:
         if facts is not self._facts:
             self._facts, self._known = facts, seal(replace(facts, training=None))
         return self._known if facts.training is None else replace(self._known, training=seal(facts.training))
+
+
+def _users(s: State) -> tuple[IntMatrix, NDArray[np.bool_]]:
+    """Who is on each GPU, and which ones policies may plan with. Jobs that nobody may stop are not shown."""
+    opened = np.repeat(s.node[:, NODE_CAP] > 0, np.diff(s.gpu_first))[: len(s.gpu)]
+    if s.x[LAGS] == 0 or not (s.i[:, STATE] == PINNED).any():
+        return s.gpu, opened
+    pinned = (s.gpu >= 0) & (s.i[s.gpu, STATE] == PINNED)
+    users = np.where(pinned, -1, s.gpu)
+    return np.take_along_axis(users, np.argsort(users < 0, axis=1, kind="stable"), 1), opened & ~pinned.any(axis=1)
 
 
 def _held(slices: IntMatrix, heads: Ints) -> IntMatrix:

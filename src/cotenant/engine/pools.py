@@ -23,7 +23,6 @@ from cotenant.core.columns import (
     N_RUN,
     NODE_POOL,
     PINNED,
-    RUNG,
     RUNNING,
     SLICE,
     SLICE_GPUS,
@@ -32,6 +31,7 @@ from cotenant.core.columns import (
     SLICE_NODE,
     STATE,
     WAITING,
+    YIELDS,
 )
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
@@ -91,7 +91,7 @@ def _bar(s: State, rule: Rule, job: int, barred: bool, now: float) -> None:
 def _stands_apart(s: State, rule: Rule, job: int, host: int, kept: bool, now: float) -> bool:
     """Whether a guest cannot join its host without beginning anew: it stands still, or would have to, elsewhere."""
     if s.i[job, HOME] < 0:
-        return bool(s.i[job, STATE] == RUNNING and s.i[job, RUNG] == 2 and free_bound(s) >= 0)
+        return bool(s.i[job, STATE] == RUNNING and s.i[job, YIELDS] == 1 and free_bound(s) >= 0)
     at, there = s.i[job, HOME], s.i[host, SLICE] if kept else s.i[host, HOME]
     apart = False
     while at >= 0 and not apart:
@@ -133,9 +133,10 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
                 leave(s, job)
     for k in range(len(rows) if s.x[LAGS] == 1 else 0):  # whoever is left alone by a host goes on where it is
         job = rows[k]
-        if hosts[k] < 0 and s.i[job, STATE] == RUNNING and s.i[job, HOST] >= 0 and mark[s.i[job, HOST]] != 2:
-            if _pool_of(s, job) == pools[k] and keep_place(s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x, job):
-                mark[job] = 2
+        if hosts[k] >= 0 or s.i[job, STATE] != RUNNING or s.i[job, HOST] < 0 or mark[s.i[job, HOST]] == 2:
+            continue
+        if _pool_of(s, job) == pools[k] and keep_place(s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x, job):
+            mark[job] = 2
     missed = 0
     for k in range(len(rows)):
         job = rows[k]
@@ -144,7 +145,7 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
         count = 0
         if within_quota(s, job):
             c = s.i[job, CLASS]
-            if s.i[job, STATE] == RUNNING and s.i[job, RUNG] == 2 and free_bound(s) >= 0:
+            if s.i[job, STATE] == RUNNING and s.i[job, YIELDS] == 1 and free_bound(s) >= 0:
                 count = 0  # elsewhere it would begin anew: it stands still and waits for its own GPUs
             elif s.i[job, HOME] >= 0:
                 count = _home_in(s, rule, job, pools[k], mark, now)

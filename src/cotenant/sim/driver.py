@@ -153,6 +153,10 @@ class Simulation:
                     self._sleep_and_wake(self.power, now)
                 if self.experiment.check_invariants:
                     check(state)
+            elif code == loop.NEEDS_TURNS:
+                self.engine.settle(float(state.t[col.NOW]))
+                if self.experiment.transitions:
+                    self._write_down()
             elif code == loop.NEEDS_OUTAGES:
                 self.outages.extend()
             elif code == loop.STUCK:

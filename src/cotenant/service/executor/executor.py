@@ -134,7 +134,7 @@ class Executor:
                 self._asked(job, act.why or "preempt")
             elif act.kind == "end":
                 self._errands.put(Errand(job.id, job.key, KILL))
-            elif act.kind in ("start", "terms"):
+            elif act.kind in ("start", "resume", "terms"):
                 self.terms.agree(job, act.terms)
         self._press(job for act, job in acts if act.kind in ("stop", "suspend"))
         starts = [(act, job) for act, job in acts if act.kind == "start"]

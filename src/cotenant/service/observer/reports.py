@@ -166,6 +166,11 @@ class Reports:
         if isinstance(message, Hello) and grace is not None and self._server is not None:
             self._server.send(hello.job, Stop(grace_s=grace))
 
+    def told(self, job: str) -> Settings:
+        """What a job was told to keep to."""
+        with self._lock:
+            return self._settings.get(job, Settings())
+
     def of(self, job: str) -> Report | None:
         """The newest report of a job."""
         with self._lock:

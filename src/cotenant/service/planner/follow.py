@@ -13,10 +13,12 @@ import numpy as np
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import WAITING, JobState
+from cotenant.core.traits import Traits
 from cotenant.engine.live_rows import LiveRows
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
 from cotenant.service.planner.memory import PROMOTED
 from cotenant.service.planner.nodes import NodeNumbers
+from cotenant.service.planner.pairing import guests_of
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import SUSPEND, LiveJob
 
@@ -28,8 +30,9 @@ class Follower:
 
     def __init__(
         self, book: Book, tables: LiveRows, nodes: NodeNumbers, beliefs: LiveBeliefs,
-        may_suspend: Callable[[LiveJob], bool], types: dict[str, str],
+        may_suspend: Callable[[LiveJob], bool], types: dict[str, str], traits: Traits,
     ) -> None:  # fmt: skip
+        self._traits = traits
         self.book, self.tables, self.nodes, self.beliefs = book, tables, nodes, beliefs
         self._may_suspend, self._types = may_suspend, types
         self.row_of: dict[str, int] = {}
@@ -114,10 +117,14 @@ class Follower:
             if leaving and not job.stop_why:
                 yield Event(Kind.STANDS, row)
             elif not leaving and not still:
+                if runs:  # it was to go on, and could not
+                    yield Event(Kind.AGAIN, row)
                 yield Event(Kind.ARRIVED, row, since_s=job.since_s)
                 yield Event(Kind.ADOPTED_STILL, row, places)
             if not (leaving and self._back(job)):  # who is ended only to start elsewhere waits, or has a promise
                 yield from self._waits(job, row, state)
+            if self._traits.takes_turns and self.startable(job):  # elsewhere it would begin anew
+                yield Event(Kind.PROMISED, row, places, since_s=job.since_s)
         elif leaving or still or runs:
             ended = leaving and not still and job.attempts and job.last.rung == SUSPEND  # the engine has counted that
             lost_s = self.beliefs.lost_s(job, self._types) if job.attempts and not ended else 0.0
@@ -128,7 +135,8 @@ class Follower:
     @staticmethod
     def _back(job: LiveJob) -> bool:
         """Whether a job that is to leave waits again afterwards."""
-        return job.stop_why in _BACK and job.spec.preemptible and not job.held
+        again = job.stop_why in _BACK and not job.resize_to  # of another size it waits only then
+        return again and job.spec.preemptible and not job.held
 
     def _waits(self, job: LiveJob, row: int, state: int) -> Iterator[Event]:
         startable = self.startable(job)
@@ -172,7 +180,11 @@ class Follower:
         f[col.WAITED] = max(now_s - job.submitted_s - held_s, 0.0)
         if job.state == JobState.SUSPENDED:
             f[col.SAVED] = max(f[col.DONE] - job.last.unsaved_s, 0.0)
-        self.tables.state.i[row, col.OWES] = int(f[col.DONE] > 0)
+        i = self.tables.state.i[row]
+        i[col.OWES], i[col.LEVEL] = int(f[col.DONE] > 0), job.last.level if job.attempts else 0
+        if self._traits.overcommits and job.id in self.book.on_gpus:  # the policy makes guests more, if it can
+            guests = guests_of(self.book.on_gpus.values()) if self.book.shared_gpus else {}
+            i[col.OPPORTUNISTIC] = int(job.spec.priority < 0 or job.id in guests)
         self.tables.state.i[row, col.QUEUE] = self.tables.queue_of(row)
         return row
 
@@ -191,7 +203,9 @@ class Follower:
         f[col.BELIEF] = max(f[col.DONE] + belief.more_s, belief.least_s, belief.times * f[col.OCCUPIED])
         f[col.RESTORE] = self.beliefs.restore_s(job)
         f[col.DEADLINE] = self.beliefs.deadline_s(job)
-        i[col.RUNG] = 2 * int(not self.beliefs.saves(job) and self._may_suspend(job))
+        saves, stands = self.beliefs.saves(job), self._may_suspend(job)
+        i[col.RUNG] = int(not saves and stands)
+        i[col.YIELDS] = stands + 2 * saves if job.spec.preemptible else 0
         if f[col.TIER] != -job.spec.priority:
             self.tables.set_priority(row, float(job.spec.priority))
         if i[col.GPUS] != job.spec.gpus and i[col.STATE] in (col.WAITING, col.HELD) and not i[col.HOME] >= 0:

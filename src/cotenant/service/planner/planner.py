@@ -14,7 +14,9 @@ from typing import Any
 
 from cotenant.backends.base import Capabilities, NodeInfo
 from cotenant.core.decision import Change, Decision, Transition
+from cotenant.core.plan import ALONE, Terms
 from cotenant.core.reasons import Reason
+from cotenant.core.view import Facts
 from cotenant.journal import Entry
 from cotenant.policies import Policy, make_policy
 from cotenant.service.executor.ladder import may_suspend
@@ -25,7 +27,7 @@ from cotenant.service.planner.decision import Act, LiveDecision
 from cotenant.service.planner.forecast import forecast
 from cotenant.service.planner.pairing import Split
 from cotenant.service.planner.session import Session
-from cotenant.service.store.job import LiveJob
+from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.store import Store
 
 _ACTS = {
@@ -69,7 +71,7 @@ class Planner:
             with self._store.lock:
                 session, changed = self._current(now_s), self._store.changes()
                 events = session.take_in(changed | session.news(), self._shut(), now_s)
-                again = [Act("stop", job, why="preempt") for job in (*session.unheard(), *session.partings())]
+                again = [*session.unheard(), *session.partings()]
                 notes = tuple(note for split in session.splits for note in _parted(split))
             decision = session.decide(events, now_s)
             if decision is not None and decision.asked:
@@ -136,6 +138,8 @@ class Planner:
             return "resize"
         if transition.change == Change.END:
             return "move"
+        if transition.moved == 3:
+            return "turn"
         return "preempt" if transition.change in (Change.STOP, Change.SUSPEND) else ""
 
     def _memory(self, session: Session, asked: bool) -> dict[str, Any]:
@@ -152,6 +156,21 @@ class Planner:
         """Why a job that could start does not, from the decision itself."""
         with self._lock:
             return self._session.why(job, now_s) if self._session is not None else None
+
+    def agreed(self, job: str) -> Terms:
+        """On what terms a job has its GPUs, or will have them."""
+        with self._lock:
+            return self._session.agreed(job) if self._session is not None else ALONE
+
+    def promised(self) -> Mapping[str, Gpus]:
+        """Who will have which GPUs as soon as others have left them, suspended jobs included."""
+        with self._lock:
+            return self._session.promised(still=True) if self._session is not None else {}
+
+    def facts(self) -> Facts:
+        """What the policy was told at the last step, beside the jobs and the cluster."""
+        with self._lock:
+            return self._session.engine.facts if self._session is not None else Facts()
 
     def forecast(self, policies: Sequence[str]) -> Mapping[str, Mapping[str, float | None]]:
         """When each job is expected to finish under each policy, if nobody else arrives and beliefs are true."""

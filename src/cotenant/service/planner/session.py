@@ -14,10 +14,11 @@ from cotenant.core import jit
 from cotenant.core.deadlines import Steps, strict_steps
 from cotenant.core.decision import Decision, Event
 from cotenant.core.lifecycle import JobState
-from cotenant.core.plan import Places
+from cotenant.core.plan import ALONE, Places, Terms
 from cotenant.core.prices import prices_of
 from cotenant.core.reasons import Reason
 from cotenant.core.state import Rule
+from cotenant.core.together import Together
 from cotenant.core.view import Facts
 from cotenant.engine.cycle import Engine
 from cotenant.engine.events import reheat
@@ -32,6 +33,7 @@ from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.planner.budget import Budget
+from cotenant.service.planner.decision import Act
 from cotenant.service.planner.follow import Follower
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
@@ -40,7 +42,7 @@ from cotenant.service.planner.profiles import LiveProfiles
 from cotenant.service.planner.training import Trainings
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
-from cotenant.sim.truth import PairTruth, SharedTruth
+from cotenant.sim.truth import Measured, PairTruth
 
 _LARGE = 3000  # jobs from which on compiled kernels pay
 _SERVICES = 2000  # finished jobs from which a policy learns at most
@@ -80,9 +82,12 @@ class Session:
             costs=costs or StopCosts(np.inf, most_suspended=options.max_suspended, patience_s=options.grace_s),
             sharing=True, gpu_gib=room if self.traits.shares else None, start_s=now_s,
         )  # fmt: skip
-        self.follower = Follower(book, self.tables, self.nodes, self.beliefs(options), may_suspend, self._types)
+        self.follower = Follower(
+            book, self.tables, self.nodes, self.beliefs(options), may_suspend, self._types, self.traits
+        )
         self.engine = Engine(self.tables, self._policy, rule)
         self._kinds, self._budget, self._checks = 0, budget or Budget(options.budget_s), options.check_invariants
+        self._together: Together | None = None
         self.late = 0
         self._recalled, self._told = False, dict[str, Any]()
         self.splits: list[Split] = []  # pairs that were just seen not to pay
@@ -174,7 +179,14 @@ class Session:
         if traits.names_gpus:
             together = profiles.together(seen)
             facts = replace(facts, together=together)
-            self.engine.rates = SharedTruth(together)
+            cut = np.flatnonzero(state.i[:rows, col.LEVEL])
+            state.f[cut, col.GPU_GIB] = together.memory_gib[state.i[cut, col.SPEED_ROW], state.i[cut, col.LEVEL]]
+            row_of, paces = self.follower.row_of, self.kept.pairing.paces
+            measured = {row_of[job]: pace for job, pace in paces.items() if job in row_of and np.isfinite(pace)}
+            self.engine.rates = Measured(together, measured)
+            if together is not self._together:  # other kinds, or other speeds: what the policy made of them is over
+                self._policy.renumber({row: row for row in self.follower.job_at})
+            self._together = together
         elif traits.shares:
             pair = profiles.pairs(seen.vetoes)
             facts = replace(facts, pair=pair)
@@ -236,9 +248,14 @@ class Session:
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
-    def unheard(self) -> list[str]:
-        """Jobs that are to leave, of which the book does not know."""
-        return self.follower.unheard
+    def unheard(self) -> list[Act]:
+        """Jobs that are to leave, of which the book does not know: they are told again."""
+        i, row_of = self.tables.state.i, self.follower.row_of
+        turns = {job for job in self.follower.unheard if self.traits.takes_turns and i[row_of[job], col.SLICE] >= 0}
+        return [
+            Act("suspend" if i[row_of[job], col.HOME] >= 0 else "stop", job, why="turn" if job in turns else "preempt")
+            for job in self.follower.unheard
+        ]
 
     def name_of(self, row: int) -> str | None:
         """The job of a row."""
@@ -252,18 +269,24 @@ class Session:
         """Memory per GPU that a job needs on its terms; 0: as it asks."""
         return float(self.tables.state.f[row, col.GPU_GIB]) if self.traits.names_gpus else 0.0
 
-    def promised(self) -> dict[str, Gpus]:
-        """Jobs that will have these GPUs as soon as others have left them."""
+    def promised(self, still: bool = False) -> dict[str, Gpus]:
+        """Jobs that will start on these GPUs as soon as others have left them; with `still` suspended ones too."""
         state = self.tables.state
         if not state.x[col.N_PROMISED]:
             return {}
         listed = state.run[: state.x[col.N_RUN]]
-        rows = listed[(listed >= 0) & (state.i[listed, col.PROMISED] == 1)].tolist()
+        mine = (listed >= 0) & (state.i[listed, col.PROMISED] == 1) & (still | (state.i[listed, col.HOME] < 0))
+        rows = listed[mine].tolist()
         return {
             self.follower.job_at[row]: self.gpus(places_of(state, row)) for row in rows if row in self.follower.job_at
         }
 
-    def partings(self) -> list[str]:
+    def agreed(self, job: str) -> Terms:
+        """On what terms a job has, or will have, its GPUs."""
+        row = self.follower.row_of.get(job)
+        return ALONE if row is None or self.tables.state.i[row, col.SLICE] < 0 else self.engine.agreed(row)
+
+    def partings(self) -> list[Act]:
         """Jobs that must not stay with those beside them: no policy would say so.
 
         Guests under a policy that does not share, or cannot say that they have some of the GPUs of a host only; and the
@@ -272,9 +295,15 @@ class Session:
         traits, on_gpus = self.traits, self._book.on_gpus
         if traits.names_gpus:
             pairs = [(on_gpus[one.one], on_gpus[one.two]) for one in self.splits] if not traits.undoes else []
-            return [max(pair, key=lambda job: (job.last.launched_s, job.order)).id for pair in pairs]
+            return self._leave(max(pair, key=lambda job: (job.last.launched_s, job.order)).id for pair in pairs)
         guests = guests_of(on_gpus.values()) if self._book.shared_gpus else {}
-        return [job for job, host in guests.items() if not traits.shares or on_gpus[job].last.gpus != host.last.gpus]
+        return self._leave(
+            job for job, host in guests.items() if not traits.shares or on_gpus[job].last.gpus != host.last.gpus
+        )
+
+    def _leave(self, jobs: Iterable[str]) -> list[Act]:
+        i, row_of = self.tables.state.i, self.follower.row_of
+        return [Act("suspend" if i[row_of[job], col.RUNG] else "stop", job, why="preempt") for job in jobs]
 
     def remembers(self, asked: bool) -> dict[str, Any]:
         """What users were told, or what was measured, and must survive a crash; `asked`: whether the policy was."""
