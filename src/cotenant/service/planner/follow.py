@@ -13,10 +13,12 @@ import numpy as np
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import WAITING, JobState
+from cotenant.core.traits import Traits
 from cotenant.engine.live_rows import LiveRows
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
 from cotenant.service.planner.memory import PROMOTED
 from cotenant.service.planner.nodes import NodeNumbers
+from cotenant.service.planner.pairing import guests_of
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import SUSPEND, LiveJob
 
@@ -28,9 +30,9 @@ class Follower:
 
     def __init__(
         self, book: Book, tables: LiveRows, nodes: NodeNumbers, beliefs: LiveBeliefs,
-        may_suspend: Callable[[LiveJob], bool], types: dict[str, str], takes_turns: bool = False,
+        may_suspend: Callable[[LiveJob], bool], types: dict[str, str], traits: Traits,
     ) -> None:  # fmt: skip
-        self._turns = takes_turns
+        self._traits = traits
         self.book, self.tables, self.nodes, self.beliefs = book, tables, nodes, beliefs
         self._may_suspend, self._types = may_suspend, types
         self.row_of: dict[str, int] = {}
@@ -122,7 +124,7 @@ class Follower:
                 yield Event(Kind.ADOPTED_STILL, row, places)
             if not (leaving and self._back(job)):  # who is ended only to start elsewhere waits, or has a promise
                 yield from self._waits(job, row, state)
-            if self._turns and self.startable(job):  # elsewhere it would begin anew
+            if self._traits.takes_turns and self.startable(job):  # elsewhere it would begin anew
                 yield Event(Kind.PROMISED, row, places, since_s=job.since_s)
         elif leaving or still or runs:
             ended = leaving and not still and job.attempts and job.last.rung == SUSPEND  # the engine has counted that
@@ -134,7 +136,8 @@ class Follower:
     @staticmethod
     def _back(job: LiveJob) -> bool:
         """Whether a job that is to leave waits again afterwards."""
-        return job.stop_why in _BACK and job.spec.preemptible and not job.held
+        again = job.stop_why in _BACK and not job.resize_to  # of another size it waits only then
+        return again and job.spec.preemptible and not job.held
 
     def _waits(self, job: LiveJob, row: int, state: int) -> Iterator[Event]:
         startable = self.startable(job)
@@ -178,7 +181,11 @@ class Follower:
         f[col.WAITED] = max(now_s - job.submitted_s - held_s, 0.0)
         if job.state == JobState.SUSPENDED:
             f[col.SAVED] = max(f[col.DONE] - job.last.unsaved_s, 0.0)
-        self.tables.state.i[row, col.OWES] = int(f[col.DONE] > 0)
+        i = self.tables.state.i[row]
+        i[col.OWES], i[col.LEVEL] = int(f[col.DONE] > 0), job.last.level if job.attempts else 0
+        if self._traits.overcommits and job.id in self.book.on_gpus:  # the policy makes guests more, if it can
+            guests = guests_of(self.book.on_gpus.values()) if self.book.shared_gpus else {}
+            i[col.OPPORTUNISTIC] = int(job.spec.priority < 0 or job.id in guests)
         self.tables.state.i[row, col.QUEUE] = self.tables.queue_of(row)
         return row
 

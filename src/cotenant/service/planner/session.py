@@ -18,6 +18,7 @@ from cotenant.core.plan import ALONE, Places, Terms
 from cotenant.core.prices import prices_of
 from cotenant.core.reasons import Reason
 from cotenant.core.state import Rule
+from cotenant.core.together import Together
 from cotenant.core.view import Facts
 from cotenant.engine.cycle import Engine
 from cotenant.engine.events import reheat
@@ -41,7 +42,7 @@ from cotenant.service.planner.profiles import LiveProfiles
 from cotenant.service.planner.training import Trainings
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
-from cotenant.sim.truth import PairTruth, SharedTruth
+from cotenant.sim.truth import Measured, PairTruth
 
 _LARGE = 3000  # jobs from which on compiled kernels pay
 _SERVICES = 2000  # finished jobs from which a policy learns at most
@@ -82,10 +83,11 @@ class Session:
             sharing=True, gpu_gib=room if self.traits.shares else None, start_s=now_s,
         )  # fmt: skip
         self.follower = Follower(
-            book, self.tables, self.nodes, self.beliefs(options), may_suspend, self._types, self.traits.takes_turns
+            book, self.tables, self.nodes, self.beliefs(options), may_suspend, self._types, self.traits
         )
         self.engine = Engine(self.tables, self._policy, rule)
         self._kinds, self._budget, self._checks = 0, budget or Budget(options.budget_s), options.check_invariants
+        self._together: Together | None = None
         self.late = 0
         self._recalled, self._told = False, dict[str, Any]()
         self.splits: list[Split] = []  # pairs that were just seen not to pay
@@ -115,18 +117,18 @@ class Session:
         """Whether a decision is still in the making: nothing can be told to the engine then."""
         return self._budget.busy
 
+    def news(self) -> set[str]:
+        """Running jobs that have said something, or whose like were measured, since this was asked last."""
+        names, self._book.costs.news = self._book.costs.news, set()
+        on_gpus = self._book.on_gpus
+        return self._reports.news() & on_gpus.keys() | {job.id for job in on_gpus.values() if job.spec.name in names}
+
     # -- one step --------------------------------------------------------------------------------------------------
 
     def take_in(self, changed: set[str], shut: set[str], now_s: float) -> list[Event]:
         """What the engine is to be told, with the store's lock held."""
-        spoke = self._reports.news()
-        names = self._book.costs.news
-        self._book.costs.news = set()
-        if names:
-            spoke = spoke | {job.id for job in self._book.on_gpus.values() if job.spec.name in names}
-        changed = changed | self._book.chained.keys() | (spoke & self._book.on_gpus.keys())
         self._look_at_pairs()
-        events = self.follower.events(changed, shut, now_s)
+        events = self.follower.events(changed | self._book.chained.keys(), shut, now_s)
         if not self._recalled:
             self._recalled = True
             recall(self._policy, self.policy_name, self._book.memory.get(POLICY), self.follower.row_of)
@@ -177,7 +179,14 @@ class Session:
         if traits.names_gpus:
             together = profiles.together(seen)
             facts = replace(facts, together=together)
-            self.engine.rates = SharedTruth(together)
+            cut = np.flatnonzero(state.i[:rows, col.LEVEL])
+            state.f[cut, col.GPU_GIB] = together.memory_gib[state.i[cut, col.SPEED_ROW], state.i[cut, col.LEVEL]]
+            row_of, paces = self.follower.row_of, self.kept.pairing.paces
+            measured = {row_of[job]: pace for job, pace in paces.items() if job in row_of and np.isfinite(pace)}
+            self.engine.rates = Measured(together, measured)
+            if together is not self._together:  # other kinds, or other speeds: what the policy made of them is over
+                self._policy.renumber({row: row for row in self.follower.job_at})
+            self._together = together
         elif traits.shares:
             pair = profiles.pairs(seen.vetoes)
             facts = replace(facts, pair=pair)
@@ -242,12 +251,9 @@ class Session:
     def unheard(self) -> list[Act]:
         """Jobs that are to leave, of which the book does not know: they are told again."""
         i, row_of = self.tables.state.i, self.follower.row_of
-        still = {job for job in self.follower.unheard if i[row_of[job], col.HOME] >= 0}
-        turns = {
-            job for job in self.follower.unheard if i[row_of[job], col.STATE] == col.RUNNING and self.traits.takes_turns
-        }
+        turns = {job for job in self.follower.unheard if self.traits.takes_turns and i[row_of[job], col.SLICE] >= 0}
         return [
-            Act("suspend" if job in still else "stop", job, why="turn" if job in turns else "preempt")
+            Act("suspend" if i[row_of[job], col.HOME] >= 0 else "stop", job, why="turn" if job in turns else "preempt")
             for job in self.follower.unheard
         ]
 
@@ -280,7 +286,7 @@ class Session:
         row = self.follower.row_of.get(job)
         return ALONE if row is None or self.tables.state.i[row, col.SLICE] < 0 else self.engine.agreed(row)
 
-    def partings(self) -> list[str]:
+    def partings(self) -> list[Act]:
         """Jobs that must not stay with those beside them: no policy would say so.
 
         Guests under a policy that does not share, or cannot say that they have some of the GPUs of a host only; and the
@@ -289,9 +295,15 @@ class Session:
         traits, on_gpus = self.traits, self._book.on_gpus
         if traits.names_gpus:
             pairs = [(on_gpus[one.one], on_gpus[one.two]) for one in self.splits] if not traits.undoes else []
-            return [max(pair, key=lambda job: (job.last.launched_s, job.order)).id for pair in pairs]
+            return self._leave(max(pair, key=lambda job: (job.last.launched_s, job.order)).id for pair in pairs)
         guests = guests_of(on_gpus.values()) if self._book.shared_gpus else {}
-        return [job for job, host in guests.items() if not traits.shares or on_gpus[job].last.gpus != host.last.gpus]
+        return self._leave(
+            job for job, host in guests.items() if not traits.shares or on_gpus[job].last.gpus != host.last.gpus
+        )
+
+    def _leave(self, jobs: Iterable[str]) -> list[Act]:
+        i, row_of = self.tables.state.i, self.follower.row_of
+        return [Act("suspend" if i[row_of[job], col.RUNG] else "stop", job, why="preempt") for job in jobs]
 
     def remembers(self, asked: bool) -> dict[str, Any]:
         """What users were told, or what was measured, and must survive a crash; `asked`: whether the policy was."""
