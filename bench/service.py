@@ -27,6 +27,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from cotenant.service.planner.live import Tables, Verdict
+
 from bench.quiet import Others
 from cotenant.backends.base import NodeInfo
 from cotenant.backends.fake import FakeBackend, Script
@@ -37,7 +39,6 @@ from cotenant.runtime.protocol import Hello, Progress
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.service.garbage import LongLived
-from cotenant.service.planner.live import Tables, Verdict
 
 ME = Caller("bench", Role.ADMIN)
 CLIENTS = 64

@@ -216,7 +216,8 @@ def schedule_wait(s: State, rule: Rule, job: int) -> None:
         if relax < time_s:
             time_s, kind = relax, RELAX
     if s.i[job, HOME] >= 0 and s.i[job, LEAVING] == 0 and not math.isnan(s.f[job, BARRED]):
-        unbind = s.f[job, BARRED] + min(s.f[job, DONE] - s.f[job, SAVED], s.t[PATIENCE])
+        lost = s.f[job, LOST] / s.i[job, GPUS]  # and the longer, the more it has lost before
+        unbind = s.f[job, BARRED] + min(s.f[job, DONE] - s.f[job, SAVED], s.t[PATIENCE]) + lost
         if unbind < time_s:
             time_s, kind = unbind, UNBIND
     if time_s < math.inf:
@@ -471,7 +472,7 @@ def begin_leaving(s: State, job: int, now: float, moved: int) -> None:
     s.i[job, OLD], s.i[job, LEAVING] = head, 1
     s.f[job, LEAVES] = now + s.f[job, SAVE]
     count_cells(s.slices, s.gpu_first, s.gpu_leaving, head, 1)
-    still = (moved == 0 and s.i[job, RUNG] == 1) or (moved == 3 and s.i[job, YIELDS] & 1 == 1)
+    still = (moved == 0 and s.i[job, RUNG] > 0) or (moved == 3 and s.i[job, YIELDS] & 1 == 1)
     if still and free_bound(s) >= 0:
         s.i[job, OWES] = owed
         s.i[job, HOME] = copy_slices(s.slices, s.x, FREE_SLICE, head)

@@ -86,10 +86,11 @@ class Follower:
                 yield Event(Kind.OVER, row)
                 self._forget(job.id)
             return
+        new = row is None
         if row is None:
             row = self._enter(job, now_s)
         yield from self._state(job, row, now_s)
-        if self._update(job, row):
+        if self._update(job, row) and not new:
             yield Event(Kind.CHANGED, row)
 
     def _state(self, job: LiveJob, row: int, now_s: float) -> Iterator[Event]:
@@ -173,6 +174,7 @@ class Follower:
         done_s = sum((one.ran_s - one.lost_s) * self.beliefs.pace(job, one, self._types) for one in job.attempts)
         if since_s is not None:
             done_s += max(now_s - since_s, 0.0) * self.beliefs.pace(job, job.last, self._types)
+        f[col.LOST] = job.spec.gpus * sum(one.lost_s for one in job.attempts)
         f[col.OCCUPIED], f[col.ATTAINED] = held_s, max(held_s - forgiven_s, 0.0)
         f[col.DONE] = f[col.SAVED] = max(done_s, 0.0)
         f[col.FIRST] = np.nan if job.started_s is None else job.started_s
@@ -203,7 +205,7 @@ class Follower:
         f[col.RESTORE] = self.beliefs.restore_s(job)
         f[col.DEADLINE] = self.beliefs.deadline_s(job)
         saves, stands = self.beliefs.saves(job), self._may_suspend(job)
-        i[col.RUNG] = int(not saves and stands)
+        i[col.RUNG] = 2 * int(not saves and stands)
         i[col.YIELDS] = stands + 2 * saves if job.spec.preemptible else 0
         if f[col.TIER] != -job.spec.priority:
             self.tables.set_priority(row, float(job.spec.priority))

@@ -145,6 +145,15 @@ class Planner:
         self._remembered = now
         return changed
 
+    def mind(self) -> tuple[Mapping[str, Gpus], Mapping[str, Any]] | None:
+        """What jobs are promised and what was measured, as the engine has it; None while a decision is in the making.
+
+        After a look the book says the same.
+        """
+        with self._lock:
+            session = self._session
+            return None if session is None or session.busy else (session.promised(), session.remembers(False))
+
     # -- answering -----------------------------------------------------------------------------------------------
 
     def why(self, job: str, now_s: float) -> Reason | None:
