@@ -89,6 +89,7 @@ class Session:
         self._kinds, self._budget, self._checks = 0, budget or Budget(options.budget_s), options.check_invariants
         self._together: Together | None = None
         self.late = 0
+        self._parting: list[str] = []
         self._recalled, self._told = False, dict[str, Any]()
         self.splits: list[Split] = []  # pairs that were just seen not to pay
 
@@ -128,7 +129,8 @@ class Session:
             spoke = spoke | {job.id for job in self._book.on_gpus.values() if job.spec.name in names}
         changed = changed | self._book.chained.keys() | (spoke & self._book.on_gpus.keys())
         self._look_at_pairs()
-        events = self.follower.events(changed, shut, now_s)
+        self._parting = self._partings()
+        events = self.follower.events(changed, shut, now_s, self._parting)
         if not self._recalled:
             self._recalled = True
             recall(self._policy, self.policy_name, self._book.memory.get(POLICY), self.follower.row_of)
@@ -287,6 +289,11 @@ class Session:
         return ALONE if row is None or self.tables.state.i[row, col.SLICE] < 0 else self.engine.agreed(row)
 
     def partings(self) -> list[Act]:
+        """Jobs that leave though no policy says so."""
+        i, row_of = self.tables.state.i, self.follower.row_of
+        return [Act("suspend" if i[row_of[job], col.RUNG] else "stop", job, why="preempt") for job in self._parting]
+
+    def _partings(self) -> list[str]:
         """Jobs that must not stay with those beside them: no policy would say so.
 
         Guests under a policy that does not share, or cannot say that they have some of the GPUs of a host only; and the
@@ -295,15 +302,9 @@ class Session:
         traits, on_gpus = self.traits, self._book.on_gpus
         if traits.names_gpus:
             pairs = [(on_gpus[one.one], on_gpus[one.two]) for one in self.splits] if not traits.undoes else []
-            return self._leave(max(pair, key=lambda job: (job.last.launched_s, job.order)).id for pair in pairs)
+            return [max(pair, key=lambda job: (job.last.launched_s, job.order)).id for pair in pairs]
         guests = guests_of(on_gpus.values()) if self._book.shared_gpus else {}
-        return self._leave(
-            job for job, host in guests.items() if not traits.shares or on_gpus[job].last.gpus != host.last.gpus
-        )
-
-    def _leave(self, jobs: Iterable[str]) -> list[Act]:
-        i, row_of = self.tables.state.i, self.follower.row_of
-        return [Act("suspend" if i[row_of[job], col.RUNG] else "stop", job, why="preempt") for job in jobs]
+        return [job for job, host in guests.items() if not traits.shares or on_gpus[job].last.gpus != host.last.gpus]
 
     def remembers(self, asked: bool) -> dict[str, Any]:
         """What users were told, or what was measured, and must survive a crash; `asked`: whether the policy was."""
