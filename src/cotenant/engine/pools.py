@@ -22,6 +22,7 @@ from cotenant.core.columns import (
     N_RUN,
     NODE_POOL,
     PINNED,
+    RUNG,
     RUNNING,
     SLICE,
     SLICE_GPUS,
@@ -36,7 +37,7 @@ from cotenant.core.state import Rule, State
 from cotenant.core.workload import Ints
 from cotenant.engine.check import mark_named
 from cotenant.engine.fill import start_if_it_fits
-from cotenant.engine.ledger import schedule_wait
+from cotenant.engine.ledger import free_bound, schedule_wait
 from cotenant.engine.walk import claim, commit, keep_place, leave, open_all, plan_start, plan_stop, within_quota
 from cotenant.placement.fit import UNCLAIMED, find_place_in
 
@@ -129,7 +130,9 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
         count = 0
         if within_quota(s, job):
             c = s.i[job, CLASS]
-            if s.i[job, HOME] >= 0:
+            if s.i[job, STATE] == RUNNING and s.i[job, RUNG] == 2 and free_bound(s) >= 0:
+                count = 0  # elsewhere it would begin anew: it stands still and waits for its own GPUs
+            elif s.i[job, HOME] >= 0:
                 count = _home_in(s, rule, job, pools[k], mark, now)
             else:
                 count = find_place_in(s, c, job, UNCLAIMED, pools[k], s.cls[c, C_MODE])

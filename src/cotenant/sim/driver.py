@@ -111,7 +111,7 @@ class Simulation:
         state, self.profile = lay_out(self.experiment, work, self.policy)
         self.stages = stages_of(work)
         if self.stages is None and self.traits.interleaves:
-            self.stages = profiled_stages(work, self.profile)
+            self.stages = profiled_stages(self.profile)
         return state
 
     def _rule(self) -> Rule:
@@ -153,6 +153,10 @@ class Simulation:
                     self._sleep_and_wake(self.power, now)
                 if self.experiment.check_invariants:
                     check(state)
+            elif code == loop.NEEDS_TURNS:
+                self.engine.settle(float(state.t[col.NOW]))
+                if self.experiment.transitions:
+                    self._write_down()
             elif code == loop.NEEDS_OUTAGES:
                 self.outages.extend()
             elif code == loop.STUCK:

@@ -23,7 +23,6 @@ from cotenant.core.lifecycle import JobState
 from cotenant.core.state import Rule
 from cotenant.core.workload import Floats
 from cotenant.engine.live_rows import NewJob
-from cotenant.engine.tables import StopCosts
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
@@ -34,7 +33,7 @@ from cotenant.service.planner.session import Session
 from cotenant.service.store.job import LiveJob
 from cotenant.sim.driver import Simulation
 from cotenant.sim.experiment import Experiment
-from cotenant.testing.truth import Truth, TrueWorld
+from cotenant.testing.truth import TrueWorld, Truth
 
 Stream = list[tuple[float, Transition]]
 _CALLER = Caller("root", Role.ADMIN)
@@ -143,8 +142,9 @@ class LiveRun:
         costs = experiment.stop_costs
         self.service = CoreService(
             MemoryJournal(MemoryStore(), clock=self._clock), self.world, home=home, policy=experiment.policy,
-            grace_s=1e9, clock=self._clock, inline=True, budget_s=1e9, check_invariants=True, round_s=experiment.round_s,
-            max_suspended=costs.most_suspended if costs.suspends else 0, planner=lambda core: TruePlanner(self, core),
+            grace_s=1e9, clock=self._clock, inline=True, budget_s=1e9, check_invariants=True,
+            round_s=experiment.round_s, max_suspended=costs.most_suspended if costs.suspends else 0,
+            planner=lambda core: TruePlanner(self, core),
         )  # fmt: skip
         self.service.reconcile()
 

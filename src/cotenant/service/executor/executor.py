@@ -77,7 +77,7 @@ class Executor:
                 todo.append(act)
                 intents += self._intents(act, job, going, ending)
             intents += self._promises(decision, {act.job for act in todo if act.kind in ("resume", "start")})
-            intents += self._memory(decision)
+            intents += [*self._memory(decision), *(note for note in decision.notes if note.job in book.active)]
             if intents:
                 self._store.write(intents)
             self._begin([(act, book.active[act.job]) for act in todo if act.job in book.active])
@@ -135,7 +135,7 @@ class Executor:
                 self._asked(job, act.why or "preempt")
             elif act.kind == "end":
                 self._errands.put(Errand(job.id, job.key, KILL))
-            elif act.kind in ("start", "terms"):
+            elif act.kind in ("start", "resume", "terms"):
                 self.terms.agree(job, act.terms)
         self._press(job for act, job in acts if act.kind in ("stop", "suspend"))
         starts = [(act, job) for act, job in acts if act.kind == "start"]
