@@ -17,7 +17,7 @@ POLICIES = ["gandiva-packing", "gavel:sharing=true"]
 def step(rig: Rig, job: str, steps: int, step_time_s: float) -> None:
     """A running job says so."""
     attempt = len(rig.service.store.book.jobs[job].attempts)
-    rig.service.reports._on_message(Hello("", job, attempt, 1), Progress(steps, None, step_time_s))
+    rig.service.reports.hear(Hello("", job, attempt, 1), Progress(steps, None, step_time_s))
 
 
 def measured(rig: Rig, jobs: list[str], first: int, step_time_s: float) -> None:

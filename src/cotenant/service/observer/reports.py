@@ -114,7 +114,7 @@ class Reports:
         self._loop = asyncio.get_running_loop()
         failure: Exception | None = None
         for addresses in dict.fromkeys((self._as_before(), self.addresses)):
-            server = RuntimeServer(addresses, self._authenticate, self._on_message)
+            server = RuntimeServer(addresses, self._authenticate, self.hear)
             try:
                 await server.start()
             except (OSError, ValueError) as error:
@@ -143,7 +143,8 @@ class Reports:
         with self._lock:
             return self._settings.get(hello.job, Settings()) if known else None
 
-    def _on_message(self, hello: Hello, message: JobMessage) -> None:
+    def hear(self, hello: Hello, message: JobMessage) -> None:
+        """Take in what a job says of itself."""
         with self._lock:
             if hello.attempt <= self._over.get(hello.job, 0):
                 return
