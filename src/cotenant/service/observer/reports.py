@@ -144,7 +144,7 @@ class Reports:
             return self._settings.get(hello.job, Settings()) if known else None
 
     def hear(self, hello: Hello, message: JobMessage) -> None:
-        """Take in what a job says of itself."""
+        """A job says something."""
         with self._lock:
             if hello.attempt <= self._over.get(hello.job, 0):
                 return
@@ -165,6 +165,11 @@ class Reports:
             grace = self._stops.get(hello.job)
         if isinstance(message, Hello) and grace is not None and self._server is not None:
             self._server.send(hello.job, Stop(grace_s=grace))
+
+    def told(self, job: str) -> Settings:
+        """What a job was told to keep to."""
+        with self._lock:
+            return self._settings.get(job, Settings())
 
     def of(self, job: str) -> Report | None:
         """The newest report of a job."""
