@@ -30,8 +30,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from cotenant.service.planner.live import Tables, Verdict
-
 from bench.quiet import Others
 from cotenant.backends.base import NodeInfo
 from cotenant.backends.fake import FakeBackend, Script
