@@ -141,8 +141,9 @@ class LiveRun:
         costs = experiment.stop_costs
         self.service = CoreService(
             MemoryJournal(MemoryStore(), clock=self._clock), self.world, home=home, policy=experiment.policy,
-            grace_s=1e9, clock=self._clock, inline=True, budget_s=1e9, check_invariants=True, round_s=experiment.round_s,
-            max_suspended=costs.most_suspended if costs.suspends else 0, planner=lambda core: TruePlanner(self, core),
+            grace_s=1e9, clock=self._clock, inline=True, budget_s=1e9, check_invariants=True,
+            round_s=experiment.round_s, max_suspended=costs.most_suspended if costs.suspends else 0,
+            planner=lambda core: TruePlanner(self, core),
         )  # fmt: skip
         self.service.reconcile()
 

@@ -62,7 +62,7 @@ class Session:
     def __init__(
         self, policy: str, nodes: Sequence[NodeInfo], book: Book, reports: Reports, options: Options,
         may_suspend: Callable[[LiveJob], bool], now_s: float, kept: Kept | None = None,
-        costs: StopCosts | None = None, budget: Budget | None = None,
+        *, costs: StopCosts | None = None, budget: Budget | None = None,
     ) -> None:  # fmt: skip
         self.policy_name, self._book, self._reports = policy, book, reports
         self.nodes, self._types = NodeNumbers(nodes), {node.name: node.gpu_type for node in nodes}
