@@ -165,6 +165,8 @@ def set_leaf(s: State, job: int, value: float) -> None:
     """Tell the backfill tree of the job's class that the job waits (its belief) or not (infinity)."""
     c = s.i[job, CLASS]
     base, leaves = s.cls[c, C_TREE], s.cls[c, C_LEAVES]
+    if leaves == 0:  # the class of a suspended job has no tree
+        return
     at = leaves + s.i[job, RANK]
     s.tree[base + at] = value
     at >>= 1
