@@ -216,8 +216,8 @@ class Follower:
         i[col.YIELDS] = stands + 2 * saves if job.spec.preemptible else 0
         if f[col.TIER] != -job.spec.priority:
             self.tables.set_priority(row, float(job.spec.priority))
-        asked, resized = int(state.cls[i[col.CLASS], col.C_GPUS]), False
-        if job.state == JobState.PENDING and i[col.HOME] < 0 and job.spec.gpus not in (asked, 0):
+        resized, asked = False, state.cls[i[col.CLASS], col.C_GPUS]
+        if job.state == JobState.PENDING and i[col.HOME] < 0 and asked != job.spec.gpus:
             resized = self.tables.set_gpus(row, job.spec.gpus, self.beliefs.new_job(job), now_s)
         after = f[col.BELIEF], f[col.TIER], f[col.DEADLINE], i[col.GPUS]
         return resized or any(a != b and not (np.isnan(a) and np.isnan(b)) for a, b in zip(before, after, strict=True))

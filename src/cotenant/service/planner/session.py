@@ -198,7 +198,8 @@ class Session:
             facts = self._with_training(facts, rows)
         last, changes = self.engine.facts, (facts.steps, facts.stages, facts.training)
         same = facts.together is last.together and facts.pair is last.pair and facts.pool_types == last.pool_types
-        if not same or any(part is not None for part in changes) or last.steps is not None:
+        changes = (*changes, last.steps, last.stages, last.training)
+        if not same or any(part is not None for part in changes):
             self.engine.facts = facts  # policies work out anew what they made of other ones
 
     def _steps(self, rows: int) -> Steps | None:
