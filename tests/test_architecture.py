@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 import uvicorn
-from way_kit import Milestone, Tracer, written
 
 from cotenant.api import make_app
 from cotenant.cli.main import main
 from cotenant.service.core import CoreService
 from cotenant.service.options import Options
 from cotenant.service.run import Loop, Site, first_token, open_service
+from way_kit import Milestone, Tracer, written
 
 APPLY = "cotenant.service.store.book.Book.apply"
 SIMULATED = (
-    Milestone("cotenant.workload.readers.own.Own.parse"),
+    Milestone("cotenant.workload.readers.own.OwnLog.parse"),
     Milestone("cotenant.engine.tables.build_state"),
     Milestone("cotenant.engine.ledger.enqueue"),
     Milestone("cotenant.placement.fit.find_place"),
@@ -49,7 +49,7 @@ INSIDE = (
 )
 BACK = (
     Milestone("cotenant.backends.local.watcher.Watcher.wait"),
-    Milestone("cotenant.backends.local.records.Record.exit"),
+    Milestone("cotenant.backends.local.records.KeeperRecord.exit"),
     Milestone(APPLY, "exit"),
     Milestone("cotenant.engine.events.ran_out"),
 )

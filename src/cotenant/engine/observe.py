@@ -44,8 +44,8 @@ from cotenant.core.view import (
     V_RUNNING,
     V_WAITED,
     VIEW_COLUMNS,
+    ClusterSite,
     Facts,
-    Site,
     View,
     seal,
     sealed,
@@ -145,7 +145,7 @@ class Window:
             now_s, sealed(rows), sealed(floats), sealed(ints), sealed(held), self._site(state), self._seal(facts)
         )
 
-    def _site(self, s: State) -> Site:
+    def _site(self, s: State) -> ClusterSite:
         if self._fixed is None or self._speed is not s.speed:
             self._speed = s.speed
             pool, host, first, gib, speed = (
@@ -154,7 +154,7 @@ class Window:
             self._fixed = pool, host, first, gib, speed
         pool, host, first, gib, speed = self._fixed
         binds = bool(s.x[USE_HOST])
-        return Site(
+        return ClusterSite(
             node=sealed(s.node), host=sealed(s.host) if binds else host, hosts_bind=binds, pool=pool,
             quota=sealed(s.quota[:, :Q_CLAIMED]), users=sealed(s.gpu), gpu_first=first, gpu_gib=gib, speed=speed,
             failures=int(s.x[NODE_FAILURES]),
