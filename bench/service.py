@@ -27,6 +27,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from cotenant.service.planner.live import Tables, Verdict
+
 from bench.quiet import Others
 from cotenant.backends.base import NodeInfo
 from cotenant.backends.fake import FakeBackend, Script
@@ -37,7 +39,6 @@ from cotenant.runtime.protocol import Hello, Progress
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.service.garbage import LongLived
-from cotenant.service.planner.live import Tables, Verdict
 
 ME = Caller("bench", Role.ADMIN)
 CLIENTS = 64
@@ -288,7 +289,7 @@ def _all_speak(service: Timed) -> None:
     """Every running job says how far it is, as the runtime makes jobs do five times a second: a step takes 1 s."""
     for job in service.store.book.on_gpus.values():
         said = Progress(int(job.attained_s(service.clock())), int(job.spec.expected_s), 1.0, {}, True)
-        service.reports._on_message(Hello("", job.id, len(job.attempts), 1), said)
+        service.reports.hear(Hello("", job.id, len(job.attempts), 1), said)
 
 
 def whys() -> None:

@@ -165,7 +165,12 @@ def _elastic(policy: str, seed: int) -> Simulation:
 
 PLANS = tuple(name for name, policy in known_policies().items() if issubclass(policy, PlanPolicy))
 SPECS = (*PLANS, "chronus:lease=120,slot=60", "gandiva:watch_s=5,trial_s=5,residence_s=0", "horus+:queues=2")
-SPECS += ("horus:pairs=oracle", "antman:pairs=formula", "gandiva:pairs=formula,watch_s=5,trial_s=5")
+SPECS += (
+    "horus:pairs=oracle",
+    "antman:pairs=formula",
+    "gandiva:pairs=formula,watch_s=5,trial_s=5",
+    "themis:form=auction",
+)
 
 
 @pytest.mark.parametrize("seed", [0, 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,14 @@ from cotenant.core.columns import SLOTS
 from cotenant.core.jobspec import parse_job
 from cotenant.core.lifecycle import JobState
 from cotenant.journal.memory import MemoryJournal, MemoryStore
+from cotenant.runtime.protocol import Hello, JobMessage, Progress
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
+from cotenant.service.store.job import Gpus
 
 ADMIN = Caller("root", Role.ADMIN)
 EPOCH_S = 1_000_000.0
+ONE = (NodeInfo("n0", "gpu", 1, 8, 64.0, gpu_mem_gib=80.0),)
 
 
 class Rig:
@@ -33,7 +37,7 @@ class Rig:
         journal = MemoryJournal(self.store, clock=lambda: self.backend.now_s)
         service = CoreService(
             journal, self.backend, home=self.home, policy=policy, grace_s=5.0,
-            clock=lambda: self.backend.now_s, inline=True, **self.more,
+            clock=lambda: self.backend.now_s, inline=True, check_invariants=True, **self.more,
         )  # fmt: skip
         service.reconcile()
         return service
@@ -47,6 +51,15 @@ class Rig:
     def submit(self, run: str = "sleep 10", caller: Caller = ADMIN, **fields: Any) -> str:
         (ids,) = self.service.desk.submit(caller, [parse_job({"run": run, **fields})])
         return ids[0].split(".")[0] if "array" in fields else ids[0]
+
+    def says(self, job: str, message: JobMessage) -> None:
+        """A running job tells the service something."""
+        attempt = len(self.service.store.book.jobs[job].attempts)
+        self.service.reports.hear(Hello("", job, attempt, 1), message)
+
+    def attempts(self, *jobs: str) -> list[int]:
+        """How often each has started."""
+        return [len(self.service.desk.job(ADMIN, job).attempts) for job in jobs]
 
     def state(self, job: str) -> str:
         return str(self.service.desk.job(ADMIN, job).state)
@@ -98,3 +111,23 @@ def play(rig: Rig, seconds: float) -> None:
         wait_s = rig.service.tick()
         rig.check()
         rig.backend.wait_change(min(max(wait_s, 0.001), until_s - rig.backend.now_s))
+
+
+def states(rig: Rig, jobs: Iterable[str]) -> list[str]:
+    return [rig.state(job) for job in jobs]
+
+
+def plan_rig(home: Path, policy: str, nodes: tuple[NodeInfo, ...] = ONE, **more: Any) -> Rig:
+    """A policy that says on which GPUs every job sits, with whom and on what terms."""
+    rig = Rig(home, policy, nodes, profile="h200", budget_s=60.0, **more)
+    rig.shares = rig.in_parts = True
+    return rig
+
+
+def tell(rig: Rig, job: str, step: int, step_time_s: float) -> None:
+    """As if a job had reported over its socket."""
+    rig.says(job, Progress(step, 100_000, step_time_s=step_time_s, saves=True))
+
+
+def cells(gpus: Gpus) -> set[tuple[str, int]]:
+    return {(node, index) for node, indexes in gpus for index in indexes}

@@ -27,6 +27,7 @@ def test_priority_goes_to_the_front_of_the_line(tmp_path: Path, policy: str) -> 
     rig.ticks(1)
     assert rig.service.desk.why(ADMIN, urgent)["position"] == 2
     rig.service.desk.set(ADMIN, urgent, {"priority": 5})
+    rig.service.tick()
     why = rig.service.desk.why(ADMIN, low)
     assert (why["position"], why["ahead"]) == (3, (urgent, high))
     finish = {row["id"]: row[policy] for row in rig.service.desk.whatif(ADMIN, [])["jobs"]}

@@ -5,25 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from service_kit import ADMIN, Rig
-from test_service_sharing import play, states
+from service_kit import ADMIN, Rig, plan_rig, play, states, tell
 
 from cotenant.backends.base import NodeInfo
-from cotenant.core import columns as col
 from cotenant.core.errors import InputError
 from cotenant.runtime.protocol import Settings
-from cotenant.service.observer.reports import Report
 
-ONE = (NodeInfo("n0", "gpu", 1, 8, 64.0, gpu_mem_gib=80.0),)
 FOUR = (NodeInfo("n0", "gpu", 4, 8, 64.0, gpu_mem_gib=80.0),)
 MODELS = ("lstm", "recsys", "bert", "gpt2", "resnet50", "mlp_rl")
 PLANS = ["sjf-bsbf", "sjf-ffs", "antman", "gandiva", "horus", "horus+"]
-
-
-def plan_rig(home: Path, policy: str, nodes: tuple[NodeInfo, ...] = ONE, **more: object) -> Rig:
-    rig = Rig(home, policy, nodes, profile="h200", budget_s=60.0, **more)
-    rig.shares = rig.in_parts = True
-    return rig
 
 
 @pytest.mark.parametrize("policy", PLANS)
@@ -116,15 +106,6 @@ def test_what_if_answers_for_every_plan(tmp_path: Path, policy: str) -> None:
     assert all(rig.service.desk.why(ADMIN, job)["text"] for job in waiting)
 
 
-def tell(rig: Rig, job: str, step: int, step_time_s: float) -> None:
-    """As if a job had reported over its socket."""
-    rig.service.reports._reports[job] = Report(step=step, total=100_000, step_time_s=step_time_s, saves=True)
-
-
-def told(rig: Rig, job: str) -> Settings:
-    return rig.service.reports._settings.get(job, Settings())
-
-
 def test_a_guest_that_does_not_fit_whole_cuts_its_batch(tmp_path: Path) -> None:
     """80 GiB hold the host's 50 and what half a batch of the guest's 50 needs, so the guest takes two halves."""
     rig = plan_rig(tmp_path, "sjf-bsbf")
@@ -137,7 +118,7 @@ def test_a_guest_that_does_not_fit_whole_cuts_its_batch(tmp_path: Path) -> None:
     assert attempt.level >= 1
     limits = [spec.gpu_mem_gib for job in rig.backend.world.jobs.values() if (spec := job.spec).gpu_mem_gib]
     assert sum(limits) <= 80
-    assert told(rig, guest) == Settings(batch_size=64 >> attempt.level, accumulation=2**attempt.level)
+    assert rig.service.reports.told(guest) == Settings(batch_size=64 >> attempt.level, accumulation=2**attempt.level)
     rig.restart()
     play(rig, 2)
     assert rig.service.store.book.jobs[guest].last.level == attempt.level, "journaled"
@@ -145,14 +126,17 @@ def test_a_guest_that_does_not_fit_whole_cuts_its_batch(tmp_path: Path) -> None:
 
 def test_a_pair_that_does_not_pay_is_parted_and_not_made_again(tmp_path: Path) -> None:
     rig = plan_rig(tmp_path, "sjf-bsbf")
-    host = rig.submit("sleep 4000", model="lstm", expected=4000)
-    for second in range(40):
-        play(rig, 1)
-        tell(rig, host, 10 * second, 0.1)
+    for model in ("recsys", "lstm"):  # each of them alone
+        host = rig.submit("sleep 4000", model=model, expected=4000)
+        for second in range(10):
+            play(rig, 1)
+            tell(rig, host, 10 * second, 0.1)
+        if model == "recsys":
+            rig.service.desk.cancel(ADMIN, host)
+            play(rig, 12)
     guest = rig.submit("sleep 100", model="recsys", expected=100)
     play(rig, 2)
     assert states(rig, [host, guest]) == ["running"] * 2
-    rig.service._pairing._alone_s[("recsys", 1), "gpu"] = 0.1
     for second in range(8):
         play(rig, 1)
         tell(rig, host, 400 + 10 * second, 0.25)
@@ -173,16 +157,15 @@ def test_antman_holds_an_opportunistic_job_back(tmp_path: Path) -> None:
     shares = []
     for second in range(60):
         play(rig, 1)
-        slow = 0.1 + 0.1 * rig.service._terms[guest].share if guest in rig.service._terms else 0.1
-        tell(rig, mine, 400 + 10 * second, slow)
+        share = rig.service.planner.agreed(guest).share
+        tell(rig, mine, 400 + 10 * second, 0.1 + 0.1 * share)
         tell(rig, guest, 10 * second, 0.05)
-        if guest in rig.service._terms:
-            shares.append(rig.service._terms[guest].share)
+        shares.append(share)
     assert states(rig, [mine, guest]) == ["running"] * 2
-    assert min(shares) < max(shares) < 1, "the share moves"
+    assert min(shares) < max(shares[1:]) < 1, "the share moves"
     paused = 0.05 * (1 / shares[-1] - 1) if shares[-1] else 60.0  # no share at all: the longest pause
-    assert told(rig, guest).throttle_s == pytest.approx(paused, rel=0.25)
-    assert told(rig, mine).throttle_s in (None, 0.0)
+    assert rig.service.reports.told(guest).throttle_s == pytest.approx(paused, rel=0.25)
+    assert rig.service.reports.told(mine).throttle_s in (None, 0.0)
 
 
 def test_chronus_changes_places_at_its_boundaries_live(tmp_path: Path) -> None:
@@ -211,11 +194,10 @@ def test_a_soft_deadline_is_promised_for_the_step_that_can_be_kept(tmp_path: Pat
         told.append(rig.service.desk.deadline(ADMIN, soft))
     assert [item["verdict"] for item in told] == ["promised", "promised"]
     assert "worth 4 of 10" in told[1]["text"]
-    ((tables, _),) = [(rig.service._tables(), 0)]
-    assert tables is not None
-    steps = tables.engine.facts.steps
+    rig.service.tick()
+    steps = rig.service.planner.facts().steps
     assert steps is not None
-    assert steps.value.tolist() == [[10.0, 0.0], [10.0, 4.0]]
+    assert steps.value[:2].tolist() == [[1.0, 0.0], [10.0, 4.0]]
     rig.restart()
     assert rig.service.store.book.jobs[soft].spec.deadline_steps == ((150.0, 10.0), (600.0, 4.0))
     rig.service.desk.set(ADMIN, soft, {"deadline": "700s"})
@@ -257,14 +239,13 @@ def test_plans_say_why_a_job_waits(tmp_path: Path, policy: str, words: str) -> N
     assert words in rig.service.desk.why(ADMIN, waits)["text"]
 
 
-def test_a_node_whose_gpus_cannot_be_told_apart_is_named(tmp_path: Path) -> None:
-    large = (NodeInfo("n0", "gpu", 64, 8, 64.0),)
-    with pytest.raises(InputError, match="at most 62 GPUs, and n0 has 64"):
-        Rig(tmp_path, "sjf-bsbf", large)
-    rig = Rig(tmp_path, "fifo", large)
-    with pytest.raises(InputError, match="'gandiva' tells GPUs apart"):
-        rig.service.admin.set_policy(ADMIN, "gandiva")
-    assert rig.service.admin.policy() == "fifo"
+def test_a_node_may_have_more_gpus_than_a_number_has_bits(tmp_path: Path) -> None:
+    rig = plan_rig(tmp_path, "sjf-bsbf", (NodeInfo("n0", "gpu", 64, 8, 64.0),))
+    jobs = [rig.submit("sleep 5", gpus=gpus, model="lstm", expected=5) for gpus in (40, 16, 8)]
+    play(rig, 2)
+    assert states(rig, jobs) == ["running"] * 3
+    assert rig.service.admin.nodes(ADMIN)[0].gpus_used == 64
+    rig.finish()
 
 
 def test_cores_and_memory_go_with_the_gpus_of_an_elastic_job(tmp_path: Path) -> None:
@@ -274,6 +255,3 @@ def test_cores_and_memory_go_with_the_gpus_of_an_elastic_job(tmp_path: Path) -> 
     assert rig.service.store.book.jobs[job].size == 2
     (spec,) = [item.spec for item in rig.backend.world.jobs.values()]
     assert (spec.cpu_share, spec.mem_gib) == (4.0, 20.0)
-    tables = rig.service._tables()
-    assert tables is not None
-    assert tables.state.f[0, [col.CPUS, col.MEM]].tolist() == [4.0, 20.0]

@@ -15,9 +15,9 @@ FLOAT_COLUMNS = 38
 (
     GPUS, CLASS, STATE, QUEUE, PREEMPTS, STARTS, EVENT_KIND, HEAP_AT, EVENT_AT, SLICE, TENANT, MODEL, ATTEMPT, OWES,
     RANK, SPEED_ROW, HOST, LEVEL, TURN, OPPORTUNISTIC, ARRIVAL, OLD, LEAVING, PROMISED, HOME, RUNG,
-    EVICTED,
-) = range(27)  # fmt: skip
-INT_COLUMNS = 27
+    EVICTED, YIELDS,
+) = range(28)  # fmt: skip
+INT_COLUMNS = 28
 
 # States of a job inside the engine.
 # PINNED jobs run where nobody may plan: they may not be stopped, or their node is drained.
@@ -26,19 +26,8 @@ FUTURE, WAITING, RUNNING, FINISHED, HELD, PINNED = 0, 1, 2, 3, 4, 5
 # Hot rows of running jobs: what the walk needs, side by side. H_NODE is -1 for gangs of several nodes.
 # H_BELOW and H_WITHIN remember where a job stands among the Gittins samples; -1 where that is not known.
 (
-    H_LEFT,
-    H_WARM,
-    H_SPEED,
-    H_GPUS,
-    H_ATTAINED,
-    H_SINCE,
-    H_QUEUE,
-    H_FIRST,
-    H_NODE,
-    H_TENANT,
-    H_BELOW,
-    H_WITHIN,
-) = range(12)
+    H_LEFT, H_WARM, H_SPEED, H_GPUS, H_ATTAINED, H_SINCE, H_QUEUE, H_FIRST, H_NODE, H_TENANT, H_BELOW, H_WITHIN,
+) = range(12)  # fmt: skip
 HOT_COLUMNS = 12
 
 # Kinds of job events, in the order in which equal times are handled.
@@ -134,24 +123,21 @@ Q_LIMIT, Q_USED, Q_CLAIMED = 0, 1, 2
     N_PROMISED,
     NEWEST,  # the row that arrived last
     N_EVICTED,  # running jobs that lose their GPUs in this walk to a suspended job which is bound to them
-) = range(40)
-INT_SCALARS = 40
+    ROTATES,  # 1 when jobs of different turns are never on a GPU together; else they share its time as a fluid
+) = range(41)
+INT_SCALARS = 41
 
 # Float scalars of the engine.
 # NEXT_CALL: when a policy that sets its own times wants to be asked again.
 NOW, NEXT_CALL, SERIES_GAP, BUSY_GPU_S, WINDOW_FROM, WINDOW_TO, LAST_SAMPLE, BUSY_SINCE, HEAD_START = range(9)
 PATIENCE = 9  # most seconds that a suspended job waits for its own GPUs while it could have others
-FLOAT_SCALARS = 10
+NEXT_TURN = 10  # when the first turn is over for which somebody waits
+FLOAT_SCALARS = 11
 
 # What became of a job at its turn in the walk (WATCH_CODE).
 (
-    W_NOT_REACHED,
-    W_RUNS,
-    W_QUOTA,
-    W_CAPACITY,
-    W_FRAGMENTED,
-    W_BLOCKED_BY_HEAD,
-) = range(6)
+    W_NOT_REACHED, W_RUNS, W_QUOTA, W_CAPACITY, W_FRAGMENTED, W_BLOCKED_BY_HEAD,
+) = range(6)  # fmt: skip
 
 # Order columns: what a policy may sort by.
 (

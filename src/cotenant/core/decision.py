@@ -36,7 +36,8 @@ CHANGES = tuple(Change)
 class Transition:
     """One change of one job, with the exact GPUs: (node, GPUs, mask of the node's GPUs) of whoever starts or moves.
 
-    `moved`: 1 for the stop of a job that goes on elsewhere as soon as it can, 2 where it goes on with another size.
+    `moved`: 1 for the stop of a job that goes on elsewhere as soon as it can, 2 where it goes on with another size, 3
+    where it makes room for another's turn.
     """
 
     change: Change

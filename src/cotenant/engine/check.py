@@ -68,7 +68,7 @@ def _about_gangs(state: State, wanted: Wanted, view: View) -> str:
         if wrong:
             return f"runs job {wrong}"
         for node, gpus in slices:
-            if gpus > state.node[node, col.NODE_CAP]:
+            if gpus > state.node[node, col.NODE_CAP] and (node, gpus) not in view.placement(row):  # it may be kept
                 return f"puts {gpus} GPUs on node {node}, which has too few"
     return ""
 

@@ -19,7 +19,7 @@ from typing import Protocol, cast
 import numpy as np
 
 from cotenant.core import columns as col
-from cotenant.core.decision import CHANGES, Change, Decision, Event, Kind, Transition
+from cotenant.core.decision import CHANGES, Change, Decision, Event, Transition
 from cotenant.core.errors import InputError
 from cotenant.core.plan import ALONE, Plan, Pools, Terms, Why, nothing_said
 from cotenant.core.reasons import moment
@@ -35,6 +35,7 @@ from cotenant.engine.plans import carry_out_plan
 from cotenant.engine.pools import carry_out_pools, fill_idle
 from cotenant.engine.rates import RateModel
 from cotenant.engine.taking_in import take_in
+from cotenant.engine.turns import change_turns
 from cotenant.engine.walk import commit, walk_order
 from cotenant.policies.base import PlanPolicy, Policy, PriorityPolicy
 
@@ -72,6 +73,7 @@ class Engine:
         self.traits, self.rule = policy.traits, rule
         self.facts, self.rates = facts or Facts(), rates
         state = self.state
+        state.x[col.ROTATES] &= int(self.traits.takes_turns)
         self._terms: dict[int, Terms] = {}  # as they were when last reported
         if self.traits.names_pools and self._fixed:  # asked often: look rates up instead of working them out
             allowed = state.cls[state.i[:, col.CLASS], col.C_POOLS]
@@ -146,8 +148,8 @@ class Engine:
         state = self.state
         state.x[col.N_LOG], state.x[col.LOGGING] = 0, 1
         due = bool(begin_step(state, self.rule, now_s))
-        for event in events:  # whoever tells what happened knows it; only old promises may be kept at once
-            state.x[col.LOGGING] = int(event.kind == Kind.PROMISED)
+        state.x[col.LOGGING] = 0  # whoever tells what happened knows it
+        for event in events:
             take_in(state, self.rule, event, now_s)
         state.x[col.LOGGING] = 1
         return due or bool(events)
@@ -169,7 +171,9 @@ class Engine:
     def settle(self, now_s: float) -> None:
         """Let everybody begin whose GPUs are free by now; then jobs go at the speed of their situation."""
         state = self.state
-        if state.x[col.N_PROMISED]:
+        if state.x[col.ROTATES]:
+            change_turns(state, self.rule, self.traits.quantum_s, now_s)
+        elif state.x[col.N_PROMISED]:
             begin_promised(state, self.rule, now_s)
         if self.rates is not None:
             self.rates.update(state, self.rule, now_s)
@@ -191,11 +195,12 @@ class Engine:
         for kind, row, detail in state.log[: state.x[col.N_LOG]].tolist():
             change = CHANGES[kind]
             placed = change in (Change.START, Change.RESUME, Change.PROMISE, Change.RESIZE)
-            found.append(Transition(change, row, places_of(state, row) if placed else (), self._agreed(row), detail))
+            found.append(Transition(change, row, places_of(state, row) if placed else (), self.agreed(row), detail))
         state.x[col.N_LOG] = 0
         return (*found, *self._new_terms({item.row for item in found}))
 
-    def _agreed(self, row: int) -> Terms:
+    def agreed(self, row: int) -> Terms:
+        """What was agreed with a job that has, or will have, GPUs."""
         f, i = self.state.f[row], self.state.i[row]
         share, cap = float(f[col.SHARE]), float(f[col.CAP])
         return Terms(int(i[col.LEVEL]), share, cap, int(i[col.TURN]), bool(i[col.OPPORTUNISTIC]))
@@ -204,7 +209,7 @@ class Engine:
         """Jobs that go on where they are, on other terms than before."""
         if not self.traits.shares:
             return
-        terms = {row: self._agreed(row) for row in running_rows(self.state).tolist()}
+        terms = {row: self.agreed(row) for row in running_rows(self.state).tolist()}
         for row, agreed in terms.items():
             if row not in told and self._terms.get(row, ALONE) != agreed:
                 yield Transition(Change.TERMS, row, (), agreed)
@@ -260,13 +265,16 @@ class Engine:
             rows = view.rows[np.lexsort((view.rows, priority, -view.priority))]
         elif (ordered[1:] == ordered[:-1]).any():
             rows = view.rows[np.lexsort((view.rows, priority))]
-        self._rows[: len(rows)] = rows
+        if self._fixed:
+            self._rows[: len(rows)] = rows
         walk_order(self.state, rows, self.traits.preemptive, self.traits.strict)
         commit(self.state, self.rule, now_s)
 
     def _in_pools(self, wanted: Pools, now_s: float) -> None:
         """Check who runs in which pool, then let the places be found: hosts before guests, larger gangs first."""
         state, rows = self.state, np.asarray(wanted.rows, np.int64)
+        if len(self._mark) < len(state.f):  # the tables have grown
+            self._mark = np.zeros(len(state.f), np.int64)
         order = np.lexsort((rows, -state.i[rows, col.GPUS], wanted.hosts >= 0))
         pools, hosts = (np.asarray(part, np.int64)[order] for part in (wanted.pools, wanted.hosts))
         missed = carry_out_pools(state, self.rule, rows[order], pools, hosts, self._mark, now_s)

@@ -34,6 +34,7 @@ from cotenant.core.columns import (
     IDLE,
     LAGS,
     LEAVING,
+    LOGGING,
     LOST,
     MEASURE_FROM,
     MEASURE_TO,
@@ -47,6 +48,7 @@ from cotenant.core.columns import (
     NEWEST,
     NEXT_ARRIVAL,
     NEXT_CALL,
+    NEXT_TURN,
     NODE_CAP,
     NODE_FAILURES,
     NODE_FREE,
@@ -61,10 +63,12 @@ from cotenant.core.columns import (
     PROMOTE,
     QUEUE,
     RATED,
+    ROTATES,
     ROUND_S,
     RUNNING,
     SINCE,
     SLICE,
+    SLICE_MASK,
     SLICE_NEXT,
     SLICE_NODE,
     SLOTS,
@@ -149,18 +153,14 @@ def node_down(s: State, rule: Rule, node: int, now: float) -> None:
     """A node fails: its jobs lose what they did since their last checkpoint and wait again."""
     if s.node[node, NODE_CAP] == 0:
         return
+    logging = s.x[LOGGING]
+    s.x[LOGGING] = 0  # nobody decides this
     for k in range(s.x[N_RUN]):
         job = s.run[k]
-        if job < 0:
-            continue
-        at = s.i[job, SLICE]
-        while at >= 0 and s.slices[at, SLICE_NODE] != node:
-            at = s.slices[at, SLICE_NEXT]
-        if at < 0:
+        if job < 0 or not _sits_on(s, s.i[job, SLICE], node):
             continue
         if s.i[job, PROMISED] == 1:
-            release(s, job, now)
-            enqueue(s, rule, job, now)
+            unpromise(s, rule, job, now)
             continue
         release(s, job, now)
         done = s.f[job, DONE]
@@ -174,6 +174,7 @@ def node_down(s: State, rule: Rule, node: int, now: float) -> None:
         enqueue(s, rule, job, now)
     if s.x[LAGS] == 1:
         _gone_with_node(s, rule, node, now)
+    s.x[LOGGING] = logging
     s.x[IDLE] -= s.node[node, NODE_FREE]
     s.node[node, NODE_CAP] = 0
     s.node[node, NODE_FREE] = 0
@@ -234,6 +235,8 @@ def next_own_time(s: State, rule: Rule) -> float:
         time_s = min(time_s, (round_number(rule.numbers[ROUND_S], s.t[NOW]) + 1) * rule.numbers[ROUND_S])
     if rule.flags[EXTERNAL] == 3 and s.x[N_WAITING] + s.x[N_RUNNING] > 0 and s.t[NEXT_CALL] > s.t[NOW]:
         time_s = min(time_s, s.t[NEXT_CALL])
+    if s.x[ROTATES] == 1:
+        time_s = min(time_s, s.t[NEXT_TURN])
     return float(time_s)
 
 
@@ -286,7 +289,9 @@ def ran_out(s: State, rule: Rule, job: int, now: float, waits: bool, lost: float
     elif s.i[job, STATE] == RUNNING and s.i[job, PROMISED] == 0:
         release(s, job, now)
         s.i[job, STATE] = HELD
+    _recount_shut(s)
     s.f[job, DONE] = max(s.f[job, DONE] - lost, 0.0)
+    s.f[job, LOST] += lost * s.i[job, GPUS]
     s.i[job, OWES] = 1 if s.f[job, DONE] > 0 else 0
     if not waits:
         withdraw(s, rule, job, now)
@@ -319,8 +324,11 @@ def reheat(s: State) -> None:
 @entry
 def stands_still(s: State, rule: Rule, job: int, now: float) -> None:
     """A job that was told to leave was suspended, whatever was planned: it is bound to the GPUs that it had."""
-    if s.i[job, HOME] < 0 and s.i[job, OLD] >= 0 and s.i[job, STATE] == WAITING:
-        bind_late(s, job)
+    if s.i[job, HOME] < 0 and s.i[job, OLD] >= 0:
+        if s.i[job, STATE] == RUNNING and s.i[job, PROMISED] == 1:  # it was promised others meanwhile
+            unpromise(s, rule, job, now)
+        if s.i[job, STATE] == WAITING:
+            bind_late(s, job)
     gone(s, rule, job, now)
 
 
@@ -367,11 +375,23 @@ def withdraw(s: State, rule: Rule, job: int, now: float) -> None:
     s.f[job, SINCE] = now
     s.i[job, STATE] = HELD
     s.x[DIRTY] = 1
+    _recount_shut(s)
+
+
+@kernel
+def unpromise(s: State, rule: Rule, job: int, now: float) -> None:
+    """A job loses the GPUs that it was promised, and waits."""
+    release(s, job, now)
+    enqueue(s, rule, job, now)
 
 
 @entry
-def pin(s: State, job: int) -> None:
+def pin(s: State, rule: Rule, job: int, now: float) -> None:
     """A running job that may not be stopped: nobody plans with it, or with its GPUs."""
+    at = s.i[job, SLICE]
+    while at >= 0:
+        _unpromise_on(s, rule, s.slices[at, SLICE_NODE], s.slices[at, SLICE_MASK], now)
+        at = s.slices[at, SLICE_NEXT]
     s.run[position_of(s.run, s.x[N_RUN], job)] = -1
     s.x[N_RUNNING] -= 1
     drop_event(s.f, s.i, s.events, s.x, job)
@@ -399,10 +419,38 @@ def _recount(s: State, job: int) -> None:
         at = s.slices[at, SLICE_NEXT]
 
 
+@kernel
+def _recount_shut(s: State) -> None:
+    """Whoever leaves a node that is shut leaves nothing to others."""
+    for n in range(s.node.shape[0]):
+        if s.node[n, NODE_SHUT] == 1 and s.node[n, NODE_FREE] > 0:
+            recount(s, n)
+
+
+@kernel
+def _unpromise_on(s: State, rule: Rule, n: int, mask: int, now: float) -> None:
+    """Nobody may have these GPUs of a node: whoever was promised them waits again."""
+    for g in range(s.gpu_first[n], s.gpu_first[n + 1]):
+        place = 0
+        while place < SLOTS:
+            job = s.gpu[g, place]
+            if (mask >> (g - s.gpu_first[n])) & 1 and job >= 0 and s.i[job, PROMISED] == 1:
+                unpromise(s, rule, job, now)
+            else:
+                place += 1
+
+
 @entry
-def shut_node(s: State, n: int, shut: bool) -> None:
-    """Nothing may start on a node any more, or again."""
+def shut_node(s: State, rule: Rule, n: int, shut: bool, now: float) -> None:
+    """Nothing may start on a node any more, or again: whoever was promised its GPUs waits for others."""
+    if shut:
+        _unpromise_on(s, rule, n, -1, now)
     s.node[n, NODE_SHUT] = 1 if shut else 0
+    for k in range(s.x[N_RUN] if shut else 0):
+        job = s.run[k]
+        if job >= 0 and s.i[job, PROMISED] == 1 and _sits_on(s, s.i[job, SLICE], n):
+            release(s, job, now)
+            enqueue(s, rule, job, now)
     recount(s, n)
 
 

@@ -50,6 +50,8 @@ def explain(engine: Engine, work: Who, cluster: Cluster, row: int, now_s: float,
         return Reason(name, now_s, Cause.NOT_SUBMITTED, f"it is submitted at {state.f[row, col.SUBMIT]:g} s", need)
     if state.i[row, col.PROMISED]:
         text = "it is chosen and has its GPUs as soon as others have given them back"
+        if state.x[col.ROTATES] and state.i[row, col.TURN]:
+            text = "it takes turns with others on its GPUs, and theirs is not over"
         return Reason(name, now_s, Cause.CAPACITY, text, need)
     if status == col.RUNNING:
         text = f"it has been running since {state.f[row, col.SINCE]:g} s"

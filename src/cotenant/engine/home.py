@@ -3,6 +3,7 @@
 While its home belongs to others but a place elsewhere could be had, it is barred: ending it throws away what it has not
 saved, waiting leaves idle what it could use. It waits as long as it would lose by being ended (a ski rental: at most
 twice the better choice), but no longer than `PATIENCE`; then it is ended and starts again from its last checkpoint.
+What it has lost before is waited in addition, so that it comes to its end some day, however it is pushed about.
 """
 
 from __future__ import annotations

@@ -18,10 +18,12 @@ def check(state: State) -> None:
     used = np.zeros(len(node), np.int64)
     cpus, mem = np.zeros(len(node)), np.zeros(len(node))
     tenant_used = np.zeros(len(state.quota), np.int64)
-    running = np.flatnonzero(i[:, col.STATE] == col.RUNNING)
+    states = i[:, col.STATE]
+    running = np.flatnonzero(states == col.RUNNING)
+    pinned = np.flatnonzero(states == col.PINNED)
     listed = sorted(int(job) for job in state.run[: x[col.N_RUN]] if job >= 0)
     _require(listed == running.tolist(), "the list of running jobs is not the jobs that run")
-    for job in running:
+    for job in np.concatenate([running, pinned]):
         gpus, at, pools, parts = 0, i[job, col.SLICE], set(), []
         while at >= 0:
             n, count, at, mask = state.slices[at]
@@ -42,8 +44,9 @@ def check(state: State) -> None:
         _require(asked in (0, len(parts)) and (asked == 0 or len(set(parts)) == 1), f"job {job} is split as {parts}")
         tenant_used[i[job, col.TENANT]] += 0 if i[job, col.OPPORTUNISTIC] else gpus
     if x[col.SHARING]:
-        used = _used_when_shared(state, running)
-    free = node[:, col.NODE_CAP] - used
+        used = _used_when_shared(state, np.concatenate([running, pinned]))
+    shut = _shut_gpus(state, pinned) if len(pinned) or node[:, col.NODE_SHUT].any() else np.zeros(len(node), np.int64)
+    free = np.where(node[:, col.NODE_SHUT] == 1, 0, node[:, col.NODE_CAP] - (used - shut))
     _require(bool((free >= 0).all()), "a node gives more GPUs than it has")
     _require(bool((free == node[:, col.NODE_FREE]).all()), "free GPUs are not capacity minus use")
     _require(int(free.sum()) == x[col.IDLE], "idle GPUs do not add up")
@@ -56,11 +59,37 @@ def check(state: State) -> None:
     waiting = int((i[:, col.STATE] == col.WAITING).sum())
     _require(waiting == x[col.N_WAITING] == int(state.cls[:, col.C_LEN].sum()), "waiting jobs do not add up")
     _require(len(running) == x[col.N_RUNNING], "running jobs do not add up")
+    _require(int(i[running, col.PROMISED].sum()) == x[col.N_PROMISED], "promises do not add up")
+    if x[col.LAGS]:
+        _check_cells(state, col.OLD, state.gpu_leaving, "GPUs that are still held")
+        _check_cells(state, col.HOME, state.gpu_bound, "GPUs to which suspended jobs are bound")
     _require(bool((f[:, col.DONE] <= f[:, col.WORK] + 1e-6).all()), "a job did more work than it has")
     ended = i[:, col.STATE] == col.FINISHED
     lasted = f[ended, col.FINISH] - f[ended, col.SUBMIT]
     spent = f[ended, col.WAITED] + f[ended, col.OCCUPIED]
     _require(bool(np.allclose(lasted, spent, rtol=1e-9, atol=1e-3)), "time of a job is not waiting plus running")
+
+
+def _shut_gpus(state: State, pinned: Ints) -> Ints:
+    """GPUs per open node that pinned jobs have."""
+    found = np.zeros(len(state.node), np.int64)
+    mine = set(pinned.tolist())
+    for n, (first, end) in enumerate(itertools.pairwise(state.gpu_first.tolist())):
+        if not state.node[n, col.NODE_SHUT]:
+            found[n] = sum(bool(mine & set(jobs)) for jobs in state.gpu[first:end].tolist())
+    return found
+
+
+def _check_cells(state: State, column: int, cells: Ints, what: str) -> None:
+    """The counts per GPU agree with the lists of the jobs."""
+    expected = np.zeros(len(cells), np.int64)
+    for head in state.i[state.i[:, column] >= 0, column].tolist():
+        at = head
+        while at >= 0:
+            n, _, at, mask = (int(value) for value in state.slices[at])
+            for k in range(int(state.node[n, col.NODE_SIZE])):
+                expected[int(state.gpu_first[n]) + k] += (mask >> k) & 1
+    _require(bool((expected == cells).all()), f"{what} do not add up")
 
 
 def _used_when_shared(state: State, running: Ints) -> Ints:

@@ -86,6 +86,7 @@ from cotenant.core.columns import (
     RELAX_S,
     RESTORE,
     RESUME,
+    ROTATES,
     RUNG,
     RUNNING,
     SAVE,
@@ -119,6 +120,7 @@ from cotenant.core.columns import (
     WINDOW_FROM,
     WINDOW_TO,
     WORK,
+    YIELDS,
 )
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix, Rule, State
@@ -214,7 +216,8 @@ def schedule_wait(s: State, rule: Rule, job: int) -> None:
         if relax < time_s:
             time_s, kind = relax, RELAX
     if s.i[job, HOME] >= 0 and s.i[job, LEAVING] == 0 and not math.isnan(s.f[job, BARRED]):
-        unbind = s.f[job, BARRED] + min(s.f[job, DONE] - s.f[job, SAVED], s.t[PATIENCE])
+        lost = s.f[job, LOST] / s.i[job, GPUS]  # and the longer, the more it has lost before
+        unbind = s.f[job, BARRED] + min(s.f[job, DONE] - s.f[job, SAVED], s.t[PATIENCE]) + lost
         if unbind < time_s:
             time_s, kind = unbind, UNBIND
     if time_s < math.inf:
@@ -236,7 +239,13 @@ def dequeue(s: State, rule: Rule, job: int) -> None:
 
 @kernel
 def schedule_run(f: Matrix, i: IntMatrix, events: Ints, x: Ints, thresholds: Floats, job: int) -> None:
-    """Set the next event of a running job: its end, the end of a failing attempt, or a queue crossing."""
+    """Set the next event of a running job: its end, the end of a failing attempt, or a queue crossing.
+
+    One that was only promised its GPUs has none of these; it may still have to leave its last ones.
+    """
+    if i[job, PROMISED] == 1:
+        set_event(f, i, events, x, job, f[job, LEAVES], GONE)
+        return
     target, kind = f[job, WORK], END
     if f[job, FAIL_AT] < target:
         target, kind = f[job, FAIL_AT], FAIL
@@ -343,18 +352,23 @@ def _begin(s: State, job: int, now: float) -> None:
 
 @entry
 def begin_promised(s: State, rule: Rule, now: float) -> None:
-    """Let everybody begin whose GPUs have become free."""
-    for k in range(s.x[N_RUN]):
+    """Let everybody begin whose GPUs have become free. Where jobs take turns, `turns` says whose turn it is."""
+    for k in range(s.x[N_RUN] if s.x[ROTATES] == 0 else 0):
         job = s.run[k]
-        if job < 0 or s.i[job, PROMISED] == 0 or not may_begin(s, job):
-            continue
-        s.i[job, PROMISED] = 0
-        s.x[N_PROMISED] -= 1
-        s.f[job, WAITED] += now - s.f[job, SINCE]
-        s.f[job, SINCE] = s.f[job, RATED] = now
-        _begin(s, job, now)
-        heat(s.f, s.i, s.slices, s.hot, s.x, job, k)
-        schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+        if job >= 0 and s.i[job, PROMISED] == 1 and may_begin(s, job):
+            begin_now(s, rule, job, k, now)
+
+
+@kernel
+def begin_now(s: State, rule: Rule, job: int, k: int, now: float) -> None:
+    """The job at position k, which was promised its GPUs, has them."""
+    s.i[job, PROMISED] = 0
+    s.x[N_PROMISED] -= 1
+    s.f[job, WAITED] += now - s.f[job, SINCE]
+    s.f[job, SINCE] = s.f[job, RATED] = now
+    _begin(s, job, now)
+    heat(s.f, s.i, s.slices, s.hot, s.x, job, k)
+    schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
 
 
 @kernel
@@ -451,17 +465,18 @@ def preempt(s: State, rule: Rule, job: int, now: float, moved: int) -> None:
 
 @kernel
 def begin_leaving(s: State, job: int, now: float, moved: int) -> None:
-    """A running job begins to leave its GPUs, by its rung; it does not wait yet."""
+    """A running job begins to leave its GPUs, by its rung; it does not wait yet. Whose turn is over (3) comes back."""
     owed = s.i[job, OWES]
     head = let_go_of(s, job, now)
     s.i[job, OLD], s.i[job, LEAVING] = head, 1
     s.f[job, LEAVES] = now + s.f[job, SAVE]
     count_cells(s.slices, s.gpu_first, s.gpu_leaving, head, 1)
-    if s.i[job, RUNG] == 1 and moved == 0 and _free_bound(s) >= 0:
+    still = (moved == 0 and s.i[job, RUNG] > 0) or (moved == 3 and s.i[job, YIELDS] & 1 == 1)
+    if still and free_bound(s) >= 0:
         s.i[job, OWES] = owed
         s.i[job, HOME] = copy_slices(s.slices, s.x, FREE_SLICE, head)
         count_cells(s.slices, s.gpu_first, s.gpu_bound, head, 1)
-        note(s, T_SUSPEND, job, 0)
+        note(s, T_SUSPEND, job, moved)
     else:
         note(s, T_STOP, job, moved)
 
@@ -487,7 +502,7 @@ def gone(s: State, rule: Rule, job: int, now: float) -> None:
 
 
 @kernel
-def _free_bound(s: State) -> int:
+def free_bound(s: State) -> int:
     """A class for one more suspended job, -1 if as many are suspended as may be."""
     c = 0
     while c < s.cls.shape[0] and s.cls[c, C_BOUND] != -1:
@@ -502,7 +517,7 @@ def _bind_class(s: State, job: int) -> None:
     """A suspended job is alike to no other: it waits in a class of its own."""
     if s.cls[s.i[job, CLASS], C_BOUND] == job:
         return
-    c, of = _free_bound(s), s.i[job, CLASS]
+    c, of = free_bound(s), s.i[job, CLASS]
     for column in (C_GPUS, C_TENANT, C_PART, C_MODE, C_POOLS, C_NODES):
         s.cls[c, column] = s.cls[of, column]
     s.cls[c, C_BOUND], s.cls[c, C_ORIGIN] = job, of
@@ -526,7 +541,7 @@ def end_suspended(s: State, rule: Rule, job: int, now: float) -> None:
     s.f[job, DONE] = s.f[job, SAVED]
     _unbind(s, job)
     s.i[job, OWES] = 1 if s.f[job, DONE] > 0 else 0
-    s.i[job, LEAVING], s.f[job, LEAVES] = 1, now + (math.inf if s.f[job, SAVE] == math.inf else 0.0)
+    s.i[job, LEAVING], s.f[job, LEAVES] = 1, now + s.f[job, SAVE]
     note(s, T_END, job, 0)
     set_keys(s.f, s.i, rule, job, now)
     stand_in_line(s, job)
@@ -537,7 +552,7 @@ def end_suspended(s: State, rule: Rule, job: int, now: float) -> None:
 @kernel
 def bind_late(s: State, job: int) -> None:
     """A job that leaves was suspended, though it was to be stopped: bound like others, if there is room for it."""
-    if _free_bound(s) < 0:
+    if free_bound(s) < 0:
         return
     remove_waiting(s.f, s.i, s.cls, s.heap, job)
     s.i[job, HOME] = copy_slices(s.slices, s.x, FREE_SLICE, s.i[job, OLD])

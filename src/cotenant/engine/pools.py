@@ -22,6 +22,7 @@ from cotenant.core.columns import (
     N_RUN,
     NODE_POOL,
     PINNED,
+    RUNG,
     RUNNING,
     SLICE,
     SLICE_GPUS,
@@ -36,7 +37,7 @@ from cotenant.core.state import Rule, State
 from cotenant.core.workload import Ints
 from cotenant.engine.check import mark_named
 from cotenant.engine.fill import start_if_it_fits
-from cotenant.engine.ledger import schedule_wait
+from cotenant.engine.ledger import free_bound, schedule_wait
 from cotenant.engine.walk import claim, commit, keep_place, leave, open_all, plan_start, plan_stop, within_quota
 from cotenant.placement.fit import UNCLAIMED, find_place_in
 
@@ -80,6 +81,23 @@ def _home_in(s: State, rule: Rule, job: int, pool: int, mark: Ints, now: float) 
     return max(count, 0)
 
 
+@kernel
+def _stands_beside(s: State, rule: Rule, job: int, host: int, mark: Ints, now: float) -> bool:
+    """Whether a suspended guest stands on the GPUs that its host keeps, or on which that stands too."""
+    at, other = s.i[job, HOME], s.i[host, SLICE] if mark[host] == 2 else s.i[host, HOME]
+    while at >= 0 and other >= 0:
+        if s.slices[at, SLICE_NODE] != s.slices[other, SLICE_NODE]:
+            break
+        if s.slices[at, SLICE_MASK] != s.slices[other, SLICE_MASK]:
+            break
+        at, other = s.slices[at, SLICE_NEXT], s.slices[other, SLICE_NEXT]
+    barred = at >= 0 or other >= 0
+    if barred == math.isnan(s.f[job, BARRED]):
+        s.f[job, BARRED] = now if barred else math.nan
+        schedule_wait(s, rule, job)
+    return not barred
+
+
 @entry
 def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, mark: Ints, now: float) -> int:
     """Run these rows in these pools (guests with their hosts) and nobody else; how many did not find a place.
@@ -112,7 +130,9 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
         count = 0
         if within_quota(s, job):
             c = s.i[job, CLASS]
-            if s.i[job, HOME] >= 0:
+            if s.i[job, STATE] == RUNNING and s.i[job, RUNG] == 2 and free_bound(s) >= 0:
+                count = 0  # elsewhere it would begin anew: it stands still and waits for its own GPUs
+            elif s.i[job, HOME] >= 0:
                 count = _home_in(s, rule, job, pools[k], mark, now)
             else:
                 count = find_place_in(s, c, job, UNCLAIMED, pools[k], s.cls[c, C_MODE])
@@ -128,7 +148,8 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
         job, host = rows[k], hosts[k]
         if host < 0:
             continue
-        if mark[host] == 3 or not within_quota(s, job) or not _may_join(s, job, host, pools[k]):
+        bound = s.i[job, HOME] >= 0 and not _stands_beside(s, rule, job, host, mark, now)
+        if bound or mark[host] == 3 or not within_quota(s, job) or not _may_join(s, job, host, pools[k]):
             missed += 1
             mark[job] = 3
         elif not (s.i[job, STATE] == RUNNING and s.i[job, HOST] == host and mark[host] == 2):

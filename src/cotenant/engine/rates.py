@@ -23,6 +23,7 @@ from cotenant.core.columns import (
     POOL_TYPE,
     PROMISED,
     RATED,
+    ROTATES,
     SHARE,
     SINCE,
     SLICE,
@@ -147,7 +148,8 @@ def shared_speeds(
                     slow += full * disturbance(share, busy[kind], busy[s.i[other, SPEED_ROW]])
                 worst = max(worst, slow)
             at = s.slices[at, SLICE_NEXT]
-        part = min(s.f[job, SHARE], 1.0 / worst) if s.i[job, TURN] == 0 else s.f[job, SHARE] / worst
+        turn = 1.0 if s.x[ROTATES] == 1 else s.f[job, SHARE]  # of whoever takes turns and has its turn now
+        part = min(s.f[job, SHARE], 1.0 / worst) if s.i[job, TURN] == 0 else turn / worst
         speed = s.f[job, ALONE] * part * pace[kind, s.i[job, LEVEL]]
         cap = s.f[job, CAP]
         if cap < 1.0:

@@ -36,6 +36,11 @@ class StopCosts:
         """Whether GPUs are not free at once when somebody has to leave them."""
         return self.save_s > 0
 
+    @property
+    def rotates(self) -> bool:
+        """Whether jobs that take turns really come and go: where they can be suspended, and where the world tells."""
+        return self.lags and (self.suspends or self.save_s == np.inf)
+
 
 def build_state(
     work: Workload,
@@ -89,7 +94,7 @@ def build_state(
     cls, members, tree_size = _lay_out_classes(cls, of, tier, i, placement.relax_after_s < np.inf)
     cls, members = _with_bound_classes(cls, members, i, costs.most_suspended)
     f[:, col.SAVE], f[:, col.START_UP], f[:, col.RESUME] = costs.save_s, costs.start_s, costs.resume_s
-    i[:, col.RUNG] = int(costs.suspends)
+    i[:, col.RUNG], i[:, col.YIELDS] = int(costs.suspends), 2 + int(costs.suspends)
     attempts, attempt_of = _attempts(work)
     have = attempt_of[:, 1] > 0
     f[have, col.FAIL_AT] = attempts[attempt_of[have, 0], 0]
@@ -101,7 +106,7 @@ def build_state(
     slices[-1, col.SLICE_NEXT] = -1
     x = np.zeros(col.INT_SCALARS, np.int64)
     x[col.IDLE], x[col.STAMP], x[col.USE_HOST], x[col.WATCH] = gpus, 1, int(modelled), -1
-    x[col.SHARING], x[col.LAGS] = int(sharing), int(costs.lags)
+    x[col.SHARING], x[col.LAGS], x[col.ROTATES] = int(sharing), int(costs.lags), int(costs.rotates)
     gpu, gpu_first = _gpus(node, sharing)
     first, last = measure or (0, rows - 1)
     x[col.MEASURE_FROM], x[col.MEASURE_TO] = first, last
@@ -110,7 +115,7 @@ def build_state(
     t[col.NOW] = t[col.BUSY_SINCE] = work.submit_s[0] if rows else 0.0
     t[col.WINDOW_FROM], t[col.WINDOW_TO] = gantt_window
     t[col.LAST_SAMPLE] = -np.inf
-    t[col.PATIENCE] = costs.patience_s
+    t[col.PATIENCE], t[col.NEXT_TURN] = costs.patience_s, np.inf
     nodes, room = len(node), 2 * most + 16
     return State(
         f=f,

@@ -35,10 +35,10 @@ def take_in(s: State, rule: Rule, event: Event, now_s: float) -> None:
     elif kind == Kind.WITHDRAWN:
         withdraw(s, rule, at, now_s)
     elif kind in (Kind.SHUT, Kind.OPEN):
-        shut_node(s, at, kind == Kind.SHUT)
+        shut_node(s, rule, at, kind == Kind.SHUT, now_s)
     elif kind == Kind.PINNED:
         if s.i[at, col.STATE] == col.RUNNING and not s.i[at, col.PROMISED]:
-            pin(s, at)
+            pin(s, rule, at, now_s)
     elif kind == Kind.LOOSE:
         if s.i[at, col.STATE] == col.PINNED:
             unpin(s, rule, at)
@@ -51,9 +51,7 @@ def _place(s: State, rule: Rule, event: Event, now_s: float) -> None:
     if kind == Kind.ARRIVED:
         if state not in (col.WAITING, col.RUNNING):
             arrive(s, rule, row, now_s)
-            if not math.isnan(event.since_s):  # it began to wait a while ago
-                s.f[row, col.WAITED] -= now_s - event.since_s
-                s.f[row, col.SINCE] = event.since_s
+            _waits_since(s, row, event.since_s, now_s)
     elif kind == Kind.ADOPTED and state == col.WAITING and event.places:
         size = sum(gpus for _, gpus, _ in event.places)
         if size != s.i[row, col.GPUS]:
@@ -62,19 +60,37 @@ def _place(s: State, rule: Rule, event: Event, now_s: float) -> None:
     elif kind == Kind.ADOPTED_STILL and state == col.WAITING and event.places:
         adopt_suspended(s, rule, row, lay_slices(s, event.places), now_s)
     elif kind == Kind.PROMISED and state == col.WAITING and _free(s, event):
+        if s.x[col.ROTATES]:  # until the policy says otherwise it takes turns with whoever else is there
+            s.i[row, col.TURN] = row + 1
+        s.i[row, col.LEAVING] = 1  # it begins once it is decided that the promise still holds
         start(s, rule, row, lay_slices(s, event.places), now_s)
+        s.i[row, col.LEAVING] = 0
+        _waits_since(s, row, event.since_s, now_s)
     elif kind == Kind.CHANGED and state == col.WAITING:
         rekey(s, rule, row, now_s)
 
 
+def _waits_since(s: State, row: int, since_s: float, now_s: float) -> None:
+    """It began to wait a while ago."""
+    if not math.isnan(since_s):
+        s.f[row, col.WAITED] -= now_s - since_s
+        s.f[row, col.SINCE] = since_s
+
+
 def _free(s: State, event: Event) -> bool:
-    """Whether GPUs that were promised are given to nobody else, and are still as many as the job takes."""
+    """Whether GPUs that were promised are still as many as the job takes, and given to nobody else.
+
+    Where jobs take turns there may be others, so many as share a GPU at most.
+    """
+    place = col.SLOTS - 1 if s.x[col.ROTATES] else 0
     if sum(gpus for _, gpus, _ in event.places) != s.i[event.at, col.GPUS]:
         return False
     for node, gpus, mask in event.places:
         first = int(s.gpu_first[node])
-        if s.node[node, col.NODE_FREE] < gpus:
+        cells = [first + k for k in range(int(s.node[node, col.NODE_SIZE])) if (mask >> k) & 1]
+        if s.node[node, col.NODE_SHUT] or s.node[node, col.NODE_FREE if place == 0 else col.NODE_CAP] < gpus:
             return False
-        if any((mask >> k) & 1 and s.gpu[first + k, 0] >= 0 for k in range(int(s.node[node, col.NODE_SIZE]))):
+        users = s.gpu[cells]
+        if (users[:, place] >= 0).any() or (s.i[users[users >= 0], col.STATE] == col.PINNED).any():
             return False
     return True

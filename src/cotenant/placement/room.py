@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -181,7 +182,8 @@ class SharedRoom(Room):
         self.node_of: Ints = site.gpu_node
         self.pool_of: Ints = site.node[self.node_of, col.NODE_POOL]
         self.type_of: Ints = site.node_type[self.node_of]
-        self.up: NDArray[np.bool_] = site.node[self.node_of, col.NODE_CAP] > 0
+        self.up: NDArray[np.bool_] = site.open
+        self._open_on = [[g for g in range(a, b) if self.up[g]] for a, b in pairwise(self.first)]
         self.users: list[list[int]] = [[job for job in jobs if job >= 0] for jobs in site.users.tolist()]
         self.gpus_of: dict[int, list[int]] = {}
         for gpu, jobs in enumerate(self.users):
@@ -195,9 +197,8 @@ class SharedRoom(Room):
         return len(self.gpus_of[row]) if row in self.gpus_of else self.asked(row)
 
     def gpus(self, node: int) -> list[int]:
-        """GPUs of a node that is up."""
-        inside = range(self.first[node], self.first[node + 1])
-        return list(inside) if self.site.node[node, col.NODE_CAP] > 0 else []
+        """GPUs of a node that may be given away."""
+        return self._open_on[node].copy()
 
     def free_gib(self, gpu: int) -> float:
         """Memory left on a GPU."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -86,6 +86,13 @@ class Policy(ABC):
 
         Rows keep their order among each other. Whoever remembers rows or kinds between decisions overrides this.
         """
+
+    def remember(self) -> dict[tuple[int, ...], Any]:
+        """What people were told and a crash must not take away: plain data by rows, of a job, a pair, or of nobody."""
+        return {}
+
+    def recall(self, kept: Mapping[tuple[int, ...], Any]) -> None:  # noqa: B027
+        """The inverse, by the rows of now and before the first decision; what concerns jobs that have ended is gone."""
 
     def story(self) -> str:
         """One line about how deciding went, for the notes of a run; empty when there is nothing to say."""

@@ -14,7 +14,7 @@ doing one again is harmless.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from cotenant.backends.base import Backend, LogReader, NodeInfo, Stream
@@ -104,8 +104,13 @@ class CoreService:
         except Exception:
             self.executor.perform()  # whoever is to stop must not wait for a planner that cannot decide
             raise
-        self.executor.carry_out(decision)
+        late = self.executor.carry_out(decision)
         changed = self.executor.perform()
+        starts = tuple(act for act in late if act.kind == "start")
+        if starts:  # where leaving takes no time, a job that moves has left by now
+            self.observer.look()
+            self.executor.carry_out(replace(decision, acts=starts))
+            changed |= self.executor.perform()
         self.store.snapshot_if_due()
         self.observer.retire(at_once=False)
         return 0.0 if changed else self._wait_s(decision, now_s)

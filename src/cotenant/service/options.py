@@ -23,7 +23,8 @@ class Options:
     `round_s`: length of a round for policies that have rounds. `profile`: speeds by model and GPU type.
     `allocator` deals out cores and memory while jobs run (empty: each has what its file says), by the measured
     `curves` of a file. `policy`: the one to begin with, else that of the last time. `inline`: acts are done within a
-    look instead of by threads, for virtual time. `hook` is called with a name before and after every journal write
+    look instead of by threads, for virtual time. `check_invariants`: the engine's own rules are checked after every
+    decision, for tests. `hook` is called with a name before and after every journal write
     and every act.
     """
 
@@ -40,3 +41,4 @@ class Options:
     curves: str = ""
     policy: str = ""
     inline: bool = False
+    check_invariants: bool = False

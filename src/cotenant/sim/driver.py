@@ -15,6 +15,7 @@ from cotenant.core import columns as col
 from cotenant.core import jit
 from cotenant.core.cluster import Cluster
 from cotenant.core.deadlines import deadline_metrics, steps_of
+from cotenant.core.decision import Transition
 from cotenant.core.errors import InputError
 from cotenant.core.outcome import Outcome, Scalar, Segments, Series
 from cotenant.core.state import Matrix, Rule, State
@@ -76,6 +77,8 @@ class Simulation:
         if is_allocated(experiment, self.profile):
             self.allocation = make_allocation(experiment, self.work, self.state, self.profile, self.traits)
         self.engine = Engine(self.state, self.policy, self._rule(), known, rates, self.allocation)
+        self.transitions: list[tuple[float, Transition]] = []  # in order, where they are to be written down
+        self.state.x[col.LOGGING] = int(experiment.transitions)
         self._watch = None if shared is None or belief is None else PairWatch(belief, shared)
         if experiment.compiled if experiment.compiled is not None else is_large(self.work, experiment.cluster):
             jit.enable()
@@ -108,7 +111,7 @@ class Simulation:
         state, self.profile = lay_out(self.experiment, work, self.policy)
         self.stages = stages_of(work)
         if self.stages is None and self.traits.interleaves:
-            self.stages = profiled_stages(work, self.profile)
+            self.stages = profiled_stages(self.profile)
         return state
 
     def _rule(self) -> Rule:
@@ -124,7 +127,8 @@ class Simulation:
     def advance(self, until_s: float, progress: Progress | None = None) -> bool:
         """Run until a moment or the end; whether everything measured has finished."""
         state, step = self.state, 20_000 if jit.enabled() else 2_000
-        step = 1 if self.traits.learns or self.experiment.check_invariants or self.power is not None else step
+        one_by_one = self.experiment.check_invariants or self.experiment.transitions
+        step = 1 if self.traits.learns or one_by_one or self.power is not None else step
         stall = Stall(state)
         while True:
             limit_s = until_s if self.power is None else min(until_s, self.power.next_s)
@@ -133,6 +137,8 @@ class Simulation:
                 code = self._power_step(code, limit_s, until_s)
             if self.experiment.check_invariants:
                 check(state)
+            if self.experiment.transitions and code != loop.NEEDS_DECISION:
+                self._write_down()
             if code == loop.NEEDS_DECISION:
                 now = float(state.t[col.NOW])
                 if self.elastic is not None:
@@ -141,10 +147,16 @@ class Simulation:
                 if self._watch is not None and self._watch.look(state):
                     self.engine.facts = replace(self.engine.facts, pair=self._watch.belief.table())
                 loop.settle_decision(state, now)
+                if self.experiment.transitions:
+                    self._write_down()
                 if self.power is not None:
                     self._sleep_and_wake(self.power, now)
                 if self.experiment.check_invariants:
                     check(state)
+            elif code == loop.NEEDS_TURNS:
+                self.engine.settle(float(state.t[col.NOW]))
+                if self.experiment.transitions:
+                    self._write_down()
             elif code == loop.NEEDS_OUTAGES:
                 self.outages.extend()
             elif code == loop.STUCK:
@@ -160,6 +172,10 @@ class Simulation:
                 raise self._stalled(stalled)
             if progress is not None and code == loop.PAUSED:
                 progress(int(state.x[col.N_FINISHED]), len(self.work))
+
+    def _write_down(self) -> None:
+        now_s = float(self.state.t[col.NOW])
+        self.transitions.extend((now_s, item) for item in self.engine.transitions())
 
     def _power_step(self, code: int, limit_s: float, until_s: float) -> int:
         """Let nodes sleep and wake at their times and after events; go on where only that was waited for."""

@@ -26,8 +26,10 @@ from cotenant.core.columns import (
     N_WAITING,
     NEWEST,
     NEXT_ARRIVAL,
+    NEXT_CALL,
     NEXT_OUTAGE,
     NOW,
+    ROTATES,
     ROUND_S,
     SERIES_GAP,
     SUBMIT,
@@ -39,7 +41,7 @@ from cotenant.engine.events import asks, handle, next_own_time, node_down, node_
 from cotenant.engine.keys import round_start
 from cotenant.engine.ledger import begin_promised, enqueue
 
-FINISHED_ALL, NEEDS_DECISION, PAUSED, STUCK, NEEDS_OUTAGES, REACHED_UNTIL = 0, 1, 2, 3, 4, 5
+FINISHED_ALL, NEEDS_DECISION, PAUSED, STUCK, NEEDS_OUTAGES, REACHED_UNTIL, NEEDS_TURNS = 0, 1, 2, 3, 4, 5, 6
 OUTAGE_TIME, OUTAGE_NODE, OUTAGE_UP = 0, 1, 2
 
 
@@ -104,7 +106,7 @@ def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, bud
         if rule.numbers[ROUND_S] < math.inf and now == round_start(rule, now):
             s.x[DIRTY] = 1
             s.x[EPOCH] += 1
-        s.t[NOW] = now
+        s.t[NOW], handled = now, s.x[N_HANDLED]
         while s.x[N_EVENTS] > 0 and s.f[s.events[0], EVENT] <= now:
             handle(s, rule, s.events[0], now)
             s.x[N_HANDLED] += 1
@@ -124,12 +126,15 @@ def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, bud
             s.x[ARRIVED] += 1
             s.x[N_HANDLED] += 1
             budget -= 1
-        if external > 0 and asks(s, rule, now):
+        quiet = s.x[ROTATES] == 1 and s.x[N_HANDLED] == handled and now < s.t[NEXT_CALL]  # only a turn is over
+        if external > 0 and not quiet and asks(s, rule, now):
             return NEEDS_DECISION
+        if s.x[ROTATES] == 1:
+            return NEEDS_TURNS
         if external == 0:
             decide(s, rule, now)
-            if s.x[N_PROMISED] > 0:
-                begin_promised(s, rule, now)
+        if s.x[N_PROMISED] > 0:
+            begin_promised(s, rule, now)
         settle_decision(s, now)
         budget -= 1
     return PAUSED

@@ -61,7 +61,7 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
         speed=profile.speed,
         speed_row=profile.row,
         steps_per_s=profile.steps_per_s[profile.row],
-        sharing=traits.shares,
+        sharing=traits.shares or e.transitions,
         overcommits=traits.overcommits,
         need_gib=need_gib,
         gpu_gib=gpu_gib,
@@ -69,6 +69,7 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
         gantt_window=e.window_s,
         measure=e.measure,
         costs=e.stop_costs,
+        tiers=e.transitions,
     )
     return state, profile
 

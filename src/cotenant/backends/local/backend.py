@@ -80,7 +80,7 @@ class LocalBackend:
         self._rlimit_as = rlimit_as
         moves = self._machine.gpu == "nvml" and share != "mps"  # the driver cannot take out a client of MPS
         self._cuda = cuda.method() if moves else "none"
-        self._label = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
+        self.label = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
         self._watcher = Watcher(root / "notify")
 
     @classmethod
@@ -107,6 +107,11 @@ class LocalBackend:
     def nodes(self) -> list[NodeInfo]:
         """One node per GPU type."""
         return list(self._machine.nodes.values())
+
+    def groups(self) -> list[Path]:
+        """Control groups of our jobs that there are."""
+        parents = set(self._cgroups.parents.values())
+        return sorted(path for parent in parents for path in parent.glob(f"cotenant.{self.label}.*"))
 
     def capabilities(self) -> Capabilities:
         """What was found here."""
@@ -182,7 +187,7 @@ class LocalBackend:
         try:
             if record.started():
                 return
-            groups = self._cgroups.paths(f"cotenant.{self._label}.{spec.key}")
+            groups = self._cgroups.paths(f"cotenant.{self.label}.{spec.key}")
             facts = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "calls_home"}
             facts |= {"env": sorted(spec.env), "cgroups": groups}
             record.write("spec.json", json.dumps(facts).encode())
@@ -195,7 +200,7 @@ class LocalBackend:
 
     def _order(self, spec: LaunchSpec, groups: dict[str, str]) -> bytes:
         env = {**self._machine.gpu_env(spec.gpus, spec.gpu_mem_gib), **self._mps}
-        env["COTENANT_MARK"] = f"{self._label}/{spec.key}"
+        env["COTENANT_MARK"] = f"{self.label}/{spec.key}"
         entries = [("notify", str(self._watcher.path)), ("workdir", spec.workdir or str(self._home))]
         if self._rlimit_as and spec.mem_gib is not None and "memory" not in groups:
             entries.append(("rlimit_as", str(int(spec.mem_gib * cgroups.GIB))))
@@ -213,10 +218,10 @@ class LocalBackend:
         if not self._lives(record):
             return False
         record.write("term", b"")
-        told = members.signal_group(record, self._label, signal.SIGTERM)
+        told = members.signal_group(record, self.label, signal.SIGTERM)
         if track := record.cgroups().get("track"):
             cgroups.freeze(track, False)
-        members.signal_group(record, self._label, signal.SIGCONT)
+        members.signal_group(record, self.label, signal.SIGCONT)
         return told
 
     def kill(self, key: str) -> bool:
@@ -382,7 +387,7 @@ class LocalBackend:
         return record.exit() is None and bool(self._members(record))
 
     def _members(self, record: KeeperRecord) -> set[int]:
-        return members.of(record, self._label)
+        return members.of(record, self.label)
 
     def _on_gpu(self, record: KeeperRecord) -> bool:
         return self._cuda != "none" and bool(record.spec().get("gpus"))

@@ -200,6 +200,8 @@ def _scratch(
             room[node] += count / view.gpus[at] * np.array([view.cpus[at], view.mem_gib[at]])
     slow, load = _company(view, users, slowdown)
     freed = np.append(left * slow, 0.0)[users].max(axis=1)
+    closed = ~site.open & (site.node[site.gpu_node, col.NODE_CAP] > 0)
+    users[closed], freed[closed] = len(view.rows), np.inf  # full, for ever
     for lo, hi in site.pool[:, [col.POOL_LO, col.POOL_HI]].tolist():
         freed[site.gpu_first[lo] : site.gpu_first[hi]].sort()
     largest = int(view.gpus.max(initial=1))

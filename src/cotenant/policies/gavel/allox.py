@@ -14,6 +14,7 @@ from cotenant.core.workload import Ints
 from cotenant.policies.base import Context
 from cotenant.policies.gavel.problem import Problem, Targets
 from cotenant.policies.gavel.rounds import RoundPolicy
+from cotenant.policies.gavel.standing import Standing
 
 _NOBODY: Ints = np.zeros(0, np.int64)
 
@@ -48,6 +49,12 @@ class Allox(RoundPolicy):
             return f"in the matching it is number {lines.place[at[0]]} from the end of {line}, and who is first runs"
 
         return words
+
+    def recalled(self, standing: Standing) -> None:
+        """Who was granted GPUs has all the time there."""
+        self._types = standing.pool_types
+        granted = np.flatnonzero(standing.target.max(axis=1, initial=0.0) == 1.0)
+        self._granted = {int(standing.ids[at]): int(standing.target[at].argmax()) for at in granted.tolist()}
 
     def targets(self, problem: Problem, view: View) -> Targets:
         """X = 1 for whoever runs first in its line."""

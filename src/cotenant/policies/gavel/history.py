@@ -11,6 +11,7 @@ import numpy as np
 from cotenant.core.state import IntMatrix, Matrix
 from cotenant.core.workload import Floats, Ints
 from cotenant.policies.gavel.problem import Targets
+from cotenant.policies.gavel.standing import Standing
 
 
 class History:
@@ -69,6 +70,17 @@ class History:
         self.pair_target = targets.pair_x if len(pairs) else np.zeros((0, self.pools))
         self.pair_received_s = np.full((len(pairs), self.pools), self.head_start_s)
         self.solved_s = now_s
+
+    def recall(self, standing: Standing) -> None:
+        """As it was when a round began, in an earlier life."""
+        ids, jobs = standing.ids, len(standing.ids)
+        self.room_for(ids)
+        self._ids, self.known[ids], self.solved_s = ids.copy(), True, standing.solved_s
+        self.target[ids], self.deficit_s[ids] = standing.target[:jobs], standing.deficit_s[:jobs]
+        self.received_s[ids] = standing.received_s[:jobs] + self.head_start_s
+        self.pairs = ids[standing.members[jobs:]]
+        self.pair_target, self.pair_deficit_s = standing.target[jobs:], standing.deficit_s[jobs:].copy()
+        self.pair_received_s = standing.received_s[jobs:] + self.head_start_s
 
     def _carried(self, pairs: IntMatrix) -> Matrix:
         """Deficits of pairs that existed before; 0 for new ones."""

@@ -14,6 +14,7 @@ from cotenant.policies.base import Context
 from cotenant.policies.gavel.ordered import as_matrix, normalised_sum
 from cotenant.policies.gavel.problem import Problem, Targets
 from cotenant.policies.gavel.rounds import RoundPolicy
+from cotenant.policies.gavel.standing import Standing
 
 KEEP_ABOVE = 1.0  # a pair stays while its summed normalised rate is at least this
 
@@ -54,6 +55,10 @@ class GandivaPacking(RoundPolicy):
         """Whether it has somebody to share with."""
         mates = {**self._mate, **{two: one for one, two in self._mate.items()}}
         return lambda ident: "it is to share GPUs with a job of its size" if ident in mates else "it is to run alone"
+
+    def recalled(self, standing: Standing) -> None:
+        """The pairs."""
+        self._mate = {int(standing.ids[a]): int(standing.ids[b]) for a, b in standing.members.tolist() if b >= 0}
 
     def _keep(self, problem: Problem, ids: Ints) -> list[tuple[int, int]]:
         """Pairs of the last time whose members are both here and still gain."""

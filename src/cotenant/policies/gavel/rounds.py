@@ -8,9 +8,9 @@ that fall idle go to whoever has none.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -63,11 +63,57 @@ class RoundPolicy(PlanPolicy):
         self._gpus: Ints = np.zeros(0, np.int64)
         self._held = _NOTHING
         self.standing: Standing | None = None  # at the last round
+        self._recalled: Mapping[tuple[int, ...], Any] = {}
         self.wakes = not self.quirks.latest_finish
 
     @abstractmethod
     def targets(self, problem: Problem, view: View) -> Targets:
         """Time fractions for the jobs of the view."""
+
+    def recalled(self, standing: Standing) -> None:
+        """Bring back what else is remembered from solve to solve, as far as a standing tells it."""
+
+    # -- what outlives a crash ---------------------------------------------------------------------------------
+
+    def remember(self) -> dict[tuple[int, ...], Any]:
+        """How everybody stood when the round began: once per round something new."""
+        if self.standing is None or self._history is None:
+            return {}
+        found, history = self.standing.written(), self._history
+        found[()]["gpus"] = self._gpus.tolist()
+        for who in found:
+            if len(who) == 1:
+                found[who] += [history.isolated_s[who[0]], history.seen_left_s[who[0]], history.seen_rate[who[0]]]
+        return found
+
+    def recall(self, kept: Mapping[tuple[int, ...], Any]) -> None:
+        """Kept until the first decision, which knows the pools."""
+        self._recalled = kept
+
+    def _begun(self, view: View) -> History:
+        """A history, empty or as it was kept; whoever runs by now has run since that round began."""
+        history, kept = History(len(view.pool_gpus), self.length_s / 2), self._recalled
+        if not kept or tuple(kept[()]["types"]) != view.pool_types:
+            return history
+        self.standing = standing = Standing.read(kept)
+        history.room_for(view.ident)
+        history.recall(standing)
+        for ident in standing.ids.tolist():
+            history.isolated_s[ident], history.seen_left_s[ident], history.seen_rate[ident] = kept[ident,][3:]
+        self._seen, self._gpus, self._pair = standing.ids, np.array(kept[()]["gpus"], np.int64), view.facts.pair
+        self._changed = False
+        self._round_end_s, self._asked_s = standing.next_s, standing.began_s
+        pool = dict(zip(view.ident.tolist(), view.pool.tolist(), strict=True))
+        guests = {(int(row), int(host)) for row, host in zip(view.rows, view.host_row, strict=True) if host >= 0}
+        pairs = [k for k, (a, b) in enumerate(history.pairs.tolist()) if (a, b) in guests or (b, a) in guests]
+        paired = {row for pair in guests for row in pair}
+        alone = [ident for ident, held in pool.items() if held >= 0 and ident not in paired]
+        self._held = (
+            np.array(alone, np.int64), np.array([pool[ident] for ident in alone], np.int64),
+            np.array(pairs, np.int64), np.array([pool[int(history.pairs[k, 0])] for k in pairs], np.int64),
+        )  # fmt: skip
+        self.recalled(standing)
+        return history
 
     # -- one decision ------------------------------------------------------------------------------------------
 
@@ -77,7 +123,7 @@ class RoundPolicy(PlanPolicy):
         if not len(ids):
             self._held = _NOTHING
             return Plan(pools=Pools(_NONE, _NONE, _NONE))
-        history = self._history = self._history or History(len(view.pool_gpus), self.length_s / 2)
+        history = self._history = self._history or self._begun(view)
         history.room_for(ids)
         self._account(view, history)
         if len(ids) != len(self._seen) or (np.sort(ids) != self._seen).any():
@@ -106,8 +152,7 @@ class RoundPolicy(PlanPolicy):
         ids, pools, pairs, pair_pools = self._held
         if np.isfinite(elapsed) and elapsed > 0:
             seconds = np.full(len(ids), elapsed)
-            if view.facts.coming is not None:
-                seconds[np.isin(ids, view.ident[view.facts.coming[view.rows]])] = 0.0
+            seconds[np.isin(ids, view.ident[view.promised == 1])] = 0.0
             if self.quirks.whole_steps:
                 seconds = np.minimum(seconds, self._pieces)
             history.receive(ids, pools, seconds)

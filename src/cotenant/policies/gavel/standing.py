@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,33 @@ class Standing:
     next_s: float
     pool_types: tuple[str, ...]
     more: Callable[[int], str] = no_more
+
+    def written(self) -> dict[tuple[int, ...], Any]:
+        """As plain data by identities: what concerns all under nobody's, then jobs that took part, then pairs."""
+        when = {"solved_s": self.solved_s, "began_s": self.began_s, "next_s": self.next_s}
+        found: dict[tuple[int, ...], Any] = {(): {**when, "types": list(self.pool_types)}}
+        for number, (one, two) in enumerate(self.members.tolist()):
+            if self.known[one]:
+                who = (int(self.ids[one]),) if two < 0 else (int(self.ids[one]), int(self.ids[two]))
+                parts = (self.target[number], self.received_s[number], self.deficit_s[number])
+                found[who] = [np.round(part, 6).tolist() for part in parts]
+        return found
+
+    @classmethod
+    def read(cls, kept: Mapping[tuple[int, ...], Any]) -> Standing:
+        """The inverse; pairs one of whom is gone are left out."""
+        head = kept[()]
+        alone = sorted(who[0] for who in kept if len(who) == 1)
+        at = {ident: place for place, ident in enumerate(alone)}
+        pairs = [who for who in kept if len(who) == 2 and who[0] in at and who[1] in at]
+        who = [*((ident,) for ident in alone), *pairs]
+        members = [(at[one[0]], at[one[1]] if len(one) == 2 else -1) for one in who]
+        parts = np.array([kept[one][:3] for one in who], np.float64).reshape(len(who), 3, len(head["types"]))
+        return cls(
+            np.array(alone, np.int64), np.ones(len(alone), bool), np.array(members, np.int64).reshape(-1, 2),
+            parts[:, 0], parts[:, 1], parts[:, 2],
+            head["solved_s"], head["began_s"], head["next_s"], tuple(head["types"]),
+        )  # fmt: skip
 
     def asked_by(self, rows: Ints, ids: Ints) -> Why:
         """Answers by the rows of a decision, whose jobs have these identities."""

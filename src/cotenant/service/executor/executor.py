@@ -9,7 +9,7 @@ GPUs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
 
 from cotenant.backends.base import Backend, NodeInfo
@@ -67,15 +67,16 @@ class Executor:
             book, late = self._store.book, []
             intents: list[Entry] = []
             going: list[LiveJob] = []
+            ending = {act.job for act in decision.acts if act.kind in ("end", "resume")}
             todo: list[Act] = []
             for act in sorted(decision.acts, key=lambda act: _ORDER.index(act.kind)):
                 if (job := self._subject(act)) is None:
                     late.append(act)
                     continue
                 todo.append(act)
-                intents += self._intents(act, job, going)
+                intents += self._intents(act, job, going, ending)
             intents += self._promises(decision, {act.job for act in todo if act.kind in ("resume", "start")})
-            intents += self._memory(decision)
+            intents += [*self._memory(decision), *(note for note in decision.notes if note.job in book.active)]
             if intents:
                 self._store.write(intents)
             self._begin([(act, book.active[act.job]) for act in todo if act.job in book.active])
@@ -95,7 +96,7 @@ class Executor:
         wrong = act.kind == "start" and job.state != JobState.PENDING
         return None if job.stop_why or wrong or (job.held and act.kind in ("start", "resume")) else job
 
-    def _intents(self, act: Act, job: LiveJob, going: list[LiveJob]) -> list[Entry]:
+    def _intents(self, act: Act, job: LiveJob, going: list[LiveJob], ending: Collection[str]) -> list[Entry]:
         """What to journal for an act; `going` collects those who are to be suspended by the same decision."""
         if act.kind == "start":
             level = {"level": act.terms.level} if act.terms.level else {}
@@ -105,7 +106,7 @@ class Executor:
         if act.kind == "terms":
             return []
         entries = [Entry("stop", job.id, {"why": "move" if act.kind == "end" else act.why or "preempt"})]
-        if act.kind == "suspend" and self._may_suspend(job, going):
+        if act.kind == "suspend" and self._may_suspend(job, going, ending):
             going.append(job)
             asks = act.why != "turn" and self._reports.can_save(job.id)  # who makes room for a while need not save
             at_once = not asks and job.last.started_s is not None
@@ -133,7 +134,7 @@ class Executor:
                 self._asked(job, act.why or "preempt")
             elif act.kind == "end":
                 self._errands.put(Errand(job.id, job.key, KILL))
-            elif act.kind in ("start", "terms"):
+            elif act.kind in ("start", "resume", "terms"):
                 self.terms.agree(job, act.terms)
         self._press(job for act, job in acts if act.kind in ("stop", "suspend"))
         starts = [(act, job) for act, job in acts if act.kind == "start"]
@@ -187,9 +188,9 @@ class Executor:
         if rungs:
             self._store.write(rungs)
 
-    def _may_suspend(self, job: LiveJob, going: Sequence[LiveJob]) -> bool:
+    def _may_suspend(self, job: LiveJob, going: Sequence[LiveJob], ending: Collection[str] = ()) -> bool:
         most = self._options.max_suspended
-        return may_suspend(job, self._store.book, self._nodes(), self._capabilities, most, going)
+        return may_suspend(job, self._store.book, self._nodes(), self._capabilities, most, going, ending)
 
     # -- acting ------------------------------------------------------------------------------------------------
 

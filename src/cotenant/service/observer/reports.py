@@ -114,7 +114,7 @@ class Reports:
         self._loop = asyncio.get_running_loop()
         failure: Exception | None = None
         for addresses in dict.fromkeys((self._as_before(), self.addresses)):
-            server = RuntimeServer(addresses, self._authenticate, self._on_message)
+            server = RuntimeServer(addresses, self._authenticate, self.hear)
             try:
                 await server.start()
             except (OSError, ValueError) as error:
@@ -143,7 +143,8 @@ class Reports:
         with self._lock:
             return self._settings.get(hello.job, Settings()) if known else None
 
-    def _on_message(self, hello: Hello, message: JobMessage) -> None:
+    def hear(self, hello: Hello, message: JobMessage) -> None:
+        """A job says something."""
         with self._lock:
             if hello.attempt <= self._over.get(hello.job, 0):
                 return
@@ -164,6 +165,11 @@ class Reports:
             grace = self._stops.get(hello.job)
         if isinstance(message, Hello) and grace is not None and self._server is not None:
             self._server.send(hello.job, Stop(grace_s=grace))
+
+    def told(self, job: str) -> Settings:
+        """What a job was told to keep to."""
+        with self._lock:
+            return self._settings.get(job, Settings())
 
     def of(self, job: str) -> Report | None:
         """The newest report of a job."""

@@ -66,6 +66,10 @@ class LiveBeliefs:
         """Seconds of work per second of an attempt on its GPUs."""
         return self.profiles.of(job.spec.model, job.spec.gpus, types.get(attempt.gpus[0][0], ""))
 
+    def lost_s(self, job: LiveJob, types: dict[str, str]) -> float:
+        """Work of its last attempt that is in no checkpoint, at speed 1."""
+        return job.last.lost_s * self.pace(job, job.last, types)
+
     def duration(self, job: LiveJob, types: dict[str, str]) -> Belief:
         """How long it takes in all at speed 1. What a job says is left is in seconds on the GPUs where it said so."""
         left = left_s(self.reports.of(job.id)) if job.attempts else None

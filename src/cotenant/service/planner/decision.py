@@ -8,6 +8,7 @@ from math import inf
 from typing import Any, Protocol
 
 from cotenant.core.plan import ALONE, Terms
+from cotenant.journal import Entry
 from cotenant.service.store.job import Gpus
 
 
@@ -34,6 +35,7 @@ class LiveDecision:
 
     `promised` are all jobs that will start on these GPUs when others have left. `remembered` is what must outlive a
     crash, by key: keys that are not named stay as they are, None removes one. Both are journaled where they changed.
+    `notes` are for people to read in the stories of jobs.
     """
 
     at_s: float
@@ -42,6 +44,7 @@ class LiveDecision:
     next_s: float = inf
     promised: Mapping[str, Gpus] = field(default_factory=dict)
     remembered: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[Entry, ...] = ()
 
 
 class PlannerSteps(Protocol):

@@ -15,9 +15,10 @@ from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import WAITING, JobState
 from cotenant.engine.live_rows import LiveRows
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
+from cotenant.service.planner.memory import PROMOTED
 from cotenant.service.planner.nodes import NodeNumbers
 from cotenant.service.store.book import Book
-from cotenant.service.store.job import LiveJob
+from cotenant.service.store.job import SUSPEND, LiveJob
 
 _BACK = ("preempt", "move", "turn", "resize", "split")  # reasons to stop after which a job waits again
 
@@ -27,8 +28,9 @@ class Follower:
 
     def __init__(
         self, book: Book, tables: LiveRows, nodes: NodeNumbers, beliefs: LiveBeliefs,
-        may_suspend: Callable[[LiveJob], bool], types: dict[str, str],
+        may_suspend: Callable[[LiveJob], bool], types: dict[str, str], takes_turns: bool = False,
     ) -> None:  # fmt: skip
+        self._turns = takes_turns
         self.book, self.tables, self.nodes, self.beliefs = book, tables, nodes, beliefs
         self._may_suspend, self._types = may_suspend, types
         self.row_of: dict[str, int] = {}
@@ -54,10 +56,13 @@ class Follower:
     # -- events --------------------------------------------------------------------------------------------------
 
     def events(self, changed: Iterable[str], shut: set[str], now_s: float) -> list[Event]:
-        """What happened to these jobs and to nodes; nodes in `shut` take nobody in."""
+        """What happened to these jobs and to nodes; nodes in `shut` take nobody in.
+
+        What is told of one job stays in its order: one that is found running arrives, is adopted, then leaves.
+        """
         self.unheard = []
         found = [
-            Event(Kind.SHUT if name in shut else Kind.OPEN, number)
+            [Event(Kind.SHUT if name in shut else Kind.OPEN, number)]
             for name in sorted(shut ^ self.shut)
             for number in self.nodes.numbers(name)
         ]
@@ -68,9 +73,9 @@ class Follower:
         jobs = sorted((self.book.jobs[name] for name in concerned if name in self.book.jobs), key=lambda job: job.order)
         for name in concerned - self.book.jobs.keys():
             self._forget(name)
-        for job in jobs:
-            found.extend(self._of(job, now_s))
-        return sorted(found, key=lambda event: event.kind)
+        found += [told for job in jobs if (told := list(self._of(job, now_s)))]
+        found.sort(key=lambda told: max((event.kind for event in told if event.kind != Kind.CHANGED), default=99))
+        return [event for told in found for event in told]
 
     def _of(self, job: LiveJob, now_s: float) -> Iterator[Event]:
         row = self.row_of.get(job.id)
@@ -79,10 +84,11 @@ class Follower:
                 yield Event(Kind.OVER, row)
                 self._forget(job.id)
             return
+        new = row is None
         if row is None:
             row = self._enter(job, now_s)
         yield from self._state(job, row, now_s)
-        if self._update(job, row):
+        if self._update(job, row) and not new:
             yield Event(Kind.CHANGED, row)
 
     def _state(self, job: LiveJob, row: int, now_s: float) -> Iterator[Event]:
@@ -98,7 +104,7 @@ class Follower:
                 yield from self._adopted(row, state, places, job)
             yield from self._pinned(job, row, state)
         elif job.state == JobState.STOPPING:
-            back = job.stop_why in _BACK and job.spec.preemptible and not job.held
+            back = self._back(job)
             if not runs and not leaving:
                 yield from self._adopted(row, state, places, job)
                 runs = True
@@ -110,14 +116,25 @@ class Follower:
             if leaving and not job.stop_why:
                 yield Event(Kind.STANDS, row)
             elif not leaving and not still:
+                if runs:  # it was to go on, and could not
+                    yield Event(Kind.AGAIN, row)
                 yield Event(Kind.ARRIVED, row, since_s=job.since_s)
                 yield Event(Kind.ADOPTED_STILL, row, places)
-            yield from self._waits(job, row, state)
+            if not (leaving and self._back(job)):  # who is ended only to start elsewhere waits, or has a promise
+                yield from self._waits(job, row, state)
+            if self._turns and self.startable(job):  # elsewhere it would begin anew
+                yield Event(Kind.PROMISED, row, places, since_s=job.since_s)
         elif leaving or still or runs:
-            lost_s = job.last.lost_s * self.beliefs.pace(job, job.last, self._types) if job.attempts else 0.0
+            ended = leaving and not still and job.attempts and job.last.rung == SUSPEND  # the engine has counted that
+            lost_s = self.beliefs.lost_s(job, self._types) if job.attempts and not ended else 0.0
             yield Event(Kind.AGAIN if self.startable(job) else Kind.OVER, row, lost_s=lost_s)
         else:
             yield from self._waits(job, row, state)
+
+    @staticmethod
+    def _back(job: LiveJob) -> bool:
+        """Whether a job that is to leave waits again afterwards."""
+        return job.stop_why in _BACK and job.spec.preemptible and not job.held
 
     def _waits(self, job: LiveJob, row: int, state: int) -> Iterator[Event]:
         startable = self.startable(job)
@@ -147,13 +164,14 @@ class Follower:
         row = self.tables.enter(self.beliefs.new_job(job))
         self.row_of[job.id], self.job_at[row] = row, job.id
         f = self.tables.state.f[row]
-        forgiven_s = float(self.book.memory.get("promoted", {}).get(job.id, 0.0))
+        forgiven_s = float(self.book.memory.get(PROMOTED, {}).get(job.id, 0.0))
         ran_s = sum(one.ran_s for one in job.attempts)
         since_s = job.last.since_s if job.attempts else None
         held_s = ran_s + (max(now_s - since_s, 0.0) if since_s is not None else 0.0)
         done_s = sum((one.ran_s - one.lost_s) * self.beliefs.pace(job, one, self._types) for one in job.attempts)
         if since_s is not None:
             done_s += max(now_s - since_s, 0.0) * self.beliefs.pace(job, job.last, self._types)
+        f[col.LOST] = job.spec.gpus * sum(one.lost_s for one in job.attempts)
         f[col.OCCUPIED], f[col.ATTAINED] = held_s, max(held_s - forgiven_s, 0.0)
         f[col.DONE] = f[col.SAVED] = max(done_s, 0.0)
         f[col.FIRST] = np.nan if job.started_s is None else job.started_s
@@ -179,7 +197,9 @@ class Follower:
         f[col.BELIEF] = max(f[col.DONE] + belief.more_s, belief.least_s, belief.times * f[col.OCCUPIED])
         f[col.RESTORE] = self.beliefs.restore_s(job)
         f[col.DEADLINE] = self.beliefs.deadline_s(job)
-        i[col.RUNG] = int(not self.beliefs.saves(job) and self._may_suspend(job))
+        saves, stands = self.beliefs.saves(job), self._may_suspend(job)
+        i[col.RUNG] = 2 * int(not saves and stands)
+        i[col.YIELDS] = stands + 2 * saves if job.spec.preemptible else 0
         if f[col.TIER] != -job.spec.priority:
             self.tables.set_priority(row, float(job.spec.priority))
         if i[col.GPUS] != job.spec.gpus and i[col.STATE] in (col.WAITING, col.HELD) and not i[col.HOME] >= 0:

@@ -22,7 +22,7 @@ def forecast(session: Session, events: Sequence[Event], now_s: float) -> dict[st
     rows = np.arange(len(session.tables))
     active = rows[np.isin(state.i[rows, col.STATE], (col.WAITING, col.RUNNING, col.PINNED))]
     state.f[rows, col.WORK] = np.maximum(state.f[rows, col.BELIEF], state.f[rows, col.DONE])
-    state.x[col.LAGS] = state.x[col.LOGGING] = 0
+    state.x[col.LAGS] = state.x[col.LOGGING] = state.x[col.ROTATES] = 0
     for row in active.tolist():
         gone(state, rule, row, now_s)
     begin_promised(state, rule, now_s)

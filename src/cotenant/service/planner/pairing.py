@@ -2,9 +2,10 @@
 
 A job's step time alone is measured while nobody is beside it. In company each of two jobs makes so many steps first,
 for what jobs report is a moving average; then their speeds against alone are added up. A sum near 1 is what taking
-turns would give without any of the trouble. Such a pair of kinds is vetoed on that GPU type, for as long as this
-service lives: the policy is told that they cannot share, and parts them at its next round. Speeds of pairs that do pay
+turns would give without any of the trouble. Such a pair of kinds is vetoed on that GPU type for good: the policy is
+told that they cannot share, and parts them at its next round. Speeds of pairs that do pay
 replace what the profile believed of them. Jobs that are held back say nothing about their pair.
+What was measured is written down and survives a restart.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class _Stay:
 
 
 class Pairing:
-    """What was measured so far. In memory only: a restarted service measures again."""
+    """What was measured so far."""
 
     def __init__(self) -> None:
         self.seen = Seen()
@@ -147,6 +148,17 @@ class Pairing:
         """A job is retired."""
         for key in [key for key in self._alone_s if key[0] == job]:
             del self._alone_s[key]
+
+
+def guests_of(jobs: Iterable[LiveJob]) -> dict[str, LiveJob]:
+    """Whoever came to GPUs that another was already on, and is not about to leave: that host."""
+    first: dict[tuple[str, int], LiveJob] = {}
+    found: dict[str, LiveJob] = {}
+    for job in sorted(jobs, key=lambda job: (job.last.launched_s, job.order)):
+        hosts = [host for cell in sorted(_cells(job)) if (host := first.setdefault(cell, job)) is not job]
+        if hosts and not job.stop_why:
+            found[job.id] = hosts[0]
+    return found
 
 
 def _beside(job: LiveJob, jobs: Iterable[LiveJob]) -> list[LiveJob]:

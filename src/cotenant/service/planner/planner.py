@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cotenant.backends.base import Capabilities, NodeInfo
 from cotenant.core.decision import Change, Decision, Transition
+from cotenant.core.plan import ALONE, Terms
 from cotenant.core.reasons import Reason
-from cotenant.policies import make_policy
+from cotenant.core.view import Facts
+from cotenant.journal import Entry
+from cotenant.policies import Policy, make_policy
 from cotenant.service.executor.ladder import may_suspend
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
+from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import Act, LiveDecision
 from cotenant.service.planner.forecast import forecast
+from cotenant.service.planner.pairing import Split
 from cotenant.service.planner.session import Session
-from cotenant.service.store.job import LiveJob
+from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.store import Store
 
 _ACTS = {
@@ -41,7 +47,13 @@ class Planner:
         self._capabilities, self._counters = capabilities, counters
         self._lock = threading.RLock()  # one step or one answer at a time
         self._session: Session | None = None
-        self._remembered: dict[str, Any] = {}
+        self._remembered: dict[str, Any] = dict(store.book.memory)
+        self.budget = Budget(options.budget_s)
+
+    @property
+    def policy(self) -> Policy | None:
+        """The policy at work, once it has been asked for a decision."""
+        return self._session.policy if self._session is not None else None
 
     # -- deciding ------------------------------------------------------------------------------------------------
 
@@ -54,12 +66,13 @@ class Planner:
             with self._store.lock:
                 session, changed = self._current(now_s), self._store.changes()
                 events = session.take_in(changed, self._shut(), now_s)
-                again = [Act("stop", job, why="preempt") for job in session.unheard()]
+                again = [*session.unheard(), *(Act("stop", job, why="preempt") for job in session.partings())]
+                notes = tuple(note for split in session.splits for note in _parted(split))
             decision = session.decide(events, now_s)
             if decision is not None and decision.asked:
                 self._counters["decisions"] += 1
                 self._counters["decision_s"] = time.perf_counter() - began
-            return self._live(session, decision, now_s, again)
+            return replace(self._live(session, decision, now_s, again), notes=notes)
 
     def _live(self, session: Session, decision: Decision | None, now_s: float, again: Sequence[Act]) -> LiveDecision:
         """A decision in names; none where the policy still thinks, or is no longer the live one."""
@@ -71,7 +84,7 @@ class Planner:
             return LiveDecision(now_s, session.policy_name, tuple(again))
         acts = (*again, *self._acts(session, decision))
         return LiveDecision(
-            now_s, session.policy_name, acts, decision.next_s, session.promised(), self._memory(session)
+            now_s, session.policy_name, acts, decision.next_s, session.promised(), self._memory(session, decision.asked)
         )
 
     def check(self, policy: str) -> None:
@@ -89,13 +102,16 @@ class Planner:
 
     def session(self, policy: str, nodes: Sequence[NodeInfo], now_s: float, kept: Any = None) -> Session:
         """An engine of its own for a policy, with nothing in its tables yet."""
-        return Session(policy, nodes, self._store.book, self._reports, self._options, self._may_suspend, now_s, kept)
+        return Session(
+            policy, nodes, self._store.book, self._reports, self._options, self._may_suspend, now_s, kept,
+            budget=self.budget,
+        )  # fmt: skip
 
     def _may_suspend(self, job: LiveJob) -> bool:
         if not job.attempts:
             return False
-        options = self._options
-        return may_suspend(job, self._store.book, self._nodes(), self._capabilities, options.max_suspended)
+        book = self._store.book  # how many may be suspended at a time is for the engine to count
+        return may_suspend(job, book, self._nodes(), self._capabilities, len(book.active) + 1)
 
     def _shut(self) -> set[str]:
         """Nodes on which nothing may start."""
@@ -117,15 +133,26 @@ class Planner:
             return "resize"
         if transition.change == Change.END:
             return "move"
+        if transition.moved == 3:
+            return "turn"
         return "preempt" if transition.change in (Change.STOP, Change.SUSPEND) else ""
 
-    def _memory(self, session: Session) -> dict[str, Any]:
+    def _memory(self, session: Session, asked: bool) -> dict[str, Any]:
         """What must survive a crash, as far as it has changed."""
-        now = session.remembers()
+        now = session.remembers(asked)
         changed = {key: value for key, value in now.items() if self._remembered.get(key) != value}
         changed |= dict.fromkeys(self._remembered.keys() - now.keys())
         self._remembered = now
         return changed
+
+    def mind(self) -> tuple[Mapping[str, Gpus], Mapping[str, Any]] | None:
+        """What jobs are promised and what was measured, as the engine has it; None while a decision is in the making.
+
+        After a look the book says the same.
+        """
+        with self._lock:
+            session = self._session
+            return None if session is None or session.busy else (session.promised(), session.remembers(False))
 
     # -- answering -----------------------------------------------------------------------------------------------
 
@@ -133,6 +160,21 @@ class Planner:
         """Why a job that could start does not, from the decision itself."""
         with self._lock:
             return self._session.why(job, now_s) if self._session is not None else None
+
+    def agreed(self, job: str) -> Terms:
+        """On what terms a job has its GPUs, or will have them."""
+        with self._lock:
+            return self._session.agreed(job) if self._session is not None else ALONE
+
+    def promised(self) -> Mapping[str, Gpus]:
+        """Who will have which GPUs as soon as others have left them, suspended jobs included."""
+        with self._lock:
+            return self._session.promised(still=True) if self._session is not None else {}
+
+    def facts(self) -> Facts:
+        """What the policy was told at the last step, beside the jobs and the cluster."""
+        with self._lock:
+            return self._session.engine.facts if self._session is not None else Facts()
 
     def forecast(self, policies: Sequence[str]) -> Mapping[str, Mapping[str, float | None]]:
         """When each job is expected to finish under each policy, if nobody else arrives and beliefs are true."""
@@ -143,3 +185,9 @@ class Planner:
                 events = session.take_in(set(self._store.book.active), self._shut(), now_s)
             found[policy] = forecast(session, events, now_s)
         return found
+
+
+def _parted(split: Split) -> Iterator[Entry]:
+    """What both jobs of a pair that does not pay are told."""
+    for job, other in ((split.one, split.two), (split.two, split.one)):
+        yield Entry("split", job, {"beside": other, "worth": round(split.worth, 3)})

@@ -14,25 +14,29 @@ from cotenant.core import jit
 from cotenant.core.deadlines import Steps, strict_steps
 from cotenant.core.decision import Decision, Event
 from cotenant.core.lifecycle import JobState
-from cotenant.core.plan import Places
+from cotenant.core.plan import ALONE, Places, Terms
 from cotenant.core.prices import prices_of
 from cotenant.core.reasons import Reason
+from cotenant.core.state import Rule
 from cotenant.core.view import Facts
 from cotenant.engine.cycle import Engine
 from cotenant.engine.events import reheat
 from cotenant.engine.explain import explain
+from cotenant.engine.invariants import check
 from cotenant.engine.live_rows import LiveRows
 from cotenant.engine.observe import places_of
 from cotenant.engine.tables import StopCosts
 from cotenant.placement.modes import parse_placement
-from cotenant.policies import Context, make_policy
+from cotenant.policies import Context, Policy, make_policy
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.planner.budget import Budget
+from cotenant.service.planner.decision import Act
 from cotenant.service.planner.follow import Follower
+from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
-from cotenant.service.planner.pairing import Pairing
+from cotenant.service.planner.pairing import Pairing, Split, guests_of
 from cotenant.service.planner.profiles import LiveProfiles
 from cotenant.service.planner.training import Trainings
 from cotenant.service.store.book import Book
@@ -58,7 +62,7 @@ class Session:
     def __init__(
         self, policy: str, nodes: Sequence[NodeInfo], book: Book, reports: Reports, options: Options,
         may_suspend: Callable[[LiveJob], bool], now_s: float, kept: Kept | None = None,
-        costs: StopCosts | None = None,
+        *, costs: StopCosts | None = None, budget: Budget | None = None,
     ) -> None:  # fmt: skip
         self.policy_name, self._book, self._reports = policy, book, reports
         self.nodes, self._types = NodeNumbers(nodes), {node.name: node.gpu_type for node in nodes}
@@ -67,24 +71,40 @@ class Session:
         self.kept = kept or Kept(LiveProfiles(options.profile, self.nodes.types, gpu_gib))
         if self.kept.profiles.types != self.nodes.types:
             self.kept = replace(self.kept, profiles=LiveProfiles(options.profile, self.nodes.types, gpu_gib))
-        self.kept.pairing.recall(book.memory.get("pairs"))
+        self.kept.pairing.recall(book.memory.get(PAIRS))
         self._policy = make_policy(policy)
         self.traits = self._policy.traits
-        context = Context(round_s=options.round_s, services_gpu_s=_services(book))
-        self._policy.begin(context)
-        rule = self._policy.rule(context)
+        rule = self.begin(options)
         room = np.array([gpu_gib.get(name, 0.0) or np.inf for name in self.nodes.types])
         self.tables = LiveRows(
             self.nodes.cluster, parse_placement("consolidated"), rule, np.ones((1, len(self.nodes.types), 2)),
             costs=costs or StopCosts(np.inf, most_suspended=options.max_suspended, patience_s=options.grace_s),
             sharing=True, gpu_gib=room if self.traits.shares else None, start_s=now_s,
         )  # fmt: skip
-        shares_hosts = bool(options.allocator) and options.allocator.split(":")[0] != "fixed"
-        beliefs = LiveBeliefs(book, reports, self.kept.profiles, shares_hosts)
-        self.follower = Follower(book, self.tables, self.nodes, beliefs, may_suspend, self._types)
+        self.follower = Follower(
+            book, self.tables, self.nodes, self.beliefs(options), may_suspend, self._types, self.traits.takes_turns
+        )
         self.engine = Engine(self.tables, self._policy, rule)
-        self._kinds, self._budget = 0, Budget(options.budget_s)
+        self._kinds, self._budget, self._checks = 0, budget or Budget(options.budget_s), options.check_invariants
         self.late = 0
+        self._recalled, self._told = False, dict[str, Any]()
+        self.splits: list[Split] = []  # pairs that were just seen not to pay
+
+    @property
+    def policy(self) -> Policy:
+        """The policy at work."""
+        return self._policy
+
+    def begin(self, options: Options) -> Rule:
+        """Let the policy begin; its rule."""
+        context = Context(round_s=options.round_s, services_gpu_s=_services(self._book))
+        self._policy.begin(context)
+        return self._policy.rule(context)
+
+    def beliefs(self, options: Options) -> LiveBeliefs:
+        """What is believed of jobs one by one."""
+        shares_hosts = bool(options.allocator) and options.allocator.split(":")[0] != "fixed"
+        return LiveBeliefs(self._book, self._reports, self.kept.profiles, shares_hosts)
 
     def fits(self, policy: str, nodes: Iterable[NodeInfo]) -> bool:
         """Whether this is the policy, and the cluster has the same shape as when the session began."""
@@ -107,6 +127,9 @@ class Session:
         changed = changed | self._book.chained.keys() | (spoke & self._book.on_gpus.keys())
         self._look_at_pairs()
         events = self.follower.events(changed, shut, now_s)
+        if not self._recalled:
+            self._recalled = True
+            recall(self._policy, self.policy_name, self._book.memory.get(POLICY), self.follower.row_of)
         if len(self.kept.profiles.kinds) > self._kinds:
             self._kinds = len(self.kept.profiles.kinds)
             self.tables.set_speeds(self.kept.profiles.speed)
@@ -120,8 +143,11 @@ class Session:
         def think() -> Decision:
             self.follower.believe(now_s)
             reheat(self.tables.state)
-            self._renew(now_s)
-            return self.engine.step(now_s, events)
+            self.renew(now_s)
+            decision = self.engine.step(now_s, events)
+            if self._checks:
+                check(self.tables.state)
+            return decision
 
         decision = self._budget.decide(think) if self.traits.plans or self.traits.computed else think()
         self.late = int(decision is None)
@@ -130,7 +156,7 @@ class Session:
     def begin_forecast(self, events: Sequence[Event], now_s: float) -> None:
         """Take the events in without deciding."""
         self.follower.believe(now_s)
-        self._renew(now_s)
+        self.renew(now_s)
         self.engine.observe(now_s, events)
         reheat(self.tables.state)
 
@@ -140,7 +166,7 @@ class Session:
         self.late = int(decision is None)
         return decision
 
-    def _renew(self, now_s: float) -> None:
+    def renew(self, now_s: float) -> None:
         """What policies in Python may know beside the tables, and how fast jobs are believed to go in company."""
         traits, profiles, seen = self.traits, self.kept.profiles, self.kept.pairing.seen
         if not (traits.plans or traits.computed):
@@ -213,9 +239,17 @@ class Session:
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
-    def unheard(self) -> list[str]:
-        """Jobs that are to leave, of which the book does not know."""
-        return self.follower.unheard
+    def unheard(self) -> list[Act]:
+        """Jobs that are to leave, of which the book does not know: they are told again."""
+        i, row_of = self.tables.state.i, self.follower.row_of
+        still = {job for job in self.follower.unheard if i[row_of[job], col.HOME] >= 0}
+        turns = {
+            job for job in self.follower.unheard if i[row_of[job], col.STATE] == col.RUNNING and self.traits.takes_turns
+        }
+        return [
+            Act("suspend" if job in still else "stop", job, why="turn" if job in turns else "preempt")
+            for job in self.follower.unheard
+        ]
 
     def name_of(self, row: int) -> str | None:
         """The job of a row."""
@@ -229,30 +263,45 @@ class Session:
         """Memory per GPU that a job needs on its terms; 0: as it asks."""
         return float(self.tables.state.f[row, col.GPU_GIB]) if self.traits.names_gpus else 0.0
 
-    def promised(self) -> dict[str, Gpus]:
-        """Jobs that will have these GPUs as soon as others have left them."""
+    def promised(self, still: bool = False) -> dict[str, Gpus]:
+        """Jobs that will start on these GPUs as soon as others have left them; with `still` suspended ones too."""
         state = self.tables.state
         if not state.x[col.N_PROMISED]:
             return {}
         listed = state.run[: state.x[col.N_RUN]]
-        rows = listed[(listed >= 0) & (state.i[listed, col.PROMISED] == 1)].tolist()
+        mine = (listed >= 0) & (state.i[listed, col.PROMISED] == 1) & (still | (state.i[listed, col.HOME] < 0))
+        rows = listed[mine].tolist()
         return {
             self.follower.job_at[row]: self.gpus(places_of(state, row)) for row in rows if row in self.follower.job_at
         }
 
-    def remembers(self) -> dict[str, Any]:
-        """What users were told, or what was measured, and must survive a crash."""
-        found: dict[str, Any] = {}
+    def agreed(self, job: str) -> Terms:
+        """On what terms a job has, or will have, its GPUs."""
+        row = self.follower.row_of.get(job)
+        return ALONE if row is None or self.tables.state.i[row, col.SLICE] < 0 else self.engine.agreed(row)
+
+    def partings(self) -> list[str]:
+        """Jobs that must not stay with those beside them: no policy would say so.
+
+        Guests under a policy that does not share, or cannot say that they have some of the GPUs of a host only; and the
+        younger of a pair that does not pay, where the policy never stops what it has started.
+        """
+        traits, on_gpus = self.traits, self._book.on_gpus
+        if traits.names_gpus:
+            pairs = [(on_gpus[one.one], on_gpus[one.two]) for one in self.splits] if not traits.undoes else []
+            return [max(pair, key=lambda job: (job.last.launched_s, job.order)).id for pair in pairs]
+        guests = guests_of(on_gpus.values()) if self._book.shared_gpus else {}
+        return [job for job, host in guests.items() if not traits.shares or on_gpus[job].last.gpus != host.last.gpus]
+
+    def remembers(self, asked: bool) -> dict[str, Any]:
+        """What users were told, or what was measured, and must survive a crash; `asked`: whether the policy was."""
+        found: dict[str, Any] = {PAIRS: self.kept.pairing.keeps()}
         if self.engine.rule.numbers[col.KNOB] < np.inf:
-            f = self.tables.state.f
-            forgiven = {
-                name: float(f[row, col.OCCUPIED] - f[row, col.ATTAINED]) for name, row in self.follower.row_of.items()
-            }
-            promoted = {name: round(s, 6) for name, s in forgiven.items() if s > 1e-6}
-            if promoted:
-                found["promoted"] = promoted
-        pairs = self.kept.pairing.keeps()
-        return found | ({"pairs": pairs} if pairs else {})
+            found[PROMOTED] = promotions(self.tables.state, self.follower.row_of)
+        if asked:
+            self._told = written(self._policy, self.policy_name, self.follower.job_at)
+        found[POLICY] = self._told
+        return {key: value for key, value in found.items() if value}
 
     def why(self, job: str, now_s: float) -> Reason | None:
         """Why a job waits, from the decision itself; None where it is not known here."""
