@@ -6,7 +6,7 @@ a hold, a crash of the service (everything is new then) and a decision that coul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import numpy as np
 
@@ -14,11 +14,12 @@ from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import WAITING, JobState
 from cotenant.engine.live_rows import LiveRows
+from cotenant.service.observer.outcomes import left_s
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
 from cotenant.service.planner.memory import PROMOTED
 from cotenant.service.planner.nodes import NodeNumbers
 from cotenant.service.store.book import Book
-from cotenant.service.store.job import SUSPEND, LiveJob
+from cotenant.service.store.job import ASK, SUSPEND, LiveJob
 
 _BACK = ("preempt", "move", "turn", "resize", "split")  # reasons to stop after which a job waits again
 
@@ -35,7 +36,8 @@ class Follower:
         self._may_suspend, self._types = may_suspend, types
         self.row_of: dict[str, int] = {}
         self.job_at: dict[int, str] = {}
-        self.durations: dict[int, Belief] = {}
+        self.durations: dict[int, Belief] = {}  # of those whose belief grows while they run
+        self._saving: set[int] = set()  # rows of jobs that can save
         self.shut: set[str] = set()
         self.unheard: list[str] = []  # jobs that were to leave, of which the book does not know
 
@@ -187,17 +189,23 @@ class Follower:
         if row is not None:
             del self.job_at[row]
             self.durations.pop(row, None)
+            self._saving.discard(row)
 
     def _update(self, job: LiveJob, row: int) -> bool:
         """Write what may have changed of a known job; whether its place in line may have."""
         state = self.tables.state
         f, i = state.f[row], state.i[row]
         before = f[col.BELIEF], f[col.TIER], f[col.DEADLINE], i[col.GPUS]
-        self.durations[row] = belief = self.beliefs.duration(job, self._types)
+        belief = self.beliefs.duration(job, self._types)
+        if belief.times:
+            self.durations[row] = belief
+        else:
+            self.durations.pop(row, None)
         f[col.BELIEF] = max(f[col.DONE] + belief.more_s, belief.least_s, belief.times * f[col.OCCUPIED])
         f[col.RESTORE] = self.beliefs.restore_s(job)
         f[col.DEADLINE] = self.beliefs.deadline_s(job)
         saves, stands = self.beliefs.saves(job), self._may_suspend(job)
+        (self._saving.add if saves else self._saving.discard)(row)
         i[col.RUNG] = 2 * int(not saves and stands)
         i[col.YIELDS] = stands + 2 * saves if job.spec.preemptible else 0
         if f[col.TIER] != -job.spec.priority:
@@ -207,12 +215,41 @@ class Follower:
         after = f[col.BELIEF], f[col.TIER], f[col.DEADLINE], i[col.GPUS]
         return any(a != b and not (np.isnan(a) and np.isnan(b)) for a, b in zip(before, after, strict=True))
 
+    def heard(self, names: Collection[str]) -> list[Event]:
+        """Take in what running jobs say of themselves, and nothing else; one event if that changes any belief.
+
+        All of them speak several times a second, so this is done for many at a time.
+        """
+        if not names:
+            return []
+        rows: list[int] = []
+        more_s: list[float] = []
+        restore_s: list[float] = []
+        others: list[LiveJob] = []
+        costs_s: dict[tuple[str, str], float] = {}
+        for name, report in zip(names, self.beliefs.reports.of_all(names), strict=True):
+            job, row, left = self.book.on_gpus[name], self.row_of.get(name), left_s(report)
+            if row is None or left is None or report is None or (row in self._saving) != report.saves:
+                others.append(job)
+                continue
+            kind = job.spec.name, ASK if report.saves else job.last.rung
+            if kind not in costs_s:
+                costs_s[kind] = self.beliefs.restore_s(job)
+            rows.append(row)
+            more_s.append(left * self.beliefs.pace(job, job.last, self._types))
+            restore_s.append(costs_s[kind])
+        changed = [row for job in others if (row := self.row_of.get(job.id)) is not None and self._update(job, row)]
+        f = self.tables.state.f
+        belief_s = f[rows, col.DONE] + more_s
+        changed += np.array(rows, np.int64)[belief_s != f[rows, col.BELIEF]][:1].tolist()
+        f[rows, col.BELIEF], f[rows, col.RESTORE] = np.maximum(belief_s, 0.0), restore_s
+        return [Event(Kind.CHANGED, row) for row in changed[:1]]
+
     def believe(self, now_s: float) -> None:
         """Bring what is believed of running jobs up to now: some beliefs grow with what a job has attained."""
         state = self.tables.state
-        for row in state.run[: state.x[col.N_RUN]].tolist():
+        for row in state.run[: state.x[col.N_RUN]].tolist() if self.durations else ():
             belief = self.durations.get(row)
-            if belief is None or belief.times == 0.0:
-                continue
-            held_s = state.f[row, col.OCCUPIED] + max(now_s - state.f[row, col.SINCE], 0.0)
-            state.f[row, col.BELIEF] = max(state.f[row, col.BELIEF], belief.times * held_s)
+            if belief is not None:
+                held_s = state.f[row, col.OCCUPIED] + max(now_s - state.f[row, col.SINCE], 0.0)
+                state.f[row, col.BELIEF] = max(state.f[row, col.BELIEF], belief.times * held_s)

@@ -124,9 +124,10 @@ class Session:
         self._book.costs.news = set()
         if names:
             spoke = spoke | {job.id for job in self._book.on_gpus.values() if job.spec.name in names}
-        changed = changed | self._book.chained.keys() | (spoke & self._book.on_gpus.keys())
+        changed = changed | self._book.chained.keys()
         self._look_at_pairs()
         events = self.follower.events(changed, shut, now_s)
+        events += self.follower.heard((spoke & self._book.on_gpus.keys()) - changed)
         if not self._recalled:
             self._recalled = True
             recall(self._policy, self.policy_name, self._book.memory.get(POLICY), self.follower.row_of)
