@@ -16,6 +16,7 @@ from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.state import Rule, State
 from cotenant.core.workload import Floats, make_workload
+from cotenant.engine.events import unpromise
 from cotenant.engine.heaps import remove_waiting
 from cotenant.engine.ledger import set_leaf, stand_in_line
 from cotenant.engine.tables import StopCosts, build_state, pools_for
@@ -62,6 +63,7 @@ class LiveRows:
         self._classes: dict[tuple[float, ...], int] = {}
         self._count = len(self.state.cls)  # classes in use, those of suspended jobs included
         self._heap_end, self._tree_end = len(self.state.heap), len(self.state.tree)
+        self._parts = list(cluster.partitions)
         self._tenants: dict[str, int] = {"": 0}
         self._ranks: dict[int, int] = {}  # class -> ranks given out
         self.costs = costs
@@ -106,9 +108,13 @@ class LiveRows:
         self.state.f[row, col.TIER] = -priority
         self._rank(row)
 
-    def set_gpus(self, row: int, gpus: int, job: NewJob) -> None:
-        """Another size of a job that does not run."""
+    def set_gpus(self, row: int, gpus: int, job: NewJob, now_s: float) -> bool:
+        """Another size of a job, unless it runs; whether it was changed. What it was promised is withdrawn."""
         state = self.state
+        if state.i[row, col.PROMISED] == 1:
+            unpromise(state, self.rule, row, now_s)
+        if state.i[row, col.STATE] in (col.RUNNING, col.PINNED):
+            return False
         waits = state.i[row, col.HEAP_AT] >= 0
         if waits:
             remove_waiting(state.f, state.i, state.cls, state.heap, row)
@@ -118,6 +124,7 @@ class LiveRows:
         self._rank(row)
         if waits:
             stand_in_line(self.state, row)
+        return True
 
     def queue_of(self, row: int) -> int:
         """The queue of a job with what it has attained."""
@@ -138,7 +145,7 @@ class LiveRows:
     def _class_of(self, job: NewJob) -> int:
         tenant = self._tenants[job.tenant] if job.tenant in self.cluster.quotas else -1
         hosts = (job.cpus, job.mem_gib) if self.state.x[col.USE_HOST] else (0.0, 0.0)
-        parts = list(self.cluster.partitions)
+        parts = self._parts
         part = parts.index(job.tenant) if job.tenant in parts else parts.index("") if "" in parts else -1
         key = (job.gpus, tenant, part, *hosts, job.barred, job.nodes)
         known = self._classes.get(key)
