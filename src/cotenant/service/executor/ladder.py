@@ -81,6 +81,8 @@ def may_suspend(
     """
     if not can_suspend(capabilities) or not job.spec.preemptible:
         return False
+    if not job.spec.mem_gib and len(book.suspended) + len(book.on_gpus) + len(going) < max_suspended:
+        return True
     stay = (one for one in book.suspended.values() if not one.stop_why and one.id not in ending)
     there = [*stay, *(one for one in book.on_gpus.values() if one.rung == SUSPEND), *going]
     if len(there) >= max_suspended:
