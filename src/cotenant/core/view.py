@@ -194,11 +194,6 @@ class View:
         return -self.tier
 
     @property
-    def ident(self) -> Ints:
-        """A number per job that stays with it for ever, also when rows are laid out anew."""
-        return self.rows if self.facts.ident is None else np.asarray(self.facts.ident[self.rows], np.int64)
-
-    @property
     def rates(self) -> NDArray[np.float64]:
         """Jobs x pools: seconds of work per second when consolidated there; 0 where a job cannot or may not run."""
         if "rates" not in self._kept:

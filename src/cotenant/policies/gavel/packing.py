@@ -38,7 +38,7 @@ class GandivaPacking(RoundPolicy):
         if problem.pair is None or (problem.gangs.sum() <= problem.capacity.sum()):
             self._mate = {}
             return Targets(problem.isolated * (problem.rates > 0))
-        ids = view.ident
+        ids = view.rows
         pairs = self._keep(problem, ids)
         pairs += self._draw(problem, {j for pair in pairs for j in pair})
         self._mate = {int(ids[a]): int(ids[b]) for a, b in pairs}
