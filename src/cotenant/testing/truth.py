@@ -187,6 +187,10 @@ class TrueWorld(FakeBackend):
                 self.truth.forget_unsaved(self.row_of(job.spec.key))
         self.set_node(name, up)
 
+    def _lose(self, job: FakeJob, message: str) -> None:
+        if job.script.signal is None:  # who is being killed is gone when that is done, node or not
+            super()._lose(job, message)
+
     def _alive(self) -> list[FakeJob]:
         return [job for job in self.world.jobs.values() if job.state in ("starting", "running", "suspended")]
 
