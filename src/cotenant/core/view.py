@@ -85,7 +85,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ClusterSite:
     """The cluster at one moment; columns of the tables are named in `cotenant.core.columns`."""
 
     node: IntMatrix  # nodes x (capacity, free, pool, size); the capacity of a node that is down is 0
@@ -129,7 +129,7 @@ class View:
     floats: Matrix  # what the engine computes for a look, then the shown float columns; one line per column
     ints: IntMatrix  # the shown integer columns, then those of the job's class
     held: IntMatrix  # (place in `rows`, node, GPUs, mask) of every piece that a job holds, a job's own in order
-    site: Site
+    site: ClusterSite
     facts: Facts = field(default_factory=Facts)
     _kept: dict[str, Any] = field(default_factory=dict)
 
