@@ -17,11 +17,12 @@ import numpy as np
 
 from cotenant.backends.base import NodeInfo
 from cotenant.core import columns as col
-from cotenant.core.decision import Change, Decision, Event, Transition
+from cotenant.core.decision import Change, Decision, Event, Kind, Transition
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.state import Rule
 from cotenant.core.workload import Floats
+from cotenant.engine.cycle import Engine
 from cotenant.engine.live_rows import NewJob
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.service.core import CoreService
@@ -74,9 +75,27 @@ class TrueBeliefs(LiveBeliefs):
         return Belief(least_s=float(self._known.state.f[TrueWorld.row_of(job.id), col.BELIEF]))
 
     def restore_s(self, job: LiveJob) -> float:
-        """What stopping costs; an attempt that failed by itself leaves nothing to restore."""
-        failed = bool(job.attempts) and job.last.exit_code == 1
-        return 0.0 if failed else float(self._known.state.f[TrueWorld.row_of(job.id), col.RESTORE])
+        """What stopping costs."""
+        return float(self._known.state.f[TrueWorld.row_of(job.id), col.RESTORE])
+
+    def ways(self, job: LiveJob, stands: bool) -> tuple[int, int]:
+        """As the cost table says: all can save, and rather stand still where they can."""
+        rung, yields = self._known.state.i[TrueWorld.row_of(job.id), [col.RUNG, col.YIELDS]].tolist()
+        return rung, yields
+
+
+class TrueEngine(Engine):
+    """What a job owes when its process is gone, only the truth can tell: an attempt that failed leaves no debt."""
+
+    truth: Truth
+
+    def observe(self, now_s: float, events: Sequence[Event]) -> bool:
+        """Take in what happened."""
+        due = super().observe(now_s, events)
+        for event in events:
+            if event.kind == Kind.AGAIN:
+                self.state.i[event.at, col.OWES] = self.truth.state.i[event.at, col.OWES]
+        return due
 
 
 class TrueSession(Session):
@@ -87,8 +106,11 @@ class TrueSession(Session):
         costs = run.experiment.stop_costs
         super().__init__(*args, costs=replace(costs, save_s=inf if costs.lags else 0.0))
         self.tables.set_speeds(self._known.state.speed)
-        self.engine.facts, self.engine.rates = self._known.engine.facts, self._known.engine.rates
-        self.engine.facts = replace(self.engine.facts, rates=None)
+        facts = replace(self._known.engine.facts, rates=None)
+        self.engine = engine = TrueEngine(
+            self.tables, self._policy, self.engine.rule, facts, self._known.engine.rates
+        )
+        engine.truth = run.truth
 
     def begin(self, options: Options) -> Rule:
         """As the simulation begins."""

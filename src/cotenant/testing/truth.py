@@ -38,6 +38,7 @@ class Truth:
         self.run = Simulation(replace(experiment, stop_costs=physics, transitions=True))
         self.state, self.outages = self.run.state, self.run.outages
         self.state.x[col.LOGGING] = 0
+        self.state.x[col.ROTATES] = int(self.costs.rotates and self.run.traits.takes_turns)
         self.rates = self.run.engine.rates
         self.rule = make_rule((), {}, {col.CHECKPOINT_S: self.outages.checkpoint_s})
         self.lost_s = np.zeros(len(self.state.f))  # work that went with the last attempt of each job, at speed 1
