@@ -23,6 +23,7 @@ from cotenant.core.lifecycle import JobState
 from cotenant.core.state import Rule
 from cotenant.core.workload import Floats
 from cotenant.engine.cycle import Engine
+from cotenant.engine.events import rekey
 from cotenant.engine.live_rows import NewJob
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.service.core import CoreService
@@ -85,7 +86,7 @@ class TrueBeliefs(LiveBeliefs):
 
 
 class TrueEngine(Engine):
-    """What a job owes when its process is gone, only the truth can tell: an attempt that failed leaves no debt."""
+    """What a job has done when its process is gone, and owes, is told by the truth: a failed attempt leaves no debt."""
 
     truth: Truth
 
@@ -95,6 +96,9 @@ class TrueEngine(Engine):
         for event in events:
             if event.kind == Kind.AGAIN:
                 self.state.i[event.at, col.OWES] = self.truth.state.i[event.at, col.OWES]
+                self.state.f[event.at, col.DONE] = self.truth.state.f[event.at, col.DONE]
+                if self.state.i[event.at, col.STATE] == col.WAITING:
+                    rekey(self.state, self.rule, event.at, now_s)
         return due
 
 
@@ -178,8 +182,7 @@ class LiveRun:
         self.transitions.extend((decision.at_s, item) for item in decision.transitions)
         self._next_s = decision.next_s
         for item in decision.transitions:
-            if item.change in (Change.START, Change.PROMISE, Change.RESIZE, Change.TERMS):
-                self.world.terms[item.row] = item.terms
+            self.world.terms[item.row] = item.terms
             if item.change == Change.TERMS:
                 self.truth.agree(item.row, item.terms)
 

@@ -241,5 +241,7 @@ class TrueWorld(FakeBackend):
         job = self._living(key, "suspended")
         if job is None or not super().resume(key):
             return False
-        self.truth.go_on(self.row_of(key), self.numbers.places(job.spec.gpus), self.now_s)
+        row = self.row_of(key)
+        self.truth.agree(row, self.terms.get(row, ALONE))
+        self.truth.go_on(row, self.numbers.places(job.spec.gpus), self.now_s)
         return True
