@@ -228,10 +228,9 @@ class Follower:
         f[col.BELIEF] = max(f[col.DONE] + belief.more_s, belief.least_s, belief.times * f[col.OCCUPIED])
         f[col.RESTORE] = self.beliefs.restore_s(job)
         f[col.DEADLINE] = self.beliefs.deadline_s(job)
-        saves, stands = self.beliefs.saves(job), self._may_suspend(job)
-        i[col.RUNG] = int(not saves and stands)
-        i[col.YIELDS] = stands + 2 * saves if job.spec.preemptible else 0
+        i[col.RUNG], i[col.YIELDS] = self.beliefs.ways(job, self._may_suspend(job))
         if job.attempts:
+            saves = self.beliefs.saves(job)
             rung = job.spec.name, ASK if saves else job.last.rung
             self._speaks[job.id] = _Speaker(row, self.beliefs.pace(job, job.last, self._types), saves, rung)
         if f[col.TIER] != -job.spec.priority:
