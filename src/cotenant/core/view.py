@@ -74,7 +74,6 @@ class Facts:
     pool_types: tuple[str, ...] = ()
     pool_prices: Floats = field(default_factory=lambda: np.zeros(0))
     pair: NDArray[np.float64] | None = None  # kind x kind x GPU type: speed of the first beside the second
-    ident: Ints | None = None  # row -> a number that stays with the job; None: the row itself
     stages: Stages | None = None  # stage times of jobs, where they are known
     together: Together | None = None  # what is believed of jobs that share GPUs
     rates: NDArray[np.float64] | None = None  # `rates_of` all rows, where somebody has worked them out
@@ -192,11 +191,6 @@ class View:
     def priority(self) -> Floats:
         """Priority that each job's owner gave it, 0 unless told; higher comes first, before any other order."""
         return -self.tier
-
-    @property
-    def ident(self) -> Ints:
-        """A number per job that stays with it for ever, also when rows are laid out anew."""
-        return self.rows if self.facts.ident is None else np.asarray(self.facts.ident[self.rows], np.int64)
 
     @property
     def rates(self) -> NDArray[np.float64]:

@@ -32,8 +32,8 @@ from cotenant.policies.gavel.history import History
 from cotenant.policies.gavel.last_good import LastGood
 from cotenant.policies.gavel.problem import Problem, Targets
 from cotenant.policies.gavel.rounds import EPSILON_S, RoundPolicy
-from cotenant.policies.gavel.targets import Options, finish_time
-from cotenant.solvers import Budget, SolverError
+from cotenant.policies.gavel.targets import TargetOptions, finish_time
+from cotenant.solvers import SolverBudget, SolverError
 from cotenant.solvers.program import Program
 
 FORMS = ("shares", "auction")
@@ -59,7 +59,7 @@ class Themis(RoundPolicy):
     def begin(self, context: Context) -> None:
         """Nobody has a lease, and nothing has been solved."""
         super().begin(context)
-        self._options, self._last = Options(budget_s=np.inf), LastGood()
+        self._options, self._last = TargetOptions(budget_s=np.inf), LastGood()
         self._ratios = Ratios(np.zeros(0, np.int64), np.zeros(0), "")
         self._books: History | None = None
         self._arbiter = Arbiter(self.length_s, self.number("f"), context.seed)
@@ -68,7 +68,7 @@ class Themis(RoundPolicy):
         """Rounds of the time shares, or leases of the auction."""
         if self.params["form"] == "auction" and len(view.rows):
             books = self._books = self._books or History(len(view.pool_gpus), 0.0)
-            books.room_for(view.ident)
+            books.room_for(view.rows)
             return self._arbiter.decide(view, self.problem(view, books))
         plan = super().decide(view)
         said, more = plan.why, self._ratios.asked_by(view)
@@ -78,9 +78,9 @@ class Themis(RoundPolicy):
         """Time fractions of the least largest ratio; the last good ones if no solver answers."""
         before = self._options.memory.prices
         try:
-            answer = self._last.keep(view.ident, finish_time(problem, self._options))
+            answer = self._last.keep(view.rows, finish_time(problem, self._options))
         except SolverError:
-            answer = self._last.stand_in(view.ident, problem)
+            answer = self._last.stand_in(view.rows, problem)
         rate = (problem.rates * answer.x).sum(axis=1)
         solved = self._options.memory.prices
         worth = np.zeros(0) if solved is None or solved is before else solved.prices * problem.capacity
@@ -88,7 +88,7 @@ class Themis(RoundPolicy):
         if len(worth) > 1 and worth.sum() > 0:
             dear = int(worth.argmax())
             scarce = f"{problem.pool_types[dear]} is the scarcest ({worth[dear] / worth.sum():.0%} of the price of all)"
-        self._ratios = Ratios(view.ident.copy(), ratio(problem, rate), scarce)
+        self._ratios = Ratios(view.rows.copy(), ratio(problem, rate), scarce)
         return answer
 
     def story(self) -> str:
@@ -112,7 +112,7 @@ def ratio(problem: Problem, rate: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """What the last solve promised: rho of each job (by identity) and the GPU type that is hardest to have."""
+    """What the last solve promised: rho of each job (by row) and the GPU type that is hardest to have."""
 
     ids: Ints
     rho: Floats
@@ -120,7 +120,7 @@ class Ratios:
 
     def asked_by(self, view: View) -> Why:
         """Answers by the rows of a decision."""
-        rows, ids = view.rows, view.ident
+        rows, ids = view.rows, view.rows
         row_of = dict(zip(ids.tolist(), rows.tolist(), strict=True))
 
         def why(row: int) -> str:
@@ -141,7 +141,7 @@ class Ratios:
 
 
 class Arbiter:
-    """The auction: leases by identity, and the word on who got none.
+    """The auction: leases by row, and the word on who got none.
 
     All leases end with the round, so that large gangs find all GPUs on offer. What winners give back, and whatever
     nobody won, goes until then to jobs drawn at random, each where it is or else where it is fastest.
@@ -151,13 +151,13 @@ class Arbiter:
         self.lease_s, self.knob, self.seed = lease_s, knob, seed
         self.auctions = 0
         self._end_s = -np.inf
-        self._leases: dict[int, tuple[int, float]] = {}  # identity -> pool, end
+        self._leases: dict[int, tuple[int, float]] = {}  # row -> pool, end
         self._winners: frozenset[int] = frozenset()
         self._sale: Sale | None = None
 
     def decide(self, view: View, problem: Problem) -> Plan:
         """Auction at the end of a round; in between leases stand, and what is free is dealt out."""
-        ids, now_s = view.ident.tolist(), view.now_s
+        ids, now_s = view.rows.tolist(), view.now_s
         if now_s >= self._end_s - EPSILON_S:
             self._leases = self._sell(view, problem)
         here = dict(zip(ids, view.pool.tolist(), strict=True))
@@ -192,15 +192,15 @@ class Arbiter:
         self._end_s = float((np.floor(view.now_s / self.lease_s + 1e-9) + 1) * self.lease_s)
         self.auctions += 1
         length_s = self._end_s - view.now_s
-        ids = view.ident[bidders].tolist()
+        ids = view.rows[bidders].tolist()
         taken = {ids[at]: (int(won[at]), view.now_s + float(kept[at]) * length_s) for at in np.flatnonzero(won >= 0)}
         self._winners = frozenset(taken)
-        self._sale = Sale(view.now_s, self._end_s, view.ident.copy(), rho, view.ident[bidders], len(able))
+        self._sale = Sale(view.now_s, self._end_s, view.rows.copy(), rho, view.rows[bidders], len(able))
         return taken
 
     def _deal(self, view: View, problem: Problem, room: Ints) -> None:
         """What is left over goes at random, to those who gave it back last: a draw by seed, auction and job alone."""
-        ids = view.ident
+        ids = view.rows
         smallest = int(problem.gangs.min(initial=1))
         waiting = [at for at, ident in enumerate(ids.tolist()) if ident not in self._leases]
         if not waiting or room.max(initial=0) < smallest:
@@ -266,7 +266,7 @@ def partial_allocation(gains: Matrix, gangs: Ints, capacity: Floats) -> tuple[In
 
 def _picked(program: Program) -> np.ndarray:
     """Which offers are taken in the best allocation."""
-    point = program.solve_integer(Budget())
+    point = program.solve_integer(SolverBudget())
     assert point is not None  # taking nothing is always possible
     return np.asarray(point.x > 0.5)
 
@@ -284,7 +284,7 @@ class Sale:
 
     def asked_by(self, view: View) -> Why:
         """Answers by the rows of a decision."""
-        rows, ids = view.rows, view.ident
+        rows, ids = view.rows, view.rows
         return lambda row: self.why(int(ids[np.flatnonzero(rows == row)[0]]))
 
     def why(self, ident: int) -> str:

@@ -6,7 +6,6 @@ smaller sub-batches whose gradients it accumulates.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -67,10 +66,6 @@ class SjfBsbf(PlanPolicy):
         if self.number("noise") < 0:
             raise InputError(f"policy '{self.name}': noise={self.params['noise']} must not be negative")
         self._pairs = PairBeliefs(self.name, str(self.params["pairs"]), self.number("noise"), context.seed)
-
-    def renumber(self, new_row: Mapping[int, int]) -> None:
-        """Beliefs are worked out anew; what was drawn for a kind stays with its jobs."""
-        self._pairs.renumber(new_row)
 
     def decide(self, view: View) -> Plan:
         """Start what can start; whatever runs goes on."""

@@ -1,4 +1,4 @@
-"""The timetable: what was promised to whom, and who holds which lease. Remembers jobs by identity."""
+"""The timetable: what was promised to whom, and who holds which lease. Remembers jobs by row."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Timetables:
 
     def admit(self, view: View) -> None:
         """Answer every job that has no answer yet, in order of submission."""
-        ids = view.ident
+        ids = view.rows
         which = np.flatnonzero(np.fromiter((i not in self.answers for i in ids.tolist()), bool, len(ids)))
         if not len(which):
             return
@@ -130,8 +130,8 @@ class Timetables:
     # -- the boundary ------------------------------------------------------------------------------------------
 
     def assign(self, view: View, lease: int) -> set[int]:
-        """Give out all leases anew; the identities of those who hold the one that begins now."""
-        ids = view.ident
+        """Give out all leases anew; the rows of those who hold the one that begins now."""
+        ids = view.rows
         self._forget(set(ids.tolist()))
         which = np.flatnonzero(self.is_promised(ids))
         self.tally.boundaries += 1

@@ -103,8 +103,8 @@ class Gavel(RoundPolicy):
         try:
             answer = OBJECTIVES[self.objective](problem, self._options)
         except SolverError:
-            return self._last.stand_in(view.ident, problem)
-        return self._last.keep(view.ident, answer)
+            return self._last.stand_in(view.rows, problem)
+        return self._last.keep(view.rows, answer)
 
     def story(self) -> str:
         """How solving went."""

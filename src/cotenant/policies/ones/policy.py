@@ -8,7 +8,6 @@ order of submission, before the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -74,13 +73,9 @@ class Ones(PlanPolicy):
         self.sizes = Sizes()
         self._goodputs: Goodputs | None = None
         self._genomes: Ints | None = None
-        self._jobs: list[int] = []  # identity of each number in the genomes
+        self._jobs: list[int] = []  # row of each number in the genomes
         self._looks: dict[int, list[tuple[Floats, float]]] = {}
-        self._samples: dict[int, float] = {}  # when last looked at, by identity
-
-    def renumber(self, new_row: Mapping[int, int]) -> None:
-        """Jobs are remembered by identity; only what was fitted to kinds goes."""
-        self._goodputs = None
+        self._samples: dict[int, float] = {}  # when last looked at, by row
 
     def decide(self, view: View) -> Plan:
         """Rigid jobs as they are; sizes of the elastic ones by evolution."""
@@ -111,7 +106,7 @@ class Ones(PlanPolicy):
 
     def _evolve(self, view: View, training: Training, which: Ints, gpus: int) -> list[tuple[int, int]]:
         """Rows and their new sizes."""
-        rows, ids = view.rows[which], view.ident[which]
+        rows, ids = view.rows[which], view.rows[which]
         held = np.where(view.running[which], view.gpus[which], 0)
         epochs = training.epochs[rows]
         self._learn(training, rows, ids.tolist())
