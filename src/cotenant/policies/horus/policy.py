@@ -19,6 +19,7 @@ import numpy as np
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.plan import Plan, Terms, Why
 from cotenant.core.spec import Value
+from cotenant.core.together import Together
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
 from cotenant.placement.room import SharedRoom
@@ -61,7 +62,8 @@ class Horus(PlanPolicy):
         self._gib: Floats = np.zeros(0)
         self.rng = np.random.default_rng([context.seed, 2022])
         self._believed: Floats | None = None
-        self._draws, self._basis = np.zeros(0), None
+        self._draws = np.zeros(0)
+        self._basis: Together | None = None  # what it believes by
         self._corrected: dict[int, float] = {}  # kind -> GiB that it turned out to need
         self._later = np.random.default_rng([context.seed, 2023])  # for kinds that come later: queues keep their luck
 
