@@ -9,7 +9,7 @@ of the next service. And a promise is taken back only when its GPUs are given to
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -66,10 +66,16 @@ def _amiss(book: Book, promised: Mapping[str, Gpus], remembered: Mapping[str, An
     ended = book.jobs.keys() - book.active.keys()
     mine, written = _plain(dict(remembered)), _plain(book.memory)
     for key in mine.keys() | written.keys():
-        one, two = ({k: v for k, v in m.get(key, {}).items() if k not in ended} for m in (mine, written))
+        one, two = (_of_active(memory.get(key, {}), ended) for memory in (mine, written))
         if one != two:
             found.append(f"{key} is {one} for the planner and {two} in the book")
     return found
+
+
+def _of_active(memory: dict[str, Any], ended: Set[str]) -> dict[str, Any]:
+    """What is remembered, but of jobs (or pairs of them) that have ended."""
+    memory = memory.get("kept", memory)
+    return {key: value for key, value in memory.items() if ended.isdisjoint(key.split())}
 
 
 def _terms(service: CoreService) -> dict[str, list[Any]]:

@@ -8,7 +8,7 @@ import pytest
 from service_kit import ADMIN, Rig
 from test_service_sharing import ONE, ROUND_S, play, sharing, states
 
-from cotenant.runtime.protocol import Hello, Progress
+from cotenant.runtime.protocol import Progress
 from cotenant.service.planner.pairing import WINDOW_STEPS
 
 POLICIES = ["gandiva-packing", "gavel:sharing=true"]
@@ -16,8 +16,7 @@ POLICIES = ["gandiva-packing", "gavel:sharing=true"]
 
 def step(rig: Rig, job: str, steps: int, step_time_s: float) -> None:
     """A running job says so."""
-    attempt = len(rig.service.store.book.jobs[job].attempts)
-    rig.service.reports._on_message(Hello("", job, attempt, 1), Progress(steps, None, step_time_s))
+    rig.says(job, Progress(steps, None, step_time_s))
 
 
 def measured(rig: Rig, jobs: list[str], first: int, step_time_s: float) -> None:
@@ -64,7 +63,7 @@ def test_a_pair_that_gains_stays(tmp_path: Path) -> None:
     measured(rig, jobs, 100, 0.15)
     play(rig, 4 * ROUND_S)
     assert states(rig, jobs) == ["running"] * 2
-    assert [len(rig.service.desk.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
+    assert rig.attempts(*jobs) == [1, 1]
 
 
 def test_step_times_count_only_after_enough_steps_in_one_company(tmp_path: Path) -> None:
@@ -77,7 +76,7 @@ def test_step_times_count_only_after_enough_steps_in_one_company(tmp_path: Path)
         step(rig, job, 100 + WINDOW_STEPS - 1, 0.9)
     play(rig, 2 * ROUND_S)
     assert states(rig, jobs) == ["running"] * 2
-    assert not rig.service._pairing.vetoes
+    assert "vetoes" not in rig.service.store.book.memory.get("pairs", {})
 
 
 def test_a_pair_is_not_judged_by_what_nobody_measured(tmp_path: Path) -> None:

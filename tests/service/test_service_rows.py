@@ -108,7 +108,7 @@ def happens(rig: Rig, chance: random.Random) -> None:
     elif what == 6 and service.store.book.on_gpus:
         speaks = service.store.book.on_gpus[chance.choice(sorted(service.store.book.on_gpus))]
         said = Progress(chance.randint(0, 9), 10, 2.0, {}, chance.random() < 0.5)
-        service.reports._on_message(Hello("", speaks.id, len(speaks.attempts), 1), said)
+        service.reports.hear(Hello("", speaks.id, len(speaks.attempts), 1), said)
     else:
         rig.backend.advance(chance.choice((0.3, 1.0, 7.0)))
         service.tick()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cotenant.service.planner.sharing import regroup
 from service_kit import ADMIN, Rig, play
 
 from cotenant.backends.base import NodeInfo
@@ -41,7 +40,7 @@ def test_two_jobs_share_one_gpu_to_their_end(tmp_path: Path, policy: str) -> Non
     ]  # fmt: skip
     rig.finish()
     assert states(rig, jobs) == ["succeeded"] * 2
-    assert [len(rig.service.desk.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
+    assert rig.attempts(*jobs) == [1, 1]
     assert rig.service.admin.nodes(ADMIN)[0].gpus_used == 0
 
 
@@ -73,7 +72,7 @@ def test_whoever_is_left_goes_on_where_it_is(tmp_path: Path, first: str) -> None
     play(rig, 2 * ROUND_S)
     assert rig.state(later) == "running"
     rig.finish()
-    assert {len(rig.service.desk.job(ADMIN, job).attempts) for job in [*jobs, later]} == {1}
+    assert set(rig.attempts(*jobs, later)) == {1}
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -88,7 +87,7 @@ def test_a_crowd_of_gangs_comes_to_its_end(tmp_path: Path, policy: str) -> None:
         shared = max(shared, sum(node.gpus_shared for node in rig.service.admin.nodes(ADMIN)))
     assert states(rig, [*jobs, fixed]) == ["succeeded"] * 15
     assert shared > 0
-    assert len(rig.service.desk.job(ADMIN, fixed).attempts) == 1
+    assert rig.attempts(fixed) == [1]
 
 
 def test_nothing_is_shared_without_pairs_in_the_profile(tmp_path: Path) -> None:
@@ -131,7 +130,7 @@ def test_a_restarted_service_finds_the_pair_as_it_was(tmp_path: Path) -> None:
     play(rig, 2 * ROUND_S)
     assert states(rig, jobs) == ["running"] * 2
     rig.finish()
-    assert [len(rig.service.desk.job(ADMIN, job).attempts) for job in jobs] == [1, 1]
+    assert rig.attempts(*jobs) == [1, 1]
 
 
 def test_tenants_see_that_they_share_but_not_with_whom(tmp_path: Path) -> None:
@@ -170,23 +169,3 @@ def test_memory_keeps_jobs_off_small_gpus(tmp_path: Path) -> None:
     assert {rig.service.desk.job(ADMIN, job).attempts[0].nodes[0][0] for job in jobs} == {"large"}
     with pytest.raises(InputError, match="no GPU type has 2 GPUs of that size"):
         rig.submit(gpus=2, gpu_mem=20)
-
-
-def test_who_stays_and_who_joins() -> None:
-    at = dict.fromkeys(range(6), ((0, 1),))
-    gpu = {number: ((0, 1 << number),) for number in range(4)}
-    stay, hosts = regroup({0: at[0], 1: at[1]}, {1: 0}, {0: gpu[1], 1: gpu[1]}, {1: at[1]}, {1: gpu[0]})
-    assert (stay, hosts) == ({1}, {0: 1}), "the new one joins the one that runs, whatever the plan called them"
-    stay, hosts = regroup({1: at[1]}, {}, {1: gpu[2]}, {0: at[0], 1: at[1]}, {0: gpu[0], 1: gpu[0]})
-    assert (stay, hosts) == ({1}, {}), "a guest that is left alone stays"
-    stay, hosts = regroup(
-        {0: at[0], 1: at[1]}, {}, {0: gpu[0], 1: gpu[1]}, {0: at[0], 1: at[1]}, {0: gpu[0], 1: gpu[0]}
-    )
-    assert (stay, hosts) == ({0}, {}), "one of a pair that is split has to go"
-    stay, hosts = regroup(
-        {0: at[0], 1: at[1]}, {1: 0}, {0: gpu[0], 1: gpu[0]}, {0: at[0], 1: at[1]}, {0: gpu[0], 1: gpu[1]}
-    )
-    assert (stay, hosts) == ({0}, {1: 0}), "one of two that are put together has to move"
-    far = ((1, 1),)
-    stay, hosts = regroup({0: far}, {}, {0: ((1, 1),)}, {0: at[0]}, {0: gpu[0]})
-    assert (stay, hosts) == (set(), {}), "another node is another place"

@@ -41,10 +41,10 @@ def metric(report: Report | None, name: str) -> float | None:
 def test_a_real_pair_is_split_when_it_does_not_pay(tmp_path: Path) -> None:
     with running(tmp_path / "home", "gandiva-packing", 20.0, gpus=1, round_s=1.0, profile="h200") as service:
         ((host,),) = service.desk.submit(ADMIN, [parse_job(train(tmp_path, 10**6))])
-        until(service, lambda: bool(service._pairing._alone_s))
+        until(service, lambda: "alone" in service.store.book.memory.get("pairs", {}))
         ((guest,),) = service.desk.submit(ADMIN, [parse_job(train(tmp_path, 10**6))])
         until(service, lambda: service.admin.nodes(ADMIN)[0].gpus_shared == 1)
-        until(service, lambda: bool(service._pairing.vetoes))
+        until(service, lambda: "vetoes" in service.store.book.memory["pairs"])
         until(service, lambda: service.admin.nodes(ADMIN)[0].gpus_shared == 0)
         kinds = [event.kind for event in service.desk.events(ADMIN, guest)]
         assert kinds.index("started") < kinds.index("split")

@@ -340,7 +340,7 @@ def test_suspended_processes_on_a_lost_node_are_lost(tmp_path: Path) -> None:
 
 def test_measured_costs_are_what_forecasts_believe(rig: Rig) -> None:
     costs, beliefs = rig.service.store.book.costs, LiveBeliefs(
-        rig.service.store.book, rig.service.reports, LiveProfiles("same", ("gpu",), {}), shares_hosts=False
+        rig.service.store.book, rig.service.reports, LiveProfiles("none", ("gpu",), {}), shares_hosts=False
     )  # fmt: skip
     costs.add_taken("slow", SUSPEND, 40.0, 0.0)
     costs.add_resumed("slow", SUSPEND, 20.0)

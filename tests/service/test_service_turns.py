@@ -5,17 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cotenant.service.executor.launching import _stay_though_planned_elsewhere
-from cotenant.service.executor.seats import Seating, out_of_turn, who_sits_down
-from service_kit import ADMIN, Rig
-from test_service_plans import plan_rig, tell, told
-from test_service_sharing import play, states
+from service_kit import ADMIN, Rig, plan_rig, play, states, tell
 
 from cotenant.backends.base import NodeInfo
-from cotenant.core.jobspec import JobSpec
-from cotenant.core.lifecycle import JobState
-from cotenant.core.plan import Terms
-from cotenant.service.store.job import Attempt, LiveJob
 
 TWO = (NodeInfo("n0", "gpu", 2, 8, 64.0, gpu_mem_gib=80.0),)
 FOUR = (NodeInfo("n0", "gpu", 4, 8, 64.0, gpu_mem_gib=80.0),)
@@ -43,7 +35,8 @@ def test_after_a_restart_turns_go_on_where_they_were(tmp_path: Path) -> None:
     rig, jobs, waits = _turns(tmp_path)
     rig.restart()
     play(rig, 1)
-    assert [rig.service._places[job] for job in waits] == [(("n0", (1,)),), (("n0", (0,)),)]
+    promised = rig.service.planner.promised()
+    assert [promised[job] for job in waits] == [(("n0", (1,)),), (("n0", (0,)),)]
     rig.finish()
     assert states(rig, jobs) == ["succeeded"] * 4
     assert [len(rig.service.desk.job(ADMIN, job).attempts) for job in jobs] == [1] * 4
@@ -114,7 +107,7 @@ def _opportunist(home: Path) -> tuple[Rig, str, str]:
     play(rig, 2)
     guest = rig.submit("sleep 4000", model="mlp_rl", expected=4000, gpu_mem=20, priority=-1)
     _run(rig, mine, guest)
-    assert (told(rig, guest).throttle_s or 0) > 0
+    assert (rig.service.reports.told(guest).throttle_s or 0) > 0
     return rig, mine, guest
 
 
@@ -131,8 +124,8 @@ def test_after_a_restart_antman_still_knows_whose_right_a_gpu_is(tmp_path: Path)
     rig.restart()
     _run(rig, mine, guest)
     assert states(rig, [mine, guest]) == ["running"] * 2
-    assert [rig.service._terms[job].opportunistic for job in (mine, guest)] == [False, True]
-    assert (told(rig, guest).throttle_s or 0) > 0
+    assert [rig.service.planner.agreed(job).opportunistic for job in (mine, guest)] == [False, True]
+    assert (rig.service.reports.told(guest).throttle_s or 0) > 0
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -148,7 +141,7 @@ def test_a_job_that_was_held_back_is_let_go_with_the_policy(tmp_path: Path, rest
     play(rig, 1)
     assert rig.state(guest) in ("running", "suspended")
     if rig.state(guest) == "running":
-        assert told(rig, guest).throttle_s == 0
+        assert rig.service.reports.told(guest).throttle_s == 0
 
 
 @pytest.mark.parametrize("policy", ["gavel", "sjf-bsbf", "chronus", "antman", "srtf"])
@@ -174,62 +167,3 @@ def test_a_job_may_stay_where_a_larger_one_of_its_kind_could_not_start(tmp_path:
     play(rig, 20)
     rig.finish()
     assert states(rig, [filler, job]) == ["succeeded"] * 2
-
-
-def _suspended(name: str, node: str, gpus: tuple[int, ...]) -> LiveJob:
-    job = LiveJob(name, 1, JobSpec("true"), "t", "u", 0.0, state=JobState.SUSPENDED)
-    job.attempts = [Attempt(1, ((node, gpus),), 0.0)]
-    return job
-
-
-def test_a_suspended_job_does_not_go_on_where_another_one_is_planned() -> None:
-    """One is planned for both GPUs of n2, where the other one is: the policy would stop that again at every look."""
-    large, small = _suspended("large", "n1", (0, 1)), _suspended("small", "n2", (0,))
-    starts = [(large, (("n2", 2),)), (small, (("n1", 1),))]
-    assert _stay_though_planned_elsewhere(starts, {"n1": [1], "n2": [0, 1]}, ()) == set()
-    assert _stay_though_planned_elsewhere(starts, {"n1": [0, 1], "n2": [0, 1]}, ()) == {"large", "small"}
-    assert _stay_though_planned_elsewhere(starts, {"n1": [1], "n2": [0, 1, 2]}, ()) == {"small"}
-    assert _stay_though_planned_elsewhere(starts, {"n1": [1], "n2": [0, 1, 2]}, {"n2"}) == set()
-    assert _stay_though_planned_elsewhere(starts, {"n1": [1], "n2": [0, 1, 2]}, (), {"small"}) == set()
-
-
-def _seated(name: str, order: int, launched_s: float, state: JobState, gpus: tuple[int, ...] = (0,)) -> LiveJob:
-    job = LiveJob(name, order, JobSpec("true"), "t", "u", 0.0, state=state)
-    job.attempts = [Attempt(1, (("n0", gpus),), launched_s, ran_s=1.0)]
-    return job
-
-
-def _plan(*jobs: LiveJob) -> Seating:
-    terms = {job.id: Terms(turn=number) for number, job in enumerate(jobs, 1)}
-    return Seating({job.id: job.last.gpus for job in jobs}, terms, {}, {})
-
-
-def test_who_came_last_makes_room_unless_it_would_lose_its_work() -> None:
-    old, new = _seated("old", 1, 10.0, JobState.RUNNING), _seated("new", 2, 20.0, JobState.RUNNING)
-    plan = _plan(old, new)
-    assert out_of_turn([new, old], (), plan) == [new]
-    assert out_of_turn([new, old], {"new"}, plan) == [old]
-    together = Seating(plan.places, {"old": Terms(turn=1), "new": Terms(turn=1)}, {}, {})
-    assert out_of_turn([old, new], (), together) == []
-
-
-def test_who_was_asked_to_leave_first_is_the_next() -> None:
-    """Not whoever was launched first: that one may have had many turns since."""
-    often, once = _seated("often", 1, 10.0, JobState.SUSPENDED), _seated("once", 2, 50.0, JobState.SUSPENDED)
-    often.stop_asked_s, once.stop_asked_s = 90.0, 60.0
-    assert who_sits_down([often, once], [], _plan(often, once)) == ([once], [])
-
-
-def test_gpus_are_kept_for_a_job_that_has_to_be_ended_first_and_not_for_one_that_cannot_come() -> None:
-    away = _seated("away", 1, 10.0, JobState.SUSPENDED, (1,))
-    next_ = _seated("next", 2, 20.0, JobState.SUSPENDED)
-    away.stop_asked_s, next_.stop_asked_s = 30.0, 40.0
-    plan = _plan(away, next_)
-    plan = Seating({**plan.places, "away": (("n0", (0,)),)}, plan.terms, {}, {})
-    assert who_sits_down([away, next_], [], plan) == ([], [away])
-    runs, gang = _seated("runs", 3, 5.0, JobState.RUNNING), _seated("gang", 4, 6.0, JobState.SUSPENDED, (0, 1))
-    small = _seated("small", 5, 7.0, JobState.SUSPENDED, (1,))
-    gang.stop_asked_s, small.stop_asked_s = 8.0, 9.0
-    plan = _plan(runs, gang, small)
-    assert who_sits_down([gang, small], [runs], plan)[0] == []
-    assert who_sits_down([gang, small], [runs], plan, {"runs"})[0] == [small]

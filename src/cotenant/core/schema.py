@@ -92,7 +92,7 @@ INTS = (
     Column("LEAVING", "", FACT, "1 while its last run is not over yet: it saves, or is being stopped", "leaving"),
     Column("PROMISED", "", FACT, "1 while it waits for others to leave the GPUs that it was given", "promised"),
     Column("HOME", "", ENGINE, "first slice of the GPUs to which a suspended job is bound, -1 when it is not"),
-    Column("RUNG", "", ENGINE, "how it makes room: 0 saves or is stopped, 1 is suspended, 2 also where it is to move"),
+    Column("RUNG", "", ENGINE, "how it makes room for others: 0 it saves or is stopped, 1 it is suspended"),
     Column("EVICTED", "", ENGINE, "1 while a walk gives its GPUs to a suspended job that is bound to them"),
     Column("YIELDS", "", ENGINE, "makes room for another's turn, as bits: 1 by standing still, 2 by saving; 0 never"),
 )

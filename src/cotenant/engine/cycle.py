@@ -32,7 +32,7 @@ from cotenant.engine.events import begin_step, next_own_time, wants_decision
 from cotenant.engine.ledger import begin_promised
 from cotenant.engine.observe import Window, keep_active, order_keys, places_of, running_rows
 from cotenant.engine.plans import carry_out_plan
-from cotenant.engine.pools import carry_out_pools, fill_idle
+from cotenant.engine.pools import carry_out_pools, fill_idle, name_hosts
 from cotenant.engine.rates import RateModel
 from cotenant.engine.taking_in import take_in
 from cotenant.engine.turns import change_turns
@@ -275,8 +275,11 @@ class Engine:
         state, rows = self.state, np.asarray(wanted.rows, np.int64)
         if len(self._mark) < len(state.f):  # the tables have grown
             self._mark = np.zeros(len(state.f), np.int64)
-        order = np.lexsort((rows, -state.i[rows, col.GPUS], wanted.hosts >= 0))
-        pools, hosts = (np.asarray(part, np.int64)[order] for part in (wanted.pools, wanted.hosts))
+        pools, hosts = np.asarray(wanted.pools, np.int64), np.array(wanted.hosts, np.int64)
+        if state.x[col.LAGS]:  # it would have to leave for whom it shares with
+            name_hosts(state, rows, pools, hosts)
+        order = np.lexsort((rows, -state.i[rows, col.GPUS], hosts >= 0))
+        pools, hosts = pools[order], hosts[order]
         missed = carry_out_pools(state, self.rule, rows[order], pools, hosts, self._mark, now_s)
         if missed < 0:
             raise InputError(f"policy '{self.name}': plan names a job twice, or one that is not active")

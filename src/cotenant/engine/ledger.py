@@ -284,7 +284,8 @@ def take(
 def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     """A waiting job is given the slices of `head`; it begins at once unless others still have to leave them.
 
-    A suspended job that is given its own GPUs goes on there; it is never given others.
+    Where jobs take turns it is decided at the end of the step whose turn it is. A suspended job that is
+    given its own GPUs goes on there; it is never given others.
     """
     dequeue(s, rule, job)
     if s.x[SHARING] == 1:
@@ -302,7 +303,7 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     s.f[job, SINCE] = now
     s.f[job, RATED] = now
     s.f[job, SPEED] = s.f[job, ALONE] = s.speed[s.i[job, SPEED_ROW], s.pool[pool, POOL_TYPE], spread]
-    if s.x[LAGS] == 1 and not may_begin(s, job):
+    if s.x[LAGS] == 1 and (s.x[ROTATES] == 1 or not may_begin(s, job)):
         s.i[job, PROMISED] = 1
         s.x[N_PROMISED] += 1
         s.f[job, WARM] = math.inf
@@ -471,7 +472,7 @@ def begin_leaving(s: State, job: int, now: float, moved: int) -> None:
     s.i[job, OLD], s.i[job, LEAVING] = head, 1
     s.f[job, LEAVES] = now + s.f[job, SAVE]
     count_cells(s.slices, s.gpu_first, s.gpu_leaving, head, 1)
-    still = (moved == 0 and s.i[job, RUNG] > 0) or (moved == 3 and s.i[job, YIELDS] & 1 == 1)
+    still = (moved == 0 and s.i[job, RUNG] == 1) or (moved == 3 and s.i[job, YIELDS] & 1 == 1)
     if still and free_bound(s) >= 0:
         s.i[job, OWES] = owed
         s.i[job, HOME] = copy_slices(s.slices, s.x, FREE_SLICE, head)

@@ -16,6 +16,7 @@ from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.state import Rule, State
 from cotenant.core.workload import Floats, make_workload
+from cotenant.engine.events import unpromise
 from cotenant.engine.heaps import remove_waiting
 from cotenant.engine.ledger import set_leaf, stand_in_line
 from cotenant.engine.tables import StopCosts, build_state, pools_for
@@ -106,9 +107,13 @@ class LiveRows:
         self.state.f[row, col.TIER] = -priority
         self._rank(row)
 
-    def set_gpus(self, row: int, gpus: int, job: NewJob) -> None:
-        """Another size of a job that does not run."""
+    def set_gpus(self, row: int, gpus: int, job: NewJob, now_s: float) -> bool:
+        """Another size of a job, unless it runs; whether it was changed. What it was promised is withdrawn."""
         state = self.state
+        if state.i[row, col.PROMISED] == 1:
+            unpromise(state, self.rule, row, now_s)
+        if state.i[row, col.STATE] in (col.RUNNING, col.PINNED):
+            return False
         waits = state.i[row, col.HEAP_AT] >= 0
         if waits:
             remove_waiting(state.f, state.i, state.cls, state.heap, row)
@@ -118,6 +123,7 @@ class LiveRows:
         self._rank(row)
         if waits:
             stand_in_line(self.state, row)
+        return True
 
     def queue_of(self, row: int) -> int:
         """The queue of a job with what it has attained."""

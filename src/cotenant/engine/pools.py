@@ -19,10 +19,10 @@ from cotenant.core.columns import (
     HOME,
     HOST,
     IDLE,
+    LAGS,
     N_RUN,
     NODE_POOL,
     PINNED,
-    RUNG,
     RUNNING,
     SLICE,
     SLICE_GPUS,
@@ -31,6 +31,7 @@ from cotenant.core.columns import (
     SLICE_NODE,
     STATE,
     WAITING,
+    YIELDS,
 )
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
@@ -75,27 +76,35 @@ def _home_in(s: State, rule: Rule, job: int, pool: int, mark: Ints, now: float) 
             s.pick[count, 0], s.pick[count, 1] = n, s.slices[at, SLICE_GPUS]
             count += 1
         at = s.slices[at, SLICE_NEXT]
-    if (count < 0) == math.isnan(s.f[job, BARRED]):
-        s.f[job, BARRED] = now if count < 0 else math.nan
-        schedule_wait(s, rule, job)
+    _bar(s, rule, job, count < 0, now)
     return max(count, 0)
 
 
 @kernel
-def _stands_beside(s: State, rule: Rule, job: int, host: int, mark: Ints, now: float) -> bool:
-    """Whether a suspended guest stands on the GPUs that its host keeps, or on which that stands too."""
-    at, other = s.i[job, HOME], s.i[host, SLICE] if mark[host] == 2 else s.i[host, HOME]
-    while at >= 0 and other >= 0:
-        if s.slices[at, SLICE_NODE] != s.slices[other, SLICE_NODE]:
-            break
-        if s.slices[at, SLICE_MASK] != s.slices[other, SLICE_MASK]:
-            break
-        at, other = s.slices[at, SLICE_NEXT], s.slices[other, SLICE_NEXT]
-    barred = at >= 0 or other >= 0
+def _bar(s: State, rule: Rule, job: int, barred: bool, now: float) -> None:
     if barred == math.isnan(s.f[job, BARRED]):
         s.f[job, BARRED] = now if barred else math.nan
         schedule_wait(s, rule, job)
-    return not barred
+
+
+@kernel
+def _stands_apart(s: State, rule: Rule, job: int, host: int, kept: bool, now: float) -> bool:
+    """Whether a guest cannot join its host without beginning anew: it stands still, or would have to, elsewhere."""
+    if s.i[job, HOME] < 0:
+        return bool(s.i[job, STATE] == RUNNING and s.i[job, YIELDS] == 1 and free_bound(s) >= 0)
+    at, there = s.i[job, HOME], s.i[host, SLICE] if kept else s.i[host, HOME]
+    apart = False
+    while at >= 0 and not apart:
+        other = there
+        while other >= 0 and (
+            s.slices[other, SLICE_NODE] != s.slices[at, SLICE_NODE]
+            or s.slices[other, SLICE_MASK] != s.slices[at, SLICE_MASK]
+        ):
+            other = s.slices[other, SLICE_NEXT]
+        apart = other < 0
+        at = s.slices[at, SLICE_NEXT]
+    _bar(s, rule, job, apart, now)
+    return bool(apart)
 
 
 @entry
@@ -122,6 +131,12 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
                 mark[job] = 2
             else:
                 leave(s, job)
+    for k in range(len(rows) if s.x[LAGS] == 1 else 0):  # whoever is left alone by a host goes on where it is
+        job = rows[k]
+        if hosts[k] >= 0 or s.i[job, STATE] != RUNNING or s.i[job, HOST] < 0 or mark[s.i[job, HOST]] == 2:
+            continue
+        if _pool_of(s, job) == pools[k] and keep_place(s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x, job):
+            mark[job] = 2
     missed = 0
     for k in range(len(rows)):
         job = rows[k]
@@ -130,7 +145,7 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
         count = 0
         if within_quota(s, job):
             c = s.i[job, CLASS]
-            if s.i[job, STATE] == RUNNING and s.i[job, RUNG] == 2 and free_bound(s) >= 0:
+            if s.i[job, STATE] == RUNNING and s.i[job, YIELDS] == 1 and free_bound(s) >= 0:
                 count = 0  # elsewhere it would begin anew: it stands still and waits for its own GPUs
             elif s.i[job, HOME] >= 0:
                 count = _home_in(s, rule, job, pools[k], mark, now)
@@ -148,12 +163,15 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
         job, host = rows[k], hosts[k]
         if host < 0:
             continue
-        bound = s.i[job, HOME] >= 0 and not _stands_beside(s, rule, job, host, mark, now)
-        if bound or mark[host] == 3 or not within_quota(s, job) or not _may_join(s, job, host, pools[k]):
+        if mark[host] == 3 or not within_quota(s, job) or not _may_join(s, job, host, pools[k]):
             missed += 1
             mark[job] = 3
         elif not (s.i[job, STATE] == RUNNING and s.i[job, HOST] == host and mark[host] == 2):
-            plan_start(s, job, -1, host)
+            if s.x[LAGS] == 1 and _stands_apart(s, rule, job, host, mark[host] == 2, now):
+                missed += 1
+                mark[job] = 3
+            else:
+                plan_start(s, job, -1, host)
     for k in range(len(rows)):
         job = rows[k]
         if mark[job] == 3 and s.i[job, STATE] == RUNNING:
@@ -162,6 +180,19 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
     for k in range(len(rows)):
         mark[rows[k]] = 0
     return missed
+
+
+def name_hosts(s: State, rows: Ints, pools: Ints, hosts: Ints) -> None:
+    """In every group that shares, whoever runs in the pool already is the host, whatever the plan calls it."""
+    runs = (s.i[rows, STATE] == RUNNING) & (s.i[rows, SLICE] >= 0)
+    runs[runs] = s.node[s.slices[s.i[rows[runs], SLICE], SLICE_NODE], NODE_POOL] == pools[runs]
+    place = {row: at for at, row in enumerate(rows.tolist())}
+    for guest in (runs & (hosts >= 0)).nonzero()[0].tolist():
+        host = place[int(hosts[guest])]
+        if hosts[guest] >= 0 and not runs[host]:
+            hosts[hosts == rows[host]] = rows[guest]
+            hosts[guest], hosts[host] = -1, rows[guest]
+            runs[host] = False
 
 
 @entry

@@ -20,6 +20,7 @@ from cotenant.engine.events import (
     withdraw,
 )
 from cotenant.engine.ledger import gone, start
+from cotenant.engine.observe import places_of
 from cotenant.engine.resizing import lay_slices, set_size
 
 
@@ -57,6 +58,7 @@ def _place(s: State, rule: Rule, event: Event, now_s: float) -> None:
         if size != s.i[row, col.GPUS]:
             set_size(s, row, size)
         adopt(s, rule, row, lay_slices(s, event.places), event.since_s, now_s)
+        s.i[row, col.HOST] = _host_of(s, row)
     elif kind == Kind.ADOPTED_STILL and state == col.WAITING and event.places:
         adopt_suspended(s, rule, row, lay_slices(s, event.places), now_s)
     elif kind == Kind.PROMISED and state == col.WAITING and _free(s, event):
@@ -68,6 +70,13 @@ def _place(s: State, rule: Rule, event: Event, now_s: float) -> None:
         _waits_since(s, row, event.since_s, now_s)
     elif kind == Kind.CHANGED and state == col.WAITING:
         rekey(s, rule, row, now_s)
+
+
+def _host_of(s: State, row: int) -> int:
+    """Who was on all its GPUs before it; -1 if nobody was."""
+    node, _, mask = places_of(s, row)[0]
+    first = int(s.gpu[int(s.gpu_first[node]) + (mask & -mask).bit_length() - 1, 0])
+    return first if first not in (-1, row) and places_of(s, first) == places_of(s, row) else -1
 
 
 def _waits_since(s: State, row: int, since_s: float, now_s: float) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -66,6 +68,26 @@ class SharedTruth:
     def update(self, state: State, rule: Rule, now_s: float) -> None:
         """Rerate everybody; those whose company and terms have not changed are left alone."""
         rows = running_rows(state)
+        rerate(state, rule, rows, self.speeds(state, rows), now_s)
+
+    def speeds(self, state: State, rows: Ints) -> Floats:
+        """Speed of each running job on its terms and in its present company."""
         speeds = np.empty(len(rows))
         shared_speeds(state, self.ratio, self.pace, self.curve, CURVE, self.busy, rows, speeds)
-        rerate(state, rule, rows, speeds, now_s)
+        return speeds
+
+
+class Measured(SharedTruth):
+    """The same as believed, but for rows of which it was measured how fast they are against alone."""
+
+    def __init__(self, together: Together, paces: Mapping[int, float]) -> None:
+        super().__init__(together)
+        self.paces = paces
+
+    def speeds(self, state: State, rows: Ints) -> Floats:
+        """As measured, else as believed."""
+        speeds = super().speeds(state, rows)
+        for at, row in enumerate(rows.tolist()):
+            if row in self.paces:
+                speeds[at] = state.f[row, col.ALONE] * min(self.paces[row], 1.0)
+        return speeds

@@ -19,6 +19,7 @@ from cotenant.backends.base import NodeInfo
 from cotenant.core import columns as col
 from cotenant.core.decision import Change, Decision, Event, Transition
 from cotenant.core.jobspec import JobSpec
+from cotenant.core.lifecycle import JobState
 from cotenant.core.state import Rule
 from cotenant.core.workload import Floats
 from cotenant.engine.live_rows import NewJob
@@ -186,6 +187,9 @@ class LiveRun:
             if not later and book.active:
                 raise AssertionError(f"nothing is ever going to happen after {now_s:g} s: {list(book.active)}")
             now_s = min(later, default=inf)
+        for job in book.jobs.values():
+            if job.state != JobState.SUCCEEDED:
+                raise AssertionError(f"job {TrueWorld.row_of(job.id)} has {job.state} live: {job.message}")
         return np.array([book.jobs[str(row + 1)].ended_s for row in range(len(work))], np.float64)
 
     def _look(self) -> None:
@@ -194,7 +198,7 @@ class LiveRun:
         for _ in range(_MOST_LOOKS):
             before = book.seq
             self.service.tick()
-            if book.seq == before:
+            if book.seq == before and self._next_s > self.world.now_s:
                 return
         raise AssertionError(f"there is no end to it at {self.world.now_s:g} s")
 

@@ -181,10 +181,10 @@ class TrueWorld(FakeBackend):
         """A node by number goes down or comes back."""
         self.truth.set_node(node, up, self.now_s)
         name = self.numbers.gpus(((node, 1, 1),))[0][0]
-        for job in self._alive():
-            row = self.row_of(job.spec.key)
-            if not up and job.state == "suspended" and any(name == one for one, _ in job.spec.gpus):
-                self.truth.forget_unsaved(row)
+        for job in self._alive() if not up else ():
+            there = any(name == one for one, _ in job.spec.gpus)
+            if there and (self._still_s.pop(job.spec.key, None) is not None or job.state == "suspended"):
+                self.truth.forget_unsaved(self.row_of(job.spec.key))
         self.set_node(name, up)
 
     def _alive(self) -> list[FakeJob]:

@@ -135,19 +135,20 @@ class Acts:
         if errand.verb == KILL:
             self._traces.kill(errand.key)
         elif errand.verb == STOP:
-            self._terminate(errand.key)
+            self._terminate(errand)
         elif self._backend.set_limits(errand.key, None, errand.what.cpus, errand.what.mem_gib or None):
             with self._store.lock:
                 self._limits.applied(errand.key, errand.what)
         return False
 
-    def _terminate(self, key: str) -> None:
+    def _terminate(self, errand: Errand) -> None:
         self._hook("before:terminate")
-        told = self._backend.terminate(key)
+        told = self._backend.terminate(errand.key)
         self._hook("after:terminate")
         with self._store.lock:
-            if told:  # else there is no process yet: it is told later
-                self.told.add(key)
+            job = self._present(errand)
+            if told and job is not None and job.last.started_s is not None:  # a process that just begins may not hear
+                self.told.add(errand.key)
 
     def _present(self, errand: Errand) -> LiveJob | None:
         """The job of an errand, if it is still about its present attempt; the lock is held."""

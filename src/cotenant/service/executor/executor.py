@@ -80,6 +80,7 @@ class Executor:
             if intents:
                 self._store.write(intents)
             self._begin([(act, book.active[act.job]) for act in todo if act.job in book.active])
+            book.touched.update(act.job for act in late)  # the planner, which counts on them, looks again
             return tuple(late)
 
     def _subject(self, act: Act) -> LiveJob | None:

@@ -13,10 +13,12 @@ import numpy as np
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import WAITING, JobState
+from cotenant.core.traits import Traits
 from cotenant.engine.live_rows import LiveRows
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
 from cotenant.service.planner.memory import PROMOTED
 from cotenant.service.planner.nodes import NodeNumbers
+from cotenant.service.planner.pairing import guests_of
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import SUSPEND, LiveJob
 
@@ -28,15 +30,16 @@ class Follower:
 
     def __init__(
         self, book: Book, tables: LiveRows, nodes: NodeNumbers, beliefs: LiveBeliefs,
-        may_suspend: Callable[[LiveJob], bool], types: dict[str, str], takes_turns: bool = False,
+        may_suspend: Callable[[LiveJob], bool], types: dict[str, str], traits: Traits,
     ) -> None:  # fmt: skip
-        self._turns = takes_turns
+        self._traits = traits
         self.book, self.tables, self.nodes, self.beliefs = book, tables, nodes, beliefs
         self._may_suspend, self._types = may_suspend, types
         self.row_of: dict[str, int] = {}
         self.job_at: dict[int, str] = {}
         self.durations: dict[int, Belief] = {}
         self.shut: set[str] = set()
+        self._parting: set[str] = set()
         self.unheard: list[str] = []  # jobs that were to leave, of which the book does not know
 
     # -- who may run ---------------------------------------------------------------------------------------------
@@ -55,8 +58,8 @@ class Follower:
 
     # -- events --------------------------------------------------------------------------------------------------
 
-    def events(self, changed: Iterable[str], shut: set[str], now_s: float) -> list[Event]:
-        """What happened to these jobs and to nodes; nodes in `shut` take nobody in.
+    def events(self, changed: Iterable[str], shut: set[str], now_s: float, parting: Iterable[str] = ()) -> list[Event]:
+        """What happened to these jobs and to nodes; nodes in `shut` take nobody in, jobs of `parting` have to leave.
 
         What is told of one job stays in its order: one that is found running arrives, is adopted, then leaves.
         """
@@ -66,7 +69,8 @@ class Follower:
             for name in sorted(shut ^ self.shut)
             for number in self.nodes.numbers(name)
         ]
-        concerned = set(changed)
+        self._parting = set(parting)
+        concerned = {*changed, *self._parting}
         if shut != self.shut:
             concerned.update(self.book.on_gpus)
         self.shut = set(shut)
@@ -88,7 +92,7 @@ class Follower:
         if row is None:
             row = self._enter(job, now_s)
         yield from self._state(job, row, now_s)
-        if self._update(job, row) and not new:
+        if self._update(job, row, now_s) and not new:
             yield Event(Kind.CHANGED, row)
 
     def _state(self, job: LiveJob, row: int, now_s: float) -> Iterator[Event]:
@@ -102,7 +106,11 @@ class Follower:
                 self.unheard.append(job.id)
             elif not runs and not still:
                 yield from self._adopted(row, state, places, job)
-            yield from self._pinned(job, row, state)
+            if job.id in self._parting and not leaving:  # before anything is planned with GPUs that count twice
+                yield Event(Kind.WITHDRAWN, row)
+                yield Event(Kind.ARRIVED, row, since_s=now_s)
+            else:
+                yield from self._pinned(job, row, state)
         elif job.state == JobState.STOPPING:
             back = self._back(job)
             if not runs and not leaving:
@@ -122,7 +130,7 @@ class Follower:
                 yield Event(Kind.ADOPTED_STILL, row, places)
             if not (leaving and self._back(job)):  # who is ended only to start elsewhere waits, or has a promise
                 yield from self._waits(job, row, state)
-            if self._turns and self.startable(job):  # elsewhere it would begin anew
+            if self._traits.takes_turns and self.startable(job):  # elsewhere it would begin anew
                 yield Event(Kind.PROMISED, row, places, since_s=job.since_s)
         elif leaving or still or runs:
             ended = leaving and not still and job.attempts and job.last.rung == SUSPEND  # the engine has counted that
@@ -134,7 +142,8 @@ class Follower:
     @staticmethod
     def _back(job: LiveJob) -> bool:
         """Whether a job that is to leave waits again afterwards."""
-        return job.stop_why in _BACK and job.spec.preemptible and not job.held
+        again = job.stop_why in _BACK and not job.resize_to  # of another size it waits only then
+        return again and job.spec.preemptible and not job.held
 
     def _waits(self, job: LiveJob, row: int, state: int) -> Iterator[Event]:
         startable = self.startable(job)
@@ -178,7 +187,11 @@ class Follower:
         f[col.WAITED] = max(now_s - job.submitted_s - held_s, 0.0)
         if job.state == JobState.SUSPENDED:
             f[col.SAVED] = max(f[col.DONE] - job.last.unsaved_s, 0.0)
-        self.tables.state.i[row, col.OWES] = int(f[col.DONE] > 0)
+        i = self.tables.state.i[row]
+        i[col.OWES], i[col.LEVEL] = int(f[col.DONE] > 0), job.last.level if job.attempts else 0
+        if self._traits.overcommits and job.id in self.book.on_gpus:  # the policy makes guests more, if it can
+            guests = guests_of(self.book.on_gpus.values()) if self.book.shared_gpus else {}
+            i[col.OPPORTUNISTIC] = int(job.spec.priority < 0 or job.id in guests)
         self.tables.state.i[row, col.QUEUE] = self.tables.queue_of(row)
         return row
 
@@ -188,7 +201,7 @@ class Follower:
             del self.job_at[row]
             self.durations.pop(row, None)
 
-    def _update(self, job: LiveJob, row: int) -> bool:
+    def _update(self, job: LiveJob, row: int, now_s: float) -> bool:
         """Write what may have changed of a known job; whether its place in line may have."""
         state = self.tables.state
         f, i = state.f[row], state.i[row]
@@ -198,14 +211,15 @@ class Follower:
         f[col.RESTORE] = self.beliefs.restore_s(job)
         f[col.DEADLINE] = self.beliefs.deadline_s(job)
         saves, stands = self.beliefs.saves(job), self._may_suspend(job)
-        i[col.RUNG] = 2 * int(not saves and stands)
+        i[col.RUNG] = int(not saves and stands)
         i[col.YIELDS] = stands + 2 * saves if job.spec.preemptible else 0
         if f[col.TIER] != -job.spec.priority:
             self.tables.set_priority(row, float(job.spec.priority))
-        if i[col.GPUS] != job.spec.gpus and i[col.STATE] in (col.WAITING, col.HELD) and not i[col.HOME] >= 0:
-            self.tables.set_gpus(row, job.spec.gpus, self.beliefs.new_job(job))
+        asked, resized = int(state.cls[i[col.CLASS], col.C_GPUS]), False
+        if job.state == JobState.PENDING and i[col.HOME] < 0 and job.spec.gpus not in (asked, 0):
+            resized = self.tables.set_gpus(row, job.spec.gpus, self.beliefs.new_job(job), now_s)
         after = f[col.BELIEF], f[col.TIER], f[col.DEADLINE], i[col.GPUS]
-        return any(a != b and not (np.isnan(a) and np.isnan(b)) for a, b in zip(before, after, strict=True))
+        return resized or any(a != b and not (np.isnan(a) and np.isnan(b)) for a, b in zip(before, after, strict=True))
 
     def believe(self, now_s: float) -> None:
         """Bring what is believed of running jobs up to now: some beliefs grow with what a job has attained."""

@@ -51,6 +51,11 @@ class Planner:
         self.budget = Budget(options.budget_s)
 
     @property
+    def live(self) -> Session | None:
+        """The session at work, once there was a decision."""
+        return self._session
+
+    @property
     def policy(self) -> Policy | None:
         """The policy at work, once it has been asked for a decision."""
         return self._session.policy if self._session is not None else None
@@ -65,8 +70,8 @@ class Planner:
                 return self._live(self._session, self._session.finish_decision(), now_s, ())
             with self._store.lock:
                 session, changed = self._current(now_s), self._store.changes()
-                events = session.take_in(changed, self._shut(), now_s)
-                again = [*session.unheard(), *(Act("stop", job, why="preempt") for job in session.partings())]
+                events = session.take_in(changed | session.news(), self._shut(), now_s)
+                again = [*session.unheard(), *session.partings()]
                 notes = tuple(note for split in session.splits for note in _parted(split))
             decision = session.decide(events, now_s)
             if decision is not None and decision.asked:

@@ -41,8 +41,9 @@ from cotenant.service.planner.profiles import LiveProfiles
 from cotenant.service.planner.training import Trainings
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
-from cotenant.sim.truth import PairTruth, SharedTruth
+from cotenant.sim.truth import Measured, PairTruth
 
+_MOST_ROWS = 200_000  # of a session, while few of them live; the next one begins with what was journaled
 _LARGE = 3000  # jobs from which on compiled kernels pay
 _SERVICES = 2000  # finished jobs from which a policy learns at most
 
@@ -82,11 +83,12 @@ class Session:
             sharing=True, gpu_gib=room if self.traits.shares else None, start_s=now_s,
         )  # fmt: skip
         self.follower = Follower(
-            book, self.tables, self.nodes, self.beliefs(options), may_suspend, self._types, self.traits.takes_turns
+            book, self.tables, self.nodes, self.beliefs(options), may_suspend, self._types, self.traits
         )
         self.engine = Engine(self.tables, self._policy, rule)
         self._kinds, self._budget, self._checks = 0, budget or Budget(options.budget_s), options.check_invariants
         self.late = 0
+        self._parting: list[str] = []
         self._recalled, self._told = False, dict[str, Any]()
         self.splits: list[Split] = []  # pairs that were just seen not to pay
 
@@ -108,25 +110,27 @@ class Session:
 
     def fits(self, policy: str, nodes: Iterable[NodeInfo]) -> bool:
         """Whether this is the policy, and the cluster has the same shape as when the session began."""
-        return policy == self.policy_name and NodeNumbers.shape_of(nodes) == self._shape
+        worn = len(self.tables) > max(_MOST_ROWS, 4 * len(self.follower.row_of))  # most of its rows are dead
+        return policy == self.policy_name and NodeNumbers.shape_of(nodes) == self._shape and not worn
 
     @property
     def busy(self) -> bool:
         """Whether a decision is still in the making: nothing can be told to the engine then."""
         return self._budget.busy
 
+    def news(self) -> set[str]:
+        """Running jobs that have said something, or whose like were measured, since this was asked last."""
+        names, self._book.costs.news = self._book.costs.news, set()
+        on_gpus = self._book.on_gpus
+        return self._reports.news() & on_gpus.keys() | {job.id for job in on_gpus.values() if job.spec.name in names}
+
     # -- one step --------------------------------------------------------------------------------------------------
 
     def take_in(self, changed: set[str], shut: set[str], now_s: float) -> list[Event]:
         """What the engine is to be told, with the store's lock held."""
-        spoke = self._reports.news()
-        names = self._book.costs.news
-        self._book.costs.news = set()
-        if names:
-            spoke = spoke | {job.id for job in self._book.on_gpus.values() if job.spec.name in names}
-        changed = changed | self._book.chained.keys() | (spoke & self._book.on_gpus.keys())
         self._look_at_pairs()
-        events = self.follower.events(changed, shut, now_s)
+        self._parting = self._partings()
+        events = self.follower.events(changed | self._book.chained.keys(), shut, now_s, self._parting)
         if not self._recalled:
             self._recalled = True
             recall(self._policy, self.policy_name, self._book.memory.get(POLICY), self.follower.row_of)
@@ -177,7 +181,11 @@ class Session:
         if traits.names_gpus:
             together = profiles.together(seen)
             facts = replace(facts, together=together)
-            self.engine.rates = SharedTruth(together)
+            cut = np.flatnonzero(state.i[:rows, col.LEVEL])
+            state.f[cut, col.GPU_GIB] = together.memory_gib[state.i[cut, col.SPEED_ROW], state.i[cut, col.LEVEL]]
+            row_of, paces = self.follower.row_of, self.kept.pairing.paces
+            measured = {row_of[job]: pace for job, pace in paces.items() if job in row_of and np.isfinite(pace)}
+            self.engine.rates = Measured(together, measured)
         elif traits.shares:
             pair = profiles.pairs(seen.vetoes)
             facts = replace(facts, pair=pair)
@@ -188,7 +196,10 @@ class Session:
             facts = replace(facts, stages=profiles.stages(of, nominal_s, seen.vetoes))
         if traits.resizes:
             facts = self._with_training(facts, rows)
-        self.engine.facts = facts
+        last, changes = self.engine.facts, (facts.steps, facts.stages, facts.training)
+        same = facts.together is last.together and facts.pair is last.pair and facts.pool_types == last.pool_types
+        if not same or any(part is not None for part in changes) or last.steps is not None:
+            self.engine.facts = facts  # policies work out anew what they made of other ones
 
     def _steps(self, rows: int) -> Steps | None:
         """Deadlines as steps; None where all are strict."""
@@ -242,12 +253,9 @@ class Session:
     def unheard(self) -> list[Act]:
         """Jobs that are to leave, of which the book does not know: they are told again."""
         i, row_of = self.tables.state.i, self.follower.row_of
-        still = {job for job in self.follower.unheard if i[row_of[job], col.HOME] >= 0}
-        turns = {
-            job for job in self.follower.unheard if i[row_of[job], col.STATE] == col.RUNNING and self.traits.takes_turns
-        }
+        turns = {job for job in self.follower.unheard if self.traits.takes_turns and i[row_of[job], col.SLICE] >= 0}
         return [
-            Act("suspend" if job in still else "stop", job, why="turn" if job in turns else "preempt")
+            Act("suspend" if i[row_of[job], col.HOME] >= 0 else "stop", job, why="turn" if job in turns else "preempt")
             for job in self.follower.unheard
         ]
 
@@ -280,7 +288,12 @@ class Session:
         row = self.follower.row_of.get(job)
         return ALONE if row is None or self.tables.state.i[row, col.SLICE] < 0 else self.engine.agreed(row)
 
-    def partings(self) -> list[str]:
+    def partings(self) -> list[Act]:
+        """Jobs that leave though no policy says so."""
+        i, row_of = self.tables.state.i, self.follower.row_of
+        return [Act("suspend" if i[row_of[job], col.RUNG] else "stop", job, why="preempt") for job in self._parting]
+
+    def _partings(self) -> list[str]:
         """Jobs that must not stay with those beside them: no policy would say so.
 
         Guests under a policy that does not share, or cannot say that they have some of the GPUs of a host only; and the

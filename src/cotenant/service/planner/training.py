@@ -40,6 +40,7 @@ class Trainings:
 
     def __init__(self) -> None:
         self._courses: dict[str, _Course] = {}
+        self._numbers: dict[tuple[str, str], int] = {}  # of kinds, for good: policies remember them
         self._of_kind: dict[tuple[str, str], dict[int, float]] = {}  # rates, as any job of the kind has shown
 
     def look(self, job: LiveJob, report: Report | None) -> None:
@@ -69,11 +70,10 @@ class Trainings:
             np.zeros(rows), ones.copy(), ones.copy(), np.zeros(rows), np.full(rows, _NO_NOISE),
             np.full((rows, most + 1), np.nan), resize_s, resize_s, np.full(rows, np.nan),
         )  # fmt: skip
-        kinds: dict[tuple[str, str], int] = {}
         for row, name in enumerate(ids):
             job = jobs.get(name)
             if job is not None:
-                found.kind[row] = kinds.setdefault(_kind(job), 1 + len(kinds))
+                found.kind[row] = self._numbers.setdefault(_kind(job), 1 + len(self._numbers))
                 self._enter(found, row, job, reports.get(name), most)
         return found
 
