@@ -111,9 +111,7 @@ class TrueSession(Session):
         super().__init__(*args, costs=replace(costs, save_s=inf if costs.lags else 0.0))
         self.tables.set_speeds(self._known.state.speed)
         facts = replace(self._known.engine.facts, rates=None)
-        self.engine = engine = TrueEngine(
-            self.tables, self._policy, self.engine.rule, facts, self._known.engine.rates
-        )
+        self.engine = engine = TrueEngine(self.tables, self._policy, self.engine.rule, facts, self._known.engine.rates)
         engine.truth = run.truth
 
     def begin(self, options: Options) -> Rule:
