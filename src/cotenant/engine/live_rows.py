@@ -63,6 +63,7 @@ class LiveRows:
         self._classes: dict[tuple[float, ...], int] = {}
         self._count = len(self.state.cls)  # classes in use, those of suspended jobs included
         self._heap_end, self._tree_end = len(self.state.heap), len(self.state.tree)
+        self._parts = list(cluster.partitions)
         self._tenants: dict[str, int] = {"": 0}
         self._ranks: dict[int, int] = {}  # class -> ranks given out
         self.costs = costs
@@ -105,7 +106,12 @@ class LiveRows:
     def set_priority(self, row: int, priority: float) -> None:
         """Another tier; the caller lets the job stand in line anew."""
         self.state.f[row, col.TIER] = -priority
+        bound = int(self.state.i[row, col.CLASS])
+        if self.state.cls[bound, col.C_BOUND] == row:  # a suspended job keeps its place among its like
+            self.state.i[row, col.CLASS] = self.state.cls[bound, col.C_ORIGIN]
         self._rank(row)
+        if self.state.cls[bound, col.C_BOUND] == row:
+            self.state.i[row, col.CLASS] = bound
 
     def set_gpus(self, row: int, gpus: int, job: NewJob, now_s: float) -> bool:
         """Another size of a job, unless it runs; whether it was changed. What it was promised is withdrawn."""
@@ -144,7 +150,7 @@ class LiveRows:
     def _class_of(self, job: NewJob) -> int:
         tenant = self._tenants[job.tenant] if job.tenant in self.cluster.quotas else -1
         hosts = (job.cpus, job.mem_gib) if self.state.x[col.USE_HOST] else (0.0, 0.0)
-        parts = list(self.cluster.partitions)
+        parts = self._parts
         part = parts.index(job.tenant) if job.tenant in parts else parts.index("") if "" in parts else -1
         key = (job.gpus, tenant, part, *hosts, job.barred, job.nodes)
         known = self._classes.get(key)
@@ -174,9 +180,9 @@ class LiveRows:
             state.i[row, col.RANK] = rank
             self._ranks[c] = rank + 1
             return
-        alive = np.flatnonzero(
-            (state.i[: self._used, col.CLASS] == c) & (state.i[: self._used, col.STATE] != col.FINISHED)
-        )
+        of = state.i[: self._used, col.CLASS]
+        of = np.where(state.cls[of, col.C_BOUND] >= 0, state.cls[of, col.C_ORIGIN], of)
+        alive = np.flatnonzero((of == c) & (state.i[: self._used, col.STATE] != col.FINISHED))
         self._move_class(c, np.union1d(alive, [row]))
 
     def _move_class(self, c: int, rows: np.ndarray) -> None:
