@@ -74,7 +74,6 @@ class Facts:
     pool_types: tuple[str, ...] = ()
     pool_prices: Floats = field(default_factory=lambda: np.zeros(0))
     pair: NDArray[np.float64] | None = None  # kind x kind x GPU type: speed of the first beside the second
-    ident: Ints | None = None  # row -> a number that stays with the job; None: the row itself
     stages: Stages | None = None  # stage times of jobs, where they are known
     together: Together | None = None  # what is believed of jobs that share GPUs
     rates: NDArray[np.float64] | None = None  # `rates_of` all rows, where somebody has worked them out
@@ -85,7 +84,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ClusterSite:
     """The cluster at one moment; columns of the tables are named in `cotenant.core.columns`."""
 
     node: IntMatrix  # nodes x (capacity, free, pool, size); the capacity of a node that is down is 0
@@ -129,7 +128,7 @@ class View:
     floats: Matrix  # what the engine computes for a look, then the shown float columns; one line per column
     ints: IntMatrix  # the shown integer columns, then those of the job's class
     held: IntMatrix  # (place in `rows`, node, GPUs, mask) of every piece that a job holds, a job's own in order
-    site: Site
+    site: ClusterSite
     facts: Facts = field(default_factory=Facts)
     _kept: dict[str, Any] = field(default_factory=dict)
 

@@ -106,7 +106,12 @@ class LiveRows:
     def set_priority(self, row: int, priority: float) -> None:
         """Another tier; the caller lets the job stand in line anew."""
         self.state.f[row, col.TIER] = -priority
+        bound = int(self.state.i[row, col.CLASS])
+        if self.state.cls[bound, col.C_BOUND] == row:  # a suspended job keeps its place among its like
+            self.state.i[row, col.CLASS] = self.state.cls[bound, col.C_ORIGIN]
         self._rank(row)
+        if self.state.cls[bound, col.C_BOUND] == row:
+            self.state.i[row, col.CLASS] = bound
 
     def set_gpus(self, row: int, gpus: int, job: NewJob, now_s: float) -> bool:
         """Another size of a job, unless it runs; whether it was changed. What it was promised is withdrawn."""
@@ -175,9 +180,9 @@ class LiveRows:
             state.i[row, col.RANK] = rank
             self._ranks[c] = rank + 1
             return
-        alive = np.flatnonzero(
-            (state.i[: self._used, col.CLASS] == c) & (state.i[: self._used, col.STATE] != col.FINISHED)
-        )
+        of = state.i[: self._used, col.CLASS]
+        of = np.where(state.cls[of, col.C_BOUND] >= 0, state.cls[of, col.C_ORIGIN], of)
+        alive = np.flatnonzero((of == c) & (state.i[: self._used, col.STATE] != col.FINISHED))
         self._move_class(c, np.union1d(alive, [row]))
 
     def _move_class(self, c: int, rows: np.ndarray) -> None:

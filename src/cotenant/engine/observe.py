@@ -41,8 +41,8 @@ from cotenant.core.view import (
     V_RUNNING,
     V_WAITED,
     VIEW_COLUMNS,
+    ClusterSite,
     Facts,
-    Site,
     View,
     seal,
     sealed,
@@ -161,7 +161,7 @@ class Window:
         columns = sealed(rows), sealed(floats), sealed(ints), sealed(held)
         return View(now_s, *columns, self._site(state), self._seal(facts))
 
-    def _site(self, s: State) -> Site:
+    def _site(self, s: State) -> ClusterSite:
         if self._fixed is None or self._speed is not s.speed:
             self._speed = s.speed
             fixed = sealed(s.gpu_first), sealed(s.gpu_gib), sealed(s.speed)
@@ -169,7 +169,7 @@ class Window:
         pool, host, first, gib, speed = self._fixed
         binds = bool(s.x[col.USE_HOST])
         users, opened = _users(s)
-        return Site(
+        return ClusterSite(
             node=sealed(s.node), host=sealed(s.host) if binds else host, hosts_bind=binds, pool=pool,
             quota=sealed(s.quota[:, :col.Q_CLAIMED]), users=sealed(users), open=sealed(opened), gpu_first=first,
             gpu_gib=gib, speed=speed, failures=int(s.x[col.NODE_FAILURES]),

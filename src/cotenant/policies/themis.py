@@ -32,8 +32,8 @@ from cotenant.policies.gavel.history import History
 from cotenant.policies.gavel.last_good import LastGood
 from cotenant.policies.gavel.problem import Problem, Targets
 from cotenant.policies.gavel.rounds import EPSILON_S, RoundPolicy
-from cotenant.policies.gavel.targets import Options, finish_time
-from cotenant.solvers import Budget, SolverError
+from cotenant.policies.gavel.targets import TargetOptions, finish_time
+from cotenant.solvers import SolverBudget, SolverError
 from cotenant.solvers.program import Program
 
 FORMS = ("shares", "auction")
@@ -59,7 +59,7 @@ class Themis(RoundPolicy):
     def begin(self, context: Context) -> None:
         """Nobody has a lease, and nothing has been solved."""
         super().begin(context)
-        self._options, self._last = Options(budget_s=np.inf), LastGood()
+        self._options, self._last = TargetOptions(budget_s=np.inf), LastGood()
         self._ratios = Ratios(np.zeros(0, np.int64), np.zeros(0), "")
         self._books: History | None = None
         self._arbiter = Arbiter(self.length_s, self.number("f"), context.seed)
@@ -112,7 +112,7 @@ def ratio(problem: Problem, rate: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """What the last solve promised: rho of each job (by identity) and the GPU type that is hardest to have."""
+    """What the last solve promised: rho of each job (by row) and the GPU type that is hardest to have."""
 
     ids: Ints
     rho: Floats
@@ -141,7 +141,7 @@ class Ratios:
 
 
 class Arbiter:
-    """The auction: leases by identity, and the word on who got none.
+    """The auction: leases by row, and the word on who got none.
 
     All leases end with the round, so that large gangs find all GPUs on offer. What winners give back, and whatever
     nobody won, goes until then to jobs drawn at random, each where it is or else where it is fastest.
@@ -151,7 +151,7 @@ class Arbiter:
         self.lease_s, self.knob, self.seed = lease_s, knob, seed
         self.auctions = 0
         self._end_s = -np.inf
-        self._leases: dict[int, tuple[int, float]] = {}  # identity -> pool, end
+        self._leases: dict[int, tuple[int, float]] = {}  # row -> pool, end
         self._winners: frozenset[int] = frozenset()
         self._sale: Sale | None = None
 
@@ -266,7 +266,7 @@ def partial_allocation(gains: Matrix, gangs: Ints, capacity: Floats) -> tuple[In
 
 def _picked(program: Program) -> np.ndarray:
     """Which offers are taken in the best allocation."""
-    point = program.solve_integer(Budget())
+    point = program.solve_integer(SolverBudget())
     assert point is not None  # taking nothing is always possible
     return np.asarray(point.x > 0.5)
 

@@ -17,11 +17,13 @@ import numpy as np
 
 from cotenant.backends.base import NodeInfo
 from cotenant.core import columns as col
-from cotenant.core.decision import Change, Decision, Event, Transition
+from cotenant.core.decision import Change, Decision, Event, Kind, Transition
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.state import Rule
 from cotenant.core.workload import Floats
+from cotenant.engine.cycle import Engine
+from cotenant.engine.events import rekey
 from cotenant.engine.live_rows import NewJob
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.service.core import CoreService
@@ -74,9 +76,30 @@ class TrueBeliefs(LiveBeliefs):
         return Belief(least_s=float(self._known.state.f[TrueWorld.row_of(job.id), col.BELIEF]))
 
     def restore_s(self, job: LiveJob) -> float:
-        """What stopping costs; an attempt that failed by itself leaves nothing to restore."""
-        failed = bool(job.attempts) and job.last.exit_code == 1
-        return 0.0 if failed else float(self._known.state.f[TrueWorld.row_of(job.id), col.RESTORE])
+        """What stopping costs."""
+        return float(self._known.state.f[TrueWorld.row_of(job.id), col.RESTORE])
+
+    def ways(self, job: LiveJob, stands: bool) -> tuple[int, int]:
+        """As the cost table says: all can save, and rather stand still where they can."""
+        rung, yields = self._known.state.i[TrueWorld.row_of(job.id), [col.RUNG, col.YIELDS]].tolist()
+        return rung, yields
+
+
+class TrueEngine(Engine):
+    """What a job has done when its process is gone, and owes, is told by the truth: a failed attempt leaves no debt."""
+
+    truth: Truth
+
+    def observe(self, now_s: float, events: Sequence[Event]) -> bool:
+        """Take in what happened."""
+        due = super().observe(now_s, events)
+        for event in events:
+            if event.kind == Kind.AGAIN:
+                self.state.i[event.at, col.OWES] = self.truth.state.i[event.at, col.OWES]
+                self.state.f[event.at, col.DONE] = self.truth.state.f[event.at, col.DONE]
+                if self.state.i[event.at, col.STATE] == col.WAITING:
+                    rekey(self.state, self.rule, event.at, now_s)
+        return due
 
 
 class TrueSession(Session):
@@ -87,8 +110,9 @@ class TrueSession(Session):
         costs = run.experiment.stop_costs
         super().__init__(*args, costs=replace(costs, save_s=inf if costs.lags else 0.0))
         self.tables.set_speeds(self._known.state.speed)
-        self.engine.facts, self.engine.rates = self._known.engine.facts, self._known.engine.rates
-        self.engine.facts = replace(self.engine.facts, rates=None)
+        facts = replace(self._known.engine.facts, rates=None)
+        self.engine = engine = TrueEngine(self.tables, self._policy, self.engine.rule, facts, self._known.engine.rates)
+        engine.truth = run.truth
 
     def begin(self, options: Options) -> Rule:
         """As the simulation begins."""
@@ -156,8 +180,7 @@ class LiveRun:
         self.transitions.extend((decision.at_s, item) for item in decision.transitions)
         self._next_s = decision.next_s
         for item in decision.transitions:
-            if item.change in (Change.START, Change.PROMISE, Change.RESIZE, Change.TERMS):
-                self.world.terms[item.row] = item.terms
+            self.world.terms[item.row] = item.terms
             if item.change == Change.TERMS:
                 self.truth.agree(item.row, item.terms)
 

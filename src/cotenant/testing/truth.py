@@ -38,6 +38,7 @@ class Truth:
         self.run = Simulation(replace(experiment, stop_costs=physics, transitions=True))
         self.state, self.outages = self.run.state, self.run.outages
         self.state.x[col.LOGGING] = 0
+        self.state.x[col.ROTATES] = int(self.costs.rotates and self.run.traits.takes_turns)
         self.rates = self.run.engine.rates
         self.rule = make_rule((), {}, {col.CHECKPOINT_S: self.outages.checkpoint_s})
         self.lost_s = np.zeros(len(self.state.f))  # work that went with the last attempt of each job, at speed 1
@@ -187,6 +188,10 @@ class TrueWorld(FakeBackend):
                 self.truth.forget_unsaved(self.row_of(job.spec.key))
         self.set_node(name, up)
 
+    def _lose(self, job: FakeJob, message: str) -> None:
+        if job.script.signal is None:  # who is being killed is gone when that is done, node or not
+            super()._lose(job, message)
+
     def _alive(self) -> list[FakeJob]:
         return [job for job in self.world.jobs.values() if job.state in ("starting", "running", "suspended")]
 
@@ -236,5 +241,7 @@ class TrueWorld(FakeBackend):
         job = self._living(key, "suspended")
         if job is None or not super().resume(key):
             return False
-        self.truth.go_on(self.row_of(key), self.numbers.places(job.spec.gpus), self.now_s)
+        row = self.row_of(key)
+        self.truth.agree(row, self.terms.get(row, ALONE))
+        self.truth.go_on(row, self.numbers.places(job.spec.gpus), self.now_s)
         return True

@@ -30,7 +30,7 @@ from cotenant.policies.ones.evolution import (
     order_by_time,
     refresh,
 )
-from cotenant.policies.ones.predictor import Progress, features
+from cotenant.policies.ones.predictor import ProgressModel, features
 from cotenant.policies.ones.reorder import place_sizes
 from cotenant.policies.ones.saying import sizes_said
 from cotenant.policies.ones.scaling import TIMES_ASKED, Sizes, at_least
@@ -69,13 +69,13 @@ class Ones(PlanPolicy):
     def begin(self, context: Context) -> None:
         """Nothing has been learned, and the first population is yet to come."""
         self.rng = np.random.default_rng([context.seed, 41])
-        self.progress = Progress(context.seed)
+        self.progress = ProgressModel(context.seed)
         self.sizes = Sizes()
         self._goodputs: Goodputs | None = None
         self._genomes: Ints | None = None
-        self._jobs: list[int] = []  # identity of each number in the genomes
+        self._jobs: list[int] = []  # row of each number in the genomes
         self._looks: dict[int, list[tuple[Floats, float]]] = {}
-        self._samples: dict[int, float] = {}  # when last looked at, by identity
+        self._samples: dict[int, float] = {}  # when last looked at, by row
 
     def decide(self, view: View) -> Plan:
         """Rigid jobs as they are; sizes of the elastic ones by evolution."""

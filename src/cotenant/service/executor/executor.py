@@ -15,8 +15,7 @@ from math import inf
 from cotenant.backends.base import Backend, NodeInfo
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry
-from cotenant.service.executor.acts import Acts
-from cotenant.service.executor.errands import LAUNCH, LIMITS, Errand, Errands
+from cotenant.service.executor.errands import LAUNCH, LIMITS, Acts, Errand, Errands
 from cotenant.service.executor.host_limits import HostLimits
 from cotenant.service.executor.ladder import falls_still, may_suspend, next_rung, why_stop
 from cotenant.service.executor.terms import AgreedTerms

@@ -88,7 +88,7 @@ def may_suspend(
     if len(there) >= max_suspended:
         return False
     sizes = {node.name: node.mem_gib for node in nodes} if job.spec.mem_gib else {}
-    for name, _ in job.last.gpus if job.spec.mem_gib else ():
+    for name, _ in job.last.gpus if job.spec.mem_gib and job.attempts else ():
         neighbours = (other for other in there if any(node == name for node, _ in other.last.gpus))
         held_gib = sum(other.spec.mem_gib for other in neighbours)
         if held_gib + job.spec.mem_gib > MEMORY_SHARE * sizes.get(name, 0.0):

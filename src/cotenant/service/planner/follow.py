@@ -140,6 +140,7 @@ class Follower:
                     yield Event(Kind.AGAIN, row)
                 yield Event(Kind.ARRIVED, row, since_s=job.since_s)
                 yield Event(Kind.ADOPTED_STILL, row, places)
+                state = col.WAITING
             if not (leaving and self._back(job)):  # who is ended only to start elsewhere waits, or has a promise
                 yield from self._waits(job, row, state)
             if self._traits.takes_turns and self.startable(job):  # elsewhere it would begin anew
@@ -227,16 +228,15 @@ class Follower:
         f[col.BELIEF] = max(f[col.DONE] + belief.more_s, belief.least_s, belief.times * f[col.OCCUPIED])
         f[col.RESTORE] = self.beliefs.restore_s(job)
         f[col.DEADLINE] = self.beliefs.deadline_s(job)
-        saves, stands = self.beliefs.saves(job), self._may_suspend(job)
-        i[col.RUNG] = int(not saves and stands)
-        i[col.YIELDS] = stands + 2 * saves if job.spec.preemptible else 0
+        i[col.RUNG], i[col.YIELDS] = self.beliefs.ways(job, self._may_suspend(job))
         if job.attempts:
+            saves = self.beliefs.saves(job)
             rung = job.spec.name, ASK if saves else job.last.rung
             self._speaks[job.id] = _Speaker(row, self.beliefs.pace(job, job.last, self._types), saves, rung)
         if f[col.TIER] != -job.spec.priority:
             self.tables.set_priority(row, float(job.spec.priority))
-        asked, resized = int(state.cls[i[col.CLASS], col.C_GPUS]), False
-        if job.state == JobState.PENDING and i[col.HOME] < 0 and job.spec.gpus not in (asked, 0):
+        resized, asked = False, state.cls[i[col.CLASS], col.C_GPUS]
+        if job.state == JobState.PENDING and i[col.HOME] < 0 and asked != job.spec.gpus:
             resized = self.tables.set_gpus(row, job.spec.gpus, self.beliefs.new_job(job), now_s)
         after = f[col.BELIEF], f[col.TIER], f[col.DEADLINE], i[col.GPUS]
         return resized or any(a != b and not (np.isnan(a) and np.isnan(b)) for a, b in zip(before, after, strict=True))

@@ -113,8 +113,6 @@ class Planner:
         )  # fmt: skip
 
     def _may_suspend(self, job: LiveJob) -> bool:
-        if not job.attempts:
-            return False
         book = self._store.book  # how many may be suspended at a time is for the engine to count
         return may_suspend(job, book, self._nodes(), self._capabilities, len(book.active) + 1)
 
