@@ -159,7 +159,7 @@ class LiveRows:
 
     def _rank(self, row: int) -> None:
         """A place for a job in its class, by tier and arrival; the class moves when it is full or out of order."""
-        state, c = self.state, int(self.state.i[row, col.CLASS])
+        state, c = self.state, int(self._own_classes(np.array([row]))[0])
         rank, room = self._ranks[c], int(state.cls[c, col.C_ROOM])
         offset = int(state.cls[c, col.C_OFFSET])
         in_order = rank == 0 or state.f[state.members[offset + rank - 1], col.TIER] <= state.f[row, col.TIER]
@@ -168,10 +168,15 @@ class LiveRows:
             state.i[row, col.RANK] = rank
             self._ranks[c] = rank + 1
             return
-        alive = np.flatnonzero(
-            (state.i[: self._used, col.CLASS] == c) & (state.i[: self._used, col.STATE] != col.FINISHED)
-        )
+        mine = self._own_classes(np.arange(self._used)) == c
+        alive = np.flatnonzero(mine & (state.i[: self._used, col.STATE] != col.FINISHED))
         self._move_class(c, np.union1d(alive, [row]))
+
+    def _own_classes(self, rows: np.ndarray) -> np.ndarray:
+        """The classes of jobs; of suspended ones those to which they belong otherwise."""
+        state = self.state
+        found = state.i[rows, col.CLASS]
+        return np.where(state.cls[found, col.C_BOUND] == rows, state.cls[found, col.C_ORIGIN], found)
 
     def _move_class(self, c: int, rows: np.ndarray) -> None:
         """Give a class a larger stretch, and its jobs their ranks anew."""

@@ -121,6 +121,7 @@ class Follower:
                     yield Event(Kind.AGAIN, row)
                 yield Event(Kind.ARRIVED, row, since_s=job.since_s)
                 yield Event(Kind.ADOPTED_STILL, row, places)
+                state = col.WAITING
             if not (leaving and self._back(job)):  # who is ended only to start elsewhere waits, or has a promise
                 yield from self._waits(job, row, state)
             if self._traits.takes_turns and self.startable(job):  # elsewhere it would begin anew
@@ -221,4 +222,6 @@ class Follower:
             if belief is None or belief.times == 0.0:
                 continue
             held_s = state.f[row, col.OCCUPIED] + max(now_s - state.f[row, col.SINCE], 0.0)
-            state.f[row, col.BELIEF] = max(state.f[row, col.BELIEF], belief.times * held_s)
+            if state.f[row, col.BELIEF] < belief.times * held_s:
+                state.f[row, col.BELIEF] = belief.times * held_s
+                state.x[col.EPOCH] += 1
