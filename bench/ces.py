@@ -19,7 +19,7 @@ import numpy as np
 
 from cotenant.power import PRESETS, Ces, Forecast, LearnedForecast, PerfectForecast
 from cotenant.power.account import Account, run
-from cotenant.power.ces import Decision
+from cotenant.power.ces import PowerStep
 from cotenant.power.windows import Floats, mean_ahead, to_steps
 
 FIRST, LAST = np.datetime64("2017-12-01T00:00", "s"), np.datetime64("2017-12-15T00:00", "s")
@@ -74,7 +74,7 @@ def seconds(moment: np.datetime64) -> float:
     return float(moment.astype(np.int64))
 
 
-def _play(forecast: Forecast, time_s: Floats, used: Floats) -> tuple[Account, list[Decision], float]:
+def _play(forecast: Forecast, time_s: Floats, used: Floats) -> tuple[Account, list[PowerStep], float]:
     began = time.perf_counter()
     account, decisions = run(Ces(PRESETS["philly"], NODES, forecast), time_s, used)
     return account, decisions, time.perf_counter() - began
@@ -92,7 +92,7 @@ def _line(name: str, cells: tuple[float | None, ...]) -> str:
     return f"{name:<34}" + "".join(f"{cell:>14}" for cell in shown)
 
 
-def _tell_wakes(time_s: Floats, used: Floats, decisions: list[Decision]) -> None:
+def _tell_wakes(time_s: Floats, used: Floats, decisions: list[PowerStep]) -> None:
     wakes = [at for at, decision in enumerate(decisions) if decision.woken > 0]
     for name, at in (("first", wakes[0]), ("largest", max(wakes, key=lambda at: decisions[at].woken))):
         when = np.datetime64(int(time_s[at]), "s").item()

@@ -9,6 +9,8 @@ Jobs hold a lock of their own name and one per GPU for as long as any process of
 once see each other, whatever the service believes. Of two on one GPU at most one may run: the others
 stand still, or are being killed. Under a policy that shares GPUs (with a `--profile` that knows pairs) as many
 may run there as it allows, but jobs that take turns never at once. One job is elastic and is resized on the way.
+What users were told and what was measured (promises, what policies remember, costs, levels and terms) counts like jobs:
+a restarted service that does not know it, or takes a promise back without giving its GPUs to others, has forgotten it.
 """
 
 from __future__ import annotations
@@ -93,6 +95,7 @@ def _print(tally: Tally, seconds: float, options: argparse.Namespace) -> None:
         "points": tally.points, "seed": options.seed, "rounds": tally.rounds, "jobs": tally.jobs,
         "attempts": tally.attempts, "restarts": tally.restarts, "preemptions": tally.preemptions,
         "suspensions": tally.suspensions, "turns": tally.turns, "resizes": tally.resizes, "company": tally.shared,
+        "promises": tally.promises, "memories": tally.memories,
         **{name: tally.faults[name] for name in FAULTS}, "seconds": round(seconds, 1),
     }  # fmt: skip
     if options.json:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.crash_jobs import ENDS, LINES, MODELS, PRELUDE, STEPS, TRAIN, End, Step, most_on_gpu, workload
+from bench.crash_known import Words
 from bench.crash_service import Service
 from cotenant.backends.local import LocalBackend
 from cotenant.backends.local.logs import LocalLog
@@ -39,6 +40,8 @@ class Tally:
     turns: int = 0
     resizes: int = 0
     shared: int = 0
+    promises: int = 0
+    memories: int = 0
     kills: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
@@ -51,7 +54,7 @@ class Tally:
 
 FAULTS = (
     *("lost", "doubled", "GPUs shared", "leaked processes", "leaked records", "leaked GPUs"),
-    *("wrong states", "torn logs", "complaints"),
+    *("wrong states", "torn logs", "forgotten", "complaints"),
 )
 
 
@@ -70,6 +73,7 @@ class Round:
         self.acknowledged: dict[str, str] = {}
         self.cancelled: set[str] = set()
         self.due: Step | None = None
+        self.words = Words()
 
     def play(self, kills: Iterator[tuple[str, Any]], points: int) -> None:
         """Run the service again and again until all jobs have ended; kill it until that many points are reached."""
@@ -82,6 +86,8 @@ class Round:
             kill = next(kills) if self.tally.points < points else ("never", 0)
             service = Service(self.home, self.options, kill)
             done = self._drive(service, give_up)
+            self._hear(service)
+            self.words.fell()
             reap()
             if not done:
                 self.tally.restarts += 1
@@ -96,6 +102,7 @@ class Round:
             jobs = service.ask("jobs")
             if jobs is None:
                 return False
+            self._hear(service)
             state = {name: state for _, name, state in jobs}
             ids = {name: job for job, name, _ in jobs}
             if not self.steps:
@@ -107,8 +114,12 @@ class Round:
                 self.steps.pop(0)
                 continue
             service.rest(0.03)
-        service._fall("no end")
+        service.fall("no end")
         return False
+
+    def _hear(self, service: Service) -> None:
+        """Note what the service knows."""
+        self.words.hear(service.known, lambda kind, note: self.tally.fault(kind, f"round {self.number}: {note}"))
 
     def _is_time(self, step: Step, state: dict[str, str]) -> bool:
         """Whether the job that the step waits for has started: once is enough, for it may be stopped again."""
@@ -144,7 +155,11 @@ class Round:
             book = Book.thaw(state) if state is not None else Book()
             for record in records:
                 book.apply(record)
-            kinds = [(record.kind, record.data.get("why")) for record in journal.read()]
+            story = list(journal.read())
+        self.words.check(story, lambda kind, note: fault(kind, f"{where}: {note}"))
+        kinds = [(record.kind, record.data.get("why")) for record in story]
+        self.tally.promises += sum(kind == "promise" for kind, _ in kinds)
+        self.tally.memories += sum(kind == "memory" for kind, _ in kinds)
         self.tally.preemptions += kinds.count(("stop", "preempt"))
         self.tally.turns += kinds.count(("stop", "turn"))
         self.tally.resizes += kinds.count(("stop", "resize"))
@@ -200,13 +215,12 @@ class Round:
                 fault("leaked records", f"{where}: {item}")
             for path in (self.home / "jobs" / "jobs").iterdir():
                 fault("leaked records", f"{where}: {path}")
-            for group in {p for parent in backend._cgroups.parents.values() for p in parent.glob("cotenant.*")}:
-                if backend._label in group.name:
-                    fault("leaked records", f"{where}: {group}")
+            for group in backend.groups():
+                fault("leaked records", f"{where}: {group}")
             for status in node_statuses(backend.nodes(), book):
                 if status.gpus_used:
                     fault("leaked GPUs", f"{where}: {status}")
-            for pid, what in ours(self.home, backend._label):
+            for pid, what in ours(self.home, backend.label):
                 fault("leaked processes", f"{where}: {pid} {what}")
         finally:
             backend.close()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bench.crash_jobs import in_parts, most_on_gpu
+from bench.crash_known import Known, Watched, knows
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.service.core import CoreService
@@ -36,6 +37,7 @@ class Service:
         self._line, theirs = socket.socketpair()
         self._heard = b""
         self.fell = ""
+        self.known: Known = {}  # what it said last that it knows
         how, what = kill
         self._deadline = time.monotonic() + what if how == "instant" else float("inf")
         self.pid = os.fork()
@@ -51,28 +53,29 @@ class Service:
         while b"\n" not in self._heard:
             left = self._deadline - time.monotonic()
             if left <= 0 or not select.select([self._line], [], [], min(left, 60.0))[0]:
-                self._fall("instant" if left <= 60.0 else "no answer for 60 s")
+                self.fall("instant" if left <= 60.0 else "no answer for 60 s")
                 return None
             try:
                 data = self._line.recv(1 << 20)
             except ConnectionResetError:
                 data = b""
             if not data:
-                self._fall("")
+                self.fall("")
                 return None
             self._heard += data
         text, _, self._heard = self._heard.partition(b"\n")
         answer = json.loads(text)
-        if isinstance(answer, dict) and "point" in answer:
-            self._fall(answer["point"])
+        self.known = answer["known"]
+        if "point" in answer:
+            self.fall(answer["point"])
             return None
-        return answer
+        return answer["answer"]
 
     def rest(self, seconds: float) -> None:
         """Let it work for a while, or kill it when its time has come."""
         time.sleep(max(0.0, min(seconds, self._deadline - time.monotonic())))
 
-    def _fall(self, why: str) -> None:
+    def fall(self, why: str) -> None:
         """It is dead, or is killed now."""
         if why:
             os.kill(self.pid, signal.SIGKILL)
@@ -115,7 +118,11 @@ def _serve(line: socket.socket, home: Path, options: argparse.Namespace, kill: t
         if service is not None and point in ("before:launched", "before:wake"):
             _check_company(service, most, parts)
         if (how == "step" and count >= what) or (how == "kind" and (point == what or count >= LONGEST)):
-            line.sendall(json.dumps({"point": point}).encode() + b"\n")
+            known: Known = {}
+            if service is not None:
+                with service.store.lock:
+                    known = knows(service.store.book)
+            line.sendall(json.dumps({"point": point, "known": known}).encode() + b"\n")
             os.kill(os.getpid(), signal.SIGKILL)
 
     settings = Options(
@@ -124,7 +131,8 @@ def _serve(line: socket.socket, home: Path, options: argparse.Namespace, kill: t
     service = open_service(settings, Site(gpus=options.gpus))
     first_token(service, home)
     _listen(service)
-    scheduler = Loop(service)
+    watched = Watched(service)
+    scheduler = Loop(watched)  # type: ignore[arg-type]
     scheduler.start()
     for text in line.makefile("r"):
         verb, *args = json.loads(text)
@@ -139,12 +147,12 @@ def _serve(line: socket.socket, home: Path, options: argparse.Namespace, kill: t
                 if not service.backend.observe():
                     break
                 service.backend.wait_change(0.1)
-                service.tick()
+                watched.tick()
             service.close()
         else:
             with contextlib.suppress(Conflict):
                 getattr(service.desk, verb)(ME, *args)
-        line.sendall(json.dumps(answer).encode() + b"\n")
+        line.sendall(json.dumps({"answer": answer, "known": watched.known}).encode() + b"\n")
         if verb == "end":
             return
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from cotenant import solvers
 from cotenant.solvers import Need, lp_reference, price_kernels
-from cotenant.solvers.lp_reference import Pairs
+from cotenant.solvers.lp_reference import PairRates
 
 TARGETS = {1_000: 0.020, 10_000: 0.080, 100_000: 0.7}
 SHARING_TARGETS = {256: 0.2, 2_048: 1.0}
@@ -210,7 +210,7 @@ def _sharing(jobs: int, options: argparse.Namespace) -> None:
     if jobs <= options.plain_up_to:
         i, j = np.triu_indices(jobs, 1)
         both = np.stack([pair[kind[i], kind[j]], pair[kind[j], kind[i]]], axis=1)
-        pairs = Pairs(np.column_stack([i, j]), both)
+        pairs = PairRates(np.column_stack([i, j]), both)
         plain_s, plain = _timed(lambda: lp_reference.solve_need(inst, Need(1 / scale), pairs=pairs), 1)
         gap = f"{abs(plain.value - found.value) / plain.value:.0e}"
         ratio = f"{plain_s / seconds:.0f}x"

@@ -65,7 +65,7 @@ class LocalWorld:
         return {p for p in procs.marked(self.mark(key)) if procs.state_of(p) not in "ZX"}
 
     def mark(self, key: str) -> bytes:
-        return f"COTENANT_MARK={self.backend._label}/{key}".encode()
+        return f"COTENANT_MARK={self.backend.label}/{key}".encode()
 
     def end_all(self) -> None:
         for one in self.backend.observe():
@@ -78,7 +78,7 @@ class LocalWorld:
             self.backend.forget(key)
 
     def assert_nothing_left(self) -> None:
-        label = self.backend._label
+        label = self.backend.label
         mark = f"COTENANT_MARK={label}/".encode()
         for name in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError):

@@ -17,7 +17,7 @@ from local_world import LocalWorld, pid_of, wait_gone
 
 from cotenant.backends import BackendError
 from cotenant.backends.local import cgroups, procs
-from cotenant.backends.local.records import Record
+from cotenant.backends.local.records import KeeperRecord
 
 STEPS = 20
 LATE = 60  # about the steps that follow the spawn
@@ -129,7 +129,7 @@ def test_keeper_killed_at_random_instants(world: LocalWorld) -> None:
         fates.append(one.state if one else "never")
         assert fates[-1] in ("lost", "never")
         if one is None:
-            assert Record(world.state / "jobs", key).child() is None
+            assert KeeperRecord(world.state / "jobs", key).child() is None
             world.launch(key, f"echo $$ >> {world.work}/{key}.starts; exit 0")
             assert world.until(key, "exited").exit_code == 0
         elif world.backend.kill(key):
@@ -144,14 +144,14 @@ def test_keeper_killed_at_random_instants(world: LocalWorld) -> None:
 
 @pytest.mark.parametrize("what", ["spec.json", "keeper.in"])
 def test_a_full_disk_starts_nothing(world: LocalWorld, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = Record.write
+    write = KeeperRecord.write
 
-    def full(self: Record, name: str, data: bytes) -> None:
+    def full(self: KeeperRecord, name: str, data: bytes) -> None:
         if name == what:
             raise OSError(28, "No space left on device")
         write(self, name, data)
 
-    monkeypatch.setattr(Record, "write", full)
+    monkeypatch.setattr(KeeperRecord, "write", full)
     with pytest.raises(BackendError, match="nothing was started"):
         world.launch("full-1", "exit 0")
     monkeypatch.undo()

@@ -17,7 +17,7 @@ EAT = "x = b'x' * (400 << 20)"
 
 
 def _group(world: LocalWorld, key: str, role: str) -> Path:
-    return Path(world.backend._cgroups.paths(f"cotenant.{world.backend._label}.{key}")[role])
+    return Path(world.backend._cgroups.paths(f"cotenant.{world.backend.label}.{key}")[role])
 
 
 def test_affinity_at_launch_and_later(world: LocalWorld) -> None:

@@ -16,7 +16,7 @@ from local_world import LocalWorld, kill_hard, pid_of, wait_gone
 
 from cotenant.backends import BackendError
 from cotenant.backends.local import LocalBackend, gpus, procs
-from cotenant.backends.local.records import Record
+from cotenant.backends.local.records import KeeperRecord
 from cotenant.core.errors import InputError
 
 
@@ -193,7 +193,7 @@ def test_keeper_killed(world: LocalWorld) -> None:
         world.launch("lost-1", script, env={"KEEP": "me"})
         pipe.line()
     world.until("lost-1", "running")
-    child = Record(world.state / "jobs", "lost-1").child()
+    child = KeeperRecord(world.state / "jobs", "lost-1").child()
     assert child is not None
     kill_hard(child.keeper)
     assert world.backend.wait_change(30)
@@ -216,7 +216,7 @@ def test_forget_of_a_lost_job_kills_what_is_left(world: LocalWorld) -> None:
     with world.pipe() as pipe:
         world.launch("lost-2", f"echo ready > {pipe.path}; sleep infinity")
         pipe.line()
-    child = Record(world.state / "jobs", "lost-2").child()
+    child = KeeperRecord(world.state / "jobs", "lost-2").child()
     assert child is not None
     kill_hard(child.keeper)
     world.until("lost-2", "lost")
@@ -231,7 +231,7 @@ def test_a_reused_pid_is_nobody_of_ours(world: LocalWorld) -> None:
         ticks = procs.start_ticks(stranger.pid)
         boot = procs.boot_id()
         for n, (t, b) in enumerate([(ticks - 1, boot), (ticks, "another-boot"), (ticks + 1, boot)]):
-            record = Record(world.state / "jobs", f"old-{n}")
+            record = KeeperRecord(world.state / "jobs", f"old-{n}")
             lock = record.lock()
             assert lock is not None
             os.close(lock)

@@ -33,7 +33,7 @@ def _state(cluster: Cluster, gpus: int, placement: str = "consolidated", *, part
 
 
 def _room(state: State) -> Room:
-    return Room(Window(state).view(Facts(), np.zeros(1, np.int64), 0.0))
+    return Room(Window().view(state, Facts(), np.zeros(1, np.int64), 0.0))
 
 
 def _fill(state: State, room: Room, used: list[int], cores: list[float]) -> None:
@@ -111,7 +111,7 @@ def test_the_rest_of_a_large_gang_goes_to_the_emptiest_node() -> None:
 @pytest.mark.parametrize("gpus", [1, 4, 9, 12])
 def test_shared_gpus_follow_the_same_rules(gpus: int) -> None:
     state = _state(Cluster.parse("2x8+2x4"), gpus, sharing=True)
-    view = Window(state).view(Facts(), np.zeros(1, np.int64), 0.0)
+    view = Window().view(state, Facts(), np.zeros(1, np.int64), 0.0)
     shared, counted = SharedRoom(view), Room(view)
     chosen = shared.consolidated(0, [True] * len(shared.users))
     place = counted.find(0, gpus)

@@ -10,7 +10,7 @@ import pytest
 from cotenant.core.deadlines import Steps, deadline_metrics
 from cotenant.policies.chronus.admission import Ask, Verdict, admit, earliest_end, promised_by_s
 from cotenant.policies.chronus.leases import estimate_s, leases_needed, next_lease, slots_before, whole_share
-from cotenant.policies.chronus.packing import Pairs, pack
+from cotenant.policies.chronus.packing import LeasePairs, pack
 from cotenant.policies.chronus.program import LEFT_OUT, objective_of, solve
 
 MINUTE = 60.0
@@ -73,16 +73,16 @@ def test_a_gang_larger_than_the_cluster_is_refused_for_ever() -> None:
     assert promised_by_s(answer, 0, 1200.0) == float("inf")
 
 
-def _pairs(*rows: tuple[int, int, int, int, float]) -> Pairs:
+def _pairs(*rows: tuple[int, int, int, int, float]) -> LeasePairs:
     job, gpus, need, slots, value = (np.array(column) for column in zip(*rows, strict=True))
-    return Pairs(job, gpus, need, slots, value.astype(float))
+    return LeasePairs(job, gpus, need, slots, value.astype(float))
 
 
 STRICT = [(0, 4, 1, 2, 10.0), (1, 2, 2, 3, 10.0), (2, 8, 1, 3, 10.0)]
 SOFT = [(3, 4, 1, 1, 10.0), (3, 4, 1, 2, 8.0), (3, 4, 1, 3, 5.0), (3, 4, 1, 4, 2.0)]
 
 
-def _use(pairs: Pairs, chosen: np.ndarray, held: dict[int, np.ndarray], length: int) -> list[int]:
+def _use(pairs: LeasePairs, chosen: np.ndarray, held: dict[int, np.ndarray], length: int) -> list[int]:
     use = np.zeros(length, int)
     for job, slots in held.items():
         use[slots] += pairs.gpus[chosen[job]]
@@ -121,7 +121,7 @@ def test_greedy_packs_late_and_repairs_by_lowering_the_soft_job() -> None:
         assert _use(pairs, found.chosen, found.held, len(capacity)) == use
 
 
-def _brute_force(pairs: Pairs, capacity: np.ndarray, jobs: int, sign: float) -> float:
+def _brute_force(pairs: LeasePairs, capacity: np.ndarray, jobs: int, sign: float) -> float:
     """Every step and every set of slots for every job."""
     choices = []
     for job in range(jobs):
@@ -150,7 +150,7 @@ def _brute_force(pairs: Pairs, capacity: np.ndarray, jobs: int, sign: float) -> 
     return best
 
 
-def _random_case(seed: int) -> tuple[Pairs, np.ndarray, int]:
+def _random_case(seed: int) -> tuple[LeasePairs, np.ndarray, int]:
     draw = np.random.default_rng(seed)
     jobs, slots = int(draw.integers(2, 5)), int(draw.integers(2, 5))
     rows = []

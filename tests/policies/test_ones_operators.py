@@ -24,7 +24,7 @@ from cotenant.policies.ones.evolution import (
     refresh,
     score,
 )
-from cotenant.policies.ones.predictor import Progress, digamma, features
+from cotenant.policies.ones.predictor import ProgressModel, digamma, features
 from cotenant.policies.ones.reorder import shrink
 from cotenant.policies.ones.scaling import Sizes, at_least, scaled_down
 from cotenant.policies.ones.throughput import Goodputs, sruf, throughputs
@@ -127,7 +127,7 @@ def test_scale_down() -> None:
 
 
 def test_progress_is_learned_from_finished_jobs() -> None:
-    progress = Progress(0)
+    progress = ProgressModel(0)
     one = np.array([[np.log(1000.0), 2.0, 4.0, 0.5, 0.5]])
     assert progress.draw(one, False)[0] == pytest.approx(0.5)  # before any job: by the fall of the loss
     for job in range(12):

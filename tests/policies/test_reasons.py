@@ -34,6 +34,7 @@ WORDS = {
     "tiresias-l": r"has had \d+ GPU-seconds and is in queue \d of 2 .*; it (first ran at \d+ s|has never run)",
     "tiresias-g": r"has had \d+ GPU-seconds and is in queue \d of 2 .*; its index follows",
     "gavel": ROUND,
+    "themis": ROUND,
     "allox": r"in the matching it is number \d+ from the end|not among the \d+ jobs that were matched",
     "gandiva-packing": rf"{ROUND}|it is to run alone|it is to share",
     "edf": r"its deadline is at \d+ s",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from cotenant.core import schema
 from cotenant.core.cluster import Cluster
 from cotenant.core.spec import Spec
 from cotenant.core.state import State
-from cotenant.core.view import FloatColumn, IntColumn, View
+from cotenant.core.view import Shown, View
 from cotenant.core.workload import Workload
 from cotenant.policies import known_policies
 from cotenant.policies.base import OrderPolicy
@@ -34,8 +35,8 @@ def _worlds() -> dict[str, tuple[Workload, str, dict[str, str]]]:
     return {
         "plain": (_uneven(random_workload(4, 12, 8)), "1x8+2x4/cpu=64,mem=512", {"costs": "6"}),
         "types": (_uneven(random_workload(5, 10, 4)), "1x4:v100+2x2:k80", {}),
-        "shared": (generate(Spec.parse("philly-like:jobs=8,seed=3,load=1.5"), 8), "2x4", {"profile": "h200"}),
-        "elastic": (generate(Spec.parse("ones-like:jobs=3,seed=0"), 8), "2x4", {"costs": "none"}),
+        "shared": (_uneven(generate(Spec.parse("philly-like:jobs=8,seed=3,load=1.5"), 8)), "2x4", {"profile": "h200"}),
+        "elastic": (_uneven(generate(Spec.parse("ones-like:jobs=3,seed=0"), 8)), "2x4", {"costs": "none"}),
     }
 
 
@@ -88,6 +89,7 @@ def test_the_schema_names_the_columns_of_the_tables_and_of_the_view() -> None:
     for group, count in ((schema.FLOATS, col.FLOAT_COLUMNS), (schema.INTS, col.INT_COLUMNS)):
         assert [getattr(col, column.name) for column in group] == list(range(count))
     shown = [*schema.LOOKS, *schema.FLOATS, *schema.INTS, *schema.SHAPES]
-    names = {name for name, value in vars(View).items() if isinstance(value, FloatColumn | IntColumn)}
+    names = {name for name, value in vars(View).items() if isinstance(value, Shown)}
     assert names == {column.shown for column in shown if column.shown}
     assert not any(column.shown for column in shown if column.nature in (schema.TRUTH, schema.ENGINE))
+    assert schema.table() in (Path(__file__).parents[2] / "docs" / "policies.md").read_text()

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from cotenant.core.errors import InputError
 from cotenant.power import PRESETS, Ces, CesRules, PerfectForecast
 from cotenant.power.account import run, saved_kwh
-from cotenant.power.ces import Decision, sleep, wake
+from cotenant.power.ces import PowerStep, sleep, wake
 
 PHILLY = PRESETS["philly"]
 
 
 def test_golden_decision() -> None:
     woken = wake(PHILLY, 420, 50, 300, 305, 0)
-    assert woken == Decision(325, woken=25, frozen_until=60)
-    later = Decision(325, frozen_until=60)
+    assert woken == PowerStep(325, woken=25, frozen_until=60)
+    later = PowerStep(325, frozen_until=60)
     assert sleep(PHILLY, 60, later, 280, 287, 275, 270).awake == 300
     assert sleep(PHILLY, 60, later, 280, 287, 275, 278) == later
     assert sleep(PHILLY, 59, later, 280, 287, 275, 270) == later

@@ -128,7 +128,7 @@ class MemoryWorld:
         backend.hook = self._act
         service = CoreService(
             self._journal, backend, home=self.home, policy=self.policy, grace_s=2.0, clock=self.clock,
-            hook=self.fuse.step, inline=True, **self.more,
+            hook=self.fuse.step, inline=True, check_invariants=True, **self.more,
         )  # fmt: skip
         service.reconcile()
         return service

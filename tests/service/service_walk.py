@@ -11,20 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cotenant.service.planner.sharing import cells
 from crash_memory import Crash
-from service_kit import ADMIN, Rig
+from service_kit import ADMIN, Rig, cells
 
 from cotenant.backends import LaunchSpec, NodeInfo
 from cotenant.backends.fake import FakeJob, Script, read_script
 from cotenant.core.columns import SLOTS
 from cotenant.core.errors import InputError
-from cotenant.core.lifecycle import JobState
-from cotenant.core.plan import ALONE
+from cotenant.core.lifecycle import WAITING, JobState
+from cotenant.core.traits import Traits
 from cotenant.policies import make_policy
-from cotenant.policies.base import PlanPolicy
+from cotenant.runtime.protocol import Progress
 from cotenant.service.facade import Conflict
-from cotenant.service.observer.reports import Report
 from cotenant.service.store.job import LiveJob
 
 ROUND_S = 4.0
@@ -105,12 +103,12 @@ class Walk:
         for job in self.rig.service.store.book.jobs.values():
             good = job.state in (JobState.SUCCEEDED, JobState.CANCELLED) or "lost" in job.message
             self.need(good, f"job {job.id} has {job.state}: {job.message}")
-        self.need(not self.rig.service._promised, "promises outlive all jobs")
+        self.need(not self.rig.service.planner.promised(), "promises outlive all jobs")
 
     def excused(self) -> bool:
         """Whether all who are left can neither save nor stand still, and begin anew in every round of the policy."""
         active = self.rig.service.store.book.active
-        rounds = not isinstance(make_policy(self.rig.service.store.book.policy), PlanPolicy)
+        rounds = self._traits().names_pools
         return rounds and not self.saves & active.keys() and all(len(job.attempts) > MANY for job in active.values())
 
     def play(self, seconds: float) -> None:
@@ -200,7 +198,7 @@ class Walk:
             job = self.chance.choice(active)
             self._tell(f"{verb} {job}")
             try:
-                getattr(self.rig.service, verb)(ADMIN, job)
+                getattr(self.rig.service.desk, verb)(ADMIN, job)
             except Conflict as error:
                 self._tell(str(error))
 
@@ -253,19 +251,15 @@ class Walk:
                 done_s = sum(attempt.active_s(self.rig.backend.now_s) for attempt in job.attempts)
                 total = int(self.totals[job.id] * 10)
                 step = min(int(done_s * 10), total - 1)
-                service.reports._reports[job.id] = Report(
-                    step=step, total=total, step_time_s=0.1, saves=True, metrics={"batch": 32.0, "loss": 1 / (1 + step)}
-                )  # fmt: skip
-        for name in set(service.reports._reports) - set(service.store.book.on_gpus) - set(service.store.book.suspended):
-            del service.reports._reports[name]
+                metrics = {"batch": 32.0, "loss": 1 / (1 + step)}
+                self.rig.says(job.id, Progress(step, total, 0.1, metrics, saves=True))
 
     def _behave(self, spec: LaunchSpec) -> Script:
         job = self.rig.service.store.book.jobs[spec.job]
         size = sum(len(indexes) for _, indexes in spec.gpus)
         low, high = (max(job.spec.min_gpus, 1), job.spec.max_gpus) if job.elastic else (job.spec.gpus,) * 2
         self.need(low <= size <= high, f"{spec.key} starts with {size} GPUs")
-        policy = make_policy(self.rig.service.store.book.policy)
-        if not (isinstance(policy, PlanPolicy) and policy.resizes):
+        if not self._traits().resizes:
             self.need(size == job.spec.gpus, f"{spec.key} starts with {size} GPUs, not {job.spec.gpus}")
         for other in self.rig.backend.world.jobs.values():
             alive = other.state in ("starting", "running", "suspended")
@@ -286,6 +280,12 @@ class Walk:
 
     # -- what must hold ------------------------------------------------------------------------------------------
 
+    def _traits(self) -> Traits:
+        return make_policy(self.rig.service.store.book.policy).traits
+
+    def _startable(self, job: LiveJob) -> bool:
+        return job.state in WAITING and not job.held and not job.stop_why
+
     def _running(self) -> list[FakeJob]:
         return [job for job in self.rig.backend.world.jobs.values() if job.state in ("starting", "running")]
 
@@ -293,13 +293,13 @@ class Walk:
         """Whoever comes to GPUs may be there beside those that are there."""
         service, mine = self.rig.service, cells(spec.gpus)
         policy = make_policy(service.store.book.policy)
+        in_parts = policy.traits.names_gpus
         others = [job.spec for job in self._running() if job.spec.key != spec.key and mine & cells(job.spec.gpus)]
-        self.need(policy.shares or not others, f"{spec.key} comes to {[other.key for other in others]}")
-        in_parts = isinstance(policy, PlanPolicy)
+        self.need(policy.traits.shares or not others, f"{spec.key} comes to {[other.key for other in others]}")
         most = SLOTS if in_parts else int(policy.params.get("group", 2))
         for other in others:
             self.need(in_parts or cells(other.gpus) == mine, f"{spec.key} takes a part of {other.key}")
-            turns = {service._terms.get(job, ALONE).turn for job in (spec.job, other.job)} - {0}
+            turns = {service.planner.agreed(job).turn for job in (spec.job, other.job)} - {0}
             self.need(len(turns) < 2, f"{spec.key} comes to {other.key} out of turn")
         on = Counter(cell for one in [spec, *others] for cell in cells(one.gpus) & mine)
         self.need(max(on.values()) <= most, f"{spec.key} is one of {max(on.values())} on a GPU")
@@ -336,8 +336,8 @@ class Walk:
         service = self.rig.service
         there: dict[tuple[str, int], set[int]] = {}
         for job in jobs:
-            turn = service._terms.get(job.id, ALONE).turn
-            if job.state != JobState.STOPPING and turn and job.id in service._places:
+            turn = service.planner.agreed(job.id).turn
+            if job.state != JobState.STOPPING and turn:
                 for cell in cells(job.last.gpus):
                     there.setdefault(cell, set()).add(turn)
         for cell, turns in there.items():
@@ -353,7 +353,7 @@ class Walk:
         able = [
             job.id
             for job in service.store.book.active.values()
-            if service._startable(job)
+            if self._startable(job)
             and job.spec.gpus <= (usable[job.spec.gpu_type] if job.spec.gpu_type else usable["h200"])
             and (job.state == JobState.PENDING or all(usable for _ in job.last.gpus))
         ]
@@ -371,14 +371,14 @@ class Walk:
         up = {n.name for n in self.rig.backend.nodes() if n.state == "up" and n.name not in service.store.book.drained}
         waits = {
             job
-            for job in service._promised
-            if (place := service._places.get(job))
-            and service._startable(service.store.book.active[job])
+            for job, place in service.planner.promised().items()
+            if job in service.store.book.active
+            and self._startable(service.store.book.active[job])
             and not cells(place) & used
             and all(name in up for name, _ in place)
         }
         self.promised_s = {job: self.promised_s.get(job, now_s) for job in waits}
-        late = [job for job, since_s in self.promised_s.items() if now_s - since_s > GRACES * service.grace_s]
+        late = [job for job, since_s in self.promised_s.items() if now_s - since_s > GRACES * service.options.grace_s]
         self.need(not late, f"{late} do not get the idle GPUs that they were promised")
 
     def need(self, good: bool, what: str) -> None:
@@ -386,11 +386,11 @@ class Walk:
             self.fail(what)
 
     def fail(self, what: str) -> None:
-        book = self.rig.service.store.book
+        book, planner = self.rig.service.store.book, self.rig.service.planner
+        promised = planner.promised()
         jobs = [
             f"{job.id} {job.state} {job.stop_why} held={job.held} {job.spec.gpus} GPUs "
-            f"{job.attempts[-1].gpus if job.attempts else ''} {self.rig.service._terms.get(job.id)} "
-            f"{self.rig.service._places.get(job.id)}"
+            f"{job.attempts[-1].gpus if job.attempts else ''} {planner.agreed(job.id)} {promised.get(job.id)}"
             for job in book.active.values()
         ]
         now = f"{self.rig.backend.now_s:.2f} under {book.policy}"

@@ -12,7 +12,7 @@ from service_kit import ADMIN, EPOCH_S, Rig
 from cotenant.core.errors import InputError
 from cotenant.core.jobspec import parse_job
 from cotenant.service.facade import Caller, Conflict, Role, Unavailable
-from cotenant.service.store.idempotency import KEEP_KEYS_S, MOST_KEYS, Answer, Answers, packed, unpacked
+from cotenant.service.store.idempotency import KEEP_KEYS_S, MOST_KEYS, Answers, GivenAnswer, packed, unpacked
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "red")
 SPECS = [parse_job({"run": "sleep 1"}), parse_job({"run": "sleep 1", "array": "0-2,7"})]
@@ -100,7 +100,7 @@ def test_keys_are_not_shown(rig: Rig) -> None:
 def test_only_so_many_keys_are_kept() -> None:
     answers = Answers()
     for number in range(MOST_KEYS + 5):
-        answers.put(str(number), Answer("a", 0.0, [[str(number)]]))
+        answers.put(str(number), GivenAnswer("a", 0.0, [[str(number)]]))
     assert len(answers.rows()) == MOST_KEYS
     assert answers.get("4", "a", 0.0) is None
     assert answers.get("5", "a", 0.0) == [["5"]]

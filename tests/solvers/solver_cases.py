@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from cotenant.solvers import Answer, Instance, instance
-from cotenant.solvers.lp_reference import Pairs
+from cotenant.solvers.lp_reference import PairRates
 
 
 @dataclass
@@ -56,11 +56,11 @@ def distinct_case(seed: int, *, jobs: int = 10, types: int = 5) -> Case:
 seeds = st.integers(0, 2**31)
 
 
-def job_pairs(case: Case) -> Pairs:
+def job_pairs(case: Case) -> PairRates:
     """Every pair of jobs, as the plain program wants them."""
     i, j = np.triu_indices(len(case.kind), 1)
     a, b = case.kind[i], case.kind[j]
-    return Pairs(np.column_stack([i, j]), np.stack([case.pair[a, b], case.pair[b, a]], axis=1))
+    return PairRates(np.column_stack([i, j]), np.stack([case.pair[a, b], case.pair[b, a]], axis=1))
 
 
 def delivered(inst: Instance, found: Answer, kind: np.ndarray | None = None, pair: np.ndarray | None = None) -> Any:

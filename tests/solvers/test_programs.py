@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from solver_cases import assert_feasible, delivered, distinct_case, seeds
 
 from cotenant import solvers
-from cotenant.solvers import Budget, Infeasible, OutOfTime
+from cotenant.solvers import Infeasible, OutOfTime, SolverBudget
 from cotenant.solvers.program import Program
 from cotenant.solvers.small_lp import pack, play
 
@@ -60,7 +60,7 @@ def test_no_solution_and_no_time() -> None:
     with pytest.raises(Infeasible):
         program.solve()
     with pytest.raises(OutOfTime):
-        knapsack(True).solve(Budget(0.0))
+        knapsack(True).solve(SolverBudget(0.0))
     empty = Program()
     empty.add_rows(1, lower=1.0)
     with pytest.raises(Infeasible):

@@ -12,7 +12,7 @@ from solver_cases import assert_feasible, distinct_case, seeds
 
 from cotenant import solvers
 from cotenant.solvers import SolverError, lp_reference
-from cotenant.solvers.errors import Budget
+from cotenant.solvers.errors import SolverBudget
 from cotenant.solvers.water_level import Water
 
 
@@ -77,7 +77,7 @@ def levels_by_one_program(
     rates: np.ndarray, inst: solvers.Instance, entity: np.ndarray, share: np.ndarray
 ) -> np.ndarray:
     """Water-filling in order by its definition: all jobs in one program, the first unfixed job of each entity rises."""
-    water = Water(solvers.Instance(rates, inst.gangs, inst.capacity, inst.best), Budget(np.inf), presolve=False)
+    water = Water(solvers.Instance(rates, inst.gangs, inst.capacity, inst.best), SolverBudget(np.inf), presolve=False)
     fixed = (inst.best <= 0) | (share[entity] <= 0)
     floor = np.zeros(len(fixed))
     while not fixed.all():

@@ -38,7 +38,7 @@ class Proportional(Allocator):
         tune(p, largest_first(p, request.turn), request.lo, request.hi, _fit(self), False)
 
 
-class Fixed(Allocator):
+class FixedDemands(Allocator):
     """What the job file asks for, and the proportional share where it is silent; waits until that fits."""
 
     name = "fixed"
@@ -191,7 +191,7 @@ class Tetris(Allocator):
 
 
 ALLOCATORS: dict[str, type[Allocator]] = {
-    one.name: one for one in (Fixed, Proportional, Greedy, Tune, Knapsack, Opt, Drf, Tetris)
+    one.name: one for one in (FixedDemands, Proportional, Greedy, Tune, Knapsack, Opt, Drf, Tetris)
 }
 """Every allocator by name."""
 

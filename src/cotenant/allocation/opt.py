@@ -15,7 +15,7 @@ import numpy as np
 from cotenant.allocation.demand import Demands
 from cotenant.core.sensitivity import CPU, MEM, RATE
 from cotenant.core.workload import Floats, Ints
-from cotenant.solvers.errors import Budget, SolverError
+from cotenant.solvers.errors import SolverBudget, SolverError
 from cotenant.solvers.program import Program
 
 
@@ -42,7 +42,7 @@ def best_shares(
     program.add_entries(np.repeat(each, width), column, 1.0)
     for row, amount in zip(host, (CPU, MEM), strict=True):
         program.add_entries(row, column, (gangs[:, None] * demands.points[:, :, amount]).ravel())
-    found = program.solve(Budget(budget_s), gap=1e-9)
+    found = program.solve(SolverBudget(budget_s), gap=1e-9)
     taken = found.x.reshape(kinds, width)
     return Shares(np.rint(taken).astype(np.int64), float(found.value))
 
@@ -62,7 +62,7 @@ def spread_over_servers(amounts: Ints, gangs: Ints, cpus: Floats, mem: Floats, c
         rows = program.add_rows(servers, upper=cap[:, at] + 1e-6)
         program.add_entries(np.tile(rows, classes), column, np.repeat(need, servers))
     try:
-        found = program.solve(Budget(budget_s), method="simplex")
+        found = program.solve(SolverBudget(budget_s), method="simplex")
     except SolverError:
         return np.zeros((classes, servers), np.int64)
     return np.floor(found.x.reshape(classes, servers) + 1e-6).astype(np.int64)

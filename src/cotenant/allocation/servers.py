@@ -18,6 +18,7 @@ from cotenant.allocation.tables import (
     Packing,
 )
 from cotenant.core.jit import entry, kernel
+from cotenant.placement.fit import USABLE, gather, one_node
 
 EPS = 1e-6
 
@@ -118,30 +119,18 @@ def by_gpus_only(p: Packing, lo: int, hi: int, gpus: int, lowest: bool) -> int:
 
     Of several that hold it the one with fewest free GPUs; `lowest` takes the first instead for gangs.
     """
-    best = -1
     for n in range(lo, hi):
-        if p.free[n, GPU] >= gpus and (best < 0 or p.free[n, GPU] < p.free[best, GPU]):
-            best = n
-            if lowest and gpus > 1:
-                break
+        p.open[n, USABLE] = int(p.free[n, GPU])
+    best = -1
+    if lowest and gpus > 1:
+        for n in range(hi - 1, lo - 1, -1):
+            best = n if p.open[n, USABLE] >= gpus else best
+    else:
+        best = one_node(p.open, lo, hi, gpus, False)
     if best >= 0:
         p.pick[0, 0], p.pick[0, 1] = best, gpus
         return 1
-    left, found = gpus, 0
-    while left > 0:
-        best = -1
-        for n in range(lo, hi):
-            if p.free[n, GPU] < 1 or _picked(p, found, n):
-                continue
-            if best < 0 or p.free[n, GPU] < p.free[best, GPU]:
-                best = n
-        if best < 0:
-            return 0
-        count = min(left, int(p.free[best, GPU]))
-        p.pick[found, 0], p.pick[found, 1] = best, count
-        found += 1
-        left -= count
-    return found
+    return int(gather(p.open, p.pick, lo, hi, gpus, True))
 
 
 @kernel

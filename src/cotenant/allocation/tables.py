@@ -32,6 +32,7 @@ class Packing(NamedTuple):
     cap: Matrix  # nodes x (GPUs, cores, memory)
     on: IntMatrix  # nodes x places: jobs on a node, -1 for none
     load: Floats  # nodes: cores that jobs there would use at best
+    open: IntMatrix  # scratch: free GPUs as the rules of `placement.fit` want them
     pick: IntMatrix  # scratch: (node, GPUs) of the place just found
     x: Ints  # scalars: slices in use
 
@@ -53,6 +54,7 @@ def make_packing(jobs: int, cap: Floats) -> Packing:
         cap=np.array(cap, np.float64),
         on=np.full((nodes, max(most, 1)), -1, np.int64),
         load=np.zeros(nodes),
+        open=np.zeros((nodes, 4), np.int64),
         pick=np.zeros((nodes + 1, 2), np.int64),
         x=np.zeros(1, np.int64),
     )

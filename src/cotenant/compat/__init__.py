@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cotenant.compat.base import Speeds, System
-from cotenant.compat.chronus import Chronus
-from cotenant.compat.gavel import Gavel
-from cotenant.compat.muri import Muri
-from cotenant.compat.synergy import Synergy
-from cotenant.compat.tiresias import Tiresias
+from cotenant.compat.chronus import ChronusQuirks
+from cotenant.compat.gavel import GavelQuirks
+from cotenant.compat.muri import MuriQuirks
+from cotenant.compat.synergy import SynergyQuirks
+from cotenant.compat.tiresias import TiresiasQuirks
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Spec
 from cotenant.core.stages import Stages
@@ -23,11 +23,11 @@ from cotenant.engine.rates import RateModel
 from cotenant.policies.base import Policy
 
 SYSTEMS: dict[str, type[System]] = {
-    "tiresias": Tiresias,
-    "muri": Muri,
-    "gavel": Gavel,
-    "chronus": Chronus,
-    "synergy": Synergy,
+    "tiresias": TiresiasQuirks,
+    "muri": MuriQuirks,
+    "gavel": GavelQuirks,
+    "chronus": ChronusQuirks,
+    "synergy": SynergyQuirks,
 }
 COSTS = {name: cost for system in SYSTEMS.values() for name, cost in system.costs.items()}
 """Names of what a preemption costs -> seconds of each job."""
@@ -98,6 +98,6 @@ class Compat:
         found = (system.rates(stages, traits, round_s, shared) for system in self.systems)
         return next((model for model in found if model is not None), None)
 
-    def packer(self) -> Synergy | None:
+    def packer(self) -> SynergyQuirks | None:
         """Who packs cores and memory in its own way."""
-        return next((system for system in self.systems if isinstance(system, Synergy) and system.packs), None)
+        return next((system for system in self.systems if isinstance(system, SynergyQuirks) and system.packs), None)

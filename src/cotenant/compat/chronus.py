@@ -17,7 +17,7 @@ def _stop_s(work: Workload) -> Floats:
     return np.asarray(DOUBLING_S * (1.0 + np.log2(work.gpus)))
 
 
-class Chronus(System):
+class ChronusQuirks(System):
     """Admission of newcomers only, decisions at slots only, best effort before promised jobs on spare GPUs."""
 
     bundle: ClassVar[dict[str, str]] = {

@@ -22,7 +22,7 @@ from cotenant.engine.observe import running_rows
 from cotenant.engine.rates import RateModel, settle
 
 
-class Gavel(System):
+class GavelQuirks(System):
     """What the authors' published runs need."""
 
     bundle: ClassVar[dict[str, str]] = {

@@ -28,7 +28,7 @@ from cotenant.policies.muri.admission import FirstFit
 from cotenant.workload.stages import iteration_durations
 
 
-class Muri(System):
+class MuriQuirks(System):
     """Whatever of it is named, the whole simulator is played."""
 
     bundle: ClassVar[dict[str, str]] = {

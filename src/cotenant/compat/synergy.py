@@ -23,7 +23,7 @@ from cotenant.engine.keys import position_of
 from cotenant.engine.ledger import heat
 
 
-class Synergy(System):
+class SynergyQuirks(System):
     """What the authors' published runs need; `first_round_s` says when rounds begin."""
 
     bundle: ClassVar[dict[str, str]] = {

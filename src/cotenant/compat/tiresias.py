@@ -5,5 +5,5 @@ from __future__ import annotations
 from cotenant.compat.base import System
 
 
-class Tiresias(System):
+class TiresiasQuirks(System):
     """Named alone, it changes the limits of the queues."""

@@ -26,19 +26,8 @@ FUTURE, WAITING, RUNNING, FINISHED, HELD, PINNED = 0, 1, 2, 3, 4, 5
 # Hot rows of running jobs: what the walk needs, side by side. H_NODE is -1 for gangs of several nodes.
 # H_BELOW and H_WITHIN remember where a job stands among the Gittins samples; -1 where that is not known.
 (
-    H_LEFT,
-    H_WARM,
-    H_SPEED,
-    H_GPUS,
-    H_ATTAINED,
-    H_SINCE,
-    H_QUEUE,
-    H_FIRST,
-    H_NODE,
-    H_TENANT,
-    H_BELOW,
-    H_WITHIN,
-) = range(12)
+    H_LEFT, H_WARM, H_SPEED, H_GPUS, H_ATTAINED, H_SINCE, H_QUEUE, H_FIRST, H_NODE, H_TENANT, H_BELOW, H_WITHIN,
+) = range(12)  # fmt: skip
 HOT_COLUMNS = 12
 
 # Kinds of job events, in the order in which equal times are handled.
@@ -147,13 +136,8 @@ FLOAT_SCALARS = 11
 
 # What became of a job at its turn in the walk (WATCH_CODE).
 (
-    W_NOT_REACHED,
-    W_RUNS,
-    W_QUOTA,
-    W_CAPACITY,
-    W_FRAGMENTED,
-    W_BLOCKED_BY_HEAD,
-) = range(6)
+    W_NOT_REACHED, W_RUNS, W_QUOTA, W_CAPACITY, W_FRAGMENTED, W_BLOCKED_BY_HEAD,
+) = range(6)  # fmt: skip
 
 # Order columns: what a policy may sort by.
 (

@@ -7,7 +7,7 @@ so whatever a policy does to it changes nothing but that policy.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, overload
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ SHOWN_INTS = np.array([k for k, column in enumerate(schema.INTS) if column.shown
 SHOWN_SHAPES = np.array([getattr(col, column.name) for column in schema.SHAPES])
 _FLOATS = [column.shown for column in (*schema.LOOKS, *schema.shown(schema.FLOATS))]
 _INTS = [column.shown for column in (*schema.shown(schema.INTS), *schema.SHAPES)]
+
+_Column = TypeVar("_Column")
 
 
 def sealed(array: NDArray[Any]) -> NDArray[Any]:
@@ -53,36 +55,16 @@ def rates_of(speed: NDArray[np.float64], kind: Ints, open_pools: Ints, pool: Int
     return np.asarray(speed[kind][:, pool[:, col.POOL_TYPE], 0] * open_)
 
 
-class FloatColumn:
-    """A float column of the view, by the name that the schema gives it."""
+class Shown(Generic[_Column]):
+    """A column of the view, by the name that the schema gives it."""
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._place = _FLOATS.index(name)
+        self._table, names = ("floats", _FLOATS) if name in _FLOATS else ("ints", _INTS)
+        self._place = names.index(name)
 
-    @overload
-    def __get__(self, view: None, owner: type) -> FloatColumn: ...
-
-    @overload
-    def __get__(self, view: View, owner: type) -> Floats: ...
-
-    def __get__(self, view: View | None, owner: type) -> Floats | FloatColumn:
-        return self if view is None else view.floats[self._place]
-
-
-class IntColumn:
-    """The same for integers."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._place = _INTS.index(name)
-
-    @overload
-    def __get__(self, view: None, owner: type) -> IntColumn: ...
-
-    @overload
-    def __get__(self, view: View, owner: type) -> Ints: ...
-
-    def __get__(self, view: View | None, owner: type) -> Ints | IntColumn:
-        return self if view is None else view.ints[self._place]
+    def __get__(self, view: View, owner: type) -> _Column:
+        column: _Column = self if view is None else getattr(view, self._table)[self._place]
+        return column
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +74,6 @@ class Facts:
     pool_types: tuple[str, ...] = ()
     pool_prices: Floats = field(default_factory=lambda: np.zeros(0))
     pair: NDArray[np.float64] | None = None  # kind x kind x GPU type: speed of the first beside the second
-    ident: Ints | None = None  # row -> a number that stays with the job; None: the row itself
     stages: Stages | None = None  # stage times of jobs, where they are known
     together: Together | None = None  # what is believed of jobs that share GPUs
     rates: NDArray[np.float64] | None = None  # `rates_of` all rows, where somebody has worked them out
@@ -103,7 +84,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ClusterSite:
     """The cluster at one moment; columns of the tables are named in `cotenant.core.columns`."""
 
     node: IntMatrix  # nodes x (capacity, free, pool, size); the capacity of a node that is down is 0
@@ -147,46 +128,46 @@ class View:
     floats: Matrix  # what the engine computes for a look, then the shown float columns; one line per column
     ints: IntMatrix  # the shown integer columns, then those of the job's class
     held: IntMatrix  # (place in `rows`, node, GPUs, mask) of every piece that a job holds, a job's own in order
-    site: Site
+    site: ClusterSite
     facts: Facts = field(default_factory=Facts)
     _kept: dict[str, Any] = field(default_factory=dict)
 
-    remaining_s = FloatColumn()
-    attained_s = FloatColumn()
-    waited_s = FloatColumn()
-    progress_s = FloatColumn()
-    submit_s = FloatColumn()
-    believed_s = FloatColumn()
-    since_s = FloatColumn()
-    speed = FloatColumn()
-    first_start_s = FloatColumn()
-    cpus = FloatColumn()
-    mem_gib = FloatColumn()
-    restore_s = FloatColumn()
-    deadline_s = FloatColumn()
-    tier = FloatColumn()
-    weight = FloatColumn()
-    steps_per_s = FloatColumn()
-    alone_speed = FloatColumn()
-    gpu_gib = FloatColumn()
-    share = FloatColumn()
-    cap = FloatColumn()
-    gpus = IntColumn()
-    class_number = IntColumn()
-    preemptions = IntColumn()
-    tenant = IntColumn()
-    kind = IntColumn()
-    host_row = IntColumn()
-    level = IntColumn()
-    turn = IntColumn()
-    opportunistic = IntColumn()
-    arrival = IntColumn()
-    leaving = IntColumn()
-    promised = IntColumn()
-    asked_gpus = IntColumn()
-    mode = IntColumn()
-    open_pools = IntColumn()
-    parts = IntColumn()
+    remaining_s = Shown[Floats]()
+    attained_s = Shown[Floats]()
+    waited_s = Shown[Floats]()
+    progress_s = Shown[Floats]()
+    submit_s = Shown[Floats]()
+    believed_s = Shown[Floats]()
+    since_s = Shown[Floats]()
+    speed = Shown[Floats]()
+    first_start_s = Shown[Floats]()
+    cpus = Shown[Floats]()
+    mem_gib = Shown[Floats]()
+    restore_s = Shown[Floats]()
+    deadline_s = Shown[Floats]()
+    tier = Shown[Floats]()
+    weight = Shown[Floats]()
+    steps_per_s = Shown[Floats]()
+    alone_speed = Shown[Floats]()
+    gpu_gib = Shown[Floats]()
+    share = Shown[Floats]()
+    cap = Shown[Floats]()
+    gpus = Shown[Ints]()
+    class_number = Shown[Ints]()
+    preemptions = Shown[Ints]()
+    tenant = Shown[Ints]()
+    kind = Shown[Ints]()
+    host_row = Shown[Ints]()
+    level = Shown[Ints]()
+    turn = Shown[Ints]()
+    opportunistic = Shown[Ints]()
+    arrival = Shown[Ints]()
+    leaving = Shown[Ints]()
+    promised = Shown[Ints]()
+    asked_gpus = Shown[Ints]()
+    mode = Shown[Ints]()
+    open_pools = Shown[Ints]()
+    parts = Shown[Ints]()
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
@@ -210,11 +191,6 @@ class View:
     def priority(self) -> Floats:
         """Priority that each job's owner gave it, 0 unless told; higher comes first, before any other order."""
         return -self.tier
-
-    @property
-    def ident(self) -> Ints:
-        """A number per job that stays with it for ever, also when rows are laid out anew."""
-        return self.rows if self.facts.ident is None else np.asarray(self.facts.ident[self.rows], np.int64)
 
     @property
     def rates(self) -> NDArray[np.float64]:

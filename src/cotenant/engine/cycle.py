@@ -19,7 +19,7 @@ from typing import Protocol, cast
 import numpy as np
 
 from cotenant.core import columns as col
-from cotenant.core.decision import CHANGES, Change, Decision, Event, Kind, Transition
+from cotenant.core.decision import CHANGES, Change, Decision, Event, Transition
 from cotenant.core.errors import InputError
 from cotenant.core.plan import ALONE, Plan, Pools, Terms, Why, nothing_said
 from cotenant.core.reasons import moment
@@ -148,8 +148,8 @@ class Engine:
         state = self.state
         state.x[col.N_LOG], state.x[col.LOGGING] = 0, 1
         due = bool(begin_step(state, self.rule, now_s))
-        for event in events:  # whoever tells what happened knows it; only old promises may be kept at once
-            state.x[col.LOGGING] = int(event.kind == Kind.PROMISED)
+        state.x[col.LOGGING] = 0  # whoever tells what happened knows it
+        for event in events:
             take_in(state, self.rule, event, now_s)
         state.x[col.LOGGING] = 1
         return due or bool(events)

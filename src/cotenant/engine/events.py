@@ -34,6 +34,7 @@ from cotenant.core.columns import (
     IDLE,
     LAGS,
     LEAVING,
+    LOGGING,
     LOST,
     MEASURE_FROM,
     MEASURE_TO,
@@ -152,14 +153,11 @@ def node_down(s: State, rule: Rule, node: int, now: float) -> None:
     """A node fails: its jobs lose what they did since their last checkpoint and wait again."""
     if s.node[node, NODE_CAP] == 0:
         return
+    logging = s.x[LOGGING]
+    s.x[LOGGING] = 0  # nobody decides this
     for k in range(s.x[N_RUN]):
         job = s.run[k]
-        if job < 0:
-            continue
-        at = s.i[job, SLICE]
-        while at >= 0 and s.slices[at, SLICE_NODE] != node:
-            at = s.slices[at, SLICE_NEXT]
-        if at < 0:
+        if job < 0 or not _sits_on(s, s.i[job, SLICE], node):
             continue
         if s.i[job, PROMISED] == 1:
             unpromise(s, rule, job, now)
@@ -176,6 +174,7 @@ def node_down(s: State, rule: Rule, node: int, now: float) -> None:
         enqueue(s, rule, job, now)
     if s.x[LAGS] == 1:
         _gone_with_node(s, rule, node, now)
+    s.x[LOGGING] = logging
     s.x[IDLE] -= s.node[node, NODE_FREE]
     s.node[node, NODE_CAP] = 0
     s.node[node, NODE_FREE] = 0
@@ -444,10 +443,15 @@ def _unpromise_on(s: State, rule: Rule, n: int, mask: int, now: float) -> None:
 
 @entry
 def shut_node(s: State, rule: Rule, n: int, shut: bool, now: float) -> None:
-    """Nothing may start on a node any more, or again."""
+    """Nothing may start on a node any more, or again: whoever was promised its GPUs waits for others."""
     if shut:
         _unpromise_on(s, rule, n, -1, now)
     s.node[n, NODE_SHUT] = 1 if shut else 0
+    for k in range(s.x[N_RUN] if shut else 0):
+        job = s.run[k]
+        if job >= 0 and s.i[job, PROMISED] == 1 and _sits_on(s, s.i[job, SLICE], n):
+            release(s, job, now)
+            enqueue(s, rule, job, now)
     recount(s, n)
 
 

@@ -165,6 +165,8 @@ def set_leaf(s: State, job: int, value: float) -> None:
     """Tell the backfill tree of the job's class that the job waits (its belief) or not (infinity)."""
     c = s.i[job, CLASS]
     base, leaves = s.cls[c, C_TREE], s.cls[c, C_LEAVES]
+    if leaves == 0:  # the class of a suspended job has no tree
+        return
     at = leaves + s.i[job, RANK]
     s.tree[base + at] = value
     at >>= 1
@@ -183,6 +185,14 @@ def stand_in_line(s: State, job: int) -> None:
 
 
 @kernel
+def resize(s: State, job: int, gpus: int) -> None:
+    """Another number of GPUs, for a job that holds none; cores and memory go with them, so much per GPU."""
+    before = max(s.i[job, GPUS], 1)
+    s.f[job, CPUS], s.f[job, MEM] = s.f[job, CPUS] / before * gpus, s.f[job, MEM] / before * gpus
+    s.i[job, GPUS] = gpus
+
+
+@kernel
 def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
     """A job begins to wait: keys, heap of its class, and the event that may change its standing."""
     s.i[job, STATE] = WAITING
@@ -193,6 +203,8 @@ def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
         s.i[job, CLASS] = -2 - twin
     if s.i[job, HOME] >= 0:
         _bind_class(s, job)
+    elif s.x[LAGS] == 1 and s.i[job, GPUS] != s.cls[s.i[job, CLASS], C_GPUS]:
+        resize(s, job, s.cls[s.i[job, CLASS], C_GPUS])  # what it was given is over: it asks for what it asked for
     set_keys(s.f, s.i, rule, job, now)
     stand_in_line(s, job)
     if rule.flags[EASY] == 1:

@@ -16,6 +16,7 @@ from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.state import Rule, State
 from cotenant.core.workload import Floats, make_workload
+from cotenant.engine.events import unpromise
 from cotenant.engine.heaps import remove_waiting
 from cotenant.engine.ledger import set_leaf, stand_in_line
 from cotenant.engine.tables import StopCosts, build_state, pools_for
@@ -62,6 +63,7 @@ class LiveRows:
         self._classes: dict[tuple[float, ...], int] = {}
         self._count = len(self.state.cls)  # classes in use, those of suspended jobs included
         self._heap_end, self._tree_end = len(self.state.heap), len(self.state.tree)
+        self._parts = list(cluster.partitions)
         self._tenants: dict[str, int] = {"": 0}
         self._ranks: dict[int, int] = {}  # class -> ranks given out
         self.costs = costs
@@ -104,11 +106,20 @@ class LiveRows:
     def set_priority(self, row: int, priority: float) -> None:
         """Another tier; the caller lets the job stand in line anew."""
         self.state.f[row, col.TIER] = -priority
+        bound = int(self.state.i[row, col.CLASS])
+        if self.state.cls[bound, col.C_BOUND] == row:  # a suspended job keeps its place among its like
+            self.state.i[row, col.CLASS] = self.state.cls[bound, col.C_ORIGIN]
         self._rank(row)
+        if self.state.cls[bound, col.C_BOUND] == row:
+            self.state.i[row, col.CLASS] = bound
 
-    def set_gpus(self, row: int, gpus: int, job: NewJob) -> None:
-        """Another size of a job that does not run."""
+    def set_gpus(self, row: int, gpus: int, job: NewJob, now_s: float) -> bool:
+        """Another size of a job, unless it runs; whether it was changed. What it was promised is withdrawn."""
         state = self.state
+        if state.i[row, col.PROMISED] == 1:
+            unpromise(state, self.rule, row, now_s)
+        if state.i[row, col.STATE] in (col.RUNNING, col.PINNED):
+            return False
         waits = state.i[row, col.HEAP_AT] >= 0
         if waits:
             remove_waiting(state.f, state.i, state.cls, state.heap, row)
@@ -118,6 +129,7 @@ class LiveRows:
         self._rank(row)
         if waits:
             stand_in_line(self.state, row)
+        return True
 
     def queue_of(self, row: int) -> int:
         """The queue of a job with what it has attained."""
@@ -138,7 +150,7 @@ class LiveRows:
     def _class_of(self, job: NewJob) -> int:
         tenant = self._tenants[job.tenant] if job.tenant in self.cluster.quotas else -1
         hosts = (job.cpus, job.mem_gib) if self.state.x[col.USE_HOST] else (0.0, 0.0)
-        parts = list(self.cluster.partitions)
+        parts = self._parts
         part = parts.index(job.tenant) if job.tenant in parts else parts.index("") if "" in parts else -1
         key = (job.gpus, tenant, part, *hosts, job.barred, job.nodes)
         known = self._classes.get(key)
@@ -159,7 +171,7 @@ class LiveRows:
 
     def _rank(self, row: int) -> None:
         """A place for a job in its class, by tier and arrival; the class moves when it is full or out of order."""
-        state, c = self.state, int(self._own_classes(np.array([row]))[0])
+        state, c = self.state, int(self.state.i[row, col.CLASS])
         rank, room = self._ranks[c], int(state.cls[c, col.C_ROOM])
         offset = int(state.cls[c, col.C_OFFSET])
         in_order = rank == 0 or state.f[state.members[offset + rank - 1], col.TIER] <= state.f[row, col.TIER]
@@ -168,15 +180,10 @@ class LiveRows:
             state.i[row, col.RANK] = rank
             self._ranks[c] = rank + 1
             return
-        mine = self._own_classes(np.arange(self._used)) == c
-        alive = np.flatnonzero(mine & (state.i[: self._used, col.STATE] != col.FINISHED))
+        of = state.i[: self._used, col.CLASS]
+        of = np.where(state.cls[of, col.C_BOUND] >= 0, state.cls[of, col.C_ORIGIN], of)
+        alive = np.flatnonzero((of == c) & (state.i[: self._used, col.STATE] != col.FINISHED))
         self._move_class(c, np.union1d(alive, [row]))
-
-    def _own_classes(self, rows: np.ndarray) -> np.ndarray:
-        """The classes of jobs; of suspended ones those to which they belong otherwise."""
-        state = self.state
-        found = state.i[rows, col.CLASS]
-        return np.where(state.cls[found, col.C_BOUND] == rows, state.cls[found, col.C_ORIGIN], found)
 
     def _move_class(self, c: int, rows: np.ndarray) -> None:
         """Give a class a larger stretch, and its jobs their ranks anew."""

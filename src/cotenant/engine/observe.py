@@ -7,31 +7,24 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from cotenant.core import columns as col
 from cotenant.core.columns import (
     ATTAINED,
     BELIEF,
-    CLASS,
     KEY1,
     KEY2,
     KEY3,
     KEY4,
-    LAGS,
     N_PROMISED,
     N_RUN,
-    NODE_CAP,
-    NODE_FAILURES,
-    PINNED,
     PROMISED,
-    Q_CLAIMED,
     RUNNING,
     SINCE,
-    SLICE,
     SLICE_GPUS,
     SLICE_MASK,
     SLICE_NEXT,
     SLICE_NODE,
     STATE,
-    USE_HOST,
     WAITED,
     WAITING,
 )
@@ -48,8 +41,8 @@ from cotenant.core.view import (
     V_RUNNING,
     V_WAITED,
     VIEW_COLUMNS,
+    ClusterSite,
     Facts,
-    Site,
     View,
     seal,
     sealed,
@@ -78,7 +71,7 @@ def keep_active(s: State, rows: Ints, count: int, first_new: int, end_new: int) 
 
 def places_of(s: State, row: int) -> Places:
     """(node, GPUs, mask of the node's GPUs) of a job that has GPUs, in order of nodes."""
-    return pieces_of(s, int(s.i[row, SLICE]))
+    return pieces_of(s, int(s.i[row, col.SLICE]))
 
 
 def pieces_of(s: State, head: int) -> Places:
@@ -114,6 +107,20 @@ def look(s: State, rows: Ints, now: float, out: Matrix) -> None:
 
 
 @entry
+def list_held(slices: IntMatrix, heads: Ints, out: IntMatrix) -> int:
+    """Write (place of the job, node, GPUs, mask) of every slice of some jobs, a job's own in order; how many."""
+    count = 0
+    for k in range(len(heads)):
+        at = heads[k]
+        while at >= 0:
+            out[count, 0], out[count, 1] = k, slices[at, SLICE_NODE]
+            out[count, 2], out[count, 3] = slices[at, SLICE_GPUS], slices[at, SLICE_MASK]
+            count += 1
+            at = slices[at, SLICE_NEXT]
+    return count
+
+
+@entry
 def order_keys(s: State, rule: Rule, rows: Ints, now: float, out: Matrix) -> None:
     """Write the keys of some jobs to `out` and nowhere else; waiting jobs carry theirs already."""
     f = s.f
@@ -127,11 +134,15 @@ def order_keys(s: State, rule: Rule, rows: Ints, now: float, out: Matrix) -> Non
 
 
 class Window:
-    """The one place where tables become views. Whatever does not change is copied at the first look only."""
+    """The one place where tables become views. Whatever does not change is copied at the first look only.
+
+    Pools, GPU memory and speeds by kind do not: whoever lays them out anew opens a new window.
+    """
 
     def __init__(self) -> None:
         self._fixed: tuple[IntMatrix, Matrix, Ints, Matrix, Matrix] | None = None
         self._speed: object = None  # whose copy is the last of them: kinds may become more
+        self._held: IntMatrix = np.empty((0, 4), np.int64)
         self._facts, self._known = Facts(), Facts()
 
     def view(self, state: State, facts: Facts, rows: Ints, now_s: float) -> View:
@@ -143,26 +154,25 @@ class Window:
         i = state.i.take(rows, 0)
         ints = np.empty((len(SHOWN_INTS) + len(SHOWN_SHAPES), count), np.int64)
         ints[: len(SHOWN_INTS)] = i.T[SHOWN_INTS]
-        ints[len(SHOWN_INTS) :] = state.cls.take(i[:, CLASS], 0).T[SHOWN_SHAPES]
-        held = _held(state.slices, i[:, SLICE])
-        return View(
-            now_s, sealed(rows), sealed(floats), sealed(ints), sealed(held), self._site(state), self._seal(facts)
-        )
+        ints[len(SHOWN_INTS) :] = state.cls.take(i[:, col.CLASS], 0).T[SHOWN_SHAPES]
+        if len(self._held) < len(state.slices):
+            self._held = np.empty((len(state.slices), 4), np.int64)
+        held = self._held[: list_held(state.slices, i[:, col.SLICE].copy(), self._held)]
+        columns = sealed(rows), sealed(floats), sealed(ints), sealed(held)
+        return View(now_s, *columns, self._site(state), self._seal(facts))
 
-    def _site(self, s: State) -> Site:
+    def _site(self, s: State) -> ClusterSite:
         if self._fixed is None or self._speed is not s.speed:
             self._speed = s.speed
-            pool, host, first, gib, speed = (
-                sealed(table) for table in (s.pool, s.host, s.gpu_first, s.gpu_gib, s.speed)
-            )
-            self._fixed = pool, host, first, gib, speed
+            fixed = sealed(s.gpu_first), sealed(s.gpu_gib), sealed(s.speed)
+            self._fixed = sealed(s.pool), sealed(s.host), *fixed
         pool, host, first, gib, speed = self._fixed
-        binds = bool(s.x[USE_HOST])
+        binds = bool(s.x[col.USE_HOST])
         users, opened = _users(s)
-        return Site(
+        return ClusterSite(
             node=sealed(s.node), host=sealed(s.host) if binds else host, hosts_bind=binds, pool=pool,
-            quota=sealed(s.quota[:, :Q_CLAIMED]), users=sealed(users), open=sealed(opened), gpu_first=first,
-            gpu_gib=gib, speed=speed, failures=int(s.x[NODE_FAILURES]),
+            quota=sealed(s.quota[:, :col.Q_CLAIMED]), users=sealed(users), open=sealed(opened), gpu_first=first,
+            gpu_gib=gib, speed=speed, failures=int(s.x[col.NODE_FAILURES]),
         )  # fmt: skip
 
     def _seal(self, facts: Facts) -> Facts:
@@ -174,24 +184,9 @@ class Window:
 
 def _users(s: State) -> tuple[IntMatrix, NDArray[np.bool_]]:
     """Who is on each GPU, and which ones policies may plan with. Jobs that nobody may stop are not shown."""
-    opened = np.repeat(s.node[:, NODE_CAP] > 0, np.diff(s.gpu_first))[: len(s.gpu)]
-    if s.x[LAGS] == 0 or not (s.i[:, STATE] == PINNED).any():
+    opened = np.repeat(s.node[:, col.NODE_CAP] > 0, np.diff(s.gpu_first))[: len(s.gpu)]
+    if s.x[col.LAGS] == 0 or not (s.i[:, col.STATE] == col.PINNED).any():
         return s.gpu, opened
-    pinned = (s.gpu >= 0) & (s.i[s.gpu, STATE] == PINNED)
+    pinned = (s.gpu >= 0) & (s.i[s.gpu, col.STATE] == col.PINNED)
     users = np.where(pinned, -1, s.gpu)
     return np.take_along_axis(users, np.argsort(users < 0, axis=1, kind="stable"), 1), opened & ~pinned.any(axis=1)
-
-
-def _held(slices: IntMatrix, heads: Ints) -> IntMatrix:
-    """(place of the job, node, GPUs, mask) of every slice: the first ones of all jobs, then the second ones, ..."""
-    place = np.flatnonzero(heads >= 0)
-    found: list[IntMatrix] = []
-    at = heads[place]
-    while len(at) or not found:
-        pieces = slices.take(at, 0)
-        following = pieces[:, SLICE_NEXT]
-        found.append(pieces.take((SLICE_NEXT, SLICE_NODE, SLICE_GPUS, SLICE_MASK), 1))
-        found[-1][:, 0] = place
-        more = np.flatnonzero(following >= 0)
-        place, at = place[more], following[more]
-    return found[0] if len(found) == 1 else np.concatenate(found)

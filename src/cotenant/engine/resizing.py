@@ -7,10 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from cotenant.core.columns import (
-    CPUS,
-    GPUS,
     LOGGING,
-    MEM,
     N_LOG,
     N_RUN,
     OWES,
@@ -22,15 +19,13 @@ from cotenant.core.jit import entry
 from cotenant.core.plan import Places, Slices
 from cotenant.core.state import IntMatrix, Rule, State
 from cotenant.engine.keys import position_of
-from cotenant.engine.ledger import enqueue, heat, push_slice, release, schedule_run, start
+from cotenant.engine.ledger import enqueue, heat, push_slice, release, resize, schedule_run, start
 
 
 @entry
 def set_size(s: State, job: int, gpus: int) -> None:
-    """Another number of GPUs, for a job that holds none; cores and memory go with them, so much per GPU."""
-    before = max(s.i[job, GPUS], 1)
-    s.f[job, CPUS], s.f[job, MEM] = s.f[job, CPUS] / before * gpus, s.f[job, MEM] / before * gpus
-    s.i[job, GPUS] = gpus
+    """`resize`, for Python."""
+    resize(s, job, gpus)
 
 
 @entry

@@ -64,9 +64,10 @@ def _place(s: State, rule: Rule, event: Event, now_s: float) -> None:
     elif kind == Kind.PROMISED and state == col.WAITING and _free(s, event):
         if s.x[col.ROTATES]:  # until the policy says otherwise it takes turns with whoever else is there
             s.i[row, col.TURN] = row + 1
+        s.i[row, col.LEAVING] = 1  # it begins once it is decided that the promise still holds
         start(s, rule, row, lay_slices(s, event.places), now_s)
-        if s.i[row, col.PROMISED]:
-            _waits_since(s, row, event.since_s, now_s)
+        s.i[row, col.LEAVING] = 0
+        _waits_since(s, row, event.since_s, now_s)
     elif kind == Kind.CHANGED and state == col.WAITING:
         rekey(s, rule, row, now_s)
     elif kind == Kind.CHANGED:  # nobody may trust any longer that those who run stay ahead

@@ -16,6 +16,7 @@ import numpy as np
 from cotenant.core.columns import (
     FIRST,
     FREE_SLICE,
+    GPUS,
     N_PROMISED,
     N_RUN,
     NEXT_TURN,
@@ -40,7 +41,7 @@ from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.keys import position_of
-from cotenant.engine.ledger import begin_now, free_bound, may_begin, preempt, start
+from cotenant.engine.ledger import begin_now, free_bound, may_begin, preempt, resize, start
 from cotenant.engine.sharing import copy_slices
 
 _ON, _STUCK, _COMES, _KEPT = 0, 1, 2, 3
@@ -99,7 +100,9 @@ def _part(s: State, rule: Rule, now: float) -> None:
 @kernel
 def _go_off(s: State, rule: Rule, job: int, now: float) -> None:
     """A job gives its GPUs up and is promised them again at once. That is no preemption."""
+    gpus = s.i[job, GPUS]
     preempt(s, rule, job, now, 3)
+    resize(s, job, gpus)
     s.i[job, PREEMPTS] -= 1
     start(s, rule, job, copy_slices(s.slices, s.x, FREE_SLICE, s.i[job, OLD]), now)
 

@@ -22,7 +22,7 @@ from cotenant.journal.codec import Stored
 from cotenant.journal.dialect import Dialect
 from cotenant.journal.errors import JournalError, JournalUnavailable
 from cotenant.journal.schema import RECORD, SNAPSHOT, insert_rows, position
-from cotenant.journal.session import Session
+from cotenant.journal.session import DatabaseSession
 from cotenant.journal.sqlite import Sqlite
 
 PAGE_ROWS = 4096
@@ -67,11 +67,11 @@ def restore(path: str | Path, url: str) -> int:
 
 
 @contextmanager
-def _session(dialect: Dialect) -> Iterator[tuple[Dialect, Session]]:
+def _session(dialect: Dialect) -> Iterator[tuple[Dialect, DatabaseSession]]:
     dialect.hold()
     try:
         engine = dialect.engine()
-        session = Session(dialect, engine)
+        session = DatabaseSession(dialect, engine)
         try:
             yield dialect, session
         except DBAPIError as error:

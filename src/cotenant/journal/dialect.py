@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 
-class Cause(enum.Enum):
+class FailureCause(enum.Enum):
     """Why the database refused."""
 
     ENTRY = "entry"  # something about these rows; others may pass
@@ -49,5 +49,5 @@ class Dialect(ABC):
         """First statement of a writing transaction."""
 
     @abstractmethod
-    def cause(self, error: DBAPIError) -> Cause:
+    def cause(self, error: DBAPIError) -> FailureCause:
         """What an error of the driver means for the writer."""

@@ -16,7 +16,7 @@ from sqlalchemy import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from cotenant.core.errors import InputError
-from cotenant.journal.dialect import Cause, Dialect
+from cotenant.journal.dialect import Dialect, FailureCause
 from cotenant.journal.errors import JournalBusy, JournalUnavailable
 
 LOCK_CLASS = 0x636F7465  # "cote"
@@ -84,9 +84,11 @@ class Postgresql(Dialect):
     def begin(self, connection: Connection) -> None:
         """Nothing: the driver begins by itself."""
 
-    def cause(self, error: DBAPIError) -> Cause:
+    def cause(self, error: DBAPIError) -> FailureCause:
         """By SQLSTATE: https://www.postgresql.org/docs/current/errcodes-appendix.html."""
         state = getattr(error.orig, "sqlstate", None) or ""
         if error.connection_invalidated or state.startswith(("08", "57P")):
-            return Cause.LOST
-        return {"53100": Cause.FULL, "XX001": Cause.CORRUPT, "XX002": Cause.CORRUPT}.get(state, Cause.ENTRY)
+            return FailureCause.LOST
+        return {"53100": FailureCause.FULL, "XX001": FailureCause.CORRUPT, "XX002": FailureCause.CORRUPT}.get(
+            state, FailureCause.ENTRY
+        )

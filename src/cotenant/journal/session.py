@@ -15,7 +15,7 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from cotenant.journal.dialect import Cause, Dialect
+from cotenant.journal.dialect import Dialect, FailureCause
 from cotenant.journal.errors import (
     BadEntry,
     JournalBusy,
@@ -32,7 +32,7 @@ RECONNECT_S = 10.0
 T = TypeVar("T")
 
 
-class Session:
+class DatabaseSession:
     """Not thread-safe: opened by one thread, then used by the writer's thread alone."""
 
     def __init__(self, dialect: Dialect, engine: Engine) -> None:
@@ -66,7 +66,7 @@ class Session:
             with self._transaction() as connection:
                 return work(connection)
         except DBAPIError as error:
-            if self._dialect.cause(error) is not Cause.LOST:
+            if self._dialect.cause(error) is not FailureCause.LOST:
                 raise
         self._reconnect()
         with self._transaction() as connection:
@@ -74,7 +74,7 @@ class Session:
 
     def is_about_entry(self, error: Exception) -> bool:
         """True when other rows might have passed."""
-        return isinstance(error, DBAPIError) and self._dialect.cause(error) is Cause.ENTRY
+        return isinstance(error, DBAPIError) and self._dialect.cause(error) is FailureCause.ENTRY
 
     def failure(self, error: Exception) -> Exception:
         """What to tell the caller; stops the session where going on is not safe."""
@@ -82,15 +82,15 @@ class Session:
             return error
         detail, name = _first_line(error), self._dialect.name
         match self._dialect.cause(error):
-            case Cause.ENTRY:
+            case FailureCause.ENTRY:
                 return BadEntry(f"journal {name} refused an entry: {detail}")
-            case Cause.FULL:
+            case FailureCause.FULL:
                 return JournalFull(f"no space left for journal {name}: free some; nothing was lost ({detail})")
-            case Cause.BUSY:
+            case FailureCause.BUSY:
                 return JournalBusy(f"another program keeps journal {name} locked: close it ({detail})")
-            case Cause.CORRUPT:
+            case FailureCause.CORRUPT:
                 self.broken = JournalCorrupt(f"journal {name} is damaged: restore the newest backup ({detail})")
-            case Cause.LOST | Cause.BROKEN:
+            case FailureCause.LOST | FailureCause.BROKEN:
                 self.broken = JournalError(f"journal {name} failed: restart the service to recover ({detail})")
         return self.broken
 
@@ -139,7 +139,7 @@ class Session:
 
     def _refusal(self, error: DBAPIError) -> Exception:
         """Why the journal cannot be opened."""
-        if self._dialect.cause(error) not in (Cause.ENTRY, Cause.LOST):
+        if self._dialect.cause(error) not in (FailureCause.ENTRY, FailureCause.LOST):
             return self.failure(error)
         return JournalUnavailable(
             f"cannot open journal {self._dialect.name}: check the address and the server ({_first_line(error)})"

@@ -22,10 +22,10 @@ from sqlalchemy.exc import DBAPIError
 from cotenant.journal.base import Entry, Journal, Record, check_snapshot
 from cotenant.journal.codec import to_record, to_rows
 from cotenant.journal.copying import copy_database
-from cotenant.journal.dialect import Cause, Dialect
+from cotenant.journal.dialect import Dialect, FailureCause
 from cotenant.journal.errors import JournalCorrupt, JournalError
 from cotenant.journal.schema import RECORD, SNAPSHOT
-from cotenant.journal.session import Session
+from cotenant.journal.session import DatabaseSession
 from cotenant.journal.writer import Writer
 
 PAGE_ROWS = 1000
@@ -41,7 +41,7 @@ class SqlJournal(Journal):
         try:
             self._engine = dialect.engine()
             try:
-                self._session = Session(dialect, self._engine)
+                self._session = DatabaseSession(dialect, self._engine)
             except BaseException:
                 self._engine.dispose()
                 raise
@@ -91,7 +91,7 @@ class SqlJournal(Journal):
             with self._engine.connect() as connection:
                 yield connection
         except DBAPIError as error:
-            damaged = self._dialect.cause(error) is Cause.CORRUPT
+            damaged = self._dialect.cause(error) is FailureCause.CORRUPT
             kind, fix = (JournalCorrupt, "restore a backup") if damaged else (JournalError, "try again")
             raise kind(f"cannot read journal {self._dialect.name}: {error.orig}: {fix}") from None
 

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError
 
-from cotenant.journal.dialect import Cause, Dialect
+from cotenant.journal.dialect import Dialect, FailureCause
 from cotenant.journal.errors import JournalCorrupt, JournalUnavailable
 from cotenant.journal.fence import FileFence
 
@@ -24,14 +24,14 @@ BUSY_TIMEOUT_MS = 5_000
 WAL_LIMIT_BYTES = 64 << 20
 
 _CAUSES = {
-    sqlite3.SQLITE_FULL: Cause.FULL,
-    sqlite3.SQLITE_IOERR_WRITE: Cause.FULL,  # quota or file size limit; nothing was committed
-    sqlite3.SQLITE_IOERR_SHMSIZE: Cause.FULL,
-    sqlite3.SQLITE_BUSY: Cause.BUSY,
-    sqlite3.SQLITE_LOCKED: Cause.BUSY,
-    sqlite3.SQLITE_IOERR: Cause.BROKEN,  # a failed fsync above all: the kernel may have dropped the pages
-    sqlite3.SQLITE_CORRUPT: Cause.CORRUPT,
-    sqlite3.SQLITE_NOTADB: Cause.CORRUPT,
+    sqlite3.SQLITE_FULL: FailureCause.FULL,
+    sqlite3.SQLITE_IOERR_WRITE: FailureCause.FULL,  # quota or file size limit; nothing was committed
+    sqlite3.SQLITE_IOERR_SHMSIZE: FailureCause.FULL,
+    sqlite3.SQLITE_BUSY: FailureCause.BUSY,
+    sqlite3.SQLITE_LOCKED: FailureCause.BUSY,
+    sqlite3.SQLITE_IOERR: FailureCause.BROKEN,  # a failed fsync above all: the kernel may have dropped the pages
+    sqlite3.SQLITE_CORRUPT: FailureCause.CORRUPT,
+    sqlite3.SQLITE_NOTADB: FailureCause.CORRUPT,
 }
 
 
@@ -80,10 +80,10 @@ class Sqlite(Dialect):
         """Take the write lock at once, so that no later statement can find it taken."""
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    def cause(self, error: DBAPIError) -> Cause:
+    def cause(self, error: DBAPIError) -> FailureCause:
         """Look up the extended result code, then its family (the low byte)."""
         code = getattr(error.orig, "sqlite_errorcode", 0)
-        return _CAUSES.get(code) or _CAUSES.get(code & 0xFF, Cause.ENTRY)
+        return _CAUSES.get(code) or _CAUSES.get(code & 0xFF, FailureCause.ENTRY)
 
 
 def _prepare(connection: Any, _record: object) -> None:

@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 from cotenant.journal.codec import Row, Stored
 from cotenant.journal.errors import JournalError
 from cotenant.journal.schema import insert_rows, position
-from cotenant.journal.session import Session
+from cotenant.journal.session import DatabaseSession
 
 MAX_BATCH_ROWS = 4096
 MAX_BATCH_BYTES = 8 << 20
@@ -43,7 +43,7 @@ class _Call:
 class Writer:
     """The thread that writes, and the queue in front of it."""
 
-    def __init__(self, session: Session, clock: Callable[[], float]) -> None:
+    def __init__(self, session: DatabaseSession, clock: Callable[[], float]) -> None:
         self.last_seq, self.last_time_s = session.last_seq, session.last_time_s
         self._session, self._clock = session, clock
         self._closed = False

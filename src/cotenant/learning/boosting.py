@@ -34,7 +34,7 @@ class Boosting:
     seed: int = 0
 
 
-class Model:
+class BoostedTrees:
     """Fitted trees."""
 
     def __init__(self, booster: Any) -> None:
@@ -47,7 +47,7 @@ class Model:
         return np.asarray(self._booster.predict(features, num_threads=1), np.float64)
 
 
-def fit(features: Floats, target: Floats, how: Boosting, categorical: Sequence[int] = ()) -> Model:
+def fit(features: Floats, target: Floats, how: Boosting, categorical: Sequence[int] = ()) -> BoostedTrees:
     """Fit trees to rows of features; NaN is "not known". `categorical` columns hold codes, below 0 "not known"."""
     lightgbm = _load()
     params = {
@@ -66,7 +66,7 @@ def fit(features: Floats, target: Floats, how: Boosting, categorical: Sequence[i
         "verbosity": -1,
     }
     rows = lightgbm.Dataset(features, target, categorical_feature=list(categorical), params=params)
-    return Model(lightgbm.train(params, rows, how.rounds))
+    return BoostedTrees(lightgbm.train(params, rows, how.rounds))
 
 
 def _load() -> Any:

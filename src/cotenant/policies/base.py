@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,14 +25,8 @@ from cotenant.core.view import View
 from cotenant.core.workload import Floats
 from cotenant.policies.words import by_column
 
-_Kept = TypeVar("_Kept")
 _TRAITS = tuple(trait.name for trait in fields(Traits))
 _USUAL = Traits()
-
-
-def carry_over(table: Mapping[int, _Kept], new_row: Mapping[int, int]) -> dict[int, _Kept]:
-    """What was kept by row, under the rows of now; without those who are gone (see `Policy.renumber`)."""
-    return {new_row[row]: kept for row, kept in table.items() if row in new_row}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +74,6 @@ class Policy(ABC):
 
     def refresh(self) -> None:  # noqa: B027
         """GPUs came or went since the last decision."""
-
-    def renumber(self, new_row: Mapping[int, int]) -> None:  # noqa: B027
-        """Rows were laid out anew: old row -> new row; whoever is missing is gone. Tables by kind are out of date too.
-
-        Rows keep their order among each other. Whoever remembers rows or kinds between decisions overrides this.
-        """
 
     def remember(self) -> dict[tuple[int, ...], Any]:
         """What people were told and a crash must not take away: plain data by rows, of a job, a pair, or of nobody."""

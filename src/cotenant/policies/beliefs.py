@@ -9,8 +9,6 @@ limit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +17,6 @@ from cotenant.core.errors import unknown
 from cotenant.core.together import Together, slowdown_of
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
-from cotenant.policies.steady_kinds import SteadyKinds
 
 NAMES = ("oracle", "formula", "learned")
 NONE = "none"  # for policies that can do without
@@ -29,7 +26,7 @@ WATCH_S = 60.0  # side by side before a slowdown counts as seen
 class PairBeliefs:
     """Slowdowns of kinds beside kinds as a policy believes them; `noise` distorts what it starts from.
 
-    `look` at every decision, so that pairs are watched and kinds are known again after `renumber`.
+    `look` at every decision, so that pairs are watched. Kinds keep their numbers; live, more of them may come.
     """
 
     def __init__(
@@ -39,32 +36,25 @@ class PairBeliefs:
             raise unknown(f"pairs of policy '{policy}'", name, names)
         self.name, self._noise = name, noise
         self._rng = np.random.default_rng([seed, 2407])
-        self._kinds, self._draws = SteadyKinds(), np.zeros((0, 0, 1))
-        self._learned: dict[tuple[int, int, str], float] = {}  # two numbers of `SteadyKinds` and a GPU type
+        self._draws = np.zeros((0, 0, 1))
+        self._learned: dict[tuple[int, int, str], float] = {}  # two kinds and a GPU type
         self._table: NDArray[np.float64] | None = None
+        self._basis: Together | None = None  # what the table was made from
         self._seen: NDArray[np.bool_] = np.zeros((0, 0, 0), bool)
         self._view: View | None = None
         self._failures = 0
-        self._there: set[int] = set()  # identities at the last look
-        self._stays: dict[int, tuple[frozenset[int], float]] = {}  # identity -> who was beside it, and since when
+        self._there: set[int] = set()  # rows at the last look
+        self._stays: dict[int, tuple[frozenset[int], float]] = {}  # row -> who was beside it, and since when
 
     @property
     def active(self) -> bool:
         """Whether anything is believed."""
         return self.name != NONE
 
-    def renumber(self, new_row: Mapping[int, int]) -> None:
-        """Rows and kinds were laid out anew: what was drawn and learned stays with the kinds' jobs."""
-        self._table = self._view = None
-        self._kinds.renumber(new_row)
-
     def look(self, view: View) -> None:
-        """Learn from what runs, and remember whose kind is whose."""
-        if self._view is view or not (self.name == "learned" or self._noise > 0):
-            return
-        self._view = view
-        self._kinds.look(view)
-        if self.name == "learned":
+        """Learn from what runs."""
+        if self._view is not view and self.name == "learned":
+            self._view = view
             self._watch(view, self._ready(view))
 
     def slowdown(self, view: View) -> NDArray[np.float64]:
@@ -83,16 +73,16 @@ class PairBeliefs:
         return np.where(speed + speed.swapaxes(0, 1) > 1.0, speed, 0.0)
 
     def _ready(self, view: View) -> NDArray[np.float64]:
-        """The table of now, begun anew where there is none."""
-        if self._table is None:
-            self._table = self._start(view)
+        """The table of now, begun anew where something else is known of kinds, or of more of them."""
+        together = view.facts.together
+        if self._table is None or self._basis is not together or len(self._table) != len(view.site.speed):
+            self._table, self._basis = self._start(view), together
             self._seen = np.full(self._table.shape, self.name != "learned")
             if self._learned:
-                numbers, names = self._kinds.look(view), _type_names(view)
+                names = _type_names(view)
                 for (a, b, name), slow in self._learned.items():
                     if name in names:
-                        cells = np.ix_(np.flatnonzero(numbers == a), np.flatnonzero(numbers == b))
-                        self._write(self._table, cells, names.index(name), slow)
+                        self._write(self._table, np.ix_([a], [b]), names.index(name), slow)
         return self._table
 
     def _start(self, view: View) -> NDArray[np.float64]:
@@ -103,12 +93,11 @@ class PairBeliefs:
         guess = None if self.name == "oracle" else together.guess
         table = together.slowdown() if guess is None else slowdown_of(guess)
         if self._noise > 0:
-            numbers = self._kinds.look(view)
-            drawn, count = self._draws, int(numbers.max(initial=-1)) + 1
-            if count > len(drawn):
-                self._draws = self._rng.standard_normal((count, count, types))
+            drawn = self._draws
+            if kinds > len(drawn):
+                self._draws = self._rng.standard_normal((kinds, kinds, types))
                 self._draws[: len(drawn), : len(drawn)] = drawn
-            table = np.maximum(table * np.exp(self._noise * self._draws[np.ix_(numbers, numbers)]), 1.0)
+            table = np.maximum(table * np.exp(self._noise * self._draws), 1.0)
         return np.ascontiguousarray(table)
 
     def _write(self, table: NDArray[np.float64], cells: tuple[Ints, ...], gpu_type: int, slow: float) -> None:
@@ -126,7 +115,7 @@ class PairBeliefs:
         """
         together = view.facts.together
         failures, self._failures = self._failures, view.site.failures
-        there, self._there = self._there, set(view.ident.tolist())
+        there, self._there = self._there, set(view.rows.tolist())
         users = view.site.users
         shared = np.flatnonzero((users >= 0).sum(axis=1) > 1)
         self._sit(view, shared)
@@ -138,7 +127,6 @@ class PairBeliefs:
             kinds, kind = view.kind[[view.at(job) for job in jobs]], self._type(view, gpu)
             if not self._seen[:, :, kind][np.ix_(kinds, kinds)].all():
                 fresh.update(jobs)
-        numbers = self._kinds.look(view)
         for job in sorted(fresh):
             found = self._neighbours(view, job, shared)
             if found is None:
@@ -152,19 +140,16 @@ class PairBeliefs:
             ours, theirs = _alike(together, a), _alike(together, other)
             self._write(table, np.ix_(ours, theirs), kind, slow)
             name = _type_names(view)[kind]
-            self._learned.update(
-                {(one, two, name): slow for one in numbers[ours].tolist() for two in numbers[theirs].tolist()}
-            )
+            self._learned.update({(one, two, name): slow for one in ours.tolist() for two in theirs.tolist()})
 
     def _sit(self, view: View, shared: Ints) -> None:
         """Note since when each job has had its company: since the last of them started, or somebody left."""
-        ident = dict(zip(view.rows.tolist(), view.ident.tolist(), strict=True))
         beside: dict[int, set[int]] = {}
         for jobs in view.site.users[shared].tolist():
-            here = [ident[job] for job in jobs if job >= 0]
+            here = [job for job in jobs if job >= 0]
             for one in here:
                 beside.setdefault(one, set()).update(here)
-        began = dict(zip(view.ident.tolist(), view.since_s.tolist(), strict=True))
+        began = dict(zip(view.rows.tolist(), view.since_s.tolist(), strict=True))
         stays = {}
         for one, company in beside.items():
             before, since_s = self._stays.get(one, (frozenset(), 0.0))
@@ -177,8 +162,7 @@ class PairBeliefs:
         users = view.site.users
         found: set[int] = set()
         types: set[int] = set()
-        ident = job if view.facts.ident is None else int(view.facts.ident[job])
-        if view.now_s - self._stays[ident][1] < WATCH_S:
+        if view.now_s - self._stays[job][1] < WATCH_S:
             return None
         for gpu in shared[(users[shared] == job).any(axis=1)].tolist():
             here = [int(k) for k in users[gpu] if k >= 0 and k != job]

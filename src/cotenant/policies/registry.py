@@ -31,6 +31,7 @@ from cotenant.policies.random_order import RandomOrder
 from cotenant.policies.sjf import Sjf
 from cotenant.policies.srsf import Srsf
 from cotenant.policies.srtf import Srtf
+from cotenant.policies.themis import Themis
 from cotenant.policies.tiresias import TiresiasG, TiresiasL
 
 BUILT_IN: tuple[type[Policy], ...] = (
@@ -48,6 +49,7 @@ BUILT_IN: tuple[type[Policy], ...] = (
     Gavel,
     Allox,
     GandivaPacking,
+    Themis,
     Edf,
     EdfBackfill,
     Chronus,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotenant.power.ces import STEP_S, Ces, Decision
+from cotenant.power.ces import STEP_S, Ces, PowerStep
 from cotenant.power.windows import Floats
 
 IDLE_NODE_KW = 0.8  # an idle node of 8 GPUs
@@ -41,7 +41,7 @@ def saved_kwh(nodes_asleep: float, hours: float) -> float:
     return nodes_asleep * IDLE_NODE_KW * COOLING * hours
 
 
-def run(ces: Ces, time_s: Floats, used: Floats) -> tuple[Account, list[Decision]]:
+def run(ces: Ces, time_s: Floats, used: Floats) -> tuple[Account, list[PowerStep]]:
     """Play a series of busy nodes through the rules."""
     decisions = []
     for at, now in zip(time_s.tolist(), used.tolist(), strict=True):

@@ -49,7 +49,7 @@ PRESETS: dict[str, CesRules] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class PowerStep:
     """Nodes awake after a step, how many of them were woken or put to sleep in it, and when sleep is allowed again."""
 
     awake: float
@@ -58,15 +58,15 @@ class Decision:
     frozen_until: int = 0
 
 
-def wake(rules: CesRules, nodes: int, step: int, awake: float, used: float, frozen_until: int) -> Decision:
+def wake(rules: CesRules, nodes: int, step: int, awake: float, used: float, frozen_until: int) -> PowerStep:
     """Rules 1 and 2: if fewer are awake than used, wake them and the buffer, as far as the cluster goes."""
     if awake >= used:
-        return Decision(min(awake, nodes), frozen_until=frozen_until)
+        return PowerStep(min(awake, nodes), frozen_until=frozen_until)
     target = min(used + rules.buffer, nodes)
-    return Decision(target, woken=target - awake, frozen_until=step + rules.keep)
+    return PowerStep(target, woken=target - awake, frozen_until=step + rules.keep)
 
 
-def sleep(rules: CesRules, step: int, now: Decision, used: float, before: float, near: float, far: float) -> Decision:
+def sleep(rules: CesRules, step: int, now: PowerStep, used: float, before: float, near: float, far: float) -> PowerStep:
     """Rule 3. `before`: mean of the past steps; `near`, `far`: means of the forecast over F and 2F steps from now."""
     target = used + rules.buffer
     falls = before - used >= rules.past_drop and used - near >= rules.ahead_drop and near >= far
@@ -74,7 +74,7 @@ def sleep(rules: CesRules, step: int, now: Decision, used: float, before: float,
     saves = now.awake - target >= rules.saving and now.awake > target
     if not (falls and saves and step >= now.frozen_until):
         return now
-    return Decision(target, now.woken, now.awake - target, now.frozen_until)
+    return PowerStep(target, now.woken, now.awake - target, now.frozen_until)
 
 
 class Ces:
@@ -84,7 +84,7 @@ class Ces:
         if nodes < 1:
             raise InputError(f"power 'ces': nodes={nodes} must be at least 1")
         self.rules, self.nodes, self.forecast = rules, nodes, forecast
-        self.last = Decision(nodes)
+        self.last = PowerStep(nodes)
         self._steps = 0
         self._past: deque[float] = deque(maxlen=rules.past)
 
@@ -94,7 +94,7 @@ class Ces:
         used = min(running_nodes + queued_nodes, self.nodes)
         self.forecast.observe(time_s, running_nodes)
         if step < rules.initial:
-            now = Decision(min(used + rules.buffer, self.nodes))
+            now = PowerStep(min(used + rules.buffer, self.nodes))
         else:
             now = wake(rules, self.nodes, step, self.last.awake, used, self.last.frozen_until)
             if self._past and step >= now.frozen_until and now.awake > used + rules.buffer:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.errors import InputError
-from cotenant.learning.boosting import Boosting, Model, fit
+from cotenant.learning.boosting import BoostedTrees, Boosting, fit
 from cotenant.power.windows import DAY, WEEK, Floats, features, mean_ahead
 
 _OUTAGE = 0.25  # of the usual number of busy nodes: steps below it teach nothing
@@ -59,7 +59,7 @@ class LearnedForecast:
         self._hows = [Boosting(rounds=rounds, leaves=15, min_rows=50, seed=seed * models + at) for at in range(models)]
         self._time: list[float] = []
         self._used: list[float] = []
-        self._models: list[list[Model]] = []  # for the near window, for the far one
+        self._models: list[list[BoostedTrees]] = []  # for the near window, for the far one
         self._fitted = 0
         self.trainings = 0
 

@@ -33,7 +33,7 @@ class Bars:
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class GanttLayout:
     """The same window and the same node rows for every outcome. `first_row[i]` is where `nodes[i]` begins."""
 
     start_s: float
@@ -45,7 +45,7 @@ class Chart:
     nodes_left_out: int
 
 
-def lay_out(outcomes: Sequence[Outcome], window_s: tuple[float, float] | None = None) -> Chart | None:
+def lay_out(outcomes: Sequence[Outcome], window_s: tuple[float, float] | None = None) -> GanttLayout | None:
     """Choose nodes and window so that the chart stays readable, then place the bars; None without segments.
 
     Nodes are the lowest numbered ones. The window is the one asked for, or the whole of what was recorded; in
@@ -73,7 +73,7 @@ def lay_out(outcomes: Sequence[Outcome], window_s: tuple[float, float] | None = 
     shown = [_on_nodes(s, nodes) for s in all_segments]
     start, end = _fit(shown, start, end)
     bars = [_place(_inside(s, start, end), dict(zip(nodes, first, strict=True)), heights) for s in shown]
-    return Chart(start, end, nodes, first, rows, bars, len(names) - len(nodes))
+    return GanttLayout(start, end, nodes, first, rows, bars, len(names) - len(nodes))
 
 
 def _take(segments: Segments, keep: np.ndarray[tuple[int], np.dtype[np.bool_]] | Ints) -> Segments:

@@ -17,7 +17,7 @@ from cotenant.core.outcome import Outcome
 from cotenant.report.assets import CSS, JS
 from cotenant.report.charts import Chart, Figure, Line, build_charts, lines_of
 from cotenant.report.schedule import gantt
-from cotenant.report.table import Column, aggregate_columns, columns_of, comparison_rows, varying
+from cotenant.report.table import ShownColumn, aggregate_columns, columns_of, comparison_rows, varying
 from cotenant.report.units import count, duration, number, percent
 
 _POLICY = (
@@ -201,7 +201,7 @@ def _tables(
 def _table(
     caption: str,
     rows: Sequence[Mapping[str, Any]],
-    columns: Sequence[Column],
+    columns: Sequence[ShownColumn],
     keys: Sequence[str],
     colors: Mapping[str, str],
 ) -> str:

@@ -73,7 +73,7 @@ FIELDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ShownColumn:
     """A column ready to show: heading, one text per row, raw values, and which rows hold the best value."""
 
     key: str
@@ -112,22 +112,22 @@ def best_of(values: Sequence[float | None], better: int) -> list[bool]:
     return [value is not None and abs(value - best) <= slack for value in values]
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[ShownColumn]:
     """The numeric columns of comparison rows as text, leaving out those that no row has."""
-    columns: list[Column] = []
+    columns: list[ShownColumn] = []
     for spec in FIELDS:
         values = [number(row.get(spec.key)) for row in rows]
         if all(value is None for value in values) or (spec.key == "unfinished" and not any(values)):
             continue
         unit, texts = _texts(spec.kind, values)
         heading = f"{spec.heading} ({unit})" if unit else spec.heading
-        columns.append(Column(spec.key, heading, spec.meaning, texts, values, best_of(values, spec.better)))
+        columns.append(ShownColumn(spec.key, heading, spec.meaning, texts, values, best_of(values, spec.better)))
     return columns
 
 
-def aggregate_columns(rows: Sequence[Mapping[str, Any]], plus_minus: str = "±") -> list[Column]:
+def aggregate_columns(rows: Sequence[Mapping[str, Any]], plus_minus: str = "±") -> list[ShownColumn]:
     """The columns of `aggregate`d rows, cells written `mean ± half-width`; best is taken per load."""
-    columns: list[Column] = []
+    columns: list[ShownColumn] = []
     for spec in FIELDS:
         cells = [row.get(spec.key) for row in rows]
         means = [cell.mean if isinstance(cell, Estimate) else number(cell) for cell in cells]
@@ -142,7 +142,7 @@ def aggregate_columns(rows: Sequence[Mapping[str, Any]], plus_minus: str = "±")
                 best[i] = flag
         texts = [_with_interval(spec.kind, cell, unit, plus_minus) for cell in cells]
         heading = f"{spec.heading} ({unit.name})" if unit else spec.heading
-        columns.append(Column(spec.key, heading, spec.meaning, texts, means, best))
+        columns.append(ShownColumn(spec.key, heading, spec.meaning, texts, means, best))
     return columns
 
 
@@ -254,7 +254,7 @@ def _with_interval(kind: str, cell: object, unit: Unit | None, plus_minus: str) 
 
 def _print(
     rows: Sequence[Mapping[str, Any]],
-    columns: Sequence[Column],
+    columns: Sequence[ShownColumn],
     keys: Sequence[str],
     console: Console,
     note: str,
@@ -302,7 +302,7 @@ def _unicode(console: Console) -> bool:
 
 def _table(
     rows: Sequence[Mapping[str, Any]],
-    columns: Sequence[Column],
+    columns: Sequence[ShownColumn],
     keys: Sequence[str],
     plain: bool,
     ascii_only: bool,

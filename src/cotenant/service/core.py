@@ -40,7 +40,7 @@ class PlannerPart(PlannerSteps, PlannerAnswers, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Machines:
+class ObservedMachines:
     """What people may ask of the backend: never by calling it, but to wake the scheduler and for logs."""
 
     observer: Observer
@@ -80,7 +80,7 @@ class CoreService:
             self.store, backend, self.reports, options, options.inline, self.counters, lambda: self.observer.nodes
         )
         self.planner = planner(self) if planner is not None else _planner(self)
-        machines = Machines(self.observer, backend)
+        machines = ObservedMachines(self.observer, backend)
         self.desk = Desk(self.store, self.planner, machines, self.reports.of)
         self.admin = Admin(self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready)
         if options.policy and options.policy != self.store.book.policy:

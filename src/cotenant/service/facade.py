@@ -138,7 +138,7 @@ class TokenInfo:
     revoked: bool
 
 
-class Jobs(Protocol):
+class JobDesk(Protocol):
     """The desk for jobs."""
 
     def submit(self, caller: Caller, specs: list[JobSpec], key: str = "", asked: str = "") -> list[list[str]]:
@@ -188,7 +188,7 @@ class Jobs(Protocol):
         """Finished jobs, oldest first."""
 
 
-class Cluster(Protocol):
+class ClusterDesk(Protocol):
     """The desk for everything else: nodes, policy, tokens, numbers."""
 
     def nodes(self, caller: Caller) -> list[NodeStatus]:
@@ -229,9 +229,9 @@ class Service(Protocol):
     """The whole of it."""
 
     @property
-    def desk(self) -> Jobs:
+    def desk(self) -> JobDesk:
         """Where people ask for jobs."""
 
     @property
-    def admin(self) -> Cluster:
+    def admin(self) -> ClusterDesk:
         """Where people ask about the cluster."""

@@ -111,7 +111,7 @@ class Simulation:
         state, self.profile = lay_out(self.experiment, work, self.policy)
         self.stages = stages_of(work)
         if self.stages is None and self.traits.interleaves:
-            self.stages = profiled_stages(work, self.profile)
+            self.stages = profiled_stages(self.profile)
         return state
 
     def _rule(self) -> Rule:

@@ -69,6 +69,7 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
         gantt_window=e.window_s,
         measure=e.measure,
         costs=e.stop_costs,
+        tiers=e.transitions,
     )
     return state, profile
 

@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike
 
 from cotenant.solvers import lp_reference, prices, sum_prices
 from cotenant.solvers.answer import Answer, Instance, check_feasible, column, instance
-from cotenant.solvers.errors import Budget, Infeasible, OutOfTime, SolverError
+from cotenant.solvers.errors import Infeasible, OutOfTime, SolverBudget, SolverError
 from cotenant.solvers.floors import max_sum_with_floors
 from cotenant.solvers.matching import Lines, shortest_total
 from cotenant.solvers.need import Need
@@ -44,12 +44,12 @@ from cotenant.solvers.waterfill import hierarchical
 
 __all__ = [
     "Answer",
-    "Budget",
     "Infeasible",
     "Instance",
     "Lines",
     "Need",
     "OutOfTime",
+    "SolverBudget",
     "SolverError",
     "check_feasible",
     "deadlines",
@@ -82,7 +82,7 @@ def solve_need(
     warm: Answer | None = None,
 ) -> Answer:
     """Best level at which every job gets its required rate: by prices, by the plain program if these do not end."""
-    budget = Budget(budget_s)
+    budget = SolverBudget(budget_s)
     times = None if counts is None else column(counts, len(inst.gangs), "counts")
     try:
         found = prices.solve(
@@ -186,7 +186,7 @@ def max_sum(
     """Raise the total value; `values[i, j]` (default: the rates) is earned by job i on type j all the time."""
     inst = instance(rates, gangs, capacity)
     worth = inst.rates if values is None else np.asarray(values, dtype=np.float64)
-    budget = Budget(budget_s)
+    budget = SolverBudget(budget_s)
     try:
         found = sum_prices.solve(inst, worth, tol=tol, budget=budget, warm=None if warm is None else warm.prices)
     except prices.NotCertified:
@@ -211,5 +211,5 @@ def min_cost(
     if required is None or not np.any(np.asarray(required) > 0.0):
         return max_sum(inst.rates, inst.gangs, inst.capacity, worth, tol=tol, budget_s=budget_s, warm=warm)
     least = column(required, len(inst.gangs), "required")
-    found = lp_reference.solve_sum(inst, worth, required=least, budget=Budget(budget_s))
+    found = lp_reference.solve_sum(inst, worth, required=least, budget=SolverBudget(budget_s))
     return check_feasible(found, inst)

@@ -24,7 +24,7 @@ class OutOfTime(SolverError):
         self.best = best
 
 
-class Budget:
+class SolverBudget:
     """Wall seconds that a solve may still take."""
 
     def __init__(self, budget_s: float = float("inf")) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from cotenant.solvers import lp_reference, prices
 from cotenant.solvers.answer import Answer, Floats, Instance, check_feasible, column, instance
-from cotenant.solvers.errors import Budget, Infeasible
+from cotenant.solvers.errors import Infeasible, SolverBudget
 from cotenant.solvers.need import Need
 
 
@@ -27,7 +27,7 @@ def max_sum_with_floors(
     budget_s: float = float("inf"),
 ) -> Answer:
     """Raise the sum of values * fractions, with rate >= needed for as many as possible; `note` says how many not."""
-    budget = Budget(budget_s)
+    budget = SolverBudget(budget_s)
     inst = instance(rates, gangs, capacity)
     least = column(needed, len(inst.gangs), "needed")
     asked = int((least > 0.0).sum())
@@ -51,7 +51,7 @@ def max_sum_with_floors(
 
 
 def _to_give_up(
-    inst: Instance, least: Floats, order: np.ndarray[tuple[int], np.dtype[np.int64]], budget: Budget
+    inst: Instance, least: Floats, order: np.ndarray[tuple[int], np.dtype[np.int64]], budget: SolverBudget
 ) -> int:
     """How many of the most demanding must go until the rest can be had."""
 

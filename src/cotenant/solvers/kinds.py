@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotenant.solvers.answer import Answer, Floats, Instance, Ints, relative_gap
-from cotenant.solvers.errors import Budget, SolverError
+from cotenant.solvers.errors import SolverBudget, SolverError
 from cotenant.solvers.need import Need
 from cotenant.solvers.program import Program, Solution
 from cotenant.solvers.split import between, reachable, share_out, share_out_exactly, within
@@ -72,13 +72,13 @@ def solve(
     pair: Floats,
     *,
     tol: float = 1e-9,
-    budget: Budget | None = None,
+    budget: SolverBudget | None = None,
 ) -> Answer:
     """Best theta with space sharing. `pair[a, b, k]`: rate of a job of kind a beside one of kind b on type k.
 
     Only jobs with gangs of one size share, and only where both move.
     """
-    budget = budget or Budget()
+    budget = budget or SolverBudget()
     rows = np.flatnonzero(need.work > 0.0)
     groups = classes(kind[rows], inst.gangs[rows], inst.rates[rows])
     model = _Model(inst, need.take(rows), rows, groups, kind, pair)
@@ -142,7 +142,7 @@ class _Model:
             )
         return out
 
-    def solve(self, tol: float, budget: Budget) -> Answer:
+    def solve(self, tol: float, budget: SolverBudget) -> Answer:
         """Cut until every class can meet the needs of its members."""
         if not (self.need.work > 0.0).any():
             value = 0.0 if self.need.falling else np.inf
@@ -207,7 +207,7 @@ class _Model:
             self.program.add_row(columns, np.append(value[used], -dr / r), lower=lower)
 
     def _share_out(
-        self, solution: Solution, theta: float, lack: float, tol: float, budget: Budget
+        self, solution: Solution, theta: float, lack: float, tol: float, budget: SolverBudget
     ) -> list[tuple[Ints, Floats]] | None:
         """Options in use and their time per member, for every class; None if a class needs another cut."""
         rate = self.need.rate(theta) * (1.0 - max(lack, 0.0))
@@ -233,7 +233,9 @@ class _Model:
             out.append((on, time))
         return None if broken else out
 
-    def _answer(self, solution: Solution, theta: float, times: list[tuple[Ints, Floats]], budget: Budget) -> Answer:
+    def _answer(
+        self, solution: Solution, theta: float, times: list[tuple[Ints, Floats]], budget: SolverBudget
+    ) -> Answer:
         """Fractions of the jobs, and of the pairs that members form with members."""
         x = np.zeros(self.inst.rates.shape)
         delivered = np.zeros(len(self.rows))

@@ -11,25 +11,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotenant.solvers.answer import Answer, Floats, Instance, Ints, relative_gap
-from cotenant.solvers.errors import Budget, SolverError
+from cotenant.solvers.errors import SolverBudget, SolverError
 from cotenant.solvers.need import Need
 from cotenant.solvers.program import Program, Solution
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class PairRates:
     """Which jobs may share GPUs: P x 2 job numbers, and P x 2 x K rates of the first and the second."""
 
     jobs: Ints
     rates: Floats
 
-    def usable(self, inst: Instance) -> Pairs:
+    def usable(self, inst: Instance) -> PairRates:
         """Only pairs of equal gangs in which both move somewhere; cells where one does not are emptied."""
         gangs = inst.gangs[self.jobs]
         fits = gangs[:, 0, None] <= inst.capacity[None, :]
         rates = np.where(((self.rates > 0.0).all(axis=1) & fits)[:, None, :], self.rates, 0.0)
         kept = (gangs[:, 0] == gangs[:, 1]) & (self.jobs[:, 0] != self.jobs[:, 1]) & (rates > 0.0).any(axis=(1, 2))
-        return Pairs(self.jobs[kept], rates[kept])
+        return PairRates(self.jobs[kept], rates[kept])
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Model:
 
     program: Program
     inst: Instance
-    pairs: Pairs | None
+    pairs: PairRates | None
     single: tuple[Ints, Ints, Ints]
     shared: tuple[Ints, Ints, Ints] | None
     rate_rows: Ints
@@ -74,7 +74,7 @@ class Model:
 def model(
     inst: Instance,
     *,
-    pairs: Pairs | None = None,
+    pairs: PairRates | None = None,
     values: Floats | None = None,
     pair_values: Floats | None = None,
     required: Floats | None = None,
@@ -106,14 +106,14 @@ def model(
 
 
 def solve_need(
-    inst: Instance, need: Need, *, pairs: Pairs | None = None, budget: Budget | None = None, tol: float = 1e-9
+    inst: Instance, need: Need, *, pairs: PairRates | None = None, budget: SolverBudget | None = None, tol: float = 1e-9
 ) -> Answer:
     """Best theta at which every job gets its required rate (`need`).
 
     Falling needs are convex in theta: the program with their tangents gives a bound, and new tangents there a
     tighter one (Newton's method, from the side that cannot be had).
     """
-    budget = budget or Budget()
+    budget = budget or SolverBudget()
     able = _able(inst, pairs)
     need = Need(np.where(able, need.work, 0.0), need.span, need.elapsed)
     active = need.work > 0.0
@@ -146,13 +146,13 @@ def solve_sum(
     inst: Instance,
     values: Floats,
     *,
-    pairs: Pairs | None = None,
+    pairs: PairRates | None = None,
     pair_values: Floats | None = None,
     required: Floats | None = None,
-    budget: Budget | None = None,
+    budget: SolverBudget | None = None,
 ) -> Answer:
     """Largest sum of values x fractions, with a least rate for each job where `required` is given."""
-    budget = budget or Budget()
+    budget = budget or SolverBudget()
     built = model(inst, pairs=pairs, values=values, pair_values=pair_values, required=required)
     solution = built.program.solve(budget)
     x, y = built.read(solution)
@@ -173,7 +173,7 @@ def _tangent(need: Need, theta: float) -> Floats:
     return need.rate(theta) - need.slope(theta) * theta if need.falling else np.zeros(len(need.work))
 
 
-def _top(inst: Instance, pairs: Pairs | None) -> Floats:
+def _top(inst: Instance, pairs: PairRates | None) -> Floats:
     top = inst.best.copy()
     if pairs is not None:
         usable = pairs.usable(inst)
@@ -182,5 +182,5 @@ def _top(inst: Instance, pairs: Pairs | None) -> Floats:
     return top
 
 
-def _able(inst: Instance, pairs: Pairs | None) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _able(inst: Instance, pairs: PairRates | None) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     return np.asarray(_top(inst, pairs) > 0.0)

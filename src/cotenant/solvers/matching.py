@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cotenant.solvers.answer import Floats, Ints
-from cotenant.solvers.errors import Budget, SolverError
+from cotenant.solvers.errors import SolverBudget, SolverError
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Lines:
 
 def shortest_total(times: ArrayLike, gpus: ArrayLike, *, budget_s: float = float("inf")) -> Lines:
     """`times[i, k]`: seconds job i takes on one GPU of type k (inf: cannot run); `gpus[k]`: GPUs of the type."""
-    budget = Budget(budget_s)
+    budget = SolverBudget(budget_s)
     room = np.asarray(gpus, dtype=np.int64)
     length = np.array(times, dtype=np.float64, ndmin=2).reshape(-1, len(room))
     length[:, room <= 0] = np.inf
@@ -50,7 +50,7 @@ def shortest_total(times: ArrayLike, gpus: ArrayLike, *, budget_s: float = float
     return Lines(type_, place, float(cost[np.arange(len(able)), chosen].sum()))
 
 
-def _assign(cost: Floats, room: Ints, budget: Budget) -> Ints:
+def _assign(cost: Floats, room: Ints, budget: SolverBudget) -> Ints:
     """Cheapest column for every row, at most `room` rows per column. Long rows first: they find short paths."""
     rows, columns = cost.shape
     chosen = np.full(rows, -1, dtype=np.int64)

@@ -12,7 +12,7 @@ import numpy as np
 
 from cotenant.solvers import kinds, prices
 from cotenant.solvers.answer import Answer, Floats, Instance, Ints, relative_gap
-from cotenant.solvers.errors import Budget
+from cotenant.solvers.errors import SolverBudget
 from cotenant.solvers.need import Need
 
 MOST_CLASSES = 100
@@ -26,10 +26,17 @@ def parts_for(inst: Instance, kind: Ints) -> int:
 
 
 def solve(
-    inst: Instance, need: Need, kind: Ints, pair: Floats, parts: int, *, budget: Budget | None = None, seed: int = 0
+    inst: Instance,
+    need: Need,
+    kind: Ints,
+    pair: Floats,
+    parts: int,
+    *,
+    budget: SolverBudget | None = None,
+    seed: int = 0,
 ) -> Answer:
     """Best theta of the split problem; `bound` is the unsplit one's, as far as known, and `gap` the loss."""
-    budget = budget or Budget()
+    budget = budget or SolverBudget()
     if parts <= 1:
         return kinds.solve(inst, need, kind, pair, budget=budget)
     part_of = _deal(inst, kind, parts, seed)

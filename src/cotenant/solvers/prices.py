@@ -24,7 +24,7 @@ import numpy as np
 
 from cotenant.solvers.answer import Answer, Floats, Instance, relative_gap
 from cotenant.solvers.compiled import worth_compiling
-from cotenant.solvers.errors import Budget, OutOfTime, SolverError
+from cotenant.solvers.errors import OutOfTime, SolverBudget, SolverError
 from cotenant.solvers.need import Need
 from cotenant.solvers.polygon import Polygon
 from cotenant.solvers.price_kernels import responder
@@ -45,11 +45,11 @@ def solve(
     *,
     counts: Floats | None = None,
     tol: float = 1e-6,
-    budget: Budget | None = None,
+    budget: SolverBudget | None = None,
     warm: Floats | None = None,
 ) -> Answer:
     """Best theta with its certificate. `counts`: how many equal jobs a row stands for; `warm`: earlier prices."""
-    budget = budget or Budget()
+    budget = budget or SolverBudget()
     search = _Search(inst, need, counts)
     budget.forgive(search.compile_s)
     if not len(search.rows) or not search.types.any():
@@ -101,7 +101,7 @@ def bound_with_sharing(inst: Instance, need: Need, shared: Floats, *, tol: float
     )
     search = _Search(both, need, None, halves=True)
     if len(search.rows) and search.types.any():
-        search.run(tol, Budget(), None)
+        search.run(tol, SolverBudget(), None)
     return search.theta
 
 
@@ -193,7 +193,7 @@ class _Search:
         self.z, self.columns.mix, q = play(self.known())
         return q
 
-    def run(self, tol: float, budget: Budget, warm: Floats | None) -> bool:
+    def run(self, tol: float, budget: SolverBudget, warm: Floats | None) -> bool:
         """Search until the certificate is within `tol`; whether it is."""
         precision = min(tol * 0.05, 1e-4)
         start = self._starts(warm)
@@ -246,7 +246,7 @@ class _Search:
             yield q if self.z >= before else 0.5 * (q + self.best_price)
             before = self.z
 
-    def answer(self, budget: Budget) -> Answer:
+    def answer(self, budget: SolverBudget) -> Answer:
         """The mix as fractions, divided by what it exceeds the capacity."""
         part = np.zeros(self.a.shape)
         one = np.zeros(self.a.shape)
@@ -275,7 +275,7 @@ class _Search:
         out[self.types] = self.best_price / self.capacity
         return out
 
-    def empty(self, budget: Budget) -> Answer:
+    def empty(self, budget: SolverBudget) -> Answer:
         """Nobody needs anything, or nobody can run."""
         shape = self.inst.rates.shape
         value = 0.0 if self.need.falling else np.inf

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cotenant.solvers.answer import Floats, Ints
-from cotenant.solvers.errors import Budget, Infeasible, OutOfTime, SolverError
+from cotenant.solvers.errors import Infeasible, OutOfTime, SolverBudget, SolverError
 
 INF = float("inf")
 
@@ -119,7 +119,7 @@ class Program:
         """Change one value of the matrix after a solve."""
         self._highs.changeCoeff(int(row), int(column), float(value))
 
-    def solve(self, budget: Budget | None = None, *, method: str = "choose", gap: float = 0.0) -> Solution:
+    def solve(self, budget: SolverBudget | None = None, *, method: str = "choose", gap: float = 0.0) -> Solution:
         """Optimal solution, or `Infeasible`, `OutOfTime`, `SolverError`. `method`: choose, simplex, ipm."""
         if self.columns == 0:
             if (_joined(self._row_lower) > 0.0).any() or (_joined(self._row_upper) < 0.0).any():
@@ -141,7 +141,9 @@ class Program:
         duals = np.array(found.row_dual) if found.dual_valid else np.zeros(self.rows)
         return Solution(np.array(found.col_value), highs.getObjectiveValue(), duals, np.array(found.row_value))
 
-    def solve_integer(self, budget: Budget, *, start: Floats | None = None, gap: float = 0.0) -> IntegerPoint | None:
+    def solve_integer(
+        self, budget: SolverBudget, *, start: Floats | None = None, gap: float = 0.0
+    ) -> IntegerPoint | None:
         """Best point within the time, from a feasible `start` where given; None if the time brought none at all.
 
         `gap` is how much less than the best value is good enough, in units of the objective.
@@ -174,7 +176,7 @@ class Program:
         states = highspy.HighsModelStatus
         return highs.getModelStatus() in (states.kOptimal, states.kTimeLimit, states.kInterrupt)
 
-    def _raise_for_status(self, highs: Any, budget: Budget | None) -> None:
+    def _raise_for_status(self, highs: Any, budget: SolverBudget | None) -> None:
         import highspy
 
         status = highs.getModelStatus()

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from cotenant.solvers import pop
 from cotenant.solvers.answer import Answer, Floats, Instance, Ints, check_feasible, column, instance
-from cotenant.solvers.errors import Budget, SolverError
+from cotenant.solvers.errors import SolverBudget, SolverError
 from cotenant.solvers.need import Need
 
 NEVER = float("inf")
@@ -81,7 +81,7 @@ def solve_packed(
     budget_s: float = NEVER,
 ) -> Answer:
     """Best theta with space sharing; in `parts` (None: as many as the number of classes asks for)."""
-    budget = Budget(budget_s)
+    budget = SolverBudget(budget_s)
     of, table = checked_pairs(inst, kind, pair)
     count = pop.parts_for(inst, of) if parts is None else parts
     return check_feasible(pop.solve(inst, need, of, table, count, budget=budget), inst)

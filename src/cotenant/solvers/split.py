@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotenant.solvers.answer import Floats, Ints
-from cotenant.solvers.errors import Budget
+from cotenant.solvers.errors import SolverBudget
 from cotenant.solvers.program import Program
 
 SHORT = 2e-9
@@ -72,7 +72,7 @@ class Lack:
 
 
 def share_out_exactly(
-    total: Floats, speed: Floats, own: Floats, beside: Floats, needed: Floats, budget: Budget | None
+    total: Floats, speed: Floats, own: Floats, beside: Floats, needed: Floats, budget: SolverBudget | None
 ) -> tuple[Floats, float, Lack]:
     """The same by a program: time, the part of the needs that can be met (at most 1), and what limits it.
 

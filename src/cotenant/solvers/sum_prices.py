@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from cotenant.solvers.answer import Answer, Floats, Instance, Ints, relative_gap
-from cotenant.solvers.errors import Budget, OutOfTime
+from cotenant.solvers.errors import OutOfTime, SolverBudget
 from cotenant.solvers.prices import NotCertified
 from cotenant.solvers.small_lp import pack
 
@@ -18,10 +18,10 @@ MOST_STEPS = 400
 
 
 def solve(
-    inst: Instance, values: Floats, *, tol: float = 1e-6, budget: Budget | None = None, warm: Floats | None = None
+    inst: Instance, values: Floats, *, tol: float = 1e-6, budget: SolverBudget | None = None, warm: Floats | None = None
 ) -> Answer:
     """Maximise sum values x fractions. `values[i, j]` counts only where the job can run."""
-    budget = budget or Budget()
+    budget = budget or SolverBudget()
     v = np.where(inst.rates > 0.0, values, 0.0)
     scale = float(v.max(axis=1, initial=0.0).sum())
     if scale <= 0.0:

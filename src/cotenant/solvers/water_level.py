@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.solvers.answer import Floats, Instance, excess
-from cotenant.solvers.errors import Budget
+from cotenant.solvers.errors import SolverBudget
 from cotenant.solvers.lp_reference import model
 from cotenant.solvers.program import Solution
 
@@ -38,7 +38,7 @@ class Level:
 class Water:
     """The program of some jobs, whose rates are levels; solved again and again from where it stands."""
 
-    def __init__(self, inst: Instance, budget: Budget, *, presolve: bool = True) -> None:
+    def __init__(self, inst: Instance, budget: SolverBudget, *, presolve: bool = True) -> None:
         self._budget = budget
         self._built = model(inst)
         program, rows = self._built.program, self._built.rate_rows

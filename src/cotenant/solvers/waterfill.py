@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cotenant.solvers.answer import Answer, Floats, Instance, Ints, check_feasible, column, instance
-from cotenant.solvers.errors import Budget, SolverError
+from cotenant.solvers.errors import SolverBudget, SolverError
 from cotenant.solvers.kinds import classes
 from cotenant.solvers.water_level import Mask, Water
 from cotenant.solvers.waterfill_fifo import fill_in_order
@@ -53,7 +53,7 @@ def hierarchical(
     budget_s: float = float("inf"),
 ) -> Answer:
     """Water-filling to the end. Without `entity` all jobs stand side by side. `value` is the smallest level."""
-    budget = Budget(budget_s)
+    budget = SolverBudget(budget_s)
     if inner not in ("fairness", "fifo"):
         raise SolverError(f"inner policy '{inner}': use fairness or fifo")
     inst = instance(rates, gangs, capacity)
@@ -92,7 +92,7 @@ def hierarchical(
     return check_feasible(found, inst)
 
 
-def _fill(inst: Instance, levels: Levels, budget: Budget) -> tuple[Floats, Floats, int]:
+def _fill(inst: Instance, levels: Levels, budget: SolverBudget) -> tuple[Floats, Floats, int]:
     """Fractions, final levels and the number of rounds. `inst.rates` are levels."""
     water = Water(inst, budget)
     fixed = levels.weights <= 0.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotenant.solvers.answer import Floats, Instance, Ints
-from cotenant.solvers.errors import Budget, SolverError
+from cotenant.solvers.errors import SolverBudget, SolverError
 from cotenant.solvers.water_level import LIFTED, Mask, Water
 
 _SAME = 1e-9
@@ -56,7 +56,7 @@ class _Rest:
         self.floor[jobs] = least[of]
         return jobs, of, jobs[first], counts
 
-    def water(self, jobs: Ints, counts: Ints, budget: Budget, probes: int = 0) -> Water:
+    def water(self, jobs: Ints, counts: Ints, budget: SolverBudget, probes: int = 0) -> Water:
         """The program of so many of these jobs, and of a probe for each type that asks for one GPU of it."""
         rates = np.concatenate([self.rates(jobs), np.eye(len(self.room))[:probes] * (self.room > 0.0)])
         gangs = np.concatenate([self.inst.gangs[jobs] * counts, np.ones(probes)])
@@ -110,7 +110,7 @@ class _Rest:
 
 
 def fill_in_order(
-    inst: Instance, able: Mask, entity: Ints, entity_weights: Floats, budget: Budget
+    inst: Instance, able: Mask, entity: Ints, entity_weights: Floats, budget: SolverBudget
 ) -> tuple[Floats, Floats, int]:
     """Fractions, final levels and the number of rounds. `inst.rates` are levels; `able` says who takes part.
 
@@ -125,7 +125,7 @@ def fill_in_order(
 
 
 def _fill(
-    inst: Instance, able: Mask, entity: Ints, entity_weights: Floats, budget: Budget
+    inst: Instance, able: Mask, entity: Ints, entity_weights: Floats, budget: SolverBudget
 ) -> tuple[Floats, Floats, int]:
     n = len(inst.gangs)
     nobody = np.zeros(n, bool)
@@ -157,7 +157,7 @@ def _fill(
         rest.leave()
 
 
-def _close(rest: _Rest, budget: Budget) -> None:
+def _close(rest: _Rest, budget: SolverBudget) -> None:
     """Fix all who can run only where no GPU can be had while everybody keeps what it has."""
     jobs, of, first, counts = rest.alike(np.zeros(0, np.int64))
     types = len(rest.room)

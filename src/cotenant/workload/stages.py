@@ -84,7 +84,7 @@ def stages_of(work: Workload) -> Stages | None:
     )
 
 
-def profiled_stages(work: Workload, profile: Profile) -> Stages | None:
+def profiled_stages(profile: Profile) -> Stages | None:
     """The same from what a profile says of the steps of models; None where it does not.
 
     A step's time on the GPU is one stage, what it takes beyond that on one GPU is the CPU's, and what a gang takes

@@ -12,7 +12,7 @@ import pytest
 from gavel_kit import problem
 
 from cotenant.core.cluster import Cluster
-from cotenant.policies.gavel.targets import OBJECTIVES, Options
+from cotenant.policies.gavel.targets import OBJECTIVES, TargetOptions
 from cotenant.sim.driver import Experiment, simulate
 from cotenant.workload.readers import read
 
@@ -36,7 +36,7 @@ def test_hierarchical_vectors(golden: Any, name: str, how: str) -> None:
     data, result = golden["hierarchical"], golden["hierarchical"]["results"][name]
     rates = np.array([row[-3:] for row in data["throughputs_real_steps_per_s"]], float)
     inner = result["inner_policy"]
-    options = Options(
+    options = TargetOptions(
         aware=how == "aware", budget_s=np.inf, entity_weights={0: 1.0, 1: 2.0, 2: 3.0}, inner=inner
     )  # fmt: skip
     for step in result["by_number_of_jobs"][2::3]:

@@ -14,10 +14,10 @@ from cotenant import solvers
 from cotenant.core.errors import InputError
 from cotenant.policies.gavel.centre import bisected, centre
 from cotenant.policies.gavel.problem import Problem, Targets
-from cotenant.policies.gavel.targets import OBJECTIVES, Options
+from cotenant.policies.gavel.targets import OBJECTIVES, TargetOptions
 from cotenant.solvers import Need, instance, lp_reference
 
-AWARE, AGNOSTIC = Options(budget_s=np.inf), Options(aware=False, budget_s=np.inf)
+AWARE, AGNOSTIC = TargetOptions(budget_s=np.inf), TargetOptions(aware=False, budget_s=np.inf)
 BLIND = ("las", "sjf", "ftf", "makespan", "hierarchical")
 SHARING = ("las", "ftf", "makespan", "fifo", "sjf")
 
@@ -82,7 +82,7 @@ def test_finish_time_fairness_is_the_plain_program(seed: int) -> None:
     fair = made.isolated_s + made.left_s / made.isolated_rate
     inst = instance(made.rates, made.gangs, made.capacity)
     best = lp_reference.solve_need(inst, Need(made.left_s, fair, made.age_s)).value
-    options = Options(budget_s=np.inf)
+    options = TargetOptions(budget_s=np.inf)
     for _ in range(2):  # the second time it starts where the first one ended
         found = rate(made, OBJECTIVES["ftf"](made, options))
         assert ((made.age_s + made.left_s / found) / fair).max() == pytest.approx(best, rel=2e-6)
@@ -91,7 +91,7 @@ def test_finish_time_fairness_is_the_plain_program(seed: int) -> None:
 def test_finish_time_fairness_helps_beyond_a_job_at_full_speed() -> None:
     """Job 0 came long ago: its ratio is the largest whatever happens. The others still get all that is left."""
     made = problem(np.ones((4, 1)), [3], left_s=[1000, 100, 100, 100], age_s=[5000, 1, 1, 1])
-    assert OBJECTIVES["ftf"](made, Options(budget_s=np.inf)).x[:, 0] == pytest.approx(
+    assert OBJECTIVES["ftf"](made, TargetOptions(budget_s=np.inf)).x[:, 0] == pytest.approx(
         [1, 2 / 3, 2 / 3, 2 / 3], rel=2e-2
     )
 

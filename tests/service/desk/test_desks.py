@@ -18,7 +18,7 @@ from cotenant.journal import Entry
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.service.desk.admin import Admin
 from cotenant.service.desk.desk import Desk
-from cotenant.service.facade import Caller, Cluster, Conflict, Jobs, NotFound, Role, Unavailable
+from cotenant.service.facade import Caller, ClusterDesk, Conflict, JobDesk, NotFound, Role, Unavailable
 from cotenant.service.store.store import Store
 
 ADMIN = Caller("root", Role.ADMIN)
@@ -66,9 +66,9 @@ class Office:
     def __init__(self, home: Path) -> None:
         self.disk, self.others, self.now_s = MemoryStore(), Others(), 1000.0
         self.store = Store(MemoryJournal(self.disk), lambda: self.now_s)
-        self.desk: Jobs = Desk(self.store, self.others, self.others, self.others.of)
+        self.desk: JobDesk = Desk(self.store, self.others, self.others, self.others.of)
         self.ready = False
-        self.admin: Cluster = Admin(
+        self.admin: ClusterDesk = Admin(
             self.store, self.others, self.others, home, dict.fromkeys(COUNTERS, 0.0), lambda: self.ready
         )
 

@@ -32,7 +32,7 @@ from cotenant.backends.base import (
 )
 from cotenant.backends.local import cgroups, cuda, logs, members, mps, orders, procs
 from cotenant.backends.local.machine import Machine, Share, parse_gpus
-from cotenant.backends.local.records import Record, all_records
+from cotenant.backends.local.records import KeeperRecord, all_records
 from cotenant.backends.local.watcher import Watcher
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Value
@@ -80,7 +80,7 @@ class LocalBackend:
         self._rlimit_as = rlimit_as
         moves = self._machine.gpu == "nvml" and share != "mps"  # the driver cannot take out a client of MPS
         self._cuda = cuda.method() if moves else "none"
-        self._label = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
+        self.label = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
         self._watcher = Watcher(root / "notify")
 
     @classmethod
@@ -108,6 +108,11 @@ class LocalBackend:
         """One node per GPU type."""
         return list(self._machine.nodes.values())
 
+    def groups(self) -> list[Path]:
+        """Control groups of our jobs that there are."""
+        parents = set(self._cgroups.parents.values())
+        return sorted(path for parent in parents for path in parent.glob(f"cotenant.{self.label}.*"))
+
     def capabilities(self) -> Capabilities:
         """What was found here."""
         roles = self._cgroups.parents
@@ -130,7 +135,7 @@ class LocalBackend:
         seen = map(self._observe, all_records(self._jobs))
         return [one for one in seen if one is not None]
 
-    def _observe(self, record: Record) -> Observed | None:
+    def _observe(self, record: KeeperRecord) -> Observed | None:
         # In this order: a keeper writes who runs, then how it ended, lets go of the lock and is gone. Whoever finds
         # it gone therefore reads the end only afterwards.
         child, held = record.child(), record.held()
@@ -175,14 +180,14 @@ class LocalBackend:
         """Start the job unless its key was ever started."""
         check_spec(spec, self._machine.nodes)
         self._check_here(spec)
-        record = Record(self._jobs, spec.key)
+        record = KeeperRecord(self._jobs, spec.key)
         lock = record.lock()
         if lock is None:
             return
         try:
             if record.started():
                 return
-            groups = self._cgroups.paths(f"cotenant.{self._label}.{spec.key}")
+            groups = self._cgroups.paths(f"cotenant.{self.label}.{spec.key}")
             facts = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "calls_home"}
             facts |= {"env": sorted(spec.env), "cgroups": groups}
             record.write("spec.json", json.dumps(facts).encode())
@@ -195,7 +200,7 @@ class LocalBackend:
 
     def _order(self, spec: LaunchSpec, groups: dict[str, str]) -> bytes:
         env = {**self._machine.gpu_env(spec.gpus, spec.gpu_mem_gib), **self._mps}
-        env["COTENANT_MARK"] = f"{self._label}/{spec.key}"
+        env["COTENANT_MARK"] = f"{self.label}/{spec.key}"
         entries = [("notify", str(self._watcher.path)), ("workdir", spec.workdir or str(self._home))]
         if self._rlimit_as and spec.mem_gib is not None and "memory" not in groups:
             entries.append(("rlimit_as", str(int(spec.mem_gib * cgroups.GIB))))
@@ -209,22 +214,22 @@ class LocalBackend:
 
     def terminate(self, key: str) -> bool:
         """SIGTERM to the process group, then SIGCONT or thaw so that a suspended job hears it."""
-        record = Record(self._jobs, key)
+        record = KeeperRecord(self._jobs, key)
         if not self._lives(record):
             return False
         record.write("term", b"")
-        told = members.signal_group(record, self._label, signal.SIGTERM)
+        told = members.signal_group(record, self.label, signal.SIGTERM)
         if track := record.cgroups().get("track"):
             cgroups.freeze(track, False)
-        members.signal_group(record, self._label, signal.SIGCONT)
+        members.signal_group(record, self.label, signal.SIGCONT)
         return told
 
     def kill(self, key: str) -> bool:
         """SIGKILL to the fence, the descendants and whoever carries the mark, until a look finds nobody new."""
-        record = Record(self._jobs, key)
+        record = KeeperRecord(self._jobs, key)
         return self._lives(record) and self._kill(record)
 
-    def _kill(self, record: Record) -> bool:
+    def _kill(self, record: KeeperRecord) -> bool:
         track = record.cgroups().get("track")
         done: set[int] = set()
         for _ in range(_ROUNDS):
@@ -243,7 +248,7 @@ class LocalBackend:
 
     def forget(self, key: str, keep_log: bool = False) -> None:
         """Remove records and groups of a job that is over. The record goes last: so whatever is left is tried again."""
-        record = Record(self._jobs, key)
+        record = KeeperRecord(self._jobs, key)
         if not record.exists():
             return
         lock = self._lock_ended(record)
@@ -256,7 +261,7 @@ class LocalBackend:
             os.close(lock)
         self._watcher.reap()
 
-    def _lock_ended(self, record: Record) -> int:
+    def _lock_ended(self, record: KeeperRecord) -> int:
         """The lock of a job whose keeper is gone, or about to go: its exit record is written."""
         give_up = time.monotonic() + _SETTLE_S
         while (lock := record.lock()) is None:
@@ -267,7 +272,7 @@ class LocalBackend:
                 procs.await_end(child.keeper, 100)
         return lock
 
-    def _clear(self, record: Record) -> None:
+    def _clear(self, record: KeeperRecord) -> None:
         """Nothing of the job may be left, neither processes (of a lost keeper) nor groups."""
         groups = record.cgroups()
         give_up = time.monotonic() + _SETTLE_S
@@ -286,7 +291,7 @@ class LocalBackend:
 
     def open_log(self, key: str, stream: Stream) -> logs.LocalLog:
         """Files of the record, then those that were kept of it."""
-        record = Record(self._jobs, key)
+        record = KeeperRecord(self._jobs, key)
         folders = (record.path, self._kept(key))
         return logs.LocalLog(key, stream, folders, lambda: record.exit() is None and record.held())
 
@@ -318,7 +323,7 @@ class LocalBackend:
         One that was asked to stand still before has no GPU memory any more, but whoever asked may have died before
         all its processes stood: they are waited for again.
         """
-        record = Record(self._jobs, key)
+        record = KeeperRecord(self._jobs, key)
         if not self._lives(record):
             return False
         moves = self._on_gpu(record) and not members.suspended(record)
@@ -340,7 +345,7 @@ class LocalBackend:
 
     def resume(self, key: str) -> bool:
         """Run first, then GPU memory in."""
-        record = Record(self._jobs, key)
+        record = KeeperRecord(self._jobs, key)
         if not self._lives(record):
             return False
         if track := record.cgroups().get("track"):
@@ -359,7 +364,7 @@ class LocalBackend:
         mem_gib: float | None = None,
     ) -> bool:
         """Affinity of every thread, quota and memory of the groups."""
-        record = Record(self._jobs, key)
+        record = KeeperRecord(self._jobs, key)
         if cpus is not None and not set(cpus) & os.sched_getaffinity(0):
             raise InputError(f"job {key}: none of the cores {sorted(cpus)} is ours to give")
         if not self._lives(record):
@@ -372,7 +377,7 @@ class LocalBackend:
 
     # -- who belongs to a job --------------------------------------------------------------------------------------
 
-    def _lives(self, record: Record) -> bool:
+    def _lives(self, record: KeeperRecord) -> bool:
         """Whether there is a process to act on. A job that is just being started is waited for."""
         give_up = time.monotonic() + _SETTLE_S
         while record.child() is None and record.exit() is None:
@@ -381,8 +386,8 @@ class LocalBackend:
             select.select([], [], [], 0.002)
         return record.exit() is None and bool(self._members(record))
 
-    def _members(self, record: Record) -> set[int]:
-        return members.of(record, self._label)
+    def _members(self, record: KeeperRecord) -> set[int]:
+        return members.of(record, self.label)
 
-    def _on_gpu(self, record: Record) -> bool:
+    def _on_gpu(self, record: KeeperRecord) -> bool:
         return self._cuda != "none" and bool(record.spec().get("gpus"))

@@ -25,7 +25,7 @@ PR_SET_CHILD_SUBREAPER = 36
 POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-class Job:
+class KeptJob:
     """What `launch` asked for, read from a file of NUL-ended `name=value` entries (values hold anything but NUL)."""
 
     def __init__(self, raw: bytes) -> None:
@@ -169,7 +169,7 @@ def adopt_orphans() -> None:
         print("no subreaper:", error, file=sys.stderr, flush=True)
 
 
-def make_cgroups(job: Job) -> None:
+def make_cgroups(job: KeptJob) -> None:
     """Create the job's cgroups and set their limits. What the kernel refuses is noted and left out."""
     for path in job.all("cgroup"):
         try:
@@ -186,7 +186,7 @@ def make_cgroups(job: Job) -> None:
             print("cgroup limit:", path, error, file=sys.stderr, flush=True)
 
 
-def become(job: Job, go: int, report: int, out: int, err: int) -> None:
+def become(job: KeptJob, go: int, report: int, out: int, err: int) -> None:
     """In the child: take on session, limits, files and directory, wait for the word, become the user's program."""
     try:
         os.setsid()
@@ -222,7 +222,7 @@ def become(job: Job, go: int, report: int, out: int, err: int) -> None:
         os._exit(127)
 
 
-def sweep(job: Job) -> None:
+def sweep(job: KeptJob) -> None:
     """Kill all that is left of the job; repeated by the caller until nothing is."""
     for track in job.all("track"):
         try:
@@ -240,7 +240,7 @@ def _kill_each(pids: str) -> None:
             pass
 
 
-def was_oom(job: Job) -> bool:
+def was_oom(job: KeptJob) -> bool:
     """Whether the kernel killed one of ours for memory (memory.events in v2, memory.oom_control in v1)."""
     for path in job.all("oom"):
         for line in text_of(path).splitlines():
@@ -253,7 +253,7 @@ def was_oom(job: Job) -> bool:
 class Watch:
     """The wait for the end: pump the job's output, reap what dies, sweep what stays."""
 
-    def __init__(self, job: Job, leader: int, wake: int, logs: dict[int, Log]) -> None:
+    def __init__(self, job: KeptJob, leader: int, wake: int, logs: dict[int, Log]) -> None:
         self.job, self.leader, self.wake, self.logs = job, leader, wake, logs
         self.status: int | None = None
         self.ended_s = 0.0
@@ -307,7 +307,7 @@ class Watch:
                 self.deadline = time.monotonic() + (float(self.job.one("grace_s")) if polite else 0.0)
 
 
-def start(job: Job) -> tuple[int, float, str, dict[int, Log]]:
+def start(job: KeptJob) -> tuple[int, float, str, dict[int, Log]]:
     """Fork, record, let go. Returns the child, its start, what went wrong at its exec ('' if nothing), its output."""
     go_r, go_w = os.pipe()
     report_r, report_w = os.pipe()
@@ -344,7 +344,7 @@ def start(job: Job) -> tuple[int, float, str, dict[int, Log]]:
     return pid, started_s, failure.decode(errors="replace"), logs
 
 
-def record_exit(job: Job, status: int, started_s: float, ended_s: float, failure: str) -> None:
+def record_exit(job: KeptJob, status: int, started_s: float, ended_s: float, failure: str) -> None:
     """The last word: durable, because the service may read it only after the machine has been off."""
     code, message = (int(failure.split("\n")[0]), failure.partition("\n")[2]) if failure else (None, "")
     number = "null"
@@ -377,7 +377,7 @@ def main(record: str) -> None:
         raw += part
     os.close(fd)
     os.unlink("keeper.in")  # it holds the environment, and with it whatever secrets the job was given
-    job = Job(raw)
+    job = KeptJob(raw)
     for number in POLITE:
         signal.signal(number, signal.SIG_IGN)
     wake_r, wake_w = os.pipe()

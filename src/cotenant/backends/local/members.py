@@ -7,10 +7,10 @@ import os
 import signal
 
 from cotenant.backends.local import cgroups, procs
-from cotenant.backends.local.records import Record
+from cotenant.backends.local.records import KeeperRecord
 
 
-def of(record: Record, label: str) -> set[int]:
+def of(record: KeeperRecord, label: str) -> set[int]:
     """Every living process of the job; `label` is that of the state directory."""
     child = record.child()
     if child is None or child.boot != procs.boot_id():
@@ -27,7 +27,7 @@ def of(record: Record, label: str) -> set[int]:
     return {pid for pid in found if procs.state_of(pid) not in "ZX"}
 
 
-def signal_group(record: Record, label: str, number: signal.Signals) -> bool:
+def signal_group(record: KeeperRecord, label: str, number: signal.Signals) -> bool:
     """Signal the job's process group; whether anybody was told."""
     child = record.child()
     if child is None:
@@ -42,7 +42,7 @@ def signal_group(record: Record, label: str, number: signal.Signals) -> bool:
     return told
 
 
-def suspended(record: Record) -> bool:
+def suspended(record: KeeperRecord) -> bool:
     """Whether its fence is frozen or its first process stopped."""
     track, child = record.cgroups().get("track"), record.child()
     frozen = track is not None and cgroups.is_frozen(track)

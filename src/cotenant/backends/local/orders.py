@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cotenant.backends.base import LaunchSpec
 from cotenant.backends.local import cgroups, keeper
-from cotenant.backends.local.records import Record
+from cotenant.backends.local.records import KeeperRecord
 
 _BOOT = "import sys;sys.path.append(sys.argv[1]);import keeper;keeper.main(sys.argv[2])"
 _SETUP = 'bash -c "$1" || exit; shift; exec "$@"'  # a constant; the user's texts are its arguments
@@ -47,7 +47,7 @@ def written(
     return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in entries)
 
 
-def spawn(record: Record, lock: int) -> int:
+def spawn(record: KeeperRecord, lock: int) -> int:
     """Start the keeper of a record; it takes over the lock. Returns its pid."""
     here = str(Path(__file__).resolve().parent)
     log = str(record.path / "keeper.log")

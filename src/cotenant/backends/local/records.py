@@ -52,7 +52,7 @@ class Exit:
     message: str
 
 
-class Record:
+class KeeperRecord:
     """One job's directory."""
 
     __slots__ = ("key", "path")
@@ -140,10 +140,10 @@ class Record:
         return data
 
 
-def all_records(jobs: Path) -> list[Record]:
+def all_records(jobs: Path) -> list[KeeperRecord]:
     """Every record, ordered by key; what else somebody put there is passed over."""
     found = []
     for name in sorted(os.listdir(jobs)):
         with contextlib.suppress(InputError):
-            found.append(Record(jobs, name))
+            found.append(KeeperRecord(jobs, name))
     return found

@@ -10,7 +10,6 @@ wait for it is longer than `ot_after_s`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -26,7 +25,7 @@ from cotenant.core.workload import Ints
 from cotenant.placement.room import SharedRoom
 from cotenant.policies.antman.memory import LEAST, caps, least_part
 from cotenant.policies.antman.throttle import LOWEST, Throttle
-from cotenant.policies.base import Context, PlanPolicy, carry_over
+from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
 
 MOST_THROTTLED = 0.99  # the largest share that is still a limit
@@ -73,16 +72,6 @@ class AntMan(PlanPolicy):
         self._seen: tuple[bytes, ...] = ()
         self._quota_left: Ints = np.zeros(0, np.int64)  # by tenant, after the last schedule
 
-    def renumber(self, new_row: Mapping[int, int]) -> None:
-        """Throttles, terms and reservations go with their jobs; rivals too."""
-        self._pairs.renumber(new_row)
-        self._throttles = carry_over(self._throttles, new_row)
-        self.reserved = carry_over(self.reserved, new_row)
-        self._later = {new_row[row] for row in self._later if row in new_row}
-        self._held = carry_over(self._held, new_row)
-        rivals = carry_over(self._rivals, new_row)
-        self._rivals = {row: {new_row[job] for job in jobs if job in new_row} for row, jobs in rivals.items()}
-
     def decide(self, view: View) -> Plan:
         """Upgrade, start guaranteed jobs, start opportunistic jobs, set shares and memory."""
         self._pairs.look(view)
@@ -96,9 +85,9 @@ class AntMan(PlanPolicy):
     @staticmethod
     def _situation(view: View) -> tuple[bytes, ...]:
         """Who is there, who of them runs, and on how many GPUs of which nodes, whatever rows they have."""
-        order = np.argsort(view.ident)
+        order = np.argsort(view.rows)
         nodes = view.site.node[:, col.NODE_CAP]
-        return view.ident[order].tobytes(), view.running[order].tobytes(), nodes.tobytes()
+        return view.rows[order].tobytes(), view.running[order].tobytes(), nodes.tobytes()
 
     def _adjust(self, view: View) -> Plan:
         """Nothing but time has passed: only shares may change."""

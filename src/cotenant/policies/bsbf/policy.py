@@ -6,7 +6,6 @@ smaller sub-batches whose gradients it accumulates.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -68,10 +67,6 @@ class SjfBsbf(PlanPolicy):
             raise InputError(f"policy '{self.name}': noise={self.params['noise']} must not be negative")
         self._pairs = PairBeliefs(self.name, str(self.params["pairs"]), self.number("noise"), context.seed)
 
-    def renumber(self, new_row: Mapping[int, int]) -> None:
-        """Beliefs are worked out anew; what was drawn for a kind stays with its jobs."""
-        self._pairs.renumber(new_row)
-
     def decide(self, view: View) -> Plan:
         """Start what can start; whatever runs goes on."""
         self._pairs.look(view)
@@ -93,19 +88,20 @@ class SjfBsbf(PlanPolicy):
     def _answers(self, view: View, scratch: Scratch, left: Floats) -> Why:
         """What the search met: no GPUs, no memory beside anybody, or that waiting beats the best pair."""
         rows, kinds, gpus, slowdown = view.rows, view.kind, view.gpus, self._slowdowns(view)
+        at = {row: place for place, row in enumerate(rows.tolist())}
 
         def why(row: int) -> str:
-            mine = int(np.flatnonzero(rows == row)[0])
-            need, code = f"it needs {gpus[mine]} GPUs: ", int(scratch.why[row])
+            mine = at[row]
+            need, code = f"it needs {gpus[mine]} GPUs: ", int(scratch.why[mine])
             if code != WAITING_PAYS:
                 return need + _WHY.get(code, _WHY[NO_GPUS])
             alone = scratch.users[(scratch.users[:, 0] >= 0) & (scratch.users[:, 1] < 0), 0]
             pairs = []
-            for host in np.unique(alone[np.isin(alone, rows)]).tolist():
-                other = kinds[np.flatnonzero(rows == host)[0]]
+            for host in np.unique(alone).tolist():
+                other = kinds[host]
                 mine_slow, slow = float(slowdown[kinds[mine], other].max()), float(slowdown[other, kinds[mine]].max())
                 if np.isfinite([mine_slow, slow]).all():
-                    pairs.append((left[row] * mine_slow + left[host] * slow, host, mine_slow, slow))
+                    pairs.append((left[mine] * mine_slow + left[host] * slow, int(rows[host]), mine_slow, slow))
             if not pairs:
                 return f"{need}nothing is known of it beside any of the {len(set(alone.tolist()))} jobs that are alone"
             _, host, mine_slow, slow = min(pairs)

@@ -34,7 +34,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AdmissionAnswer:
     """The verdict, which step it promises (-1: none), the end of the earliest promisable slot (-1: never), and why."""
 
     verdict: Verdict
@@ -48,24 +48,26 @@ class Answer:
         return self.step >= 0
 
 
-def admit(free: Ints, waiting: list[Ask], new: Ask) -> Answer:
+def admit(free: Ints, waiting: list[Ask], new: Ask) -> AdmissionAnswer:
     """Answer one job. `free` is the room per slot (the last value holds for ever after); `waiting` are jobs with a
     promise but no slots yet: their promise, the last entry of `slots`, must be kept too."""
     total = int(free.max(initial=0))
     if new.gpus > total:
-        return Answer(Verdict.REFUSED, -1, -1, f"it reserves {new.gpus} GPUs, and there are {total}")
+        return AdmissionAnswer(Verdict.REFUSED, -1, -1, f"it reserves {new.gpus} GPUs, and there are {total}")
     for step, slots in enumerate(new.slots):
         if _all_fit(free, waiting, new, slots):
             if step == 0:
-                return Answer(Verdict.PROMISED, 0, slots, f"{new.need} leases are reserved before its deadline")
-            return Answer(Verdict.LATE, step, slots, f"only step {step + 1} of {len(new.slots)} can be kept")
+                return AdmissionAnswer(
+                    Verdict.PROMISED, 0, slots, f"{new.need} leases are reserved before its deadline"
+                )
+            return AdmissionAnswer(Verdict.LATE, step, slots, f"only step {step + 1} of {len(new.slots)} can be kept")
     end = earliest_end(free, waiting, new)
     last = max(new.slots, default=0)
     if last < new.need:
         reason = f"it needs {new.need} leases and only {last} end before its last deadline"
     else:
         reason = f"earlier promises leave too few of the {last} leases before its last deadline"
-    return Answer(Verdict.REFUSED, -1, end, reason)
+    return AdmissionAnswer(Verdict.REFUSED, -1, end, reason)
 
 
 def earliest_end(free: Ints, waiting: list[Ask], new: Ask) -> int:
@@ -112,6 +114,6 @@ def room_after(capacity: int, first: int, plans: list[tuple[int, Ints]], length:
     return free
 
 
-def promised_by_s(answer: Answer, first: int, lease_s: float) -> float:
+def promised_by_s(answer: AdmissionAnswer, first: int, lease_s: float) -> float:
     """End of the earliest slot that an answer names, in seconds; infinite if there is none."""
     return float("inf") if answer.earliest_slot < 0 else (first + answer.earliest_slot) * lease_s

@@ -17,7 +17,7 @@ _ROUNDS = 8  # how often the order is changed for jobs that found no room
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class LeasePairs:
     """(job, deadline step) pairs: job number, GPUs, leases needed, slots in time, value. In step with each other."""
 
     job: Ints
@@ -31,7 +31,7 @@ class Pairs:
 
 
 @dataclass(slots=True)
-class Packing:
+class LeasePacking:
     """Pair chosen for each job (-1: none fits) and the slots that it holds, ascending."""
 
     chosen: Ints
@@ -39,7 +39,7 @@ class Packing:
     free: Ints
     repaired: int = 0
 
-    def value(self, pairs: Pairs) -> float:
+    def value(self, pairs: LeasePairs) -> float:
         """Sum of the values of the chosen pairs."""
         return float(pairs.value[self.chosen[self.chosen >= 0]].sum())
 
@@ -52,7 +52,7 @@ def latest_slots(free: Ints, gpus: int, need: int, slots: int) -> Ints | None:
     return open_[-need:] if len(open_) >= need else None
 
 
-def pack(pairs: Pairs, capacity: Ints, jobs: int) -> Packing:
+def pack(pairs: LeasePairs, capacity: Ints, jobs: int) -> LeasePacking:
     """Pack everybody late, then repair what did not fit."""
     order = np.lexsort((pairs.job, pairs.slots - pairs.need, -pairs.gpus, -pairs.value))
     best = _pack_in(pairs, capacity, jobs, order)
@@ -73,7 +73,7 @@ def pack(pairs: Pairs, capacity: Ints, jobs: int) -> Packing:
     return best
 
 
-def _pack_in(pairs: Pairs, capacity: Ints, jobs: int, order: Ints) -> Packing:
+def _pack_in(pairs: LeasePairs, capacity: Ints, jobs: int, order: Ints) -> LeasePacking:
     """Each job at its first pair in this order that fits."""
     free = capacity.copy()
     chosen = np.full(jobs, -1, np.int64)
@@ -87,10 +87,10 @@ def _pack_in(pairs: Pairs, capacity: Ints, jobs: int, order: Ints) -> Packing:
             free[found] -= gpus[at]
             chosen[job[at]] = at
             held[job[at]] = found
-    return Packing(chosen, held, free)
+    return LeasePacking(chosen, held, free)
 
 
-def _lower_somebody(pairs: Pairs, packing: Packing, missing: list[int]) -> bool:
+def _lower_somebody(pairs: LeasePairs, packing: LeasePacking, missing: list[int]) -> bool:
     """Move one packed soft job to a later step so that a missing job fits; the smallest loss of value wins."""
     for want in missing:
         own = np.flatnonzero(pairs.job == want)
@@ -112,7 +112,7 @@ def _lower_somebody(pairs: Pairs, packing: Packing, missing: list[int]) -> bool:
     return False
 
 
-def _swap(pairs: Pairs, packing: Packing, other: int, now: int, step: int, own: Ints) -> int:
+def _swap(pairs: LeasePairs, packing: LeasePacking, other: int, now: int, step: int, own: Ints) -> int:
     """Pair of a missing job that fits when another one moves to a later step; -1 if none does."""
     free = packing.free.copy()
     free[packing.held[other]] += pairs.gpus[now]
@@ -128,7 +128,7 @@ def _swap(pairs: Pairs, packing: Packing, other: int, now: int, step: int, own: 
     return -1
 
 
-def _apply_swap(pairs: Pairs, packing: Packing, want: int, best: tuple[float, int, int, int]) -> None:
+def _apply_swap(pairs: LeasePairs, packing: LeasePacking, want: int, best: tuple[float, int, int, int]) -> None:
     _, other, step, pick = best
     packing.free[packing.held[other]] += pairs.gpus[packing.chosen[other]]
     for job, at in ((want, pick), (other, step)):

@@ -66,13 +66,13 @@ class Chronus(PlanPolicy):
             new_only=quirks.get("admission") == "new_only",
         )
         self._lease, self._slot = -1, -1
-        self._held: set[int] = set()  # identities of jobs that hold the present lease
+        self._held: set[int] = set()  # rows of jobs that hold the present lease
 
     # -- one decision ------------------------------------------------------------------------------------------
 
     def decide(self, view: View) -> Plan:
         """Admit, make the timetable at a lease boundary, then places: leases first."""
-        now_s, ids = view.now_s, view.ident
+        now_s, ids = view.now_s, view.rows
         lease, slot = lease_at(now_s, self.lease_s), lease_at(now_s, self.slot_s)
         self.timetables.admit(view)
         if lease != self._lease:
@@ -88,7 +88,7 @@ class Chronus(PlanPolicy):
 
     def _answers(self, view: View, next_s: float) -> Why:
         """What it was told about its deadline, and which lease is its next; as of now."""
-        rows, ids, lease_s, lease = view.rows, view.ident, self.lease_s, self._lease
+        rows, ids, lease_s, lease = view.rows, view.rows, self.lease_s, self._lease
         answers, leases = self.timetables.answers, self.timetables.given()
 
         def why(row: int) -> str:
@@ -125,7 +125,7 @@ class Chronus(PlanPolicy):
         order, promoted = order_of_spare(view, others, self.timetables, lease_end_s, self._promised_first)
         if not turn:
             order = np.concatenate([order[running[order]], order[~running[order]]])
-        self._held |= set(view.ident[promoted].tolist())
+        self._held |= set(view.rows[promoted].tolist())
         chosen, left = [], board.left
         for at in order.tolist():
             if gpus[at] <= left:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotenant.core.workload import Floats, Ints
-from cotenant.policies.chronus.packing import Packing, Pairs
-from cotenant.solvers.errors import Budget
+from cotenant.policies.chronus.packing import LeasePacking, LeasePairs
+from cotenant.solvers.errors import SolverBudget
 from cotenant.solvers.program import Program
 
 LEFT_OUT = 1000.0  # what it costs not to serve a job
@@ -31,7 +31,7 @@ class Timetable:
     optimal: bool
 
 
-def objective_of(pairs: Pairs, capacity: Ints, chosen: Ints, held: dict[int, Ints], sign: float) -> float:
+def objective_of(pairs: LeasePairs, capacity: Ints, chosen: Ints, held: dict[int, Ints], sign: float) -> float:
     """Value of the chosen steps plus `sign` times the share of slot 0 in use; less for jobs left out."""
     served = chosen[chosen >= 0]
     now = sum(int(pairs.gpus[chosen[job]]) for job, slots in held.items() if len(slots) and slots[0] == 0)
@@ -40,13 +40,13 @@ def objective_of(pairs: Pairs, capacity: Ints, chosen: Ints, held: dict[int, Int
 
 
 def solve(
-    pairs: Pairs,
+    pairs: LeasePairs,
     capacity: Ints,
     jobs: int,
     sign: float,
     *,
     budget_s: float = np.inf,
-    start: Packing | None = None,
+    start: LeasePacking | None = None,
     gap: float = 0.0,
 ) -> Timetable:
     """Best timetable within the time; at the end of it the best one found (the start at worst)."""
@@ -68,13 +68,13 @@ def solve(
     once = program.add_rows(jobs, upper=1.0)
     program.add_entries(once[pairs.job[fits]], s, 1.0)
     given = None if start is None else _as_point(start, fits, first, len(owner))
-    found = program.solve_integer(Budget(budget_s), start=given, gap=gap)
+    found = program.solve_integer(SolverBudget(budget_s), start=given, gap=gap)
     if found is None:  # nothing within the time, and no start
         return Timetable(np.full(jobs, -1, np.int64), {}, -LEFT_OUT * jobs, False)
     return _read(pairs, capacity, jobs, sign, found.x, found.optimal, fits, first)
 
 
-def _as_point(start: Packing, fits: Ints, first: Ints, columns: int) -> Floats:
+def _as_point(start: LeasePacking, fits: Ints, first: Ints, columns: int) -> Floats:
     """A packing as values of the columns."""
     point = np.zeros(columns + len(fits))
     at = {int(pair): k for k, pair in enumerate(fits.tolist())}
@@ -86,7 +86,7 @@ def _as_point(start: Packing, fits: Ints, first: Ints, columns: int) -> Floats:
 
 
 def _read(
-    pairs: Pairs, capacity: Ints, jobs: int, sign: float, x: Floats, optimal: bool, fits: Ints, first: Ints
+    pairs: LeasePairs, capacity: Ints, jobs: int, sign: float, x: Floats, optimal: bool, fits: Ints, first: Ints
 ) -> Timetable:
     columns = int(first[-1])
     chosen, held = np.full(jobs, -1, np.int64), {}

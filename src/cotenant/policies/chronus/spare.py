@@ -29,7 +29,7 @@ def order_of_spare(
     remaining_s = view.remaining_s[which]
     warm = view.running[which] | (view.believed_s[which] <= remaining_s)  # nothing to restore
     need_s = remaining_s + np.where(warm, 0.0, view.restore_s[which])
-    promised = tables.is_promised(view.ident[which])
+    promised = tables.is_promised(view.rows[which])
     has = ~np.isnan(last_s)
     late = has & (now_s + need_s > last_s + 1e-6)
     promoted = has & ~promised & ~late & (now_s + need_s <= lease_end_s + 1e-6)

@@ -1,4 +1,4 @@
-"""The timetable: what was promised to whom, and who holds which lease. Remembers jobs by identity."""
+"""The timetable: what was promised to whom, and who holds which lease. Remembers jobs by row."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
 from cotenant.policies.chronus import program
-from cotenant.policies.chronus.admission import Answer, Ask, Verdict, admit, room_after
+from cotenant.policies.chronus.admission import AdmissionAnswer, Ask, Verdict, admit, room_after
 from cotenant.policies.chronus.leases import estimate_s, leases_needed, next_lease, slots_before, whole_share
-from cotenant.policies.chronus.packing import Pairs, pack
+from cotenant.policies.chronus.packing import LeasePairs, pack
 
 _GAP = 0.02  # of the present lease: the program may stop so close to the best
 
@@ -44,7 +44,7 @@ class Timetables:
     def __init__(self, lease_s: float, *, solver: str, objective: str, budget_s: float, new_only: bool = False) -> None:
         self.lease_s, self.solver, self.objective, self.budget_s = lease_s, solver, objective, budget_s
         self.new_only = new_only  # admission moves nobody who has leases already (as released)
-        self.answers: dict[int, Answer] = {}
+        self.answers: dict[int, AdmissionAnswer] = {}
         self.promises: dict[int, Promise] = {}
         self.refused = False  # whether anybody was refused since the last boundary
         self.tally = Tally()
@@ -69,7 +69,7 @@ class Timetables:
 
     def admit(self, view: View) -> None:
         """Answer every job that has no answer yet, in order of submission."""
-        ids = view.ident
+        ids = view.rows
         which = np.flatnonzero(np.fromiter((i not in self.answers for i in ids.tolist()), bool, len(ids)))
         if not len(which):
             return
@@ -81,7 +81,7 @@ class Timetables:
         for k, at in enumerate(which.tolist()):
             valid = np.flatnonzero(steps.value[k] > 0)
             if not len(valid):
-                self.answers[int(ids[at])] = Answer(Verdict.BEST_EFFORT, -1, -1, "it has no deadline")
+                self.answers[int(ids[at])] = AdmissionAnswer(Verdict.BEST_EFFORT, -1, -1, "it has no deadline")
                 continue
             ask = Ask(int(gpus[k]), int(need[k]), tuple(slots[k, valid].tolist()))
             self._answer(view.cluster_gpus, int(ids[at]), ask, first)
@@ -99,7 +99,7 @@ class Timetables:
         else:
             self.refused = True
 
-    def ask(self, capacity: int, ask: Ask, first: int) -> Answer:
+    def ask(self, capacity: int, ask: Ask, first: int) -> AdmissionAnswer:
         """What a job would be told now; changes nothing."""
         fixed = [(p.gpus, p.leases) for p in self.promises.values() if p.leases is not None]
         fresh = [p for p in self.promises.values() if p.leases is None]
@@ -130,8 +130,8 @@ class Timetables:
     # -- the boundary ------------------------------------------------------------------------------------------
 
     def assign(self, view: View, lease: int) -> set[int]:
-        """Give out all leases anew; the identities of those who hold the one that begins now."""
-        ids = view.ident
+        """Give out all leases anew; the rows of those who hold the one that begins now."""
+        ids = view.rows
         self._forget(set(ids.tolist()))
         which = np.flatnonzero(self.is_promised(ids))
         self.tally.boundaries += 1
@@ -155,7 +155,7 @@ class Timetables:
                 chosen, held = found.chosen, found.held
         return self._keep(ids[which], pairs, chosen, held, lease)
 
-    def _pairs(self, view: View, which: Ints, lease: int) -> Pairs:
+    def _pairs(self, view: View, which: Ints, lease: int) -> LeasePairs:
         """A pair for each job and each step that can still be kept; whoever can keep none gets all leases until its
         last one, and at least the present."""
         steps = view.steps.take(which)
@@ -169,9 +169,9 @@ class Timetables:
         need[rows] = np.minimum(need[rows], slots[rows, latest[rows]])
         open_[rows, latest[rows]] = True
         job, step = np.nonzero(open_)
-        return Pairs(job.astype(np.int64), gpus[job], need[job], slots[job, step], steps.value[job, step])
+        return LeasePairs(job.astype(np.int64), gpus[job], need[job], slots[job, step], steps.value[job, step])
 
-    def _keep(self, ids: Ints, pairs: Pairs, chosen: Ints, held: dict[int, Ints], lease: int) -> set[int]:
+    def _keep(self, ids: Ints, pairs: LeasePairs, chosen: Ints, held: dict[int, Ints], lease: int) -> set[int]:
         """Write the plan down."""
         now: set[int] = set()
         for job, ident in enumerate(ids.tolist()):

@@ -9,8 +9,7 @@ them back as soon as anybody needs them (`growth`). Every mechanism can be switc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -22,7 +21,7 @@ from cotenant.core.spec import Value
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
 from cotenant.placement.room import SharedRoom
-from cotenant.policies.base import Context, PlanPolicy, carry_over
+from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
 from cotenant.policies.gandiva.growth import Growth
 from cotenant.policies.gandiva.server import Servers
@@ -82,13 +81,6 @@ class Gandiva(PlanPolicy):
         self.refused_rows: dict[int, str] = {}  # why jobs found no place at the last decision
         self.counts = {"packed": 0, "undone": 0, "migrations": 0, "grown": 0, "shrunk": 0}
         self.growth = Growth(self.number("idle_s"), self.number("watch_s"), self.number("trial_s"))
-
-    def renumber(self, new_row: Mapping[int, int]) -> None:
-        """Trials and refusals are of two jobs: they go when one of them does."""
-        self._pairs.renumber(new_row)
-        trials = {guest: trial for guest, trial in self.trials.items() if trial.host in new_row}
-        self.trials = carry_over({g: replace(t, host=new_row[t.host]) for g, t in trials.items()}, new_row)
-        self.refused = {(new_row[a], new_row[b]) for a, b in self.refused if a in new_row and b in new_row}
 
     def decide(self, view: View) -> Plan:
         """Judge packings, place arrivals, improve, give away what is idle, share out the time."""

@@ -1,4 +1,4 @@
-"""Taking turns on one server, as the share of time that each of its jobs has."""
+"""Taking turns on one server: how many layers of jobs it carries, and what part of the time each of them gets."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Allox(RoundPolicy):
     def begin(self, context: Context) -> None:
         """Grants are remembered from solve to solve."""
         self._granted: dict[int, int] = {}
-        self._matched, self._lines = _NOBODY, solvers.Lines(_NOBODY, _NOBODY, 0.0)  # by identity, at the last solve
+        self._matched, self._lines = _NOBODY, solvers.Lines(_NOBODY, _NOBODY, 0.0)  # by row, at the last solve
         super().begin(context)
 
     def told(self) -> Callable[[int], str]:
@@ -60,9 +60,9 @@ class Allox(RoundPolicy):
         """X = 1 for whoever runs first in its line."""
         x = np.zeros_like(problem.rates)
         room = problem.capacity.copy()
-        ids = view.ident.tolist()
-        for job, identity in enumerate(ids):
-            pool = self._granted.get(identity, -1)
+        ids = view.rows.tolist()
+        for job, row in enumerate(ids):
+            pool = self._granted.get(row, -1)
             if pool >= 0 and problem.rates[job, pool] > 0 and problem.gangs[job] <= room[pool]:
                 x[job, pool] = 1.0
                 room[pool] -= problem.gangs[job]
@@ -76,7 +76,7 @@ class Allox(RoundPolicy):
         able = problem.rates[oldest] > 0
         seconds = np.where(able, problem.left_s[oldest, None] / np.where(able, problem.rates[oldest], 1.0), np.inf)
         lines = solvers.shortest_total(seconds, room.astype(np.int64))
-        self._matched, self._lines = view.ident[oldest], lines
+        self._matched, self._lines = view.rows[oldest], lines
         first = first_in_lines(lines)
         where = lines.type_[first]
         for job, pool in sorted(zip(oldest[first].tolist(), where.tolist(), strict=True)):

@@ -14,7 +14,7 @@ from cotenant.policies.gavel import ordered
 from cotenant.policies.gavel.last_good import LastGood
 from cotenant.policies.gavel.problem import Problem, Targets
 from cotenant.policies.gavel.rounds import RoundPolicy
-from cotenant.policies.gavel.targets import OBJECTIVES, Options
+from cotenant.policies.gavel.targets import OBJECTIVES, TargetOptions
 from cotenant.solvers import SolverError
 
 INNER = ("fairness", "fifo")
@@ -57,7 +57,7 @@ class Gavel(RoundPolicy):
         """The quirks of this family are read once."""
         given = context.compat.get("gavel", {})
         self._stale = given.get("fifo.type_choice") == "stale"
-        self._options = Options(
+        self._options = TargetOptions(
             aware=bool(self.params["aware"]),
             sharing=bool(self.params["sharing"]),
             budget_s=self.number("budget") or np.inf,
@@ -103,8 +103,8 @@ class Gavel(RoundPolicy):
         try:
             answer = OBJECTIVES[self.objective](problem, self._options)
         except SolverError:
-            return self._last.stand_in(view.ident, problem)
-        return self._last.keep(view.ident, answer)
+            return self._last.stand_in(view.rows, problem)
+        return self._last.keep(view.rows, answer)
 
     def story(self) -> str:
         """How solving went."""

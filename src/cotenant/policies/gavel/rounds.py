@@ -96,14 +96,14 @@ class RoundPolicy(PlanPolicy):
         if not kept or tuple(kept[()]["types"]) != view.pool_types:
             return history
         self.standing = standing = Standing.read(kept)
-        history.room_for(view.ident)
+        history.room_for(view.rows)
         history.recall(standing)
         for ident in standing.ids.tolist():
             history.isolated_s[ident], history.seen_left_s[ident], history.seen_rate[ident] = kept[ident,][3:]
         self._seen, self._gpus, self._pair = standing.ids, np.array(kept[()]["gpus"], np.int64), view.facts.pair
         self._changed = False
         self._round_end_s, self._asked_s = standing.next_s, standing.began_s
-        pool = dict(zip(view.ident.tolist(), view.pool.tolist(), strict=True))
+        pool = dict(zip(view.rows.tolist(), view.pool.tolist(), strict=True))
         guests = {(int(row), int(host)) for row, host in zip(view.rows, view.host_row, strict=True) if host >= 0}
         pairs = [k for k, (a, b) in enumerate(history.pairs.tolist()) if (a, b) in guests or (b, a) in guests]
         paired = {row for pair in guests for row in pair}
@@ -119,7 +119,7 @@ class RoundPolicy(PlanPolicy):
 
     def decide(self, view: View) -> Plan:
         """Account for the time since the last decision, solve if something changed, pick."""
-        now_s, ids = view.now_s, view.ident
+        now_s, ids = view.now_s, view.rows
         if not len(ids):
             self._held = _NOTHING
             return Plan(pools=Pools(_NONE, _NONE, _NONE))
@@ -143,7 +143,7 @@ class RoundPolicy(PlanPolicy):
         self._changed = True
 
     def told(self) -> Callable[[int], str]:
-        """What there is to say of a job (by identity) besides its fractions, as of the last solve."""
+        """What there is to say of a job (by row) besides its fractions, as of the last solve."""
         return no_more
 
     def _account(self, view: View, history: History) -> None:
@@ -152,7 +152,7 @@ class RoundPolicy(PlanPolicy):
         ids, pools, pairs, pair_pools = self._held
         if np.isfinite(elapsed) and elapsed > 0:
             seconds = np.full(len(ids), elapsed)
-            seconds[np.isin(ids, view.ident[view.promised == 1])] = 0.0
+            seconds[np.isin(ids, view.rows[view.promised == 1])] = 0.0
             if self.quirks.whole_steps:
                 seconds = np.minimum(seconds, self._pieces)
             history.receive(ids, pools, seconds)
@@ -162,7 +162,7 @@ class RoundPolicy(PlanPolicy):
     def _solve(self, view: View, history: History) -> None:
         history.settle(view.now_s)
         problem = self.problem(view, history)
-        history.promise(view.ident, self.targets(problem, view), view.now_s)
+        history.promise(view.rows, self.targets(problem, view), view.now_s)
         self._changed = False
 
     def problem(self, view: View, history: History) -> Problem:
@@ -175,14 +175,14 @@ class RoundPolicy(PlanPolicy):
             tenant=view.tenant, prices=view.pool_prices, kind=view.kind, pool_types=view.pool_types,
             pair=view.pair_rates,
         )  # fmt: skip
-        isolated = history.watch_isolated(view.ident, left, problem.isolated_rate)
+        isolated = history.watch_isolated(view.rows, left, problem.isolated_rate)
         return Problem(**{**{name: getattr(problem, name) for name in Problem.__slots__}, "isolated_s": isolated})
 
     # -- picking -----------------------------------------------------------------------------------------------
 
     def _pick(self, view: View, history: History) -> Plan:
         """A fresh choice at a round's end."""
-        ids, rates, gangs = view.ident, view.rates, view.gpus
+        ids, rates, gangs = view.rows, view.rates, view.gpus
         members, pair_of = self._combinations(ids, history)
         usable = (rates > 0).astype(np.int64)
         target, received, deficit = history.target[ids], history.received_s[ids], history.deficit_s[ids]
@@ -232,7 +232,7 @@ class RoundPolicy(PlanPolicy):
 
     def _plan(self, view: View, members: IntMatrix, pair_of: Ints, chosen: Ints, where: Ints) -> Plan:
         """Remember what was chosen, and say it in rows."""
-        ids, rows = view.ident, view.rows
+        ids, rows = view.rows, view.rows
         double = members[:, 1] >= 0
         if not len(pair_of):
             jobs = members[:, 0]
@@ -271,7 +271,7 @@ class RoundPolicy(PlanPolicy):
         oldest = np.argsort(view.rows, kind="stable")
         count = 0 if self.only_targets else fill(oldest, view.rates, gangs, room, taken, out)
         new, pools = out[:count, 0], out[:count, 1]
-        ids, kept = view.ident, held >= 0
+        ids, kept = view.rows, held >= 0
         self._held = (
             np.concatenate([self._held[0], ids[new]]), np.concatenate([self._held[1], pools]),
             self._held[2], self._held[3],

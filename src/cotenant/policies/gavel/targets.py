@@ -24,7 +24,7 @@ TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class TargetOptions:
     """How to solve: parameters of the policy and quirks of the released code."""
 
     aware: bool = True
@@ -37,7 +37,7 @@ class Options:
     copy_first_rate: bool = False  # agnostic: the rate of the first pool everywhere, even where it cannot run
 
 
-def las(problem: Problem, options: Options) -> Targets:
+def las(problem: Problem, options: TargetOptions) -> Targets:
     """Max-min of normalised effective throughput: s_j E_j / (w_j prop_j)."""
     if not options.aware:
         return Targets(water_level(problem, options))
@@ -55,7 +55,7 @@ def las(problem: Problem, options: Options) -> Targets:
     return Targets(answer.x, note=answer.note)
 
 
-def water_level(problem: Problem, options: Options) -> Matrix:
+def water_level(problem: Problem, options: TargetOptions) -> Matrix:
     """Types ignored: each job the same time per weight and GPU, in every usable pool in proportion to its size.
 
     Where some jobs cannot run everywhere that may be more than a pool has; then time is filled up by programs. The
@@ -87,7 +87,7 @@ def _level_time(problem: Problem) -> Floats:
     return np.asarray(np.minimum(1.0, level * per_level))
 
 
-def finish_time(problem: Problem, options: Options) -> Targets:
+def finish_time(problem: Problem, options: TargetOptions) -> Targets:
     """Smallest worst ratio of finish time shared to finish time on an even share of one's own (Themis)."""
     seen = _as_believed(problem, options)
     able = seen.isolated_rate > 0  # not while all its GPUs are down
@@ -102,7 +102,7 @@ def finish_time(problem: Problem, options: Options) -> Targets:
     return Targets(fair_finish(seen, fair_s, options.budget_s, options.memory))
 
 
-def makespan(problem: Problem, options: Options) -> Targets:
+def makespan(problem: Problem, options: TargetOptions) -> Targets:
     """Everybody done as early as possible: smallest T with E_j >= left_j / T."""
     seen = _as_believed(problem, options)
     if options.sharing and problem.pair is not None:
@@ -120,7 +120,7 @@ def makespan(problem: Problem, options: Options) -> Targets:
     return Targets(answer.x, note=answer.note)
 
 
-def throughput(problem: Problem, options: Options) -> Targets:
+def throughput(problem: Problem, options: TargetOptions) -> Targets:
     """Most steps per second in all; jobs with slow steps starve."""
     _only_aware("throughput", options)
     answer = solvers.max_sum(
@@ -129,14 +129,14 @@ def throughput(problem: Problem, options: Options) -> Targets:
     return Targets(answer.x, note=answer.note)
 
 
-def cost(problem: Problem, options: Options) -> Targets:
+def cost(problem: Problem, options: TargetOptions) -> Targets:
     """Most steps per second for the money."""
     _only_aware("cost", options)
     value = problem.rates * problem.steps_per_s[:, None] / problem.prices[None, :]
     return Targets(solvers.max_sum(value, problem.gangs, problem.capacity, budget_s=options.budget_s).x)
 
 
-def cost_slo(problem: Problem, options: Options) -> Targets:
+def cost_slo(problem: Problem, options: TargetOptions) -> Targets:
     """As `cost`, with E_j >= left_j / (deadline_j - now) for whoever can still make its deadline.
 
     Deadlines that cannot all be kept are given up one by one, the most demanding first, so that one job does
@@ -154,7 +154,7 @@ def cost_slo(problem: Problem, options: Options) -> Targets:
     return Targets(answer.x, note=answer.note)
 
 
-def hierarchical(problem: Problem, options: Options) -> Targets:
+def hierarchical(problem: Problem, options: TargetOptions) -> Targets:
     """Water-filling over entities (tenants): weights between them, fair share or FIFO inside."""
     rates = problem.rates if options.aware else (problem.rates > 0).astype(np.float64)
     weights = np.ones(int(problem.tenant.max()) + 1 if len(problem) else 0)
@@ -168,13 +168,13 @@ def hierarchical(problem: Problem, options: Options) -> Targets:
     return Targets(answer.x, note=answer.note)
 
 
-def fifo(problem: Problem, options: Options) -> Targets:
+def fifo(problem: Problem, options: TargetOptions) -> Targets:
     """In order of arrival, each job whole on its fastest type with room; the first that does not fit blocks."""
     targets = ordered.in_order(problem, np.arange(len(problem)), blocking=True)
     return ordered.pack_queued(problem, targets) if options.sharing else targets
 
 
-def sjf(problem: Problem, options: Options) -> Targets:
+def sjf(problem: Problem, options: TargetOptions) -> Targets:
     """Shortest remaining time on one's fastest type first, each whole on its fastest type with room."""
     seen = _as_believed(problem, options)
     best = seen.rates.max(axis=1)
@@ -183,7 +183,7 @@ def sjf(problem: Problem, options: Options) -> Targets:
     return ordered.pack_queued(problem, targets) if options.sharing else targets
 
 
-def _as_believed(problem: Problem, options: Options) -> Problem:
+def _as_believed(problem: Problem, options: TargetOptions) -> Problem:
     """The problem as an agnostic policy sees it: one rate per job, wherever it can run."""
     if options.aware:
         return problem
@@ -195,12 +195,12 @@ def _as_believed(problem: Problem, options: Options) -> Problem:
     return replace(problem, rates=usable * mean[:, None])
 
 
-def _only_aware(name: str, options: Options) -> None:
+def _only_aware(name: str, options: TargetOptions) -> None:
     if not options.aware:
         raise InputError(f"policy 'gavel': objective={name} has no agnostic form; leave aware=true")
 
 
-OBJECTIVES: dict[str, Callable[[Problem, Options], Targets]] = {
+OBJECTIVES: dict[str, Callable[[Problem, TargetOptions], Targets]] = {
     "las": las,
     "fifo": fifo,
     "sjf": sjf,

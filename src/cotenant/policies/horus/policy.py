@@ -19,14 +19,14 @@ import numpy as np
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.plan import Plan, Terms, Why
 from cotenant.core.spec import Value
+from cotenant.core.together import Together
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
 from cotenant.placement.room import SharedRoom
-from cotenant.policies.base import Context, PlanPolicy, carry_over
+from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
 from cotenant.policies.horus.cost import MARGIN_MIB, feasible, gpu_cost
 from cotenant.policies.horus.queues import clusters, credit
-from cotenant.policies.steady_kinds import SteadyKinds
 
 MIB = 1024.0
 BELIEFS = ("predicted", "profile")
@@ -62,14 +62,10 @@ class Horus(PlanPolicy):
         self._gib: Floats = np.zeros(0)
         self.rng = np.random.default_rng([context.seed, 2022])
         self._believed: Floats | None = None
-        self._kinds, self._draws = SteadyKinds(), np.zeros(0)
+        self._draws = np.zeros(0)
+        self._basis: Together | None = None  # what it believes by
+        self._corrected: dict[int, float] = {}  # kind -> GiB that it turned out to need
         self._later = np.random.default_rng([context.seed, 2023])  # for kinds that come later: queues keep their luck
-
-    def renumber(self, new_row: Mapping[int, int]) -> None:
-        """Beliefs are worked out anew; what was drawn for a kind stays with its jobs."""
-        self._believed = None
-        self._kinds.renumber(new_row)
-        self._pairs.renumber(new_row)
 
     def decide(self, view: View) -> Plan:
         """Take up to `look_ahead` jobs, start the first that can be placed; again until nothing starts."""
@@ -78,8 +74,6 @@ class Horus(PlanPolicy):
         quota = view.site.quota_left()
         waiting = [row for row in view.rows.tolist() if row not in running]
         refused: dict[int, str] = {}
-        if self.number("noise") > 0:
-            self._kinds.look(view)
         self._pairs.look(view)
         while waiting:
             started = -1
@@ -130,20 +124,22 @@ class Horus(PlanPolicy):
 
     def utilisation(self, view: View) -> Floats:
         """Predicted utilisation of each kind, per cent; 100 where nothing is known."""
-        if self._believed is None:
-            together = view.facts.together
+        together = view.facts.together
+        if self._believed is None or self._basis is not together or len(self._believed) != len(view.site.speed):
+            self._basis = together
             busy = np.ones(len(view.site.speed)) if together is None else together.busy
             self._gib = np.full(len(busy), np.nan)
             if together is not None and together.predicted is not None and self.params["belief"] == "predicted":
                 predicted = together.predicted
                 busy = np.where(np.isnan(predicted.busy), busy, predicted.busy)
                 self._gib = predicted.memory_gib.copy()
-            numbers = self._kinds.look(view)
-            more = int(numbers.max(initial=-1)) + 1 - len(self._draws)
+            for kind, gib in self._corrected.items():
+                self._gib[kind] = gib
+            more = len(busy) - len(self._draws)
             if more > 0:
                 rng = self._later if len(self._draws) else self.rng
                 self._draws = np.concatenate([self._draws, rng.standard_normal(more)])
-            noise = np.exp(self.number("noise") * self._draws[numbers])
+            noise = np.exp(self.number("noise") * self._draws)
             self._believed = np.clip(100 * busy * noise, 1.0, 100.0)
         return self._believed
 
@@ -160,7 +156,7 @@ class Horus(PlanPolicy):
         if all(need <= board.free_gib(gpu) + 1e-9 for gpu in gpus):
             return False
         self.out_of_memory += 1
-        self._gib[board.kind(row)] = need
+        self._gib[board.kind(row)] = self._corrected[board.kind(row)] = need
         return True
 
     def story(self) -> str:
@@ -260,11 +256,6 @@ class HorusPlus(Horus):
         """Clusters are found anew when jobs have arrived."""
         self._of: dict[int, int] = {}
         super().begin(context)
-
-    def renumber(self, new_row: Mapping[int, int]) -> None:
-        """Queues go with their jobs."""
-        super().renumber(new_row)
-        self._of = carry_over(self._of, new_row)
 
     def next_jobs(self, view: View, waiting: list[int]) -> list[int]:
         """Each pick takes the least used job of the queue with the largest credit."""

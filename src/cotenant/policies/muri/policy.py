@@ -68,8 +68,8 @@ class MuriS(PlanPolicy):
 
     def _standing_values(self, view: View, nominal_s: Floats) -> Floats:
         """Values of the order, as they were when a job last came or went."""
-        by_ident = np.argsort(view.ident)
-        present = view.ident[by_ident]
+        by_ident = np.argsort(view.rows)
+        present = view.rows[by_ident]
         if not np.array_equal(present, self._present):
             self._present, self._values = present, self.order_value(view, nominal_s)[by_ident]
         value = np.empty(len(by_ident))

@@ -8,7 +8,6 @@ order of submission, before the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -31,7 +30,7 @@ from cotenant.policies.ones.evolution import (
     order_by_time,
     refresh,
 )
-from cotenant.policies.ones.predictor import Progress, features
+from cotenant.policies.ones.predictor import ProgressModel, features
 from cotenant.policies.ones.reorder import place_sizes
 from cotenant.policies.ones.saying import sizes_said
 from cotenant.policies.ones.scaling import TIMES_ASKED, Sizes, at_least
@@ -70,17 +69,13 @@ class Ones(PlanPolicy):
     def begin(self, context: Context) -> None:
         """Nothing has been learned, and the first population is yet to come."""
         self.rng = np.random.default_rng([context.seed, 41])
-        self.progress = Progress(context.seed)
+        self.progress = ProgressModel(context.seed)
         self.sizes = Sizes()
         self._goodputs: Goodputs | None = None
         self._genomes: Ints | None = None
-        self._jobs: list[int] = []  # identity of each number in the genomes
+        self._jobs: list[int] = []  # row of each number in the genomes
         self._looks: dict[int, list[tuple[Floats, float]]] = {}
-        self._samples: dict[int, float] = {}  # when last looked at, by identity
-
-    def renumber(self, new_row: Mapping[int, int]) -> None:
-        """Jobs are remembered by identity; only what was fitted to kinds goes."""
-        self._goodputs = None
+        self._samples: dict[int, float] = {}  # when last looked at, by row
 
     def decide(self, view: View) -> Plan:
         """Rigid jobs as they are; sizes of the elastic ones by evolution."""
@@ -111,7 +106,7 @@ class Ones(PlanPolicy):
 
     def _evolve(self, view: View, training: Training, which: Ints, gpus: int) -> list[tuple[int, int]]:
         """Rows and their new sizes."""
-        rows, ids = view.rows[which], view.ident[which]
+        rows, ids = view.rows[which], view.rows[which]
         held = np.where(view.running[which], view.gpus[which], 0)
         epochs = training.epochs[rows]
         self._learn(training, rows, ids.tolist())

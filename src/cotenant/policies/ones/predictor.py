@@ -22,7 +22,7 @@ def features(epoch_size: Floats, first_loss: Floats, epochs: Floats, loss: Float
     return np.stack([np.log(epoch_size), np.minimum(first_loss, 100.0), epochs, fallen, accuracy], axis=1)
 
 
-class Progress:
+class ProgressModel:
     """The predictor. Until a job has finished, progress is read off the fall of the loss alone."""
 
     def __init__(self, seed: int) -> None:

@@ -22,7 +22,7 @@ def scaled_down(size: int, run_s: float, median_s: float, factor: float = FACTOR
 
 
 class Sizes:
-    """Limits of all jobs, by identity."""
+    """Limits of all jobs, by row."""
 
     def __init__(self) -> None:
         self.largest: dict[int, int] = {}
@@ -36,7 +36,7 @@ class Sizes:
 
     def limits(self, view: View, which: Ints, held: Ints, epochs: Floats, gpus: int) -> tuple[Ints, Ints]:
         """Per job the limit of evolution and that of filling."""
-        asked, ids = view.asked_gpus[which], view.ident[which].tolist()
+        asked, ids = view.asked_gpus[which], view.rows[which].tolist()
         cap, train = np.ones(len(which), np.int64), np.ones(len(which), np.int64)
         ready = np.zeros(len(which), bool)
         for k, ident in enumerate(ids):

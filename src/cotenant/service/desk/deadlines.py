@@ -10,12 +10,12 @@ import numpy as np
 from cotenant.backends.base import NodeInfo
 from cotenant.policies.deadline_answer import PROMISED, Demand, answer_deadline
 from cotenant.service.store.job import LiveJob
-from cotenant.service.store.view import View
+from cotenant.service.store.view import BookView
 
 LEASE_S, FEW = 1200.0, 10
 
 
-def deadline_of(view: View, nodes: Sequence[NodeInfo], job: LiveJob, now_s: float) -> dict[str, Any]:
+def deadline_of(view: BookView, nodes: Sequence[NodeInfo], job: LiveJob, now_s: float) -> dict[str, Any]:
     """The answer as plain data. Leases are 20 minutes, or a tenth of what the job takes where that is less."""
     steps = job.spec.deadline_steps
     answer = _answer(view, nodes, job, now_s, job.spec.deadline_s)
@@ -30,7 +30,7 @@ def deadline_of(view: View, nodes: Sequence[NodeInfo], job: LiveJob, now_s: floa
     return answer
 
 
-def _answer(view: View, nodes: Sequence[NodeInfo], job: LiveJob, now_s: float, after_s: float) -> dict[str, Any]:
+def _answer(view: BookView, nodes: Sequence[NodeInfo], job: LiveJob, now_s: float, after_s: float) -> dict[str, Any]:
     """The answer for one moment, in seconds after submission."""
     up = [node.gpus for node in nodes if node.name not in view.drained]
     mine = _demand(job, now_s, after_s)

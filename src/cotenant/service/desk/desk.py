@@ -15,12 +15,12 @@ from cotenant.core.reasons import Cause
 from cotenant.journal import Entry, Record
 from cotenant.service.desk import views as shown
 from cotenant.service.desk.deadlines import deadline_of
-from cotenant.service.desk.parts import Machines, PlannerAnswers, Progress
+from cotenant.service.desk.parts import Machines, PlannerAnswers, ReportedProgress
 from cotenant.service.desk.submitting import Submissions
 from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, NotFound, Role
 from cotenant.service.store.job import LiveJob, waits_for
 from cotenant.service.store.store import Store
-from cotenant.service.store.view import View
+from cotenant.service.store.view import BookView
 
 SETTABLE = ("name", "priority", "deadline", "max_runtime", "retries", "expected", "gpus")
 _NAMES = {"deadline": "deadline_s", "max_runtime": "max_runtime_s", "expected": "expected_s"}
@@ -33,7 +33,11 @@ class Desk:
     """
 
     def __init__(
-        self, store: Store, planner: PlannerAnswers, machines: Machines, report: Callable[[str], Progress | None]
+        self,
+        store: Store,
+        planner: PlannerAnswers,
+        machines: Machines,
+        report: Callable[[str], ReportedProgress | None],
     ) -> None:
         self._store, self._planner, self._machines, self._report = store, planner, machines, report
         self._submissions = Submissions(store, machines)
@@ -66,7 +70,7 @@ class Desk:
         ended = (job for job in view.jobs.values() if job.finished and caller.sees(job.tenant))
         return (self._shown(job, view, caller.tenant, whole=True) for job in ended)
 
-    def _shown(self, job: LiveJob, view: View, tenant: str, whole: bool) -> JobInfo:
+    def _shown(self, job: LiveJob, view: BookView, tenant: str, whole: bool) -> JobInfo:
         reason, report = shown.reason(job, view, tenant), self._report(job.id)
         return shown.job_info(job, reason, report, self._store.clock(), whole)
 

@@ -35,7 +35,7 @@ class Machines(Protocol):
         """Have the scheduler look at once."""
 
 
-class Progress(Protocol):
+class ReportedProgress(Protocol):
     """The newest word of one job: steps done and in all, what one takes, and whatever else it said."""
 
     step: int | None

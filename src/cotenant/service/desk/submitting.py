@@ -23,7 +23,7 @@ class Submissions:
     def __init__(self, store: Store, machines: Machines) -> None:
         self._store, self._machines = store, machines
         self._next_id = 1  # above every id that was ever given out, also to submissions on their way
-        self._on_way: dict[str, tuple[once.Answer, Future[list[int]]]] = {}  # those with a key, by its name
+        self._on_way: dict[str, tuple[once.GivenAnswer, Future[list[int]]]] = {}  # those with a key, by its name
 
     def take(self, caller: Caller, specs: Sequence[JobSpec], key: str, asked: str) -> list[list[str]]:
         """The ids per spec, once they are on disk. Those who wait together share one flush."""
@@ -42,7 +42,7 @@ class Submissions:
                 future = store.begin_write(entries)
                 self._next_id = number
                 if key:
-                    self._on_way[name] = once.Answer(asked, store.clock(), ids), future
+                    self._on_way[name] = once.GivenAnswer(asked, store.clock(), ids), future
             else:
                 answer, future = self._on_way[name]
                 ids = once.same(answer, asked).ids

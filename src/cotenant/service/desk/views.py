@@ -9,17 +9,17 @@ from typing import Any
 from cotenant.backends.base import NodeInfo
 from cotenant.core.lifecycle import WAITING, JobState
 from cotenant.journal import Record
-from cotenant.service.desk.parts import Progress
+from cotenant.service.desk.parts import ReportedProgress
 from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob, waits_for
 from cotenant.service.store.records import WRITTEN
-from cotenant.service.store.view import View
+from cotenant.service.store.view import BookView
 
 _MOST_TEXT = 200
 
 
-def job_info(job: LiveJob, reason: str, report: Progress | None, now_s: float, whole: bool) -> JobInfo:
+def job_info(job: LiveJob, reason: str, report: ReportedProgress | None, now_s: float, whole: bool) -> JobInfo:
     """One job; `whole` adds its spec and attempts."""
     expected = None
     if job.state == JobState.RUNNING and report is not None and report.total and report.step_time_s:
@@ -52,7 +52,7 @@ def _spec(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "env": dict.fromkeys(data["env"], "***")} if data.get("env") else data
 
 
-def reason(job: LiveJob, view: View, tenant: str) -> str:
+def reason(job: LiveJob, view: BookView, tenant: str) -> str:
     """Where a job is, in a few words, for a reader who may see this tenant (empty: all)."""
     if job.id in view.on_gpus:
         return _company(view.company.get(job.id, ()), tenant) or job.message
@@ -97,7 +97,7 @@ def _memory(key: str, value: Any) -> str:
     return f"the policy remembers '{key}': {text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + '…'}"
 
 
-def node_statuses(nodes: Sequence[NodeInfo], book: Book | View) -> list[NodeStatus]:
+def node_statuses(nodes: Sequence[NodeInfo], book: Book | BookView) -> list[NodeStatus]:
     """Nodes with what is used on them."""
     users: dict[str, Counter[int]] = {}
     jobs: dict[str, list[str]] = {}
@@ -117,7 +117,7 @@ def node_statuses(nodes: Sequence[NodeInfo], book: Book | View) -> list[NodeStat
     return found
 
 
-def metrics(view: View, nodes: Sequence[NodeInfo], counters: Mapping[str, float], now_s: float) -> dict[str, float]:
+def metrics(view: BookView, nodes: Sequence[NodeInfo], counters: Mapping[str, float], now_s: float) -> dict[str, float]:
     """Gauges and counters for Prometheus."""
     by_state = Counter(job.state for job in view.jobs.values())
     waits = [now_s - job.submitted_s for job in view.active if job.state in WAITING]

@@ -9,14 +9,13 @@ GPUs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
 
 from cotenant.backends.base import Backend, NodeInfo
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry
-from cotenant.service.executor.acts import Acts
-from cotenant.service.executor.errands import LAUNCH, LIMITS, Errand, Errands
+from cotenant.service.executor.errands import LAUNCH, LIMITS, Acts, Errand, Errands
 from cotenant.service.executor.host_limits import HostLimits
 from cotenant.service.executor.ladder import falls_still, may_suspend, next_rung, why_stop
 from cotenant.service.executor.terms import AgreedTerms
@@ -68,18 +67,20 @@ class Executor:
             book, late = self._store.book, []
             intents: list[Entry] = []
             going: list[LiveJob] = []
+            ending = {act.job for act in decision.acts if act.kind in ("end", "resume")}
             todo: list[Act] = []
             for act in sorted(decision.acts, key=lambda act: _ORDER.index(act.kind)):
                 if (job := self._subject(act)) is None:
                     late.append(act)
                     continue
                 todo.append(act)
-                intents += self._intents(act, job, going)
+                intents += self._intents(act, job, going, ending)
             intents += self._promises(decision, {act.job for act in todo if act.kind in ("resume", "start")})
             intents += [*self._memory(decision), *(note for note in decision.notes if note.job in book.active)]
             if intents:
                 self._store.write(intents)
             self._begin([(act, book.active[act.job]) for act in todo if act.job in book.active])
+            book.touched.update(act.job for act in late)  # the planner, which counts on them, looks again
             return tuple(late)
 
     def _subject(self, act: Act) -> LiveJob | None:
@@ -96,7 +97,7 @@ class Executor:
         wrong = act.kind == "start" and job.state != JobState.PENDING
         return None if job.stop_why or wrong or (job.held and act.kind in ("start", "resume")) else job
 
-    def _intents(self, act: Act, job: LiveJob, going: list[LiveJob]) -> list[Entry]:
+    def _intents(self, act: Act, job: LiveJob, going: list[LiveJob], ending: Collection[str]) -> list[Entry]:
         """What to journal for an act; `going` collects those who are to be suspended by the same decision."""
         if act.kind == "start":
             level = {"level": act.terms.level} if act.terms.level else {}
@@ -106,7 +107,7 @@ class Executor:
         if act.kind == "terms":
             return []
         entries = [Entry("stop", job.id, {"why": "move" if act.kind == "end" else act.why or "preempt"})]
-        if act.kind == "suspend" and self._may_suspend(job, going):
+        if act.kind == "suspend" and self._may_suspend(job, going, ending):
             going.append(job)
             asks = act.why != "turn" and self._reports.can_save(job.id)  # who makes room for a while need not save
             at_once = not asks and job.last.started_s is not None
@@ -188,9 +189,9 @@ class Executor:
         if rungs:
             self._store.write(rungs)
 
-    def _may_suspend(self, job: LiveJob, going: Sequence[LiveJob]) -> bool:
+    def _may_suspend(self, job: LiveJob, going: Sequence[LiveJob], ending: Collection[str] = ()) -> bool:
         most = self._options.max_suspended
-        return may_suspend(job, self._store.book, self._nodes(), self._capabilities, most, going)
+        return may_suspend(job, self._store.book, self._nodes(), self._capabilities, most, going, ending)
 
     # -- acting ------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ a function of the book and the time, so a restart goes on from where it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -72,20 +72,23 @@ def why_stop(job: LiveJob, now_s: float) -> tuple[str, float]:
 
 def may_suspend(
     job: LiveJob, book: Book, nodes: Iterable[NodeInfo], capabilities: Capabilities, max_suspended: int,
-    going: Sequence[LiveJob] = (),
+    going: Sequence[LiveJob] = (), ending: Collection[str] = (),
 ) -> bool:  # fmt: skip
     """Whether a job on GPUs could be suspended now: the backend can, and there is room for one more.
 
-    `going`: others that are about to be suspended, of which the book does not know yet.
+    `going`: others that are about to be suspended, of which the book does not know yet; `ending`: likewise, jobs that
+    are about to be ended or to go on.
     """
     if not can_suspend(capabilities) or not job.spec.preemptible:
         return False
-    stay = (one for one in book.suspended.values() if not one.stop_why)  # others are being ended: theirs is free soon
+    if not job.spec.mem_gib and len(book.suspended) + len(book.on_gpus) + len(going) < max_suspended:
+        return True
+    stay = (one for one in book.suspended.values() if not one.stop_why and one.id not in ending)
     there = [*stay, *(one for one in book.on_gpus.values() if one.rung == SUSPEND), *going]
     if len(there) >= max_suspended:
         return False
     sizes = {node.name: node.mem_gib for node in nodes} if job.spec.mem_gib else {}
-    for name, _ in job.last.gpus if job.spec.mem_gib else ():
+    for name, _ in job.last.gpus if job.spec.mem_gib and job.attempts else ():
         neighbours = (other for other in there if any(node == name for node, _ in other.last.gpus))
         held_gib = sum(other.spec.mem_gib for other in neighbours)
         if held_gib + job.spec.mem_gib > MEMORY_SHARE * sizes.get(name, 0.0):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,6 @@ from cotenant.core.plan import ALONE, Places, Terms
 from cotenant.core.prices import prices_of
 from cotenant.core.reasons import Reason
 from cotenant.core.state import Rule
-from cotenant.core.together import Together
 from cotenant.core.view import Facts
 from cotenant.engine.cycle import Engine
 from cotenant.engine.events import reheat
@@ -44,6 +43,7 @@ from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.sim.truth import Measured, PairTruth
 
+_MOST_ROWS = 200_000  # of a session, while few of them live; the next one begins with what was journaled
 _LARGE = 3000  # jobs from which on compiled kernels pay
 _SERVICES = 2000  # finished jobs from which a policy learns at most
 
@@ -63,11 +63,12 @@ class Session:
     def __init__(
         self, policy: str, nodes: Sequence[NodeInfo], book: Book, reports: Reports, options: Options,
         may_suspend: Callable[[LiveJob], bool], now_s: float, kept: Kept | None = None,
-        costs: StopCosts | None = None, budget: Budget | None = None,
+        *, costs: StopCosts | None = None, budget: Budget | None = None,
     ) -> None:  # fmt: skip
         self.policy_name, self._book, self._reports = policy, book, reports
         self.nodes, self._types = NodeNumbers(nodes), {node.name: node.gpu_type for node in nodes}
         self._shape = NodeNumbers.shape_of(nodes)
+        self._seen, self._same = nodes, True  # the nodes that were last compared with it, and what came of that
         gpu_gib = _memory_by_type(nodes)
         self.kept = kept or Kept(LiveProfiles(options.profile, self.nodes.types, gpu_gib))
         if self.kept.profiles.types != self.nodes.types:
@@ -87,8 +88,8 @@ class Session:
         )
         self.engine = Engine(self.tables, self._policy, rule)
         self._kinds, self._budget, self._checks = 0, budget or Budget(options.budget_s), options.check_invariants
-        self._together: Together | None = None
         self.late = 0
+        self._parting: list[str] = []
         self._recalled, self._told = False, dict[str, Any]()
         self.splits: list[Split] = []  # pairs that were just seen not to pay
 
@@ -108,9 +109,12 @@ class Session:
         shares_hosts = bool(options.allocator) and options.allocator.split(":")[0] != "fixed"
         return LiveBeliefs(self._book, self._reports, self.kept.profiles, shares_hosts)
 
-    def fits(self, policy: str, nodes: Iterable[NodeInfo]) -> bool:
+    def fits(self, policy: str, nodes: Sequence[NodeInfo]) -> bool:
         """Whether this is the policy, and the cluster has the same shape as when the session began."""
-        return policy == self.policy_name and NodeNumbers.shape_of(nodes) == self._shape
+        if nodes != self._seen:
+            self._seen, self._same = nodes, NodeNumbers.shape_of(nodes) == self._shape
+        worn = len(self.tables) > max(_MOST_ROWS, 4 * len(self.follower.row_of))  # most of its rows are dead
+        return policy == self.policy_name and self._same and not worn
 
     @property
     def busy(self) -> bool:
@@ -125,10 +129,13 @@ class Session:
 
     # -- one step --------------------------------------------------------------------------------------------------
 
-    def take_in(self, changed: set[str], shut: set[str], now_s: float) -> list[Event]:
-        """What the engine is to be told, with the store's lock held."""
+    def take_in(self, changed: set[str], shut: set[str], now_s: float, spoke: Set[str] = frozenset()) -> list[Event]:
+        """What the engine is to be told, with the store's lock held; jobs of `spoke` run and only said something."""
         self._look_at_pairs()
-        events = self.follower.events(changed | self._book.chained.keys(), shut, now_s)
+        self._parting = self._partings()
+        changed = changed | self._book.chained.keys()
+        events = self.follower.events(changed, shut, now_s, self._parting)
+        events += self.follower.heard(spoke - changed, now_s)
         if not self._recalled:
             self._recalled = True
             recall(self._policy, self.policy_name, self._book.memory.get(POLICY), self.follower.row_of)
@@ -184,9 +191,6 @@ class Session:
             row_of, paces = self.follower.row_of, self.kept.pairing.paces
             measured = {row_of[job]: pace for job, pace in paces.items() if job in row_of and np.isfinite(pace)}
             self.engine.rates = Measured(together, measured)
-            if together is not self._together:  # other kinds, or other speeds: what the policy made of them is over
-                self._policy.renumber({row: row for row in self.follower.job_at})
-            self._together = together
         elif traits.shares:
             pair = profiles.pairs(seen.vetoes)
             facts = replace(facts, pair=pair)
@@ -197,7 +201,11 @@ class Session:
             facts = replace(facts, stages=profiles.stages(of, nominal_s, seen.vetoes))
         if traits.resizes:
             facts = self._with_training(facts, rows)
-        self.engine.facts = facts
+        last = self.engine.facts
+        same = facts.together is last.together and facts.pair is last.pair and facts.pool_types == last.pool_types
+        changes = (facts.steps, facts.stages, facts.training, last.steps, last.stages, last.training)
+        if not same or any(part is not None for part in changes):
+            self.engine.facts = facts  # policies work out anew what they made of other ones
 
     def _steps(self, rows: int) -> Steps | None:
         """Deadlines as steps; None where all are strict."""
@@ -287,6 +295,11 @@ class Session:
         return ALONE if row is None or self.tables.state.i[row, col.SLICE] < 0 else self.engine.agreed(row)
 
     def partings(self) -> list[Act]:
+        """Jobs that leave though no policy says so."""
+        i, row_of = self.tables.state.i, self.follower.row_of
+        return [Act("suspend" if i[row_of[job], col.RUNG] else "stop", job, why="preempt") for job in self._parting]
+
+    def _partings(self) -> list[str]:
         """Jobs that must not stay with those beside them: no policy would say so.
 
         Guests under a policy that does not share, or cannot say that they have some of the GPUs of a host only; and the
@@ -295,15 +308,9 @@ class Session:
         traits, on_gpus = self.traits, self._book.on_gpus
         if traits.names_gpus:
             pairs = [(on_gpus[one.one], on_gpus[one.two]) for one in self.splits] if not traits.undoes else []
-            return self._leave(max(pair, key=lambda job: (job.last.launched_s, job.order)).id for pair in pairs)
+            return [max(pair, key=lambda job: (job.last.launched_s, job.order)).id for pair in pairs]
         guests = guests_of(on_gpus.values()) if self._book.shared_gpus else {}
-        return self._leave(
-            job for job, host in guests.items() if not traits.shares or on_gpus[job].last.gpus != host.last.gpus
-        )
-
-    def _leave(self, jobs: Iterable[str]) -> list[Act]:
-        i, row_of = self.tables.state.i, self.follower.row_of
-        return [Act("suspend" if i[row_of[job], col.RUNG] else "stop", job, why="preempt") for job in jobs]
+        return [job for job, host in guests.items() if not traits.shares or on_gpus[job].last.gpus != host.last.gpus]
 
     def remembers(self, asked: bool) -> dict[str, Any]:
         """What users were told, or what was measured, and must survive a crash; `asked`: whether the policy was."""

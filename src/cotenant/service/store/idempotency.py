@@ -19,7 +19,7 @@ MOST_KEYS = 10_000  # the oldest are dropped
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GivenAnswer:
     """What was asked (a digest of it), when (Unix seconds), and the ids that were given."""
 
     asked: str
@@ -31,9 +31,9 @@ class Answers:
     """Known answers by digest of caller and key, oldest first."""
 
     def __init__(self, rows: list[list[Any]] | None = None) -> None:
-        self._kept = {name: Answer(asked, at_s, unpacked(ids)) for name, asked, at_s, ids in rows or ()}
+        self._kept = {name: GivenAnswer(asked, at_s, unpacked(ids)) for name, asked, at_s, ids in rows or ()}
 
-    def put(self, name: str, answer: Answer) -> None:
+    def put(self, name: str, answer: GivenAnswer) -> None:
         """Keep one more, and drop those whose time is over: by the time of the new one, so that replays agree."""
         self._kept.pop(name, None)
         self._kept[name] = answer
@@ -52,7 +52,7 @@ class Answers:
         return [[name, answer.asked, answer.at_s, packed(answer.ids)] for name, answer in self._kept.items()]
 
 
-def same(answer: Answer, asked: str) -> Answer:
+def same(answer: GivenAnswer, asked: str) -> GivenAnswer:
     """The answer itself, if it was to the same request."""
     if answer.asked != asked:
         raise Conflict("this Idempotency-Key was used for another request: take a new one")

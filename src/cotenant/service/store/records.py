@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL, JobState, move
 from cotenant.journal import Record
-from cotenant.service.store.idempotency import Answer, unpacked
+from cotenant.service.store.idempotency import GivenAnswer, unpacked
 from cotenant.service.store.job import ASK, CONTINUE, STOP, SUSPEND, Attempt, LiveJob, read_gpus
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def change_book(book: Book, record: Record, now_s: float) -> None:
             spec = JobSpec.from_dict(data["spec"])
             book.enter(LiveJob(record.job, record.seq, spec, data["tenant"], data["user"], now_s))
         case "once":
-            book.answers.put(data["name"], Answer(data["asked"], now_s, unpacked(data["ids"])))
+            book.answers.put(data["name"], GivenAnswer(data["asked"], now_s, unpacked(data["ids"])))
         case "forget":
             for job in data["jobs"]:
                 book.leave(job)

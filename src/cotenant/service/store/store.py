@@ -13,7 +13,7 @@ from cotenant.journal import Entry, Journal, JournalError, Record, recover
 from cotenant.service.facade import Unavailable
 from cotenant.service.store.book import Book, packed
 from cotenant.service.store.records import WRITTEN
-from cotenant.service.store.view import Pictures, View
+from cotenant.service.store.view import BookView, Pictures
 
 SNAPSHOT_EVERY = 5000  # records, or half as many as there are jobs where that is more
 _PICTURES_AT_ONCE = 1000
@@ -84,14 +84,14 @@ class Store:
         for kind in kinds:
             self.hook(f"after:{kind}")
 
-    def view(self) -> View:
+    def view(self) -> BookView:
         """A frozen picture of the book. The lock is held for a few milliseconds at a time, however much is new."""
         while True:
             with self.lock:
                 if self._pictures.catch_up(_PICTURES_AT_ONCE):
                     return self._pictures.view()
 
-    def around(self, job: str) -> View:
+    def around(self, job: str) -> BookView:
         """The same of one job and those that matter to it only: who shares its GPUs, and which it has to wait for."""
         with self.lock:
             return self._pictures.around(job)

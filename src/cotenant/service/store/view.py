@@ -13,7 +13,7 @@ from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob, picture, waits_for
 
 
-class View:
+class BookView:
     """The book as it was after record `seq`; nothing in it ever changes. Jobs are in the order of their submission."""
 
     def __init__(self, book: Book, jobs: dict[str, LiveJob]) -> None:
@@ -60,7 +60,7 @@ class Pictures:
     def __init__(self, book: Book) -> None:
         self._book = book
         self._jobs: dict[str, LiveJob] = {}
-        self._view: View | None = None
+        self._view: BookView | None = None
 
     def catch_up(self, most: int) -> bool:
         """Make new pictures of at most so many jobs; whether that was all of those that have changed."""
@@ -73,16 +73,16 @@ class Pictures:
                 self._jobs.pop(name, None)
         return not unseen
 
-    def view(self) -> View:
+    def view(self) -> BookView:
         """The whole, once caught up; the same one as long as nothing has happened."""
         if self._view is None or self._view.seq != self._book.seq:
-            self._view = View(self._book, dict(self._jobs))
+            self._view = BookView(self._book, dict(self._jobs))
         return self._view
 
-    def around(self, name: str) -> View:
+    def around(self, name: str) -> BookView:
         """One job with those that matter to it: who shares its GPUs, and the first that must succeed before it."""
         book, job = self._book, self._book.jobs.get(name)
         others = book.on_gpus if book.shared_gpus and name in book.on_gpus else ()
         before = waits_for(job, book.members) if job is not None else ""
         found = (book.jobs[other] for other in (name, before, *others) if other in book.jobs)
-        return View(book, {one.id: picture(one) if one.id in book.unseen else self._jobs[one.id] for one in found})
+        return BookView(book, {one.id: picture(one) if one.id in book.unseen else self._jobs[one.id] for one in found})

@@ -35,7 +35,7 @@ _WEEK_H = 168
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class WorkloadRequest:
     """The parameters of one generated log, checked."""
 
     jobs: int
@@ -48,7 +48,7 @@ class Request:
     @classmethod
     def of(
         cls, spec: Spec, cluster_gpus: int | None, mix: dict[int, float], defaults: dict[str, Value] = DEFAULTS
-    ) -> tuple[Request, dict[str, Value]]:
+    ) -> tuple[WorkloadRequest, dict[str, Value]]:
         """Check the parameters; `mix` is the generator's own share of jobs per GPU count.
 
         Also gives all values, for those that only some generators have.
@@ -108,7 +108,7 @@ class Generator:
     defaults: dict[str, Value] = field(default_factory=lambda: dict(DEFAULTS))
 
 
-def draw_sizes(rng: np.random.Generator, request: Request) -> Ints:
+def draw_sizes(rng: np.random.Generator, request: WorkloadRequest) -> Ints:
     """GPUs per job, drawn from the mix."""
     sizes = np.array(sorted(request.mix), np.int64)
     return sizes[pick(rng, np.array([request.mix[int(size)] for size in sizes]), request.jobs)]
@@ -147,7 +147,7 @@ def draw_durations(
 
 
 def draw_arrivals(
-    rng: np.random.Generator, request: Request, gpu_s: float, hours: Floats, days: Floats, natural_rate: float
+    rng: np.random.Generator, request: WorkloadRequest, gpu_s: float, hours: Floats, days: Floats, natural_rate: float
 ) -> tuple[Floats, tuple[str, ...]]:
     """Submit times from 0, sorted, whose span gives exactly the load asked; and a note where none could be.
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from cotenant.core.errors import InputError
 from cotenant.core.spec import Spec, Value
 from cotenant.core.workload import Codes, Floats, Ints, Workload, make_workload
-from cotenant.workload.generators.base import DEFAULTS, Generator, Request
+from cotenant.workload.generators.base import DEFAULTS, Generator, WorkloadRequest
 from cotenant.workload.model_sets import ModelSet, model_set
 from cotenant.workload.readers.throughputs import find_throughputs
 
@@ -53,7 +53,7 @@ class _Draws:
 
 
 def _make(spec: Spec, cluster_gpus: int | None, profile: str | Path | None) -> Workload:
-    request, own = Request.of(spec, cluster_gpus, _MIX, _OWN)
+    request, own = WorkloadRequest.of(spec, cluster_gpus, _MIX, _OWN)
     draws = _draw_jobs(request, model_set(str(own["models"]), profile), bool(own["multi"]), bool(own["weights"]))
     steps, duration_s = _whole_steps(draws, profile)
     submit_s, notes = _arrivals(spec, request, own, float(np.dot(draws.gpus, duration_s)))
@@ -73,7 +73,7 @@ def _make(spec: Spec, cluster_gpus: int | None, profile: str | Path | None) -> W
     )
 
 
-def _draw_jobs(request: Request, models: ModelSet, multi: bool, weights: bool) -> _Draws:
+def _draw_jobs(request: WorkloadRequest, models: ModelSet, multi: bool, weights: bool) -> _Draws:
     stream = Random(request.seed + _SEED_JOBS)
     sizes = sorted(request.mix)
     bounds = list(accumulate(request.mix[size] for size in sizes))[:-1]
@@ -109,7 +109,9 @@ def _whole_steps(draws: _Draws, profile: str | Path | None) -> tuple[Floats | No
     return None, np.round(draws.duration_s, 3)
 
 
-def _arrivals(spec: Spec, request: Request, own: dict[str, Value], gpu_s: float) -> tuple[Floats, tuple[str, ...]]:
+def _arrivals(
+    spec: Spec, request: WorkloadRequest, own: dict[str, Value], gpu_s: float
+) -> tuple[Floats, tuple[str, ...]]:
     """Arrival times from 0: with a mean gap of `lam` seconds, or stretched to exactly the load asked."""
     lam, rate = float(own["lam"]), float(own["jobs_per_hour"])  # type: ignore[arg-type]
     if not 0 <= lam < math.inf or not 0 <= rate < math.inf or (lam > 0 and rate > 0):
@@ -135,7 +137,7 @@ def _arrivals(spec: Spec, request: Request, own: dict[str, Value], gpu_s: float)
     return np.round(unit * (86400 / _JOBS_A_DAY), 3), (note,)
 
 
-def _slacks(request: Request) -> Floats:
+def _slacks(request: WorkloadRequest) -> Floats:
     """Deadlines as multiples of the duration: 1.2, 2 or 10, about a third each."""
     stream = Random(request.seed + _SEED_SLO)
     bounds = [share for share, _ in _SLACKS[:-1]]

@@ -16,7 +16,7 @@ from cotenant.core.errors import InputError
 from cotenant.core.spec import Spec, Value
 from cotenant.core.workload import Codes, Workload, make_workload
 from cotenant.workload.elastic import MODELS
-from cotenant.workload.generators.base import Generator, Request, draw_sizes
+from cotenant.workload.generators.base import Generator, WorkloadRequest, draw_sizes
 
 _MIX = {2: 0.2, 4: 0.3, 8: 0.1, 16: 0.4}
 _DEFAULTS: dict[str, Value] = {
@@ -28,7 +28,7 @@ _LEAST_S = 20.0
 
 def _make(spec: Spec, cluster_gpus: int | None, profile: str | Path | None) -> Workload:
     small = cluster_gpus == 1 and "gpus" not in spec.params
-    request, values = Request.of(spec, cluster_gpus, {1: 1.0} if small else _MIX, _DEFAULTS)
+    request, values = WorkloadRequest.of(spec, cluster_gpus, {1: 1.0} if small else _MIX, _DEFAULTS)
     gap_s, median_s, spread = (float(str(values[name])) for name in ("gap", "median", "spread"))
     if not (gap_s >= 0 and median_s > 0 and spread >= 0):
         raise InputError(f"generator '{spec.name}': gap and spread must be at least 0, median above 0")

@@ -16,7 +16,7 @@ from cotenant.core.spec import Spec
 from cotenant.core.workload import Floats, Ints, Workload, make_workload
 from cotenant.workload.generators.base import (
     Mixture,
-    Request,
+    WorkloadRequest,
     draw_arrivals,
     draw_durations,
     draw_models,
@@ -57,7 +57,7 @@ class Recipe:
 
     def make(self, spec: Spec, cluster_gpus: int | None, profile: str | Path | None = None) -> Workload:
         """Jobs after this recipe, with the parameters of `spec`."""
-        request, values = Request.of(spec, cluster_gpus, self.mix)
+        request, values = WorkloadRequest.of(spec, cluster_gpus, self.mix)
         models = model_set(str(values["models"]), profile)
         rng = np.random.default_rng(request.seed)
         gpus = draw_sizes(rng, request)

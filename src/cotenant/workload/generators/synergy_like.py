@@ -15,7 +15,7 @@ import numpy as np
 from cotenant.core.errors import InputError
 from cotenant.core.spec import Spec, Value
 from cotenant.core.workload import Codes, Floats, Ints, Workload, make_workload
-from cotenant.workload.generators.base import DEFAULTS, Generator, Request, draw_sizes
+from cotenant.workload.generators.base import DEFAULTS, Generator, WorkloadRequest, draw_sizes
 from cotenant.workload.readers.synergy import ITERATION_S
 
 CLASSES = {
@@ -34,7 +34,7 @@ _OWN: dict[str, Value] = {
 
 
 def _make(spec: Spec, cluster_gpus: int | None, profile: str | Path | None) -> Workload:
-    request, own = Request.of(spec, cluster_gpus, _MIX, _OWN)
+    request, own = WorkloadRequest.of(spec, cluster_gpus, _MIX, _OWN)
     model = _models(spec, own["split"], request.jobs)
     rng = np.random.default_rng([request.seed, 6151])
     gpus = draw_sizes(rng, request) if own["multi"] else np.ones(request.jobs, np.int64)
@@ -73,7 +73,9 @@ def _models(spec: Spec, split: Value, jobs: int) -> Codes:
     return Codes(code, names)
 
 
-def _arrivals(spec: Spec, request: Request, rate: float, gaps: Floats, gpus: Ints, duration_s: Floats) -> Floats:
+def _arrivals(
+    spec: Spec, request: WorkloadRequest, rate: float, gaps: Floats, gpus: Ints, duration_s: Floats
+) -> Floats:
     """At `jobs_per_hour`, or stretched to the load asked (of proportional shares)."""
     unit = np.cumsum(gaps)
     if not 0 <= rate < math.inf:

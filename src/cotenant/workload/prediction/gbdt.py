@@ -64,7 +64,7 @@ class Gbdt:
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class PredictedDurations:
     """Beliefs in seconds, how often the model was trained, and the seconds that features and training took."""
 
     belief_s: Floats
@@ -73,7 +73,7 @@ class Prediction:
     training_s: float
 
 
-def predict(work: Workload, how: Gbdt) -> Prediction:
+def predict(work: Workload, how: Gbdt) -> PredictedDurations:
     """Believed durations, each from jobs that had ended before its submission."""
     began = time.perf_counter()
     ended = known_since(work)
@@ -88,7 +88,7 @@ def predict(work: Workload, how: Gbdt) -> Prediction:
         learned_s = _learn(features, rows, work, slice(first, last), how)
         share = how.share if how.loss == "mean" else 0.0
         belief[first:last] = mix(features.rolling_s[first:last], learned_s, share)
-    return Prediction(np.maximum(belief, _LEAST_S), len(batches), told - began, time.perf_counter() - told)
+    return PredictedDurations(np.maximum(belief, _LEAST_S), len(batches), told - began, time.perf_counter() - told)
 
 
 def _batches(known: np.ndarray, every: int) -> list[tuple[int, int]]:
@@ -122,11 +122,11 @@ def mix(rolling_s: Floats, learned_s: Floats, share: float) -> Floats:
     return np.where(learned_s > 0, share * rolling_s + (1 - share) * learned_s, rolling_s)
 
 
-_remembered: dict[bytes, Prediction] = {}
+_remembered: dict[bytes, PredictedDurations] = {}
 _REMEMBER = 4
 
 
-def predict_once(work: Workload, how: Gbdt) -> Prediction:
+def predict_once(work: Workload, how: Gbdt) -> PredictedDurations:
     """`predict`, but the latest few answers are kept: comparing policies on one log trains once per process."""
     digest = hashlib.blake2b(repr((how, work.model.names)).encode(), digest_size=16)
     for column in (work.submit_s, work.duration_s, known_since(work), work.gpus, work.cpus):

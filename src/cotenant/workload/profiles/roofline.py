@@ -23,7 +23,7 @@ CONTEXT_MIB = 600.0  # memory of a CUDA context beside what the framework reserv
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuCeilings:
     """Published figures of a GPU: dense 16-bit FLOP/s, bytes/s, MiB; bytes/s per direction to other GPUs.
 
     `link` is NVLink or PCIe inside a node, `network` the usual share of a node's network per GPU.
@@ -36,15 +36,15 @@ class Gpu:
     network: float
 
 
-GPUS: dict[str, Gpu] = {
-    "h200": Gpu(989e12, 4.80e12, 143_771, 450e9, 50e9),
-    "h100": Gpu(989e12, 3.35e12, 81_559, 450e9, 50e9),
-    "a100": Gpu(312e12, 2.04e12, 81_920, 300e9, 25e9),
-    "l40s": Gpu(362e12, 0.864e12, 46_068, 32e9, 6.25e9),
-    "a10": Gpu(125e12, 0.600e12, 23_028, 32e9, 3.125e9),
-    "v100": Gpu(125e12, 0.900e12, 16_384, 150e9, 6.25e9),
-    "t4": Gpu(65e12, 0.320e12, 15_360, 16e9, 3.125e9),
-    "p100": Gpu(21e12, 0.732e12, 16_384, 80e9, 6.25e9),
+GPUS: dict[str, GpuCeilings] = {
+    "h200": GpuCeilings(989e12, 4.80e12, 143_771, 450e9, 50e9),
+    "h100": GpuCeilings(989e12, 3.35e12, 81_559, 450e9, 50e9),
+    "a100": GpuCeilings(312e12, 2.04e12, 81_920, 300e9, 25e9),
+    "l40s": GpuCeilings(362e12, 0.864e12, 46_068, 32e9, 6.25e9),
+    "a10": GpuCeilings(125e12, 0.600e12, 23_028, 32e9, 3.125e9),
+    "v100": GpuCeilings(125e12, 0.900e12, 16_384, 150e9, 6.25e9),
+    "t4": GpuCeilings(65e12, 0.320e12, 15_360, 16e9, 3.125e9),
+    "p100": GpuCeilings(21e12, 0.732e12, 16_384, 80e9, 6.25e9),
 }
 """Types that the model knows: SXM variants where there are some (A100 of 80 GB, V100 and P100 of 16 GB)."""
 
@@ -60,18 +60,18 @@ class Step:
     memory_mib: float
 
 
-def gpu_seconds(step: Step, seen: Gpu, gpu: Gpu) -> float:
+def gpu_seconds(step: Step, seen: GpuCeilings, gpu: GpuCeilings) -> float:
     """GPU time of a step on another type."""
     share = min(step.flops / (EFFICIENCY * seen.flops) / step.gpu_s, 1.0)
     return step.gpu_s * (share * seen.flops / gpu.flops + (1 - share) * seen.bandwidth / gpu.bandwidth)
 
 
-def fits(gpu: Gpu, *steps: Step) -> bool:
+def fits(gpu: GpuCeilings, *steps: Step) -> bool:
     """Whether the memory holds these jobs together."""
     return sum(step.memory_mib + CONTEXT_MIB for step in steps) <= gpu.memory_mib
 
 
-def step_seconds(step: Step, seen: Gpu, gpu: Gpu, gpus: int = 1, spread: bool = False) -> float:
+def step_seconds(step: Step, seen: GpuCeilings, gpu: GpuCeilings, gpus: int = 1, spread: bool = False) -> float:
     """Seconds of one step of a gang of `gpus`, each with the step's own batch; infinite where it does not fit."""
     if not fits(gpu, step):
         return float("inf")
@@ -80,7 +80,9 @@ def step_seconds(step: Step, seen: Gpu, gpu: Gpu, gpus: int = 1, spread: bool = 
     return max(step.host_s, busy_s) + max(exchange_s - OVERLAP * busy_s, 0.0)
 
 
-def shared_ratios(ratios: tuple[float, float], steps: tuple[Step, Step], seen: Gpu, gpu: Gpu) -> tuple[float, float]:
+def shared_ratios(
+    ratios: tuple[float, float], steps: tuple[Step, Step], seen: GpuCeilings, gpu: GpuCeilings
+) -> tuple[float, float]:
     """Speeds of two jobs on one GPU against alone, carried over from the ratios on the measured type.
 
     Where the two would then keep the GPU busy for longer than the clock runs (or than they did where they
@@ -89,7 +91,7 @@ def shared_ratios(ratios: tuple[float, float], steps: tuple[Step, Step], seen: G
     if not fits(gpu, *steps):
         return 0.0, 0.0
 
-    def busy(on: Gpu) -> float:
+    def busy(on: GpuCeilings) -> float:
         shares = [gpu_seconds(step, seen, on) / step_seconds(step, seen, on) for step in steps]
         return sum(ratio * share for ratio, share in zip(ratios, shares, strict=True))
 

@@ -29,7 +29,7 @@ _FIELDS = ("model", "gpu_type", "gpus", "consolidated", "spread")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TableEntry:
     """One line of the table; `gpus` 0 stands for every count."""
 
     model: str
@@ -44,7 +44,7 @@ class Entry:
         return (self.model == "*") + (self.gpu_type == "*") + (self.gpus == 0)
 
 
-def load_table(path: Path) -> list[Entry] | Throughputs | dict[str, Any]:
+def load_table(path: Path) -> list[TableEntry] | Throughputs | dict[str, Any]:
     """The entries of a profile file, the rates of a Gavel throughput file, or a document of other profiles."""
     raw = open_bytes(path)
     kind = "".join(path.suffixes[-2:]).removesuffix(".gz").lower()
@@ -67,7 +67,7 @@ def load_table(path: Path) -> list[Entry] | Throughputs | dict[str, Any]:
     return _rows(path, data, first=1, unit="entry")
 
 
-def table_speeds(entries: list[Entry], kinds: Sequence[Kind], gpu_types: Sequence[str]) -> Floats:
+def table_speeds(entries: list[TableEntry], kinds: Sequence[Kind], gpu_types: Sequence[str]) -> Floats:
     """Speeds of kinds on types: the more an entry leaves open, the earlier it is written."""
     speed = np.ones((len(kinds), len(gpu_types), 2))
     for entry in sorted(entries, key=lambda e: -e.stars):
@@ -96,7 +96,7 @@ def _parse(path: Path, kind: str, text: str) -> Any:
         raise InputError(f"{path}: broken JSON ({error}); a profile is CSV, JSON or YAML") from None
 
 
-def _rows(path: Path, rows: Iterable[dict[str, Any]], first: int, unit: str) -> list[Entry]:
+def _rows(path: Path, rows: Iterable[dict[str, Any]], first: int, unit: str) -> list[TableEntry]:
     entries = []
     for number, row in enumerate(rows, start=first):
         where = f"{path} {unit} {number}"
@@ -110,7 +110,7 @@ def _rows(path: Path, rows: Iterable[dict[str, Any]], first: int, unit: str) -> 
         if (consolidated == 0) != (spread == 0):
             raise InputError(f"{where}: consolidated and spread must both be 0 (cannot run there) or both above 0")
         entries.append(
-            Entry(
+            TableEntry(
                 normal(str(row["model"])), normal(str(row.get("gpu_type") or "*")), _gpus(where, row.get("gpus")),
                 consolidated, spread,
             )

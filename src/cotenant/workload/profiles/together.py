@@ -23,7 +23,15 @@ from cotenant.core.together import CURVE, LEVELS, Together
 from cotenant.core.workload import Floats
 from cotenant.workload.profiles import measured
 from cotenant.workload.profiles.base import Kind, Pairs, Profile
-from cotenant.workload.profiles.roofline import CONTEXT_MIB, GPUS, Gpu, Step, gpu_seconds, shared_ratios, step_seconds
+from cotenant.workload.profiles.roofline import (
+    CONTEXT_MIB,
+    GPUS,
+    GpuCeilings,
+    Step,
+    gpu_seconds,
+    shared_ratios,
+    step_seconds,
+)
 
 # AntMan, figure 10: speed at 1, 10, 20, ..., 100 % of the memory a job asks for.
 MEMORY_CURVES: dict[str, tuple[float, ...]] = {
@@ -42,7 +50,7 @@ def memory_curve(model: str) -> Floats:
     return np.array(MEMORY_CURVES["resnet"])
 
 
-def busy_share(step: Step, seen: Gpu, gpu: Gpu) -> float:
+def busy_share(step: Step, seen: GpuCeilings, gpu: GpuCeilings) -> float:
     """Share of a step in which its GPU is busy, alone."""
     return min(gpu_seconds(step, seen, gpu) / step_seconds(step, seen, gpu), 1.0)
 

@@ -10,28 +10,28 @@ from pathlib import Path
 
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.workload import Workload
-from cotenant.workload.readers.alibaba import Openb, PaiJob, PaiTask
+from cotenant.workload.readers.alibaba import OpenbLog, PaiJobLog, PaiTaskLog
 from cotenant.workload.readers.base import Reader
-from cotenant.workload.readers.gavel import Gavel
-from cotenant.workload.readers.helios import Helios
-from cotenant.workload.readers.own import Own
-from cotenant.workload.readers.philly import Philly
-from cotenant.workload.readers.synergy import Synergy
+from cotenant.workload.readers.gavel import GavelLog
+from cotenant.workload.readers.helios import HeliosLog
+from cotenant.workload.readers.own import OwnLog
+from cotenant.workload.readers.philly import PhillyLog
+from cotenant.workload.readers.synergy import SynergyLog
 from cotenant.workload.readers.table import Table, first_fields, load_csv, load_parquet, open_bytes
-from cotenant.workload.readers.tiresias import Chronus, Muri, Tiresias
+from cotenant.workload.readers.tiresias import ChronusLog, MuriLog, TiresiasLog
 
-_PHILLY = Philly()
+_PHILLY = PhillyLog()
 READERS: tuple[Reader, ...] = (
-    Own(),
-    Muri(),
-    Chronus(),
-    Tiresias(),
-    Helios(),
-    PaiTask(),
-    PaiJob(),
-    Openb(),
-    Gavel(),
-    Synergy(),
+    OwnLog(),
+    MuriLog(),
+    ChronusLog(),
+    TiresiasLog(),
+    HeliosLog(),
+    PaiTaskLog(),
+    PaiJobLog(),
+    OpenbLog(),
+    GavelLog(),
+    SynergyLog(),
 )
 FORMATS: dict[str, str] = {reader.name: reader.about for reader in READERS} | {_PHILLY.name: _PHILLY.about}
 """Every format that can be read: name -> one line about it."""
@@ -85,7 +85,7 @@ def _choose(path: Path, columns: tuple[str, ...], format: str | None) -> Reader:
     nearest = max(candidates, key=nearness)
     if format is None and nearness(nearest) < 0.4:
         raise InputError(
-            f"{path} line 1: unknown format; expected a header such as {','.join(Own.required)}, "
+            f"{path} line 1: unknown format; expected a header such as {','.join(OwnLog.required)}, "
             f"or one of: {', '.join(FORMATS)}"
         )
     missing = [name for name in nearest.required if name not in columns]

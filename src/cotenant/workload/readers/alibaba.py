@@ -23,7 +23,7 @@ from cotenant.workload.readers.table import Table, encode, first_fields, load_cs
 _PAI_STATES = ("Terminated", "Failed", "Running", "Waiting", "Interrupted")
 
 
-class PaiTask:
+class PaiTaskLog:
     """`pai_task_table`: ten columns, shipped without a header."""
 
     name: ClassVar[str] = "pai-task"
@@ -88,7 +88,7 @@ class PaiTask:
         )
 
 
-class PaiJob:
+class PaiJobLog:
     """`pai_job_table`: users, but no GPUs. Read together with the task table when that lies beside it."""
 
     name: ClassVar[str] = "pai-job"
@@ -113,7 +113,7 @@ class PaiJob:
             )
         raw = open_bytes(beside)
         cells, separator = first_fields(raw)
-        reader = PaiTask()
+        reader = PaiTaskLog()
         headerless = not reader.matches(tuple(cells))
         tasks = load_csv(beside, raw, separator, reader.required if headerless else None)
         users = table.frame.select("job_name", "user").unique("job_name", keep="first", maintain_order=True)
@@ -122,7 +122,7 @@ class PaiJob:
         return replace(work, notes=(f"{table.path.name}: GPUs and times are read from {beside.name}", *work.notes))
 
 
-class Openb(HeaderReader):
+class OpenbLog(HeaderReader):
     """Pods of cluster-trace-gpu-v2023: `gpu_milli` is thousandths of a GPU, meaningful when num_gpu is 1."""
 
     name: ClassVar[str] = "openb"

@@ -19,7 +19,7 @@ from cotenant.workload.readers.table import Table
 from cotenant.workload.readers.throughputs import REFERENCE, load_throughputs
 
 
-class Gavel:
+class GavelLog:
     """Told by its shape: ten tab-separated cells, the last six of them numbers."""
 
     name: ClassVar[str] = "gavel"

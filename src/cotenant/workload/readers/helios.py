@@ -17,7 +17,7 @@ from cotenant.workload.readers.table import Table
 _OPTIONAL = ("node_num", "start_time", "end_time", "queue", "cpu_num", "vc", "user", "state")
 
 
-class Helios(HeaderReader):
+class HeliosLog(HeaderReader):
     """Told by `gpu_num` beside `submit_time` and `duration`."""
 
     name: ClassVar[str] = "helios"

@@ -45,7 +45,7 @@ OPTIONAL = (
 )
 
 
-class Own(HeaderReader):
+class OwnLog(HeaderReader):
     """The format that `cotenant generate` writes."""
 
     name: ClassVar[str] = "cotenant"

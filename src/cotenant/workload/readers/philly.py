@@ -20,7 +20,7 @@ from cotenant.workload.readers.base import STATUS_OF
 _EPOCH = datetime(2017, 1, 1)
 
 
-class Philly:
+class PhillyLog:
     """Not a table: `parse_json` takes the text of the file."""
 
     name: ClassVar[str] = "philly"

@@ -30,7 +30,7 @@ ITERATION_S = {
 }
 
 
-class Synergy:
+class SynergyLog:
     """Told by its first line: number, name, number, number, number."""
 
     name: ClassVar[str] = "synergy"

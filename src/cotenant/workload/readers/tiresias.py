@@ -22,7 +22,7 @@ _MS = 1e-3
 _MIN = 60.0
 
 
-class Tiresias(HeaderReader):
+class TiresiasLog(HeaderReader):
     """Times in seconds."""
 
     name: ClassVar[str] = "tiresias"
@@ -45,7 +45,7 @@ class Tiresias(HeaderReader):
         )
 
 
-class Muri(HeaderReader):
+class MuriLog(HeaderReader):
     """Times in milliseconds; `resource_time_0..2` are data, GPU and network stages of one iteration."""
 
     name: ClassVar[str] = "muri"
@@ -76,7 +76,7 @@ class Muri(HeaderReader):
         )
 
 
-class Chronus(HeaderReader):
+class ChronusLog(HeaderReader):
     """Times in minutes; deadlines are steps after submission, each worth a value."""
 
     name: ClassVar[str] = "chronus"

@@ -1,0 +1,286 @@
+"""The same experiment through the simulator and through the live service on the fake world, in virtual time.
+
+Both sides have one truth (`testing.truth`), the same beliefs, options and seeds. The clock starts at 0, acts are done
+at once, and everything of one instant is one step: ends, nodes, then arrivals. What comes out is compared transition by
+transition, and by when jobs finish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cotenant.backends.base import NodeInfo
+from cotenant.core import columns as col
+from cotenant.core.decision import Change, Decision, Event, Kind, Transition
+from cotenant.core.jobspec import JobSpec
+from cotenant.core.lifecycle import JobState
+from cotenant.core.state import Rule
+from cotenant.core.workload import Floats
+from cotenant.engine.cycle import Engine
+from cotenant.engine.events import rekey
+from cotenant.engine.live_rows import NewJob
+from cotenant.journal.memory import MemoryJournal, MemoryStore
+from cotenant.service.core import CoreService
+from cotenant.service.facade import Caller, Role
+from cotenant.service.options import Options
+from cotenant.service.planner.beliefs import Belief, LiveBeliefs
+from cotenant.service.planner.planner import Planner
+from cotenant.service.planner.session import Session
+from cotenant.service.store.job import LiveJob
+from cotenant.sim.driver import Simulation
+from cotenant.sim.experiment import Experiment
+from cotenant.testing.truth import TrueWorld, Truth
+
+Stream = list[tuple[float, Transition]]
+_CALLER = Caller("root", Role.ADMIN)
+_MOST_LOOKS = 50  # at one instant
+
+
+class TrueBeliefs(LiveBeliefs):
+    """What a simulation believes of its jobs, and what the truth says that they lost."""
+
+    def __init__(self, live: LiveBeliefs, known: Simulation, truth: Truth) -> None:
+        super().__init__(live.book, live.reports, live.profiles, False)
+        self._known, self._truth = known, truth
+
+    def new_job(self, job: LiveJob) -> NewJob:
+        """As in the tables of the simulation."""
+        row, state, work = TrueWorld.row_of(job.id), self._known.state, self._known.work
+        f, i = state.f[row], state.i[row]
+        pools = int(state.cls[i[col.CLASS], col.C_POOLS])
+        types = {int(kind) for p, kind in enumerate(state.pool[:, col.POOL_TYPE]) if (pools >> p) & 1}
+        barred = sum(1 << kind for kind in set(state.pool[:, col.POOL_TYPE].tolist()) - types)
+        return NewJob(
+            int(i[col.GPUS]) if not job.attempts else job.spec.gpus, float(f[col.SUBMIT]), job.tenant,
+            int(i[col.SPEED_ROW]), float(f[col.CPUS]), float(f[col.MEM]), int(work.nodes[row]), barred,
+            float(f[col.GPU_GIB]), -float(f[col.TIER]), float(f[col.DEADLINE]), float(f[col.DRAW]),
+            float(f[col.STEPS]), float(f[col.WEIGHT]),
+        )  # fmt: skip
+
+    def deadline_s(self, job: LiveJob) -> float:  # type: ignore[override]
+        """As the log says."""
+        return float(self._known.state.f[TrueWorld.row_of(job.id), col.DEADLINE])
+
+    def lost_s(self, job: LiveJob, types: dict[str, str]) -> float:
+        """What is really lost."""
+        return float(self._truth.lost_s[TrueWorld.row_of(job.id)])
+
+    def duration(self, job: LiveJob, types: dict[str, str]) -> Belief:
+        """As estimated."""
+        return Belief(least_s=float(self._known.state.f[TrueWorld.row_of(job.id), col.BELIEF]))
+
+    def restore_s(self, job: LiveJob) -> float:
+        """What stopping costs."""
+        return float(self._known.state.f[TrueWorld.row_of(job.id), col.RESTORE])
+
+    def ways(self, job: LiveJob, stands: bool) -> tuple[int, int]:
+        """As the cost table says: all can save, and rather stand still where they can."""
+        rung, yields = self._known.state.i[TrueWorld.row_of(job.id), [col.RUNG, col.YIELDS]].tolist()
+        return rung, yields
+
+
+class TrueEngine(Engine):
+    """What a job has done when its process is gone, and owes, is told by the truth: a failed attempt leaves no debt."""
+
+    truth: Truth
+
+    def observe(self, now_s: float, events: Sequence[Event]) -> bool:
+        """Take in what happened."""
+        due = super().observe(now_s, events)
+        for event in events:
+            if event.kind == Kind.AGAIN:
+                self.state.i[event.at, col.OWES] = self.truth.state.i[event.at, col.OWES]
+                self.state.f[event.at, col.DONE] = self.truth.state.f[event.at, col.DONE]
+                if self.state.i[event.at, col.STATE] == col.WAITING:
+                    rekey(self.state, self.rule, event.at, now_s)
+        return due
+
+
+class TrueSession(Session):
+    """A live session that believes what a simulation believes, and writes down what is decided."""
+
+    def __init__(self, run: LiveRun, *args: Any) -> None:
+        self._run, self._known = run, Simulation(replace(run.experiment, transitions=True))
+        costs = run.experiment.stop_costs
+        super().__init__(*args, costs=replace(costs, save_s=inf if costs.lags else 0.0))
+        self.tables.set_speeds(self._known.state.speed)
+        facts = replace(self._known.engine.facts, rates=None)
+        self.engine = engine = TrueEngine(self.tables, self._policy, self.engine.rule, facts, self._known.engine.rates)
+        engine.truth = run.truth
+
+    def begin(self, options: Options) -> Rule:
+        """As the simulation begins."""
+        self._policy = self._known.policy
+        return self._known._rule()
+
+    def beliefs(self, options: Options) -> LiveBeliefs:
+        """Those of the simulation."""
+        return TrueBeliefs(super().beliefs(options), self._known, self._run.truth)
+
+    def renew(self, now_s: float) -> None:
+        """Facts stay, but for what elastic jobs tell."""
+        if self._known.elastic is not None:
+            self._known.elastic.tell(self.tables.state, now_s)
+
+    def decide(self, events: Sequence[Event], now_s: float) -> Decision | None:
+        """Decide, tell the world on what terms, and keep what was decided."""
+        decision = super().decide(events, now_s)
+        assert decision is not None
+        self._run.take(decision)
+        watch = self._known._watch
+        if watch is not None and decision.asked and watch.look(self.tables.state):
+            self.engine.facts = replace(self.engine.facts, pair=watch.belief.table())
+        return decision
+
+
+class TruePlanner(Planner):
+    """Plans with such sessions."""
+
+    def __init__(self, run: LiveRun, core: CoreService) -> None:
+        capabilities = core.backend.capabilities()
+        super().__init__(
+            core.store, lambda: core.observer.nodes, core.reports, capabilities, core.options, core.counters
+        )
+        self._run = run
+
+    def session(self, policy: str, nodes: Sequence[NodeInfo], now_s: float, kept: Any = None) -> Session:
+        """One that believes what the simulation believes."""
+        book, options = self._store.book, self._options
+        return TrueSession(self._run, policy, nodes, book, self._reports, options, self._may_suspend, now_s, kept)
+
+
+class LiveRun:
+    """An experiment in the live service."""
+
+    def __init__(self, experiment: Experiment, home: Path) -> None:
+        self.experiment, self.truth = experiment, Truth(experiment)
+        self.world = TrueWorld(self.truth, nodes_of(self.truth.run))
+        self.transitions: Stream = []
+        self._next_s = -inf
+        costs = experiment.stop_costs
+        self.service = CoreService(
+            MemoryJournal(MemoryStore(), clock=self._clock), self.world, home=home, policy=experiment.policy,
+            grace_s=1e9, clock=self._clock, inline=True, budget_s=1e9, check_invariants=True,
+            round_s=experiment.round_s, max_suspended=costs.most_suspended if costs.suspends else 0,
+            planner=lambda core: TruePlanner(self, core),
+        )  # fmt: skip
+        self.service.reconcile()
+
+    def _clock(self) -> float:
+        return self.world.now_s
+
+    def take(self, decision: Decision) -> None:
+        """What the engine has decided."""
+        self.transitions.extend((decision.at_s, item) for item in decision.transitions)
+        self._next_s = decision.next_s
+        for item in decision.transitions:
+            self.world.terms[item.row] = item.terms
+            if item.change == Change.TERMS:
+                self.truth.agree(item.row, item.terms)
+
+    def play(self) -> Floats:
+        """From the first arrival to the last end; when each job finished."""
+        work, truth, outages = self.truth.run.work, self.truth, self.truth.outages
+        book, arrived, failed = self.service.store.book, 0, 0
+        now_s = float(work.submit_s[0])
+        while arrived < len(work) or book.active:
+            while outages.horizon_s < now_s or (failed == len(outages.table) and outages.horizon_s < inf):
+                outages.extend()
+            self.world.move_to(now_s)
+            while failed < len(outages.table) and outages.table[failed, 0] <= now_s:
+                self.world.fail_node(int(outages.table[failed, 1]), bool(outages.table[failed, 2]))
+                failed += 1
+            self.service.executor.perform()  # whoever was falling still may have done so by now
+            last = int(np.searchsorted(work.submit_s, now_s, "right"))
+            if last > arrived:
+                self.service.desk.submit(_CALLER, [self._spec(row) for row in range(arrived, last)])
+                arrived = last
+            self._look()
+            truth.settle(now_s)
+            dues = [self._next_s, self.world.next_s()]
+            dues += [float(work.submit_s[arrived])] if arrived < len(work) else []
+            dues += [float(outages.table[failed, 0])] if failed < len(outages.table) else []
+            later = [due_s for due_s in dues if now_s < due_s < inf]
+            if not later and book.active:
+                raise AssertionError(f"nothing is ever going to happen after {now_s:g} s: {list(book.active)}")
+            now_s = min(later, default=inf)
+        for job in book.jobs.values():
+            if job.state != JobState.SUCCEEDED:
+                raise AssertionError(f"job {TrueWorld.row_of(job.id)} has {job.state} live: {job.message}")
+        return np.array([book.jobs[str(row + 1)].ended_s for row in range(len(work))], np.float64)
+
+    def _look(self) -> None:
+        """Look until nothing happens any more at this instant."""
+        book = self.service.store.book
+        for _ in range(_MOST_LOOKS):
+            before = book.seq
+            self.service.tick()
+            if book.seq == before and self._next_s > self.world.now_s:
+                return
+        raise AssertionError(f"there is no end to it at {self.world.now_s:g} s")
+
+    def _spec(self, row: int) -> JobSpec:
+        work = self.truth.run.work
+        return JobSpec(
+            run="train", gpus=int(work.gpus[row]), model=work.model.names[work.model.code[row]], retries=1000,
+            nodes=int(work.nodes[row]), priority=int(work.priority[row]),
+        )  # fmt: skip
+
+
+def nodes_of(run: Simulation) -> list[NodeInfo]:
+    """The nodes of an experiment, in the order of its tables."""
+    state, types = run.state, list(dict.fromkeys(group.gpu_type for group in run.experiment.cluster.groups))
+    found = []
+    for number, (_, _, pool, size, *_) in enumerate(state.node.tolist()):
+        kind = int(state.pool[pool, col.POOL_TYPE])
+        cpus, mem_gib = state.host[number, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]].tolist()
+        gib = float(state.gpu_gib[kind])
+        found.append(NodeInfo(f"n{number:03}", types[kind], size, cpus, mem_gib, "up", 0.0 if gib == inf else gib))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Sameness:
+    """What came of it: transitions of the simulation, the largest difference of completion times, what differs."""
+
+    transitions: int
+    apart_s: float
+    difference: str = ""
+
+
+def compare(experiment: Experiment, home: Path) -> Sameness:
+    """Play an experiment on both sides."""
+    run = Simulation(replace(experiment, transitions=True, compiled=False))
+    run.advance(inf)
+    live = LiveRun(replace(experiment, compiled=False), home)
+    finished_s = live.play()
+    apart_s = float(np.abs(finished_s - run.state.f[:, col.FINISH]).max())
+    difference = first_difference(run.transitions, live.transitions)
+    if not difference and not apart_s <= 1e-6:
+        row = int(np.argmax(np.abs(finished_s - run.state.f[:, col.FINISH])))
+        difference = f"job {row} ends at {run.state.f[row, col.FINISH]!r} s simulated, {finished_s[row]!r} s live"
+    return Sameness(len(run.transitions), apart_s, difference)
+
+
+def first_difference(simulated: Stream, live: Stream) -> str:
+    """The first transition in which two streams differ, in words; empty where there is none."""
+    for at in range(max(len(simulated), len(live))):
+        one, other = (stream[at] if at < len(stream) else None for stream in (simulated, live))
+        if one is None or other is None or abs(one[0] - other[0]) > 1e-6 or one[1] != other[1]:
+            return f"transition {at}: simulated {_said(one)}, live {_said(other)}"
+    return ""
+
+
+def _said(item: tuple[float, Transition] | None) -> str:
+    if item is None:
+        return "nothing more"
+    at_s, done = item
+    where = " on " + " ".join(f"node {node} mask {mask:#x}" for node, _, mask in done.places) if done.places else ""
+    moved = f" moved={done.moved}" if done.moved else ""
+    return f"{at_s!r} s {done.change} row {done.row}{where}{moved} {done.terms}"

@@ -1,0 +1,44 @@
+"""GPUs that a job was promised: no crash forgets them, and what is decided anew is decided once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from service_kit import ADMIN, Rig
+
+DEAF = "trap '' TERM; sleep 100"
+
+
+def _promised(tmp_path: Path) -> tuple[Rig, str, str]:
+    """A job that does not leave for a while, and the one that gets its GPUs then."""
+    rig = Rig(tmp_path, "srtf", max_suspended=0)
+    deaf = rig.submit(DEAF, gpus=4, expected=500)
+    rig.ticks(2)
+    next_one = rig.submit("sleep 9", gpus=2, expected=50)
+    rig.ticks(1)
+    assert rig.state(deaf) == "stopping"
+    assert rig.service.store.book.promises == {next_one: (("n0", (0, 1)),)}
+    return rig, deaf, next_one
+
+
+def test_a_promise_outlives_the_service(tmp_path: Path) -> None:
+    rig, deaf, next_one = _promised(tmp_path)
+    rig.restart()
+    rig.service.tick()
+    assert rig.service.store.book.promises == {next_one: (("n0", (0, 1)),)}
+    rig.finish()
+    assert [event.kind for event in rig.service.desk.events(ADMIN, next_one)].count("promise") == 1
+    assert len(rig.service.desk.job(ADMIN, deaf).attempts) == 2
+
+
+def test_a_promise_that_could_be_kept_at_once_is_kept_or_taken_back(tmp_path: Path) -> None:
+    rig, deaf, next_one = _promised(tmp_path)
+    shorter = rig.submit("sleep 5", gpus=4, expected=5)
+    rig.backend.kill(rig.service.store.book.jobs[deaf].key)  # while nobody looks
+    rig.restart()
+    rig.service.tick()
+    assert [rig.state(job) for job in (deaf, next_one, shorter)] == ["pending", "pending", "starting"]
+    assert not rig.service.store.book.promises
+    rig.finish()
+    (attempt,) = rig.service.desk.job(ADMIN, next_one).attempts
+    assert sum(len(indexes) for _, indexes in attempt.nodes) == 2
