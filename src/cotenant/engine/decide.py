@@ -2,32 +2,7 @@
 
 from __future__ import annotations
 
-from cotenant.core.columns import (
-    ARRIVED,
-    C_BEHIND,
-    C_EPOCH,
-    C_HEAD,
-    C_OFFSET,
-    C_STARTED,
-    CLASS,
-    DIRTY,
-    EASY,
-    EPOCH,
-    GPUS,
-    IDLE,
-    KEY1,
-    KEY2,
-    N_LINES,
-    N_RUN,
-    N_STARTED_GPUS,
-    N_WAITING,
-    NEWEST,
-    PREEMPTIVE,
-    STABLE,
-    STATE,
-    STRICT,
-    WAITING,
-)
+from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
 from cotenant.engine.easy import easy

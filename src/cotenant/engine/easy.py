@@ -9,33 +9,7 @@ from __future__ import annotations
 
 import math
 
-from cotenant.core.columns import (
-    BELIEF,
-    C_GPUS,
-    C_LEAVES,
-    C_LEN,
-    C_NODES,
-    C_OFFSET,
-    C_PART,
-    C_TREE,
-    CLASS,
-    CPUS,
-    GPUS,
-    H_LEFT,
-    H_SPEED,
-    H_WARM,
-    HEAD_START,
-    IDLE,
-    MEM,
-    N_RUN,
-    N_WAITING,
-    NODE_POOL,
-    POOL_LARGEST,
-    SLICE,
-    SLICE_GPUS,
-    SLICE_NEXT,
-    SLICE_NODE,
-)
+from cotenant.core.columns import *
 from cotenant.core.jit import kernel
 from cotenant.core.state import Matrix, Rule, State
 from cotenant.engine.fill import fill, open_idle, room_in_quota, start_if_it_fits

@@ -6,24 +6,7 @@ nothing more than its place in the heap.
 
 from __future__ import annotations
 
-from cotenant.core.columns import (
-    C_BLOCKED,
-    C_GPUS,
-    C_LEN,
-    C_OFFSET,
-    C_PART,
-    C_TENANT,
-    HOME,
-    HOST_CPU_FREE,
-    HOST_MEM_FREE,
-    IDLE,
-    N_LINES,
-    NODE_FREE,
-    Q_LIMIT,
-    Q_USED,
-    STAMP,
-    USE_HOST,
-)
+from cotenant.core.columns import *
 from cotenant.core.jit import kernel
 from cotenant.core.state import Rule, State
 from cotenant.engine.home import find_home_or_wait

@@ -5,20 +5,7 @@ Tracked positions make removal from the middle cheap, so nothing stale is ever l
 
 from __future__ import annotations
 
-from cotenant.core.columns import (
-    C_LEN,
-    C_OFFSET,
-    CLASS,
-    EVENT,
-    EVENT_AT,
-    EVENT_KIND,
-    HEAP_AT,
-    KEY1,
-    KEY2,
-    KEY3,
-    KEY4,
-    N_EVENTS,
-)
+from cotenant.core.columns import *
 from cotenant.core.jit import kernel
 from cotenant.core.state import IntMatrix, Matrix
 from cotenant.core.workload import Ints

@@ -10,19 +10,7 @@ from __future__ import annotations
 
 import math
 
-from cotenant.core.columns import (
-    BARRED,
-    EVICTED,
-    HOME,
-    N_EVICTED,
-    N_PLANNED,
-    SLICE_GPUS,
-    SLICE_MASK,
-    SLICE_NEXT,
-    SLICE_NODE,
-    START_HEAD,
-    WATCH,
-)
+from cotenant.core.columns import *
 from cotenant.core.jit import kernel
 from cotenant.core.state import Rule, State
 from cotenant.core.workload import Ints

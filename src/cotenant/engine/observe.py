@@ -8,26 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core import columns as col
-from cotenant.core.columns import (
-    ATTAINED,
-    BELIEF,
-    KEY1,
-    KEY2,
-    KEY3,
-    KEY4,
-    N_PROMISED,
-    N_RUN,
-    PROMISED,
-    RUNNING,
-    SINCE,
-    SLICE_GPUS,
-    SLICE_MASK,
-    SLICE_NEXT,
-    SLICE_NODE,
-    STATE,
-    WAITED,
-    WAITING,
-)
+from cotenant.core.columns import *
 from cotenant.core.jit import entry
 from cotenant.core.plan import Places
 from cotenant.core.state import IntMatrix, Matrix, Rule, State

@@ -9,30 +9,7 @@ from __future__ import annotations
 
 import math
 
-from cotenant.core.columns import (
-    ANYWHERE,
-    BARRED,
-    C_MODE,
-    C_NODES,
-    C_POOLS,
-    CLASS,
-    HOME,
-    HOST,
-    IDLE,
-    LAGS,
-    N_RUN,
-    NODE_POOL,
-    PINNED,
-    RUNNING,
-    SLICE,
-    SLICE_GPUS,
-    SLICE_MASK,
-    SLICE_NEXT,
-    SLICE_NODE,
-    STATE,
-    WAITING,
-    YIELDS,
-)
+from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
 from cotenant.core.workload import Ints

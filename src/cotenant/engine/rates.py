@@ -11,33 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cotenant.core.columns import (
-    ALONE,
-    CAP,
-    DONE,
-    GPUS,
-    LEVEL,
-    LOST,
-    N_RUN,
-    NODE_POOL,
-    POOL_TYPE,
-    PROMISED,
-    RATED,
-    ROTATES,
-    SHARE,
-    SINCE,
-    SLICE,
-    SLICE_MASK,
-    SLICE_NEXT,
-    SLICE_NODE,
-    SLOTS,
-    SPEED,
-    SPEED_ROW,
-    STARTS,
-    TURN,
-    WARM,
-    WORK,
-)
+from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Matrix, Rule, State
 from cotenant.core.workload import Floats, Ints

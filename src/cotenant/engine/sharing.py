@@ -7,25 +7,7 @@ running job inherits them when its host leaves.
 
 from __future__ import annotations
 
-from cotenant.core.columns import (
-    CPUS,
-    GPUS,
-    HOST,
-    HOST_CPU_FREE,
-    HOST_MEM_FREE,
-    IDLE,
-    MEM,
-    NODE_FREE,
-    OPPORTUNISTIC,
-    Q_USED,
-    SLICE_GPUS,
-    SLICE_MASK,
-    SLICE_NEXT,
-    SLICE_NODE,
-    SLOTS,
-    TENANT,
-    USE_HOST,
-)
+from cotenant.core.columns import *
 from cotenant.core.jit import kernel
 from cotenant.core.state import IntMatrix, Matrix
 from cotenant.core.workload import Ints

@@ -13,30 +13,7 @@ import math
 
 import numpy as np
 
-from cotenant.core.columns import (
-    FIRST,
-    FREE_SLICE,
-    GPUS,
-    N_PROMISED,
-    N_RUN,
-    NEXT_TURN,
-    OLD,
-    PINNED,
-    PREEMPTS,
-    PROMISED,
-    RUNNING,
-    SINCE,
-    SLICE,
-    SLICE_MASK,
-    SLICE_NEXT,
-    SLICE_NODE,
-    SLOTS,
-    STATE,
-    SUBMIT,
-    TURN,
-    WARM,
-    YIELDS,
-)
+from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
 from cotenant.core.workload import Floats, Ints

@@ -11,25 +11,7 @@ nodes themselves on a picture of them (`cotenant.placement.room`).
 
 from __future__ import annotations
 
-from cotenant.core.columns import (
-    ANYWHERE,
-    C_GPUS,
-    C_MODE,
-    C_NODES,
-    C_POOLS,
-    CONSOLIDATED,
-    CPUS,
-    HOST_CPU_CAP,
-    HOST_MEM_CAP,
-    MEM,
-    NODE_SIZE,
-    POOL_HI,
-    POOL_LARGEST,
-    POOL_LARGEST_COUNT,
-    POOL_LO,
-    SPREAD,
-    USE_HOST,
-)
+from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix, State
 

@@ -8,32 +8,7 @@ from __future__ import annotations
 
 import math
 
-from cotenant.core.columns import (
-    ARRIVED,
-    DIRTY,
-    EPOCH,
-    EVENT,
-    EXTERNAL,
-    LAST_SAMPLE,
-    N_BUSY,
-    N_DECISIONS,
-    N_EVENTS,
-    N_HANDLED,
-    N_MEASURED_LEFT,
-    N_PROMISED,
-    N_RUNNING,
-    N_SERIES,
-    N_WAITING,
-    NEWEST,
-    NEXT_ARRIVAL,
-    NEXT_CALL,
-    NEXT_OUTAGE,
-    NOW,
-    ROTATES,
-    ROUND_S,
-    SERIES_GAP,
-    SUBMIT,
-)
+from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Matrix, Rule, State
 from cotenant.engine.decide import decide
