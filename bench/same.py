@@ -4,7 +4,7 @@ Plays a generated workload per policy through the simulator and through the live
 time, with one truth, the same beliefs, options and seeds, under two cost tables: today's, where nothing holds GPUs
 beyond the price of restoring, and one in which saving, suspending and starting hold them for seconds. The streams of
 transitions have to be equal, exact GPUs included, and completion times within 1e-6 s; otherwise the first difference is
-printed and the exit status is 1. `--policy NAME` plays one, `--costs today` one table, `--jobs N` and `--seed N` others.
+printed and the exit status is 1. `--policy NAME` plays some, `--costs NAME` one table, `--jobs` and `--seed` others.
 """
 
 from __future__ import annotations
