@@ -161,3 +161,17 @@ def test_another_size_and_priority_of_a_job_that_waits(tmp_path: Path, policy: s
     assert rig.state(job) == "running"
     assert held(rig, job) == {"n0": 1}
     rig.finish()
+
+
+def test_backfill_finds_a_job_once_whose_priority_was_changed(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "easy")
+    rig.submit("sleep 20", gpus=3, expected=20)
+    rig.ticks(1)
+    rig.submit("sleep 5", gpus=4, expected=5)
+    jobs = [rig.submit("sleep 30", gpus=2, expected=30) for _ in range(3)]
+    rig.ticks(1)
+    for job in jobs:
+        rig.service.desk.set(ADMIN, job, {"priority": 0 if job == jobs[0] else -1})
+    rig.ticks(1)
+    rig.finish()
+    assert rig.attempts(*jobs) == [1, 1, 1]

@@ -105,6 +105,7 @@ class LiveRows:
 
     def set_priority(self, row: int, priority: float) -> None:
         """Another tier; the caller lets the job stand in line anew."""
+        self._give_up_leaf(row)
         self.state.f[row, col.TIER] = -priority
         bound = int(self.state.i[row, col.CLASS])
         if self.state.cls[bound, col.C_BOUND] == row:  # a suspended job keeps its place among its like
@@ -123,6 +124,7 @@ class LiveRows:
         waits = state.i[row, col.HEAP_AT] >= 0
         if waits:
             remove_waiting(state.f, state.i, state.cls, state.heap, row)
+        self._give_up_leaf(row)
         f, i = state.f[row], state.i[row]
         f[col.CPUS], f[col.MEM] = (job.cpus, job.mem_gib) if state.x[col.USE_HOST] else (0.0, 0.0)
         i[col.GPUS], i[col.CLASS], i[col.SPEED_ROW] = gpus, self._class_of(job), job.kind
@@ -130,6 +132,11 @@ class LiveRows:
         if waits:
             stand_in_line(self.state, row)
         return True
+
+    def _give_up_leaf(self, row: int) -> None:
+        """Nobody must find the job by the rank that it had; it is entered anew with its keys."""
+        if self.rule.flags[col.EASY] and self.state.cls[self.state.i[row, col.CLASS], col.C_BOUND] < 0:
+            set_leaf(self.state, row, np.inf)
 
     def queue_of(self, row: int) -> int:
         """The queue of a job with what it has attained."""

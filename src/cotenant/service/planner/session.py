@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,6 @@ import numpy as np
 from cotenant.backends.base import NodeInfo
 from cotenant.core import columns as col
 from cotenant.core import jit
-from cotenant.core.deadlines import Steps, strict_steps
 from cotenant.core.decision import Decision, Event
 from cotenant.core.lifecycle import JobState
 from cotenant.core.plan import ALONE, Places, Terms
@@ -33,6 +32,7 @@ from cotenant.service.options import Options
 from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import Act
+from cotenant.service.planner.facts import Names, deadline_steps, memory_by_type, services_of, with_training
 from cotenant.service.planner.follow import Follower
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
@@ -45,7 +45,6 @@ from cotenant.sim.truth import Measured, PairTruth
 
 _MOST_ROWS = 200_000  # of a session, while few of them live; the next one begins with what was journaled
 _LARGE = 3000  # jobs from which on compiled kernels pay
-_SERVICES = 2000  # finished jobs from which a policy learns at most
 
 
 @dataclass(slots=True)
@@ -69,7 +68,7 @@ class Session:
         self.nodes, self._types = NodeNumbers(nodes), {node.name: node.gpu_type for node in nodes}
         self._shape = NodeNumbers.shape_of(nodes)
         self._seen, self._same = nodes, True  # the nodes that were last compared with it, and what came of that
-        gpu_gib = _memory_by_type(nodes)
+        gpu_gib = memory_by_type(nodes)
         self.kept = kept or Kept(LiveProfiles(options.profile, self.nodes.types, gpu_gib))
         if self.kept.profiles.types != self.nodes.types:
             self.kept = replace(self.kept, profiles=LiveProfiles(options.profile, self.nodes.types, gpu_gib))
@@ -100,7 +99,7 @@ class Session:
 
     def begin(self, options: Options) -> Rule:
         """Let the policy begin; its rule."""
-        context = Context(round_s=options.round_s, services_gpu_s=_services(self._book))
+        context = Context(round_s=options.round_s, services_gpu_s=services_of(self._book))
         self._policy.begin(context)
         return self._policy.rule(context)
 
@@ -182,7 +181,7 @@ class Session:
             return
         state, rows = self.tables.state, len(self.tables)
         pools = tuple(self.nodes.types[kind] for kind in state.pool[:, col.POOL_TYPE].tolist())
-        facts = Facts(pools, prices_of(pools), steps=self._steps(rows))
+        facts = Facts(pools, prices_of(pools), steps=deadline_steps(self.tables, self.follower.row_of, self._book))
         if traits.names_gpus:
             together = profiles.together(seen)
             facts = replace(facts, together=together)
@@ -200,50 +199,13 @@ class Session:
             of, nominal_s = state.i[:rows, col.SPEED_ROW].copy(), state.f[:rows, col.BELIEF].copy()
             facts = replace(facts, stages=profiles.stages(of, nominal_s, seen.vetoes))
         if traits.resizes:
-            facts = self._with_training(facts, rows)
+            row_of, trainings = self.follower.row_of, self.kept.trainings
+            facts = with_training(facts, self.tables, row_of, self._book, self._reports, trainings)
         last = self.engine.facts
         same = facts.together is last.together and facts.pair is last.pair and facts.pool_types == last.pool_types
         changes = (facts.steps, facts.stages, facts.training, last.steps, last.stages, last.training)
         if not same or any(part is not None for part in changes):
             self.engine.facts = facts  # policies work out anew what they made of other ones
-
-    def _steps(self, rows: int) -> Steps | None:
-        """Deadlines as steps; None where all are strict."""
-        row_of, jobs = self.follower.row_of, self._book.active
-        soft = {row: job for name, row in row_of.items() if (job := jobs.get(name)) and job.spec.deadline_steps}
-        if not soft:
-            return None
-        strict = strict_steps(self.tables.state.f[:rows, col.DEADLINE])
-        width = max(len(job.spec.deadline_steps) for job in soft.values())
-        time_s, value = np.full((rows, width), np.nan), np.zeros((rows, width))
-        time_s[:, :1], value[:, :1] = strict.time_s, strict.value
-        for row, job in soft.items():
-            for at, (after_s, worth) in enumerate(job.spec.deadline_steps):
-                time_s[row, at], value[row, at] = job.submitted_s + after_s, worth
-        return Steps(time_s, value)
-
-    def _with_training(self, facts: Facts, rows: int) -> Facts:
-        """What elastic jobs have told. One that runs but cannot save keeps its size, or it would lose all its work."""
-        jobs = {
-            name: job
-            for name in self.follower.row_of
-            if (job := self._book.active.get(name)) is not None and job.elastic
-        }
-        if not jobs:
-            return facts
-        reports = {name: report for name in jobs if (report := self._reports.of(name)) is not None}
-        names, may = [""] * rows, np.zeros(rows, bool)
-        sizes = np.zeros((rows, 2), np.int64)
-        for name, job in jobs.items():
-            row = self.follower.row_of[name]
-            names[row], sizes[row] = name, (job.spec.min_gpus, job.spec.max_gpus)
-            may[row] = job.state == JobState.PENDING or (name in reports and reports[name].saves)
-            if job.state == JobState.RUNNING:
-                self.kept.trainings.look(job, reports.get(name))
-        resize_s = self._book.preemption_cost_s(10.0)
-        gpus = int(self.tables.state.node[:, col.NODE_CAP].sum())
-        training = self.kept.trainings.table(names, jobs, reports, gpus, resize_s)
-        return replace(facts, elastic=may, training=training, sizes=sizes)
 
     def _look_at_pairs(self) -> None:
         """Take in what jobs that share say of their steps."""
@@ -327,36 +289,4 @@ class Session:
         row = self.follower.row_of.get(job)
         if row is None or self.busy:
             return None
-        return explain(self.engine, Names(self), self.nodes.cluster, row, now_s)
-
-
-class Names:
-    """Who is who, for explanations."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self.job_id = session.follower.job_at
-
-    def tenant_of(self, row: int) -> str:
-        """The tenant of a job."""
-        return self._session.tables.tenants[int(self._session.tables.state.i[row, col.TENANT])]
-
-    def asks(self, row: int) -> str:
-        """What a job asks for, in words."""
-        state = self._session.tables.state
-        nodes = int(state.cls[state.i[row, col.CLASS], col.C_NODES])
-        return f"{int(state.i[row, col.GPUS])} GPUs" + (f" on {nodes} nodes, equally many on each" if nodes else "")
-
-
-def _memory_by_type(nodes: Iterable[NodeInfo]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for node in nodes:
-        found[node.gpu_type] = min(node.gpu_mem_gib, found.get(node.gpu_type, node.gpu_mem_gib))
-    return found
-
-
-def _services(book: Book) -> np.ndarray:
-    """GPU-seconds of jobs that have ended, else those that are believed of the present ones."""
-    ended = [job for job in book.jobs.values() if job.finished and job.attempts][-_SERVICES:]
-    services = [job.spec.gpus * sum(one.ran_s for one in job.attempts) for job in ended]
-    return np.array([value for value in services if value > 0] or [3600.0])
+        return explain(self.engine, Names(self.tables, self.follower.job_at), self.nodes.cluster, row, now_s)
