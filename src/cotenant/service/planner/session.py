@@ -196,10 +196,10 @@ class Session:
             facts = replace(facts, stages=profiles.stages(of, nominal_s, seen.vetoes))
         if traits.resizes:
             facts = self._with_training(facts, rows)
-        last, changes = self.engine.facts, (facts.steps, facts.stages, facts.training)
+        last = self.engine.facts
         same = facts.together is last.together and facts.pair is last.pair and facts.pool_types == last.pool_types
-        changes = (*changes, last.steps, last.stages, last.training)
-        if not same or any(part is not None for part in changes):
+        changes = (one for part in (facts, last) for one in (part.steps, part.stages, part.training))
+        if not same or any(one is not None for one in changes):
             self.engine.facts = facts  # policies work out anew what they made of other ones
 
     def _steps(self, rows: int) -> Steps | None:
