@@ -16,7 +16,7 @@ from cotenant.core.cluster import Cluster
 from cotenant.core.errors import InputError
 from cotenant.policies import make_policy
 from cotenant.policies.gavel.problem import Problem
-from cotenant.policies.gavel.targets import Options, finish_time
+from cotenant.policies.gavel.targets import TargetOptions, finish_time
 from cotenant.policies.themis import LEAST_KEPT, bid_gains, isolated_finish_s, partial_allocation, ratio
 from cotenant.sim.driver import Experiment, simulate
 from cotenant.testing.policy import PolicyContract, assert_same, jobs, random_workload, stops
@@ -47,7 +47,7 @@ def problem(rates: list[list[float]], capacity: list[float], left_s: list[float]
 def test_shares_of_two_jobs_on_one_gpu(elapsed: float, rho: float, shares: tuple[float, float]) -> None:
     made = problem([[1.0], [1.0]], [1.0], [100.0, 300.0], [elapsed, 0.0])
     assert isolated_finish_s(made).tolist() == [200.0, 600.0]
-    x = finish_time(made, Options(budget_s=np.inf)).x[:, 0]
+    x = finish_time(made, TargetOptions(budget_s=np.inf)).x[:, 0]
     assert x == pytest.approx(shares, abs=1e-5)
     assert ratio(made, x) == pytest.approx([rho, rho], rel=2e-6)
 
@@ -59,7 +59,7 @@ def test_a_job_that_has_overrun_already_gets_all_it_can_use() -> None:
     """
     made = problem([[1.0], [1.0]], [2.0], [100.0, 300.0], [400.0, 0.0])
     assert isolated_finish_s(made).tolist() == [100.0, 300.0]
-    x = finish_time(made, Options(budget_s=np.inf)).x[:, 0]
+    x = finish_time(made, TargetOptions(budget_s=np.inf)).x[:, 0]
     assert ratio(made, x) == pytest.approx([500 / 100, 300 / 300])
 
 

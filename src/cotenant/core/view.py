@@ -74,7 +74,6 @@ class Facts:
     pool_types: tuple[str, ...] = ()
     pool_prices: Floats = field(default_factory=lambda: np.zeros(0))
     pair: NDArray[np.float64] | None = None  # kind x kind x GPU type: speed of the first beside the second
-    ident: Ints | None = None  # row -> a number that stays with the job; None: the row itself
     stages: Stages | None = None  # stage times of jobs, where they are known
     together: Together | None = None  # what is believed of jobs that share GPUs
     rates: NDArray[np.float64] | None = None  # `rates_of` all rows, where somebody has worked them out

@@ -63,6 +63,7 @@ class LiveRows:
         self._classes: dict[tuple[float, ...], int] = {}
         self._count = len(self.state.cls)  # classes in use, those of suspended jobs included
         self._heap_end, self._tree_end = len(self.state.heap), len(self.state.tree)
+        self._parts = list(cluster.partitions)
         self._tenants: dict[str, int] = {"": 0}
         self._ranks: dict[int, int] = {}  # class -> ranks given out
         self.costs = costs
@@ -149,7 +150,7 @@ class LiveRows:
     def _class_of(self, job: NewJob) -> int:
         tenant = self._tenants[job.tenant] if job.tenant in self.cluster.quotas else -1
         hosts = (job.cpus, job.mem_gib) if self.state.x[col.USE_HOST] else (0.0, 0.0)
-        parts = list(self.cluster.partitions)
+        parts = self._parts
         part = parts.index(job.tenant) if job.tenant in parts else parts.index("") if "" in parts else -1
         key = (job.gpus, tenant, part, *hosts, job.barred, job.nodes)
         known = self._classes.get(key)

@@ -16,7 +16,7 @@ from cotenant.core.plan import ALONE, Places, Plan
 from cotenant.core.state import Rule, State
 from cotenant.core.view import View
 from cotenant.engine.check import check_plan, memory_gib, size_of
-from cotenant.engine.ledger import preempt, schedule_wait
+from cotenant.engine.ledger import end_suspended, preempt, schedule_wait
 from cotenant.engine.observe import pieces_of
 from cotenant.engine.resizing import go_on, lay_slices, let_go, set_size
 from cotenant.engine.walk import commit
@@ -65,8 +65,13 @@ def _at_home(starts: list[Start], wanted: dict[int, Places], state: State, rule:
                 taken[node] = taken.get(node, 0) | mask
     for row, places, moved in starts:
         head = int(state.i[row, col.HOME])
-        if head < 0 or moved:
+        if head < 0:
             kept.append((row, places, moved))
+            continue
+        if moved:  # it stands still where it is to have its next turn: elsewhere it begins anew
+            preempt(state, rule, row, now_s, 1)
+            end_suspended(state, rule, row, now_s)
+            kept.append((row, places, 0))
             continue
         home = pieces_of(state, head)
         barred = sorted(home) != sorted(places) and (

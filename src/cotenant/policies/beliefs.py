@@ -26,7 +26,7 @@ WATCH_S = 60.0  # side by side before a slowdown counts as seen
 class PairBeliefs:
     """Slowdowns of kinds beside kinds as a policy believes them; `noise` distorts what it starts from.
 
-    `look` at every decision, so that pairs are watched.
+    `look` at every decision, so that pairs are watched. Kinds keep their numbers; live, more of them may come.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class PairBeliefs:
         self._rng = np.random.default_rng([seed, 2407])
         self._draws = np.zeros((0, 0, 1))
         self._learned: dict[tuple[int, int, str], float] = {}  # two kinds and a GPU type
-        self._from: object = None  # what the table was begun from: more kinds, or other measurements, begin it anew
         self._table: NDArray[np.float64] | None = None
+        self._basis: Together | None = None  # what the table was made from
         self._seen: NDArray[np.bool_] = np.zeros((0, 0, 0), bool)
         self._view: View | None = None
         self._failures = 0
-        self._there: set[int] = set()  # identities at the last look
-        self._stays: dict[int, tuple[frozenset[int], float]] = {}  # identity -> who was beside it, and since when
+        self._there: set[int] = set()  # rows at the last look
+        self._stays: dict[int, tuple[frozenset[int], float]] = {}  # row -> who was beside it, and since when
 
     @property
     def active(self) -> bool:
@@ -53,10 +53,8 @@ class PairBeliefs:
 
     def look(self, view: View) -> None:
         """Learn from what runs."""
-        if self._view is view or not (self.name == "learned" or self._noise > 0):
-            return
-        self._view = view
-        if self.name == "learned":
+        if self._view is not view and self.name == "learned":
+            self._view = view
             self._watch(view, self._ready(view))
 
     def slowdown(self, view: View) -> NDArray[np.float64]:
@@ -75,18 +73,16 @@ class PairBeliefs:
         return np.where(speed + speed.swapaxes(0, 1) > 1.0, speed, 0.0)
 
     def _ready(self, view: View) -> NDArray[np.float64]:
-        """The table of now, begun anew where there is none."""
+        """The table of now, begun anew where something else is known of kinds, or of more of them."""
         together = view.facts.together
-        if self._table is None or self._from is not together or len(self._table) != len(view.site.speed):
-            self._from = together
-            self._table = self._start(view)
+        if self._table is None or self._basis is not together or len(self._table) != len(view.site.speed):
+            self._table, self._basis = self._start(view), together
             self._seen = np.full(self._table.shape, self.name != "learned")
             if self._learned:
                 names = _type_names(view)
                 for (a, b, name), slow in self._learned.items():
                     if name in names:
-                        cells = np.array([a]), np.array([b])
-                        self._write(self._table, cells, names.index(name), slow)
+                        self._write(self._table, np.ix_([a], [b]), names.index(name), slow)
         return self._table
 
     def _start(self, view: View) -> NDArray[np.float64]:
@@ -148,10 +144,9 @@ class PairBeliefs:
 
     def _sit(self, view: View, shared: Ints) -> None:
         """Note since when each job has had its company: since the last of them started, or somebody left."""
-        ident = dict(zip(view.rows.tolist(), view.rows.tolist(), strict=True))
         beside: dict[int, set[int]] = {}
         for jobs in view.site.users[shared].tolist():
-            here = [ident[job] for job in jobs if job >= 0]
+            here = [job for job in jobs if job >= 0]
             for one in here:
                 beside.setdefault(one, set()).update(here)
         began = dict(zip(view.rows.tolist(), view.since_s.tolist(), strict=True))

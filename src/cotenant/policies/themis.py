@@ -112,7 +112,7 @@ def ratio(problem: Problem, rate: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """What the last solve promised: rho of each job (by identity) and the GPU type that is hardest to have."""
+    """What the last solve promised: rho of each job (by row) and the GPU type that is hardest to have."""
 
     ids: Ints
     rho: Floats
@@ -141,7 +141,7 @@ class Ratios:
 
 
 class Arbiter:
-    """The auction: leases by identity, and the word on who got none.
+    """The auction: leases by row, and the word on who got none.
 
     All leases end with the round, so that large gangs find all GPUs on offer. What winners give back, and whatever
     nobody won, goes until then to jobs drawn at random, each where it is or else where it is fastest.
@@ -151,7 +151,7 @@ class Arbiter:
         self.lease_s, self.knob, self.seed = lease_s, knob, seed
         self.auctions = 0
         self._end_s = -np.inf
-        self._leases: dict[int, tuple[int, float]] = {}  # identity -> pool, end
+        self._leases: dict[int, tuple[int, float]] = {}  # row -> pool, end
         self._winners: frozenset[int] = frozenset()
         self._sale: Sale | None = None
 

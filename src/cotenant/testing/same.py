@@ -17,17 +17,21 @@ import numpy as np
 
 from cotenant.backends.base import NodeInfo
 from cotenant.core import columns as col
-from cotenant.core.decision import Change, Decision, Event, Transition
+from cotenant.core.decision import Change, Decision, Event, Kind, Transition
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.state import Rule
 from cotenant.core.workload import Floats
+from cotenant.engine.cycle import Engine
+from cotenant.engine.events import rekey
 from cotenant.engine.live_rows import NewJob
+from cotenant.engine.observe import places_of
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.service.options import Options
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
+from cotenant.service.planner.decision import Act
 from cotenant.service.planner.planner import Planner
 from cotenant.service.planner.session import Session
 from cotenant.service.store.job import LiveJob
@@ -74,9 +78,30 @@ class TrueBeliefs(LiveBeliefs):
         return Belief(least_s=float(self._known.state.f[TrueWorld.row_of(job.id), col.BELIEF]))
 
     def restore_s(self, job: LiveJob) -> float:
-        """What stopping costs; an attempt that failed by itself leaves nothing to restore."""
-        failed = bool(job.attempts) and job.last.exit_code == 1
-        return 0.0 if failed else float(self._known.state.f[TrueWorld.row_of(job.id), col.RESTORE])
+        """What stopping costs."""
+        return float(self._known.state.f[TrueWorld.row_of(job.id), col.RESTORE])
+
+    def ways(self, job: LiveJob, stands: bool) -> tuple[int, int]:
+        """As the cost table says: all can save, and rather stand still where they can."""
+        rung, yields = self._known.state.i[TrueWorld.row_of(job.id), [col.RUNG, col.YIELDS]].tolist()
+        return rung, yields
+
+
+class TrueEngine(Engine):
+    """What a job has done when its process is gone, and owes, is told by the truth: a failed attempt leaves no debt."""
+
+    truth: Truth
+
+    def observe(self, now_s: float, events: Sequence[Event]) -> bool:
+        """Take in what happened."""
+        due = super().observe(now_s, events)
+        for event in events:
+            if event.kind == Kind.AGAIN:
+                self.state.i[event.at, col.OWES] = self.truth.state.i[event.at, col.OWES]
+                self.state.f[event.at, col.DONE] = self.truth.state.f[event.at, col.DONE]
+                if self.state.i[event.at, col.STATE] == col.WAITING:
+                    rekey(self.state, self.rule, event.at, now_s)
+        return due
 
 
 class TrueSession(Session):
@@ -84,11 +109,13 @@ class TrueSession(Session):
 
     def __init__(self, run: LiveRun, *args: Any) -> None:
         self._run, self._known = run, Simulation(replace(run.experiment, transitions=True))
+        self._told_s = -inf
         costs = run.experiment.stop_costs
         super().__init__(*args, costs=replace(costs, save_s=inf if costs.lags else 0.0))
         self.tables.set_speeds(self._known.state.speed)
-        self.engine.facts, self.engine.rates = self._known.engine.facts, self._known.engine.rates
-        self.engine.facts = replace(self.engine.facts, rates=None)
+        facts = replace(self._known.engine.facts, rates=None)
+        self.engine = engine = TrueEngine(self.tables, self._policy, self.engine.rule, facts, self._known.engine.rates)
+        engine.truth = run.truth
 
     def begin(self, options: Options) -> Rule:
         """As the simulation begins."""
@@ -100,15 +127,19 @@ class TrueSession(Session):
         return TrueBeliefs(super().beliefs(options), self._known, self._run.truth)
 
     def renew(self, now_s: float) -> None:
-        """Facts stay, but for what elastic jobs tell."""
-        if self._known.elastic is not None:
-            self._known.elastic.tell(self.tables.state, now_s)
+        """Facts stay, but for what elastic jobs tell of their training, by which they are measured here too."""
+        truth, mine = self._run.truth, self._known.elastic
+        if truth.run.elastic is not None and mine is not None and now_s > self._told_s:
+            self._told_s = now_s
+            truth.run.elastic.tell(truth.state, now_s)
+            mine.tell(self.tables.state, now_s)
+            self.engine.facts = replace(self.engine.facts, training=truth.run.elastic.training)
 
     def decide(self, events: Sequence[Event], now_s: float) -> Decision | None:
         """Decide, tell the world on what terms, and keep what was decided."""
         decision = super().decide(events, now_s)
         assert decision is not None
-        self._run.take(decision)
+        self._run.take(decision, self.tables.state.f[:, col.WARM])
         watch = self._known._watch
         if watch is not None and decision.asked and watch.look(self.tables.state):
             self.engine.facts = replace(self.engine.facts, pair=watch.belief.table())
@@ -129,6 +160,17 @@ class TruePlanner(Planner):
         """One that believes what the simulation believes."""
         book, options = self._store.book, self._options
         return TrueSession(self._run, policy, nodes, book, self._reports, options, self._may_suspend, now_s, kept)
+
+    def _acts(self, session: Session, decision: Decision) -> list[Act]:
+        """Who changes its size at once leaves and starts in the same look; one whose new workers join goes on."""
+        others = tuple(item for item in decision.transitions if item.change != Change.RESIZE)
+        acts = super()._acts(session, replace(decision, transitions=others))
+        for item in decision.transitions:
+            job = session.name_of(item.row)
+            if item.change == Change.RESIZE and job is not None and item.row in self._run.world.sizes:
+                acts.append(Act("stop", job, why="resize"))
+                acts.append(Act("start", job, session.gpus(item.places), terms=item.terms))
+        return acts
 
 
 class LiveRun:
@@ -151,15 +193,16 @@ class LiveRun:
     def _clock(self) -> float:
         return self.world.now_s
 
-    def take(self, decision: Decision) -> None:
-        """What the engine has decided."""
+    def take(self, decision: Decision, warm_s: Floats) -> None:
+        """What the engine has decided; who changes its size makes progress again when the plan says so."""
         self.transitions.extend((decision.at_s, item) for item in decision.transitions)
         self._next_s = decision.next_s
         for item in decision.transitions:
-            if item.change in (Change.START, Change.PROMISE, Change.RESIZE, Change.TERMS):
-                self.world.terms[item.row] = item.terms
+            self.world.terms[item.row] = item.terms
             if item.change == Change.TERMS:
                 self.truth.agree(item.row, item.terms)
+            if item.change == Change.RESIZE and item.places != places_of(self.truth.state, item.row):
+                self.world.sizes[item.row] = sum(gpus for _, gpus, _ in item.places), float(warm_s[item.row])
 
     def play(self) -> Floats:
         """From the first arrival to the last end; when each job finished."""

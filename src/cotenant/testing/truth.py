@@ -21,7 +21,7 @@ from cotenant.core.state import make_rule
 from cotenant.engine.events import handle, node_down, node_up
 from cotenant.engine.keys import position_of, work_done
 from cotenant.engine.ledger import enqueue, heat, preempt, schedule_run, start
-from cotenant.engine.resizing import go_on, lay_slices, let_go, set_size
+from cotenant.engine.resizing import lay_slices, let_go, set_size
 from cotenant.engine.tables import StopCosts
 from cotenant.service.observer.outcomes import EXIT_PREEMPTED
 from cotenant.service.planner.nodes import NodeNumbers
@@ -38,6 +38,7 @@ class Truth:
         self.run = Simulation(replace(experiment, stop_costs=physics, transitions=True))
         self.state, self.outages = self.run.state, self.run.outages
         self.state.x[col.LOGGING] = 0
+        self.state.x[col.ROTATES] = int(self.costs.rotates and self.run.traits.takes_turns)
         self.rates = self.run.engine.rates
         self.rule = make_rule((), {}, {col.CHECKPOINT_S: self.outages.checkpoint_s})
         self.lost_s = np.zeros(len(self.state.f))  # work that went with the last attempt of each job, at speed 1
@@ -91,10 +92,15 @@ class Truth:
         heat(state.f, state.i, state.slices, state.hot, state.x, row, position_of(state.run, state.x[col.N_RUN], row))
         schedule_run(state.f, state.i, state.events, state.x, self.rule.thresholds, row)
 
-    def resize(self, row: int, places: Places, pause_s: float, now_s: float) -> None:
-        """A running job goes on with other GPUs after a pause."""
-        let_go(self.state, self.rule, row, sum(gpus for _, gpus, _ in places), now_s)
-        go_on(self.state, self.rule, row, lay_slices(self.state, places), pause_s, now_s)
+    def shrink_or_grow(self, row: int, gpus: int, now_s: float) -> None:
+        """A running job gives its GPUs back for a moment, to go on with so many others."""
+        let_go(self.state, self.rule, row, gpus, now_s)
+
+    def go_on_after(self, row: int, places: Places, warm_s: float, now_s: float) -> None:
+        """And it has these now, with which it makes progress from a moment on."""
+        start(self.state, self.rule, row, lay_slices(self.state, places), now_s)
+        self.state.f[row, col.WARM] = warm_s
+        self._again(row)
 
     def leave(self, row: int, now_s: float, suspended: bool = False) -> None:
         """A job makes no more progress: it saves and leaves, or falls still."""
@@ -151,6 +157,7 @@ class TrueWorld(FakeBackend):
         super().__init__(nodes, behave=lambda spec: Script(duration_s=inf))
         self.truth, self.numbers = truth, NodeNumbers(nodes)
         self.terms: dict[int, Terms] = {}
+        self.sizes: dict[int, tuple[int, float]] = {}  # who changes its size: to what, and when it goes on
         self._still_s: dict[str, float] = {}  # when whoever is being suspended will stand still
 
     @staticmethod
@@ -187,6 +194,10 @@ class TrueWorld(FakeBackend):
                 self.truth.forget_unsaved(self.row_of(job.spec.key))
         self.set_node(name, up)
 
+    def _lose(self, job: FakeJob, message: str) -> None:
+        if job.script.signal is None:  # who is being killed is gone when that is done, node or not
+            super()._lose(job, message)
+
     def _alive(self) -> list[FakeJob]:
         return [job for job in self.world.jobs.values() if job.state in ("starting", "running", "suspended")]
 
@@ -194,15 +205,22 @@ class TrueWorld(FakeBackend):
         """Start it on its GPUs."""
         super().launch(spec)
         self.advance(0.0)
-        row = self.row_of(spec.key)
-        self.truth.start(row, self.numbers.places(spec.gpus), self.now_s, self.terms.get(row, ALONE))
+        row, places = self.row_of(spec.key), self.numbers.places(spec.gpus)
+        if row in self.sizes:
+            self.truth.go_on_after(row, places, self.sizes.pop(row)[1], self.now_s)
+        else:
+            self.truth.start(row, places, self.now_s, self.terms.get(row, ALONE))
 
     def terminate(self, key: str) -> bool:
         """It saves, which takes its time, and leaves."""
         job = self._living(key)
         if job is None or job.script.exit_code == EXIT_PREEMPTED:
             return job is not None
-        self.truth.leave(self.row_of(key), self.now_s)
+        row = self.row_of(key)
+        if row in self.sizes:
+            self.truth.shrink_or_grow(row, self.sizes[row][0], self.now_s)
+        else:
+            self.truth.leave(row, self.now_s)
         job.script = replace(job.script, exit_code=EXIT_PREEMPTED)
         if self.costs.save_s:
             self._plan(job, self.costs.save_s)
@@ -236,5 +254,7 @@ class TrueWorld(FakeBackend):
         job = self._living(key, "suspended")
         if job is None or not super().resume(key):
             return False
-        self.truth.go_on(self.row_of(key), self.numbers.places(job.spec.gpus), self.now_s)
+        row = self.row_of(key)
+        self.truth.agree(row, self.terms.get(row, ALONE))
+        self.truth.go_on(row, self.numbers.places(job.spec.gpus), self.now_s)
         return True

@@ -1,7 +1,7 @@
 """A service of commit 7050bf1 with real jobs, to be killed: run by `test_upgrade_live.py` with that commit's sources.
 
-`old_service.py HOME` submits jobs, serves them on four virtual GPUs under srtf, and says in which states they are, one
-line of JSON whenever that has changed.
+`old_service.py HOME` submits jobs, serves them on four virtual GPUs under srtf, and says in which states they are once
+there are some of every kind, in one line of JSON.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Chronus(PlanPolicy):
             new_only=quirks.get("admission") == "new_only",
         )
         self._lease, self._slot = -1, -1
-        self._held: set[int] = set()  # identities of jobs that hold the present lease
+        self._held: set[int] = set()  # rows of jobs that hold the present lease
 
     # -- one decision ------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The timetable: what was promised to whom, and who holds which lease. Remembers jobs by identity."""
+"""The timetable: what was promised to whom, and who holds which lease. Remembers jobs by row."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Timetables:
     # -- the boundary ------------------------------------------------------------------------------------------
 
     def assign(self, view: View, lease: int) -> set[int]:
-        """Give out all leases anew; the identities of those who hold the one that begins now."""
+        """Give out all leases anew; the rows of those who hold the one that begins now."""
         ids = view.rows
         self._forget(set(ids.tolist()))
         which = np.flatnonzero(self.is_promised(ids))

@@ -34,7 +34,7 @@ class Allox(RoundPolicy):
     def begin(self, context: Context) -> None:
         """Grants are remembered from solve to solve."""
         self._granted: dict[int, int] = {}
-        self._matched, self._lines = _NOBODY, solvers.Lines(_NOBODY, _NOBODY, 0.0)  # by identity, at the last solve
+        self._matched, self._lines = _NOBODY, solvers.Lines(_NOBODY, _NOBODY, 0.0)  # by row, at the last solve
         super().begin(context)
 
     def told(self) -> Callable[[int], str]:
@@ -61,8 +61,8 @@ class Allox(RoundPolicy):
         x = np.zeros_like(problem.rates)
         room = problem.capacity.copy()
         ids = view.rows.tolist()
-        for job, identity in enumerate(ids):
-            pool = self._granted.get(identity, -1)
+        for job, row in enumerate(ids):
+            pool = self._granted.get(row, -1)
             if pool >= 0 and problem.rates[job, pool] > 0 and problem.gangs[job] <= room[pool]:
                 x[job, pool] = 1.0
                 room[pool] -= problem.gangs[job]

@@ -1,6 +1,6 @@
 """What each combination of jobs has been promised and has received since the last solve.
 
-Job identities are small whole numbers that never change meaning (in the simulator: rows); arrays grow with
+Rows are small whole numbers that never change meaning; arrays grow with
 them. Pairs are kept as a list that is replaced at every solve.
 """
 
@@ -28,7 +28,7 @@ class History:
         self.solved_s = -np.inf
 
     def room_for(self, ids: Ints) -> None:
-        """Grow so that every identity has a row."""
+        """Grow so that every row has a place."""
         need = int(ids.max()) + 1 if len(ids) else 0
         if need <= len(self.known):
             return

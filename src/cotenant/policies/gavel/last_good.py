@@ -9,7 +9,7 @@ from cotenant.policies.gavel.problem import Problem, Targets
 
 
 class LastGood:
-    """Remembers the last answer by job identity, and counts how often it had to stand in."""
+    """Remembers the last answer by row, and counts how often it had to stand in."""
 
     def __init__(self) -> None:
         self._ids: Ints = np.zeros(0, np.int64)

@@ -62,7 +62,7 @@ class GandivaPacking(RoundPolicy):
 
     def _keep(self, problem: Problem, ids: Ints) -> list[tuple[int, int]]:
         """Pairs of the last time whose members are both here and still gain."""
-        at = {int(identity): place for place, identity in enumerate(ids.tolist())}
+        at = {int(row): place for place, row in enumerate(ids.tolist())}
         old = [(at[a], at[b]) for a, b in self._mate.items() if a in at and b in at]
         if not old:
             return []

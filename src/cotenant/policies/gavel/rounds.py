@@ -143,7 +143,7 @@ class RoundPolicy(PlanPolicy):
         self._changed = True
 
     def told(self) -> Callable[[int], str]:
-        """What there is to say of a job (by identity) besides its fractions, as of the last solve."""
+        """What there is to say of a job (by row) besides its fractions, as of the last solve."""
         return no_more
 
     def _account(self, view: View, history: History) -> None:

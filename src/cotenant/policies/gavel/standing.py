@@ -42,7 +42,7 @@ class Standing:
     more: Callable[[int], str] = no_more
 
     def written(self) -> dict[tuple[int, ...], Any]:
-        """As plain data by identities: what concerns all under nobody's, then jobs that took part, then pairs."""
+        """As plain data by rows: what concerns all under nobody's, then jobs that took part, then pairs."""
         when = {"solved_s": self.solved_s, "began_s": self.began_s, "next_s": self.next_s}
         found: dict[tuple[int, ...], Any] = {(): {**when, "types": list(self.pool_types)}}
         for number, (one, two) in enumerate(self.members.tolist()):
@@ -69,7 +69,7 @@ class Standing:
         )  # fmt: skip
 
     def asked_by(self, rows: Ints, ids: Ints) -> Why:
-        """Answers by the rows of a decision, whose jobs have these identities."""
+        """Answers by the rows of a decision, whose jobs these are."""
         return lambda row: self.why(int(ids[np.flatnonzero(rows == row)[0]]))
 
     def of(self, ident: int) -> tuple[Floats, Floats, float]:

@@ -19,6 +19,7 @@ import numpy as np
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.plan import Plan, Terms, Why
 from cotenant.core.spec import Value
+from cotenant.core.together import Together
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
 from cotenant.placement.room import SharedRoom
@@ -62,7 +63,8 @@ class Horus(PlanPolicy):
         self.rng = np.random.default_rng([context.seed, 2022])
         self._believed: Floats | None = None
         self._draws = np.zeros(0)
-        self._from: object = None
+        self._basis: Together | None = None  # what it believes by
+        self._corrected: dict[int, float] = {}  # kind -> GiB that it turned out to need
         self._later = np.random.default_rng([context.seed, 2023])  # for kinds that come later: queues keep their luck
 
     def decide(self, view: View) -> Plan:
@@ -123,14 +125,16 @@ class Horus(PlanPolicy):
     def utilisation(self, view: View) -> Floats:
         """Predicted utilisation of each kind, per cent; 100 where nothing is known."""
         together = view.facts.together
-        if self._believed is None or self._from is not together or len(self._believed) != len(view.site.speed):
-            self._from = together
+        if self._believed is None or self._basis is not together or len(self._believed) != len(view.site.speed):
+            self._basis = together
             busy = np.ones(len(view.site.speed)) if together is None else together.busy
             self._gib = np.full(len(busy), np.nan)
             if together is not None and together.predicted is not None and self.params["belief"] == "predicted":
                 predicted = together.predicted
                 busy = np.where(np.isnan(predicted.busy), busy, predicted.busy)
                 self._gib = predicted.memory_gib.copy()
+            for kind, gib in self._corrected.items():
+                self._gib[kind] = gib
             more = len(busy) - len(self._draws)
             if more > 0:
                 rng = self._later if len(self._draws) else self.rng
@@ -152,7 +156,7 @@ class Horus(PlanPolicy):
         if all(need <= board.free_gib(gpu) + 1e-9 for gpu in gpus):
             return False
         self.out_of_memory += 1
-        self._gib[board.kind(row)] = need
+        self._gib[board.kind(row)] = self._corrected[board.kind(row)] = need
         return True
 
     def story(self) -> str:

@@ -73,9 +73,9 @@ class Ones(PlanPolicy):
         self.sizes = Sizes()
         self._goodputs: Goodputs | None = None
         self._genomes: Ints | None = None
-        self._jobs: list[int] = []  # identity of each number in the genomes
+        self._jobs: list[int] = []  # row of each number in the genomes
         self._looks: dict[int, list[tuple[Floats, float]]] = {}
-        self._samples: dict[int, float] = {}  # when last looked at, by identity
+        self._samples: dict[int, float] = {}  # when last looked at, by row
 
     def decide(self, view: View) -> Plan:
         """Rigid jobs as they are; sizes of the elastic ones by evolution."""

@@ -22,7 +22,7 @@ def scaled_down(size: int, run_s: float, median_s: float, factor: float = FACTOR
 
 
 class Sizes:
-    """Limits of all jobs, by identity."""
+    """Limits of all jobs, by row."""
 
     def __init__(self) -> None:
         self.largest: dict[int, int] = {}

@@ -40,7 +40,7 @@ class Goodputs:
 
     def __init__(self, node_gpus: int) -> None:
         self.node_gpus = max(node_gpus, 1)
-        self._known: dict[int, tuple[tuple[Row, ...], int, np.ndarray]] = {}
+        self._known: dict[int, tuple[tuple[object, ...], np.ndarray]] = {}
 
     def tables(self, training: Training, rows: Ints, most: int) -> tuple[np.ndarray, np.ndarray]:
         """Jobs x sizes (0 to `most`): samples per second, and the same with each sample counted by its efficiency."""
@@ -72,12 +72,13 @@ class Goodputs:
             (float(local[n - 1]), int(n), int(nodes[n - 1]), float(f"{local[n - 1] * n / seen[n]:.5g}"))
             for n in sizes.tolist()
         )
+        told = steps, most, batch, base_lr, max_lr, float(training.noise[row])
         kept = self._known.get(kind)
-        if kept is not None and kept[0] == steps and kept[1] == most:
-            return kept[2][:, : asked + 1]
+        if kept is not None and kept[0] == told:
+            return kept[1][:, : asked + 1]
         rate = np.concatenate([[0.0], fit(steps).throughput(local, grid, nodes)])
         rate[sizes] = seen[sizes]
         worth = efficiency(float(training.noise[row]), batch, local * grid)
         table = np.stack([rate, rate * np.concatenate([[1.0], worth])])
-        self._known[kind] = steps, most, table
+        self._known[kind] = told, table
         return table[:, : asked + 1]

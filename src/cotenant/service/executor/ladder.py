@@ -81,12 +81,14 @@ def may_suspend(
     """
     if not can_suspend(capabilities) or not job.spec.preemptible:
         return False
+    if not job.spec.mem_gib and len(book.suspended) + len(book.on_gpus) + len(going) < max_suspended:
+        return True
     stay = (one for one in book.suspended.values() if not one.stop_why and one.id not in ending)
     there = [*stay, *(one for one in book.on_gpus.values() if one.rung == SUSPEND), *going]
     if len(there) >= max_suspended:
         return False
     sizes = {node.name: node.mem_gib for node in nodes} if job.spec.mem_gib else {}
-    for name, _ in job.last.gpus if job.spec.mem_gib else ():
+    for name, _ in job.last.gpus if job.spec.mem_gib and job.attempts else ():
         neighbours = (other for other in there if any(node == name for node, _ in other.last.gpus))
         held_gib = sum(other.spec.mem_gib for other in neighbours)
         if held_gib + job.spec.mem_gib > MEMORY_SHARE * sizes.get(name, 0.0):

@@ -98,3 +98,8 @@ class LiveBeliefs:
         """Whether it can be asked to save and leave."""
         report = self.reports.of(job.id)
         return report is not None and report.saves
+
+    def ways(self, job: LiveJob, stands: bool) -> tuple[int, int]:
+        """How it leaves GPUs (1: it stands still) and how it could, as in `YIELDS`; `stands`: it can be suspended."""
+        saves = self.saves(job)
+        return int(stands and not saves), stands + 2 * saves if job.spec.preemptible else 0

@@ -6,7 +6,8 @@ a hold, a crash of the service (everything is new then) and a decision that coul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,14 +16,24 @@ from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import WAITING, JobState
 from cotenant.core.traits import Traits
 from cotenant.engine.live_rows import LiveRows
+from cotenant.service.observer.outcomes import left_s
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
 from cotenant.service.planner.memory import PROMOTED
 from cotenant.service.planner.nodes import NodeNumbers
 from cotenant.service.planner.pairing import guests_of
 from cotenant.service.store.book import Book
-from cotenant.service.store.job import SUSPEND, LiveJob
+from cotenant.service.store.job import ASK, SUSPEND, LiveJob
 
 _BACK = ("preempt", "move", "turn", "resize", "split")  # reasons to stop after which a job waits again
+
+
+class _Speaker(NamedTuple):
+    """A running job whose reports are taken in: its row, the speed on its GPUs, and what stopping it costs by."""
+
+    row: int
+    pace: float
+    saves: bool
+    rung: tuple[str, str]
 
 
 class Follower:
@@ -37,7 +48,8 @@ class Follower:
         self._may_suspend, self._types = may_suspend, types
         self.row_of: dict[str, int] = {}
         self.job_at: dict[int, str] = {}
-        self.durations: dict[int, Belief] = {}
+        self.durations: dict[int, Belief] = {}  # of those whose belief grows while they run
+        self._speaks: dict[str, _Speaker] = {}  # what does not change of running jobs while they only report
         self.shut: set[str] = set()
         self._parting: set[str] = set()
         self.unheard: list[str] = []  # jobs that were to leave, of which the book does not know
@@ -201,19 +213,26 @@ class Follower:
         if row is not None:
             del self.job_at[row]
             self.durations.pop(row, None)
+            self._speaks.pop(name, None)
 
     def _update(self, job: LiveJob, row: int, now_s: float) -> bool:
         """Write what may have changed of a known job; whether its place in line may have."""
         state = self.tables.state
         f, i = state.f[row], state.i[row]
         before = f[col.BELIEF], f[col.TIER], f[col.DEADLINE], i[col.GPUS]
-        self.durations[row] = belief = self.beliefs.duration(job, self._types)
+        belief = self.beliefs.duration(job, self._types)
+        if belief.times:
+            self.durations[row] = belief
+        else:
+            self.durations.pop(row, None)
         f[col.BELIEF] = max(f[col.DONE] + belief.more_s, belief.least_s, belief.times * f[col.OCCUPIED])
         f[col.RESTORE] = self.beliefs.restore_s(job)
         f[col.DEADLINE] = self.beliefs.deadline_s(job)
-        saves, stands = self.beliefs.saves(job), self._may_suspend(job)
-        i[col.RUNG] = int(not saves and stands)
-        i[col.YIELDS] = stands + 2 * saves if job.spec.preemptible else 0
+        i[col.RUNG], i[col.YIELDS] = self.beliefs.ways(job, self._may_suspend(job))
+        if job.attempts:
+            saves = self.beliefs.saves(job)
+            rung = job.spec.name, ASK if saves else job.last.rung
+            self._speaks[job.id] = _Speaker(row, self.beliefs.pace(job, job.last, self._types), saves, rung)
         if f[col.TIER] != -job.spec.priority:
             self.tables.set_priority(row, float(job.spec.priority))
         resized, asked = False, state.cls[i[col.CLASS], col.C_GPUS]
@@ -222,12 +241,43 @@ class Follower:
         after = f[col.BELIEF], f[col.TIER], f[col.DEADLINE], i[col.GPUS]
         return resized or any(a != b and not (np.isnan(a) and np.isnan(b)) for a, b in zip(before, after, strict=True))
 
+    def heard(self, names: Collection[str], now_s: float) -> list[Event]:
+        """Take in what running jobs say of themselves, and nothing else; one event if that changes any belief.
+
+        All of them speak several times a second, so this is done for many at a time.
+        """
+        rows: list[int] = []
+        more_s: list[float] = []
+        restore_s: list[float] = []
+        changed: list[int] = []
+        costs_s: dict[tuple[str, str], float] = {}
+        for name, report in zip(names, self.beliefs.reports.of_all(names), strict=True):
+            known, left = self._speaks.get(name), left_s(report)
+            if known is None or report is None or left is None or report.saves != known.saves:
+                row, job = self.row_of.get(name), self.book.jobs[name]
+                if row is not None and self._update(job, row, now_s):
+                    changed.append(row)
+                continue
+            if known.rung not in costs_s:
+                costs_s[known.rung] = self.beliefs.restore_s(self.book.jobs[name])
+            rows.append(known.row)
+            more_s.append(left * known.pace)
+            restore_s.append(costs_s[known.rung])
+        f = self.tables.state.f
+        if rows:
+            at, belief_s = np.array(rows), f[rows, col.DONE] + more_s
+            changed += at[belief_s != f[at, col.BELIEF]][:1].tolist()
+            f[at, col.BELIEF], f[at, col.RESTORE] = belief_s, restore_s
+        return [Event(Kind.CHANGED, row) for row in changed[:1]]
+
     def believe(self, now_s: float) -> None:
         """Bring what is believed of running jobs up to now: some beliefs grow with what a job has attained."""
         state = self.tables.state
-        for row in state.run[: state.x[col.N_RUN]].tolist():
+        for row in state.run[: state.x[col.N_RUN]].tolist() if self.durations else ():
             belief = self.durations.get(row)
-            if belief is None or belief.times == 0.0:
+            if belief is None:
                 continue
             held_s = state.f[row, col.OCCUPIED] + max(now_s - state.f[row, col.SINCE], 0.0)
-            state.f[row, col.BELIEF] = max(state.f[row, col.BELIEF], belief.times * held_s)
+            if state.f[row, col.BELIEF] < belief.times * held_s:
+                state.f[row, col.BELIEF] = belief.times * held_s
+                state.x[col.EPOCH] += 1

@@ -70,7 +70,7 @@ class Planner:
                 return self._live(self._session, self._session.finish_decision(), now_s, ())
             with self._store.lock:
                 session, changed = self._current(now_s), self._store.changes()
-                events = session.take_in(changed | session.news(), self._shut(), now_s)
+                events = session.take_in(changed, self._shut(), now_s, session.news())
                 again = [*session.unheard(), *session.partings()]
                 notes = tuple(note for split in session.splits for note in _parted(split))
             decision = session.decide(events, now_s)
@@ -113,8 +113,6 @@ class Planner:
         )  # fmt: skip
 
     def _may_suspend(self, job: LiveJob) -> bool:
-        if not job.attempts:
-            return False
         book = self._store.book  # how many may be suspended at a time is for the engine to count
         return may_suspend(job, book, self._nodes(), self._capabilities, len(book.active) + 1)
 

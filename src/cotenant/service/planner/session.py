@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -68,6 +68,7 @@ class Session:
         self.policy_name, self._book, self._reports = policy, book, reports
         self.nodes, self._types = NodeNumbers(nodes), {node.name: node.gpu_type for node in nodes}
         self._shape = NodeNumbers.shape_of(nodes)
+        self._seen, self._same = nodes, True  # the nodes that were last compared with it, and what came of that
         gpu_gib = _memory_by_type(nodes)
         self.kept = kept or Kept(LiveProfiles(options.profile, self.nodes.types, gpu_gib))
         if self.kept.profiles.types != self.nodes.types:
@@ -108,10 +109,12 @@ class Session:
         shares_hosts = bool(options.allocator) and options.allocator.split(":")[0] != "fixed"
         return LiveBeliefs(self._book, self._reports, self.kept.profiles, shares_hosts)
 
-    def fits(self, policy: str, nodes: Iterable[NodeInfo]) -> bool:
+    def fits(self, policy: str, nodes: Sequence[NodeInfo]) -> bool:
         """Whether this is the policy, and the cluster has the same shape as when the session began."""
+        if nodes != self._seen:
+            self._seen, self._same = nodes, NodeNumbers.shape_of(nodes) == self._shape
         worn = len(self.tables) > max(_MOST_ROWS, 4 * len(self.follower.row_of))  # most of its rows are dead
-        return policy == self.policy_name and NodeNumbers.shape_of(nodes) == self._shape and not worn
+        return policy == self.policy_name and self._same and not worn
 
     @property
     def busy(self) -> bool:
@@ -126,11 +129,13 @@ class Session:
 
     # -- one step --------------------------------------------------------------------------------------------------
 
-    def take_in(self, changed: set[str], shut: set[str], now_s: float) -> list[Event]:
-        """What the engine is to be told, with the store's lock held."""
+    def take_in(self, changed: set[str], shut: set[str], now_s: float, spoke: Set[str] = frozenset()) -> list[Event]:
+        """What the engine is to be told, with the store's lock held; jobs of `spoke` run and only said something."""
         self._look_at_pairs()
         self._parting = self._partings()
-        events = self.follower.events(changed | self._book.chained.keys(), shut, now_s, self._parting)
+        changed = changed | self._book.chained.keys()
+        events = self.follower.events(changed, shut, now_s, self._parting)
+        events += self.follower.heard(spoke - changed, now_s)
         if not self._recalled:
             self._recalled = True
             recall(self._policy, self.policy_name, self._book.memory.get(POLICY), self.follower.row_of)
@@ -198,8 +203,8 @@ class Session:
             facts = self._with_training(facts, rows)
         last = self.engine.facts
         same = facts.together is last.together and facts.pair is last.pair and facts.pool_types == last.pool_types
-        changes = (one for part in (facts, last) for one in (part.steps, part.stages, part.training))
-        if not same or any(one is not None for one in changes):
+        changes = (facts.steps, facts.stages, facts.training, last.steps, last.stages, last.training)
+        if not same or any(part is not None for part in changes):
             self.engine.facts = facts  # policies work out anew what they made of other ones
 
     def _steps(self, rows: int) -> Steps | None:

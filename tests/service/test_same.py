@@ -1,0 +1,41 @@
+"""The live service does what the simulator says: a few policies of `python -m bench.same`, on fewer jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cotenant.core.decision import Change, Transition
+from cotenant.testing.same import compare, first_difference
+from cotenant.testing.same_rows import COSTS, rows
+
+POLICIES = (
+    "easy",
+    "srtf",
+    "las",
+    "tiresias-l:threshold=600,knob=4",
+    "gavel",
+    "chronus",
+    "sjf-bsbf",
+    "muri-s",
+    "gandiva",
+)
+ROWS = {row.policy: row for row in rows() if row.policy in POLICIES and not row.elastic}
+
+
+@pytest.mark.parametrize("costs", COSTS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_live_and_simulated_are_the_same(policy: str, costs: str, tmp_path: Path) -> None:
+    found = compare(ROWS[policy].experiment(costs, jobs=25), tmp_path)
+    assert not found.difference
+    assert found.apart_s <= 1e-6
+    assert found.transitions >= 25
+
+
+def test_another_gpu_or_time_is_a_difference() -> None:
+    start = Transition(Change.START, 3, ((0, 1, 1),))
+    assert not first_difference([(1.0, start)], [(1.0, start)])
+    for other in ((1.1, start), (1.0, Transition(Change.START, 3, ((0, 1, 2),)))):
+        assert first_difference([(1.0, start)], [other]).startswith("transition 0: simulated 1.0 s start row 3")
+    assert first_difference([(1.0, start)], []).endswith("live nothing more")

@@ -1,0 +1,108 @@
+"""How the house is built, where tools cannot say it: names, sizes, and whose fields are whose."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "cotenant"
+MOST_METHODS = 25
+MOST_WORDS = 30
+MOST_LINES = 300  # of a module of the service
+TWICE = {
+    # The HTTP answers of `api/schemas.py` are called in the OpenAPI document what people call them.
+    "Event": {"api/schemas.py", "core/decision.py"},
+    "Job": {"api/schemas.py", "runtime/_job.py"},
+}
+NOT_PRIVATE = {"_replace", "_asdict", "_fields", "_make", "_exit"}  # of named tuples and of `os`
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def modules(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.py"))
+
+
+def classes(path: Path) -> Iterator[ast.ClassDef]:
+    return (node for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef))
+
+
+def methods(found: ast.ClassDef) -> list[str]:
+    """Names of the methods of a class, properties aside."""
+    functions = [node for node in found.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    marks = {"property", "cached_property", "setter"}
+    return [
+        one.name
+        for one in functions
+        if not marks
+        & {mark.attr if isinstance(mark, ast.Attribute) else ast.unparse(mark) for mark in one.decorator_list}
+    ]
+
+
+def private_reads(path: Path) -> Iterator[tuple[int, ast.Attribute]]:
+    """`other._field`, where `other` is neither the object itself nor its class."""
+    for node in ast.walk(tree(path)):
+        if not isinstance(node, ast.Attribute) or not node.attr.startswith("_") or node.attr.startswith("__"):
+            continue
+        own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+        if not own and node.attr not in NOT_PRIVATE:
+            yield node.lineno, node
+
+
+def test_one_name_one_class() -> None:
+    where: dict[str, set[str]] = defaultdict(set)
+    count: dict[str, int] = defaultdict(int)
+    for path in modules(SOURCE):
+        for found in classes(path):
+            where[found.name].add(path.relative_to(SOURCE).as_posix())
+            count[found.name] += 1
+    assert {name: where[name] for name in where if count[name] > 1} == TWICE
+
+
+@pytest.mark.parametrize("room", ["service", "engine"])
+def test_classes_are_small(room: str) -> None:
+    counts = {
+        f"{path.name}: {found.name}": len(methods(found)) for path in modules(SOURCE / room) for found in classes(path)
+    }
+    assert {name: count for name, count in counts.items() if count > MOST_METHODS} == {}
+
+
+def test_modules_of_the_service_are_small() -> None:
+    lines = {
+        path.relative_to(SOURCE).as_posix(): len(path.read_text().splitlines()) for path in modules(SOURCE / "service")
+    }
+    assert {name: count for name, count in lines.items() if count >= MOST_LINES} == {}
+
+
+def test_parts_of_the_service_keep_to_themselves() -> None:
+    found = [
+        f"{path.relative_to(SOURCE)}:{line}: {ast.unparse(node)}"
+        for path in modules(SOURCE / "service")
+        for line, node in private_reads(path)
+    ]
+    assert found == []
+
+
+def test_the_glossary_is_short() -> None:
+    lines = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").splitlines()
+    assert 0 < sum(line.startswith("| **") for line in lines) <= MOST_WORDS
+
+
+def test_tests_ask_the_service_by_its_interface() -> None:
+    """`service._x`, also where the service is a field of something else, or one of its parts is asked."""
+    found = []
+    for path in (*modules(ROOT / "tests"), *modules(ROOT / "bench")):
+        for line, node in private_reads(path):
+            owner = ast.unparse(node.value).split(".")
+            if any(part in ("service", "core", "again") for part in owner):
+                found.append(f"{path.relative_to(ROOT)}:{line}: {ast.unparse(node)}")
+    assert found == []
