@@ -62,3 +62,28 @@ class Scatter(PlanPolicy):
         elif before:
             board.put(row, before, need)
         quota[tenant] -= len(board.gpus_of.get(row, []))
+
+
+class Turning(Scatter):
+    """The same, but jobs of different turns really have their GPUs one after the other."""
+
+    name = "turning"
+    takes_turns = True
+    resizes = False
+    quantum_s = 5.0
+
+
+class Benches(PlanPolicy):
+    """Every job on the first GPUs of the node or, if it asks for one only, on that of its number; all take turns."""
+
+    name = "benches"
+    shares = True
+    takes_turns = True
+    quantum_s = 20.0
+
+    def decide(self, view: View) -> Plan:
+        """Whoever is new gets its seat."""
+        run = {}
+        for row, gpus in zip(view.rows[~view.running].tolist(), view.gpus[~view.running].tolist(), strict=True):
+            run[row] = ((0, gpus, (1 << gpus) - 1 if gpus > 1 else 1 << row % 2),)
+        return Plan(run, {row: Terms(turn=row + 1) for row in run}, keep=True)
