@@ -21,6 +21,8 @@ import numpy as np
 from bench.demo import ME, live_service
 from bench.typed_job import worked
 from cotenant.core.jobspec import parse_job
+from cotenant.policies.gavel.rounds import RoundPolicy
+from cotenant.policies.gavel.standing import Standing
 from cotenant.service.core import CoreService
 
 TYPES = ("v100", "p100", "k80")
@@ -122,16 +124,21 @@ def _job(model: str) -> object:
 
 def _solved_s(service: CoreService, until: float) -> float:
     """When the policy found its targets; waits for that."""
-    while (standings := service._plan.standings) is None and time.monotonic() < until:
+    while (standing := _standing(service)) is None and time.monotonic() < until:
         service.desk.wait_events(service.store.book.seq, 0.05)
-    assert standings is not None, "no decision in time"
-    return standings.standing.since_s
+    assert standing is not None, "no decision in time"
+    return standing.solved_s
 
 
 def _target(service: CoreService) -> np.ndarray:
-    standings = service._plan.standings
-    assert standings is not None
-    return np.array(standings.standing.target)
+    standing = _standing(service)
+    assert standing is not None
+    return np.array(standing.target)
+
+
+def _standing(service: CoreService) -> Standing | None:
+    policy = service.planner.policy
+    return policy.standing if isinstance(policy, RoundPolicy) else None
 
 
 def _wait_until(service: CoreService, moment_s: float) -> None:
