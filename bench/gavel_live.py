@@ -99,12 +99,12 @@ def live(home: Path, policy: str, round_s: float, rounds: int, patience_s: float
     ) as service:  # fmt: skip
         models = tuple(model for _ in range(2) for model in SPEEDS)
         jobs = [ids[0] for ids in service.desk.submit(ME, [_job(model) for model in models])]
-        since_s = _solved_s(service, time.monotonic() + patience_s)
-        target = _target(service)
+        first = _standing(service, time.monotonic() + patience_s)
+        since_s, target = first.solved_s, first.target
         _wait_until(service, since_s + rounds * round_s)
         now_s = time.time()
         received = _received(service, jobs, since_s, now_s)
-        solved_once = _solved_s(service, 0.0) == since_s
+        solved_once = _standing(service).solved_s == since_s
         for job in jobs:
             service.desk.hold(ME, job)
         until = time.monotonic() + patience_s
@@ -122,23 +122,14 @@ def _job(model: str) -> object:
     return parse_job({"run": f"{sys.executable} {SCRIPT} {paces}", "name": model, "model": model})
 
 
-def _solved_s(service: CoreService, until: float) -> float:
-    """When the policy found its targets; waits for that."""
-    while (standing := _standing(service)) is None and time.monotonic() < until:
+def _standing(service: CoreService, until: float = 0.0) -> Standing:
+    """Where jobs stood when the last round began; waits for the first."""
+    while True:
+        policy = service.planner.policy
+        if isinstance(policy, RoundPolicy) and policy.standing is not None:
+            return policy.standing
+        assert time.monotonic() < until, "no decision in time"
         service.desk.wait_events(service.store.book.seq, 0.05)
-    assert standing is not None, "no decision in time"
-    return standing.solved_s
-
-
-def _target(service: CoreService) -> np.ndarray:
-    standing = _standing(service)
-    assert standing is not None
-    return np.array(standing.target)
-
-
-def _standing(service: CoreService) -> Standing | None:
-    policy = service.planner.policy
-    return policy.standing if isinstance(policy, RoundPolicy) else None
 
 
 def _wait_until(service: CoreService, moment_s: float) -> None:

@@ -109,6 +109,7 @@ class TrueSession(Session):
 
     def __init__(self, run: LiveRun, *args: Any) -> None:
         self._run, self._known = run, Simulation(replace(run.experiment, transitions=True))
+        self._told_s = -inf
         costs = run.experiment.stop_costs
         super().__init__(*args, costs=replace(costs, save_s=inf if costs.lags else 0.0))
         self.tables.set_speeds(self._known.state.speed)
@@ -128,7 +129,8 @@ class TrueSession(Session):
     def renew(self, now_s: float) -> None:
         """Facts stay, but for what elastic jobs tell of their training, by which they are measured here too."""
         truth, mine = self._run.truth, self._known.elastic
-        if truth.run.elastic is not None and mine is not None:
+        if truth.run.elastic is not None and mine is not None and now_s > self._told_s:
+            self._told_s = now_s
             truth.run.elastic.tell(truth.state, now_s)
             mine.tell(self.tables.state, now_s)
             self.engine.facts = replace(self.engine.facts, training=truth.run.elastic.training)
