@@ -138,9 +138,10 @@ def main() -> None:
         first = stage.submit("large", "lstm", 36_000)
         alone = stage.step_s(first)
         second = stage.submit("large", "mlp_rl", 600)
-        service._pairing._alone_s[("mlp_rl", 1), next(iter(service._types.values()))] = alone  # the same program
+        kept, gpu_type = service.planner.live.kept, service.observer.nodes[0].gpu_type
+        kept.pairing.recall({"alone": [[["mlp_rl", 1], gpu_type, alone]]})  # the same program
         if cuda == "cuda":
-            waited_s = until(service, lambda: bool(service._pairing.vetoes))
+            waited_s = until(service, lambda: bool(kept.pairing.vetoes))
             worth = next(e.data["worth"] for e in service.desk.events(ADMIN, second) if e.kind == "split")
             until(service, lambda: str(service.store.book.jobs[second].state) not in ("running", "stopping"))
             print(f"sjf-bsbf, large beside large: speeds add up to {worth:.2f}, parted after {waited_s:.1f} s")
@@ -151,7 +152,7 @@ def main() -> None:
         alone = stage.step_s(first)
         second = stage.submit("small", "mlp_rl", 3600, priority=-1)
         pair = stage.step_s(first, 30), stage.step_s(second, 0)
-        share = service._terms[second].share
+        share = service.planner.agreed(second).share
         show(f"antman, large in its right, small held back to {share:.0%} of the time", alone, pair)
     if options.share == "time":
         with serving("gandiva:packing=false,quantum=15", options.gpus, options.share) as (service, home):

@@ -56,7 +56,6 @@ class FakeJob:
     signal: int | None = None
     message: str = ""
     version: int = 0
-    launches: int = 1
     cpus: tuple[int, ...] | None = None
     cpu_share: float | None = None
     mem_gib: float | None = None
@@ -223,12 +222,8 @@ class FakeBackend:
         for name, _ in spec.gpus:
             if self.world.nodes[name].state == "down":
                 raise BackendError(f"job {spec.key}: node {name} is down")
-        known = self.world.jobs.get(spec.key)
-        if known is not None:
-            known.launches += 1
-        else:
-            job = self._new(spec)
-            self.world.jobs[spec.key] = job
+        if spec.key not in self.world.jobs:
+            job = self.world.jobs[spec.key] = self._new(spec)
             self._plan(job, self.launch_s + job.script.start_s)
         self.hook("launch.after", spec.key)
 

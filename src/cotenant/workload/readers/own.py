@@ -25,7 +25,6 @@ from cotenant.workload.readers.base import STATUS_OF, HeaderReader, build, keep_
 from cotenant.workload.readers.table import Table
 
 REQUIRED = ("job_id", "submit_s", "num_gpus", "duration_s")
-_STATUSES = ("passed", "killed", "failed")
 OPTIONAL = (
     "tenant",
     "vc",
