@@ -52,6 +52,7 @@ def knows(book: Book) -> Known:
     found = {
         "seq": book.seq, "promises": book.promises, "memory": book.memory, "costs": book.costs.rows(),
         "levels": {job.key: job.last.level for job in alive}, "policy": book.policy,
+        "stay": [job.key for job in book.on_gpus.values() if not job.stop_why],
     }  # fmt: skip
     return _plain(found)
 
@@ -125,10 +126,12 @@ class Words:
             return
         for note in known.get("amiss", ()):
             tell("forgotten", f"after look {known['looks']}, record {known['seq']}: {note}")
+        if self._fell and "amiss" not in known:  # its policy still thinks
+            return
         if self._fell:
             for key, before in self._terms.items():
                 now = known["terms"].get(key, [before[0], False, False])
-                if key in known["levels"] and now[0] == before[0] and now[1:] != before[1:]:
+                if key in known["stay"] and now[0] == before[0] and now[1:] != before[1:]:
                     tell("forgotten", f"{key} shared on terms {before} and does on {now} after a restart")
         self._terms, self._fell = known["terms"], False
 
@@ -171,4 +174,5 @@ def _taken_back(book: Book, record: Record, gpus: Gpus, tell: Tell) -> None:
 
 def _may_start(book: Book, job: LiveJob) -> bool:
     size = sum(len(indexes) for _, indexes in book.promises.get(job.id, ()))
-    return job.id in book.active and job.id not in book.on_gpus and not (job.held or job.stop_why or size)
+    placed = job.id in book.on_gpus or job.id in book.suspended  # who stands still is bound to its GPUs
+    return job.id in book.active and not placed and not (job.held or job.stop_why or size)

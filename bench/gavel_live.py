@@ -21,6 +21,8 @@ import numpy as np
 from bench.demo import ME, live_service
 from bench.typed_job import worked
 from cotenant.core.jobspec import parse_job
+from cotenant.policies.gavel.rounds import RoundPolicy
+from cotenant.policies.gavel.standing import Standing
 from cotenant.service.core import CoreService
 
 TYPES = ("v100", "p100", "k80")
@@ -97,12 +99,12 @@ def live(home: Path, policy: str, round_s: float, rounds: int, patience_s: float
     ) as service:  # fmt: skip
         models = tuple(model for _ in range(2) for model in SPEEDS)
         jobs = [ids[0] for ids in service.desk.submit(ME, [_job(model) for model in models])]
-        since_s = _solved_s(service, time.monotonic() + patience_s)
-        target = _target(service)
+        first = _standing(service, time.monotonic() + patience_s)
+        since_s, target = first.solved_s, first.target
         _wait_until(service, since_s + rounds * round_s)
         now_s = time.time()
         received = _received(service, jobs, since_s, now_s)
-        solved_once = _solved_s(service, 0.0) == since_s
+        solved_once = _standing(service).solved_s == since_s
         for job in jobs:
             service.desk.hold(ME, job)
         until = time.monotonic() + patience_s
@@ -120,18 +122,14 @@ def _job(model: str) -> object:
     return parse_job({"run": f"{sys.executable} {SCRIPT} {paces}", "name": model, "model": model})
 
 
-def _solved_s(service: CoreService, until: float) -> float:
-    """When the policy found its targets; waits for that."""
-    while (standings := service._plan.standings) is None and time.monotonic() < until:
+def _standing(service: CoreService, until: float = 0.0) -> Standing:
+    """Where jobs stood when the last round began; waits for the first."""
+    while True:
+        policy = service.planner.policy
+        if isinstance(policy, RoundPolicy) and policy.standing is not None:
+            return policy.standing
+        assert time.monotonic() < until, "no decision in time"
         service.desk.wait_events(service.store.book.seq, 0.05)
-    assert standings is not None, "no decision in time"
-    return standings.standing.since_s
-
-
-def _target(service: CoreService) -> np.ndarray:
-    standings = service._plan.standings
-    assert standings is not None
-    return np.array(standings.standing.target)
 
 
 def _wait_until(service: CoreService, moment_s: float) -> None:

@@ -10,9 +10,9 @@ from cotenant.backends.fake import FakeBackend
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.jobspec import parse_job
 from cotenant.journal import open_journal
+from cotenant.runtime.protocol import Progress, Restored
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, NotFound, Role, Unavailable
-from cotenant.service.observer.reports import Report
 from cotenant.service.store.book import Book
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")
@@ -218,7 +218,7 @@ def test_why_keeps_up_with_what_happens(rig: Rig) -> None:
     rig.service.admin.set_policy(ADMIN, "srtf")
     three = rig.submit(gpus=4, expected=1)
     rig.service.tick()
-    assert rig.service.desk.why(ADMIN, three)["position"] == 1
+    assert "has its GPUs as soon as others have given them back" in rig.service.desk.why(ADMIN, three)["text"]
 
 
 def test_whatif_foretells_the_order_of_each_policy(rig: Rig) -> None:
@@ -262,7 +262,8 @@ def test_what_preemption_cost_is_recorded_and_believed(tmp_path: Path) -> None:
     assert 10 < first.stop_s < 13
     assert first.lost_s > first.stop_s
     assert rig.service.store.book.preemption_cost_s(10.0) == pytest.approx(first.stop_s + first.lost_s)
-    rig.service.reports._reports[job] = Report(step=4, total=10, step_time_s=2.0, saves=True, restore_s=3.0)
+    rig.says(job, Restored(3, "", 3.0))
+    rig.says(job, Progress(4, 10, 2.0, saves=True))
     assert rig.service.desk.job(ADMIN, job).expected_end_s == pytest.approx(rig.backend.now_s + 12)
     rig.service.desk.hold(ADMIN, job)
     rig.ticks(20)

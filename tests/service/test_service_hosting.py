@@ -60,12 +60,12 @@ def test_the_runtime_is_told_its_workers(tmp_path: Path, curves: str) -> None:
     world = rig(tmp_path, curves)
     job = world.submit("sleep 100", name="hungry")
     world.ticks(2)
-    assert world.service.reports._settings[job].workers == 4
-    for _ in range(3):
-        world.submit("sleep 100", name="hungry")
+    reports = world.service.reports
+    assert reports.told(job).workers == 4
+    jobs = [job, *(world.submit("sleep 100", name="hungry") for _ in range(3))]
     world.ticks(2)
-    assert world.service.reports._settings[job].workers in (2, 4)
-    assert sum(settings.workers or 0 for settings in world.service.reports._settings.values()) == 8
+    assert reports.told(job).workers in (2, 4)
+    assert sum(reports.told(one).workers or 0 for one in jobs) == 8
 
 
 def test_proportional_follows_gpus(tmp_path: Path, curves: str) -> None:

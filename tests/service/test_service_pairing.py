@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from service_kit import ADMIN, Rig
-from test_service_sharing import ONE, ROUND_S, play, sharing, states
+from service_kit import ADMIN, ONE, Rig, plan_rig, play, states
+from test_service_sharing import ROUND_S, sharing
 
 from cotenant.runtime.protocol import Progress
 from cotenant.service.planner.pairing import WINDOW_STEPS
@@ -86,3 +86,38 @@ def test_a_pair_is_not_judged_by_what_nobody_measured(tmp_path: Path) -> None:
     measured(rig, jobs, 1, 9.9)
     play(rig, 2 * ROUND_S)
     assert states(rig, jobs) == ["running"] * 2
+
+
+@pytest.mark.parametrize("policy", ["sjf-ffs", "horus"])
+def test_the_younger_leaves_where_the_policy_never_stops_anybody(tmp_path: Path, policy: str) -> None:
+    rig = plan_rig(tmp_path, policy)
+    host = rig.submit("sleep infinity", model="lstm", expected=1000)
+    play(rig, 1.0)
+    measured(rig, [host], 1, 0.1)
+    guest = rig.submit("sleep infinity", model="lstm", expected=900)
+    play(rig, 2.0)
+    assert states(rig, [host, guest]) == ["running"] * 2
+    measured(rig, [host, guest], 100, 0.3)
+    for job, other in ((host, guest), (guest, host)):
+        (split,) = [record.data for record in rig.service.store.story(job) if record.kind == "split"]
+        assert (split["beside"], split["worth"]) == (other, 0.667)
+    play(rig, 1.0)
+    assert (rig.state(host), rig.attempts(host)) == ("running", [1])
+    assert rig.state(guest) in ("suspended", "pending")
+    play(rig, 60.0)
+    assert rig.service.admin.nodes(ADMIN)[0].gpus_shared == 0
+
+
+def test_what_was_measured_of_pairs_survives_a_crash(tmp_path: Path) -> None:
+    """Kinds that do not pay together are not put together again by the next service."""
+    rig = sharing(tmp_path, "gandiva-packing", ONE)
+    jobs = pair(rig)
+    measured(rig, jobs, 100, 0.2)
+    kept = rig.service.store.book.memory["pairs"]
+    assert kept["vetoes"] == [[["bert", 1], ["bert", 1], "gpu"]]
+    play(rig, 2 * ROUND_S)
+    rig.restart()
+    rig.shares = False  # checked at every look
+    play(rig, 6 * ROUND_S)
+    assert rig.service.store.book.memory["pairs"]["vetoes"] == kept["vetoes"]
+    assert "running" in states(rig, jobs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from service_kit import ADMIN, Rig
+from service_kit import ADMIN, EPOCH_S, Rig
 
 from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError
@@ -94,3 +94,70 @@ def test_what_can_never_start_is_refused_with_one_line(tmp_path: Path, fields: d
         rig.submit(**fields)
     assert "\n" not in str(refused.value)
     assert not rig.service.store.book.jobs
+
+
+def test_backfill_never_delays_the_first_in_line(tmp_path: Path) -> None:
+    """EASY: whoever would end before the reservation goes ahead, whoever would not waits and is told so."""
+    rig = Rig(tmp_path, "easy")
+    rig.submit("sleep 100", gpus=3, expected=100)
+    rig.ticks(1)
+    head = rig.submit("sleep 50", gpus=4, expected=50)
+    short, long = rig.submit("sleep 20", gpus=1, expected=20), rig.submit("sleep 500", gpus=1, expected=500)
+    rig.ticks(1)
+    assert [rig.state(job) for job in (head, short, long)] == ["pending", "running", "pending"]
+    rig.ticks(25)
+    why = rig.service.desk.why(ADMIN, long)
+    assert (why["cause"], why["ahead"]) == ("held back by a reservation", (head,))
+    rig.finish()
+    began = {job: rig.service.desk.job(ADMIN, job).started_s for job in (head, long)}
+    assert began[head] == pytest.approx(EPOCH_S + 100, abs=3)
+    assert began[long] >= began[head]
+
+
+@pytest.mark.parametrize("policy", ["srtf", "las", "gavel", "tiresias-l"])
+def test_a_job_that_may_not_be_stopped_is_not(tmp_path: Path, policy: str) -> None:
+    rig = Rig(tmp_path, policy, nodes=MIXED, round_s=5.0, budget_s=60.0)
+    fixed = rig.submit("sleep 60", gpus="h200:4", preemptible=False, expected=60)
+    rig.ticks(2)
+    others = [rig.submit("sleep 5", gpus="h200:2", expected=5) for _ in range(2)]
+    rig.ticks(5)
+    assert [rig.state(job) for job in others] == ["pending"] * 2
+    rig.restart()
+    rig.finish()
+    ended = rig.service.desk.job(ADMIN, fixed).ended_s
+    assert ended == pytest.approx(EPOCH_S + 60, abs=3)
+    assert all(rig.service.desk.job(ADMIN, job).started_s >= ended for job in others)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "gavel"])
+def test_drained_nodes_take_nobody_in_and_let_everybody_end(tmp_path: Path, policy: str) -> None:
+    rig = Rig(tmp_path, policy, nodes=MIXED, round_s=5.0, budget_s=60.0)
+    here = rig.submit("sleep 30", gpus="a100:2", expected=30)
+    rig.ticks(2)
+    rig.service.admin.drain(ADMIN, "a0")
+    jobs = [rig.submit("sleep 20", gpus=2, expected=10) for _ in range(3)]
+    only = rig.submit("sleep 5", gpus="a100:1", expected=5)
+    rig.ticks(10)
+    assert (rig.state(here), rig.state(only)) == ("running", "pending")
+    assert all(held(rig, job).keys() <= {"h0", "h1"} for job in jobs if rig.attempts(job) != [0])
+    rig.ticks(80)
+    assert [rig.state(job) for job in (here, *jobs, only)] == ["succeeded"] * 4 + ["pending"]
+    assert rig.attempts(here) == [1]
+    rig.service.admin.drain(ADMIN, "a0", undo=True)
+    rig.finish()
+    assert held(rig, only) == {"a0": 1}
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "easy"])
+def test_another_size_and_priority_of_a_job_that_waits(tmp_path: Path, policy: str) -> None:
+    rig = Rig(tmp_path, policy)
+    rig.submit("sleep 20", gpus=3, expected=20)
+    rig.ticks(1)
+    job = rig.submit("sleep 20", gpus=4, elastic={"min_gpus": 1, "max_gpus": 4}, expected=20)
+    rig.ticks(1)
+    assert rig.state(job) == "pending"
+    rig.service.desk.set(ADMIN, job, {"gpus": 1, "priority": 3})
+    rig.ticks(1)
+    assert rig.state(job) == "running"
+    assert held(rig, job) == {"n0": 1}
+    rig.finish()

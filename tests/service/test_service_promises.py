@@ -42,3 +42,17 @@ def test_a_promise_that_could_be_kept_at_once_is_kept_or_taken_back(tmp_path: Pa
     rig.finish()
     (attempt,) = rig.service.desk.job(ADMIN, next_one).attempts
     assert sum(len(indexes) for _, indexes in attempt.nodes) == 2
+
+
+def test_two_that_stand_still_on_the_same_gpus_do_not_go_on_together(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "srtf")
+    beside = rig.submit("sleep 20", gpus=2, expected=20, preemptible=False)
+    jobs = []
+    for expected in (500, 300, 13):  # each makes room for the next
+        jobs.append(rig.submit(f"sleep {min(expected, 50)}", gpus=2, expected=expected))
+        rig.ticks(3)
+    assert [rig.state(job) for job in (beside, *jobs)] == ["running", "suspended", "suspended", "running"]
+    assert len({str(rig.service.store.book.jobs[job].last.gpus) for job in jobs}) == 1
+    for job in (beside, jobs[-1]):  # both leave at once: there is room for two
+        rig.backend.kill(rig.service.store.book.jobs[job].key)
+    rig.finish()

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from cotenant.cli import live
 from cotenant.cli import options as opt
+from cotenant.cli import remote
 
 
 def backup(
@@ -16,6 +16,6 @@ def backup(
     json_: opt.Plain = False,
 ) -> None:
     """Copy the journal, consistently and while the service runs, to a new file in the service's own folder (admin)."""
-    with live.connected() as client:
+    with remote.connected() as client:
         path = client.backup(name or time.strftime("backup-%Y%m%d-%H%M%S.db"))
-    live.print_json({"path": path}) if json_ else typer.echo(path)
+    remote.print_json({"path": path}) if json_ else typer.echo(path)

@@ -12,8 +12,8 @@ from typing import Literal
 
 import typer
 
-from cotenant.cli import live
 from cotenant.cli import options as opt
+from cotenant.cli import remote
 
 LOW_DISK_GIB = 1.0
 
@@ -31,10 +31,10 @@ def doctor(json_: opt.Plain = False) -> None:
     """Check this machine and the service. Exit code 1 if something fails; warnings are only told."""
     checks = [_guarded(check) for check in (_python, _home, _token, _disk, _service, _gpus, _cgroups)]
     if json_:
-        live.print_json([asdict(check) for check in checks])
+        remote.print_json([asdict(check) for check in checks])
     else:
         for check in checks:
-            typer.echo(f"{check.result:<4}  {check.name:<8}  {live.clean(check.text)}")
+            typer.echo(f"{check.result:<4}  {check.name:<8}  {remote.clean(check.text)}")
     if any(check.result == "fail" for check in checks):
         raise typer.Exit(1)
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from cotenant.cli import live
 from cotenant.cli import options as opt
+from cotenant.cli import remote
 
 
 def drain(
@@ -16,10 +16,10 @@ def drain(
     json_: opt.Plain = False,
 ) -> None:
     """Let nothing new start on a node; what runs there may finish (admin)."""
-    with live.connected() as client:
+    with remote.connected() as client:
         found = client.drain(node, undo)
     if json_:
-        live.print_json(found)
+        remote.print_json(found)
         return
     for item in found:
         if item.name == node:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cotenant.cli import live
 from cotenant.cli import options as opt
+from cotenant.cli import remote
 
 if TYPE_CHECKING:
     from cotenant.service.facade import EventInfo
@@ -22,14 +22,14 @@ def events(
     json_: opt.Plain = False,
 ) -> None:
     """Print the history. With -f and --json: one JSON object per line."""
-    with live.detaching("the service goes on", code=0), live.connected() as client:
+    with remote.detaching("the service goes on", code=0), remote.connected() as client:
         if follow:
             for item in client.follow_events(job, after):
-                typer.echo(json.dumps(live.plain(item)) if json_ else _line(item))
+                typer.echo(json.dumps(remote.plain(item)) if json_ else _line(item))
             return
         found = client.events(job, after, limit)
     if json_:
-        live.print_json(found)
+        remote.print_json(found)
         return
     for item in found:
         typer.echo(_line(item))
@@ -37,5 +37,5 @@ def events(
 
 def _line(item: EventInfo) -> str:
     data = " ".join(f"{key}={value}" for key, value in item.data.items() if key != "spec")
-    parts = (f"{item.seq:>6}", live.clock(item.time_s), item.job or "-", item.kind, data)
-    return live.clean("  ".join(part for part in parts if part))
+    parts = (f"{item.seq:>6}", remote.clock(item.time_s), item.job or "-", item.kind, data)
+    return remote.clean("  ".join(part for part in parts if part))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cotenant.cli import live
 from cotenant.cli import options as opt
+from cotenant.cli import remote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 def nodes(json_: opt.Plain = False) -> None:
     """List nodes, their GPUs and what runs on them."""
-    with live.connected() as client:
+    with remote.connected() as client:
         found = client.nodes()
-    live.print_json(found) if json_ else live.print_table(node_table(found))
+    remote.print_json(found) if json_ else remote.print_table(node_table(found))
 
 
 def node_table(found: Sequence[NodeStatus]) -> Table:
@@ -30,7 +30,7 @@ def node_table(found: Sequence[NodeStatus]) -> Table:
         for node in found
     ]  # fmt: skip
     columns = ("node", "state", "type", "gpus used", "cpus", "GiB", "jobs")
-    return live.table(columns, rows, right=("gpus used", "cpus", "GiB"))
+    return remote.table(columns, rows, right=("gpus used", "cpus", "GiB"))
 
 
 def used(node: NodeStatus) -> str:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from cotenant.cli import live
 from cotenant.cli import options as opt
+from cotenant.cli import remote
 
 app = typer.Typer(help="Show or change the live policy.", invoke_without_command=True, rich_markup_mode=None)
 
@@ -16,7 +16,7 @@ app = typer.Typer(help="Show or change the live policy.", invoke_without_command
 def policy(ctx: typer.Context, json_: opt.Plain = False) -> None:
     """Show or change the live policy."""
     if ctx.invoked_subcommand is None:
-        with live.connected() as client:
+        with remote.connected() as client:
             _tell(client.policy(), json_)
 
 
@@ -26,9 +26,9 @@ def set_policy(
     json_: opt.Plain = False,
 ) -> None:
     """Go on under another policy (admin)."""
-    with live.connected() as client:
+    with remote.connected() as client:
         _tell(client.set_policy(name), json_)
 
 
 def _tell(name: str, json_: bool) -> None:
-    live.print_json({"policy": name}) if json_ else typer.echo(name)
+    remote.print_json({"policy": name}) if json_ else typer.echo(name)

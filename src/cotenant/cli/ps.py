@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from cotenant.cli import live
 from cotenant.cli import options as opt
+from cotenant.cli import remote
 
 
 def ps(
@@ -24,11 +24,11 @@ def ps(
     for name in states:
         if name not in list(JobState):
             raise unknown("state", name, [item.value for item in JobState])
-    with live.connected() as client:
-        jobs = client.jobs(states=states or (() if all_ else live.UNFINISHED), limit=limit)
+    with remote.connected() as client:
+        jobs = client.jobs(states=states or (() if all_ else remote.UNFINISHED), limit=limit)
     if json_:
-        live.print_json(jobs)
+        remote.print_json(jobs)
     elif jobs:
-        live.print_table(live.job_table(jobs))
+        remote.print_table(remote.job_table(jobs))
     else:
         typer.echo("no jobs" if all_ or states else "no unfinished jobs (--all shows finished ones)", err=True)

@@ -6,15 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from cotenant.cli import live
 from cotenant.cli import options as opt
+from cotenant.cli import remote
 
 KEYS = ("priority", "deadline", "max_runtime", "retries", "name", "expected", "gpus")
 _WHOLE = ("priority", "retries", "gpus")
 
 
 def set_(
-    job: live.Job,
+    job: remote.Job,
     changes: Annotated[list[str], typer.Argument(help=f"One of {', '.join(KEYS)}.", metavar="KEY=VALUE...")],
     json_: opt.Plain = False,
 ) -> None:
@@ -35,6 +35,6 @@ def set_(
                 raise InputError(f"{key}={value}: write a whole number") from None
         else:
             given[key] = value
-    with live.connected() as client:
+    with remote.connected() as client:
         info = client.set(job, given)
-    live.print_json(info) if json_ else typer.echo(f"{info.id}: " + ", ".join(f"{k} {v}" for k, v in given.items()))
+    remote.print_json(info) if json_ else typer.echo(f"{info.id}: " + ", ".join(f"{k} {v}" for k, v in given.items()))

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from cotenant.cli import live
 from cotenant.cli import options as opt
+from cotenant.cli import remote
 
 _COMMAND = "cotenant.command"
 
@@ -81,11 +81,11 @@ def submit(
                 job["env"] = {**job.get("env", {}), **extra}
             job["workdir"] = os.path.abspath(os.path.expanduser(str(job.get("workdir", "") or ".")))
         specs.append(mapping(parse_job(job, where)))
-    with live.connected() as client:
+    with remote.connected() as client:
         ids = client.submit(specs)
         told = [client.deadline(group[0]) for group, spec in zip(ids, specs, strict=True) if spec.get("deadline")]
     if json_:
-        live.print_json({"ids": ids, "deadlines": told} if told else {"ids": ids})
+        remote.print_json({"ids": ids, "deadlines": told} if told else {"ids": ids})
         return
     for line in told:
         typer.echo(f"{line['job']}: deadline {line['verdict']}: {line['text']}", err=True)

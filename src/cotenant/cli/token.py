@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from cotenant.cli import live
 from cotenant.cli import options as opt
+from cotenant.cli import remote
 
 app = typer.Typer(help="Make, list and revoke tokens (admin).", no_args_is_help=True, rich_markup_mode=None)
 
@@ -30,10 +30,10 @@ def create(
 
     if role not in list(Role):
         raise unknown("role", role, [item.value for item in Role])
-    with live.connected() as client:
+    with remote.connected() as client:
         token, secret = client.create_token(name, role, tenant)
     if json_:
-        live.print_json({"token": live.plain(token), "secret": secret})
+        remote.print_json({"token": remote.plain(token), "secret": secret})
         return
     typer.echo(f"token {token.id} ({token.role}{', tenant ' + token.tenant if token.tenant else ''}):", err=True)
     typer.echo(secret)
@@ -42,21 +42,21 @@ def create(
 @app.command("list")
 def list_(json_: opt.Plain = False) -> None:
     """List tokens, without their secrets."""
-    with live.connected() as client:
+    with remote.connected() as client:
         found = client.tokens()
     if json_:
-        live.print_json(found)
+        remote.print_json(found)
         return
     rows = [
-        (item.id, item.name, item.role, item.tenant or "(all)", live.clock(item.created_s), "yes" * item.revoked)
+        (item.id, item.name, item.role, item.tenant or "(all)", remote.clock(item.created_s), "yes" * item.revoked)
         for item in found
     ]
-    live.print_table(live.table(("id", "name", "role", "tenant", "created", "revoked"), rows))
+    remote.print_table(remote.table(("id", "name", "role", "tenant", "created", "revoked"), rows))
 
 
 @app.command()
 def revoke(token: Annotated[str, typer.Argument(help="Id, as in `token list`; not the secret.")]) -> None:
     """Make a token useless at once."""
-    with live.connected() as client:
+    with remote.connected() as client:
         client.revoke_token(token)
     typer.echo(f"{token}: revoked")

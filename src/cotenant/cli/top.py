@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.cli import live
+from cotenant.cli import remote
 
 if TYPE_CHECKING:
     from cotenant.client import Client
@@ -23,14 +23,17 @@ def top(
     """Show nodes and jobs as they change, until Ctrl-C, which ends only the screen."""
     from rich.console import Console
 
-    with live.connected() as client:
+    with remote.connected() as client:
         if once or not sys.stdout.isatty():
             Console(highlight=False, width=None if sys.stdout.isatty() else 200).print(_screen(client, 10_000))
             return
         from rich.live import Live
 
         console = Console(highlight=False)
-        with live.detaching("the jobs go on", code=0), Live(console=console, screen=True, auto_refresh=False) as screen:
+        with (
+            remote.detaching("the jobs go on", code=0),
+            Live(console=console, screen=True, auto_refresh=False) as screen,
+        ):
             while True:
                 screen.update(_screen(client, console.height), refresh=True)
                 time.sleep(interval)
@@ -43,14 +46,14 @@ def _screen(client: Client, height: int) -> Any:
 
     from cotenant.cli.nodes import node_table
 
-    nodes, jobs = client.nodes(), client.jobs(states=live.UNFINISHED, limit=10_000)
+    nodes, jobs = client.nodes(), client.jobs(states=remote.UNFINISHED, limit=10_000)
     jobs.sort(key=lambda job: _ORDER.get(job.state, 9))
     used, gpus = sum(node.gpus_used for node in nodes), sum(node.gpus for node in nodes)
     waiting = sum(job.state == "pending" for job in jobs)
     head = f"{client.policy()} · {used}/{gpus} GPUs used · {len(jobs) - waiting} running · {waiting} waiting"
     room = max(1, height - len(nodes) - 9)
-    parts: list[Any] = [Text(f"{head} · {live.clock(time.time())}"), Text(), node_table(nodes), Text()]
-    parts.append(live.job_table(jobs[:room]))
+    parts: list[Any] = [Text(f"{head} · {remote.clock(time.time())}"), Text(), node_table(nodes), Text()]
+    parts.append(remote.job_table(jobs[:room]))
     if len(jobs) > room:
         parts.append(Text(f"and {len(jobs) - room} more"))
     return Group(*parts)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from cotenant.cli import live
 from cotenant.cli import options as opt
+from cotenant.cli import remote
 
 
 def whatif(
@@ -21,22 +21,22 @@ def whatif(
     names = split_specs(policy)
     if not names:
         raise InputError(f"--policy '{policy}': write names such as srtf,tiresias-l")
-    with live.connected() as client:
+    with remote.connected() as client:
         found = client.whatif(names)
     if json_:
-        live.print_json(found)
+        remote.print_json(found)
         return
     columns = list(dict.fromkeys([found["now"], *names]))
     now_s = found.get("at_s", 0.0)
     left = [{name: job[name] - now_s for name in columns if job.get(name) is not None} for job in found["jobs"]]
     rows = [
-        (job["id"], *(live.span(row.get(name)) for name in columns))
+        (job["id"], *(remote.span(row.get(name)) for name in columns))
         for job, row in zip(found["jobs"], left, strict=True)
     ]
     means = []
     for name in columns:
         known = [row[name] for row in left if name in row]
-        means.append(live.span(sum(known) / len(known)) if known else "-")
+        means.append(remote.span(sum(known) / len(known)) if known else "-")
     heads = ["job", f"{columns[0]} (now)", *columns[1:]]
-    live.print_table(live.table(heads, [*rows, ("mean", *means)], right=heads[1:]))
+    remote.print_table(remote.table(heads, [*rows, ("mean", *means)], right=heads[1:]))
     typer.echo("expected finish, from now")

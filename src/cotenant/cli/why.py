@@ -55,11 +55,11 @@ def why(
 
 
 def _live(job: str, json_: bool) -> None:
-    from cotenant.cli import live
+    from cotenant.cli import remote
 
-    with live.connected() as client:
+    with remote.connected() as client:
         reason = client.why(job)
     if json_:
-        live.print_json(reason)
+        remote.print_json(reason)
     else:
-        typer.echo(live.clean(f"{job}: {reason.get('cause', '')}: {reason.get('text', '')}"))
+        typer.echo(remote.clean(f"{job}: {reason.get('cause', '')}: {reason.get('text', '')}"))

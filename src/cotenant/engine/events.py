@@ -408,6 +408,7 @@ def unpin(s: State, rule: Rule, job: int) -> None:
     s.x[N_RUN] += 1
     s.x[N_RUNNING] += 1
     schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+    s.x[EPOCH] += 1  # whoever waits may displace it again
     _recount(s, job)
 
 

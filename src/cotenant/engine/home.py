@@ -15,10 +15,12 @@ from cotenant.core.columns import (
     EVICTED,
     HOME,
     N_EVICTED,
+    N_PLANNED,
     SLICE_GPUS,
     SLICE_MASK,
     SLICE_NEXT,
     SLICE_NODE,
+    START_HEAD,
     WATCH,
 )
 from cotenant.core.jit import kernel
@@ -34,6 +36,8 @@ def find_home(s: State, job: int, source: int, order: Ints, first: int, end: int
 
     Running jobs of `order[first:end]`, whose turn is still to come, have to leave them.
     """
+    if others_go_on(s, job):
+        return 0
     count = 0
     at = s.i[job, HOME]
     while at >= 0:
@@ -50,6 +54,22 @@ def find_home(s: State, job: int, source: int, order: Ints, first: int, end: int
         count += 1
         at = s.slices[at, SLICE_NEXT]
     return count
+
+
+@kernel
+def others_go_on(s: State, job: int) -> bool:
+    """Whether somebody who stands on the same GPUs is planned to go on there."""
+    for k in range(s.x[N_PLANNED]):
+        other = s.starts[k, START_HEAD]
+        while other >= 0:
+            at = s.i[job, HOME]
+            while at >= 0:
+                same = s.slices[at, SLICE_NODE] == s.slices[other, SLICE_NODE]
+                if same and s.slices[at, SLICE_MASK] & s.slices[other, SLICE_MASK]:
+                    return True
+                at = s.slices[at, SLICE_NEXT]
+            other = s.slices[other, SLICE_NEXT]
+    return False
 
 
 @kernel

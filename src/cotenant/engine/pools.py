@@ -38,6 +38,7 @@ from cotenant.core.state import Rule, State
 from cotenant.core.workload import Ints
 from cotenant.engine.check import mark_named
 from cotenant.engine.fill import start_if_it_fits
+from cotenant.engine.home import others_go_on
 from cotenant.engine.ledger import free_bound, schedule_wait
 from cotenant.engine.walk import claim, commit, keep_place, leave, open_all, plan_start, plan_stop, within_quota
 from cotenant.placement.fit import UNCLAIMED, find_place_in
@@ -59,7 +60,7 @@ def _may_join(s: State, job: int, host: int, pool: int) -> bool:
 @kernel
 def _home_in(s: State, rule: Rule, job: int, pool: int, mark: Ints, now: float) -> int:
     """The home of a suspended job, if it is in its pool and nobody keeps it; notes since when it is barred from it."""
-    count = 0
+    count = -1 if others_go_on(s, job) else 0
     at = s.i[job, HOME]
     while at >= 0 and count >= 0:
         n = s.slices[at, SLICE_NODE]

@@ -70,6 +70,7 @@ def test_room_for_suspended_jobs() -> None:
     assert not may_suspend(small, book, [NODE], able, 0)
     assert not may_suspend(large, book, [NODE], able, 2, going=[small]), "together more than half of the memory"
     assert may_suspend(_job(job="3"), book, [NODE], able, 2, going=[small])
+    small.stop_why = ""
     book.suspended["1"] = small
     assert not may_suspend(_job(job="3"), book, [NODE], able, 1)
 

@@ -275,6 +275,9 @@ class Follower:
         state = self.tables.state
         for row in state.run[: state.x[col.N_RUN]].tolist() if self.durations else ():
             belief = self.durations.get(row)
-            if belief is not None:
-                held_s = state.f[row, col.OCCUPIED] + max(now_s - state.f[row, col.SINCE], 0.0)
-                state.f[row, col.BELIEF] = max(state.f[row, col.BELIEF], belief.times * held_s)
+            if belief is None:
+                continue
+            held_s = state.f[row, col.OCCUPIED] + max(now_s - state.f[row, col.SINCE], 0.0)
+            if state.f[row, col.BELIEF] < belief.times * held_s:
+                state.f[row, col.BELIEF] = belief.times * held_s
+                state.x[col.EPOCH] += 1

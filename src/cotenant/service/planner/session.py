@@ -201,9 +201,9 @@ class Session:
             facts = replace(facts, stages=profiles.stages(of, nominal_s, seen.vetoes))
         if traits.resizes:
             facts = self._with_training(facts, rows)
-        last, changes = self.engine.facts, (facts.steps, facts.stages, facts.training)
+        last = self.engine.facts
         same = facts.together is last.together and facts.pair is last.pair and facts.pool_types == last.pool_types
-        changes = (*changes, last.steps, last.stages, last.training)
+        changes = (facts.steps, facts.stages, facts.training, last.steps, last.stages, last.training)
         if not same or any(part is not None for part in changes):
             self.engine.facts = facts  # policies work out anew what they made of other ones
 

@@ -131,7 +131,7 @@ class Book:
         for row in data["jobs"]:
             job = thawed(row)
             book.enter(job)
-            book._index(job)
+            cls._index(book, job)
         book.tokens, book.drained = data["tokens"], set(data["drained"])
         book.next_id, book.seq = data["next_id"], data["seq"]
         book.costs = Costs(data["rungs"] if "rungs" in data else before_rungs(data["costs"]))

@@ -31,7 +31,7 @@ _LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredCurve:
     """A curve, and what it took to find."""
 
     curve: Curve
@@ -51,7 +51,7 @@ class _Seen:
 def profile_cores(
     backend: Backend, argv: Sequence[str], *, most: float, least: float, seconds: float = 3.0, warm_s: float = 1.0,
     env: dict[str, str] | None = None, workdir: str = "", told: Callable[[float, float], None] | None = None,
-) -> Measured:  # fmt: skip
+) -> MeasuredCurve:  # fmt: skip
     """Steps per second of a command by cores, from `least` to `most`. `told(cores, rate)` hears of every point."""
     if not 0 < least <= most < math.inf:
         raise InputError(f"cores from {least:g} to {most:g}: both must be positive, and the first not above the second")
@@ -72,7 +72,7 @@ def profile_cores(
         found = search(measure, most, least)
     order = np.argsort(found.cpus)
     cores, rates = np.array(found.cpus)[order], np.array(found.speeds)[order]
-    return Measured(Curve(cores, np.maximum.accumulate(rates)), found.measurements, time.monotonic() - began)
+    return MeasuredCurve(Curve(cores, np.maximum.accumulate(rates)), found.measurements, time.monotonic() - began)
 
 
 def _run(
