@@ -24,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--policy", default="", help="only policies whose text begins with this")
     parser.add_argument("--costs", choices=tuple(COSTS), help="only this cost table")
-    parser.add_argument("--jobs", type=int, default=60)
+    parser.add_argument("--jobs", type=int, default=0, help="another number of jobs than usual")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     jit.enable = lambda: None  # small runs: plain kernels start sooner

@@ -20,8 +20,9 @@ POLICIES = (
     "sjf-bsbf",
     "muri-s",
     "gandiva",
+    "optimus",
 )
-ROWS = {row.policy: row for row in rows() if row.policy in POLICIES and not row.elastic}
+ROWS = {row.policy: row for row in reversed(list(rows())) if row.policy in POLICIES}
 
 
 @pytest.mark.parametrize("costs", COSTS)

@@ -36,10 +36,11 @@ class Row:
     models: tuple[str, ...] = H200
     profile: str = "none"
     elastic: bool = False
+    jobs: int = 60
 
-    def experiment(self, costs: str, jobs: int = 60, seed: int = 0) -> Experiment:
-        """With one of the cost tables."""
-        work = generated(jobs, seed, self.models, self.elastic)
+    def experiment(self, costs: str, jobs: int = 0, seed: int = 0) -> Experiment:
+        """With one of the cost tables; another number of jobs if given."""
+        work = generated(jobs or self.jobs, seed, self.models, self.elastic)
         return Experiment(
             work, Cluster.parse(self.cluster), self.policy, profile=self.profile, round_s=120.0, seed=seed,
             fail_nodes=FAILING, stop_costs=COSTS[costs], compiled=False,
@@ -53,7 +54,7 @@ def rows() -> Iterator[Row]:
     for policy in (*(one.name for one in BUILT_IN), *_VARIANTS):
         name = policy.split(":")[0]
         if name in ("ones", "optimus"):
-            yield Row(policy, **sized)  # type: ignore[arg-type]
+            yield Row(policy, jobs=24 if name == "ones" else 60, **sized)  # type: ignore[arg-type]
         elif name in _SHARING or "sharing=true" in policy:
             yield Row(policy, **shared)  # type: ignore[arg-type]
         else:

@@ -207,6 +207,7 @@ class TrueWorld(FakeBackend):
         self.advance(0.0)
         row, places = self.row_of(spec.key), self.numbers.places(spec.gpus)
         if row in self.sizes:
+            self.truth.agree(row, self.terms.get(row, ALONE))
             self.truth.go_on_after(row, places, self.sizes.pop(row)[1], self.now_s)
         else:
             self.truth.start(row, places, self.now_s, self.terms.get(row, ALONE))
