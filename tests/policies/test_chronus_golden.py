@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from cotenant.core.cluster import Cluster
 from cotenant.core.deadlines import Steps, deadline_metrics
 from cotenant.policies.chronus.admission import Ask, Verdict, admit, earliest_end, promised_by_s
 from cotenant.policies.chronus.leases import estimate_s, leases_needed, next_lease, slots_before, whole_share
 from cotenant.policies.chronus.packing import LeasePairs, pack
+from cotenant.policies.chronus.policy import Chronus
 from cotenant.policies.chronus.program import LEFT_OUT, objective_of, solve
+from cotenant.sim.driver import Experiment, Simulation
+from cotenant.testing.policy import jobs
 
 MINUTE = 60.0
 
@@ -188,3 +194,19 @@ def test_program_equals_brute_force_on_200_cases(capsys: pytest.CaptureFixture[s
         print(f"\ngreedy packing: best in {100 * same:.0f} % of 200 cases, largest gap {worst:.2f}")
     # The tie-break is worth at most 1; a lost step or job may cost more, but rarely.
     assert (gaps <= 2.0).mean() > 0.8
+
+
+def test_promises_and_leases_outlive_a_crash() -> None:
+    work = jobs((0.0, 2, 3000.0), (10.0, 2, 3000.0), (20.0, 2, 900.0), (30.0, 4, 9000.0))
+    work = replace(work, deadline_s=np.array([9000.0, 12000.0, np.nan, 4000.0]))
+    run = Simulation(Experiment(work, Cluster.parse("1x4"), "chronus", compiled=False))
+    run.advance(2000.0)
+    before, after = run.policy, Chronus()
+    assert isinstance(before, Chronus)
+    kept = json.loads(json.dumps([[list(who), data] for who, data in before.remember().items()]))
+    after.recall({tuple(who): data for who, data in kept})
+    told = {row: after.timetables.answers[row].verdict for row in after.timetables.answers}
+    assert set(told.values()) >= {Verdict.PROMISED, Verdict.REFUSED}
+    assert after.timetables.promises.keys() == before.timetables.promises.keys()
+    given, again = before.timetables.given(), after.timetables.given()
+    assert {row: leases.tolist() for row, leases in again.items()} == {row: x.tolist() for row, x in given.items()}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -67,6 +68,26 @@ class Chronus(PlanPolicy):
         )
         self._lease, self._slot = -1, -1
         self._held: set[int] = set()  # rows of jobs that hold the present lease
+        self._present: set[int] = set()  # rows of the last decision
+
+    # -- what outlives a crash ---------------------------------------------------------------------------------
+
+    def remember(self) -> dict[tuple[int, ...], Any]:
+        """What everybody was told, the leases that were given out, and who holds the present one."""
+        if self._lease < 0:
+            return {}
+        told: dict[tuple[int, ...], Any] = {(): [self._lease, self._slot]}
+        for row, written in self.timetables.written(self._present).items():
+            told[row,] = [*written, row in self._held]
+        return told
+
+    def recall(self, kept: Mapping[tuple[int, ...], Any]) -> None:
+        """Promises hold as they were made, also those that would not be made again now."""
+        self._lease, self._slot = kept.get((), (-1, -1))
+        for who, (*written, holds) in ((who, row) for who, row in kept.items() if len(who) == 1):
+            self.timetables.read(who[0], written)
+            if holds:
+                self._held.add(who[0])
 
     # -- one decision ------------------------------------------------------------------------------------------
 
@@ -82,6 +103,7 @@ class Chronus(PlanPolicy):
         self._slot = slot
         at_of = {ident: at for at, ident in enumerate(ids.tolist())}
         self._held &= at_of.keys()
+        self._present = set(at_of)
         holders = np.array(sorted(at_of[ident] for ident in self._held), np.int64)
         run = self._places(view, holders, turn)
         return Plan(run, next_s=(slot + 1) * self.slot_s, why=self._answers(view, (slot + 1) * self.slot_s))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -56,6 +57,24 @@ class Timetables:
     def given(self) -> dict[int, Ints]:
         """Identity -> leases that were given out; arrays that are replaced, never changed."""
         return {ident: promise.leases for ident, promise in self.promises.items() if promise.leases is not None}
+
+    def written(self, rows: set[int]) -> dict[int, list[Any]]:
+        """Answers and promises of these jobs as plain data."""
+        found: dict[int, list[Any]] = {}
+        for row in sorted(rows & self.answers.keys()):
+            answer, kept = self.answers[row], self.promises.get(row)
+            leases = None if kept is None or kept.leases is None else kept.leases.tolist()
+            promise = None if kept is None else [kept.gpus, kept.end, kept.need, leases]
+            found[row] = [str(answer.verdict), answer.step, answer.earliest_slot, answer.reason, promise]
+        return found
+
+    def read(self, row: int, written: list[Any]) -> None:
+        """The inverse, for one job."""
+        verdict, step, earliest, reason, promise = written
+        self.answers[row] = AdmissionAnswer(Verdict(verdict), step, earliest, reason)
+        if promise is not None:
+            gpus, end, need, leases = promise
+            self.promises[row] = Promise(gpus, end, need, None if leases is None else np.array(leases, np.int64))
 
     def needs(self, view: View, which: Ints) -> tuple[Ints, Ints]:
         """GPUs to reserve for these jobs, and leases still needed."""
