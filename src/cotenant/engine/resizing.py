@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from cotenant.core.columns import (
+    GPUS,
     LOGGING,
     N_LOG,
     N_RUN,
@@ -34,6 +35,8 @@ def let_go(s: State, rule: Rule, job: int, gpus: int, now: float) -> None:
     release(s, job, now)
     set_size(s, job, gpus)
     enqueue(s, rule, job, now)
+    if s.i[job, GPUS] != gpus:  # who waits asks for its own size again, but this one does not wait
+        set_size(s, job, gpus)
 
 
 @entry
