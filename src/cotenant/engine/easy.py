@@ -14,8 +14,9 @@ from cotenant.core.jit import kernel
 from cotenant.core.state import Matrix, Rule, State
 from cotenant.engine.fill import fill, open_idle, room_in_quota, start_if_it_fits
 from cotenant.engine.heaps import ahead
+from cotenant.engine.home import find_home
 from cotenant.engine.keys import compact_running
-from cotenant.engine.ledger import new_slices, start
+from cotenant.engine.ledger import slices_for, start
 from cotenant.engine.sorting import sort_running
 from cotenant.placement.fit import BOTH, IDLE_NOW, UNCLAIMED, find_place
 
@@ -105,6 +106,9 @@ def reserve(s: State, head: int, now: float) -> float:
 def first_short(s: State, c: int, limit_s: float) -> int:
     """The first waiting job of a class, by tier and row, that is believed to take at most `limit_s`; -1 if none."""
     base, leaves = s.cls[c, C_TREE], s.cls[c, C_LEAVES]
+    if leaves == 0:  # the class of a suspended job, which has no tree
+        first = s.heap[s.cls[c, C_OFFSET]]
+        return int(first) if s.f[first, BELIEF] <= limit_s else -1
     if s.tree[base + 1] > limit_s:
         return -1
     at = 1
@@ -113,6 +117,16 @@ def first_short(s: State, c: int, limit_s: float) -> int:
         if s.tree[base + at] > limit_s:
             at += 1
     return int(s.members[s.cls[c, C_OFFSET] + at - leaves])
+
+
+@kernel
+def _place(s: State, job: int, source: int) -> int:
+    """A place for a job that may pass the head; of a suspended one its own GPUs, or none."""
+    if s.i[job, HOME] < 0:
+        return int(find_place(s, s.i[job, CLASS], job, source))
+    if source == BOTH and find_home(s, job, UNCLAIMED, s.run, 0, 0) == 0:
+        return 0
+    return int(find_home(s, job, IDLE_NOW, s.run, 0, 0))
 
 
 @kernel
@@ -151,10 +165,10 @@ def _backfill(s: State, rule: Rule, part: int, head: int, head_start: float, now
                 continue
             if best >= 0 and ahead(s.f, best, first):
                 continue
-            if find_place(s, c, first, BOTH) > 0:
+            if _place(s, first, BOTH) > 0:
                 best, best_long = first, True
                 continue
-            if find_place(s, c, first, IDLE_NOW) == 0:
+            if _place(s, first, IDLE_NOW) == 0:
                 s.failed[c] = 1
                 continue
             job = first_short(s, c, head_start - now)
@@ -163,7 +177,7 @@ def _backfill(s: State, rule: Rule, part: int, head: int, head_start: float, now
         if best < 0:
             return
         gpus = s.i[best, GPUS]
-        count = find_place(s, s.i[best, CLASS], best, BOTH if best_long else IDLE_NOW)
+        count = _place(s, best, BOTH if best_long else IDLE_NOW)
         for piece in range(count):
             n, taken = s.pick[piece, 0], s.pick[piece, 1]
             s.open[n, IDLE_NOW] -= taken
@@ -173,4 +187,4 @@ def _backfill(s: State, rule: Rule, part: int, head: int, head_start: float, now
                 s.open[n, UNCLAIMED] -= taken
                 s.open_host[n, 0] -= s.f[best, CPUS] * taken / gpus
                 s.open_host[n, 2] -= s.f[best, MEM] * taken / gpus
-        start(s, rule, best, new_slices(s, count), now)
+        start(s, rule, best, slices_for(s, best, count), now)
