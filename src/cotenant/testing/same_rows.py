@@ -66,7 +66,7 @@ _SHARING = (
     "muri-s", "muri-l", "sjf-bsbf", "sjf-ffs", "antman", "gandiva", "horus", "horus+", "gandiva-packing",
 )  # fmt: skip
 _VARIANTS = (
-    "fifo:strict=false", "las:round=60", "tiresias-l:threshold=600,knob=4", "tiresias-l:thresholds=[300,3000],knob=8",
+    "fifo:strict=false", "las:round=240", "tiresias-l:threshold=600,knob=4", "tiresias-l:thresholds=[300,3000],knob=8",
     "tiresias-g:thresholds=[600],quantum=fixed", "gavel:objective=ftf", "gavel:sharing=true",
     "gavel:sharing=true,pairs=online", "chronus:lease=600", "sjf-bsbf:preemptive=true",
 )  # fmt: skip
