@@ -62,13 +62,13 @@ def _part(s: State, rule: Rule, now: float) -> None:
 
 def _present(s: State) -> Ints:
     """Jobs that take turns and have theirs now."""
-    listed = np.sort(s.run[: s.x[N_RUN]])
-    return listed[(listed >= 0) & (s.i[listed, PROMISED] == 0) & (s.i[listed, TURN] > 0)]
+    listed: Ints = np.sort(s.run[: s.x[N_RUN]])
+    return np.asarray(listed[(listed >= 0) & (s.i[listed, PROMISED] == 0) & (s.i[listed, TURN] > 0)])
 
 
 def _in_line(s: State) -> Ints:
     """Jobs that wait for their GPUs, who has waited longest first; who never had any comes first of equals."""
-    listed = np.sort(s.run[: s.x[N_RUN]])
+    listed: Ints = np.sort(s.run[: s.x[N_RUN]])
     listed = listed[(listed >= 0) & (s.i[listed, PROMISED] == 1)]
     new = np.isnan(s.f[listed, FIRST])
     since_s = np.where(new, s.f[listed, SUBMIT], s.f[listed, SINCE])
