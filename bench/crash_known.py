@@ -39,6 +39,7 @@ class Watched:
         with self.store.lock:
             known = knows(self.store.book)
             known["terms"] = _terms(self.service)
+            known["stay"] = sorted(job.key for job in self.store.book.on_gpus.values() if not job.stop_why)
             if mind is not None:
                 known["amiss"] = _amiss(self.store.book, *mind)
         known["looks"] = self.known.get("looks", 0) + 1
@@ -52,7 +53,6 @@ def knows(book: Book) -> Known:
     found = {
         "seq": book.seq, "promises": book.promises, "memory": book.memory, "costs": book.costs.rows(),
         "levels": {job.key: job.last.level for job in alive}, "policy": book.policy,
-        "stay": [job.key for job in book.on_gpus.values() if not job.stop_why],
     }  # fmt: skip
     return _plain(found)
 

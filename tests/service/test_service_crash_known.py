@@ -93,11 +93,11 @@ def test_a_promise_to_one_who_is_held_may_go(checker: Checker) -> None:
 
 def test_turns_are_taken_again_after_a_restart(checker: Checker) -> None:
     key = f"{checker.rig.start()}-1"
-    before = {"looks": 1, "terms": {key: [[key, "other"], True, False]}}
+    before = {"looks": 1, "amiss": [], "stay": [key], "terms": {key: [[key, "other"], True, False]}}
     checker.hear(**before)
     checker.words.fell()
     checker.hear(**{**before, "looks": 2})
     assert checker.faults == []
     checker.words.fell()
-    checker.hear(looks=1, terms={})
+    checker.hear(**{**before, "looks": 1, "terms": {}})
     assert len(checker.faults) == 1
