@@ -35,7 +35,7 @@ from cotenant.engine.plans import carry_out_plan
 from cotenant.engine.pools import carry_out_pools, fill_idle, name_hosts
 from cotenant.engine.rates import RateModel
 from cotenant.engine.taking_in import take_in
-from cotenant.engine.turns import change_turns
+from cotenant.engine.turns import change_turns, forgo_turns
 from cotenant.engine.walk import commit, walk_order
 from cotenant.policies.base import PlanPolicy, Policy, PriorityPolicy
 
@@ -156,6 +156,8 @@ class Engine:
 
     def decide(self, now_s: float) -> None:
         """The stages from the plan to the difference: afterwards the tables are as they are to be."""
+        if self.state.x[col.ROTATES]:
+            forgo_turns(self.state, self.rule, now_s)
         settle = getattr(self.rates, "settle", None)
         if settle is not None:
             settle(self.state, now_s)

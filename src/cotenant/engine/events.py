@@ -305,7 +305,7 @@ def withdraw(s: State, rule: Rule, job: int, now: float) -> None:
     _recount_shut(s)
 
 
-@kernel
+@entry
 def unpromise(s: State, rule: Rule, job: int, now: float) -> None:
     """A job loses the GPUs that it was promised, and waits."""
     release(s, job, now)

@@ -17,11 +17,21 @@ from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
 from cotenant.core.workload import Ints
+from cotenant.engine.events import unpromise
 from cotenant.engine.keys import position_of
 from cotenant.engine.ledger import begin_now, free_bound, may_begin, preempt, resize, start
 from cotenant.engine.sharing import copy_slices
 
 _ON, _STUCK, _COMES, _KEPT = 0, 1, 2, 3
+
+
+def forgo_turns(s: State, rule: Rule, now: float) -> None:
+    """Whoever has not begun and only waits for a turn is planned anew, where enough GPUs are idle by now."""
+    nobody = np.zeros(0, np.int64)
+    for job in _in_line(s).tolist():
+        free = s.i[job, HOME] < 0 and s.i[job, LEAVING] == 0 and s.i[job, GPUS] <= s.x[IDLE]
+        if free and meets(s, job, _ON, nobody):
+            unpromise(s, rule, job, now)
 
 
 def change_turns(s: State, rule: Rule, quantum_s: float, now: float) -> None:
