@@ -15,6 +15,7 @@ from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import WAITING, JobState
 from cotenant.core.traits import Traits
+from cotenant.core.workload import Floats
 from cotenant.engine.live_rows import LiveRows
 from cotenant.service.observer.outcomes import left_s
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
@@ -225,7 +226,8 @@ class Follower:
             self.durations[row] = belief
         else:
             self.durations.pop(row, None)
-        f[col.BELIEF] = max(f[col.DONE] + belief.more_s, belief.least_s, belief.times * f[col.OCCUPIED])
+        done_s = float(self._done_s([row], now_s)[0])
+        f[col.BELIEF] = max(done_s + belief.more_s, belief.least_s, belief.times * f[col.OCCUPIED])
         f[col.RESTORE] = self.beliefs.restore_s(job)
         f[col.DEADLINE] = self.beliefs.deadline_s(job)
         i[col.RUNG], i[col.YIELDS] = self.beliefs.ways(job, self._may_suspend(job))
@@ -265,10 +267,17 @@ class Follower:
             restore_s.append(costs_s[known.rung])
         f = self.tables.state.f
         if rows:
-            at, belief_s = np.array(rows), f[rows, col.DONE] + more_s
+            at, belief_s = np.array(rows), self._done_s(rows, now_s) + more_s
             changed += at[belief_s != f[at, col.BELIEF]][:1].tolist()
             f[at, col.BELIEF], f[at, col.RESTORE] = belief_s, restore_s
         return [Event(Kind.CHANGED, row) for row in changed[:1]]
+
+    def _done_s(self, rows: list[int], now_s: float) -> Floats:
+        """Work that jobs have done by now: what they say is left comes on top of it."""
+        f, i = self.tables.state.f[rows], self.tables.state.i[rows]
+        runs = (i[:, col.STATE] == col.RUNNING) & (i[:, col.PROMISED] == 0)
+        ran_s = np.maximum(now_s - np.maximum(f[:, col.WARM], f[:, col.RATED]), 0.0)
+        return np.asarray(f[:, col.DONE] + np.where(runs, ran_s * f[:, col.SPEED], 0.0))
 
     def believe(self, now_s: float) -> None:
         """Bring what is believed of running jobs up to now: some beliefs grow with what a job has attained."""
