@@ -40,7 +40,8 @@ from cotenant.core.columns import (
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
 from cotenant.core.workload import Floats, Ints
-from cotenant.engine.ledger import new_slices, schedule_run
+from cotenant.engine.ledger import schedule_run
+from cotenant.engine.slices import new_slices
 from cotenant.engine.walk import commit, plan_start, plan_stop
 from cotenant.placement.fit import fewest_nodes
 

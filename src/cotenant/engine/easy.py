@@ -16,7 +16,8 @@ from cotenant.engine.fill import fill, open_idle, room_in_quota, start_if_it_fit
 from cotenant.engine.heaps import ahead
 from cotenant.engine.home import find_home
 from cotenant.engine.keys import compact_running
-from cotenant.engine.ledger import slices_for, start
+from cotenant.engine.ledger import start
+from cotenant.engine.slices import slices_for
 from cotenant.engine.sorting import sort_running
 from cotenant.placement.fit import BOTH, IDLE_NOW, UNCLAIMED, find_place
 

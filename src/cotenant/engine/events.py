@@ -12,14 +12,10 @@ from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
 from cotenant.engine.heaps import drop_event, remove_waiting
 from cotenant.engine.keys import position_of, round_number, set_keys
+from cotenant.engine.leaving import begin_leaving, bind_late, end_suspended, forget_home, gone
 from cotenant.engine.ledger import (
-    begin_leaving,
-    bind_late,
     dequeue,
-    end_suspended,
     enqueue,
-    forget_home,
-    gone,
     heat,
     promote,
     relax,

@@ -10,8 +10,9 @@ from cotenant.core.columns import *
 from cotenant.core.jit import kernel
 from cotenant.core.state import Rule, State
 from cotenant.engine.home import find_home_or_wait
-from cotenant.engine.ledger import slices_for, start
+from cotenant.engine.ledger import start
 from cotenant.engine.lines import advance_line, insert_line
+from cotenant.engine.slices import slices_for
 from cotenant.placement.fit import IDLE_NOW, find_place
 
 

@@ -10,29 +10,9 @@ from cotenant.core.state import IntMatrix, Matrix, Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.heaps import drop_event, push_waiting, remove_waiting, set_event
 from cotenant.engine.keys import compact_running, position_of, set_keys, work_done
-from cotenant.engine.sharing import copy_slices, count_cells, is_clear, occupy, take_host, vacate
+from cotenant.engine.sharing import is_clear, occupy, take_host, vacate
+from cotenant.engine.slices import bind_class, free_slices, unbind
 from cotenant.placement.fit import fewest_nodes
-
-
-@kernel
-def push_slice(s: State, node: int, gpus: int, mask: int, head: int) -> int:
-    """A slice in front of a linked list of them; the new head."""
-    slot = s.x[FREE_SLICE]
-    s.x[FREE_SLICE] = s.slices[slot, SLICE_NEXT]
-    s.slices[slot, SLICE_NODE] = node
-    s.slices[slot, SLICE_GPUS] = gpus
-    s.slices[slot, SLICE_MASK] = mask
-    s.slices[slot, SLICE_NEXT] = head
-    return int(slot)
-
-
-@kernel
-def new_slices(s: State, count: int) -> int:
-    """Turn the placement in `s.pick` into a linked list of slices; the head of the list."""
-    head = -1
-    for k in range(count - 1, -1, -1):
-        head = push_slice(s, s.pick[k, 0], s.pick[k, 1], 0, head)
-    return int(head)
 
 
 @kernel
@@ -85,7 +65,7 @@ def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
     if twin < -1:
         s.i[job, CLASS] = -2 - twin
     if s.i[job, HOME] >= 0:
-        _bind_class(s, job)
+        bind_class(s, job)
     elif s.x[LAGS] == 1 and s.i[job, GPUS] != s.cls[s.i[job, CLASS], C_GPUS]:
         resize(s, job, s.cls[s.i[job, CLASS], C_GPUS])  # what it was given is over: it asks for what it asked for
     set_keys(s.f, s.i, rule, job, now)
@@ -238,7 +218,7 @@ def _begin(s: State, job: int, now: float) -> None:
         s.f[job, FIRST] = now
     if s.i[job, HOME] >= 0:
         s.f[job, WARM] = now + s.f[job, RESUME]
-        _unbind(s, job)
+        unbind(s, job)
         note(s, T_RESUME, job, 0)
         return
     s.f[job, SAVED] = s.f[job, DONE]
@@ -292,16 +272,6 @@ def release(s: State, job: int, now: float) -> None:
 
 
 @kernel
-def free_slices(s: State, head: int) -> None:
-    """Give a list of slices back."""
-    while head >= 0:
-        following = s.slices[head, SLICE_NEXT]
-        s.slices[head, SLICE_NEXT] = s.x[FREE_SLICE]
-        s.x[FREE_SLICE] = head
-        head = following
-
-
-@kernel
 def let_go_of(s: State, job: int, now: float) -> int:
     """The same, but for the list of slices, which is returned. A promise that is taken back settles no run."""
     head = s.i[job, SLICE]
@@ -335,151 +305,6 @@ def let_go_of(s: State, job: int, now: float) -> int:
     s.x[DIRTY] = 1
     drop_event(s.f, s.i, s.events, s.x, job)
     return int(head)
-
-
-@kernel
-def preempt(s: State, rule: Rule, job: int, now: float, moved: int) -> None:
-    """Stop a running job and let it wait again; it will have to restore what it has done.
-
-    Where that takes time it keeps its GPUs until it has left, though they may be given to others already. One that is
-    suspended instead goes on later, on the same GPUs and nowhere else. One that only had a promise loses that.
-    """
-    if s.i[job, PROMISED] == 1:
-        release(s, job, now)
-        enqueue(s, rule, job, now)
-        return
-    if s.x[LAGS] == 0:
-        release(s, job, now)
-        note(s, T_STOP, job, moved)
-    else:
-        begin_leaving(s, job, now, moved)
-    s.i[job, PREEMPTS] += 1
-    if s.f[job, DONE] > 0 and s.i[job, HOME] < 0:
-        s.i[job, OWES] = 1
-    enqueue(s, rule, job, now)
-
-
-@kernel
-def begin_leaving(s: State, job: int, now: float, moved: int) -> None:
-    """A running job begins to leave its GPUs, by its rung; it does not wait yet. Whose turn is over (3) comes back."""
-    owed = s.i[job, OWES]
-    head = let_go_of(s, job, now)
-    s.i[job, OLD], s.i[job, LEAVING] = head, 1
-    s.f[job, LEAVES] = now + s.f[job, SAVE]
-    count_cells(s.slices, s.gpu_first, s.gpu_leaving, head, 1)
-    still = (moved == 0 and s.i[job, RUNG] == 1) or (moved == 3 and s.i[job, YIELDS] & 1 == 1)
-    if still and free_bound(s) >= 0:
-        s.i[job, OWES] = owed
-        s.i[job, HOME] = copy_slices(s.slices, s.x, FREE_SLICE, head)
-        count_cells(s.slices, s.gpu_first, s.gpu_bound, head, 1)
-        note(s, T_SUSPEND, job, moved)
-    else:
-        note(s, T_STOP, job, moved)
-
-
-@entry
-def gone(s: State, rule: Rule, job: int, now: float) -> None:
-    """A job has left the GPUs that it still held, or its suspended process has ended."""
-    if s.i[job, LEAVING] == 0:
-        return
-    if s.i[job, OLD] >= 0:
-        count_cells(s.slices, s.gpu_first, s.gpu_leaving, s.i[job, OLD], -1)
-        free_slices(s, s.i[job, OLD])
-        s.i[job, OLD] = -1
-    s.i[job, LEAVING] = 0
-    s.f[job, LEAVES] = math.inf
-    s.x[DIRTY] = 1
-    if s.i[job, STATE] == WAITING:
-        schedule_wait(s, rule, job)
-    else:
-        drop_event(s.f, s.i, s.events, s.x, job)
-        if s.i[job, STATE] == RUNNING:
-            schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
-
-
-@kernel
-def free_bound(s: State) -> int:
-    """A class for one more suspended job, -1 if as many are suspended as may be."""
-    c = 0
-    while c < s.cls.shape[0] and s.cls[c, C_BOUND] != -1:
-        if s.cls[c, C_BOUND] == -2:
-            return c
-        c += 1
-    return -1
-
-
-@kernel
-def _bind_class(s: State, job: int) -> None:
-    """A suspended job is alike to no other: it waits in a class of its own."""
-    if s.cls[s.i[job, CLASS], C_BOUND] == job:
-        return
-    c, of = free_bound(s), s.i[job, CLASS]
-    for column in (C_GPUS, C_TENANT, C_PART, C_MODE, C_POOLS, C_NODES):
-        s.cls[c, column] = s.cls[of, column]
-    s.cls[c, C_BOUND], s.cls[c, C_ORIGIN] = job, of
-    s.cls[c, C_HEAD] = s.cls[c, C_TWIN] = -1
-    s.i[job, CLASS] = c
-
-
-@kernel
-def slices_for(s: State, job: int, count: int) -> int:
-    """Slices of the place just found; of a suspended job the very GPUs to which it is bound."""
-    if s.i[job, HOME] >= 0:
-        return copy_slices(s.slices, s.x, FREE_SLICE, s.i[job, HOME])
-    return new_slices(s, count)
-
-
-@kernel
-def end_suspended(s: State, rule: Rule, job: int, now: float) -> None:
-    """A suspended job is ended, to start again anywhere from its last checkpoint; its process goes a little later."""
-    remove_waiting(s.f, s.i, s.cls, s.heap, job)
-    s.f[job, LOST] += (s.f[job, DONE] - s.f[job, SAVED]) * s.i[job, GPUS]
-    s.f[job, DONE] = s.f[job, SAVED]
-    _unbind(s, job)
-    s.i[job, OWES] = 1 if s.f[job, DONE] > 0 else 0
-    s.i[job, LEAVING], s.f[job, LEAVES] = 1, now + s.f[job, SAVE]
-    note(s, T_END, job, 0)
-    set_keys(s.f, s.i, rule, job, now)
-    stand_in_line(s, job)
-    schedule_wait(s, rule, job)
-    s.x[DIRTY] = 1
-
-
-@kernel
-def bind_late(s: State, job: int) -> None:
-    """A job that leaves was suspended, though it was to be stopped: bound like others, if there is room for it."""
-    if free_bound(s) < 0:
-        return
-    remove_waiting(s.f, s.i, s.cls, s.heap, job)
-    s.i[job, HOME] = copy_slices(s.slices, s.x, FREE_SLICE, s.i[job, OLD])
-    count_cells(s.slices, s.gpu_first, s.gpu_bound, s.i[job, HOME], 1)
-    _bind_class(s, job)
-    stand_in_line(s, job)
-
-
-@kernel
-def forget_home(s: State, rule: Rule, job: int, now: float) -> None:
-    """The suspended process of a job is gone: the job is bound to nothing and waits, if it does, among its like."""
-    waits = s.i[job, HEAP_AT] >= 0
-    if waits:
-        remove_waiting(s.f, s.i, s.cls, s.heap, job)
-    _unbind(s, job)
-    if waits:
-        stand_in_line(s, job)
-        schedule_wait(s, rule, job)
-
-
-@kernel
-def _unbind(s: State, job: int) -> None:
-    """A suspended job goes on, or is ended: it is bound to no GPUs any more."""
-    count_cells(s.slices, s.gpu_first, s.gpu_bound, s.i[job, HOME], -1)
-    free_slices(s, s.i[job, HOME])
-    s.i[job, HOME] = -1
-    s.f[job, BARRED] = math.nan
-    c = s.i[job, CLASS]
-    if s.cls[c, C_BOUND] == job:
-        s.cls[c, C_BOUND] = -2
-        s.i[job, CLASS] = s.cls[c, C_ORIGIN]
 
 
 @kernel

@@ -16,7 +16,8 @@ from cotenant.core.plan import ALONE, Places, Plan
 from cotenant.core.state import Rule, State
 from cotenant.core.view import View
 from cotenant.engine.check import check_plan, memory_gib, size_of
-from cotenant.engine.ledger import end_suspended, preempt, schedule_wait
+from cotenant.engine.leaving import end_suspended, preempt
+from cotenant.engine.ledger import schedule_wait
 from cotenant.engine.observe import pieces_of
 from cotenant.engine.resizing import go_on, lay_slices, let_go, set_size
 from cotenant.engine.walk import commit

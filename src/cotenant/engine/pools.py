@@ -16,7 +16,8 @@ from cotenant.core.workload import Ints
 from cotenant.engine.check import mark_named
 from cotenant.engine.fill import start_if_it_fits
 from cotenant.engine.home import others_go_on
-from cotenant.engine.ledger import free_bound, schedule_wait
+from cotenant.engine.ledger import schedule_wait
+from cotenant.engine.slices import free_bound
 from cotenant.engine.walk import claim, commit, keep_place, leave, open_all, plan_start, plan_stop, within_quota
 from cotenant.placement.fit import UNCLAIMED, find_place_in
 

@@ -20,7 +20,8 @@ from cotenant.core.jit import entry
 from cotenant.core.plan import Places, Slices
 from cotenant.core.state import IntMatrix, Rule, State
 from cotenant.engine.keys import position_of
-from cotenant.engine.ledger import enqueue, heat, push_slice, release, resize, schedule_run, start
+from cotenant.engine.ledger import enqueue, heat, release, resize, schedule_run, start
+from cotenant.engine.slices import push_slice
 
 
 @entry

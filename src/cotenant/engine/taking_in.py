@@ -19,7 +19,8 @@ from cotenant.engine.events import (
     unpin,
     withdraw,
 )
-from cotenant.engine.ledger import gone, start
+from cotenant.engine.leaving import gone
+from cotenant.engine.ledger import start
 from cotenant.engine.observe import places_of
 from cotenant.engine.resizing import lay_slices, set_size
 

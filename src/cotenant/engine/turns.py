@@ -19,8 +19,10 @@ from cotenant.core.state import Rule, State
 from cotenant.core.workload import Ints
 from cotenant.engine.events import unpromise
 from cotenant.engine.keys import position_of
-from cotenant.engine.ledger import begin_now, free_bound, may_begin, preempt, resize, start
+from cotenant.engine.leaving import preempt
+from cotenant.engine.ledger import begin_now, may_begin, resize, start
 from cotenant.engine.sharing import copy_slices
+from cotenant.engine.slices import free_bound
 
 _ON, _STUCK, _COMES, _KEPT = 0, 1, 2, 3
 

@@ -15,9 +15,11 @@ from cotenant.core.workload import Ints
 from cotenant.engine.heaps import remove_waiting
 from cotenant.engine.home import evict, find_home
 from cotenant.engine.keys import before_running, compact_running, refresh_keys
-from cotenant.engine.ledger import preempt, slices_for, start
+from cotenant.engine.leaving import preempt
+from cotenant.engine.ledger import start
 from cotenant.engine.lines import advance_line, line_up
 from cotenant.engine.sharing import copy_slices
+from cotenant.engine.slices import slices_for
 from cotenant.engine.sorting import part_running, sort_running
 from cotenant.engine.victims import displace_latest
 from cotenant.placement.fit import IDLE_NOW, UNCLAIMED, find_place

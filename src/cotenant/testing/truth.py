@@ -20,7 +20,8 @@ from cotenant.core.plan import ALONE, Places, Terms
 from cotenant.core.state import make_rule
 from cotenant.engine.events import handle, node_down, node_up
 from cotenant.engine.keys import position_of, work_done
-from cotenant.engine.ledger import enqueue, heat, preempt, schedule_run, start
+from cotenant.engine.leaving import preempt
+from cotenant.engine.ledger import enqueue, heat, schedule_run, start
 from cotenant.engine.resizing import lay_slices, let_go, set_size
 from cotenant.engine.tables import StopCosts
 from cotenant.service.observer.outcomes import EXIT_PREEMPTED

@@ -8,7 +8,8 @@ import numpy as np
 
 from cotenant.core import columns as col
 from cotenant.core.decision import Event
-from cotenant.engine.ledger import begin_promised, gone, schedule_run
+from cotenant.engine.leaving import gone
+from cotenant.engine.ledger import begin_promised, schedule_run
 from cotenant.service.planner.session import Session
 from cotenant.sim import loop
 from cotenant.sim.stall import Stall
