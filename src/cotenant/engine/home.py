@@ -24,7 +24,7 @@ def find_home(s: State, job: int, source: int, order: Ints, first: int, end: int
 
     Running jobs of `order[first:end]`, whose turn is still to come, have to leave them.
     """
-    if others_go_on(s, job):
+    if planned_on(s, s.i[job, HOME]):
         return 0
     count = 0
     at = s.i[job, HOME]
@@ -45,12 +45,12 @@ def find_home(s: State, job: int, source: int, order: Ints, first: int, end: int
 
 
 @kernel
-def others_go_on(s: State, job: int) -> bool:
-    """Whether somebody who stands on the same GPUs is planned to go on there."""
+def planned_on(s: State, head: int) -> bool:
+    """Whether somebody is planned to go on, on some of these very GPUs, where he stands still."""
     for k in range(s.x[N_PLANNED]):
         other = s.starts[k, START_HEAD]
         while other >= 0:
-            at = s.i[job, HOME]
+            at = head
             while at >= 0:
                 same = s.slices[at, SLICE_NODE] == s.slices[other, SLICE_NODE]
                 if same and s.slices[at, SLICE_MASK] & s.slices[other, SLICE_MASK]:

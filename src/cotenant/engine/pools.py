@@ -15,7 +15,7 @@ from cotenant.core.state import Rule, State
 from cotenant.core.workload import Ints
 from cotenant.engine.check import mark_named
 from cotenant.engine.fill import start_if_it_fits
-from cotenant.engine.home import others_go_on
+from cotenant.engine.home import planned_on
 from cotenant.engine.ledger import schedule_wait
 from cotenant.engine.slices import free_bound
 from cotenant.engine.walk import claim, commit, keep_place, leave, open_all, plan_start, plan_stop, within_quota
@@ -38,7 +38,7 @@ def _may_join(s: State, job: int, host: int, pool: int) -> bool:
 @kernel
 def _home_in(s: State, rule: Rule, job: int, pool: int, mark: Ints, now: float) -> int:
     """The home of a suspended job, if it is in its pool and nobody keeps it; notes since when it is barred from it."""
-    count = -1 if others_go_on(s, job) else 0
+    count = -1 if planned_on(s, s.i[job, HOME]) else 0
     at = s.i[job, HOME]
     while at >= 0 and count >= 0:
         n = s.slices[at, SLICE_NODE]
@@ -84,6 +84,20 @@ def _stands_apart(s: State, rule: Rule, job: int, host: int, kept: bool, now: fl
         at = s.slices[at, SLICE_NEXT]
     _bar(s, rule, job, apart, now)
     return bool(apart)
+
+
+@kernel
+def _let_go_on(s: State) -> None:
+    """Whoever was to stop goes on where he is if nobody comes there: idle GPUs are to be dealt to whoever wants them,
+    and where stopping takes time nobody is stopped to have his own GPUs back."""
+    kept = 0
+    for k in range(s.x[N_STOPS]):
+        job = s.stops[k]
+        stays = s.i[job, HOST] < 0 and not planned_on(s, s.i[job, SLICE])
+        if not (stays and keep_place(s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x, job)):
+            s.stops[kept] = job
+            kept += 1
+    s.x[N_STOPS] = kept
 
 
 @entry
@@ -155,6 +169,8 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
         job = rows[k]
         if mark[job] == 3 and s.i[job, STATE] == RUNNING:
             plan_stop(s, job)
+    if missed > 0 and s.x[LAGS] == 1:
+        _let_go_on(s)
     commit(s, rule, now)
     for k in range(len(rows)):
         mark[rows[k]] = 0

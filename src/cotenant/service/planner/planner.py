@@ -134,7 +134,7 @@ class Planner:
     def _why(session: Session, transition: Transition) -> str:
         if transition.change == Change.RESIZE or transition.moved == 2:
             return "resize"
-        if transition.change == Change.END:
+        if transition.change == Change.END or transition.moved == 1:  # it goes on elsewhere: standing still is no help
             return "move"
         if transition.moved == 3:
             return "turn"
