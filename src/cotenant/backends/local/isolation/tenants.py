@@ -33,6 +33,7 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc
 _NVIDIA = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 _NVIDIA_MAJOR = 195
 _SOCKET = "runtime.sock"
+_OWN_ANYWAY = ("/", "/tmp", "/var/tmp", "/dev/shm")
 Entries = list[tuple[str, str]]
 
 
@@ -151,7 +152,8 @@ class Tenants:
         ]  # fmt: skip
         if self.choice.level == "sandbox":
             mine = [*owned, *([] if who.home else [home])]
-            asked = [*made, *filter(None, (spec.workdir, who.home if os.path.isdir(who.home) else ""))]
+            places = (spec.workdir, who.home if os.path.isdir(who.home) else "")
+            asked = [*made, *(path for path in places if path and os.path.normpath(path) not in _OWN_ANYWAY)]
             entries += self._sandbox(mine, asked, str(run), files)
             env |= self._machine.renumbered(indexes)
         return env, entries
