@@ -71,6 +71,7 @@ JOB_SCHEMA: dict[str, Any] = {
         "workdir": _TEXT,
         "tenant": {"type": "string", "pattern": _LABEL},
         "model": _TEXT,
+        "image": _TEXT,
         "env": {"type": "object", "additionalProperties": _TEXT},
         "gpus": {"anyOf": [_WHOLE, {"type": "string", "pattern": r"^([A-Za-z0-9][A-Za-z0-9_.-]*:)?[0-9]{1,9}$"}]},
         "cpus": {"type": "number", "minimum": 0},

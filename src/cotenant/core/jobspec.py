@@ -13,6 +13,7 @@ from cotenant.core.errors import InputError, unknown
 _NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,62}$")
 _SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGT]i?B?)?$", re.IGNORECASE)
 _TIME = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?$", re.IGNORECASE)
+_IMAGE = re.compile(r"[A-Za-z0-9/._][\w./:@+-]{0,500}")  # never an option of whoever runs it
 _GIB = {"K": 2**-20, "M": 2**-10, "G": 1.0, "T": 1024.0}
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 MOST_ARRAY_TASKS = 100_000
@@ -51,6 +52,7 @@ class JobSpec:
     preemptible: bool = True
     array: tuple[int, ...] = ()
     after: tuple[str, ...] = ()
+    image: str = ""  # of a container that all of it runs in
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, without deep copies: `run`, and every field that differs from its default."""
@@ -70,7 +72,7 @@ class JobSpec:
 
 
 _DEFAULTS = {item.name: getattr(JobSpec(run=""), item.name) for item in fields(JobSpec) if item.name != "run"}
-_PLAIN = ("run", "name", "setup", "workdir", "tenant", "model")
+_PLAIN = ("run", "name", "setup", "workdir", "tenant", "model", "image")
 _KEYS = (
     *_PLAIN, "env", "gpus", "cpus", "mem", "gpu_mem", "nodes", "priority", "deadline", "max_runtime", "expected",
     "retries", "elastic", "batch", "checkpoint", "preemptible", "array", "after",
@@ -93,6 +95,8 @@ def parse_job(data: Any, where: str = "job") -> JobSpec:
     for key in ("name", "tenant"):
         if values.get(key) and not _NAME.match(values[key]):
             raise InputError(f"{where}: field '{key}' is '{values[key]}': use letters, digits, '.', '_' and '-'")
+    if values.get("image") and not _IMAGE.fullmatch(values["image"]):
+        raise InputError(f"{where}: field 'image' is '{values['image']}': write a file, or e.g. docker://python:3.11")
     values["env"] = _env(data.get("env", {}), where)
     values.update(_gpus(data.get("gpus", 1), where))
     values["cpus"] = _number(data.get("cpus", 0), "cpus", where)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from cotenant.backends.base import Backend, LogReader, NodeInfo, Stream
+from cotenant.backends.base import Backend, Capabilities, LogReader, NodeInfo, Stream
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal
 from cotenant.service.desk.admin import Admin
@@ -49,6 +49,10 @@ class ObservedMachines:
     def nodes(self) -> tuple[NodeInfo, ...]:
         """As they were at the last look."""
         return self.observer.nodes
+
+    def capabilities(self) -> Capabilities:
+        """As they were found at the start."""
+        return self.backend.capabilities()
 
     def open_log(self, key: str, stream: Stream) -> LogReader:
         """The output of an attempt."""

@@ -30,7 +30,7 @@ from cotenant.backends.base import (
     check_key,
     check_spec,
 )
-from cotenant.backends.local import cgroups, cuda, logs, members, mps, orders, procs
+from cotenant.backends.local import cgroups, containers, cuda, logs, members, mps, orders, procs
 from cotenant.backends.local.isolation.levels import NONE, Isolation, unprotected
 from cotenant.backends.local.isolation.tenants import Tenants
 from cotenant.backends.local.machine import Machine, Share, parse_gpus
@@ -89,9 +89,8 @@ class LocalBackend:
         moves = self._machine.gpu == "nvml" and share != "mps"  # the driver cannot take out a client of MPS
         self._cuda = cuda.method() if moves else "none"
         self.label = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
-        self._level, self._tenants = isolation.level, None
-        if apart:
-            self._tenants = Tenants(isolation, self._home, self.label, self._machine)
+        self._level, self._containers = isolation.level, containers.find_tool()
+        self._tenants = Tenants(isolation, self._home, self.label, self._machine) if apart else None
         self._watcher = Watcher(root / "notify")
 
     @classmethod
@@ -144,6 +143,7 @@ class LocalBackend:
             notes=(*(f"{role}: {parent}" for role, parent in sorted(roles.items())), *self._cgroups.notes),
             isolation=self._level,
             unprotected=unprotected(self._level),
+            containers=self._containers,
         )
 
     def observe(self) -> list[Observed]:
@@ -228,11 +228,13 @@ class LocalBackend:
             entries.append(("workdir", spec.workdir or str(self._home)))
         if self._rlimit_as and spec.mem_gib is not None and "memory" not in groups:
             entries.append(("rlimit_as", str(int(spec.mem_gib * cgroups.GIB))))
-        return orders.written(spec, groups, env, entries)
+        return orders.written(spec, groups, env, entries, self._containers)
 
     def _check_here(self, spec: LaunchSpec) -> None:
         if self._tenants is None and spec.workdir and not os.path.isdir(spec.workdir):
             raise InputError(f"job {spec.key}: workdir '{spec.workdir}' is not an existing directory")
+        if spec.image and not self._containers:
+            raise InputError(f"job {spec.key}: nothing here runs image '{spec.image}': install apptainer or podman")
         if foreign := set(spec.cpus or ()) - os.sched_getaffinity(0):
             raise InputError(f"job {spec.key}: cores {sorted(foreign)} are not ours to give")
 

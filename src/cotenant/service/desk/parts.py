@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from cotenant.backends.base import LogReader, NodeInfo, Stream
+from cotenant.backends.base import Capabilities, LogReader, NodeInfo, Stream
 from cotenant.core.reasons import Reason
 
 
@@ -27,6 +27,9 @@ class Machines(Protocol):
 
     def nodes(self) -> Sequence[NodeInfo]:
         """All nodes."""
+
+    def capabilities(self) -> Capabilities:
+        """What they can do."""
 
     def open_log(self, key: str, stream: Stream) -> LogReader:
         """The output of an attempt."""

@@ -85,6 +85,9 @@ class Submissions:
             raise InputError(f"job '{spec.name}': field 'gpus' must be at least 1")
         check_place(spec, nodes)
         check_gpu_memory(spec, nodes)
+        if spec.image and not self._machines.capabilities().containers:
+            why = "there is neither apptainer nor podman where jobs run: install one, or leave it out"
+            raise InputError(f"job '{spec.name}': field 'image' is '{spec.image}', but {why}")
         after = tuple(named.get(other) or self._existing(caller, spec, other) for other in spec.after)
         return replace(spec, tenant=tenant, after=after)
 
