@@ -40,10 +40,7 @@ def serve(
         str, typer.Option(help="Where jobs run, NAME[:key=value,...]: local, or one that is installed.")
     ] = "local",
     isolation: Annotated[
-        str,
-        typer.Option(
-            help="Keep tenants apart by the system: none, user (own users), sandbox (and namespaces). By root."
-        ),
+        str, typer.Option(help="Keep tenants apart, as root: none, user (each is a user), sandbox (and namespaces).")
     ] = "none",
     network: Annotated[str, typer.Option(help="What jobs in a sandbox have of it: host, loopback or none.")] = "host",
     user_map: Annotated[

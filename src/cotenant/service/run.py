@@ -26,8 +26,8 @@ _LOCAL_ADMIN = Caller("local", Role.ADMIN)
 class Site:
     """Where a service keeps its journal, runs its jobs and listens.
 
-    `backend`: where jobs run, as in `local:gpus=4`. Some of its options are here: how many GPUs (`gpus`), or the type of
-    each one, which makes them virtual; how jobs share one; how tenants are kept apart, what network their jobs have, and
+    `backend`: where jobs run, as in `local:gpus=4`. Some of its options are here: how many GPUs, or the type of each
+    one, which makes them virtual; how jobs share one; how tenants are kept apart, what network their jobs have, and
     which users they are.
     """
 

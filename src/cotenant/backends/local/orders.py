@@ -55,7 +55,7 @@ def written(
 
 
 def spawn(record: KeeperRecord, lock: int, apart: bool = False) -> int:
-    """Start the keeper of a record; it takes over the lock. `apart`: of a job that is another user's. Returns its pid."""
+    """Start the keeper of a record; it takes over the lock. Returns its pid. `apart`: the job is another user's."""
     here, boot = str(Path(__file__).resolve().parent), _BOOT_APART if apart else _BOOT
     here = f"{here}:{here}/isolation" if apart else here
     log = str(record.path / "keeper.log")
