@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import random
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,10 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.crash_jobs import ENDS, LINES, MODELS, PRELUDE, STEPS, TRAIN, End, Step, most_on_gpu, workload
+from bench.crash_jobs import ENDS, LINES, LOOKER, MODELS, PRELUDE, STEPS, TRAIN, End, Step, most_on_gpu, workload
 from bench.crash_known import Words
-from bench.crash_service import Service
+from bench.crash_service import Service, isolation
+from bench.isolation import reachable_python
 from cotenant.backends.local import LocalBackend
+from cotenant.backends.local.isolation.levels import FIRST_UID
 from cotenant.backends.local.logs import LocalLog
 from cotenant.core.lifecycle import FINAL
 from cotenant.journal import open_journal, recover
@@ -69,11 +72,30 @@ class Round:
         self.options, self.number, self.tally = options, number, tally
         chance = random.Random(f"{options.seed}/{number}")
         models = MODELS if options.profile != "none" else ("",)
-        self.steps = workload(options.jobs, chance, self.trail, most_on_gpu(options.policy), models)
+        most, python = most_on_gpu(options.policy), "" if options.isolation == "none" else reachable_python()
+        self.steps = workload(options.jobs, chance, self.trail, most, models, python)
+        self.looker = self._look(most) if python else None
         self.acknowledged: dict[str, str] = {}
         self.cancelled: set[str] = set()
         self.due: Step | None = None
         self.words = Words()
+
+    def _look(self, most: int) -> subprocess.Popen[bytes]:
+        """For jobs that cannot see each other: somebody who can, and a folder that is theirs."""
+        os.mkfifo(self.trail / "ask")
+        (self.trail / "looker").write_text(LOOKER)
+        (self.trail / "trail").touch()
+        for path in (self.trail, *self.trail.iterdir()):
+            os.chown(path, FIRST_UID, FIRST_UID)
+        os.chmod(self.trail, 0o755)
+        env = {"PATH": os.environ["PATH"], "TRAIL": str(self.trail), "MOST_ON_GPU": str(most)}
+        return subprocess.Popen(["bash", str(self.trail / "looker")], env=env)
+
+    def end(self) -> None:
+        """Nobody looks any more."""
+        if self.looker is not None:
+            self.looker.kill()
+            self.looker.wait()
 
     def play(self, kills: Iterator[tuple[str, Any]], points: int) -> None:
         """Run the service again and again until all jobs have ended; kill it until that many points are reached."""
@@ -209,7 +231,8 @@ class Round:
 
     def _check_world(self, book: Book) -> None:
         fault, where = self.tally.fault, f"round {self.number}"
-        backend = LocalBackend(self.home / "jobs", home=self.home, gpus=self.options.gpus)
+        apart = isolation(self.home, self.options)
+        backend = LocalBackend(self.home / "jobs", home=self.home, gpus=self.options.gpus, isolation=apart)
         try:
             for item in backend.observe():
                 fault("leaked records", f"{where}: {item}")

@@ -1,7 +1,7 @@
 """A hostile job of tenant A: it tries everything on tenant B and on the service, and prints what came of it.
 
-Run by `bench.isolation` with a Python that every user can run, so it needs nothing but the standard library. What there is
-to attack is told in TARGETS. All of it is bounded: as many processes and as many bytes as the limits forbid, no more.
+Run by `bench.isolation` with a Python that every user can run, so it needs nothing but the standard library. What there
+is to attack is told in TARGETS. All of it is bounded: as many processes and as many bytes as the limits forbid, no more.
 """
 
 from __future__ import annotations
@@ -145,13 +145,14 @@ def fill() -> str:
     path, mib = Path(f"/tmp/fill.{os.getpid()}"), 0
     try:
         with path.open("wb", buffering=0) as file:
-            for mib in range(TARGETS["fill_mib"]):
+            while mib < TARGETS["fill_mib"]:
                 file.write(bytes(1 << 20))
+                mib += 1
     except OSError as error:
         raise OSError(error.errno, f"no more than {mib} MiB") from error
     finally:
         path.unlink()
-    return f"{mib + 1} MiB"
+    return f"{mib} MiB"
 
 
 def stay() -> str:
