@@ -17,7 +17,6 @@ from typing import Any
 from bench.crash_jobs import ENDS, LINES, LOOKER, MODELS, PRELUDE, STEPS, TRAIN, End, Step, most_on_gpu, workload
 from bench.crash_known import Words
 from bench.crash_service import Service, isolation
-from bench.isolation import reachable_python
 from cotenant.backends.local import LocalBackend
 from cotenant.backends.local.isolation.levels import FIRST_UID
 from cotenant.backends.local.logs import LocalLog
@@ -25,6 +24,7 @@ from cotenant.core.lifecycle import FINAL
 from cotenant.journal import open_journal, recover
 from cotenant.service.desk.views import node_statuses
 from cotenant.service.store.book import Book
+from cotenant.testing.apart import reachable_python
 
 ROUND_LIMIT_S = 60.0
 

@@ -1,7 +1,7 @@
 """A hostile job of tenant A: it tries everything on tenant B and on the service, and prints what came of it.
 
 Run by `bench.isolation` with a Python that every user can run, so it needs nothing but the standard library. What there
-is to attack is told in TARGETS. All of it is bounded: as many processes and as many bytes as the limits forbid, no more.
+is to attack is told in TARGETS. All of it is bounded: as many processes and bytes as the limits forbid, no more.
 """
 
 from __future__ import annotations

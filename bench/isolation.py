@@ -11,9 +11,7 @@ import asyncio
 import json
 import os
 import shutil
-import stat
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -29,6 +27,7 @@ from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.service.options import Options
 from cotenant.service.run import Site, first_token, open_service
+from cotenant.testing.apart import open_folder, reachable_python
 
 COLUMNS = ("none", "user", "sandbox", "sandbox, own network")
 EVERYWHERE, APART, SANDBOX, OWN_NETWORK = COLUMNS, COLUMNS[1:], COLUMNS[2:], COLUMNS[3:]
@@ -89,7 +88,7 @@ def table(found: dict[str, dict[str, Outcome]]) -> Iterator[str]:
 
 def attack(column: str) -> dict[str, Outcome]:
     """Let A loose on B in a service of this level."""
-    with open_folder() as folder, _service(column, folder) as service:
+    with open_folder() as folder, _service(column, _with_programs(folder)) as service:
         targets = _victim(service, folder, column)
         env = {"TARGETS": json.dumps(targets)}
         job = _submit(service, "a", f"exec {reachable_python()} {folder}/hostile_job.py", env)
@@ -106,28 +105,12 @@ def attack(column: str) -> dict[str, Outcome]:
         return found
 
 
-@contextmanager
-def open_folder() -> Iterator[Path]:
-    """A folder that everybody can pass through, with the jobs' programs; those of `tempfile` are closed to others."""
-    folder = Path(tempfile.mkdtemp(prefix="cotenant-isolation-", dir="/var/tmp"))
-    try:
-        os.chmod(folder, 0o711)
-        for name in ("hostile_job.py", "hostile_victim.py"):
-            shutil.copy(HERE / name, folder)
-            os.chmod(folder / name, 0o644)
-        yield folder
-    finally:
-        shutil.rmtree(folder)
-
-
-def reachable_python() -> str:
-    """An interpreter that other users can run: perhaps not the one that runs us."""
-    for name in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
-        path = Path(name)
-        around = (*path.parents, *path.resolve().parents) if path.exists() else ()
-        if around and all(one.stat().st_mode & stat.S_IXOTH for one in around):
-            return name
-    raise SystemExit("there is no Python here that other users can run")
+def _with_programs(folder: Path) -> Path:
+    """Where tenants can read them."""
+    for name in ("hostile_job.py", "hostile_victim.py"):
+        shutil.copy(HERE / name, folder)
+        os.chmod(folder / name, 0o644)
+    return folder
 
 
 @contextmanager

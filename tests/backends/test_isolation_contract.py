@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from isolated_world import open_folder, reachable_python
 from local_world import LocalWorld
 
 from cotenant.backends.local.isolation.levels import Isolation
+from cotenant.testing.apart import open_folder, reachable_python
 from cotenant.testing.backend import PATIENCE_S, BackendContract
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="only root can run jobs as other users")]

@@ -199,23 +199,24 @@ class LocalBackend:
         """Start the job unless its key was ever started."""
         check_spec(spec, self._machine.nodes)
         self._check_here(spec)
+        groups = self._cgroups.paths(f"cotenant.{self.label}.{spec.key}")
+        facts = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "calls_home"}
+        facts |= {"env": sorted(spec.env), "cgroups": groups}
         record = KeeperRecord(self._jobs, spec.key)
-        lock = record.lock()
-        if lock is None:
-            return
+        lock: int | None = None
         try:
-            if record.started():
+            order = self._order(spec, groups)  # what it prepares may fail: so it comes before there is a record
+            lock = record.lock()
+            if lock is None or record.started():
                 return
-            groups = self._cgroups.paths(f"cotenant.{self.label}.{spec.key}")
-            facts = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "calls_home"}
-            facts |= {"env": sorted(spec.env), "cgroups": groups}
             record.write("spec.json", json.dumps(facts).encode())
-            record.write("keeper.in", self._order(spec, groups))
+            record.write("keeper.in", order)
             self._watcher.adopt(orders.spawn(record, lock, self._tenants is not None))
         except OSError as error:
             raise BackendError(f"job {spec.key}: nothing was started: {error}") from error
         finally:
-            os.close(lock)
+            if lock is not None:
+                os.close(lock)
 
     def _order(self, spec: LaunchSpec, groups: dict[str, str]) -> bytes:
         env = {**self._machine.gpu_env(spec.gpus, spec.gpu_mem_gib), **self._mps}

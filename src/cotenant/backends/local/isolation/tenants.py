@@ -56,7 +56,7 @@ class Tenants:
         self._check_doors(home)
         self._users = Users(home / "tenants.json", choice.first_uid, choice.user_map)
         self._linked = 0  # which socket the tenants' links are of
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._shown = tuple(self._readable()) if choice.level == "sandbox" else ()
         for index in machine.virtual:
             path = self.folder / "gpus" / f"gpu{index}"
@@ -134,7 +134,8 @@ class Tenants:
     def entries(self, spec: LaunchSpec, groups: dict[str, str]) -> tuple[dict[str, str], Entries]:
         """Environment and entries for the keeper of a job; its tenant's folders are made."""
         who = self._users.of(spec.tenant or NO_TENANT)
-        home, run = who.home or self._home_of(spec.tenant or NO_TENANT, who), self._run_of(who)
+        with self._lock:  # jobs are launched side by side
+            home, run = who.home or self._home_of(spec.tenant or NO_TENANT, who), self._run_of(who)
         indexes = self._machine.indexes(spec.gpus)
         files = [self._gpu_file(index) for index in indexes]
         env = {"HOME": home, "USER": who.name, "LOGNAME": who.name, "SHELL": "/bin/bash", "TMPDIR": "/tmp"}
@@ -222,8 +223,7 @@ def _made(path: Path, mode: int, uid: int, gid: int) -> Path:
         fresh.mkdir(mode=0o700, exist_ok=True)
         os.chown(fresh, uid, gid)
         os.chmod(fresh, mode)
-        with contextlib.suppress(OSError):  # somebody else was quicker
-            os.rename(fresh, path)
+        os.rename(fresh, path)
     return path
 
 
