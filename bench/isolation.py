@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cotenant.backends.local import procs
+from cotenant.backends.local import LocalBackend, procs
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL, JobState
 from cotenant.service.core import CoreService
@@ -192,14 +192,14 @@ def _output(service: CoreService, key: str) -> str:
 
 def _program(service: CoreService, job: str, word: bytes) -> int:
     """The process of a job that runs its program: in a sandbox not the one that the service started. 0: not yet."""
-    mark = f"/{job}-1".encode()
+    assert isinstance(service.backend, LocalBackend)
+    mark = f"COTENANT_MARK={service.backend.label}/{job}-1".encode()
     for pid in _everybody():
         try:
             environ = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        ours = any(entry.startswith(b"COTENANT_MARK=") and entry.endswith(mark) for entry in environ)
-        if ours and f"COTENANT_KEY={job}-1".encode() in environ and word in _cmdline(pid):
+        if mark in environ and word in _cmdline(pid):
             return pid
     return 0
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_world import LocalWorld
+from local_world import LocalWorld, pid_of
 
 from cotenant.backends.local.isolation import levels
 from cotenant.backends.local.isolation.levels import FIRST_UID, Isolation, why_not
@@ -221,6 +223,32 @@ def test_a_sandbox_has_the_network_that_was_chosen(make: Any, network: str, seen
     assert text.splitlines()[-1] == "1", "lo, and nothing else"
     connect = "import socket; s=socket.create_server(('127.0.0.1',0)); socket.create_connection(s.getsockname())"
     assert (said(world, f'{sys.executable} -c "{connect}"', workdir="")[0] == 0) == (network == "loopback")
+
+
+@needs_root
+def test_another_program_joins_a_job_in_its_sandbox(make: Any) -> None:
+    """It sees what the job sees, is the job's user, hears signals and ends in the same way."""
+    world = make("sandbox")
+    world.launch("1-1", "touch /tmp/here; sleep infinity", workdir="", tenant="vision")
+    entries = "".join(f"{entry}\0" for entry in ("sandbox=1", f"uid={FIRST_UID}", f"gid={FIRST_UID}"))
+    join = (
+        f"import sys,os; sys.path += {list(levels.boot_path())}; import keeper, confine; os.setsid()\n"
+        f"confine.join(keeper.KeptJob({entries.encode()!r}), {pid_of(world.until('1-1', 'running'))})\n"
+        "keeper.signal.pthread_sigmask(keeper.signal.SIG_SETMASK, ())\n"
+        "os.execvp('bash', ['bash', '-c', sys.argv[1]])"
+    )
+    script = "until test -e /tmp/here; do sleep 0.01; done; id -u; ps -e | wc -l; exit 5"
+    words = [sys.executable, "-I", "-S", "-c", join]
+    ran = subprocess.run([*words, script], capture_output=True, text=True, timeout=30, check=False)
+    assert (ran.returncode, ran.stderr) == (5, "")
+    assert ran.stdout.split()[0] == str(FIRST_UID)
+    assert int(ran.stdout.split()[1]) < 10
+    with subprocess.Popen([*words, "echo there; exec sleep infinity"], stdout=subprocess.PIPE) as beside:
+        assert beside.stdout is not None
+        assert beside.stdout.readline() == b"there\n"
+        os.killpg(beside.pid, signal.SIGHUP)
+        assert beside.wait(30) == -signal.SIGHUP
+    assert world.backend.kill("1-1")
 
 
 @needs_root

@@ -27,7 +27,7 @@ _BIND, _REC, _PRIVATE = 0x1000, 0x4000, 0x40000
 _DETACH = 2
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
 _MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE = 442, -100, 0x8000
-_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _SIOCSIFFLAGS, _UP_AND_RUNNING = 0x8914, 0x41
 _HANDED_ON = (
     *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT),
@@ -68,12 +68,17 @@ def join(job: KeptJob, leader: int) -> None:
             _checked(_libc.setns(handle, 0), "setns")
             os.close(handle)
         os.chdir("/")
+        signal.set_wakeup_fd(-1)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HANDED_ON)
         inside = os.fork()
         if inside:
             _only(-1)
+            _hand_on_to(inside)
             _end_like(os.waitpid(inside, 0)[1])
         os.setsid()
     _drop_rights(job)
+    if job.all("sandbox"):  # whoever kills the process outside means this one
+        _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "pdeathsig")
 
 
 def _checked(result: int, what: str) -> None:
@@ -143,31 +148,33 @@ def _stand_for(first: int, heard: int) -> NoReturn:
 def _be_first(program: int, told: int) -> NoReturn:
     """Inside, pid 1: hand on signals to the program's group, reap, and say how the program ended."""
     _only(told)
-    ended = False
-
-    def hand_on(number: int, _: object) -> None:
-        for target in (-program, program):
-            try:
-                return os.kill(target, number)
-            except OSError:
-                if ended:
-                    return None
-        return None
-
-    for number in _HANDED_ON:
-        signal.signal(number, hand_on)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDED_ON)
+    _hand_on_to(program)
     while True:
         try:
             pid, status = os.waitpid(-1, 0)
         except ChildProcessError:
             os._exit(0)
         if pid == program:
-            ended = True
             try:
                 os.write(told, b"%8d" % status)
             except OSError:
                 pass
+
+
+def _hand_on_to(program: int) -> None:
+    """Signals go to the group that a program leads, or to itself if it does not yet lead one."""
+
+    def hand_on(number: int, _: object) -> None:
+        for target in (-program, program):
+            try:
+                return os.kill(target, number)
+            except OSError:
+                pass
+        return None
+
+    for number in _HANDED_ON:
+        signal.signal(number, hand_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDED_ON)
 
 
 def _only(kept: int) -> None:
