@@ -23,7 +23,7 @@ import cotenant
 from cotenant.backends.base import BackendError, LaunchSpec, check_key
 from cotenant.backends.local.cgroups import GIB
 from cotenant.backends.local.isolation.levels import Isolation
-from cotenant.backends.local.isolation.users import GROUPS_BELOW, Account, Users
+from cotenant.backends.local.isolation.users import GROUPS_BELOW, TenantUser, Users
 from cotenant.backends.local.machine import Machine
 from cotenant.core.errors import InputError
 
@@ -183,7 +183,7 @@ class Tenants:
             ]
         return limits
 
-    def _checkpoints_of(self, spec: LaunchSpec, who: Account) -> tuple[list[str], list[str]]:
+    def _checkpoints_of(self, spec: LaunchSpec, who: TenantUser) -> tuple[list[str], list[str]]:
         """Folders of ours, handed to the user; and folders asked for, to be made by him."""
         named = spec.env.get("COTENANT_CHECKPOINT_DIR", "")
         ours = self.folder / "checkpoints" / spec.job
@@ -196,10 +196,10 @@ class Tenants:
             os.chmod(ours, 0o700)
         return [str(ours)], []
 
-    def _home_of(self, tenant: str, who: Account) -> str:
+    def _home_of(self, tenant: str, who: TenantUser) -> str:
         return str(_made(self.folder / "homes" / tenant, 0o700, who.uid, who.gid))
 
-    def _run_of(self, who: Account) -> Path:
+    def _run_of(self, who: TenantUser) -> Path:
         folder = self.folder / "run" / str(who.uid)
         if not folder.exists():
             _made(folder, 0o550, 0, who.gid)
