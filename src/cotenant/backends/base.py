@@ -20,8 +20,8 @@ What lets a backend be far away: nothing that crosses this boundary is a file or
 * Output is read through `open_log`, and kept after the end if `forget` is asked to. Checkpoints are where
   `checkpoint_dir` says, the same for all attempts of a job. The runtime inside a job calls the service at one of the
   addresses of `listen_at`.
-* `nodes`, `open_log`, its readers and `wake` may be called from any thread, and so may acts, one at a time on each key;
-  one thread observes and waits meanwhile.
+* `nodes`, `open_log`, `open_times`, their readers and `wake` may be called from any thread, and so may acts, one at a
+  time on each key; one thread observes and waits meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from cotenant.core.errors import CotenantError, InputError
 
@@ -158,6 +158,22 @@ class LogReader(Protocol):
         ...
 
 
+class LogMark(NamedTuple):
+    """When output came: bytes from these numbers on came at this time or later, those before them earlier."""
+
+    at_s: float
+    stdout: int
+    stderr: int
+
+
+class LogTimes(Protocol):
+    """When the output of one attempt came, as finely as the backend notes it. Marks are in order."""
+
+    def marks(self, at_s: float, stdout: float, stderr: float, most: int) -> list[LogMark]:
+        """From the last mark that lies at or before all three on, from the oldest if none does; at most so many."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What this backend can do here, as found and not as hoped for."""
@@ -228,6 +244,10 @@ class Backend(Protocol):
 
     def open_log(self, key: str, stream: Stream) -> LogReader:
         """The output of an attempt: of one that runs, that ended, or whose log was kept. Of others it is empty."""
+        ...
+
+    def open_times(self, key: str) -> LogTimes:
+        """When that output came. Without marks where that is not known."""
         ...
 
     def drop_log(self, key: str) -> None:

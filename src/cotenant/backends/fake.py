@@ -16,11 +16,13 @@ import heapq
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import le
 
 from cotenant.backends.base import (
     BackendError,
     Capabilities,
     LaunchSpec,
+    LogMark,
     LogPart,
     NodeInfo,
     Observed,
@@ -105,6 +107,26 @@ class FakeLog:
         """Whether it can print no more."""
         job = self._world.jobs.get(self.key)
         return job is None or job.state not in _LIVING
+
+
+class FakeTimes:
+    """Marks of output in memory: one for every line that a script prints, as if nobody had suspended it."""
+
+    def __init__(self, world: World, key: str) -> None:
+        self._world, self._key = world, key
+
+    def marks(self, at_s: float, stdout: float, stderr: float, most: int) -> list[LogMark]:
+        """From the last mark that lies at or before all three on."""
+        job = self._world.jobs.get(self._key)
+        output = job.output if job is not None else self._world.kept.get(self._key)
+        found, ends = [], {"stdout": 0, "stderr": 0}
+        if output is None:
+            return []
+        for after_s, stream, text in output.lines:
+            found.append(LogMark(output.began_s + after_s, ends["stdout"], ends["stderr"]))
+            ends[stream] += len(text)
+        before = sum(all(map(le, mark, (at_s, stdout, stderr))) for mark in found)
+        return found[max(before - 1, 0) :][:most]
 
 
 def _no_hook(point: str, key: str) -> None:
@@ -320,7 +342,7 @@ class FakeBackend:
     def _settle(self, job: FakeJob) -> None:
         if job.state == "starting":
             job.state, job.started_s, job.since_s = "running", self.world.now_s, self.world.now_s
-            job.output.ran_s = 0.0
+            job.output.ran_s, job.output.began_s = 0.0, self.world.now_s
             for environment in job.environments:
                 self.program(job.spec, environment)
 
@@ -354,6 +376,10 @@ class FakeBackend:
     def open_log(self, key: str, stream: Stream) -> FakeLog:
         """Output of the job, or what was kept of it."""
         return FakeLog(self.world, check_key(key), stream)
+
+    def open_times(self, key: str) -> FakeTimes:
+        """When its lines came."""
+        return FakeTimes(self.world, check_key(key))
 
     def drop_log(self, key: str) -> None:
         """Drop what was kept."""

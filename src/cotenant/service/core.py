@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from cotenant.backends.base import Backend, LogReader, NodeInfo, Stream
+from cotenant.backends.base import Backend, LogReader, LogTimes, NodeInfo, Stream
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal
 from cotenant.service.desk.admin import Admin
@@ -53,6 +53,10 @@ class ObservedMachines:
     def open_log(self, key: str, stream: Stream) -> LogReader:
         """The output of an attempt."""
         return self.backend.open_log(key, stream)
+
+    def open_times(self, key: str) -> LogTimes:
+        """When it came."""
+        return self.backend.open_times(key)
 
     def wake(self) -> None:
         """Have the scheduler look at once."""

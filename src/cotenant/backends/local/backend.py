@@ -295,6 +295,11 @@ class LocalBackend:
         folders = (record.path, self._kept(key))
         return logs.LocalLog(key, stream, folders, lambda: record.exit() is None and record.held())
 
+    def open_times(self, key: str) -> logs.LocalTimes:
+        """The marks beside them."""
+        folders = (KeeperRecord(self._jobs, key).path, self._kept(key))
+        return logs.LocalTimes(logs.LocalLog(key, "times", folders, lambda: False))
+
     def drop_log(self, key: str) -> None:
         """Delete the files that were kept."""
         shutil.rmtree(self._kept(check_key(key)), ignore_errors=True)

@@ -18,6 +18,11 @@ import signal
 import sys
 import time
 
+if __package__:
+    from cotenant.backends.local.output import Log, Marks
+else:  # started by path, with the folder of this file on the path
+    from output import Log, Marks  # type: ignore[import-not-found,no-redef]
+
 SWEEP_MS = 50
 RESERVED = 4096
 LOCK = 3
@@ -41,47 +46,6 @@ class KeptJob:
     def one(self, name: str) -> str:
         """The only value of a name."""
         return self.fields[name][0]
-
-
-class Log:
-    """Files of at most `limit` bytes, named by the number of their first byte: at least the newest `limit` are kept."""
-
-    def __init__(self, stream: str, limit: int) -> None:
-        self.stream, self.limit = stream, limit
-        self.first, self.size, self.before = 0, 0, ""
-        self.fd = self._open()
-
-    def _path(self) -> str:
-        return f"{self.stream}-{self.first}.log"
-
-    def _open(self) -> int:
-        return os.open(self._path(), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-
-    def _rotate(self) -> None:
-        """Begin a new file and let go of the one before the last."""
-        full, oldest = self._path(), self.before
-        self.first += self.size
-        try:
-            fd = self._open()
-        except OSError:
-            self.first -= self.size
-            raise
-        os.close(self.fd)
-        self.fd, self.size, self.before = fd, 0, full
-        if oldest:
-            os.unlink(oldest)
-
-    def write(self, data: bytes) -> None:
-        """Append. On a full disk the text is dropped: a job must not hang because nobody can store its chatter."""
-        while data:
-            try:
-                if self.size >= self.limit:
-                    self._rotate()
-                count = os.write(self.fd, data[: self.limit - self.size])
-            except OSError:
-                return
-            self.size += count
-            data = data[count:]
 
 
 def text_of(path: str) -> str:
@@ -255,6 +219,7 @@ class Watch:
 
     def __init__(self, job: KeptJob, leader: int, wake: int, logs: dict[int, Log]) -> None:
         self.job, self.leader, self.wake, self.logs = job, leader, wake, logs
+        self.marks = Marks(*logs.values())
         self.status: int | None = None
         self.ended_s = 0.0
         self.deadline = 0.0
@@ -286,6 +251,7 @@ class Watch:
         if fd == self.wake:
             return True
         if data:
+            self.marks.note()
             self.logs[fd].write(data)
         else:
             self.poller.unregister(fd)

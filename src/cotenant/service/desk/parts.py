@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from cotenant.backends.base import LogReader, NodeInfo, Stream
+from cotenant.backends.base import LogReader, LogTimes, NodeInfo, Stream
 from cotenant.core.reasons import Reason
 
 
@@ -30,6 +30,9 @@ class Machines(Protocol):
 
     def open_log(self, key: str, stream: Stream) -> LogReader:
         """The output of an attempt."""
+
+    def open_times(self, key: str) -> LogTimes:
+        """When it came."""
 
     def wake(self) -> None:
         """Have the scheduler look at once."""
