@@ -31,6 +31,8 @@ from cotenant.backends.base import (
     check_key,
     check_spec,
 )
+from cotenant.backends.channels import ChannelKind, ChannelPart, ChannelSpec
+from cotenant.backends.fake_channel import FakeChannel
 from cotenant.backends.fake_script import Output, Script, read_script
 from cotenant.backends.gangs import ranks
 
@@ -235,7 +237,8 @@ class FakeBackend:
 
     def capabilities(self) -> Capabilities:
         """Everything, since nothing is real."""
-        return Capabilities("virtual", True, True, True, "freezer", "none", "cgroup", True)
+        channels: tuple[ChannelKind, ...] = ("exec", "attach", "port")
+        return Capabilities("virtual", True, True, True, "freezer", "none", "cgroup", True, channels=channels)
 
     def launch(self, spec: LaunchSpec) -> None:
         """Start the job unless its key was ever started."""
@@ -380,6 +383,18 @@ class FakeBackend:
     def open_times(self, key: str) -> FakeTimes:
         """When its lines came."""
         return FakeTimes(self.world, check_key(key))
+
+    def open_channel(self, key: str, asked: ChannelSpec) -> FakeChannel:
+        """What a script says, or an echo."""
+        job = self._living(key, "running")
+        if job is None or (asked.kind == "attach" and not job.spec.tty):
+            raise BackendError(f"job {key} does not run" if job is None else f"job {key} has no terminal")
+        if asked.kind != "exec":
+            return FakeChannel()
+        text = asked.argv[2] if asked.argv[:2] == ("sh", "-c") else " ".join(asked.argv)
+        script = self.behave(replace(job.spec, argv=None, script=text))
+        said = [ChannelPart(stream, line.encode()) for _, stream, line in script.output]
+        return FakeChannel([*said, ChannelPart("end", exit_code=script.exit_code)])
 
     def drop_log(self, key: str) -> None:
         """Drop what was kept."""

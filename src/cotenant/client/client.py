@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from cotenant.client import codec, sse
+from cotenant.client.channel import ClientChannel
 from cotenant.client.errors import Denied, Unreachable, error_for
 from cotenant.client.home import find_token, find_url
 from cotenant.client.slim import httpx
@@ -203,6 +204,24 @@ class Client:
                 if failures >= TRIES:
                     raise Unreachable(f"the service at {self.url} closed the stream")
             time.sleep(0.2 * failures)
+
+    # --- ways into a running job -----------------------------------------------------------------------------------
+
+    def open_channel(self, job: str, kind: str, **asked: Any) -> ClientChannel:
+        """`exec` with argv, env and tty; `attach` to its terminal; or `port`. Read its output soon."""
+        found = self._ask("POST", _path("/v1/jobs", job, "channels"), json={"kind": kind, **asked})
+        return ClientChannel(self._send, self._bytes, _path("/v1/channels", found["channel"]))
+
+    @contextmanager
+    def _bytes(self, path: str) -> Iterator[Iterator[bytes]]:
+        try:
+            with self._http.stream("GET", path) as answer:
+                if answer.status_code >= 400:
+                    answer.read()
+                    raise self._error(answer)
+                yield answer.iter_raw()
+        except httpx.TransportError as error:
+            raise self._wrong(error) from None
 
     # --- history ----------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from cotenant.backends.base import LogReader, LogTimes, NodeInfo, Stream
+from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.core.reasons import Reason
 
 
@@ -33,6 +34,9 @@ class Machines(Protocol):
 
     def open_times(self, key: str) -> LogTimes:
         """When it came."""
+
+    def open_channel(self, key: str, asked: ChannelSpec) -> Channel:
+        """A way into an attempt that runs."""
 
     def wake(self) -> None:
         """Have the scheduler look at once."""
