@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cotenant.backends.base import Stream
-from cotenant.backends.local.logs import LocalLog
+from cotenant.backends.local.logs import LocalLog, LocalTimes
 from cotenant.core.errors import InputError
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL, JobState
@@ -147,6 +147,9 @@ class FakeService:
         if attempt > len(info.attempts):
             raise NotFound(f"job '{job}' has no attempt {attempt}")
         return LocalLog(f"{job}-1", stream, (self.folder / job,), lambda: False) if info.attempts else None
+
+    def open_times(self, caller: Caller, job: str, attempt: int) -> LocalTimes:
+        return LocalTimes(LocalLog(f"{job}-1", "times", (self.folder / job,), lambda: False))
 
     def cancel(self, caller: Caller, job: str) -> None:
         info = self._visible(caller, job)

@@ -15,6 +15,8 @@ from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model
 
 from cotenant.api.limits import MOST_JOBS
+from cotenant.api.logs import CURSOR, OLDER
+from cotenant.backends.base import Stream as OneStream
 from cotenant.core.lifecycle import JobState
 from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus, Role, TokenInfo
 
@@ -35,11 +37,13 @@ Attempt = Annotated[int, Query(ge=0, le=1_000_000, description="0: the newest.")
 Offset = Annotated[
     str,
     Query(
-        pattern=r"^(-?[0-9]{1,15}|([0-9a-f]{1,16}-)?[0-9]{1,15}-[0-9a-f]{8})$",
+        pattern=f"^(-?[0-9]{{1,15}}|{CURSOR}|{OLDER})$",
         description="Bytes from the oldest kept, -N for the last N, or what X-Offset-Next said.",
     ),
 ]
 Bytes = Annotated[int, Query(ge=1, le=8 << 20, description="At most so many bytes.")]
+Tail = Annotated[int | None, Query(ge=0, le=100_000, description="Begin with the last so many lines.")]
+Since = Annotated[float | None, Query(ge=0, le=1e11, description="Begin with what came at this Unix time or later.")]
 States = Annotated[list[JobState], Query(max_length=8, description="Only these states; may be repeated.")]
 
 
@@ -48,6 +52,19 @@ class Stream(StrEnum):
 
     STDOUT = "stdout"
     STDERR = "stderr"
+    MERGED = "merged"
+
+    @property
+    def names(self) -> tuple[OneStream, ...]:
+        """As backends call them."""
+        return ("stdout", "stderr") if self is Stream.MERGED else ("stderr",) if self is Stream.STDERR else ("stdout",)
+
+
+class Encoding(StrEnum):
+    """How followed output is sent: as text, or byte for byte."""
+
+    TEXT = "text"
+    BASE64 = "base64"
 
 
 class Flag(StrEnum):
@@ -87,6 +104,7 @@ JOB_SCHEMA: dict[str, Any] = {
         "batch": {"type": "object", "properties": {"size": _WHOLE, "min": _WHOLE, "max": _WHOLE}},
         "checkpoint": {"type": "object", "properties": {"dir": _TEXT, "interval": _AMOUNT}},
         "preemptible": {"type": "boolean"},
+        "tty": {"type": "boolean"},
         "array": {"type": "string", "examples": ["0-99", "1,3,5"]},
         "after": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]},
     },

@@ -50,6 +50,7 @@ class JobSpec:
     checkpoint_dir: str = ""
     checkpoint_interval_s: float = 0.0
     preemptible: bool = True
+    tty: bool = False  # it has a terminal, which `attach` joins
     array: tuple[int, ...] = ()
     after: tuple[str, ...] = ()
     image: str = ""  # of a container that all of it runs in
@@ -75,7 +76,7 @@ _DEFAULTS = {item.name: getattr(JobSpec(run=""), item.name) for item in fields(J
 _PLAIN = ("run", "name", "setup", "workdir", "tenant", "model", "image")
 _KEYS = (
     *_PLAIN, "env", "gpus", "cpus", "mem", "gpu_mem", "nodes", "priority", "deadline", "max_runtime", "expected",
-    "retries", "elastic", "batch", "checkpoint", "preemptible", "array", "after",
+    "retries", "elastic", "batch", "checkpoint", "preemptible", "tty", "array", "after",
 )  # fmt: skip
 
 
@@ -110,9 +111,10 @@ def parse_job(data: Any, where: str = "job") -> JobSpec:
     _nested(data, "elastic", {"min_gpus": "min_gpus", "max_gpus": "max_gpus"}, values, where)
     _nested(data, "batch", {"size": "batch_size", "min": "batch_min", "max": "batch_max"}, values, where)
     _checkpoint(data.get("checkpoint", {}), values, where)
-    if not isinstance(data.get("preemptible", True), bool):
-        raise InputError(f"{where}: field 'preemptible' must be true or false")
-    values["preemptible"] = data.get("preemptible", True)
+    for key, usual in (("preemptible", True), ("tty", False)):
+        if not isinstance(data.get(key, usual), bool):
+            raise InputError(f"{where}: field '{key}' must be true or false")
+        values[key] = data.get(key, usual)
     values["array"] = _array(data.get("array", ""), where)
     values["after"] = _after(data.get("after", ()), where)
     return JobSpec(**values)

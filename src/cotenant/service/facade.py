@@ -16,7 +16,8 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 
 if TYPE_CHECKING:
-    from cotenant.backends.base import LogReader, Stream
+    from cotenant.backends.base import LogReader, LogTimes, Stream
+    from cotenant.backends.channels import Channel, ChannelSpec
 
 
 class NotFound(CotenantError):
@@ -170,6 +171,12 @@ class JobDesk(Protocol):
 
     def open_log(self, caller: Caller, job: str, stream: Stream = "stdout", attempt: int = 0) -> LogReader | None:
         """The output of an attempt (0: the newest); None before there is one."""
+
+    def open_times(self, caller: Caller, job: str, attempt: int) -> LogTimes:
+        """When the output of an attempt came."""
+
+    def open_channel(self, caller: Caller, job: str, asked: ChannelSpec) -> Channel:
+        """A way into a job that runs (a program beside it, its terminal, a port); `Conflict` where there is none."""
 
     def cancel(self, caller: Caller, job: str) -> None:
         """Ask a job to end for good. Cancelling a cancelled job is fine; a finished one is a `Conflict`."""

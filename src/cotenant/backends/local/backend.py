@@ -30,7 +30,8 @@ from cotenant.backends.base import (
     check_key,
     check_spec,
 )
-from cotenant.backends.local import cgroups, containers, cuda, logs, members, mps, orders, procs
+from cotenant.backends.channels import Channel, ChannelSpec
+from cotenant.backends.local import cgroups, channels, containers, cuda, logs, members, mps, orders, procs
 from cotenant.backends.local.isolation.levels import NONE, Isolation, unprotected
 from cotenant.backends.local.isolation.tenants import Tenants
 from cotenant.backends.local.machine import Machine, Share, parse_gpus
@@ -144,6 +145,7 @@ class LocalBackend:
             isolation=self._level,
             unprotected=unprotected(self._level),
             containers=self._containers,
+            channels=("exec", "attach", "port"),
         )
 
     def observe(self) -> list[Observed]:
@@ -321,6 +323,20 @@ class LocalBackend:
         record = KeeperRecord(self._jobs, key)
         folders = (record.path, self._kept(key))
         return logs.LocalLog(key, stream, folders, lambda: record.exit() is None and record.held())
+
+    def open_times(self, key: str) -> logs.LocalTimes:
+        """The marks beside them."""
+        folders = (KeeperRecord(self._jobs, key).path, self._kept(key))
+        return logs.LocalTimes(logs.LocalLog(key, "times", folders, lambda: False))
+
+    def open_channel(self, key: str, asked: ChannelSpec) -> Channel:
+        """Through the keeper, or straight to a port."""
+        record = KeeperRecord(self._jobs, key)
+        if not self._lives(record):
+            raise BackendError(f"job {record.key} does not run")
+        if asked.kind != "port":
+            return channels.visit(record, asked)
+        return channels.connect(self._members(record), asked.port)
 
     def drop_log(self, key: str) -> None:
         """Delete the files that were kept."""

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cotenant.backends.base import LaunchSpec
-from cotenant.backends.local import cgroups, containers, keeper
+from cotenant.backends.local import cgroups, channels, containers, keeper
 from cotenant.backends.local.records import KeeperRecord
 
 _BOOT = "import sys;sys.path.append(sys.argv[1]);import keeper;keeper.main(sys.argv[2])"
-_BOOT_APART = "import sys;sys.path+=sys.argv[1].split(':');import keeper,confine;keeper.main(sys.argv[2],confine.enter)"
+_BOOT_APART = "import sys;sys.path+=sys.argv[1].split(':');import keeper,confine;keeper.main(sys.argv[2],confine)"
 _SETUP = 'bash -c "$1" || exit; shift; exec "$@"'  # a constant; the user's texts are its arguments
 _INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
@@ -46,6 +46,7 @@ def written(
         *(("cgset", f"{path}\n{value}") for path, value in cgroups.limit_writes(groups, spec.cpu_share, spec.mem_gib)),
         *(("track", path) for role, path in groups.items() if role == "track"),
         *([("oom", oom)] if oom else []),
+        *([("tty", "yes")] if spec.tty else []),
         ("stdout_limit", str(int(spec.stdout_limit_mib * _MIB) or 1)),
         ("stderr_limit", str(int(spec.stderr_limit_mib * _MIB) or 1)),
         ("grace_s", repr(spec.grace_s)),
@@ -59,16 +60,28 @@ def spawn(record: KeeperRecord, lock: int, apart: bool = False) -> int:
     here, boot = str(Path(__file__).resolve().parent), _BOOT_APART if apart else _BOOT
     here = f"{here}:{here}/isolation" if apart else here
     log = str(record.path / "keeper.log")
-    return os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-I", "-S", "-c", boot, here, str(record.path)],
-        {"LC_ALL": "C.UTF-8"},
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-            (os.POSIX_SPAWN_DUP2, lock, keeper.LOCK),
-        ],
-        setsid=True,
-        setsigmask=(),
-    )
+    with channels.listening(record) as door:
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-S", "-c", boot, here, str(record.path)],
+            {"LC_ALL": "C.UTF-8"},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+                *_handed_on(lock, door),
+            ],
+            setsid=True,
+            setsigmask=(),
+        )
+
+
+def _handed_on(lock: int, door: int) -> list[tuple[int, int, int]]:
+    """Each to its number, by way of two that neither has: one may have the other's."""
+    spare = max(lock, door, keeper.DOOR) + 1
+    return [
+        (os.POSIX_SPAWN_DUP2, lock, spare),
+        (os.POSIX_SPAWN_DUP2, door, spare + 1),
+        (os.POSIX_SPAWN_DUP2, spare, keeper.LOCK),
+        (os.POSIX_SPAWN_DUP2, spare + 1, keeper.DOOR),
+    ]

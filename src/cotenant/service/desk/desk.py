@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-from cotenant.backends.base import LogReader, Stream
+from cotenant.backends.base import BackendError, LogReader, LogTimes, Stream
+from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.jobspec import JobSpec, parse_job
 from cotenant.core.lifecycle import WAITING, JobState
@@ -129,9 +130,30 @@ class Desk:
 
     def open_log(self, caller: Caller, job: str, stream: Stream = "stdout", attempt: int = 0) -> LogReader | None:
         """See the facade."""
-        attempts = len(self._find(caller, job).attempts)
-        number = attempt or attempts
-        return self._machines.open_log(f"{job}-{number}", stream) if 1 <= number <= attempts else None
+        key = self._attempt(caller, job, attempt)
+        return self._machines.open_log(key, stream) if key else None
+
+    def open_times(self, caller: Caller, job: str, attempt: int) -> LogTimes:
+        """See the facade."""
+        return self._machines.open_times(self._attempt(caller, job, attempt))
+
+    def open_channel(self, caller: Caller, job: str, asked: ChannelSpec) -> Channel:
+        """See the facade."""
+        caller.must_be(Role.USER)
+        found = self._find(caller, job)
+        if found.state != JobState.RUNNING:
+            raise Conflict(f"job {job} is {found.state}: only a running one can be joined")
+        try:
+            return self._machines.open_channel(found.key, asked)
+        except BackendError as error:
+            raise Conflict(f"job {job}: {error}") from None
+
+    def _attempt(self, caller: Caller, job: str, attempt: int) -> str:
+        """The key of an attempt (0: the newest); '' before there is any."""
+        had = len(self._find(caller, job).attempts)
+        if attempt > had:
+            raise NotFound(f"job '{job}' has no attempt {attempt}: it has had {had}")
+        return f"{job}-{attempt or had}" if had else ""
 
     def cancel(self, caller: Caller, job: str) -> None:
         """See the facade."""

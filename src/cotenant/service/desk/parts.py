@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from cotenant.backends.base import Capabilities, LogReader, NodeInfo, Stream
+from cotenant.backends.base import Capabilities, LogReader, LogTimes, NodeInfo, Stream
+from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.core.reasons import Reason
 
 
@@ -33,6 +34,12 @@ class Machines(Protocol):
 
     def open_log(self, key: str, stream: Stream) -> LogReader:
         """The output of an attempt."""
+
+    def open_times(self, key: str) -> LogTimes:
+        """When it came."""
+
+    def open_channel(self, key: str, asked: ChannelSpec) -> Channel:
+        """A way into an attempt that runs."""
 
     def wake(self) -> None:
         """Have the scheduler look at once."""
