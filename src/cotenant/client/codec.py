@@ -72,7 +72,7 @@ def mapping(spec: JobSpec) -> dict[str, Any]:
     if spec.deadline_s:
         data["deadline"] = deadline_text(spec)
     if spec.array:
-        data["array"] = ranges(spec.array)
+        data["array"] = ranges(spec.array) + (f"%{spec.array_most}" if spec.array_most else "")
     if spec.after:
         data["after"] = list(spec.after)
     return data

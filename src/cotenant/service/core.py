@@ -25,6 +25,7 @@ from cotenant.service.desk.desk import Desk
 from cotenant.service.desk.parts import PlannerAnswers
 from cotenant.service.executor.executor import Executor
 from cotenant.service.observer.observer import Observer
+from cotenant.service.observer.openings import Openings
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.planner.decision import LiveDecision, PlannerSteps
@@ -79,9 +80,11 @@ class CoreService:
         self.executor = Executor(
             self.store, backend, self.reports, options, options.inline, self.counters, lambda: self.observer.nodes
         )
+        hosts = not options.deals_out_hosts
+        self.openings = Openings(self.store, lambda: self.observer.nodes, hosts)
         self.planner = planner(self) if planner is not None else _planner(self)
         machines = ObservedMachines(self.observer, backend)
-        self.desk = Desk(self.store, self.planner, machines, self.reports.of)
+        self.desk = Desk(self.store, self.planner, machines, self.reports.of, hosts, options.max_priority)
         self.admin = Admin(self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready)
         if options.policy and options.policy != self.store.book.policy:
             self.planner.check(options.policy)
@@ -97,6 +100,7 @@ class CoreService:
         No backend is called and nothing is decided with the lock held.
         """
         self.observer.look()
+        self.openings.look(self.options.clock())
         self.executor.press()
         now_s = self.options.clock()
         try:
@@ -137,4 +141,4 @@ def _planner(core: CoreService) -> PlannerPart:
     from cotenant.service.planner.planner import Planner
 
     nodes, capabilities = (lambda: core.observer.nodes), core.backend.capabilities()
-    return Planner(core.store, nodes, core.reports, capabilities, core.options, core.counters)
+    return Planner(core.store, nodes, core.reports, capabilities, core.options, core.counters, core.openings)

@@ -8,6 +8,7 @@ from typing import Any
 
 from cotenant.backends.base import NodeInfo
 from cotenant.core.lifecycle import WAITING, JobState
+from cotenant.core.reasons import Cause
 from cotenant.journal import Record
 from cotenant.service.desk.parts import ReportedProgress
 from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus
@@ -15,6 +16,7 @@ from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob, waits_for
 from cotenant.service.store.records import WRITTEN
 from cotenant.service.store.view import BookView
+from cotenant.service.window import MAINTENANCE
 
 _MOST_TEXT = 200
 
@@ -60,8 +62,34 @@ def reason(job: LiveJob, view: BookView, tenant: str) -> str:
         return job.message
     if job.held:
         return "held"
+    if job.aside:
+        return f"set aside, {job.aside}"
     other = waits_for(job, view.members)
-    return f"after job {other}" if other else job.message or "waiting for GPUs"
+    if other:
+        return f"after job {other}"
+    if _full(job, view):
+        return f"its array runs {job.spec.array_most} at a time"
+    return job.message or "waiting for GPUs"
+
+
+def cause(job: LiveJob, view: BookView) -> str:
+    """What kind of reason that is; empty where only the planner knows."""
+    if job.state not in WAITING:
+        return str(job.state)
+    if job.held or job.stop_why:
+        return str(Cause.HELD) if job.held else "stopping"
+    if job.aside:
+        return str(Cause.ASIDE)
+    return str(Cause.DEPENDENCY) if waits_for(job, view.members) else str(Cause.ARRAY) if _full(job, view) else ""
+
+
+def _full(job: LiveJob, view: BookView) -> bool:
+    """Whether as many elements of its array are under way as may be."""
+    most = job.spec.array_most
+    if not most or job.attempts:
+        return False
+    array = f"{job.id.partition('.')[0]}."
+    return sum(other.id.startswith(array) for other in view.begun) >= most
 
 
 def _company(others: Sequence[LiveJob], tenant: str) -> str:
@@ -97,7 +125,7 @@ def _memory(key: str, value: Any) -> str:
     return f"the policy remembers '{key}': {text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + '…'}"
 
 
-def node_statuses(nodes: Sequence[NodeInfo], book: Book | BookView) -> list[NodeStatus]:
+def node_statuses(nodes: Sequence[NodeInfo], book: Book | BookView, now_s: float) -> list[NodeStatus]:
     """Nodes with what is used on them."""
     users: dict[str, Counter[int]] = {}
     jobs: dict[str, list[str]] = {}
@@ -110,6 +138,9 @@ def node_statuses(nodes: Sequence[NodeInfo], book: Book | BookView) -> list[Node
         there = users.get(node.name, Counter())
         used, shared = len(there), sum(count > 1 for count in there.values())
         state = ("draining" if used else "drained") if node.name in book.drained else node.state
+        on = [window.kind for window in book.windows.values() if window.on(now_s) and window.covers(node.name)]
+        if on and state == "up":
+            state = "maintenance" if MAINTENANCE in on else "reserved"
         found.append(NodeStatus(
             node.name, node.gpu_type, node.gpus, used, node.cpus, node.mem_gib, state, tuple(jobs.get(node.name, ())),
             shared, node.gpu_mem_gib,
@@ -121,7 +152,7 @@ def metrics(view: BookView, nodes: Sequence[NodeInfo], counters: Mapping[str, fl
     """Gauges and counters for Prometheus."""
     by_state = Counter(job.state for job in view.jobs.values())
     waits = [now_s - job.submitted_s for job in view.active if job.state in WAITING]
-    used = sum(status.gpus_used for status in node_statuses(nodes, view))
+    used = sum(status.gpus_used for status in node_statuses(nodes, view, now_s))
     rows = {f'cotenant_jobs{{state="{state}"}}': float(by_state[state]) for state in JobState}
     return {
         **rows,
