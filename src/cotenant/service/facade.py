@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from cotenant.backends.base import LogReader, Stream
 from cotenant.core.errors import CotenantError
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.service.asked import EVERY, Outcome, Which
 from cotenant.service.window import Window
+
+if TYPE_CHECKING:
+    from cotenant.backends.base import LogReader, Stream
 
 
 class NotFound(CotenantError):
