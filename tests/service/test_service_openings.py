@@ -10,7 +10,7 @@ from service_kit import ADMIN, EPOCH_S, Rig, play
 from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError
 from cotenant.service.facade import Caller, Conflict, NotFound, Role
-from cotenant.service.window import MAINTENANCE, RESERVATION, Window
+from cotenant.service.window import MAINTENANCE, RESERVATION, NodeWindow
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")
 TWO = (NodeInfo("n0", "gpu", 2, 8, 64.0), NodeInfo("n1", "gpu", 2, 8, 64.0))
@@ -22,7 +22,7 @@ def place(rig: Rig, job: str) -> list[str]:
 
 def window(rig: Rig, kind: str, after_s: float, for_s: float, *nodes: str, **more: str) -> str:
     begins_s = rig.backend.now_s + after_s
-    return rig.service.admin.add_window(ADMIN, Window("", kind, nodes, begins_s, begins_s + for_s, **more)).id
+    return rig.service.admin.add_window(ADMIN, NodeWindow("", kind, nodes, begins_s, begins_s + for_s, **more)).id
 
 
 def test_what_can_never_run_is_refused_and_keeps_nobody_waiting(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_windows_are_checked(tmp_path: Path) -> None:
     with pytest.raises(Conflict, match="n0"):
         window(rig, RESERVATION, 15, 10, "n0", tenant="blue")
     begins_s = rig.backend.now_s + 15
-    made = rig.service.admin.add_window(ADMIN, Window("", RESERVATION, (), begins_s, begins_s + 5, "blue"), gpus=2)
+    made = rig.service.admin.add_window(ADMIN, NodeWindow("", RESERVATION, (), begins_s, begins_s + 5, "blue"), gpus=2)
     assert made.nodes == ("n1",)
     with pytest.raises(InputError, match="at most 0"):
-        rig.service.admin.add_window(ADMIN, Window("", RESERVATION, (), begins_s, begins_s + 5, "blue"), gpus=2)
+        rig.service.admin.add_window(ADMIN, NodeWindow("", RESERVATION, (), begins_s, begins_s + 5, "blue"), gpus=2)

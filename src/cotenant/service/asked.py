@@ -1,4 +1,4 @@
-"""Which jobs people mean when they ask something of several, and what came of each."""
+"""Which jobs people mean when they ask something of several."""
 
 from __future__ import annotations
 
@@ -20,12 +20,3 @@ class Which:
 
 
 EVERY = Which()
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of something that was asked of one job among several: how it stands, or why it was refused."""
-
-    id: str
-    state: str
-    error: str = ""

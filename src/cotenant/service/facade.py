@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cotenant.core.errors import CotenantError
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
-from cotenant.service.asked import EVERY, Outcome, Which
-from cotenant.service.window import Window
+from cotenant.service.asked import EVERY, Which
+from cotenant.service.window import NodeWindow
 
 if TYPE_CHECKING:
     from cotenant.backends.base import LogReader, Stream
@@ -110,6 +110,15 @@ class JobList(list[JobInfo]):
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of something that was asked of one job among several: how it stands, or why it was refused."""
+
+    id: str
+    error: str
+    job: JobInfo | None
+
+
+@dataclass(frozen=True, slots=True)
 class NodeStatus:
     """A node as shown to people."""
 
@@ -158,10 +167,10 @@ class JobDesk(Protocol):
         of the request, and another one under the same key is a `Conflict`.
         """
 
-    def jobs(self, caller: Caller, which: Which = EVERY, *, limit: int = 1000, skip: int = 0) -> JobList:
+    def jobs(self, caller: Caller, which: Which = EVERY, *, limit: int = 1000, skip: int | None = None) -> JobList:
         """Jobs that the caller may see, newest last; without spec and attempts.
 
-        Of more than `limit` those are left out that matter least: on GPUs, then suspended, next in line, last ended.
+        Of more than `limit`: those on GPUs, then suspended, next in line, last ended; with `skip` the next in order.
         """
 
     def job(self, caller: Caller, job: str) -> JobInfo:
@@ -223,10 +232,10 @@ class ClusterDesk(Protocol):
     def drain(self, caller: Caller, node: str, undo: bool = False) -> None:
         """Let nothing new start on a node (admin)."""
 
-    def windows(self, caller: Caller) -> list[Window]:
+    def windows(self, caller: Caller) -> list[NodeWindow]:
         """Maintenance and reservations to come or in force."""
 
-    def add_window(self, caller: Caller, window: Window, gpus: int = 0) -> Window:
+    def add_window(self, caller: Caller, window: NodeWindow, gpus: int = 0) -> NodeWindow:
         """Shut nodes for a time (admin). Its id is given; `gpus`: as many nodes as it takes to have so many."""
 
     def remove_window(self, caller: Caller, window: str) -> None:

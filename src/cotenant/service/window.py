@@ -9,7 +9,7 @@ MAINTENANCE, RESERVATION = "maintenance", "reservation"
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class NodeWindow:
     """From `from_s` to `to_s`, Unix seconds. No `nodes`: all of them. A reservation is for a tenant, a user or both."""
 
     id: str
@@ -42,6 +42,6 @@ class Window:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Window:
+    def from_dict(cls, data: dict[str, Any]) -> NodeWindow:
         """The inverse."""
         return cls(**{key: tuple(value) if key == "nodes" else value for key, value in data.items()})

@@ -14,7 +14,7 @@ from cotenant.service.desk.windows import checked
 from cotenant.service.facade import Caller, Conflict, NodeStatus, NotFound, Role, TokenInfo
 from cotenant.service.store.store import Store
 from cotenant.service.store.tokens import new_token, token_info, whose
-from cotenant.service.window import Window
+from cotenant.service.window import NodeWindow
 
 
 class Admin:
@@ -47,11 +47,11 @@ class Admin:
         self._store.write([Entry("drain", data={"node": node, "undo": undo})])
         self._machines.wake()
 
-    def windows(self, caller: Caller) -> list[Window]:
+    def windows(self, caller: Caller) -> list[NodeWindow]:
         """See the facade."""
         return sorted(self._store.view().windows.values(), key=lambda window: (window.from_s, window.id))
 
-    def add_window(self, caller: Caller, window: Window, gpus: int = 0) -> Window:
+    def add_window(self, caller: Caller, window: NodeWindow, gpus: int = 0) -> NodeWindow:
         """See the facade."""
         caller.must_be(Role.ADMIN)
         with self._store.lock:

@@ -9,7 +9,7 @@ from cotenant.core.errors import CotenantError, InputError, unknown
 from cotenant.core.jobspec import changed_fields
 from cotenant.core.lifecycle import ON_GPUS, JobState
 from cotenant.journal import Entry
-from cotenant.service.asked import Outcome, Which
+from cotenant.service.asked import Which
 from cotenant.service.desk import selecting
 from cotenant.service.desk.parts import Machines
 from cotenant.service.facade import Caller, Conflict, Role
@@ -102,8 +102,8 @@ class Changes:
                 self._store.write(entries)
         self._machines.wake()
 
-    def many(self, caller: Caller, which: Which, make: Make, but: JobState | None = None) -> list[Outcome]:
-        """Do it to all that are meant: what came of each. One that refuses does not keep the others from it."""
+    def many(self, caller: Caller, which: Which, make: Make, but: JobState | None = None) -> dict[str, str]:
+        """Do it to all that are meant. One that refuses does not keep the others from it: why, by id, or empty."""
         caller.must_be(Role.USER)
         entries: list[Entry] = []
         outcomes: dict[str, str] = {}
@@ -124,10 +124,8 @@ class Changes:
                         outcomes[job.id] = str(error)
             if entries:
                 self._store.write(entries)
-            book = self._store.book
-            found = [(name, book.jobs.get(name), error) for name, error in outcomes.items()]
         self._machines.wake()
-        return [Outcome(name, str(job.state) if job else "", error) for name, job, error in found]
+        return outcomes
 
     def _meant(self, caller: Caller, which: Which, text: str) -> Sequence[LiveJob]:
         """The jobs of one text that pass the filters. Those who have ended count only where one is named by its id."""

@@ -13,13 +13,13 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.reasons import Cause
 from cotenant.journal import Record
-from cotenant.service.asked import EVERY, Outcome, Which
+from cotenant.service.asked import EVERY, Which
 from cotenant.service.desk import changing, selecting
 from cotenant.service.desk import views as shown
 from cotenant.service.desk.deadlines import deadline_of
 from cotenant.service.desk.parts import Machines, PlannerAnswers, ReportedProgress
 from cotenant.service.desk.submitting import Submissions, again
-from cotenant.service.facade import Caller, EventInfo, JobInfo, JobList, Role
+from cotenant.service.facade import Caller, EventInfo, JobInfo, JobList, Outcome, Role
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
 from cotenant.service.store.view import BookView
@@ -53,12 +53,12 @@ class Desk:
         self._machines.wake()
         return ids
 
-    def jobs(self, caller: Caller, which: Which = EVERY, *, limit: int = 1000, skip: int = 0) -> JobList:
+    def jobs(self, caller: Caller, which: Which = EVERY, *, limit: int = 1000, skip: int | None = None) -> JobList:
         """See the facade."""
         view = self._store.view()
-        found = [*selecting.chosen(view, caller, which)][skip:]
-        shown_first = selecting.first(found, limit)
-        listed = JobList(self._shown(job, view, caller.tenant, whole=False) for job in shown_first)
+        found = [*selecting.chosen(view, caller, which)][skip or 0 :]
+        some = selecting.first(found, limit) if skip is None else found[:limit]
+        listed = JobList(self._shown(job, view, caller.tenant, whole=False) for job in some)
         listed.left_out = len(found) - len(listed)
         return listed
 
@@ -164,12 +164,17 @@ class Desk:
         """See the facade."""
         simple = {"hold": changing.hold, "resume": changing.resume, "requeue": changing.requeue}
         if verb == "cancel":
-            return self._changes.many(caller, which, changing.cancel(force), but=JobState.CANCELLED)
-        if verb == "set":
-            return self._changes.many(caller, which, self._settings(caller, changes or {}, "change"))
-        if verb not in simple:
+            done = self._changes.many(caller, which, changing.cancel(force), but=JobState.CANCELLED)
+        elif verb == "set":
+            done = self._changes.many(caller, which, self._settings(caller, changes or {}, "change"))
+        elif verb in simple:
+            done = self._changes.many(caller, which, simple[verb])
+        else:
             raise unknown("verb", verb, ("cancel", "set", *simple))
-        return self._changes.many(caller, which, simple[verb])
+        view = self._store.view()
+        jobs = {name: view.jobs[name] for name in done if name in view.jobs}
+        infos = {name: self._shown(job, view, caller.tenant, whole=False) for name, job in jobs.items()}
+        return [Outcome(name, error, infos.get(name)) for name, error in done.items()]
 
     def resubmit(self, caller: Caller, which: Which, changes: dict[str, Any]) -> list[list[str]]:
         """See the facade."""

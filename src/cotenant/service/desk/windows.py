@@ -8,10 +8,12 @@ from dataclasses import replace
 from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError, unknown
 from cotenant.service.facade import Conflict, NotFound
-from cotenant.service.window import MAINTENANCE, RESERVATION, Window
+from cotenant.service.window import MAINTENANCE, RESERVATION, NodeWindow
 
 
-def checked(window: Window, nodes: Sequence[NodeInfo], others: Iterable[Window], gpus: int, now_s: float) -> Window:
+def checked(
+    window: NodeWindow, nodes: Sequence[NodeInfo], others: Iterable[NodeWindow], gpus: int, now_s: float
+) -> NodeWindow:
     """The window with its nodes, if it can be: those named, or as few as have so many `gpus`; none named: all."""
     if window.kind not in (MAINTENANCE, RESERVATION):
         raise unknown("kind", window.kind, (MAINTENANCE, RESERVATION))

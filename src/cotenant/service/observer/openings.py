@@ -19,7 +19,7 @@ from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
 from cotenant.service.planner.decision import Access
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
-from cotenant.service.window import MAINTENANCE, Window
+from cotenant.service.window import MAINTENANCE, NodeWindow
 
 Labels = tuple[str, ...]
 """Names of sets of windows: of those that are ahead of a node."""
@@ -43,7 +43,7 @@ class Openings:
 
     def __init__(self, store: Store, nodes: Callable[[], Sequence[NodeInfo]], hosts: bool = True) -> None:
         self._store, self._nodes, self._hosts = store, nodes, hosts
-        self._near: dict[str, Window] = {}  # windows that some job would not end before; they stay near
+        self._near: dict[str, NodeWindow] = {}  # windows that some job would not end before; they stay near
         self._labels: dict[str, str] = {}
         self._open: dict[str, Access] = {}  # of pending jobs, where there are labels
         self._seen: object = None

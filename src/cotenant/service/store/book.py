@@ -17,7 +17,7 @@ from cotenant.service.store.costs import Costs, before_rungs
 from cotenant.service.store.idempotency import Answers
 from cotenant.service.store.job import Gpus, LiveJob, frozen, read_gpus, thawed
 from cotenant.service.store.records import WRITTEN, change_book, change_job
-from cotenant.service.window import Window
+from cotenant.service.window import NodeWindow
 
 
 class Book:
@@ -48,7 +48,7 @@ class Book:
         self.costs, self.answers = Costs(), Answers()
         self.tokens: dict[str, dict[str, Any]] = {}
         self.drained: set[str] = set()
-        self.windows: dict[str, Window] = {}
+        self.windows: dict[str, NodeWindow] = {}
         self.policy = policy
         self.next_id = 1
         self.seq = 0
@@ -145,7 +145,7 @@ class Book:
         book.answers = Answers(data.get("once"))
         book.promises = {job: read_gpus(gpus) for job, gpus in data.get("promises", {}).items()}
         book.memory = data.get("memory", {})
-        book.windows = {row["id"]: Window.from_dict(row) for row in data.get("windows", ())}
+        book.windows = {row["id"]: NodeWindow.from_dict(row) for row in data.get("windows", ())}
         return book
 
 

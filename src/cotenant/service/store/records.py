@@ -11,7 +11,7 @@ from cotenant.core.lifecycle import FINAL, JobState, move
 from cotenant.journal import Record
 from cotenant.service.store.idempotency import GivenAnswer, unpacked
 from cotenant.service.store.job import ASK, CONTINUE, STOP, SUSPEND, Attempt, LiveJob, read_gpus
-from cotenant.service.window import Window
+from cotenant.service.window import NodeWindow
 
 if TYPE_CHECKING:
     from cotenant.service.store.book import Book
@@ -40,7 +40,7 @@ def change_book(book: Book, record: Record, now_s: float) -> None:
         case "revoke":
             book.tokens[data["id"]]["revoked"] = True
         case "window":
-            window = Window.from_dict(data["window"])
+            window = NodeWindow.from_dict(data["window"])
             book.windows[window.id] = window
         case "window-removed":
             book.windows.pop(data["id"], None)
