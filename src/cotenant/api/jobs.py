@@ -46,7 +46,7 @@ def _own_jobs(caller: Caller, jobs: list[dict[str, Any]]) -> list[JobSpec]:
     return specs
 
 
-@router.get("", responses=s.answers(s.Jobs))
+@router.get("", responses=s.answers(s.Jobs, 404))
 async def jobs(
     request: Request,
     ids: s.Ids_ = [],  # noqa: B006

@@ -110,6 +110,7 @@ JOB_SCHEMA: dict[str, Any] = {
         "preemptible": {"type": "boolean"},
         "array": {"type": "string", "examples": ["0-99", "1,3,5", "0-99%5"]},
         "after": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]},
+        "notify": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "maxItems": 10}, {"type": "object"}]},
     },
     "examples": [{"run": "python train.py", "gpus": 1}],
 }

@@ -49,6 +49,9 @@ def submit(
     env: Annotated[list[str] | None, typer.Option(help="K=V, or K to take it from here; repeatable.")] = None,
     max_runtime: Annotated[str, typer.Option(help="End it after e.g. 90s, 30m, 2h.")] = "",
     retries: Annotated[int | None, typer.Option(help="Try again so often when it fails.")] = None,
+    notify: Annotated[
+        list[str] | None, typer.Option(help="Tell https://HOST/PATH or NAME@HOST of its end; repeatable.")
+    ] = None,
     workdir: Annotated[str, typer.Option(help="Where it runs; else here.")] = "",
     deadline: Annotated[
         str,
@@ -71,7 +74,7 @@ def submit(
         "gpus": gpus, "name": name, "tenant": tenant, "cpus": cpus, "mem": mem, "gpu_mem": gpu_mem, "model": model,
         "after": [part for item in after or [] for part in item.split(",") if part], "max_runtime": max_runtime,
         "priority": priority, "array": array, "retries": retries, "workdir": workdir, "deadline": deadline,
-        "expected": expected,
+        "expected": expected, "notify": notify or [],
     }  # fmt: skip
     given = {key: value for key, value in given.items() if value not in ("", None, [])}
     extra = _environment(env or [])

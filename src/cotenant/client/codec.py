@@ -84,6 +84,8 @@ def mapping(spec: JobSpec) -> dict[str, Any]:
         data["deadline"] = deadline_text(spec)
     if spec.array:
         data["array"] = ranges(spec.array) + (f"%{spec.array_most}" if spec.array_most else "")
+    if spec.notify:
+        data["notify"] = {"to": list(spec.notify), **({"when": list(spec.notify_on)} if spec.notify_on else {})}
     if spec.after:
         data["after"] = list(spec.after)
     return data

@@ -53,6 +53,8 @@ class JobSpec:
     preemptible: bool = True
     array: tuple[int, ...] = ()
     array_most: int = 0  # elements of its array that may run at a time; 0: all
+    notify: tuple[str, ...] = ()  # who is told: http:, https: and mailto: addresses
+    notify_on: tuple[str, ...] = ()  # when: start, end, failure; none: end
     after: tuple[str, ...] = ()  # jobs that must have succeeded, or `any:ID` (ended), `failed:ID` (not succeeded)
 
     def as_dict(self) -> dict[str, Any]:
@@ -64,7 +66,7 @@ class JobSpec:
     def from_dict(cls, data: Mapping[str, Any]) -> JobSpec:
         """The inverse of `as_dict`, also after a way through JSON. Fields of a newer version are passed over."""
         values = {name: value for name, value in data.items() if name in _DEFAULTS}
-        for key in ("array", "after"):
+        for key in ("array", "after", "notify", "notify_on"):
             if key in values:
                 values[key] = tuple(values[key])
         if "deadline_steps" in values:
@@ -76,7 +78,7 @@ _DEFAULTS = {item.name: getattr(JobSpec(run=""), item.name) for item in fields(J
 _PLAIN = ("run", "name", "setup", "workdir", "tenant", "model")
 _KEYS = (
     *_PLAIN, "env", "gpus", "cpus", "mem", "gpu_mem", "nodes", "priority", "deadline", "max_runtime", "expected",
-    "retries", "elastic", "batch", "checkpoint", "preemptible", "array", "after",
+    "retries", "elastic", "batch", "checkpoint", "preemptible", "array", "after", "notify",
 )  # fmt: skip
 
 
@@ -114,6 +116,7 @@ def parse_job(data: Any, where: str = "job") -> JobSpec:
     values["preemptible"] = data.get("preemptible", True)
     values["array"], values["array_most"] = _array(data.get("array", ""), where)
     values["after"] = _after(data.get("after", ()), where)
+    values["notify"], values["notify_on"] = notify_fields(data.get("notify", ()), where)
     return JobSpec(**values)
 
 
@@ -291,11 +294,42 @@ def dependency(item: str) -> tuple[str, str]:
     return (how, job) if colon else (OK, item)
 
 
+NOTIFY_ON = ("start", "end", "failure")
+_MAIL = re.compile(r"[^\s<>@,;:\"()\[\]\\]{1,64}@[A-Za-z0-9.-]{1,190}")
+_HOOK = re.compile(r"https?://[!-~]{1,1000}")
+
+
+def notify_fields(value: Any, where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Who is told and when: addresses, or a mapping with `to` and `when`."""
+    part = value if isinstance(value, Mapping) else {"to": value}
+    for key in part:
+        if key not in ("to", "when"):
+            raise _at(where, unknown("field in 'notify'", str(key), ("to", "when")))
+    to, on = (_list(part.get(key, ()), where) for key in ("to", "when"))
+    for moment in on:
+        if moment not in NOTIFY_ON:
+            raise _at(where, unknown("moment in 'notify.when'", moment, NOTIFY_ON))
+    found = []
+    for address in to:
+        mail = _MAIL.fullmatch(address.removeprefix("mailto:"))
+        if mail is None and _HOOK.fullmatch(address) is None:
+            raise InputError(f"{where}: field 'notify' is '{address}': write https://HOST/PATH or NAME@HOST")
+        found.append(address if mail is None else f"mailto:{mail[0]}")
+    return tuple(dict.fromkeys(found)), tuple(dict.fromkeys(on))
+
+
+def _list(value: Any, where: str) -> list[str]:
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or len(items) > 10 or not all(isinstance(item, str) for item in items):
+        raise InputError(f"{where}: field 'notify' must be an address or a list of at most 10")
+    return list(items)
+
+
 _TARGETS = {
     "mem": ("mem_gib",), "gpu_mem": ("gpu_mem_gib",), "gpus": ("gpus", "gpu_type"), "max_runtime": ("max_runtime_s",),
     "deadline": ("deadline_s", "deadline_steps"), "expected": ("expected_s",), "elastic": ("min_gpus", "max_gpus"),
     "batch": ("batch_size", "batch_min", "batch_max"), "checkpoint": ("checkpoint_dir", "checkpoint_interval_s"),
-    "array": ("array", "array_most"),
+    "array": ("array", "array_most"), "notify": ("notify", "notify_on"),
 }  # fmt: skip
 
 

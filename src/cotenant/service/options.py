@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from cotenant.service.notify.settings import NOBODY, NotifySettings
+
 KEEP_S = 30 * 86400.0
 DECISION_BUDGET_S = 2.0
 MOST_SUSPENDED = 8
@@ -24,7 +26,8 @@ class Options:
     `allocator` deals out cores and memory while jobs run (empty: each has what its file says), by the measured
     `curves` of a file. `policy`: the one to begin with, else that of the last time. `inline`: acts are done within a
     look instead of by threads, for virtual time. `check_invariants`: the engine's own rules are checked after every
-    decision, for tests. `max_priority`: the highest that others than admins may ask for. `hook` is called with a
+    decision, for tests. `max_priority`: the highest that others than admins may ask for. `notify`: whom to tell
+    of jobs. `hook` is called with a
     name before and after every journal write and every act.
     """
 
@@ -43,6 +46,7 @@ class Options:
     inline: bool = False
     check_invariants: bool = False
     max_priority: int = 0
+    notify: NotifySettings = NOBODY
 
     @property
     def deals_out_hosts(self) -> bool:

@@ -18,8 +18,9 @@ from cotenant.service.desk import changing, selecting
 from cotenant.service.desk import views as shown
 from cotenant.service.desk.deadlines import deadline_of
 from cotenant.service.desk.parts import Machines, PlannerAnswers, ReportedProgress
-from cotenant.service.desk.submitting import Submissions, again
+from cotenant.service.desk.submitting import ANYTHING, Rules, Submissions, again
 from cotenant.service.facade import Caller, EventInfo, JobInfo, JobList, Outcome, Role
+from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
 from cotenant.service.store.view import BookView
@@ -28,8 +29,7 @@ from cotenant.service.store.view import BookView
 class Desk:
     """The one implementation of `cotenant.service.facade.Jobs`.
 
-    `report` gives the newest report of a job. `hosts`: whether cores and memory that jobs ask for bind them.
-    `most_priority`: the highest that others than admins may ask for.
+    `report` gives the newest report of a job. `rules`: what may be asked for.
     `most_priority`: the highest that others than admins may ask for.
     """
 
@@ -39,12 +39,11 @@ class Desk:
         planner: PlannerAnswers,
         machines: Machines,
         report: Callable[[str], ReportedProgress | None],
-        hosts: bool = True,
-        most_priority: int = 0,
+        rules: Rules = ANYTHING,
     ) -> None:
         self._store, self._planner, self._machines, self._report = store, planner, machines, report
-        self._submissions = Submissions(store, machines, hosts, most_priority)
-        self._changes, self._most_priority = changing.Changes(store, machines), most_priority
+        self._submissions = Submissions(store, machines, rules)
+        self._changes, self._most_priority = changing.Changes(store, machines), rules.most_priority
 
     def submit(self, caller: Caller, specs: list[JobSpec], key: str = "", asked: str = "") -> list[list[str]]:
         """See the facade."""
@@ -108,7 +107,9 @@ class Desk:
         rows = [
             {"id": job.id, "name": job.spec.name} | {name: finish[name].get(job.id) for name in names} for job in mine
         ]
-        return {"now": view.policy, "at_s": self._store.clock(), "policies": names, "jobs": rows}
+        unknown_s = [job.id for job in view.active if caller.sees(job.tenant) and not self._believed(job)]
+        answer = {"now": view.policy, "at_s": self._store.clock(), "policies": names, "jobs": rows}
+        return {**answer, "assumed": unknown_s, "assumed_s": UNKNOWN_DURATION_S}
 
     def events(
         self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000, newest: bool = False
@@ -183,6 +184,12 @@ class Desk:
         ids = self._submissions.take(caller, again(found, changes), "", "")
         self._machines.wake()
         return ids
+
+    def _believed(self, job: LiveJob) -> bool:
+        """Whether anybody has said how long a job takes."""
+        report = self._report(job.id)
+        told = report is not None and report.total and report.step_time_s
+        return bool(job.spec.expected_s or told) or job.left_s is not None
 
     def _settings(self, caller: Caller, changes: dict[str, Any], where: str) -> changing.Make:
         caller.must_be(Role.USER)

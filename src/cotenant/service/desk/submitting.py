@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cotenant.backends.base import NodeInfo
@@ -17,6 +17,7 @@ from cotenant.service.desk import selecting
 from cotenant.service.desk.changing import check_priority
 from cotenant.service.desk.parts import Machines
 from cotenant.service.facade import Caller, NotFound
+from cotenant.service.notify.settings import NOBODY, NotifySettings
 from cotenant.service.store import idempotency as once
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
@@ -24,11 +25,26 @@ from cotenant.service.store.store import Store
 ARRAY_INDEX = "COTENANT_ARRAY_INDEX"
 
 
-class Submissions:
-    """Those that were taken, and those on their way to the disk. `hosts`: whether cores and memory bind them."""
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What may be asked for. `hosts`: whether cores and memory that jobs ask for bind them.
 
-    def __init__(self, store: Store, machines: Machines, hosts: bool = True, most_priority: int = 0) -> None:
-        self._store, self._machines, self._hosts, self._most_priority = store, machines, hosts, most_priority
+    `most_priority`: the highest that others than admins may ask for. `notify`: whom jobs may have told.
+    """
+
+    hosts: bool = True
+    most_priority: int = 0
+    notify: NotifySettings = NOBODY
+
+
+ANYTHING = Rules()
+
+
+class Submissions:
+    """Those that were taken, and those on their way to the disk."""
+
+    def __init__(self, store: Store, machines: Machines, rules: Rules) -> None:
+        self._store, self._machines, self._rules = store, machines, rules
         self._next_id = 1  # above every id that was ever given out, also to submissions on their way
         self._on_way: dict[str, tuple[once.GivenAnswer, Future[list[int]]]] = {}  # those with a key, by its name
 
@@ -88,8 +104,9 @@ class Submissions:
             raise InputError(
                 f"job '{spec.name}': field 'tenant' is '{tenant}', but your token is for '{caller.tenant}'"
             )
-        check(spec, nodes, self._hosts)
-        check_priority(caller, spec.priority, self._most_priority)
+        check(spec, nodes, self._rules.hosts)
+        check_priority(caller, spec.priority, self._rules.most_priority)
+        self._rules.notify.check(spec)
         folder = spec.checkpoint_dir
         if folder and not os.path.isabs(folder):
             if not os.path.isabs(spec.workdir):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import nan
 from typing import Any
 
 from cotenant.backends.base import NodeInfo
@@ -23,6 +25,7 @@ _MOST_TEXT = 200
 
 def job_info(job: LiveJob, reason: str, report: ReportedProgress | None, now_s: float, whole: bool) -> JobInfo:
     """One job; `whole` adds its spec and attempts."""
+    report = report or (_LastWord(**job.progress) if job.progress else None)
     expected = None
     if job.state == JobState.RUNNING and report is not None and report.total and report.step_time_s:
         expected = now_s + max(report.total - (report.step or 0), 0) * report.step_time_s
@@ -33,10 +36,25 @@ def job_info(job: LiveJob, reason: str, report: ReportedProgress | None, now_s: 
         gpus=job.spec.gpus, priority=job.spec.priority, submitted_s=job.submitted_s, started_s=job.started_s,
         ended_s=job.ended_s, expected_end_s=expected,
         step=report.step if report else None, total_steps=report.total if report else None,
-        step_time_s=report.step_time_s if report else None, metrics=dict(report.metrics) if report else {},
+        step_time_s=report.step_time_s if report else None, metrics=_numbers(report.metrics) if report else {},
         attempts=tuple(_attempt(job, number) for number in range(len(job.attempts))) if whole else (),
         spec=_spec(job.spec.as_dict()) if whole else {},
     )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _LastWord:
+    """What a job said last, as journaled."""
+
+    step: int | None
+    total: int | None
+    step_time_s: float | None
+    metrics: dict[str, float]
+
+
+def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """What the journal could not hold was not a number."""
+    return {name: nan if value is None else value for name, value in metrics.items()}
 
 
 def _attempt(job: LiveJob, number: int) -> AttemptInfo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,7 +119,7 @@ def lost_s(job: LiveJob, report: Report | None, at_s: float) -> float:
 
 
 def costs(job: LiveJob, end: End, report: Report | None) -> dict[str, Any]:
-    """What stopping and restoring really cost and by which rung, and what is left to do, as far as known."""
+    """What stopping and restoring really cost and by which rung; what is done and left to do, as far as known."""
     found: dict[str, Any] = {}
     if _without_gpus(job) or (job.state == JobState.SUSPENDED and job.stop_why not in ASKED):
         found["rung"] = SUSPEND
@@ -130,6 +131,10 @@ def costs(job: LiveJob, end: End, report: Report | None) -> dict[str, Any]:
     left = left_s(report)
     if left is not None and _saved(end.code, report):
         found["left_s"] = left
+    if report is not None and report.step is not None:
+        metrics = {name: value if math.isfinite(value) else None for name, value in report.metrics.items()}
+        steps = {"step": report.step, "total": report.total, "step_time_s": report.step_time_s}
+        found["progress"] = {**steps, "metrics": metrics}
     return found
 
 

@@ -87,6 +87,7 @@ class LiveJob:
     resize_to: int = 0  # GPUs that it shall have from its next attempt on; 0: as its spec says
     asked_gpus: int = 0  # what it was submitted with, once its size has changed; 0: as its spec says
     losses: int = 0  # how often its process was lost through no fault of its own
+    progress: dict[str, Any] | None = None  # the last word of an attempt that has ended: steps and metrics
     aside: str = ""  # why no node that is there could hold it: it waits for others, and keeps nobody waiting
     attempts: list[Attempt] = field(default_factory=list)
 

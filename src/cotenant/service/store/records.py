@@ -144,6 +144,7 @@ def _exit(book: Book, job: LiveJob, data: dict[str, Any], now_s: float) -> None:
     job.losses += int(data.get("gone", False))
     job.stop_why = job.rung = ""
     job.left_s = data.get("left_s")
+    job.progress = data.get("progress", job.progress)
     to = JobState(data["to"])
     if to in FINAL:
         _end(book, job, to, now_s, data["why"])
