@@ -34,7 +34,7 @@ def test_tenants_see_and_touch_only_their_own(rig: Rig) -> None:
         with pytest.raises(NotFound):
             act(ANN, theirs)
     with pytest.raises(NotFound):
-        desk.set(ANN, theirs, {"priority": 1})
+        desk.set(ANN, theirs, {"priority": -1})
     with pytest.raises(NotFound):
         desk.events(ANN, theirs)
     assert {event.job for event in desk.events(ANN)} == {mine}
@@ -190,7 +190,7 @@ def test_why_in_every_state(tmp_path: Path) -> None:
     assert (why["cause"], why["position"], why["waiting"]) == ("waiting for capacity", 3, 3)
     assert why["ahead"] == (waits[0], waits[1])
     assert "needs 2 GPUs" in why["text"]
-    assert rig.service.desk.why(ADMIN, chained)["cause"] == f"after job {runs}"
+    assert rig.service.desk.why(ADMIN, chained)["text"] == f"after job {runs}"
     assert rig.service.desk.why(ADMIN, held)["cause"] == "held"
     rig.service.desk.cancel(ADMIN, runs)
     assert rig.service.desk.why(ADMIN, runs)["cause"] == "stopping"
@@ -201,7 +201,7 @@ def test_why_in_every_state(tmp_path: Path) -> None:
     for job in (*waits[1:], held):
         rig.service.desk.cancel(ADMIN, job)
     rig.finish()
-    assert rig.service.desk.why(ADMIN, chained)["cause"] == "failed"
+    assert rig.service.desk.why(ADMIN, chained)["cause"] == "cancelled"
     assert runs in rig.service.desk.why(ADMIN, chained)["text"]
 
 

@@ -61,9 +61,15 @@ async def whatif(request: Request, body: s.WhatIf) -> Response:
 
 
 @router.get("/v1/events", responses=s.answers(s.Events), tags=["events"])
-async def events(request: Request, after: s.After = 0, limit: s.Limit = 1000, wait: s.Wait = 0.0) -> Response:
+async def events(
+    request: Request,
+    after: s.After = 0,
+    limit: s.Limit = 1000,
+    wait: s.Wait = 0.0,
+    newest: s.Newest = s.Flag.FALSE,
+) -> Response:
     """History of everything that you may see."""
-    return await list_events(request, "", after, limit, wait)
+    return await list_events(request, "", after, limit, wait, newest)
 
 
 _STREAM: dict[int | str, dict[str, Any]] = {

@@ -19,6 +19,10 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8470,
     grace: Annotated[float, typer.Option(min=0, help="Seconds a job gets to save and leave.")] = 30.0,
+    max_priority: Annotated[
+        int, typer.Option(help="The highest priority that users may ask for; admins may ask for more.")
+    ] = 0,
+    notify: Annotated[str, typer.Option(help="YAML file: whom to tell of jobs, and how (docs/jobs.md).")] = "",
     max_suspended: Annotated[
         int, typer.Option(min=0, help="Suspended jobs kept at a time: each holds host memory. 0: stop them instead.")
     ] = 8,
@@ -58,6 +62,7 @@ def serve(
     from cotenant.core.errors import InputError, unknown
     from cotenant.policies import make_policy
     from cotenant.service import run
+    from cotenant.service.notify.settings import NOBODY, read_settings
     from cotenant.service.options import Options
     from cotenant.workload.profiles.curves import load_curves
 
@@ -75,10 +80,11 @@ def serve(
         make_allocator(allocator)
     if curves:
         load_curves(Path(curves))
+    told = read_settings(notify) if notify else NOBODY
     folder = Path(home).expanduser() if home else default_home()
     options = Options(
         folder, grace, max_suspended=max_suspended, round_s=round_, profile=profile, allocator=allocator,
-        curves=curves, policy=policy,
+        curves=curves, policy=policy, max_priority=max_priority, notify=told,
     )  # fmt: skip
     apart = {"isolation": isolation, "network": network, "user_map": user_map}
     run.serve(make_app, options, run.Site(db or None, backend, count, share, host, port, **apart))

@@ -11,7 +11,12 @@ from cotenant.cli import remote
 
 
 def whatif(
-    policy: Annotated[str, typer.Option(help="Policies to try, separated by commas.", metavar="P[,P2]")],
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="Policies to try, separated by commas.", metavar="P[,P2]", autocompletion=remote.complete_policies
+        ),
+    ],
     json_: opt.Plain = False,
 ) -> None:
     """Play the live state forward in the simulator: per job, the expected finish now and under each policy."""
@@ -40,3 +45,8 @@ def whatif(
     heads = ["job", f"{columns[0]} (now)", *columns[1:]]
     remote.print_table(remote.table(heads, [*rows, ("mean", *means)], right=heads[1:]))
     typer.echo("expected finish, from now")
+    assumed = found.get("assumed", [])
+    if assumed:
+        few = ", ".join(assumed[:5]) + (f" and {len(assumed) - 5} more" if len(assumed) > 5 else "")
+        how_long = remote.span(found["assumed_s"])
+        typer.echo(f"nobody said how long {few} takes: assumed are {how_long}, or twice what it ran (see --expected)")
