@@ -129,6 +129,17 @@ def test_a_plan_does_not_carry_a_size_elsewhere_that_nobody_asked_for() -> None:
     assert (live.status(job), live.size(job)) == (col.WAITING, 2)
 
 
+def test_of_two_that_stand_still_on_one_gpu_only_the_one_planned_there_goes_on() -> None:
+    live = Live("ones", "1x4")
+    one, two = live.job(1), live.job(1)
+    still = [Event(Kind.ADOPTED_STILL, row, ((0, 1, 1),)) for row in (one, two)]
+    live.engine.observe(0.0, [arrived(one), arrived(two), *still])
+    plan = Plan(run={one: ((0, 1, 2),), two: ((0, 1, 1),)})
+    carry_out_plan(live.tables.state, live.engine.rule, plan, live.engine.view(0.0), "both", 0.0)
+    check(live.tables.state)
+    assert (live.status(one), live.status(two)) == (col.WAITING, col.RUNNING)
+
+
 @pytest.mark.parametrize(("ways", "size"), [(1, 1), (2, 2)])
 def test_a_job_whose_turn_is_over_has_its_size_again_only_where_it_stands(ways: int, size: int) -> None:
     live = Live("gandiva", "1x4")
