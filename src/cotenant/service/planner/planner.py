@@ -14,6 +14,7 @@ from typing import Any
 
 from cotenant.backends.base import Capabilities, NodeInfo
 from cotenant.core.decision import Change, Decision, Transition
+from cotenant.core.jit_later import LATER
 from cotenant.core.plan import ALONE, Terms
 from cotenant.core.reasons import Reason
 from cotenant.core.view import Facts
@@ -68,6 +69,7 @@ class Planner:
             began = time.perf_counter()
             if self._session is not None and self._session.busy:  # the answer to an earlier question comes first
                 return self._live(self._session, self._session.finish_decision(), now_s, ())
+            LATER.switch()
             with self._store.lock:
                 session, changed = self._current(now_s), self._store.changes()
                 events = session.take_in(changed, self._shut(), now_s, session.news())
