@@ -89,7 +89,7 @@ def find_home_or_wait(s: State, rule: Rule, c: int, job: int, source: int, now: 
     count = find_home(s, job, source, s.run, 0, 0)
     if s.x[WATCH] >= 0:  # somebody only asks
         return count
-    barred = count == 0 and find_place(s, c, job, source) > 0
+    barred = count == 0 and find_place(s, s.cls[c, C_ORIGIN], job, source) > 0
     if barred == math.isnan(s.f[job, BARRED]):
         s.f[job, BARRED] = now if barred else math.nan
         schedule_wait(s, rule, job)

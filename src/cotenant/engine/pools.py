@@ -29,9 +29,15 @@ def _pool_of(s: State, job: int) -> int:
 
 
 @kernel
-def _may_join(s: State, job: int, host: int, pool: int) -> bool:
-    """Whether a guest may use its host's GPUs: in a pool that is open to it, on as many nodes as it names."""
+def _may_join(s: State, job: int, host: int, pool: int, kept: bool) -> bool:
+    """Whether a guest may use its host's GPUs: in a pool that is open to it, as many as it asks for, on as many nodes.
+
+    Who has another size than it asked for keeps that only where it is.
+    """
     guest, nodes = s.i[job, CLASS], s.cls[s.i[job, CLASS], C_NODES]
+    gpus = s.i[host, GPUS] if kept else s.cls[s.i[host, CLASS], C_GPUS]
+    if s.cls[guest, C_GPUS] != gpus and not (kept and s.i[job, STATE] == RUNNING and s.i[job, HOST] == host):
+        return False
     return bool((s.cls[guest, C_POOLS] >> pool) & 1 and (nodes == 0 or nodes == s.cls[s.i[host, CLASS], C_NODES]))
 
 
@@ -156,7 +162,7 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
         job, host = rows[k], hosts[k]
         if host < 0:
             continue
-        if mark[host] == 3 or not within_quota(s, job) or not _may_join(s, job, host, pools[k]):
+        if mark[host] == 3 or not within_quota(s, job) or not _may_join(s, job, host, pools[k], mark[host] == 2):
             missed += 1
             mark[job] = 3
         elif not (s.i[job, STATE] == RUNNING and s.i[job, HOST] == host and mark[host] == 2):

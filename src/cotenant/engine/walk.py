@@ -124,8 +124,9 @@ def claim(s: State, job: int, count: int) -> int:
             s.open_host[n, 2] -= mem
             s.open_host[n, 3] -= mem
         at = s.slices[at, SLICE_NEXT]
-    s.x[LEFT] -= gpus
-    s.quota[s.i[job, TENANT], Q_CLAIMED] += gpus
+    asked = s.cls[s.i[job, CLASS], C_GPUS]
+    s.x[LEFT] -= asked
+    s.quota[s.i[job, TENANT], Q_CLAIMED] += asked
     return head
 
 
@@ -145,9 +146,9 @@ def leave(s: State, job: int) -> None:
 
 @kernel
 def within_quota(s: State, job: int) -> bool:
-    """Whether the tenant of a job may claim its gang too in this walk."""
+    """Whether the tenant of a job may claim the gang that it asks for too in this walk."""
     q = s.i[job, TENANT]
-    return bool(s.quota[q, Q_CLAIMED] + s.i[job, GPUS] <= s.quota[q, Q_LIMIT])
+    return bool(s.quota[q, Q_CLAIMED] + s.cls[s.i[job, CLASS], C_GPUS] <= s.quota[q, Q_LIMIT])
 
 
 @kernel
