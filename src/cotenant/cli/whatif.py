@@ -8,6 +8,7 @@ import typer
 
 from cotenant.cli import options as opt
 from cotenant.cli import remote
+from cotenant.cli.progress import progress_bar
 
 
 def whatif(
@@ -21,8 +22,8 @@ def whatif(
     names = split_specs(policy)
     if not names:
         raise InputError(f"--policy '{policy}': write names such as srtf,tiresias-l")
-    with remote.connected() as client:
-        found = client.whatif(names)
+    with remote.connected() as client, progress_bar("played forward") as bar:
+        found = client.whatif(names, lambda seen: bar(seen["done"], seen["jobs"]) if bar else None)
     if json_:
         remote.print_json(found)
         return
@@ -40,3 +41,6 @@ def whatif(
     heads = ["job", f"{columns[0]} (now)", *columns[1:]]
     remote.print_table(remote.table(heads, [*rows, ("mean", *means)], right=heads[1:]))
     typer.echo("expected finish, from now")
+    for name in found.get("partial", ()):
+        missing = sum(job.get(name) is None for job in found["jobs"])
+        typer.echo(f"note: time was up for {name}: {missing} jobs have no finish yet", err=True)

@@ -17,7 +17,7 @@ from cotenant.service.desk import views as shown
 from cotenant.service.desk.deadlines import deadline_of
 from cotenant.service.desk.parts import Machines, PlannerAnswers, ReportedProgress
 from cotenant.service.desk.submitting import Submissions
-from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, NotFound, Role
+from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, NotFound, Role, Watch
 from cotenant.service.store.job import LiveJob, waits_for
 from cotenant.service.store.store import Store
 from cotenant.service.store.view import BookView
@@ -96,16 +96,23 @@ class Desk:
         found = _visible(view.jobs.get(job), caller, job)
         return deadline_of(view, self._machines.nodes(), found, self._store.clock())
 
-    def whatif(self, caller: Caller, policies: list[str]) -> dict[str, Any]:
+    def whatif(self, caller: Caller, policies: list[str], watch: Watch | None = None) -> dict[str, Any]:
         """See the facade."""
         view = self._store.view()
         names = list(dict.fromkeys([view.policy, *policies]))
-        finish = self._planner.forecast(names)
+        watch = watch or Watch()
+        finish = self._planner.forecast(names, watch)
         mine = (job for job in view.active if caller.sees(job.tenant))
         rows = [
             {"id": job.id, "name": job.spec.name} | {name: finish[name].get(job.id) for name in names} for job in mine
         ]
-        return {"now": view.policy, "at_s": self._store.clock(), "policies": names, "jobs": rows}
+        return {
+            "now": view.policy,
+            "at_s": self._store.clock(),
+            "policies": names,
+            "partial": watch.partial,
+            "jobs": rows,
+        }
 
     def events(self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000) -> list[EventInfo]:
         """See the facade."""
