@@ -10,7 +10,8 @@ import typer
 
 VERBS = (
     "simulate", "compare", "policies", "generate", "traces", "profiles", "estimator", "profile", "why", "serve",
-    "submit", "ps", "show", "logs", "cancel", "hold", "resume", "set", "wait", "top", "nodes", "drain", "events",
+    "submit", "run", "shell", "exec", "attach", "port",
+    "ps", "show", "logs", "cancel", "hold", "resume", "set", "wait", "top", "nodes", "drain", "events",
     "policy", "whatif", "token", "backup", "doctor",
 )  # fmt: skip
 

@@ -120,7 +120,7 @@ class KeeperChannel(_Connected):
 
     def _take(self, data: bytes) -> None:
         if not data:
-            self._end = ChannelPart("end", signal=9)  # the keeper is gone, and with it whatever it kept
+            self._end = ChannelPart("end")  # the keeper is gone, and nobody saw how it ended
         for letter, payload in self._frames.feed(data):
             if letter in "OE":
                 self._came.append(ChannelPart("stdout" if letter == "O" else "stderr", payload))
