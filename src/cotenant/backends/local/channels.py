@@ -43,6 +43,7 @@ def listening(record: KeeperRecord) -> Iterator[int]:
     """A socket for the keeper to listen at, or, where there can be none, something that is no socket."""
     with socket.socket(socket.AF_UNIX) as made, open(os.devnull) as nothing:
         try:
+            os.fchmod(made.fileno(), 0o600)
             with _short(record) as path:
                 with suppress(FileNotFoundError):
                     os.unlink(path)
