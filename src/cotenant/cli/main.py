@@ -11,8 +11,8 @@ import typer
 VERBS = (
     "simulate", "compare", "policies", "generate", "traces", "profiles", "estimator", "profile", "why", "serve",
     "submit", "run", "shell", "exec", "attach", "port",
-    "ps", "show", "logs", "cancel", "hold", "resume", "set", "wait", "top", "nodes", "drain", "events",
-    "policy", "whatif", "token", "backup", "doctor",
+    "ps", "show", "logs", "cancel", "hold", "resume", "requeue", "resubmit", "set", "wait", "top", "nodes",
+    "drain", "maintenance", "reserve", "events", "policy", "whatif", "token", "backup", "doctor",
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cotenant.backends.base import LaunchSpec
-from cotenant.backends.local import cgroups, channels, keeper
+from cotenant.backends.local import cgroups, channels, containers, keeper
 from cotenant.backends.local.records import KeeperRecord
 
 _BOOT = "import sys;sys.path.append(sys.argv[1]);import keeper;keeper.main(sys.argv[2])"
@@ -22,15 +22,21 @@ _MIB = 1 << 20
 
 
 def written(
-    spec: LaunchSpec, groups: dict[str, str], env: Mapping[str, str], more: Sequence[tuple[str, str]]
-) -> bytes:  # fmt: skip
-    """The file: NUL-ended `name=value` entries. `env` wins over what the user and the service's environment say."""
+    spec: LaunchSpec, groups: dict[str, str], env: Mapping[str, str], more: Sequence[tuple[str, str]], tool: str = ""
+) -> bytes:
+    """The file: NUL-ended `name=value` entries. `env` wins over what the user and the service's environment say.
+
+    `tool` runs images here.
+    """
     argv = spec.argv if spec.argv is not None else ("bash", "-c", spec.script)
     if spec.setup.strip():
         argv = ("bash", "-c", _SETUP, "cotenant", spec.setup, *argv)
     inherited = {n: v for n, v in os.environ.items() if n in _INHERITED or n.startswith("LC_")}
     home = spec.calls_home.environment() if spec.calls_home is not None else {}
     env = {**inherited, **spec.env, **home, **env, "COTENANT_KEY": spec.key, "COTENANT_JOB": spec.job}
+    if spec.image:
+        gpus = "" if "COTENANT_VIRTUAL_GPUS" in env else env.get("CUDA_VISIBLE_DEVICES", "")
+        argv = containers.wrapped(tool, spec.image, argv, env, dict(more)["workdir"], gpus)
     oom = cgroups.oom_file(groups)
     entries = [
         *(("argv", word) for word in argv),
@@ -50,7 +56,7 @@ def written(
 
 
 def spawn(record: KeeperRecord, lock: int, apart: bool = False) -> int:
-    """Start the keeper of a record; it takes over the lock. `apart`: of a job of another user. Returns its pid."""
+    """Start the keeper of a record; it takes over the lock. Returns its pid. `apart`: the job is another user's."""
     here, boot = str(Path(__file__).resolve().parent), _BOOT_APART if apart else _BOOT
     here = f"{here}:{here}/isolation" if apart else here
     log = str(record.path / "keeper.log")

@@ -106,9 +106,9 @@ class Visits:
     def handle(self, fd: int, events: int) -> None:
         """Something is ready."""
         if fd == self.terminal:
-            for visit in [one for one in self.all if one.joined and one.pending]:
-                self._feed(visit)
-                self._settle(visit)
+            for guest in [one for one in self.all if one.joined and one.pending]:
+                self._feed(guest)
+                self._settle(guest)
             return
         visit = next((one for one in self.all if fd in one.fds()), None)
         if visit is None:
