@@ -178,6 +178,7 @@ class Files:
 
     def __init__(self, tty: bool, fed: bool = True) -> None:
         self.tty = tty
+        self.ours: tuple[int, ...]
         if tty:
             self.input, slave = os.openpty()
             self.theirs, self.ours = (slave, slave, slave), (self.input,)
