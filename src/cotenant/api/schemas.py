@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model
 from cotenant.api.limits import MOST_JOBS
 from cotenant.core.lifecycle import JobState
 from cotenant.service.asked import Which
-from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus, Outcome, Role, TokenInfo
+from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, JobOutcome, NodeStatus, Role, TokenInfo
 from cotenant.service.window import NodeWindow
 
 _M = TypeVar("_M", bound=BaseModel)
@@ -259,7 +259,7 @@ class Jobs(BaseModel):
     left_out: int
 
 
-@_shows(Outcome)
+@_shows(JobOutcome)
 class Came(BaseModel):
     """What came of something for one job: how it stands, or why it was refused."""
 

@@ -110,7 +110,7 @@ class JobList(list[JobInfo]):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """What came of something that was asked of one job among several: how it stands, or why it was refused."""
 
     id: str
@@ -210,7 +210,7 @@ class JobDesk(Protocol):
 
     def change(
         self, caller: Caller, verb: str, which: Which, *, force: bool = False, changes: dict[str, Any] | None = None
-    ) -> list[Outcome]:
+    ) -> list[JobOutcome]:
         """Cancel, hold, resume, requeue or set all jobs that are meant; one that refuses does not stop the others."""
 
     def set(self, caller: Caller, job: str, changes: dict[str, Any]) -> None:

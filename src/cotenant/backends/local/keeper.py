@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Confine = Callable[["KeptJob"], None]
 
 SWEEP_MS = 50
+LOOK_MS = 500.0  # between two looks at a job that has run too long
 RESERVED = 4096
 LOCK = 3
 PR_SET_CHILD_SUBREAPER = 36
@@ -151,6 +152,15 @@ def start_ticks(pid: int) -> int:
     return int(text_of(f"/proc/{pid}/stat").rpartition(")")[2].split()[19])
 
 
+def service_listens(fifo: str) -> bool:
+    """Whether a service is there that would hear of this job."""
+    try:
+        os.close(os.open(fifo, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
 def notify(fifo: str) -> None:
     """Wake the service, if one listens."""
     try:
@@ -258,6 +268,39 @@ def was_oom(job: KeptJob) -> bool:
     return False
 
 
+class Overtime:
+    """Ends a job that has run too long while no service is there to do it; what it was suspended does not count.
+
+    The file `paused` has a line for every suspension and every end of one: seconds of the monotonic clock.
+    """
+
+    def __init__(self, job: KeptJob, leader: int) -> None:
+        self.job, self.leader, self.began = job, leader, time.monotonic()
+        self.most_s = float((job.all("max_s") or ["0"])[0])
+        self.told = 0.0
+
+    def press(self) -> float | None:
+        """Tell it to end where it is time, and make it; milliseconds after which to look again, None for never."""
+        if not self.most_s:
+            return None
+        now = time.monotonic()
+        paused = [float(line) for line in text_of("paused").split()]
+        ran_s = now - self.began - sum(paused[1::2]) + sum(paused[: len(paused) // 2 * 2 : 2])
+        left_s = self.most_s - ran_s
+        if len(paused) % 2 or left_s > 0:
+            return max(left_s * 1000, LOOK_MS)
+        if not self.told and not service_listens(self.job.one("notify")):
+            self.told = now
+            publish("term", "")
+            try:
+                os.killpg(self.leader, signal.SIGTERM)
+            except OSError:
+                pass
+        elif self.told and now - self.told > float(self.job.one("grace_s")):
+            sweep(self.job)
+        return LOOK_MS
+
+
 class Watch:
     """The wait for the end: pump the job's output, reap what dies, sweep what stays."""
 
@@ -266,6 +309,7 @@ class Watch:
         self.status: int | None = None
         self.ended_s = 0.0
         self.deadline = 0.0
+        self.overtime = Overtime(job, leader)
         self.poller = select.poll()
         for fd in (wake, *logs):
             os.set_blocking(fd, False)
@@ -274,7 +318,7 @@ class Watch:
     def run(self) -> None:
         """Return when the job and all its descendants are gone and their output is stored."""
         while self._reap():
-            wait_ms: float | None = None
+            wait_ms = self.overtime.press()
             if self.status is not None:
                 wait_ms = (self.deadline - time.monotonic()) * 1000
                 if wait_ms <= 0:

@@ -19,7 +19,7 @@ from cotenant.service.desk import views as shown
 from cotenant.service.desk.deadlines import deadline_of
 from cotenant.service.desk.parts import Machines, PlannerAnswers, ReportedProgress
 from cotenant.service.desk.submitting import ANYTHING, Rules, Submissions, again
-from cotenant.service.facade import Caller, EventInfo, JobInfo, JobList, Outcome, Role
+from cotenant.service.facade import Caller, EventInfo, JobInfo, JobList, JobOutcome, Role
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
@@ -43,7 +43,7 @@ class Desk:
     ) -> None:
         self._store, self._planner, self._machines, self._report = store, planner, machines, report
         self._submissions = Submissions(store, machines, rules)
-        self._changes, self._most_priority = changing.Changes(store, machines), rules.most_priority
+        self._changes, self._most_priority = changing.JobChanges(store, machines), rules.most_priority
 
     def submit(self, caller: Caller, specs: list[JobSpec], key: str = "", asked: str = "") -> list[list[str]]:
         """See the facade."""
@@ -84,7 +84,7 @@ class Desk:
         found = view.jobs[name]
         text, cause = shown.reason(found, view, caller.tenant), shown.cause(found, view)
         if cause:
-            return {"job": name, "at_s": now_s, "cause": cause, "text": text or f"it is {found.state}"}
+            return {"job": name, "at_s": now_s, "cause": cause, "text": found.aside or text or f"it is {found.state}"}
         reason = self._planner.why(name, now_s)
         if reason is not None:
             return reason.as_dict()
@@ -161,7 +161,7 @@ class Desk:
 
     def change(
         self, caller: Caller, verb: str, which: Which, *, force: bool = False, changes: dict[str, Any] | None = None
-    ) -> list[Outcome]:
+    ) -> list[JobOutcome]:
         """See the facade."""
         simple = {"hold": changing.hold, "resume": changing.resume, "requeue": changing.requeue}
         if verb == "cancel":
@@ -175,7 +175,7 @@ class Desk:
         view = self._store.view()
         jobs = {name: view.jobs[name] for name in done if name in view.jobs}
         infos = {name: self._shown(job, view, caller.tenant, whole=False) for name, job in jobs.items()}
-        return [Outcome(name, error, infos.get(name)) for name, error in done.items()]
+        return [JobOutcome(name, error, infos.get(name)) for name, error in done.items()]
 
     def resubmit(self, caller: Caller, which: Which, changes: dict[str, Any]) -> list[list[str]]:
         """See the facade."""
