@@ -164,10 +164,26 @@ def test_logs(service: FakeService) -> None:
     _out("submit", "--", "x")
     service.start("1").write_text("out\n")
     service.logs["1", "stderr"].write_text("err\n")
-    assert (_out("logs", "1"), _out("logs", "1", "--stderr")) == ("out\n", "err\n")
-    service.move("1", JobState.SUCCEEDED)
-    assert _out("logs", "1", "-f") == "out\n"
-    assert "no attempt 3" in cotenant("logs", "1", "--attempt", "3").err
+    shown = ["out\nerr\n", "out\nerr\n", "out\n", "err\n"]
+    for more in ([], ["-f"]):
+        assert [_out("logs", "1", *more, *w) for w in ([], ["--merged"], ["--stdout"], ["--stderr"])] == shown
+        service.move("1", JobState.FAILED)
+    assert (_out("logs", "1", "--tail", "1"), _out("logs", "1", "-t", "--stdout")) == ("err\n", "- out\n")
+
+
+def test_logs_of_an_attempt_that_never_was_are_refused(service: FakeService) -> None:
+    _out("submit", "--", "x")
+    service.start("1").write_text("out\n")
+    for more in ([], ["-f"], ["--tail", "1"]):
+        ran = cotenant("logs", "1", "--attempt", "9", *more)
+        assert (ran.code, ran.err) == (2, "cotenant: job '1' has no attempt 9: it has had 1\n")
+
+
+@pytest.mark.parametrize("words", [("--since", "soon"), ("--stdout", "--stderr"), ("--tail", "-1")])
+def test_logs_asked_for_in_a_way_that_means_nothing(service: FakeService, words: tuple[str, ...]) -> None:
+    _out("submit", "--", "x")
+    ran = cotenant("logs", "1", *words)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
 
 
 def test_wait_tells_by_its_exit_code(service: FakeService) -> None:

@@ -11,7 +11,7 @@ from cotenant.api import schemas as s
 from cotenant.api import streams
 from cotenant.api.door import Forbidden, answer, caller_of, door_of, encode, shown
 from cotenant.api.limits import read_jobs
-from cotenant.api.logs import read_chunk
+from cotenant.api.logs import check_offset
 from cotenant.api.several import checked_changes
 from cotenant.core.jobspec import JobSpec
 from cotenant.service.asked import Which
@@ -151,21 +151,25 @@ async def logs(
     attempt: s.Attempt = 0,
     offset: s.Offset = "0",
     limit: s.Bytes = 1 << 20,
+    tail: s.Tail = None,
+    since: s.Since = None,
+    timestamps: s.Flag = s.Flag.FALSE,
     follow: s.Flag = s.Flag.FALSE,
-    last_event_id: Annotated[str, Header(pattern=r"^[0-9a-f-]{0,48}$", description="Follow on from here.")] = "",
+    encoding: s.Encoding = s.Encoding.TEXT,
+    last_event_id: Annotated[str, Header(pattern=r"^[0-9a-f.-]{0,48}$", description="Follow on from here.")] = "",
 ) -> Response:
-    """Output of a job. An offset stays right when the file is rotated."""
+    """Output of a job. An offset stays right when the file is rotated or moved and when the job starts anew."""
     door, caller = door_of(request), caller_of(request)
-    log = await door.call(door.desk.open_log, caller, job, stream.value, attempt)
+    asked = streams.AskedLog(door.desk, caller, job, stream.names, attempt, timestamps is s.Flag.TRUE)
+    start = (last_event_id if follow is s.Flag.TRUE else "") or offset
+    check_offset(start)
+    if start == "0":
+        start = await door.call(asked.start, tail, since)
     if follow is s.Flag.TRUE:
-        start = last_event_id or offset
-        await door.call(read_chunk, None, start, 1)
-
-        def make(listener: streams.Listener) -> Any:
-            return streams.LogFollower(listener, job, stream.value, attempt, start).run()
-
-        return streams.respond(request, make)
-    chunk = await door.call(read_chunk, log, offset, limit)
+        await door.call(asked.info)
+        exact = encoding is s.Encoding.BASE64
+        return streams.respond(request, lambda listener: streams.LogFollower(listener, asked, start, exact).run())
+    chunk = await door.call(lambda: asked.read(asked.info(), start, limit))
     headers = {"X-Offset-Next": chunk.cursor, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     if chunk.gap:
         headers["X-Log-Gap"] = "true"

@@ -15,6 +15,8 @@ from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model
 
 from cotenant.api.limits import MOST_JOBS
+from cotenant.api.logs import CURSOR, OLDER
+from cotenant.backends.base import Stream as OneStream
 from cotenant.core.lifecycle import JobState
 from cotenant.service.asked import Which
 from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, JobOutcome, NodeStatus, Role, TokenInfo
@@ -37,11 +39,13 @@ Attempt = Annotated[int, Query(ge=0, le=1_000_000, description="0: the newest.")
 Offset = Annotated[
     str,
     Query(
-        pattern=r"^(-?[0-9]{1,15}|([0-9a-f]{1,16}-)?[0-9]{1,15}-[0-9a-f]{8})$",
+        pattern=f"^(-?[0-9]{{1,15}}|{CURSOR}|{OLDER})$",
         description="Bytes from the oldest kept, -N for the last N, or what X-Offset-Next said.",
     ),
 ]
 Bytes = Annotated[int, Query(ge=1, le=8 << 20, description="At most so many bytes.")]
+Tail = Annotated[int | None, Query(ge=0, le=100_000, description="Begin with the last so many lines.")]
+Since = Annotated[float | None, Query(ge=0, le=1e11, description="Begin with what came at this Unix time or later.")]
 States = Annotated[list[JobState], Query(max_length=8, description="Only these states; may be repeated.")]
 _Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,2048}$")]
 _Texts = Annotated[list[_Text], Field(max_length=1000)]
@@ -68,6 +72,19 @@ class Stream(StrEnum):
 
     STDOUT = "stdout"
     STDERR = "stderr"
+    MERGED = "merged"
+
+    @property
+    def names(self) -> tuple[OneStream, ...]:
+        """As backends call them."""
+        return ("stdout", "stderr") if self is Stream.MERGED else ("stderr",) if self is Stream.STDERR else ("stdout",)
+
+
+class Encoding(StrEnum):
+    """How followed output is sent: as text, or byte for byte."""
+
+    TEXT = "text"
+    BASE64 = "base64"
 
 
 class Flag(StrEnum):
@@ -93,6 +110,7 @@ JOB_SCHEMA: dict[str, Any] = {
         "workdir": _TEXT,
         "tenant": {"type": "string", "pattern": _LABEL},
         "model": _TEXT,
+        "image": _TEXT,
         "env": {"type": "object", "additionalProperties": _TEXT},
         "gpus": {"anyOf": [_WHOLE, {"type": "string", "pattern": r"^([A-Za-z0-9][A-Za-z0-9_.-]*:)?[0-9]{1,9}$"}]},
         "cpus": {"type": "number", "minimum": 0},
@@ -108,6 +126,7 @@ JOB_SCHEMA: dict[str, Any] = {
         "batch": {"type": "object", "properties": {"size": _WHOLE, "min": _WHOLE, "max": _WHOLE}},
         "checkpoint": {"type": "object", "properties": {"dir": _TEXT, "interval": _AMOUNT}},
         "preemptible": {"type": "boolean"},
+        "tty": {"type": "boolean"},
         "array": {"type": "string", "examples": ["0-99", "1,3,5", "0-99%5"]},
         "after": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]},
         "notify": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "maxItems": 10}, {"type": "object"}]},
@@ -195,6 +214,22 @@ class WhatIf(_Asked):
     """Alternatives to try: names, not files, because any user may ask."""
 
     policies: list[Annotated[str, Field(pattern=_POLICY)]] = Field(min_length=1, max_length=8)
+    later: bool = Field(False, description="Where it takes long, answer with 202 and how far it has come.")
+
+
+class Played(BaseModel):
+    """How far a what-if has come with one policy: jobs that have finished, of how many."""
+
+    policy: str
+    done: int
+    jobs: int
+
+
+class WhatIfProgress(BaseModel):
+    """A what-if that is under way."""
+
+    id: str
+    progress: Played
 
 
 class NewToken(_Asked):

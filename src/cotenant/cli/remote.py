@@ -80,6 +80,36 @@ def detaching(what: str, code: int = 130) -> Iterator[None]:
         raise typer.Exit(code) from None
 
 
+def write(data: bytes) -> None:
+    """Bytes on standard output, at once."""
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def tell_gap() -> None:
+    """A line about output that was rotated away before it could be shown."""
+    typer.echo("cotenant: some output is not shown: it was rotated away before it was read", err=True)
+
+
+def moment(text: str) -> float:
+    """A time that somebody wrote, in Unix seconds: `2h` ago, or a date with time, local unless it says otherwise."""
+    from datetime import datetime
+
+    from cotenant.core.errors import InputError
+    from cotenant.core.jobspec import parse_job
+
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return max(0.0, time.time() - parse_job({"run": "-", "expected": text}).expected_s)
+    except InputError:
+        raise InputError(
+            f"--since {text}: write how long ago, e.g. 90s, 30m, 2h, or a time: 2026-11-16T12:00"
+        ) from None
+
+
 def which(
     jobs: Sequence[str] | None = None, states: str = "", names: Sequence[str] | None = None,
     users: Sequence[str] | None = None, tenants: Sequence[str] | None = None,

@@ -60,6 +60,7 @@ def submit(
         ),
     ] = "",
     expected: Annotated[str, typer.Option(help="How long it is thought to run, e.g. 2h.")] = "",
+    image: Annotated[str, typer.Option(help="Container image to run it in, where apptainer or podman is.")] = "",
     json_: opt.Plain = False,
 ) -> None:
     """Submit jobs: files as they are, or `cotenant submit --gpus 1 -- python train.py`.
@@ -74,7 +75,7 @@ def submit(
         "gpus": gpus, "name": name, "tenant": tenant, "cpus": cpus, "mem": mem, "gpu_mem": gpu_mem, "model": model,
         "after": [part for item in after or [] for part in item.split(",") if part], "max_runtime": max_runtime,
         "priority": priority, "array": array, "retries": retries, "workdir": workdir, "deadline": deadline,
-        "expected": expected, "notify": notify or [],
+        "expected": expected, "image": image, "notify": notify or [],
     }  # fmt: skip
     given = {key: value for key, value in given.items() if value not in ("", None, [])}
     extra = _environment(env or [])

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from types import TracebackType
 from typing import Any
 
 from cotenant.client import codec, sse
+from cotenant.client.channel import ClientChannel
 from cotenant.client.errors import Denied, Unreachable, error_for
 from cotenant.client.home import find_token, find_url
 from cotenant.client.slim import httpx
@@ -182,28 +184,50 @@ class Client:
     # --- output -----------------------------------------------------------------------------------------------------
 
     def read_log(
-        self, job: str, *, stream: str = "stdout", attempt: int = 0, offset: str = "0", limit: int = 1 << 20
-    ) -> tuple[bytes, str]:
-        """Some bytes of output, and the offset to go on from, which stays right when the file is rotated."""
-        params = {"stream": stream, "attempt": attempt, "offset": offset, "limit": limit}
+        self, job: str, *, stream: str = "stdout", attempt: int = 0, offset: str = "0", limit: int = 1 << 20,
+        **more: Any,
+    ) -> tuple[bytes, str]:  # fmt: skip
+        """Some bytes of output, and the offset to go on from, which stays right when it is rotated or moved.
+
+        `stream` is stdout, stderr or merged; `tail`, `since` (Unix seconds) and `timestamps` as in `output`.
+        """
+        params = {"stream": stream, "attempt": attempt, "offset": offset, "limit": limit, **more}
         answer = self._send("GET", _path("/v1/jobs", job, "logs"), params=params)
         return answer.content, answer.headers["X-Offset-Next"]
 
-    def logs(self, job: str, *, follow: bool = False, stream: str = "stdout", attempt: int = 0) -> Iterator[str]:
-        """The output so far; with `follow` on until the job ends. A lost connection is taken up where it broke."""
+    def logs(self, job: str, **asked: Any) -> Iterator[str]:
+        """As `output`, as text; what is none is shown by replacement characters."""
+        decode = _decoder()
+        for data in self.output(job, **asked):
+            if text := decode(data):
+                yield text
+        if text := decode(b"", True):
+            yield text
+
+    def output(
+        self, job: str, *, follow: bool = False, stream: str = "stdout", attempt: int = 0, tail: int | None = None,
+        since_s: float | None = None, timestamps: bool = False, on_gap: Callable[[], None] = lambda: None,
+    ) -> Iterator[bytes]:  # fmt: skip
+        """The output so far; with `follow` on until the job ends. A lost connection is taken up where it broke.
+
+        `stream` is stdout, stderr or merged. It begins with the last `tail` lines, or with what came at `since_s` or
+        later. `timestamps` puts before each line when it came. `on_gap` is told of output that went before it was read.
+        """
+        params: dict[str, Any] = {"stream": stream, "attempt": attempt}
+        params |= {"tail": tail} if tail is not None else {}
+        params |= {"since": since_s} if since_s is not None else {}
+        params |= {"timestamps": "true"} if timestamps else {}
         if follow:
-            yield from self._follow(job, {"stream": stream, "attempt": attempt, "follow": "true"})
+            yield from self._follow(job, {**params, "follow": "true", "encoding": "base64"}, on_gap)
             return
         offset = "0"
-        decode = _decoder()
         while True:
-            data, offset = self.read_log(job, stream=stream, attempt=attempt, offset=offset)
-            if text := decode(data, not data):
-                yield text
+            data, offset = self.read_log(job, offset=offset, **params)
             if not data:
                 return
+            yield data
 
-    def _follow(self, job: str, params: dict[str, Any]) -> Iterator[str]:
+    def _follow(self, job: str, params: dict[str, Any], on_gap: Callable[[], None]) -> Iterator[bytes]:
         last, failures = "", 0
         while True:
             try:
@@ -212,7 +236,9 @@ class Client:
                         failures = 0
                         last = sent.id or last
                         if sent.kind == "log":
-                            yield sent.data["text"]
+                            yield base64.b64decode(sent.data["base64"])
+                        elif sent.kind == "gap":
+                            on_gap()
                         elif sent.kind == "end":
                             return
                         elif sent.kind == "error":
@@ -226,6 +252,24 @@ class Client:
                 if failures >= TRIES:
                     raise Unreachable(f"the service at {self.url} closed the stream")
             time.sleep(0.2 * failures)
+
+    # --- ways into a running job -----------------------------------------------------------------------------------
+
+    def open_channel(self, job: str, kind: str, **asked: Any) -> ClientChannel:
+        """`exec` with argv, env and tty; `attach` to its terminal; or `port`. Read its output soon."""
+        found = self._ask("POST", _path("/v1/jobs", job, "channels"), json={"kind": kind, **asked})
+        return ClientChannel(self._send, self._bytes, _path("/v1/channels", found["channel"]))
+
+    @contextmanager
+    def _bytes(self, path: str) -> Iterator[Iterator[bytes]]:
+        try:
+            with self._http.stream("GET", path) as answer:
+                if answer.status_code >= 400:
+                    answer.read()
+                    raise self._error(answer)
+                yield answer.iter_raw()
+        except httpx.TransportError as error:
+            raise self._wrong(error) from None
 
     # --- history ----------------------------------------------------------------------------------------------------
 
@@ -300,9 +344,15 @@ class Client:
         """Change the live policy (admin)."""
         return str(self._ask("PUT", "/v1/policy", json={"policy": policy})["policy"])
 
-    def whatif(self, policies: Sequence[str]) -> dict[str, Any]:
-        """Per job the expected finish now and under each policy."""
-        return self._ask("POST", "/v1/whatif", json={"policies": list(policies)}, timeout=600.0)
+    def whatif(
+        self, policies: Sequence[str], told: Callable[[Mapping[str, Any]], None] = lambda progress: None
+    ) -> dict[str, Any]:
+        """Per job the expected finish now and under each policy; `told` hears how far it has come."""
+        found = self._ask("POST", "/v1/whatif", json={"policies": list(policies), "later": True})
+        while "progress" in found:
+            told(found["progress"])
+            found = self._ask("GET", _path("/v1/whatif", found["id"]), params={"wait": 1.0})
+        return found
 
     def tokens(self) -> list[TokenInfo]:
         """All tokens (admin)."""

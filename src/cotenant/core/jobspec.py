@@ -13,6 +13,7 @@ from cotenant.core.errors import InputError, unknown
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,62}")
 _SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGT]i?B?)?$", re.IGNORECASE)
 _TIME = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?$", re.IGNORECASE)
+_IMAGE = re.compile(r"[A-Za-z0-9/._][\w./:@+-]{0,500}")  # never an option of whoever runs it
 _GIB = {"K": 2**-20, "M": 2**-10, "G": 1.0, "T": 1024.0}
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 MOST_ARRAY_TASKS = 100_000
@@ -51,7 +52,9 @@ class JobSpec:
     checkpoint_dir: str = ""
     checkpoint_interval_s: float = 0.0
     preemptible: bool = True
+    tty: bool = False  # it has a terminal, which `attach` joins
     array: tuple[int, ...] = ()
+    image: str = ""  # of a container that all of it runs in
     array_most: int = 0  # elements of its array that may run at a time; 0: all
     notify: tuple[str, ...] = ()  # who is told: http:, https: and mailto: addresses
     notify_on: tuple[str, ...] = ()  # when: start, end, failure; none: end
@@ -75,10 +78,10 @@ class JobSpec:
 
 
 _DEFAULTS = {item.name: getattr(JobSpec(run=""), item.name) for item in fields(JobSpec) if item.name != "run"}
-_PLAIN = ("run", "name", "setup", "workdir", "tenant", "model")
+_PLAIN = ("run", "name", "setup", "workdir", "tenant", "model", "image")
 _KEYS = (
     *_PLAIN, "env", "gpus", "cpus", "mem", "gpu_mem", "nodes", "priority", "deadline", "max_runtime", "expected",
-    "retries", "elastic", "batch", "checkpoint", "preemptible", "array", "after", "notify",
+    "retries", "elastic", "batch", "checkpoint", "preemptible", "tty", "array", "after", "notify",
 )  # fmt: skip
 
 
@@ -98,6 +101,8 @@ def parse_job(data: Any, where: str = "job") -> JobSpec:
     for key in ("name", "tenant"):
         if values.get(key) and not _NAME.fullmatch(values[key]):
             raise InputError(f"{where}: field '{key}' is {values[key]!r}: use letters, digits, '.', '_' and '-'")
+    if values.get("image") and not _IMAGE.fullmatch(values["image"]):
+        raise InputError(f"{where}: field 'image' is '{values['image']}': write a file, or e.g. docker://python:3.11")
     values["env"] = _env(data.get("env", {}), where)
     values.update(_gpus(data.get("gpus", 1), where))
     values["cpus"] = _number(data.get("cpus", 0), "cpus", where)
@@ -111,9 +116,10 @@ def parse_job(data: Any, where: str = "job") -> JobSpec:
     _nested(data, "elastic", {"min_gpus": "min_gpus", "max_gpus": "max_gpus"}, values, where)
     _nested(data, "batch", {"size": "batch_size", "min": "batch_min", "max": "batch_max"}, values, where)
     _checkpoint(data.get("checkpoint", {}), values, where)
-    if not isinstance(data.get("preemptible", True), bool):
-        raise InputError(f"{where}: field 'preemptible' must be true or false")
-    values["preemptible"] = data.get("preemptible", True)
+    for key, usual in (("preemptible", True), ("tty", False)):
+        if not isinstance(data.get(key, usual), bool):
+            raise InputError(f"{where}: field '{key}' must be true or false")
+        values[key] = data.get(key, usual)
     values["array"], values["array_most"] = _array(data.get("array", ""), where)
     values["after"] = _after(data.get("after", ()), where)
     values["notify"], values["notify_on"] = notify_fields(data.get("notify", ()), where)

@@ -7,18 +7,24 @@ journal. A job that the caller may not see does not exist for him: `NotFound`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cotenant.core.errors import CotenantError
 from cotenant.core.jobspec import JobSpec
-from cotenant.core.lifecycle import JobState
 from cotenant.service.asked import EVERY, Which
+from cotenant.service.job_info import AttemptInfo as AttemptInfo
+from cotenant.service.job_info import JobInfo as JobInfo
+from cotenant.service.job_info import JobList as JobList
+from cotenant.service.job_info import JobOutcome as JobOutcome
 from cotenant.service.window import NodeWindow
 
 if TYPE_CHECKING:
-    from cotenant.backends.base import LogReader, Stream
+    from cotenant.backends.base import LogReader, LogTimes, Stream
+    from cotenant.backends.channels import Channel, ChannelSpec
+
+WHATIF_BUDGET_S = 30.0
 
 
 class NotFound(CotenantError):
@@ -61,64 +67,6 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptInfo:
-    """One try at running a job. Times are Unix seconds; lost work is seconds since the last checkpoint."""
-
-    number: int
-    state: str
-    started_s: float | None = None
-    ended_s: float | None = None
-    exit_code: int | None = None
-    signal: int | None = None
-    why: str = ""
-    lost_s: float = 0.0
-    nodes: tuple[tuple[str, tuple[int, ...]], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class JobInfo:
-    """A job as shown to people."""
-
-    id: str
-    name: str
-    tenant: str
-    user: str
-    state: JobState
-    reason: str
-    gpus: int
-    priority: int
-    submitted_s: float
-    started_s: float | None
-    ended_s: float | None
-    expected_end_s: float | None
-    step: int | None
-    total_steps: int | None
-    step_time_s: float | None
-    metrics: dict[str, float] = field(default_factory=dict)
-    attempts: tuple[AttemptInfo, ...] = ()
-    spec: dict[str, Any] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-
-class JobList(list[JobInfo]):
-    """Some jobs, and how many more there are that the limit left out."""
-
-    left_out: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class JobOutcome:
-    """What came of something that was asked of one job among several: how it stands, or why it was refused."""
-
-    id: str
-    error: str
-    job: JobInfo | None
-
-
-@dataclass(frozen=True, slots=True)
 class NodeStatus:
     """A node as shown to people."""
 
@@ -157,6 +105,21 @@ class TokenInfo:
     revoked: bool
 
 
+@dataclass(slots=True)
+class Watch:
+    """How far a what-if has come, for whoever waits for it. Each policy is played forward for at most `budget_s`."""
+
+    budget_s: float = WHATIF_BUDGET_S
+    policy: str = ""  # the one that is played now
+    done: int = 0  # jobs that it has finished
+    jobs: int = 0
+    partial: list[str] = field(default_factory=list)  # policies for which time was up
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"policy": self.policy, "done": self.done, "jobs": self.jobs}
+
+
 class JobDesk(Protocol):
     """The desk for jobs."""
 
@@ -193,6 +156,12 @@ class JobDesk(Protocol):
     def open_log(self, caller: Caller, job: str, stream: Stream = "stdout", attempt: int = 0) -> LogReader | None:
         """The output of an attempt (0: the newest); None before there is one."""
 
+    def open_times(self, caller: Caller, job: str, attempt: int) -> LogTimes:
+        """When the output of an attempt came."""
+
+    def open_channel(self, caller: Caller, job: str, asked: ChannelSpec) -> Channel:
+        """A way into a job that runs (a program beside it, its terminal, a port); `Conflict` where there is none."""
+
     def cancel(self, caller: Caller, job: str, force: bool = False) -> None:
         """Ask a job to end for good. Cancelling a cancelled job is fine; a finished one is a `Conflict`."""
 
@@ -216,8 +185,11 @@ class JobDesk(Protocol):
     def set(self, caller: Caller, job: str, changes: dict[str, Any]) -> None:
         """Change priority, deadline, max_runtime, retries, name or expected of a job that has not ended."""
 
-    def whatif(self, caller: Caller, policies: list[str]) -> dict[str, Any]:
-        """Per job the expected finish now and under each policy: {"now": p, "jobs": [{"id":, p: seconds|None}]}."""
+    def whatif(self, caller: Caller, policies: list[str], watch: Watch | None = None) -> dict[str, Any]:
+        """Per job the expected finish now and under each policy: {"now": p, "jobs": [{"id":, p: seconds|None}]}.
+
+        `watch` is kept up to date. Policies for which time was up are named under "partial".
+        """
 
     def history(self, caller: Caller) -> Iterator[JobInfo]:
         """Finished jobs, oldest first."""

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from cotenant.backends.base import LogReader, Stream
+from cotenant.backends.base import BackendError, LogReader, LogTimes, Stream
+from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.core.errors import unknown
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
@@ -19,7 +20,7 @@ from cotenant.service.desk import views as shown
 from cotenant.service.desk.deadlines import deadline_of
 from cotenant.service.desk.parts import Machines, PlannerAnswers, ReportedProgress
 from cotenant.service.desk.submitting import ANYTHING, Rules, Submissions, again
-from cotenant.service.facade import Caller, EventInfo, JobInfo, JobList, JobOutcome, Role
+from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, JobList, JobOutcome, NotFound, Role, Watch
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
@@ -98,18 +99,21 @@ class Desk:
         found = selecting.one(view, caller, job)
         return deadline_of(view, self._machines.nodes(), found, self._store.clock())
 
-    def whatif(self, caller: Caller, policies: list[str]) -> dict[str, Any]:
+    def whatif(self, caller: Caller, policies: list[str], watch: Watch | None = None) -> dict[str, Any]:
         """See the facade."""
         view = self._store.view()
         names = list(dict.fromkeys([view.policy, *policies]))
-        finish = self._planner.forecast(names)
+        watch = watch or Watch()
+        finish = self._planner.forecast(names, watch)
         mine = (job for job in view.active if caller.sees(job.tenant))
         rows = [
             {"id": job.id, "name": job.spec.name} | {name: finish[name].get(job.id) for name in names} for job in mine
         ]
-        unknown_s = [job.id for job in view.active if caller.sees(job.tenant) and not self._believed(job)]
-        answer = {"now": view.policy, "at_s": self._store.clock(), "policies": names, "jobs": rows}
-        return {**answer, "assumed": unknown_s, "assumed_s": UNKNOWN_DURATION_S}
+        unknown_s = [
+            job.id for job in view.active if caller.sees(job.tenant) and not shown.has_length(job, self._report(job.id))
+        ]
+        answer = {"now": view.policy, "at_s": self._store.clock(), "policies": names, "partial": watch.partial}
+        return {**answer, "jobs": rows, "assumed": unknown_s, "assumed_s": UNKNOWN_DURATION_S}
 
     def events(
         self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000, newest: bool = False
@@ -134,10 +138,31 @@ class Desk:
 
     def open_log(self, caller: Caller, job: str, stream: Stream = "stdout", attempt: int = 0) -> LogReader | None:
         """See the facade."""
+        key = self._attempt(caller, job, attempt)
+        return self._machines.open_log(key, stream) if key else None
+
+    def open_times(self, caller: Caller, job: str, attempt: int) -> LogTimes:
+        """See the facade."""
+        return self._machines.open_times(self._attempt(caller, job, attempt))
+
+    def open_channel(self, caller: Caller, job: str, asked: ChannelSpec) -> Channel:
+        """See the facade."""
+        caller.must_be(Role.USER)
         found = self._find(caller, job)
-        number = attempt or len(found.attempts)
-        known = 1 <= number <= len(found.attempts)
-        return self._machines.open_log(f"{found.id}-{number}", stream) if known else None
+        if found.state != JobState.RUNNING:
+            raise Conflict(f"job {job} is {found.state}: only a running one can be joined")
+        try:
+            return self._machines.open_channel(found.key, asked)
+        except BackendError as error:
+            raise Conflict(f"job {job}: {error}") from None
+
+    def _attempt(self, caller: Caller, job: str, attempt: int) -> str:
+        """The key of an attempt (0: the newest); '' before there is any."""
+        found = self._find(caller, job)
+        had = len(found.attempts)
+        if attempt > had:
+            raise NotFound(f"job '{job}' has no attempt {attempt}: it has had {had}")
+        return f"{found.id}-{attempt or had}" if had else ""
 
     def cancel(self, caller: Caller, job: str, force: bool = False) -> None:
         """See the facade."""
@@ -184,12 +209,6 @@ class Desk:
         ids = self._submissions.take(caller, again(found, changes), "", "")
         self._machines.wake()
         return ids
-
-    def _believed(self, job: LiveJob) -> bool:
-        """Whether anybody has said how long a job takes."""
-        report = self._report(job.id)
-        told = report is not None and report.total and report.step_time_s
-        return bool(job.spec.expected_s or told) or job.left_s is not None
 
     def _settings(self, caller: Caller, changes: dict[str, Any], where: str) -> changing.Make:
         caller.must_be(Role.USER)

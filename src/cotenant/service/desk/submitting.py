@@ -107,6 +107,9 @@ class Submissions:
         check(spec, nodes, self._rules.hosts)
         check_priority(caller, spec.priority, self._rules.most_priority)
         self._rules.notify.check(spec)
+        if spec.image and not self._machines.capabilities().containers:
+            why = "there is neither apptainer nor podman where jobs run: install one, or leave it out"
+            raise InputError(f"job '{spec.name}': field 'image' is '{spec.image}', but {why}")
         folder = spec.checkpoint_dir
         if folder and not os.path.isabs(folder):
             if not os.path.isabs(spec.workdir):

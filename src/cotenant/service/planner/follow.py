@@ -22,13 +22,19 @@ from cotenant.service.observer.outcomes import ASKED, left_s
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
 from cotenant.service.planner.decision import Access
 from cotenant.service.planner.eligible import Eligible
-from cotenant.service.planner.memory import PROMOTED
 from cotenant.service.planner.nodes import NodeNumbers
 from cotenant.service.planner.pairing import guests_of
+from cotenant.service.planner.past import write_past
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import ASK, SUSPEND, LiveJob
 
 _BACK = ASKED.keys() - {"hold"}  # reasons to stop after which a job waits again
+
+
+def comes_back(job: LiveJob) -> bool:
+    """Whether a job that is to leave waits again afterwards."""
+    again = job.stop_why in _BACK and not job.resize_to  # of another size it waits only then
+    return again and job.spec.preemptible and not job.held
 
 
 class _Speaker(NamedTuple):
@@ -127,7 +133,7 @@ class Follower:
             else:
                 yield from self._pinned(job, row, state)
         elif job.state == JobState.STOPPING:
-            back = self._back(job)
+            back = comes_back(job)
             if not runs and not leaving:
                 yield from self._adopted(row, state, places, job)
                 runs = True
@@ -135,6 +141,7 @@ class Follower:
                 yield Event(Kind.WITHDRAWN, row)
             if back and (runs or state == col.HELD):
                 yield Event(Kind.ARRIVED, row, since_s=now_s)
+                yield from self._promised(job, row)
         elif job.state == JobState.SUSPENDED:
             if leaving and not job.stop_why:
                 yield Event(Kind.STANDS, row)
@@ -142,9 +149,11 @@ class Follower:
                 if runs:  # it was to go on, and could not
                     yield Event(Kind.AGAIN, row)
                 yield Event(Kind.ARRIVED, row, since_s=job.since_s)
-                yield Event(Kind.ADOPTED_STILL, row, places)
+                leaving = comes_back(job)
+                yield Event(Kind.ENDING if leaving else Kind.ADOPTED_STILL, row, places)
+                yield from self._promised(job, row) if leaving else ()
                 state = col.WAITING
-            if not (leaving and self._back(job)):  # who is ended only to start elsewhere waits, or has a promise
+            if not (leaving and comes_back(job)):  # who is ended only to start elsewhere waits, or has a promise
                 yield from self._waits(job, row, state)
             if self._traits.takes_turns and self.startable(job):  # elsewhere it would begin anew
                 yield Event(Kind.PROMISED, row, places, since_s=job.since_s)
@@ -155,20 +164,18 @@ class Follower:
         else:
             yield from self._waits(job, row, state)
 
-    @staticmethod
-    def _back(job: LiveJob) -> bool:
-        """Whether a job that is to leave waits again afterwards."""
-        again = job.stop_why in _BACK and not job.resize_to  # of another size it waits only then
-        return again and job.spec.preemptible and not job.held
-
     def _waits(self, job: LiveJob, row: int, state: int) -> Iterator[Event]:
         startable = self.startable(job)
         if startable and state in (col.FUTURE, col.HELD):
             yield Event(Kind.ARRIVED, row, since_s=job.since_s)
-            if job.id in self.book.promises:
-                yield Event(Kind.PROMISED, row, self.nodes.places(self.book.promises[job.id]))
+            yield from self._promised(job, row)
         elif not startable and state in (col.WAITING, col.RUNNING):
             yield Event(Kind.WITHDRAWN, row)
+
+    def _promised(self, job: LiveJob, row: int) -> Iterator[Event]:
+        """The GPUs that it will have as soon as others have left them, and it its own."""
+        if job.id in self.book.promises:
+            yield Event(Kind.PROMISED, row, self.nodes.places(self.book.promises[job.id]))
 
     def _adopted(self, row: int, state: int, places: tuple[tuple[int, int, int], ...], job: LiveJob) -> Iterator[Event]:
         if state != col.WAITING:
@@ -189,26 +196,10 @@ class Follower:
         row = self.tables.enter(self._new_job(job))
         self.row_of[job.id], self.job_at[row] = row, job.id
         self._opened[row] = self._open_to(job)
-        f = self.tables.state.f[row]
-        forgiven_s = float(self.book.memory.get(PROMOTED, {}).get(job.id, 0.0))
-        ran_s = sum(one.ran_s for one in job.attempts)
-        since_s = job.last.since_s if job.attempts else None
-        held_s = ran_s + (max(now_s - since_s, 0.0) if since_s is not None else 0.0)
-        done_s = sum((one.ran_s - one.lost_s) * self.beliefs.pace(job, one, self._types) for one in job.attempts)
-        if since_s is not None:
-            done_s += max(now_s - since_s, 0.0) * self.beliefs.pace(job, job.last, self._types)
-        f[col.LOST] = job.spec.gpus * sum(one.lost_s for one in job.attempts)
-        f[col.OCCUPIED], f[col.ATTAINED] = held_s, max(held_s - forgiven_s, 0.0)
-        f[col.DONE] = f[col.SAVED] = max(done_s, 0.0)
-        f[col.FIRST] = np.nan if job.started_s is None else job.started_s
-        f[col.WAITED] = max(now_s - job.submitted_s - held_s, 0.0)
-        if job.state == JobState.SUSPENDED:
-            f[col.SAVED] = max(f[col.DONE] - job.last.unsaved_s, 0.0)
-        i = self.tables.state.i[row]
-        i[col.OWES], i[col.LEVEL] = int(f[col.DONE] > 0), job.last.level if job.attempts else 0
+        write_past(self.tables, row, job, self.book, self.beliefs, self._types, now_s)
         if self._traits.overcommits and job.id in self.book.on_gpus:  # the policy makes guests more, if it can
             guests = guests_of(self.book.on_gpus.values()) if self.book.shared_gpus else {}
-            i[col.OPPORTUNISTIC] = int(job.spec.priority < 0 or job.id in guests)
+            self.tables.state.i[row, col.OPPORTUNISTIC] = int(job.spec.priority < 0 or job.id in guests)
         self.tables.state.i[row, col.QUEUE] = self.tables.queue_of(row)
         return row
 
