@@ -21,9 +21,9 @@ from cotenant.service.facade import (
     EventInfo,
     JobInfo,
     JobList,
+    JobOutcome,
     NodeStatus,
     NotFound,
-    Outcome,
     Role,
     TokenInfo,
     Unavailable,
@@ -136,7 +136,7 @@ class FakeService:
 
     def change(
         self, caller: Caller, verb: str, which: Which, *, force: bool = False, changes: dict[str, Any] | None = None
-    ) -> list[Outcome]:
+    ) -> list[JobOutcome]:
         done = []
         for name in which.jobs or [job.id for job in self.jobs(caller, which)]:
             try:
@@ -144,9 +144,9 @@ class FakeService:
                     self.set(caller, name, changes or {})
                 else:
                     getattr(self, verb)(caller, name)
-                done.append(Outcome(name, "", self.infos[name]))
+                done.append(JobOutcome(name, "", self.infos[name]))
             except CotenantError as error:
-                done.append(Outcome(name, str(error), None))
+                done.append(JobOutcome(name, str(error), None))
         return done
 
     def requeue(self, caller: Caller, job: str) -> None:

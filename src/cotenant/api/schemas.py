@@ -19,7 +19,7 @@ from cotenant.api.logs import CURSOR, OLDER
 from cotenant.backends.base import Stream as OneStream
 from cotenant.core.lifecycle import JobState
 from cotenant.service.asked import Which
-from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus, Outcome, Role, TokenInfo
+from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, JobOutcome, NodeStatus, Role, TokenInfo
 from cotenant.service.window import NodeWindow
 
 _M = TypeVar("_M", bound=BaseModel)
@@ -294,7 +294,7 @@ class Jobs(BaseModel):
     left_out: int
 
 
-@_shows(Outcome)
+@_shows(JobOutcome)
 class Came(BaseModel):
     """What came of something for one job: how it stands, or why it was refused."""
 

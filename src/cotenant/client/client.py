@@ -21,7 +21,7 @@ from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL
 from cotenant.service.asked import EVERY, Which
-from cotenant.service.facade import EventInfo, JobInfo, JobList, NodeStatus, Outcome, Role, TokenInfo
+from cotenant.service.facade import EventInfo, JobInfo, JobList, JobOutcome, NodeStatus, Role, TokenInfo
 from cotenant.service.window import NodeWindow
 
 TRIES = 3
@@ -128,7 +128,7 @@ class Client:
     def change(
         self, verb: str, which: Which, *, every: bool = False, force: bool = False,
         changes: Mapping[str, Any] | None = None,
-    ) -> list[Outcome]:  # fmt: skip
+    ) -> list[JobOutcome]:  # fmt: skip
         """Cancel, hold, resume, requeue or set all jobs that are meant: what came of each. `every`: without filters."""
         body = {**asdict(which), "all": every, "force": force, **({"changes": dict(changes)} if changes else {})}
         return [codec.outcome(item) for item in self._ask("POST", _path("/v1/changes", verb), json=body)["jobs"]]

@@ -7,14 +7,17 @@ journal. A job that the caller may not see does not exist for him: `NotFound`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cotenant.core.errors import CotenantError
 from cotenant.core.jobspec import JobSpec
-from cotenant.core.lifecycle import JobState
 from cotenant.service.asked import EVERY, Which
+from cotenant.service.job_info import AttemptInfo as AttemptInfo
+from cotenant.service.job_info import JobInfo as JobInfo
+from cotenant.service.job_info import JobList as JobList
+from cotenant.service.job_info import JobOutcome as JobOutcome
 from cotenant.service.window import NodeWindow
 
 if TYPE_CHECKING:
@@ -61,64 +64,6 @@ class Caller:
         ranks = {Role.VIEWER: 0, Role.USER: 1, Role.ADMIN: 2}
         if ranks[self.role] < ranks[role]:
             raise CotenantError(f"this needs the role {role}")
-
-
-@dataclass(frozen=True, slots=True)
-class AttemptInfo:
-    """One try at running a job. Times are Unix seconds; lost work is seconds since the last checkpoint."""
-
-    number: int
-    state: str
-    started_s: float | None = None
-    ended_s: float | None = None
-    exit_code: int | None = None
-    signal: int | None = None
-    why: str = ""
-    lost_s: float = 0.0
-    nodes: tuple[tuple[str, tuple[int, ...]], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class JobInfo:
-    """A job as shown to people."""
-
-    id: str
-    name: str
-    tenant: str
-    user: str
-    state: JobState
-    reason: str
-    gpus: int
-    priority: int
-    submitted_s: float
-    started_s: float | None
-    ended_s: float | None
-    expected_end_s: float | None
-    step: int | None
-    total_steps: int | None
-    step_time_s: float | None
-    metrics: dict[str, float] = field(default_factory=dict)
-    attempts: tuple[AttemptInfo, ...] = ()
-    spec: dict[str, Any] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-
-class JobList(list[JobInfo]):
-    """Some jobs, and how many more there are that the limit left out."""
-
-    left_out: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of something that was asked of one job among several: how it stands, or why it was refused."""
-
-    id: str
-    error: str
-    job: JobInfo | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +179,7 @@ class JobDesk(Protocol):
 
     def change(
         self, caller: Caller, verb: str, which: Which, *, force: bool = False, changes: dict[str, Any] | None = None
-    ) -> list[Outcome]:
+    ) -> list[JobOutcome]:
         """Cancel, hold, resume, requeue or set all jobs that are meant; one that refuses does not stop the others."""
 
     def set(self, caller: Caller, job: str, changes: dict[str, Any]) -> None:

@@ -114,6 +114,10 @@ def test_whatif_is_the_planners_forecast(office: Office) -> None:
         {"id": one, "name": "a", "fifo": 10.0, "srtf": 11.0}, {"id": two, "name": "b", "fifo": None, "srtf": None},
     ]  # fmt: skip
     assert office.desk.whatif(ANN, [])["jobs"] == []
+    told = office.submit(name="c", expected=60)
+    office.others.said[one] = SimpleNamespace(step=1, total=9, step_time_s=2.0, metrics={})
+    answer = office.desk.whatif(ADMIN, [])
+    assert (answer["assumed"], answer["assumed_s"], told) == ([two], 3600.0, "3")
 
 
 def test_no_answer_holds_the_lock_while_it_is_built(office: Office) -> None:

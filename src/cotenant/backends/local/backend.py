@@ -378,6 +378,7 @@ class LocalBackend:
         if moves and not cuda.move(self._members(record), True, self._cuda):
             cuda.move(self._members(record), False, self._cuda)
             return False
+        record.pause(True)
         track = record.cgroups().get("track")
         if track is not None and cgroups.freeze(track, True):
             return True
@@ -398,6 +399,7 @@ class LocalBackend:
             return False
         if track := record.cgroups().get("track"):
             cgroups.freeze(track, False)
+        record.pause(False)
         mine = self._members(record)
         for pid in mine:
             if procs.state_of(pid) == "T":

@@ -87,7 +87,7 @@ def check_priority(caller: Caller, priority: int, most: int) -> None:
         raise InputError(f"field 'priority' is {priority}: your token may ask for at most {most}, an admin for more")
 
 
-class Changes:
+class JobChanges:
     """Changes the book, and has the scheduler look. Nothing is half done: all entries are one write."""
 
     def __init__(self, store: Store, machines: Machines) -> None:

@@ -70,7 +70,9 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
         how = item.message or "its process vanished"
     if job.stop_why == "cancel":
         return End(JobState.CANCELLED, "cancelled", code, signal, at_s, lost)
-    if job.stop_why == "timeout":
+    limit_s = job.spec.max_runtime_s
+    alone = limit_s and not job.stop_why and job.last.active_s(at_s) > limit_s  # ended while no service was there
+    if job.stop_why == "timeout" or alone:
         return End(
             JobState.FAILED, f"ran longer than max_runtime {job.spec.max_runtime_s:g} s", code, signal, at_s, lost
         )
