@@ -26,7 +26,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.crash_jobs import End, plan
+from bench.crash_jobs import End, plan, quick
 from bench.crash_round import FAULTS, Round, Tally
 from bench.crash_service import GRACE_S, ME, isolation
 from cotenant.backends.local import LocalBackend
@@ -122,7 +122,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--gpus", type=int, default=4, help="virtual GPUs")
     parser.add_argument("--jobs", type=int, default=32, help="jobs per round, about")
-    parser.add_argument("--policy", default="srtf")
+    parser.add_argument("--policy", type=quick, default="srtf", help="gandiva: with turns of a tenth of a second")
     parser.add_argument("--profile", default="none", help="speeds of models and pairs: h200 lets jobs share GPUs")
     parser.add_argument("--isolation", default="none", help="none; or user or sandbox, as root")
     parser.add_argument("--home", help="an empty folder to work in")

@@ -27,6 +27,7 @@ from cotenant.service.facade import (
     Role,
     TokenInfo,
     Unavailable,
+    Watch,
 )
 from cotenant.service.window import NodeWindow
 
@@ -54,6 +55,8 @@ class FakeService:
         self.is_ready = True
         self.submits = 0
         self.backups: list[str] = []
+        self.foreseen = threading.Event()  # until then a what-if is not answered
+        self.foreseen.set()
         self.set_calls: list[dict[str, Any]] = []
         for secret, role, tenant in (
             (ADMIN, Role.ADMIN, ""),
@@ -236,7 +239,10 @@ class FakeService:
             raise InputError(f"unknown policy '{policy}'")
         self.live_policy = policy
 
-    def whatif(self, caller: Caller, policies: list[str]) -> dict[str, Any]:
+    def whatif(self, caller: Caller, policies: list[str], watch: Watch | None = None) -> dict[str, Any]:
+        assert watch is not None
+        watch.policy, watch.jobs = policies[0], len(self.infos)
+        assert self.foreseen.wait(30)
         rows = [
             {"id": job.id, self.live_policy: NOW + 60, **dict.fromkeys(policies, NOW + 42)} for job in self.jobs(caller)
         ]

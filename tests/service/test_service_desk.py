@@ -9,10 +9,11 @@ from service_kit import ADMIN, EPOCH_S, Rig
 from cotenant.backends.fake import FakeBackend
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.jobspec import parse_job
+from cotenant.core.lifecycle import JobState
 from cotenant.journal import open_journal
 from cotenant.runtime.protocol import Progress, Restored
 from cotenant.service.core import CoreService
-from cotenant.service.facade import Caller, NotFound, Role, Unavailable
+from cotenant.service.facade import Caller, NotFound, Role, Unavailable, Watch
 from cotenant.service.store.book import Book
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")
@@ -234,6 +235,37 @@ def test_whatif_foretells_the_order_of_each_policy(rig: Rig) -> None:
     rig.finish()
     assert rig.service.desk.job(ADMIN, long).ended_s == pytest.approx(rows[long]["fifo"], abs=3)
     assert rig.service.desk.whatif(ADMIN, [])["jobs"] == []
+
+
+def test_a_what_if_ends_when_time_is_up_and_says_so(rig: Rig) -> None:
+    for _ in range(3):
+        rig.submit("sleep 10", gpus=4, expected=10)
+    answer = rig.service.desk.whatif(ADMIN, ["gavel"], Watch(budget_s=0.0))
+    assert answer["partial"] == ["gavel"]  # fifo was through before anybody looked at the clock
+    assert [row["gavel"] is None for row in answer["jobs"]][-1]
+    assert rig.service.desk.whatif(ADMIN, ["gavel"])["partial"] == []
+
+
+def test_decisions_go_on_during_a_what_if(rig: Rig) -> None:
+    class Interrupted(Watch):
+        """Has the scheduler look while a forecast is under way."""
+
+        decisions = 0.0
+
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "done" and not self.decisions:
+                type(self).decisions = 1.0
+                before = rig.service.counters["decisions"]
+                scheduler = threading.Thread(target=rig.service.tick, daemon=True)
+                scheduler.start()
+                scheduler.join(60)
+                type(self).decisions += rig.service.counters["decisions"] - before
+
+    job = rig.submit("sleep 10", expected=10)
+    rig.service.desk.whatif(ADMIN, ["srtf"], Interrupted())
+    assert Interrupted.decisions == 2.0
+    assert rig.service.desk.job(ADMIN, job).state == JobState.STARTING
 
 
 def test_metrics(rig: Rig) -> None:

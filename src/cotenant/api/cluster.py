@@ -52,14 +52,6 @@ async def set_policy(request: Request, body: s.PolicyChange) -> Response:
     return await policy(request)
 
 
-@router.post("/v1/whatif", responses=s.answers(dict[str, Any], 409), tags=["cluster"])
-async def whatif(request: Request, body: s.WhatIf) -> Response:
-    """Play the live state forward: per job the expected finish now and under each policy."""
-    door, caller = door_of(request), caller_of(request)
-    policies = list(dict.fromkeys(body.policies))
-    return answer(await door.call_slow(lambda: encode(door.desk.whatif(caller, policies))))
-
-
 @router.get("/v1/events", responses=s.answers(s.Events), tags=["events"])
 async def events(
     request: Request,

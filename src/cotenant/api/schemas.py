@@ -214,6 +214,22 @@ class WhatIf(_Asked):
     """Alternatives to try: names, not files, because any user may ask."""
 
     policies: list[Annotated[str, Field(pattern=_POLICY)]] = Field(min_length=1, max_length=8)
+    later: bool = Field(False, description="Where it takes long, answer with 202 and how far it has come.")
+
+
+class Played(BaseModel):
+    """How far a what-if has come with one policy: jobs that have finished, of how many."""
+
+    policy: str
+    done: int
+    jobs: int
+
+
+class WhatIfProgress(BaseModel):
+    """A what-if that is under way."""
+
+    id: str
+    progress: Played
 
 
 class NewToken(_Asked):

@@ -8,6 +8,7 @@ import typer
 
 from cotenant.cli import options as opt
 from cotenant.cli import remote
+from cotenant.cli.progress import progress_bar
 
 
 def whatif(
@@ -26,8 +27,8 @@ def whatif(
     names = split_specs(policy)
     if not names:
         raise InputError(f"--policy '{policy}': write names such as srtf,tiresias-l")
-    with remote.connected() as client:
-        found = client.whatif(names)
+    with remote.connected() as client, progress_bar("played forward") as bar:
+        found = client.whatif(names, lambda seen: bar(seen["done"], seen["jobs"]) if bar else None)
     if json_:
         remote.print_json(found)
         return
@@ -50,3 +51,6 @@ def whatif(
         few = ", ".join(assumed[:5]) + (f" and {len(assumed) - 5} more" if len(assumed) > 5 else "")
         how_long = remote.span(found["assumed_s"])
         typer.echo(f"nobody said how long {few} takes: assumed are {how_long}, or twice what it ran (see --expected)")
+    for name in found.get("partial", ()):
+        missing = sum(job.get(name) is None for job in found["jobs"])
+        typer.echo(f"note: time was up for {name}: {missing} jobs have no finish yet", err=True)

@@ -344,9 +344,15 @@ class Client:
         """Change the live policy (admin)."""
         return str(self._ask("PUT", "/v1/policy", json={"policy": policy})["policy"])
 
-    def whatif(self, policies: Sequence[str]) -> dict[str, Any]:
-        """Per job the expected finish now and under each policy."""
-        return self._ask("POST", "/v1/whatif", json={"policies": list(policies)}, timeout=600.0)
+    def whatif(
+        self, policies: Sequence[str], told: Callable[[Mapping[str, Any]], None] = lambda progress: None
+    ) -> dict[str, Any]:
+        """Per job the expected finish now and under each policy; `told` hears how far it has come."""
+        found = self._ask("POST", "/v1/whatif", json={"policies": list(policies), "later": True})
+        while "progress" in found:
+            told(found["progress"])
+            found = self._ask("GET", _path("/v1/whatif", found["id"]), params={"wait": 1.0})
+        return found
 
     def tokens(self) -> list[TokenInfo]:
         """All tokens (admin)."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cotenant.backends.base import LogReader, LogTimes, Stream
     from cotenant.backends.channels import Channel, ChannelSpec
 
+WHATIF_BUDGET_S = 30.0
+
 
 class NotFound(CotenantError):
     """No such job, node or token, or not yours."""
@@ -158,6 +160,21 @@ class TokenInfo:
     revoked: bool
 
 
+@dataclass(slots=True)
+class Watch:
+    """How far a what-if has come, for whoever waits for it. Each policy is played forward for at most `budget_s`."""
+
+    budget_s: float = WHATIF_BUDGET_S
+    policy: str = ""  # the one that is played now
+    done: int = 0  # jobs that it has finished
+    jobs: int = 0
+    partial: list[str] = field(default_factory=list)  # policies for which time was up
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"policy": self.policy, "done": self.done, "jobs": self.jobs}
+
+
 class JobDesk(Protocol):
     """The desk for jobs."""
 
@@ -223,8 +240,11 @@ class JobDesk(Protocol):
     def set(self, caller: Caller, job: str, changes: dict[str, Any]) -> None:
         """Change priority, deadline, max_runtime, retries, name or expected of a job that has not ended."""
 
-    def whatif(self, caller: Caller, policies: list[str]) -> dict[str, Any]:
-        """Per job the expected finish now and under each policy: {"now": p, "jobs": [{"id":, p: seconds|None}]}."""
+    def whatif(self, caller: Caller, policies: list[str], watch: Watch | None = None) -> dict[str, Any]:
+        """Per job the expected finish now and under each policy: {"now": p, "jobs": [{"id":, p: seconds|None}]}.
+
+        `watch` is kept up to date. Policies for which time was up are named under "partial".
+        """
 
     def history(self, caller: Caller) -> Iterator[JobInfo]:
         """Finished jobs, oldest first."""

@@ -20,7 +20,7 @@ from cotenant.service.desk import views as shown
 from cotenant.service.desk.deadlines import deadline_of
 from cotenant.service.desk.parts import Machines, PlannerAnswers, ReportedProgress
 from cotenant.service.desk.submitting import ANYTHING, Rules, Submissions, again
-from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, JobList, NotFound, Outcome, Role
+from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, JobList, NotFound, Outcome, Role, Watch
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
@@ -99,18 +99,19 @@ class Desk:
         found = selecting.one(view, caller, job)
         return deadline_of(view, self._machines.nodes(), found, self._store.clock())
 
-    def whatif(self, caller: Caller, policies: list[str]) -> dict[str, Any]:
+    def whatif(self, caller: Caller, policies: list[str], watch: Watch | None = None) -> dict[str, Any]:
         """See the facade."""
         view = self._store.view()
         names = list(dict.fromkeys([view.policy, *policies]))
-        finish = self._planner.forecast(names)
+        watch = watch or Watch()
+        finish = self._planner.forecast(names, watch)
         mine = (job for job in view.active if caller.sees(job.tenant))
         rows = [
             {"id": job.id, "name": job.spec.name} | {name: finish[name].get(job.id) for name in names} for job in mine
         ]
         unknown_s = [job.id for job in view.active if caller.sees(job.tenant) and not self._believed(job)]
-        answer = {"now": view.policy, "at_s": self._store.clock(), "policies": names, "jobs": rows}
-        return {**answer, "assumed": unknown_s, "assumed_s": UNKNOWN_DURATION_S}
+        answer = {"now": view.policy, "at_s": self._store.clock(), "policies": names, "partial": watch.partial}
+        return {**answer, "jobs": rows, "assumed": unknown_s, "assumed_s": UNKNOWN_DURATION_S}
 
     def events(
         self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000, newest: bool = False

@@ -25,7 +25,7 @@ ASKED = {
     "requeue": "requeued",
     "window": "its node was needed for a maintenance or a reservation",
 }
-MOST_LOSSES = 10  # how often the process of a job may be lost, with its node or otherwise, before it is given up
+MOST_LOSSES = 10  # of its process, with its node or otherwise, until a job is given up: it may be what takes nodes down
 
 
 @dataclass(frozen=True, slots=True)

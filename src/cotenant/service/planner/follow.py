@@ -31,6 +31,12 @@ from cotenant.service.store.job import ASK, SUSPEND, LiveJob
 _BACK = ASKED.keys() - {"hold"}  # reasons to stop after which a job waits again
 
 
+def comes_back(job: LiveJob) -> bool:
+    """Whether a job that is to leave waits again afterwards."""
+    again = job.stop_why in _BACK and not job.resize_to  # of another size it waits only then
+    return again and job.spec.preemptible and not job.held
+
+
 class _Speaker(NamedTuple):
     """A running job whose reports are taken in: its row, the speed on its GPUs, and what stopping it costs by."""
 
@@ -127,7 +133,7 @@ class Follower:
             else:
                 yield from self._pinned(job, row, state)
         elif job.state == JobState.STOPPING:
-            back = self._back(job)
+            back = comes_back(job)
             if not runs and not leaving:
                 yield from self._adopted(row, state, places, job)
                 runs = True
@@ -135,6 +141,7 @@ class Follower:
                 yield Event(Kind.WITHDRAWN, row)
             if back and (runs or state == col.HELD):
                 yield Event(Kind.ARRIVED, row, since_s=now_s)
+                yield from self._promised(job, row)
         elif job.state == JobState.SUSPENDED:
             if leaving and not job.stop_why:
                 yield Event(Kind.STANDS, row)
@@ -142,9 +149,11 @@ class Follower:
                 if runs:  # it was to go on, and could not
                     yield Event(Kind.AGAIN, row)
                 yield Event(Kind.ARRIVED, row, since_s=job.since_s)
-                yield Event(Kind.ADOPTED_STILL, row, places)
+                leaving = comes_back(job)
+                yield Event(Kind.ENDING if leaving else Kind.ADOPTED_STILL, row, places)
+                yield from self._promised(job, row) if leaving else ()
                 state = col.WAITING
-            if not (leaving and self._back(job)):  # who is ended only to start elsewhere waits, or has a promise
+            if not (leaving and comes_back(job)):  # who is ended only to start elsewhere waits, or has a promise
                 yield from self._waits(job, row, state)
             if self._traits.takes_turns and self.startable(job):  # elsewhere it would begin anew
                 yield Event(Kind.PROMISED, row, places, since_s=job.since_s)
@@ -155,20 +164,18 @@ class Follower:
         else:
             yield from self._waits(job, row, state)
 
-    @staticmethod
-    def _back(job: LiveJob) -> bool:
-        """Whether a job that is to leave waits again afterwards."""
-        again = job.stop_why in _BACK and not job.resize_to  # of another size it waits only then
-        return again and job.spec.preemptible and not job.held
-
     def _waits(self, job: LiveJob, row: int, state: int) -> Iterator[Event]:
         startable = self.startable(job)
         if startable and state in (col.FUTURE, col.HELD):
             yield Event(Kind.ARRIVED, row, since_s=job.since_s)
-            if job.id in self.book.promises:
-                yield Event(Kind.PROMISED, row, self.nodes.places(self.book.promises[job.id]))
+            yield from self._promised(job, row)
         elif not startable and state in (col.WAITING, col.RUNNING):
             yield Event(Kind.WITHDRAWN, row)
+
+    def _promised(self, job: LiveJob, row: int) -> Iterator[Event]:
+        """The GPUs that it will have as soon as others have left them, and it its own."""
+        if job.id in self.book.promises:
+            yield Event(Kind.PROMISED, row, self.nodes.places(self.book.promises[job.id]))
 
     def _adopted(self, row: int, state: int, places: tuple[tuple[int, int, int], ...], job: LiveJob) -> Iterator[Event]:
         if state != col.WAITING:

@@ -14,12 +14,14 @@ from typing import Any
 
 from cotenant.backends.base import Capabilities, NodeInfo
 from cotenant.core.decision import Change, Decision, Transition
+from cotenant.core.jit_later import LATER
 from cotenant.core.plan import ALONE, Terms
 from cotenant.core.reasons import Reason
 from cotenant.core.view import Facts
 from cotenant.journal import Entry
 from cotenant.policies import Policy, make_policy
 from cotenant.service.executor.ladder import may_suspend
+from cotenant.service.facade import Watch
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.planner.budget import Budget
@@ -68,6 +70,7 @@ class Planner:
             began = time.perf_counter()
             if self._session is not None and self._session.busy:  # the answer to an earlier question comes first
                 return self._live(self._session, self._session.finish_decision(), now_s, ())
+            LATER.switch()
             with self._store.lock:
                 session, changed = self._current(now_s), self._store.changes()
                 events = session.take_in(changed, self._openings.shut(now_s), now_s, session.news())
@@ -175,14 +178,17 @@ class Planner:
         with self._lock:
             return self._session.engine.facts if self._session is not None else Facts()
 
-    def forecast(self, policies: Sequence[str]) -> Mapping[str, Mapping[str, float | None]]:
-        """When each job is expected to finish under each policy, if nobody else arrives and beliefs are true."""
+    def forecast(self, policies: Sequence[str], watch: Watch) -> Mapping[str, Mapping[str, float | None]]:
+        """When each job is expected to finish under each policy, if nobody else arrives and beliefs are true.
+
+        In the caller's thread and without the planner's lock: the scheduler goes on meanwhile.
+        """
         found, now_s = {}, self._store.clock()
         for policy in policies:
             with self._store.lock:
                 session = self.session(policy, list(self._nodes()), now_s)
                 events = session.take_in(set(self._store.book.active), self._openings.shut(now_s), now_s)
-            found[policy] = forecast(session, events, now_s)
+            found[policy] = forecast(session, events, now_s, watch)
         return found
 
 

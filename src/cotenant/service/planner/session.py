@@ -10,8 +10,8 @@ import numpy as np
 
 from cotenant.backends.base import NodeInfo
 from cotenant.core import columns as col
-from cotenant.core import jit
 from cotenant.core.decision import Decision, Event
+from cotenant.core.jit_later import LATER
 from cotenant.core.lifecycle import JobState
 from cotenant.core.plan import ALONE, Places, Terms
 from cotenant.core.prices import prices_of
@@ -150,7 +150,7 @@ class Session:
             self._kinds = len(self.kept.profiles.kinds)
             self.tables.set_speeds(self.kept.profiles.speed)
         if len(self.follower.row_of) > _LARGE:
-            jit.enable()
+            LATER.want()
         return events
 
     def decide(self, events: Sequence[Event], now_s: float) -> Decision | None:
