@@ -73,6 +73,9 @@ def test_numbers_of_tenants_stay(tmp_path: Path) -> None:
     assert [again.of(name).uid for name in ("a", "b")] == [first[1], first[0]]
     assert again.of("c").uid == max(first) + 1
     assert json.loads(path.read_text()).keys() == {"a", "b", "c"}
+    path.write_text('{"a": 2')
+    with pytest.raises(InputError, match="does not say which tenant is which user"):
+        Users(path, FIRST_UID)
 
 
 def test_a_tenant_is_the_user_that_the_map_names(tmp_path: Path) -> None:
