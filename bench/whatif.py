@@ -20,7 +20,7 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.journal.memory import MemoryJournal
 from cotenant.policies import known_policies
 from cotenant.service.core import CoreService
-from cotenant.service.facade import Caller, Role, Watch
+from cotenant.service.facade import Caller, Role, WhatIfWatch
 
 ME = Caller("bench", Role.ADMIN)
 TARGET_S = 5.0
@@ -30,7 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.whatif", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--policies", default=",".join(known_policies()))
     parser.add_argument("--jobs", type=int, default=2000)
-    parser.add_argument("--budget", type=float, default=Watch().budget_s, help="seconds per policy")
+    parser.add_argument("--budget", type=float, default=WhatIfWatch().budget_s, help="seconds per policy")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
         service, backend = _waiting(options.jobs, Path(home))
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _ask(service: CoreService, backend: FakeBackend, policy: str, budget_s: float) -> None:
-    watch, over, pauses = Watch(budget_s), threading.Event(), [0.0]
+    watch, over, pauses = WhatIfWatch(budget_s), threading.Event(), [0.0]
     chance = random.Random(2)
 
     def schedule() -> None:

@@ -24,7 +24,7 @@ from cotenant.service.facade import (
     Role,
     TokenInfo,
     Unavailable,
-    Watch,
+    WhatIfWatch,
 )
 
 ADMIN, USER_A, USER_B, VIEWER = "secret-admin", "secret-user-a", "secret-user-b", "secret-viewer"
@@ -189,7 +189,7 @@ class FakeService:
             raise InputError(f"unknown policy '{policy}'")
         self.live_policy = policy
 
-    def whatif(self, caller: Caller, policies: list[str], watch: Watch | None = None) -> dict[str, Any]:
+    def whatif(self, caller: Caller, policies: list[str], watch: WhatIfWatch | None = None) -> dict[str, Any]:
         assert watch is not None
         watch.policy, watch.jobs = policies[0], len(self.infos)
         assert self.foreseen.wait(30)
