@@ -27,7 +27,7 @@ from cotenant.service.facade import (
     Role,
     TokenInfo,
     Unavailable,
-    Watch,
+    WhatIfWatch,
 )
 from cotenant.service.window import NodeWindow
 
@@ -239,7 +239,7 @@ class FakeService:
             raise InputError(f"unknown policy '{policy}'")
         self.live_policy = policy
 
-    def whatif(self, caller: Caller, policies: list[str], watch: Watch | None = None) -> dict[str, Any]:
+    def whatif(self, caller: Caller, policies: list[str], watch: WhatIfWatch | None = None) -> dict[str, Any]:
         assert watch is not None
         watch.policy, watch.jobs = policies[0], len(self.infos)
         assert self.foreseen.wait(30)

@@ -13,7 +13,7 @@ from cotenant.core.lifecycle import JobState
 from cotenant.journal import open_journal
 from cotenant.runtime.protocol import Progress, Restored
 from cotenant.service.core import CoreService
-from cotenant.service.facade import Caller, NotFound, Role, Unavailable, Watch
+from cotenant.service.facade import Caller, NotFound, Role, Unavailable, WhatIfWatch
 from cotenant.service.store.book import Book
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")
@@ -240,14 +240,14 @@ def test_whatif_foretells_the_order_of_each_policy(rig: Rig) -> None:
 def test_a_what_if_ends_when_time_is_up_and_says_so(rig: Rig) -> None:
     for _ in range(3):
         rig.submit("sleep 10", gpus=4, expected=10)
-    answer = rig.service.desk.whatif(ADMIN, ["gavel"], Watch(budget_s=0.0))
+    answer = rig.service.desk.whatif(ADMIN, ["gavel"], WhatIfWatch(budget_s=0.0))
     assert answer["partial"] == ["gavel"]  # fifo was through before anybody looked at the clock
     assert [row["gavel"] is None for row in answer["jobs"]][-1]
     assert rig.service.desk.whatif(ADMIN, ["gavel"])["partial"] == []
 
 
 def test_decisions_go_on_during_a_what_if(rig: Rig) -> None:
-    class Interrupted(Watch):
+    class Interrupted(WhatIfWatch):
         """Has the scheduler look while a forecast is under way."""
 
         decisions = 0.0

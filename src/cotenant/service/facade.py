@@ -106,7 +106,7 @@ class TokenInfo:
 
 
 @dataclass(slots=True)
-class Watch:
+class WhatIfWatch:
     """How far a what-if has come, for whoever waits for it. Each policy is played forward for at most `budget_s`."""
 
     budget_s: float = WHATIF_BUDGET_S
@@ -185,7 +185,7 @@ class JobDesk(Protocol):
     def set(self, caller: Caller, job: str, changes: dict[str, Any]) -> None:
         """Change priority, deadline, max_runtime, retries, name or expected of a job that has not ended."""
 
-    def whatif(self, caller: Caller, policies: list[str], watch: Watch | None = None) -> dict[str, Any]:
+    def whatif(self, caller: Caller, policies: list[str], watch: WhatIfWatch | None = None) -> dict[str, Any]:
         """Per job the expected finish now and under each policy: {"now": p, "jobs": [{"id":, p: seconds|None}]}.
 
         `watch` is kept up to date. Policies for which time was up are named under "partial".

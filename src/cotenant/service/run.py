@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from cotenant.backends import open_backend
+from cotenant.core.jit_later import LATER
 from cotenant.journal import open_journal
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.service.garbage import LongLived
 from cotenant.service.options import Options
 
+_MANY = 20_000  # jobs with which the first decision takes longer by plain kernels than to load compiled ones
+_WARM_S = 5.0
 _LOCAL_ADMIN = Caller("local", Role.ADMIN)
 
 
@@ -96,6 +99,9 @@ class Loop:
         self._thread.start()
 
     def _run(self) -> None:
+        if len(self._service.store.book.active) > _MANY:
+            LATER.want()
+            LATER.wait(_WARM_S)
         while not self._ending.is_set():
             try:
                 wait_s = self._service.tick()

@@ -19,7 +19,7 @@ from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.service.asked import Which
 from cotenant.service.desk.admin import Admin
 from cotenant.service.desk.desk import Desk
-from cotenant.service.facade import Caller, ClusterDesk, Conflict, JobDesk, NotFound, Role, Unavailable, Watch
+from cotenant.service.facade import Caller, ClusterDesk, Conflict, JobDesk, NotFound, Role, Unavailable, WhatIfWatch
 from cotenant.service.store.store import Store
 
 ADMIN = Caller("root", Role.ADMIN)
@@ -40,7 +40,7 @@ class Others:
         self.asked.append(job)
         return self.reasons.get(job)
 
-    def forecast(self, policies: Sequence[str], watch: Watch) -> dict[str, dict[str, float | None]]:
+    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> dict[str, dict[str, float | None]]:
         return {name: {"1": 10.0 + at} for at, name in enumerate(policies)}
 
     def check(self, policy: str) -> None:

@@ -198,9 +198,12 @@ class Ones(PlanPolicy):
     def _place_rigid(self, view: View, board: Room, run: dict[int, Slices], which: Ints) -> None:
         """Running ones stay, waiting ones start where they fit, in order of submission."""
         order = which[np.lexsort((view.rows[which], view.submit_s[which], ~view.running[which]))]
+        sizes, running, rows = view.gpus, view.running, view.rows
         for at in order.tolist():
-            row = int(view.rows[at])
-            place = board.keep(row) if view.running[at] else board.find(row, int(view.gpus[at]))
+            if not board.left and not running[at]:
+                break
+            row = int(rows[at])
+            place = board.keep(row) if running[at] else board.find(row, int(sizes[at]))
             if place is not None:
                 run[row] = place
 

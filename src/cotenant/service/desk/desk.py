@@ -20,7 +20,7 @@ from cotenant.service.desk import views as shown
 from cotenant.service.desk.deadlines import deadline_of
 from cotenant.service.desk.parts import Machines, PlannerAnswers, ReportedProgress
 from cotenant.service.desk.submitting import ANYTHING, Rules, Submissions, again
-from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, JobList, JobOutcome, NotFound, Role, Watch
+from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, JobList, JobOutcome, NotFound, Role, WhatIfWatch
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
@@ -99,11 +99,11 @@ class Desk:
         found = selecting.one(view, caller, job)
         return deadline_of(view, self._machines.nodes(), found, self._store.clock())
 
-    def whatif(self, caller: Caller, policies: list[str], watch: Watch | None = None) -> dict[str, Any]:
+    def whatif(self, caller: Caller, policies: list[str], watch: WhatIfWatch | None = None) -> dict[str, Any]:
         """See the facade."""
         view = self._store.view()
         names = list(dict.fromkeys([view.policy, *policies]))
-        watch = watch or Watch()
+        watch = watch or WhatIfWatch()
         finish = self._planner.forecast(names, watch)
         mine = (job for job in view.active if caller.sees(job.tenant))
         rows = [
