@@ -60,11 +60,10 @@ def test_observations_replace_beliefs_and_teach() -> None:
     assert before > 0.01
     unequal = np.array([[a[1] != b[1] for b in profile.kinds] for a in profile.kinds])
     assert (belief.table()[unequal] == 0).all()
-    np.testing.assert_allclose(belief.table()[5], belief.believe(5))
-    rows = np.flatnonzero(np.abs(belief.believe(6)[:, 0] - truth[6, :, 0]) > 0.03)
+    rows = np.flatnonzero(np.abs(belief.table()[6, :, 0] - truth[6, :, 0]) > 0.03)
     other = int(rows[0])
     assert belief.observe(6, other, 0, float(truth[6, other, 0]))
-    assert belief.believe(6)[other, 0] == pytest.approx(truth[6, other, 0])
+    assert belief.table()[6, other, 0] == pytest.approx(truth[6, other, 0])
     assert not belief.observe(6, other, 0, float(truth[6, other, 0]))
     assert not belief.observe(6, 7, 0, 0.5)  # one and two GPUs
     for a in range(0, 16, 2):
@@ -80,7 +79,6 @@ def test_oracle_and_no_pairs() -> None:
     assert oracle is not None
     assert profile.pairs is not None
     np.testing.assert_array_equal(oracle.table(), profile.pairs.pair)
-    np.testing.assert_array_equal(oracle.believe(2), profile.pairs.pair[2])
     assert not oracle.observe(0, 0, 0, 0.1)
     assert make_pair_belief("online", load_profile("none", jobs(("a",)), ["h200"])) is None
     full = make_pair_belief("online:references=99", profile)
