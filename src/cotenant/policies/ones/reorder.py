@@ -9,7 +9,20 @@ from __future__ import annotations
 import numpy as np
 
 from cotenant.core.plan import Slices
+from cotenant.core.workload import Ints
 from cotenant.placement.room import Room
+
+
+def place_rigid(board: Room, which: Ints) -> dict[int, Slices]:
+    """Jobs (places in the view) that keep their size: running ones stay, others start where they fit, oldest first."""
+    view, run = board.view, {}
+    order = which[np.lexsort((view.rows[which], view.submit_s[which], ~view.running[which]))]
+    for at in order.tolist():
+        row = int(view.rows[at])
+        place = board.keep(row) if view.running[at] else board.find(row, int(view.gpus[at]))
+        if place is not None:
+            run[row] = place
+    return run
 
 
 def place_sizes(board: Room, wanted: list[tuple[int, int]], now: dict[int, Slices]) -> dict[int, Slices]:
