@@ -7,8 +7,6 @@ stop. Guests join the GPUs of their host.
 
 from __future__ import annotations
 
-import math
-
 from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
@@ -16,7 +14,7 @@ from cotenant.core.workload import Ints
 from cotenant.engine.check import mark_named
 from cotenant.engine.fill import start_if_it_fits
 from cotenant.engine.home import planned_on
-from cotenant.engine.ledger import schedule_wait
+from cotenant.engine.ledger import bar
 from cotenant.engine.slices import free_bound
 from cotenant.engine.walk import claim, commit, keep_place, leave, open_all, plan_start, plan_stop, within_quota
 from cotenant.placement.fit import UNCLAIMED, find_place_in
@@ -55,15 +53,8 @@ def _home_in(s: State, rule: Rule, job: int, pool: int, mark: Ints, now: float) 
             s.pick[count, 0], s.pick[count, 1] = n, s.slices[at, SLICE_GPUS]
             count += 1
         at = s.slices[at, SLICE_NEXT]
-    _bar(s, rule, job, count < 0, now)
+    bar(s, rule, job, count < 0, now)
     return max(count, 0)
-
-
-@kernel
-def _bar(s: State, rule: Rule, job: int, barred: bool, now: float) -> None:
-    if barred == math.isnan(s.f[job, BARRED]):
-        s.f[job, BARRED] = now if barred else math.nan
-        schedule_wait(s, rule, job)
 
 
 @kernel
@@ -82,7 +73,7 @@ def _stands_apart(s: State, rule: Rule, job: int, host: int, kept: bool, now: fl
             other = s.slices[other, SLICE_NEXT]
         apart = other < 0
         at = s.slices[at, SLICE_NEXT]
-    _bar(s, rule, job, apart, now)
+    bar(s, rule, job, apart, now)
     return bool(apart)
 
 
