@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 
@@ -32,6 +33,12 @@ class Codes:
     def empty(cls, rows: int) -> Codes:
         """A column that the source does not have."""
         return cls(np.zeros(rows, np.int64), ("",))
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> Codes:
+        """A column of texts; names in order of first appearance."""
+        place = {name: code for code, name in enumerate(dict.fromkeys(texts))}
+        return cls(np.array([place[text] for text in texts], np.int64), tuple(place))
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Codes:
         """The same names, fewer rows."""
