@@ -133,14 +133,14 @@ def http_submissions(seconds: float) -> None:
         ("arrays of 100", {"run": "true", "array": "0-99"}, 100, 2000),
         ("single jobs", {"run": "true"}, 1, 500),
     ):
-        with tempfile.TemporaryDirectory() as home, _served(Path(home)) as (host, port, token):
+        with tempfile.TemporaryDirectory() as home, served(Path(home)) as (host, port, token):
             rate = asyncio.run(_storm(host, port, token, json.dumps({"jobs": [body]}).encode(), seconds)) * each
         tell(f"HTTP submit, {what}, {CLIENTS} connections", f"{rate:,.0f} jobs/s", f">= {target:,}", rate >= target)
 
 
 @contextmanager
-def _served(home: Path) -> Iterator[tuple[str, int, str]]:
-    """A service of its own whose jobs never start: its only node is drained."""
+def served(home: Path, drained: bool = True) -> Iterator[tuple[str, int, str]]:
+    """A service of its own; if its only node is drained, jobs never start."""
     command = [sys.executable, "-m", "cotenant.cli.main", "serve", "--gpus", "1", "--port", "0"]
     env = {**os.environ, "COTENANT_HOME": str(home)}
     server = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
@@ -149,7 +149,8 @@ def _served(home: Path) -> Iterator[tuple[str, int, str]]:
         url = server.stdout.readline().rsplit(" ", 1)[-1].strip()
         token = server.stdout.readline().split()[-1]
         host, port = url.removeprefix("http://").split(":")
-        asyncio.run(_drain(host, int(port), token))
+        if drained:
+            asyncio.run(_drain(host, int(port), token))
         yield host, int(port), token
     finally:
         server.terminate()

@@ -134,8 +134,9 @@ def test_errors() -> None:
 
 
 def test_command(capsys: pytest.CaptureFixture[str]) -> None:
-    from cotenant.cli.main import app
+    from cotenant.cli.main import make_app
 
+    app = make_app(["estimator"])
     trace = "philly-like:jobs=300,seed=1,load=0.9"
     app(["estimator", "evaluate", trace, "--estimator", f"gbdt:{QUICK}", "--json"], standalone_mode=False)
     rows = json.loads(capsys.readouterr().out)

@@ -87,7 +87,8 @@ class LaunchSpec:
     `gpus` names nodes in the order of their ranks. `cpus` are the cores the job is bound to; `cpu_share` caps its CPU
     time in cores (1.5 is one and a half); `gpu_mem_gib` is what it may use of the memory of each of its GPUs. Several
     jobs may have the same GPUs. After `terminate` what is left of the job has `grace_s` to finish once its first
-    process is gone.
+    process is gone. `tenant` is whose job it is, for backends that keep tenants apart; `image` the container in which
+    all of it runs, for backends that have some (`Capabilities.containers`).
     """
 
     key: str
@@ -106,6 +107,8 @@ class LaunchSpec:
     stderr_limit_mib: float = 64.0
     grace_s: float = 30.0
     calls_home: CallHome | None = None
+    tenant: str = ""
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +175,9 @@ class Capabilities:
     outlives_service: bool
     share: Literal["time", "mps"] = "time"  # how jobs on one GPU share it: by turns, or at once (NVIDIA's MPS)
     notes: tuple[str, ...] = ()
+    isolation: Literal["none", "user", "sandbox"] = "none"  # what keeps tenants apart
+    unprotected: tuple[str, ...] = ()  # what does not: one line each, for whoever starts the service
+    containers: str = ""  # what runs images, '' where nothing does
 
 
 class Backend(Protocol):

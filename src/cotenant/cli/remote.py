@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from cotenant.cli.text_table import TextTable
     from cotenant.client import Client
     from cotenant.service.facade import JobInfo
 
@@ -65,21 +64,14 @@ def clean(text: object) -> str:
     return "".join(char if char.isprintable() else "?" for char in str(text))
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]], right: Sequence[str] = ()) -> Table:
-    """A plain table; nothing in it is read as markup."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], right: Sequence[str] = ()) -> TextTable:
+    """A plain table of texts that cannot steer a terminal."""
+    from cotenant.cli.text_table import TextTable
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:
-        made.add_column(column, overflow="fold", justify="right" if column in right else "left")
-    for row in rows:
-        made.add_row(*(Text(clean(cell)) for cell in row))
-    return made
+    return TextTable(columns, [[clean(cell) for cell in row] for row in rows], right)
 
 
-def job_table(jobs: Sequence[JobInfo]) -> Table:
+def job_table(jobs: Sequence[JobInfo]) -> TextTable:
     """Jobs in one line each."""
     rows = [
         (job.id, job.name, job.tenant, job.state, job.gpus, progress(job), clock(job.submitted_s),
@@ -97,12 +89,16 @@ def progress(job: JobInfo) -> str:
     return f"{job.step}/{job.total_steps}" if job.total_steps else str(job.step)
 
 
-def print_table(made: Table) -> None:
+def print_table(made: TextTable) -> None:
     """A table on standard output, as wide as it needs to be in a pipe."""
-    from rich.console import Console
+    typer.echo(made.text(screen_width()))
 
-    width = None if sys.stdout.isatty() else 200
-    Console(highlight=False, width=width).print(made)
+
+def screen_width() -> int | None:
+    """Of the terminal; None in a pipe."""
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def plain(value: Any) -> Any:

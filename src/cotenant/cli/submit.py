@@ -15,7 +15,7 @@ from cotenant.cli import remote
 _COMMAND = "cotenant.command"
 
 
-class AfterDashes(TyperCommand):
+class Command(TyperCommand):
     """Keeps what follows `--` apart, so that files and a command cannot be confused."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
-import httpx
-
 from cotenant.client import codec, sse
 from cotenant.client.errors import Denied, Unreachable, error_for
 from cotenant.client.home import find_token, find_url
+from cotenant.client.slim import httpx
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL
@@ -45,6 +44,7 @@ class Client:
             base_url=self.url,
             headers=headers,
             timeout=timeout_s,
+            verify=self.url.startswith("https:"),  # reading all certificates of the world takes a while
             limits=httpx.Limits(max_connections=100, max_keepalive_connections=100, keepalive_expiry=2.0),
             trust_env=not self.url.startswith(("http://127.", "http://localhost", "http://[::1]")),
         )

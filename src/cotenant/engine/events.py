@@ -251,7 +251,7 @@ def stands_still(s: State, rule: Rule, job: int, now: float) -> None:
         if s.i[job, STATE] == RUNNING and s.i[job, PROMISED] == 1:  # it was promised others meanwhile
             unpromise(s, rule, job, now)
         if s.i[job, STATE] == WAITING:
-            bind_late(s, job)
+            bind_late(s, rule, job, now)
     gone(s, rule, job, now)
 
 

@@ -87,5 +87,5 @@ def find_home_or_wait(s: State, rule: Rule, c: int, job: int, source: int, now: 
     count = find_home(s, job, source, s.run, 0, 0)
     if s.x[WATCH] >= 0:  # somebody only asks
         return count
-    bar(s, rule, job, count == 0 and find_place(s, c, job, source) > 0, now)
+    bar(s, rule, job, count == 0 and find_place(s, s.cls[c, C_ORIGIN], job, source) > 0, now)
     return count

@@ -56,6 +56,14 @@ def resize(s: State, job: int, gpus: int) -> None:
 
 
 @kernel
+def ask_anew(s: State, job: int) -> None:
+    """What a job was given is over: it asks for what it asked for."""
+    asked = s.cls[s.i[job, CLASS], C_GPUS]
+    if s.i[job, GPUS] != asked:
+        resize(s, job, asked)
+
+
+@kernel
 def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
     """A job begins to wait: keys, heap of its class, and the event that may change its standing."""
     s.i[job, STATE] = WAITING
@@ -66,8 +74,8 @@ def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
         s.i[job, CLASS] = -2 - twin
     if s.i[job, HOME] >= 0:
         bind_class(s, job)
-    elif s.x[LAGS] == 1 and s.i[job, GPUS] != s.cls[s.i[job, CLASS], C_GPUS]:
-        resize(s, job, s.cls[s.i[job, CLASS], C_GPUS])  # what it was given is over: it asks for what it asked for
+    elif s.x[LAGS] == 1:
+        ask_anew(s, job)
     set_keys(s.f, s.i, rule, job, now)
     stand_in_line(s, job)
     if rule.flags[EASY] == 1:

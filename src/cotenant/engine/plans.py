@@ -35,6 +35,7 @@ def carry_out_plan(state: State, rule: Rule, plan: Plan, view: View, name: str, 
     stops, starts = _difference(wanted, view, exact)
     starts = starts if not state.x[col.LAGS] else _at_home(starts, wanted, state, rule, now_s)
     starts, resized = _resized(starts, state, view)
+    starts = _whole(starts, stops, state)
     if exact:  # before anybody leaves: what was agreed with those who run is theirs until then
         _write_terms(plan, wanted, [row for row, _, _ in starts], state, view)
     if state.x[col.LAGS]:  # whoever changes its size leaves, and has its new GPUs as soon as it has left
@@ -70,7 +71,8 @@ def _at_home(starts: list[Start], wanted: dict[int, Places], state: State, rule:
         if moved:  # it stands still where it is to have its next turn: elsewhere it begins anew
             preempt(state, rule, row, now_s, 1)
             end_suspended(state, rule, row, now_s)
-            kept.append((row, places, 0))
+            if size_of(places) == state.i[row, col.GPUS]:
+                kept.append((row, places, 0))
             continue
         home = pieces_of(state, head)
         barred = sorted(home) != sorted(places) and (
@@ -130,6 +132,15 @@ def _resized(starts: list[Start], state: State, view: View) -> tuple[list[Start]
             resize(state, row, size_of(places))
     rest = [item for item in starts if not (item[2] and elastic[item[0]])]
     return rest, [(row, places) for row, places, moved in starts if moved and elastic[row]]
+
+
+def _whole(starts: list[Start], stops: list[int], state: State) -> list[Start]:
+    """Who runs with another size than it asked for keeps that only where it is: elsewhere it would have to begin with
+    what it asked for, so it stops and waits for that."""
+    asked = {row: int(state.cls[state.i[row, col.CLASS], col.C_GPUS]) for row, _, moved in starts if moved}
+    broken = [row for row, places, _ in starts if asked.get(row, size_of(places)) != size_of(places)]
+    stops += broken
+    return [start for start in starts if start[0] not in broken] if broken else starts
 
 
 def _seen(places: Places, exact: bool) -> list[tuple[int, ...]]:

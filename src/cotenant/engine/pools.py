@@ -33,9 +33,15 @@ def _keeps(s: State, job: int, pool: int, mark: Ints) -> bool:
 
 
 @kernel
-def _may_join(s: State, job: int, host: int, pool: int) -> bool:
-    """Whether a guest may use its host's GPUs: in a pool that is open to it, on as many nodes as it names."""
+def _may_join(s: State, job: int, host: int, pool: int, kept: bool) -> bool:
+    """Whether a guest may use its host's GPUs: in a pool that is open to it, as many as it asks for, on as many nodes.
+
+    Who has another size than it asked for keeps that only where it is.
+    """
     guest, nodes = s.i[job, CLASS], s.cls[s.i[job, CLASS], C_NODES]
+    gpus = s.i[host, GPUS] if kept else s.cls[s.i[host, CLASS], C_GPUS]
+    if s.cls[guest, C_GPUS] != gpus and not (kept and s.i[job, STATE] == RUNNING and s.i[job, HOST] == host):
+        return False
     return bool((s.cls[guest, C_POOLS] >> pool) & 1 and (nodes == 0 or nodes == s.cls[s.i[host, CLASS], C_NODES]))
 
 
@@ -138,7 +144,7 @@ def _sits_down(s: State, rule: Rule, job: int, pool: int, mark: Ints, now: float
 @kernel
 def _joins(s: State, rule: Rule, job: int, host: int, pool: int, mark: Ints, now: float) -> bool:
     """Whether a guest has the GPUs of its host, or is planned to."""
-    if mark[host] == _MISSED or not within_quota(s, job) or not _may_join(s, job, host, pool):
+    if mark[host] == _MISSED or not within_quota(s, job) or not _may_join(s, job, host, pool, mark[host] == _KEPT):
         return False
     if s.i[job, STATE] == RUNNING and s.i[job, HOST] == host and mark[host] == _KEPT:
         return True

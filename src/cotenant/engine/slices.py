@@ -54,11 +54,12 @@ def free_bound(s: State) -> int:
 
 @kernel
 def bind_class(s: State, job: int) -> None:
-    """A suspended job is alike to no other: it waits in a class of its own."""
+    """A suspended job is alike to no other: it waits in a class of its own, for as many GPUs as it stands on."""
     if s.cls[s.i[job, CLASS], C_BOUND] == job:
         return
     c, of = free_bound(s), s.i[job, CLASS]
-    for column in (C_GPUS, C_TENANT, C_PART, C_MODE, C_POOLS, C_NODES):
+    s.cls[c, C_GPUS] = s.i[job, GPUS]
+    for column in (C_TENANT, C_PART, C_MODE, C_POOLS, C_NODES):
         s.cls[c, column] = s.cls[of, column]
     s.cls[c, C_BOUND], s.cls[c, C_ORIGIN] = job, of
     s.cls[c, C_HEAD] = s.cls[c, C_TWIN] = -1

@@ -113,8 +113,9 @@ def claim(s: State, job: int, count: int) -> int:
     head = slices_for(s, job, count)
     shift(s, job, head, UNCLAIMED, -1)
     shift(s, job, head, IDLE_NOW, -1)
-    s.x[LEFT] -= s.i[job, GPUS]
-    s.quota[s.i[job, TENANT], Q_CLAIMED] += s.i[job, GPUS]
+    asked = s.cls[s.i[job, CLASS], C_GPUS]
+    s.x[LEFT] -= asked
+    s.quota[s.i[job, TENANT], Q_CLAIMED] += asked
     return head
 
 
@@ -126,9 +127,9 @@ def leave(s: State, job: int) -> None:
 
 @kernel
 def within_quota(s: State, job: int) -> bool:
-    """Whether the tenant of a job may claim its gang too in this walk."""
+    """Whether the tenant of a job may claim the gang that it asks for too in this walk."""
     q = s.i[job, TENANT]
-    return bool(s.quota[q, Q_CLAIMED] + s.i[job, GPUS] <= s.quota[q, Q_LIMIT])
+    return bool(s.quota[q, Q_CLAIMED] + s.cls[s.i[job, CLASS], C_GPUS] <= s.quota[q, Q_LIMIT])
 
 
 @kernel

@@ -18,6 +18,12 @@ import signal
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Confine = Callable[["KeptJob"], None]
+
 SWEEP_MS = 50
 RESERVED = 4096
 LOCK = 3
@@ -186,7 +192,7 @@ def make_cgroups(job: KeptJob) -> None:
             print("cgroup limit:", path, error, file=sys.stderr, flush=True)
 
 
-def become(job: KeptJob, go: int, report: int, out: int, err: int) -> None:
+def become(job: KeptJob, go: int, report: int, out: int, err: int, confine: Confine | None) -> None:
     """In the child: take on session, limits, files and directory, wait for the word, become the user's program."""
     try:
         os.setsid()
@@ -203,6 +209,8 @@ def become(job: KeptJob, go: int, report: int, out: int, err: int) -> None:
             resource.setrlimit(resource.RLIMIT_AS, (int(job.one("rlimit_as")),) * 2)
         if not os.read(go, 1):
             os._exit(0)  # the keeper died before it could record us: nothing has run
+        if confine is not None:
+            confine(job)
         os.chdir(job.one("workdir"))
         for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):
             os.dup2(source, target)
@@ -307,7 +315,7 @@ class Watch:
                 self.deadline = time.monotonic() + (float(self.job.one("grace_s")) if polite else 0.0)
 
 
-def start(job: KeptJob) -> tuple[int, float, str, dict[int, Log]]:
+def start(job: KeptJob, confine: Confine | None) -> tuple[int, float, str, dict[int, Log]]:
     """Fork, record, let go. Returns the child, its start, what went wrong at its exec ('' if nothing), its output."""
     go_r, go_w = os.pipe()
     report_r, report_w = os.pipe()
@@ -317,7 +325,7 @@ def start(job: KeptJob) -> tuple[int, float, str, dict[int, Log]]:
     if pid == 0:
         os.close(LOCK)  # it says that the keeper lives
         os.close(go_w)
-        become(job, go_r, report_w, out_w, err_w)
+        become(job, go_r, report_w, out_w, err_w, confine)
     for fd in (go_r, report_w, out_w, err_w):
         os.close(fd)
     started_s = time.time()
@@ -366,8 +374,8 @@ def record_exit(job: KeptJob, status: int, started_s: float, ended_s: float, fai
     )
 
 
-def main(record: str) -> None:
-    """Keep one job from start to end."""
+def main(record: str, confine: Confine | None = None) -> None:
+    """Keep one job from start to end. `confine` makes the child another user's before it becomes the program."""
     os.closerange(LOCK + 1, 1 << 20)
     os.set_inheritable(LOCK, False)
     os.chdir(record)
@@ -390,7 +398,7 @@ def main(record: str) -> None:
         reserve("exit.json")
         adopt_orphans()
         make_cgroups(job)
-        pid, started_s, failure, logs = start(job)
+        pid, started_s, failure, logs = start(job, confine)
         notify(job.one("notify"))
         watch = Watch(job, pid, wake_r, logs)
         watch.run()

@@ -12,6 +12,7 @@ from cotenant.backends.local import cgroups, keeper
 from cotenant.backends.local.records import KeeperRecord
 
 _BOOT = "import sys;sys.path.append(sys.argv[1]);import keeper;keeper.main(sys.argv[2])"
+_BOOT_APART = "import sys;sys.path+=sys.argv[1].split(':');import keeper,confine;keeper.main(sys.argv[2],confine.enter)"
 _SETUP = 'bash -c "$1" || exit; shift; exec "$@"'  # a constant; the user's texts are its arguments
 _INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
@@ -47,13 +48,14 @@ def written(
     return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in entries)
 
 
-def spawn(record: KeeperRecord, lock: int) -> int:
-    """Start the keeper of a record; it takes over the lock. Returns its pid."""
-    here = str(Path(__file__).resolve().parent)
+def spawn(record: KeeperRecord, lock: int, apart: bool = False) -> int:
+    """Start the keeper of a record; it takes over the lock. `apart`: of a job that is another user's. Returns its pid."""
+    here, boot = str(Path(__file__).resolve().parent), _BOOT_APART if apart else _BOOT
+    here = f"{here}:{here}/isolation" if apart else here
     log = str(record.path / "keeper.log")
     return os.posix_spawn(
         sys.executable,
-        [sys.executable, "-I", "-S", "-c", _BOOT, here, str(record.path)],
+        [sys.executable, "-I", "-S", "-c", boot, here, str(record.path)],
         {"LC_ALL": "C.UTF-8"},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
