@@ -28,9 +28,7 @@ class IsolatedContract(BackendContract):
     def backend(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         monkeypatch.setattr(sys, "executable", reachable_python())
         with open_folder() as folder:
-            choice = Isolation(
-                self.level, folder=str(folder), network="loopback" if self.level == "sandbox" else "host"
-            )
+            choice = Isolation(self.level, folder=str(folder), network="loopback" if self.level == "sandbox" else "host")
             self.world = LocalWorld(tmp_path, cgroups=self.cgroups, isolation=choice)
             yield self.world.backend
             self.world.end_all()

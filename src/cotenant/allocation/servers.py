@@ -204,3 +204,10 @@ def put(p: Packing, k: int, n: int, cpus: float, mem: float, speed: float) -> bo
     book(p, k, 1)
     give(p, k, cpus, mem, speed)
     return True
+
+
+@entry
+def keep(p: Packing, k: int, found: int) -> None:
+    """Job k stays on the servers in `pick`."""
+    book(p, k, found)
+    p.kept[k] = 1

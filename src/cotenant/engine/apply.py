@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cotenant.allocation.servers import book
+from cotenant.allocation.servers import keep
 from cotenant.allocation.tables import BEGIN, COUNT, NODE, TAKEN, Packing
 from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
@@ -80,8 +80,7 @@ def keep_places(s: State, p: Packing, rows: Ints, pools: Ints) -> None:
             p.pick[found, 0], p.pick[found, 1] = s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS]
             found += 1
             at = s.slices[at, SLICE_NEXT]
-        book(p, k, found)
-        p.kept[k] = 1
+        keep(p, k, found)
 
 
 @kernel
