@@ -15,7 +15,7 @@ from cotenant.core.workload import Codes, Workload, make_workload
 from cotenant.workload.generators import generate
 from cotenant.workload.profiles import load_profile
 from cotenant.workload.profiles.curves import Curve, load_curves, save_curve, sensitivity_of
-from cotenant.workload.profiling import curve, optimistic, search
+from cotenant.beliefs.profiling import curve, optimistic, search
 from cotenant.workload.storage import Storage, epoch_s, input_s, speeds
 
 

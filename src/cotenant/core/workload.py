@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,13 +107,13 @@ class Workload:
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Workload:
         """Some of the rows, in their order. Notes are kept."""
         index = np.flatnonzero(rows) if rows.dtype == np.bool_ else np.asarray(rows, np.int64)
-        columns = {name: getattr(self, name) for name in _COLUMNS}
-        return replace(
-            self,
-            attempts={new: self.attempts[old] for new, old in enumerate(index.tolist()) if old in self.attempts},
-            extra={name: column[index] for name, column in self.extra.items()},
-            **{name: c.take(index) if isinstance(c, Codes) else c[index] for name, c in columns.items()},
-        )
+        columns: dict[str, Any] = {}
+        for name in _COLUMNS:
+            column = getattr(self, name)
+            columns[name] = column.take(index) if isinstance(column, Codes) else column[index]
+        attempts = {new: self.attempts[old] for new, old in enumerate(index.tolist()) if old in self.attempts}
+        extra = {name: column[index] for name, column in self.extra.items()}
+        return replace(self, attempts=attempts, extra=extra, **columns)
 
 
 _COLUMNS = tuple(part.name for part in fields(Workload) if part.name not in ("source", "attempts", "extra", "notes"))

@@ -32,10 +32,10 @@ from cotenant.sim.failures import Outages
 from cotenant.sim.hosts import is_allocated, make_allocation
 from cotenant.sim.hosts import summary as host_summary
 from cotenant.sim.metrics import jct_metrics, peak_rss_mib
+from cotenant.sim.pair_watch import PairWatch
 from cotenant.sim.power import NodePower
 from cotenant.sim.setup import elastic_truth, facts, lay_out, pair_belief, pair_truth, truth
 from cotenant.sim.stall import Stall
-from cotenant.sim.truth import PairWatch
 from cotenant.workload.stages import profiled_stages, stages_of
 
 LEARN_EVERY = 100  # finished jobs after which a policy that learns from them is told

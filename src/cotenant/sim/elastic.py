@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cotenant.beliefs.company import SharedSpeeds
 from cotenant.core import columns as col
 from cotenant.core.goodput import efficiency
 from cotenant.core.state import Rule, State
@@ -18,7 +19,6 @@ from cotenant.core.workload import Floats, Ints
 from cotenant.engine.observe import places_of, running_rows, walk_slices
 from cotenant.engine.rates import rerate
 from cotenant.engine.resizing import go_on, lay_slices, let_go
-from cotenant.sim.truth import SharedTruth
 from cotenant.workload.elastic import ElasticJobs, speeds
 
 _FLOOR = 0.1  # share of the first loss that never goes
@@ -31,7 +31,7 @@ class ElasticTruth:
 
     def __init__(
         self, jobs: ElasticJobs, fixed_batch: bool, resize_s: float, load_s: float, seed: int,
-        company: SharedTruth | None = None,
+        company: SharedSpeeds | None = None,
     ) -> None:  # fmt: skip
         self.jobs, self.fixed, self.company = jobs, fixed_batch, company
         rows = len(jobs.asked)

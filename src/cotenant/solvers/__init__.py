@@ -50,7 +50,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Options(TypedDict, total=False):
+class SolveOptions(TypedDict, total=False):
     """The common options, as said above."""
 
     counts: ArrayLike | None
@@ -59,7 +59,7 @@ class Options(TypedDict, total=False):
     warm: Answer | None
 
 
-def solve_need(inst: Instance, need: Need, **options: Unpack[Options]) -> Answer:
+def solve_need(inst: Instance, need: Need, **options: Unpack[SolveOptions]) -> Answer:
     """Best level at which every job gets its required rate: by prices, by the plain program if these do not end."""
     budget, warm, counts = SolverBudget(options.get("budget_s", inf)), options.get("warm"), options.get("counts")
     times = None if counts is None else column(counts, len(inst.gangs), "counts")
@@ -77,7 +77,7 @@ def max_min(
     gangs: ArrayLike,
     capacity: ArrayLike,
     weights: ArrayLike | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[SolveOptions],
 ) -> Answer:
     """Raise the smallest rate / weight. Jobs of weight 0, or that can run nowhere, get nothing."""
     inst = instance(rates, gangs, capacity)
@@ -85,7 +85,7 @@ def max_min(
 
 
 def makespan(
-    rates: ArrayLike, gangs: ArrayLike, capacity: ArrayLike, work: ArrayLike, **options: Unpack[Options]
+    rates: ArrayLike, gangs: ArrayLike, capacity: ArrayLike, work: ArrayLike, **options: Unpack[SolveOptions]
 ) -> Answer:
     """Finish everything soonest: value and bound are times."""
     inst = instance(rates, gangs, capacity)
@@ -94,7 +94,7 @@ def makespan(
 
 def finish_time(
     rates: ArrayLike, gangs: ArrayLike, capacity: ArrayLike, work: ArrayLike, elapsed: ArrayLike, fair: ArrayLike,
-    **options: Unpack[Options],
+    **options: Unpack[SolveOptions],
 ) -> Answer:  # fmt: skip
     """Finish-time fairness: lower the largest (elapsed + work / rate) / fair finish time."""
     inst = instance(rates, gangs, capacity)

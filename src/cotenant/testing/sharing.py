@@ -13,12 +13,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cotenant.beliefs.company import SharedSpeeds
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.together import CURVE, LEVELS, Together
 from cotenant.core.workload import Codes, make_workload
 from cotenant.sim.driver import Experiment, Simulation
-from cotenant.sim.truth import SharedTruth
 
 
 def sharing(
@@ -85,5 +85,5 @@ def shared_run(
     state.f[:, col.GPU_GIB] = together.memory_gib[code, 0]
     state.gpu_gib[:] = together.gpu_gib
     run.engine.facts = replace(run.engine.facts, together=together)
-    run.engine.rates = SharedTruth(together)
+    run.engine.rates = SharedSpeeds(together)
     return run

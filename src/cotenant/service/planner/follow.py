@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cotenant.beliefs.pairing import guests_of
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import WAITING, JobState
@@ -21,7 +22,6 @@ from cotenant.service.observer.outcomes import left_s
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
 from cotenant.service.planner.memory import PROMOTED
 from cotenant.service.planner.nodes import NodeNumbers
-from cotenant.service.planner.pairing import guests_of
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import ASK, SUSPEND, LiveJob
 

@@ -20,10 +20,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cotenant.beliefs.completion import factorise
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Spec, Value, typed_params
 from cotenant.core.workload import Floats, Ints
-from cotenant.workload.completion import factorise
 from cotenant.workload.profiles.base import Pairs, Profile
 
 _RIDGE = 0.1

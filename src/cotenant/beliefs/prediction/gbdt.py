@@ -22,11 +22,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from cotenant.beliefs.prediction.features import Features, make_features
+from cotenant.beliefs.prediction.rolling import known_since
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.workload import Floats, Workload
 from cotenant.learning.boosting import Boosting, fit
-from cotenant.workload.prediction.features import Features, make_features
-from cotenant.workload.prediction.rolling import known_since
 
 LOSSES = ("median", "mean")
 _FIRST = 100  # ended jobs before the first training

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cotenant.beliefs.completion import factorise
+from cotenant.beliefs.pair_estimator import Block, make_pair_belief
 from cotenant.core.errors import InputError
 from cotenant.core.workload import Codes, Workload, make_workload
-from cotenant.workload.completion import factorise
 from cotenant.workload.model_sets import GAVEL_TYPES, H200_MODELS
-from cotenant.workload.pair_estimator import Block, make_pair_belief
 from cotenant.workload.profiles import Profile, load_profile
 
 
