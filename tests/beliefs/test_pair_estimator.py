@@ -101,8 +101,8 @@ def test_bad_estimators(text: str, message: str) -> None:
 
 
 @pytest.mark.data
-def test_error_on_the_authors_pairs(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = data / "gavel/simulation_throughputs.json.gz"
+def test_error_on_the_authors_pairs(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = data_dir / "gavel/simulation_throughputs.json.gz"
     profile: Profile = load_profile(path, jobs(GAVEL_TYPES), ["v100", "p100", "k80"])
     assert profile.pairs is not None
     alone = profile.speed[:, None, :, 0]
