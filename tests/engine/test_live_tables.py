@@ -78,6 +78,18 @@ def test_backfill_finds_a_job_again_that_was_ended_where_it_stood() -> None:
     assert first_short(state, int(state.i[short, col.CLASS]), 10.0) == short
 
 
+def test_backfill_does_not_start_a_job_twice_that_waits_for_others_to_leave() -> None:
+    live = Live("easy", "1x4")
+    leaves, full = live.job(1), live.job(3)
+    live.tell(0.0, arrived(leaves), arrived(full))
+    promised = live.job(1)
+    (told,) = live.tell(1.0, Event(Kind.WITHDRAWN, leaves), arrived(promised))
+    assert (told.change, told.row) == (Change.PROMISE, promised)
+    head, long, short = live.job(4), live.job(1, 1000.0), live.job(1, 50.0)
+    told = live.tell(2.0, Event(Kind.OVER, full), arrived(head), arrived(long), arrived(short))
+    assert [item.row for item in told] == [short], "the head begins when the promised job is believed to end"
+
+
 @pytest.mark.parametrize("policy", ["fifo", "backfill", "easy", "srtf", "sjf"])
 @pytest.mark.parametrize(("asked", "stands"), [(2, 1), (1, 2), (3, 1)])
 def test_a_job_that_stands_still_goes_on_with_the_size_it_has(policy: str, asked: int, stands: int) -> None:
@@ -127,6 +139,17 @@ def test_a_plan_does_not_carry_a_size_elsewhere_that_nobody_asked_for() -> None:
     carry_out_plan(live.tables.state, live.engine.rule, Plan(run={job: ((1, 1, 1),)}), view, "moved", 0.0)
     check(live.tables.state)
     assert (live.status(job), live.size(job)) == (col.WAITING, 2)
+
+
+def test_of_two_that_stand_still_on_one_gpu_only_the_one_planned_there_goes_on() -> None:
+    live = Live("ones", "1x4")
+    one, two = live.job(1), live.job(1)
+    still = [Event(Kind.ADOPTED_STILL, row, ((0, 1, 1),)) for row in (one, two)]
+    live.engine.observe(0.0, [arrived(one), arrived(two), *still])
+    plan = Plan(run={one: ((0, 1, 2),), two: ((0, 1, 1),)})
+    carry_out_plan(live.tables.state, live.engine.rule, plan, live.engine.view(0.0), "both", 0.0)
+    check(live.tables.state)
+    assert (live.status(one), live.status(two)) == (col.WAITING, col.RUNNING)
 
 
 @pytest.mark.parametrize(("ways", "size"), [(1, 1), (2, 2)])

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from cotenant import __version__
-from cotenant.api import cluster, jobs
+from cotenant.api import channels, cluster, jobs, several, whatif
 from cotenant.api.auth import Gate
 from cotenant.api.door import Door, Forbidden, answer, encode, known_query
 from cotenant.api.limits import MOST_BODY_BYTES, BodyLimit, one_line
@@ -41,9 +41,13 @@ def make_app(
         redirect_slashes=False,
         redoc_url=None,
     )
-    app.state.door = door
+    app.state.door, app.state.questions = door, whatif.Questions()
+    app.state.channels = channels.OpenChannels()
     app.include_router(jobs.router, dependencies=[Depends(known_query)])
     app.include_router(cluster.router, dependencies=[Depends(known_query)])
+    app.include_router(channels.router, dependencies=[Depends(known_query)])
+    app.include_router(several.router, dependencies=[Depends(known_query)])
+    app.include_router(whatif.router, dependencies=[Depends(known_query)])
     app.add_exception_handler(CotenantError, _ours)
     app.add_exception_handler(Forbidden, _forbidden)
     app.add_exception_handler(HTTPException, _http)
@@ -83,7 +87,8 @@ def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    return _error(422, f"{where}: {first['msg']}")
+    pattern = first["type"] == "string_pattern_mismatch"
+    return _error(422, f"{where}: {'it has characters that it may not have, or too many' if pattern else first['msg']}")
 
 
 def _bug(_: Request, error: Exception) -> Response:

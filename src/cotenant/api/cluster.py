@@ -52,18 +52,16 @@ async def set_policy(request: Request, body: s.PolicyChange) -> Response:
     return await policy(request)
 
 
-@router.post("/v1/whatif", responses=s.answers(dict[str, Any], 409), tags=["cluster"])
-async def whatif(request: Request, body: s.WhatIf) -> Response:
-    """Play the live state forward: per job the expected finish now and under each policy."""
-    door, caller = door_of(request), caller_of(request)
-    policies = list(dict.fromkeys(body.policies))
-    return answer(await door.call_slow(lambda: encode(door.desk.whatif(caller, policies))))
-
-
 @router.get("/v1/events", responses=s.answers(s.Events), tags=["events"])
-async def events(request: Request, after: s.After = 0, limit: s.Limit = 1000, wait: s.Wait = 0.0) -> Response:
+async def events(
+    request: Request,
+    after: s.After = 0,
+    limit: s.Limit = 1000,
+    wait: s.Wait = 0.0,
+    newest: s.Newest = s.Flag.FALSE,
+) -> Response:
     """History of everything that you may see."""
-    return await list_events(request, "", after, limit, wait)
+    return await list_events(request, "", after, limit, wait, newest)
 
 
 _STREAM: dict[int | str, dict[str, Any]] = {

@@ -91,7 +91,7 @@ class Trainings:
         found.epoch_size[row] = math.inf  # of which nothing is known is young for ever: nobody resizes it
         if report is None or report.step is None:
             return
-        metrics = report.metrics
+        metrics = {name: value for name, value in report.metrics.items() if math.isfinite(value)}
         found.samples[row] = report.step * whole
         if report.total and found.total is not None:
             found.total[row] = report.total * whole
@@ -109,7 +109,7 @@ class Trainings:
 def _batch(job: Watched, report: Told | None, gpus: int) -> float:
     """Samples of one step of the whole gang; steps are counted instead where nobody says."""
     told = report.metrics.get("batch", 0.0) if report is not None else 0.0
-    if told > 0:
+    if 0 < told < math.inf:
         return told
     per_gpu = float(job.spec.batch_size)
     return per_gpu * (gpus if job.spec.batch_max > 0 else job.spec.gpus) if per_gpu else 1.0

@@ -10,8 +10,8 @@ import typer
 
 VERBS = (
     "simulate", "compare", "policies", "generate", "traces", "profiles", "estimator", "profile", "why", "serve",
-    "submit", "ps", "show", "logs", "cancel", "hold", "resume", "set", "wait", "top", "nodes", "drain", "events",
-    "policy", "whatif", "token", "backup", "doctor",
+    "submit", "ps", "show", "logs", "cancel", "hold", "resume", "requeue", "resubmit", "set", "wait", "top", "nodes",
+    "drain", "maintenance", "reserve", "events", "policy", "whatif", "token", "backup", "doctor",
 )  # fmt: skip
 
 

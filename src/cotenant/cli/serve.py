@@ -19,6 +19,10 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8470,
     grace: Annotated[float, typer.Option(min=0, help="Seconds a job gets to save and leave.")] = 30.0,
+    max_priority: Annotated[
+        int, typer.Option(help="The highest priority that users may ask for; admins may ask for more.")
+    ] = 0,
+    notify: Annotated[str, typer.Option(help="YAML file: whom to tell of jobs, and how (docs/jobs.md).")] = "",
     max_suspended: Annotated[
         int, typer.Option(min=0, help="Suspended jobs kept at a time: each holds host memory. 0: stop them instead.")
     ] = 8,
@@ -39,17 +43,26 @@ def serve(
     backend: Annotated[
         str, typer.Option(help="Where jobs run, NAME[:key=value,...]: local, or one that is installed.")
     ] = "local",
+    isolation: Annotated[
+        str, typer.Option(help="Keep tenants apart, as root: none, user (each is a user), sandbox (and namespaces).")
+    ] = "none",
+    network: Annotated[str, typer.Option(help="What jobs in a sandbox have of it: host, loopback or none.")] = "host",
+    user_map: Annotated[
+        str, typer.Option(help="File of lines TENANT USER, for --isolation; tenants not in it get users of their own.")
+    ] = "",
     home: Annotated[str, typer.Option(help="Folder for state and token; else COTENANT_HOME or ~/.cotenant.")] = "",
 ) -> None:
     """Run the service: API and scheduler in one process. Prints its URL; the token is at home, in `token`."""
     from cotenant.allocation import make_allocator
     from cotenant.api.app import make_app
+    from cotenant.backends.local.isolation.levels import Isolation
     from cotenant.backends.local.machine import parse_gpus
     from cotenant.backends.registry import check_backend
     from cotenant.client.home import home as default_home
     from cotenant.core.errors import InputError, unknown
     from cotenant.policies import make_policy
     from cotenant.service import run
+    from cotenant.service.notify.settings import NOBODY, read_settings
     from cotenant.service.options import Options
     from cotenant.workload.profiles.curves import load_curves
 
@@ -61,14 +74,17 @@ def serve(
         raise InputError(f"--round {round_:g}: write seconds, from 0.1 to a day")
     if share not in ("time", "mps"):
         raise unknown("--share", share, ("time", "mps"))
+    Isolation.parse(isolation, network, user_map=user_map).check()
     make_policy(policy)
     if allocator:
         make_allocator(allocator)
     if curves:
         load_curves(Path(curves))
+    told = read_settings(notify) if notify else NOBODY
     folder = Path(home).expanduser() if home else default_home()
     options = Options(
         folder, grace, max_suspended=max_suspended, round_s=round_, profile=profile, allocator=allocator,
-        curves=curves, policy=policy,
+        curves=curves, policy=policy, max_priority=max_priority, notify=told,
     )  # fmt: skip
-    run.serve(make_app, options, run.Site(db or None, backend, count, share, host, port))
+    apart = {"isolation": isolation, "network": network, "user_map": user_map}
+    run.serve(make_app, options, run.Site(db or None, backend, count, share, host, port, **apart))

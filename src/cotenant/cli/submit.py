@@ -30,19 +30,28 @@ class Command(TyperCommand):
 def submit(
     ctx: typer.Context,
     files: Annotated[list[str] | None, typer.Argument(help="YAML files, or -- COMMAND.", metavar="[FILE]...")] = None,
-    gpus: Annotated[str, typer.Option(help="N or TYPE:N; 0 for none.")] = "",
+    gpus: Annotated[str, typer.Option(help="N or TYPE:N, at least 1.")] = "",
     name: Annotated[str, typer.Option(help="A name for people.")] = "",
     model: Annotated[str, typer.Option(help="What it trains, as the service's profile of speeds names it.")] = "",
     tenant: Annotated[str, typer.Option(help="Whose job it is; users have one already.")] = "",
     cpus: Annotated[float | None, typer.Option(help="CPU cores.")] = None,
     mem: Annotated[str, typer.Option(help="Memory: GiB, or e.g. 512M, 16G.")] = "",
     gpu_mem: Annotated[str, typer.Option(help="Memory of each GPU that it needs and may use: GiB, or 512M.")] = "",
-    priority: Annotated[int | None, typer.Option(help="Larger goes first, in policies that look at it.")] = None,
-    array: Annotated[str, typer.Option(help="Many alike: 0-99 or 1,3,5 (COTENANT_ARRAY_INDEX tells them apart).")] = "",
-    after: Annotated[list[str] | None, typer.Option(help="Start when this job has succeeded; repeatable.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Larger goes first; above 0 for admins, or as allowed.")] = None,
+    array: Annotated[
+        str,
+        typer.Option(help="Many alike: 0-99, 1,3,5, or 0-99%5: five at a time. COTENANT_ARRAY_INDEX says which."),
+    ] = "",
+    after: Annotated[
+        list[str] | None,
+        typer.Option(help="Start after this job: ID or ok:ID (succeeded), any:ID, failed:ID; repeatable."),
+    ] = None,
     env: Annotated[list[str] | None, typer.Option(help="K=V, or K to take it from here; repeatable.")] = None,
     max_runtime: Annotated[str, typer.Option(help="End it after e.g. 90s, 30m, 2h.")] = "",
     retries: Annotated[int | None, typer.Option(help="Try again so often when it fails.")] = None,
+    notify: Annotated[
+        list[str] | None, typer.Option(help="Tell https://HOST/PATH or NAME@HOST of its end; repeatable.")
+    ] = None,
     workdir: Annotated[str, typer.Option(help="Where it runs; else here.")] = "",
     deadline: Annotated[
         str,
@@ -51,6 +60,7 @@ def submit(
         ),
     ] = "",
     expected: Annotated[str, typer.Option(help="How long it is thought to run, e.g. 2h.")] = "",
+    image: Annotated[str, typer.Option(help="Container image to run it in, where apptainer or podman is.")] = "",
     json_: opt.Plain = False,
 ) -> None:
     """Submit jobs: files as they are, or `cotenant submit --gpus 1 -- python train.py`.
@@ -65,7 +75,7 @@ def submit(
         "gpus": gpus, "name": name, "tenant": tenant, "cpus": cpus, "mem": mem, "gpu_mem": gpu_mem, "model": model,
         "after": [part for item in after or [] for part in item.split(",") if part], "max_runtime": max_runtime,
         "priority": priority, "array": array, "retries": retries, "workdir": workdir, "deadline": deadline,
-        "expected": expected,
+        "expected": expected, "image": image, "notify": notify or [],
     }  # fmt: skip
     given = {key: value for key, value in given.items() if value not in ("", None, [])}
     extra = _environment(env or [])
@@ -80,6 +90,9 @@ def submit(
             if extra and isinstance(job.get("env", {}), dict):
                 job["env"] = {**job.get("env", {}), **extra}
             job["workdir"] = os.path.abspath(os.path.expanduser(str(job.get("workdir", "") or ".")))
+            saved = job.get("checkpoint")
+            if isinstance(saved, dict) and saved.get("dir"):
+                job["checkpoint"] = {**saved, "dir": os.path.abspath(os.path.expanduser(str(saved["dir"])))}
         specs.append(mapping(parse_job(job, where)))
     with remote.connected() as client:
         ids = client.submit(specs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cotenant.client.client import Client
 from cotenant.client.errors import Denied, Unreachable
+from cotenant.service.asked import Which
 from cotenant.service.facade import (
     AttemptInfo,
     Conflict,
@@ -11,10 +12,12 @@ from cotenant.service.facade import (
     JobInfo,
     NodeStatus,
     NotFound,
+    Outcome,
     Role,
     TokenInfo,
     Unavailable,
 )
+from cotenant.service.window import NodeWindow
 
 __all__ = [
     "AttemptInfo",
@@ -24,9 +27,12 @@ __all__ = [
     "EventInfo",
     "JobInfo",
     "NodeStatus",
+    "NodeWindow",
     "NotFound",
+    "Outcome",
     "Role",
     "TokenInfo",
     "Unavailable",
     "Unreachable",
+    "Which",
 ]

@@ -21,11 +21,17 @@ from cotenant.engine.slices import shift, slices_for
 from cotenant.engine.sorting import sort_running
 from cotenant.placement.fit import BOTH, IDLE_NOW, UNCLAIMED, find_place
 
+_LONGEST_S = 1e300
+
 
 @kernel
 def believed_end(hot: Matrix, k: int, now: float) -> float:
-    """When the running job at position k is believed to end; one that is overdue, at once."""
-    return float(max(hot[H_WARM, k] + hot[H_LEFT, k] / hot[H_SPEED, k], now))
+    """When the running job at position k is believed to end; one that is overdue, at once.
+
+    One that still waits for others to leave its GPUs begins now, as far as anybody knows.
+    """
+    warm = hot[H_WARM, k] if hot[H_WARM, k] < math.inf else now
+    return float(max(warm + hot[H_LEFT, k] / hot[H_SPEED, k], now))
 
 
 @kernel
@@ -103,6 +109,7 @@ def first_short(s: State, c: int, limit_s: float) -> int:
     if leaves == 0:  # the class of a suspended job, which has no tree
         first = s.heap[s.cls[c, C_OFFSET]]
         return int(first) if s.f[first, BELIEF] <= limit_s else -1
+    limit_s = min(limit_s, _LONGEST_S)  # who does not wait counts as infinitely long
     if s.tree[base + 1] > limit_s:
         return -1
     at = 1

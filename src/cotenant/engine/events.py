@@ -41,7 +41,7 @@ def _end_attempt(s: State, rule: Rule, job: int, now: float) -> None:
     enqueue(s, rule, job, now)
 
 
-@kernel
+@entry
 def handle(s: State, rule: Rule, job: int, now: float) -> None:
     """One event of one job."""
     kind = s.i[job, EVENT_KIND]
@@ -71,7 +71,7 @@ def handle(s: State, rule: Rule, job: int, now: float) -> None:
         relax(s, rule, job)
 
 
-@kernel
+@entry
 def node_down(s: State, rule: Rule, node: int, now: float) -> None:
     """A node fails: its jobs lose what they did since their last checkpoint and wait again."""
     if s.node[node, NODE_CAP] == 0:
@@ -126,7 +126,7 @@ def _sits_on(s: State, head: int, node: int) -> bool:
     return False
 
 
-@kernel
+@entry
 def node_up(s: State, node: int) -> None:
     """A node is back."""
     size = s.node[node, NODE_SIZE]

@@ -26,7 +26,7 @@ from cotenant.engine.sharing import copy_slices, count_cells
 from cotenant.engine.slices import bind_class, free_bound, free_slices, unbind
 
 
-@kernel
+@entry
 def preempt(s: State, rule: Rule, job: int, now: float, moved: int) -> None:
     """Stop a running job and let it wait again; it will have to restore what it has done.
 
@@ -86,7 +86,7 @@ def gone(s: State, rule: Rule, job: int, now: float) -> None:
             schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
 
 
-@kernel
+@entry
 def end_suspended(s: State, rule: Rule, job: int, now: float) -> None:
     """A suspended job is ended, to start again anywhere from its last checkpoint; its process goes a little later."""
     remove_waiting(s.f, s.i, s.cls, s.heap, job)

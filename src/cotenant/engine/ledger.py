@@ -23,7 +23,7 @@ def count_busy(x: Ints, t: Floats, now: float, gpus: int) -> None:
     x[N_BUSY] += gpus
 
 
-@kernel
+@entry
 def set_leaf(s: State, job: int, value: float) -> None:
     """Tell the backfill tree of the job's class that the job waits (its belief) or not (infinity)."""
     c = s.i[job, CLASS]
@@ -38,7 +38,7 @@ def set_leaf(s: State, job: int, value: float) -> None:
         at >>= 1
 
 
-@kernel
+@entry
 def stand_in_line(s: State, job: int) -> None:
     """Put a job with fresh keys into the heap of its class; what was counted for it before no longer holds."""
     c = s.i[job, CLASS]
@@ -63,7 +63,7 @@ def ask_anew(s: State, job: int) -> None:
         resize(s, job, asked)
 
 
-@kernel
+@entry
 def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
     """A job begins to wait: keys, heap of its class, and the event that may change its standing."""
     s.i[job, STATE] = WAITING
@@ -84,7 +84,7 @@ def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
         schedule_wait(s, rule, job)
 
 
-@kernel
+@entry
 def schedule_wait(s: State, rule: Rule, job: int) -> None:
     """Set the event that may change the standing of a waiting job: promotion or relaxed placement."""
     time_s, kind = math.inf, PROMOTE
@@ -128,7 +128,7 @@ def dequeue(s: State, rule: Rule, job: int) -> None:
     drop_event(s.f, s.i, s.events, s.x, job)
 
 
-@kernel
+@entry
 def schedule_run(f: Matrix, i: IntMatrix, events: Ints, x: Ints, thresholds: Floats, job: int) -> None:
     """Set the next event of a running job: its end, the end of a failing attempt, or a queue crossing.
 
@@ -160,7 +160,7 @@ def _take_gpus(s: State, job: int, head: int, sign: int) -> int:
     return int(s.i[job, GPUS])
 
 
-@kernel
+@entry
 def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     """A waiting job is given the slices of `head`; it begins at once unless others still have to leave them.
 
@@ -256,7 +256,7 @@ def rerun(s: State, rule: Rule, job: int, k: int) -> None:
     schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
 
 
-@kernel
+@entry
 def heat(f: Matrix, i: IntMatrix, slices: IntMatrix, hot: Matrix, x: Ints, job: int, k: int) -> None:
     """Write the hot row of the running job at position k, from which every walk computes its keys."""
     hot[H_LEFT, k] = f[job, BELIEF] - f[job, DONE]

@@ -60,7 +60,8 @@ def _at_home(starts: list[Start], wanted: dict[int, Places], state: State, rule:
     kept: list[Start] = []
     taken: dict[int, int] = {}
     for row, places in wanted.items():
-        if state.i[row, col.HOME] < 0 or state.i[row, col.STATE] == col.RUNNING:
+        free = state.i[row, col.HOME] < 0 or state.i[row, col.STATE] == col.RUNNING
+        if free or sorted(pieces_of(state, int(state.i[row, col.HOME]))) == sorted(places):
             for node, _, mask in places:
                 taken[node] = taken.get(node, 0) | mask
     for row, places, moved in starts:

@@ -17,14 +17,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from cotenant.backends.base import Backend, LogReader, NodeInfo, Stream
+from cotenant.backends.base import Backend, BackendError, Capabilities, LogReader, LogTimes, NodeInfo, Stream
+from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal
 from cotenant.service.desk.admin import Admin
 from cotenant.service.desk.desk import Desk
 from cotenant.service.desk.parts import PlannerAnswers
+from cotenant.service.desk.submitting import Rules
 from cotenant.service.executor.executor import Executor
+from cotenant.service.notify.notifier import Notifier
 from cotenant.service.observer.observer import Observer
+from cotenant.service.observer.openings import Openings
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.planner.decision import LiveDecision, PlannerSteps
@@ -50,9 +54,23 @@ class ObservedMachines:
         """As they were at the last look."""
         return self.observer.nodes
 
+    def capabilities(self) -> Capabilities:
+        """As they were found at the start."""
+        return self.backend.capabilities()
+
     def open_log(self, key: str, stream: Stream) -> LogReader:
         """The output of an attempt."""
         return self.backend.open_log(key, stream)
+
+    def open_times(self, key: str) -> LogTimes:
+        """When it came."""
+        return self.backend.open_times(key)
+
+    def open_channel(self, key: str, asked: ChannelSpec) -> Channel:
+        """A way into an attempt that runs, if the backend knows of any of the kind."""
+        if asked.kind not in self.backend.capabilities().channels:
+            raise BackendError(f"the backend does not offer {asked.kind}")
+        return self.backend.open_channel(key, asked)
 
     def wake(self) -> None:
         """Have the scheduler look at once."""
@@ -79,9 +97,14 @@ class CoreService:
         self.executor = Executor(
             self.store, backend, self.reports, options, options.inline, self.counters, lambda: self.observer.nodes
         )
+        self.notifier = Notifier(options.notify)
+        self.store.heard = self.notifier.heard
+        hosts = not options.deals_out_hosts
+        self.openings = Openings(self.store, lambda: self.observer.nodes, hosts)
+        rules = Rules(hosts, options.max_priority, options.notify)
         self.planner = planner(self) if planner is not None else _planner(self)
         machines = ObservedMachines(self.observer, backend)
-        self.desk = Desk(self.store, self.planner, machines, self.reports.of)
+        self.desk = Desk(self.store, self.planner, machines, self.reports.of, rules)
         self.admin = Admin(self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready)
         if options.policy and options.policy != self.store.book.policy:
             self.planner.check(options.policy)
@@ -97,6 +120,7 @@ class CoreService:
         No backend is called and nothing is decided with the lock held.
         """
         self.observer.look()
+        self.openings.look(self.options.clock())
         self.executor.press()
         now_s = self.options.clock()
         try:
@@ -128,6 +152,7 @@ class CoreService:
     def close(self) -> None:
         """Let what is under way come to its end, and leave a short replay. Jobs go on."""
         self.executor.close()
+        self.notifier.close()
         self.store.snapshot()
         self.store.journal.close()
         self.backend.close()
@@ -137,4 +162,4 @@ def _planner(core: CoreService) -> PlannerPart:
     from cotenant.service.planner.planner import Planner
 
     nodes, capabilities = (lambda: core.observer.nodes), core.backend.capabilities()
-    return Planner(core.store, nodes, core.reports, capabilities, core.options, core.counters)
+    return Planner(core.store, nodes, core.reports, capabilities, core.options, core.counters, core.openings)

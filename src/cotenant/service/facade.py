@@ -14,9 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cotenant.core.errors import CotenantError
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
+from cotenant.service.asked import EVERY, Which
+from cotenant.service.window import NodeWindow
 
 if TYPE_CHECKING:
-    from cotenant.backends.base import LogReader, Stream
+    from cotenant.backends.base import LogReader, LogTimes, Stream
+    from cotenant.backends.channels import Channel, ChannelSpec
+
+WHATIF_BUDGET_S = 30.0
 
 
 class NotFound(CotenantError):
@@ -101,6 +106,21 @@ class JobInfo:
         return asdict(self)
 
 
+class JobList(list[JobInfo]):
+    """Some jobs, and how many more there are that the limit left out."""
+
+    left_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of something that was asked of one job among several: how it stands, or why it was refused."""
+
+    id: str
+    error: str
+    job: JobInfo | None
+
+
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
     """A node as shown to people."""
@@ -111,7 +131,7 @@ class NodeStatus:
     gpus_used: int
     cpus: int
     mem_gib: float
-    state: str  # up, draining, drained, down
+    state: str  # up, draining, drained, maintenance, reserved, down
     jobs: tuple[str, ...] = ()
     gpus_shared: int = 0  # of those used, the ones with several jobs
     gpu_mem_gib: float = 0.0  # of each GPU; 0 where not known
@@ -140,6 +160,21 @@ class TokenInfo:
     revoked: bool
 
 
+@dataclass(slots=True)
+class Watch:
+    """How far a what-if has come, for whoever waits for it. Each policy is played forward for at most `budget_s`."""
+
+    budget_s: float = WHATIF_BUDGET_S
+    policy: str = ""  # the one that is played now
+    done: int = 0  # jobs that it has finished
+    jobs: int = 0
+    partial: list[str] = field(default_factory=list)  # policies for which time was up
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"policy": self.policy, "done": self.done, "jobs": self.jobs}
+
+
 class JobDesk(Protocol):
     """The desk for jobs."""
 
@@ -150,8 +185,11 @@ class JobDesk(Protocol):
         of the request, and another one under the same key is a `Conflict`.
         """
 
-    def jobs(self, caller: Caller, *, states: tuple[str, ...] = (), limit: int = 1000) -> list[JobInfo]:
-        """Jobs that the caller may see, newest last; without spec and attempts."""
+    def jobs(self, caller: Caller, which: Which = EVERY, *, limit: int = 1000, skip: int | None = None) -> JobList:
+        """Jobs that the caller may see, newest last; without spec and attempts.
+
+        Of more than `limit`: those on GPUs, then suspended, next in line, last ended; with `skip` the next in order.
+        """
 
     def job(self, caller: Caller, job: str) -> JobInfo:
         """One job with spec and attempts."""
@@ -162,8 +200,10 @@ class JobDesk(Protocol):
     def deadline(self, caller: Caller, job: str) -> dict[str, Any]:
         """Whether the deadline of a job is promised, at risk or impossible, and what would help."""
 
-    def events(self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000) -> list[EventInfo]:
-        """History of one job, or of everything the caller may see."""
+    def events(
+        self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000, newest: bool = False
+    ) -> list[EventInfo]:
+        """History of one job, or of everything the caller may see: the oldest `limit` of it, or the newest."""
 
     def wait_events(self, after: int, timeout_s: float) -> int:
         """Block until the journal is past `after` or time is up; its last number."""
@@ -171,7 +211,13 @@ class JobDesk(Protocol):
     def open_log(self, caller: Caller, job: str, stream: Stream = "stdout", attempt: int = 0) -> LogReader | None:
         """The output of an attempt (0: the newest); None before there is one."""
 
-    def cancel(self, caller: Caller, job: str) -> None:
+    def open_times(self, caller: Caller, job: str, attempt: int) -> LogTimes:
+        """When the output of an attempt came."""
+
+    def open_channel(self, caller: Caller, job: str, asked: ChannelSpec) -> Channel:
+        """A way into a job that runs (a program beside it, its terminal, a port); `Conflict` where there is none."""
+
+    def cancel(self, caller: Caller, job: str, force: bool = False) -> None:
         """Ask a job to end for good. Cancelling a cancelled job is fine; a finished one is a `Conflict`."""
 
     def hold(self, caller: Caller, job: str) -> None:
@@ -180,11 +226,25 @@ class JobDesk(Protocol):
     def resume(self, caller: Caller, job: str) -> None:
         """Let a held job go on."""
 
+    def requeue(self, caller: Caller, job: str) -> None:
+        """Stop a job and let it wait again."""
+
+    def resubmit(self, caller: Caller, which: Which, changes: dict[str, Any]) -> list[list[str]]:
+        """New jobs like these, but for some fields; elements of an array become one. Their ids as of `submit`."""
+
+    def change(
+        self, caller: Caller, verb: str, which: Which, *, force: bool = False, changes: dict[str, Any] | None = None
+    ) -> list[Outcome]:
+        """Cancel, hold, resume, requeue or set all jobs that are meant; one that refuses does not stop the others."""
+
     def set(self, caller: Caller, job: str, changes: dict[str, Any]) -> None:
         """Change priority, deadline, max_runtime, retries, name or expected of a job that has not ended."""
 
-    def whatif(self, caller: Caller, policies: list[str]) -> dict[str, Any]:
-        """Per job the expected finish now and under each policy: {"now": p, "jobs": [{"id":, p: seconds|None}]}."""
+    def whatif(self, caller: Caller, policies: list[str], watch: Watch | None = None) -> dict[str, Any]:
+        """Per job the expected finish now and under each policy: {"now": p, "jobs": [{"id":, p: seconds|None}]}.
+
+        `watch` is kept up to date. Policies for which time was up are named under "partial".
+        """
 
     def history(self, caller: Caller) -> Iterator[JobInfo]:
         """Finished jobs, oldest first."""
@@ -198,6 +258,15 @@ class ClusterDesk(Protocol):
 
     def drain(self, caller: Caller, node: str, undo: bool = False) -> None:
         """Let nothing new start on a node (admin)."""
+
+    def windows(self, caller: Caller) -> list[NodeWindow]:
+        """Maintenance and reservations to come or in force."""
+
+    def add_window(self, caller: Caller, window: NodeWindow, gpus: int = 0) -> NodeWindow:
+        """Shut nodes for a time (admin). Its id is given; `gpus`: as many nodes as it takes to have so many."""
+
+    def remove_window(self, caller: Caller, window: str) -> None:
+        """Give nodes back before their time is over (admin)."""
 
     def policy(self) -> str:
         """The live policy."""

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from cotenant.service.notify.settings import NOBODY, NotifySettings
+
 KEEP_S = 30 * 86400.0
 DECISION_BUDGET_S = 2.0
 MOST_SUSPENDED = 8
@@ -24,8 +26,9 @@ class Options:
     `allocator` deals out cores and memory while jobs run (empty: each has what its file says), by the measured
     `curves` of a file. `policy`: the one to begin with, else that of the last time. `inline`: acts are done within a
     look instead of by threads, for virtual time. `check_invariants`: the engine's own rules are checked after every
-    decision, for tests. `hook` is called with a name before and after every journal write
-    and every act.
+    decision, for tests. `max_priority`: the highest that others than admins may ask for. `notify`: whom to tell
+    of jobs. `hook` is called with a
+    name before and after every journal write and every act.
     """
 
     home: Path
@@ -42,3 +45,10 @@ class Options:
     policy: str = ""
     inline: bool = False
     check_invariants: bool = False
+    max_priority: int = 0
+    notify: NotifySettings = NOBODY
+
+    @property
+    def deals_out_hosts(self) -> bool:
+        """Whether an allocator deals out cores and memory while jobs run: what they ask for binds nobody then."""
+        return bool(self.allocator) and self.allocator.split(":")[0] != "fixed"

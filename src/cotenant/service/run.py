@@ -26,8 +26,9 @@ _LOCAL_ADMIN = Caller("local", Role.ADMIN)
 class Site:
     """Where a service keeps its journal, runs its jobs and listens.
 
-    `backend`: where jobs run, as in `local:gpus=4`. `gpus` and `share` are two of its options: how many GPUs, or the
-    type of each one, which makes them virtual; and how jobs share one.
+    `backend`: where jobs run, as in `local:gpus=4`. Some of its options are here: how many GPUs, or the type of each
+    one, which makes them virtual; how jobs share one; how tenants are kept apart, what network their jobs have, and
+    which users they are.
     """
 
     db: str | None = None
@@ -36,6 +37,14 @@ class Site:
     share: str = "time"
     host: str = "127.0.0.1"
     port: int = 8470
+    isolation: str = "none"
+    network: str = "host"
+    user_map: str = ""
+
+    def backend_options(self) -> dict[str, Any]:
+        """Options of the backend that have options of `serve` of their own: those that differ from the usual."""
+        names = ("gpus", "share", "isolation", "network", "user_map")
+        return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(_HERE, name)}
 
 
 _HERE = Site()
@@ -50,8 +59,7 @@ def open_service(options: Options, site: Site = _HERE) -> CoreService:
     home.mkdir(parents=True, exist_ok=True)
     os.chmod(home, 0o700)
     journal = open_journal(site.db or str(home / "journal.db"))
-    given = ({} if site.gpus is None else {"gpus": site.gpus}) | ({} if site.share == "time" else {"share": site.share})
-    backend = open_backend(site.backend, home, **given)
+    backend = open_backend(site.backend, home, **site.backend_options())
     if options.profile == "h200":
         sharing = "mps" if backend.capabilities().share == "mps" else "time-sliced"
         options = replace(options, profile=f"h200:sharing={sharing}")
@@ -153,5 +161,7 @@ def _greet(service: CoreService, url: str, new_secret: str | None) -> None:
     (home / "url").write_text(url + "\n", encoding="utf-8")
     gpus = sum(node.gpus for node in service.observer.nodes)
     sys.stdout.write(f"cotenant serves {gpus} GPUs under policy {service.store.book.policy} at {url}\n")
+    for line in service.backend.capabilities().unprotected:
+        sys.stdout.write(f"{line} (docs/threat-model.md)\n")
     sys.stdout.write(f"token: {new_secret}\n" if new_secret else f"token: kept in {home / 'token'}\n")
     sys.stdout.flush()

@@ -30,7 +30,8 @@ from cotenant.backends.base import (
     check_key,
     check_spec,
 )
-from cotenant.backends.local import cgroups, cuda, logs, members, mps, orders, procs
+from cotenant.backends.channels import Channel, ChannelSpec
+from cotenant.backends.local import cgroups, channels, containers, cuda, logs, members, mps, orders, procs
 from cotenant.backends.local.isolation.levels import NONE, Isolation, unprotected
 from cotenant.backends.local.isolation.tenants import Tenants
 from cotenant.backends.local.machine import Machine, Share, parse_gpus
@@ -89,9 +90,8 @@ class LocalBackend:
         moves = self._machine.gpu == "nvml" and share != "mps"  # the driver cannot take out a client of MPS
         self._cuda = cuda.method() if moves else "none"
         self.label = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
-        self._level, self._tenants = isolation.level, None
-        if apart:
-            self._tenants = Tenants(isolation, self._home, self.label, self._machine)
+        self._level, self._containers = isolation.level, containers.find_tool()
+        self._tenants = Tenants(isolation, self._home, self.label, self._machine) if apart else None
         self._watcher = Watcher(root / "notify")
 
     @classmethod
@@ -144,6 +144,8 @@ class LocalBackend:
             notes=(*(f"{role}: {parent}" for role, parent in sorted(roles.items())), *self._cgroups.notes),
             isolation=self._level,
             unprotected=unprotected(self._level),
+            containers=self._containers,
+            channels=("exec", "attach", "port"),
         )
 
     def observe(self) -> list[Observed]:
@@ -199,23 +201,24 @@ class LocalBackend:
         """Start the job unless its key was ever started."""
         check_spec(spec, self._machine.nodes)
         self._check_here(spec)
+        groups = self._cgroups.paths(f"cotenant.{self.label}.{spec.key}")
+        facts = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "calls_home"}
+        facts |= {"env": sorted(spec.env), "cgroups": groups}
         record = KeeperRecord(self._jobs, spec.key)
-        lock = record.lock()
-        if lock is None:
-            return
+        lock: int | None = None
         try:
-            if record.started():
+            order = self._order(spec, groups)  # what it prepares may fail: so it comes before there is a record
+            lock = record.lock()
+            if lock is None or record.started():
                 return
-            groups = self._cgroups.paths(f"cotenant.{self.label}.{spec.key}")
-            facts = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "calls_home"}
-            facts |= {"env": sorted(spec.env), "cgroups": groups}
             record.write("spec.json", json.dumps(facts).encode())
-            record.write("keeper.in", self._order(spec, groups))
+            record.write("keeper.in", order)
             self._watcher.adopt(orders.spawn(record, lock, self._tenants is not None))
         except OSError as error:
             raise BackendError(f"job {spec.key}: nothing was started: {error}") from error
         finally:
-            os.close(lock)
+            if lock is not None:
+                os.close(lock)
 
     def _order(self, spec: LaunchSpec, groups: dict[str, str]) -> bytes:
         env = {**self._machine.gpu_env(spec.gpus, spec.gpu_mem_gib), **self._mps}
@@ -228,11 +231,13 @@ class LocalBackend:
             entries.append(("workdir", spec.workdir or str(self._home)))
         if self._rlimit_as and spec.mem_gib is not None and "memory" not in groups:
             entries.append(("rlimit_as", str(int(spec.mem_gib * cgroups.GIB))))
-        return orders.written(spec, groups, env, entries)
+        return orders.written(spec, groups, env, entries, self._containers)
 
     def _check_here(self, spec: LaunchSpec) -> None:
         if self._tenants is None and spec.workdir and not os.path.isdir(spec.workdir):
             raise InputError(f"job {spec.key}: workdir '{spec.workdir}' is not an existing directory")
+        if spec.image and not self._containers:
+            raise InputError(f"job {spec.key}: nothing here runs image '{spec.image}': install apptainer or podman")
         if foreign := set(spec.cpus or ()) - os.sched_getaffinity(0):
             raise InputError(f"job {spec.key}: cores {sorted(foreign)} are not ours to give")
 
@@ -318,6 +323,20 @@ class LocalBackend:
         record = KeeperRecord(self._jobs, key)
         folders = (record.path, self._kept(key))
         return logs.LocalLog(key, stream, folders, lambda: record.exit() is None and record.held())
+
+    def open_times(self, key: str) -> logs.LocalTimes:
+        """The marks beside them."""
+        folders = (KeeperRecord(self._jobs, key).path, self._kept(key))
+        return logs.LocalTimes(logs.LocalLog(key, "times", folders, lambda: False))
+
+    def open_channel(self, key: str, asked: ChannelSpec) -> Channel:
+        """Through the keeper, or straight to a port."""
+        record = KeeperRecord(self._jobs, key)
+        if not self._lives(record):
+            raise BackendError(f"job {record.key} does not run")
+        if asked.kind != "port":
+            return channels.visit(record, asked)
+        return channels.connect(self._members(record), asked.port)
 
     def drop_log(self, key: str) -> None:
         """Delete the files that were kept."""

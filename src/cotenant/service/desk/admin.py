@@ -10,9 +10,11 @@ from cotenant.core.errors import InputError
 from cotenant.journal import Entry
 from cotenant.service.desk import views as shown
 from cotenant.service.desk.parts import Machines, PlannerAnswers
+from cotenant.service.desk.windows import checked
 from cotenant.service.facade import Caller, Conflict, NodeStatus, NotFound, Role, TokenInfo
 from cotenant.service.store.store import Store
 from cotenant.service.store.tokens import new_token, token_info, whose
+from cotenant.service.window import NodeWindow
 
 
 class Admin:
@@ -31,7 +33,7 @@ class Admin:
     def nodes(self, caller: Caller) -> list[NodeStatus]:
         """See the facade."""
         view = self._store.view()
-        statuses = shown.node_statuses(self._machines.nodes(), view)
+        statuses = shown.node_statuses(self._machines.nodes(), view, self._store.clock())
         if not caller.tenant:
             return statuses
         mine = {job.id for job in view.on_gpus.values() if caller.sees(job.tenant)}
@@ -43,6 +45,30 @@ class Admin:
         if node not in {item.name for item in self._machines.nodes()}:
             raise NotFound(f"there is no node '{node}'")
         self._store.write([Entry("drain", data={"node": node, "undo": undo})])
+        self._machines.wake()
+
+    def windows(self, caller: Caller) -> list[NodeWindow]:
+        """See the facade."""
+        return sorted(self._store.view().windows.values(), key=lambda window: (window.from_s, window.id))
+
+    def add_window(self, caller: Caller, window: NodeWindow, gpus: int = 0) -> NodeWindow:
+        """See the facade."""
+        caller.must_be(Role.ADMIN)
+        with self._store.lock:
+            book = self._store.book
+            made = checked(window, self._machines.nodes(), book.windows.values(), gpus, self._store.clock())
+            made = replace(made, id=f"w{book.seq + 1}")
+            self._store.write([Entry("window", data={"window": made.as_dict()})])
+        self._machines.wake()
+        return made
+
+    def remove_window(self, caller: Caller, window: str) -> None:
+        """See the facade."""
+        caller.must_be(Role.ADMIN)
+        with self._store.lock:
+            if window not in self._store.book.windows:
+                raise NotFound(f"there is no maintenance or reservation '{window}'")
+            self._store.write([Entry("window-removed", data={"id": window, "why": f"by {caller.name}"})])
         self._machines.wake()
 
     def policy(self) -> str:

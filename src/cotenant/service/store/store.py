@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from cotenant.journal import Entry, Journal, JournalError, Record, recover
 from cotenant.service.facade import Unavailable
 from cotenant.service.store.book import Book, packed
+from cotenant.service.store.job import LiveJob
 from cotenant.service.store.records import WRITTEN
 from cotenant.service.store.view import BookView, Pictures
 
@@ -23,7 +24,8 @@ class Store:
     """Writes records, takes them into the book, and wakes whoever waits for news.
 
     `book` is read with `lock` held, `view` and `around` by anybody. Only `write` and its two halves append to
-    `journal`. `hook` is called with a name before and after every write.
+    `journal`. `heard` is told of every record once the book has it, and must not take long. `hook` is called with a
+    name before and after every write.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class Store:
         self._pending: deque[tuple[Future[list[int]], list[Entry]]] = deque()
         self.book, self._saved_seq = _recovered(journal)
         self._pictures = Pictures(self.book)
+        self.heard: Callable[[Record, LiveJob | None], None] = lambda record, job: None
 
     def write(self, entries: Sequence[Entry]) -> list[int]:
         """Journal first, then the book. Nothing happened when this raises."""
@@ -76,7 +79,9 @@ class Store:
             if future.exception() is not None:
                 continue
             for number, entry in zip(future.result(), entries, strict=True):
-                self.book.apply(Record(number, entry.data[WRITTEN], entry.kind, entry.job, entry.data))
+                record = Record(number, entry.data[WRITTEN], entry.kind, entry.job, entry.data)
+                self.book.apply(record)
+                self.heard(record, self.book.jobs.get(record.job))
             kinds += dict.fromkeys(entry.kind for entry in entries)
         if kinds:
             with self._changed:

@@ -1,1 +1,1 @@
-"""Tenants kept apart by the operating system: what is possible here, who they are, where their files lie, the sandbox."""
+"""Tenants kept apart by the operating system: what is possible here, who they are, their files, the sandbox."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import signal
-import warnings as _  # noqa: F401 (`os.execvpe` imports it, and by then this Python may be out of the user's reach)
+import warnings  # noqa: F401 (`os.execvpe` imports it, when this Python may be out of the user's reach)
 from ctypes import CDLL, Structure, byref, c_long, c_uint64, get_errno
 
 TYPE_CHECKING = False
@@ -27,7 +27,7 @@ _BIND, _REC, _PRIVATE = 0x1000, 0x4000, 0x40000
 _DETACH = 2
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
 _MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE = 442, -100, 0x8000
-_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _SIOCSIFFLAGS, _UP_AND_RUNNING = 0x8914, 0x41
 _HANDED_ON = (
     *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT),
@@ -38,6 +38,7 @@ _LINKS = (
     *(("/proc/self/fd/2", "/dev/stderr"), ("pts/ptmx", "/dev/ptmx"), ("/tmp", "/var/tmp")),
 )
 _OLD = "/.old"
+_KERNELS = ("/proc", "/dev", "/sys", "/run")
 _libc = CDLL(None, use_errno=True)
 _libc.syscall.restype = c_long
 
@@ -67,12 +68,17 @@ def join(job: KeptJob, leader: int) -> None:
             _checked(_libc.setns(handle, 0), "setns")
             os.close(handle)
         os.chdir("/")
+        signal.set_wakeup_fd(-1)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HANDED_ON)
         inside = os.fork()
         if inside:
             _only(-1)
+            _hand_on_to(inside)
             _end_like(os.waitpid(inside, 0)[1])
         os.setsid()
     _drop_rights(job)
+    if job.all("sandbox"):  # whoever kills the process outside means this one
+        _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "pdeathsig")
 
 
 def _checked(result: int, what: str) -> None:
@@ -142,31 +148,33 @@ def _stand_for(first: int, heard: int) -> NoReturn:
 def _be_first(program: int, told: int) -> NoReturn:
     """Inside, pid 1: hand on signals to the program's group, reap, and say how the program ended."""
     _only(told)
-    ended = False
-
-    def hand_on(number: int, _: object) -> None:
-        for target in (-program, program):
-            try:
-                return os.kill(target, number)
-            except OSError:
-                if ended:
-                    return None
-        return None
-
-    for number in _HANDED_ON:
-        signal.signal(number, hand_on)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDED_ON)
+    _hand_on_to(program)
     while True:
         try:
             pid, status = os.waitpid(-1, 0)
         except ChildProcessError:
             os._exit(0)
         if pid == program:
-            ended = True
             try:
                 os.write(told, b"%8d" % status)
             except OSError:
                 pass
+
+
+def _hand_on_to(program: int) -> None:
+    """Signals go to the group that a program leads, or to itself if it does not yet lead one."""
+
+    def hand_on(number: int, _: object) -> None:
+        for target in (-program, program):
+            try:
+                return os.kill(target, number)
+            except OSError:
+                pass
+        return None
+
+    for number in _HANDED_ON:
+        signal.signal(number, hand_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDED_ON)
 
 
 def _only(kept: int) -> None:
@@ -222,8 +230,8 @@ def _build(job: KeptJob) -> None:
         os.mkdir(folder)
     for source, link in (*_LINKS, *(entry.split("\n") for entry in job.all("link"))):
         os.symlink(source, link)
-    for path, handle, attributes in sorted(binds):
-        _bind(path, handle, attributes)
+    for path, handle, attributes, with_mounts in sorted(binds):
+        _bind(path, handle, attributes, _REC * with_mounts)
     for path in filter(os.path.isdir, job.all("hide")):
         _mount("tmpfs", path, "tmpfs", _NOSUID | _NODEV, "size=4k,mode=755")
     _checked(_libc.umount2(os.fsencode(_OLD), _DETACH), "umount")
@@ -231,7 +239,7 @@ def _build(job: KeptJob) -> None:
     _restrict("/", _ATTR_RDONLY | _ATTR_NOSUID | _ATTR_NODEV, recursive=False)
 
 
-def _bind(path: str, handle: int, attributes: int) -> None:
+def _bind(path: str, handle: int, attributes: int, recursive: int) -> None:
     """What a handle is of, at its own place in the new root."""
     source = f"{_OLD}/proc/self/fd/{handle}"
     if os.path.isdir(source):
@@ -239,23 +247,23 @@ def _bind(path: str, handle: int, attributes: int) -> None:
     elif not os.path.exists(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
-    _mount(source, path, flags=_BIND | _REC)
+    _mount(source, path, flags=_BIND | recursive)
     _restrict(path, attributes)
     os.close(handle)
 
 
-def _sources(job: KeptJob) -> list[tuple[str, int, int]]:
-    """Real path, handle and restrictions of everything that is to be seen.
+def _sources(job: KeptJob) -> list[tuple[str, int, int, bool]]:
+    """Real path, handle and restrictions, and whether with mounts below it, of everything that is to be seen.
 
-    What the job named itself is opened with its user's rights, so that nothing is shown that he could not reach, and
-    must be his: else a job that names `/` would have the sandbox show all of it. What of it is shown anyway needs no more.
+    What the job named itself is opened with its user's rights, so that nothing is shown that he could not reach. It
+    can be written if it is his. What is mounted below it is not shown, and the kernel's own folders are not for asking.
     """
     found = []
     for name, attributes in (("ro", _ATTR_RDONLY | _ATTR_NODEV), ("rw", _ATTR_NODEV), ("dev", 0)):
         for path in (*job.all(name), *([f"/dev/{device}" for device in _DEVICES] if name == "dev" else ())):
             if os.path.exists(path):
-                found.append((*_opened(path), attributes | _ATTR_NOSUID))
-    shown = [path for path, _, _ in found]
+                found.append((*_opened(path), attributes | _ATTR_NOSUID, True))
+    shown = [path for path, *_ in found]
     uid, gid = int(job.one("uid")), int(job.one("gid"))
     groups = os.getgroups()
     os.setgroups([int(group) for group in job.all("group")])
@@ -266,12 +274,13 @@ def _sources(job: KeptJob) -> list[tuple[str, int, int]]:
             os.makedirs(path, 0o700, exist_ok=True)
         for path in job.all("own"):
             real, handle = _opened(path)
-            if any(real == other or real.startswith(other.rstrip("/") + "/") for other in shown):
+            if real == "/" or any(f"{real}/".startswith(f"{kernels}/") for kernels in _KERNELS):
+                raise PermissionError(1, "a sandbox has its own", path)
+            if any(f"{real}/".startswith(f"{other}/") for other in shown):
                 os.close(handle)
-            elif os.fstat(handle).st_uid == uid:
-                found.append((real, handle, _ATTR_NODEV | _ATTR_NOSUID))
-            else:
-                raise PermissionError(1, f"not a folder of user {uid}: only those can be written in a sandbox", path)
+                continue
+            attributes = _ATTR_NODEV | _ATTR_NOSUID | _ATTR_RDONLY * (os.fstat(handle).st_uid != uid)
+            found.append((real, handle, attributes, False))
     finally:
         os.seteuid(0)
         os.setegid(0)

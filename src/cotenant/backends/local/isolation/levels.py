@@ -18,7 +18,9 @@ from cotenant.core.errors import InputError, unknown
 Level = Literal["none", "user", "sandbox"]
 Network = Literal["host", "none", "loopback"]
 FIRST_UID = 200_000
-_TRIAL = "import sys;sys.path+=sys.argv[1:];import keeper,confine;confine.enter(keeper.KeptJob(sys.stdin.buffer.read()))"
+_TRIAL = (
+    "import sys;sys.path+=sys.argv[1:];import keeper,confine;confine.enter(keeper.KeptJob(sys.stdin.buffer.read()))"
+)
 _TRIAL_LIMIT_S = 20.0
 _CAPABILITIES = {"CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}
 _UNPROTECTED = {

@@ -23,7 +23,7 @@ import cotenant
 from cotenant.backends.base import BackendError, LaunchSpec, check_key
 from cotenant.backends.local.cgroups import GIB
 from cotenant.backends.local.isolation.levels import Isolation
-from cotenant.backends.local.isolation.users import GROUPS_BELOW, Account, Users
+from cotenant.backends.local.isolation.users import GROUPS_BELOW, TenantUser, Users
 from cotenant.backends.local.machine import Machine
 from cotenant.core.errors import InputError
 
@@ -56,7 +56,7 @@ class Tenants:
         self._check_doors(home)
         self._users = Users(home / "tenants.json", choice.first_uid, choice.user_map)
         self._linked = 0  # which socket the tenants' links are of
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._shown = tuple(self._readable()) if choice.level == "sandbox" else ()
         for index in machine.virtual:
             path = self.folder / "gpus" / f"gpu{index}"
@@ -134,7 +134,8 @@ class Tenants:
     def entries(self, spec: LaunchSpec, groups: dict[str, str]) -> tuple[dict[str, str], Entries]:
         """Environment and entries for the keeper of a job; its tenant's folders are made."""
         who = self._users.of(spec.tenant or NO_TENANT)
-        home, run = who.home or self._home_of(spec.tenant or NO_TENANT, who), self._run_of(who)
+        with self._lock:  # jobs are launched side by side
+            home, run = who.home or self._home_of(spec.tenant or NO_TENANT, who), self._run_of(who)
         indexes = self._machine.indexes(spec.gpus)
         files = [self._gpu_file(index) for index in indexes]
         env = {"HOME": home, "USER": who.name, "LOGNAME": who.name, "SHELL": "/bin/bash", "TMPDIR": "/tmp"}
@@ -182,7 +183,7 @@ class Tenants:
             ]
         return limits
 
-    def _checkpoints_of(self, spec: LaunchSpec, who: Account) -> tuple[list[str], list[str]]:
+    def _checkpoints_of(self, spec: LaunchSpec, who: TenantUser) -> tuple[list[str], list[str]]:
         """Folders of ours, handed to the user; and folders asked for, to be made by him."""
         named = spec.env.get("COTENANT_CHECKPOINT_DIR", "")
         ours = self.folder / "checkpoints" / spec.job
@@ -195,10 +196,10 @@ class Tenants:
             os.chmod(ours, 0o700)
         return [str(ours)], []
 
-    def _home_of(self, tenant: str, who: Account) -> str:
+    def _home_of(self, tenant: str, who: TenantUser) -> str:
         return str(_made(self.folder / "homes" / tenant, 0o700, who.uid, who.gid))
 
-    def _run_of(self, who: Account) -> Path:
+    def _run_of(self, who: TenantUser) -> Path:
         folder = self.folder / "run" / str(who.uid)
         if not folder.exists():
             _made(folder, 0o550, 0, who.gid)
@@ -222,8 +223,7 @@ def _made(path: Path, mode: int, uid: int, gid: int) -> Path:
         fresh.mkdir(mode=0o700, exist_ok=True)
         os.chown(fresh, uid, gid)
         os.chmod(fresh, mode)
-        with contextlib.suppress(OSError):  # somebody else was quicker
-            os.rename(fresh, path)
+        os.rename(fresh, path)
     return path
 
 

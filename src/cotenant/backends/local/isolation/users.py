@@ -17,7 +17,7 @@ GROUPS_BELOW = 1_000  # below the first user's number: groups of GPUs
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class TenantUser:
     """A tenant's user. `home` is '' where the service makes it one."""
 
     name: str
@@ -36,7 +36,7 @@ class Users:
         self._uids: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
         self._lock = threading.Lock()
 
-    def of(self, tenant: str) -> Account:
+    def of(self, tenant: str) -> TenantUser:
         """The tenant's account; one that is new gets the next number."""
         if tenant in self._mapped:
             return self._mapped[tenant]
@@ -44,7 +44,7 @@ class Users:
             if tenant not in self._uids:
                 self._add(tenant)
             uid = self._uids[tenant]
-        return Account(tenant, uid, uid)
+        return TenantUser(tenant, uid, uid)
 
     def _add(self, tenant: str) -> None:
         uid = max((self._first - 1, *self._uids.values())) + 1
@@ -72,13 +72,13 @@ def _is_taken(number: int) -> bool:
     return False
 
 
-def read_user_map(path: Path) -> dict[str, Account]:
+def read_user_map(path: Path) -> dict[str, TenantUser]:
     """Lines of `TENANT USER`; what follows a # is not read."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--user-map {path}: {error}") from error
-    found: dict[str, Account] = {}
+    found: dict[str, TenantUser] = {}
     for number, line in enumerate(lines, 1):
         words = line.partition("#")[0].split()
         if not words:
@@ -98,5 +98,5 @@ def read_user_map(path: Path) -> dict[str, Account]:
         if any(other.uid == entry.pw_uid for other in found.values()):
             raise InputError(f"{where}: '{user}' is another tenant already: one user cannot be kept apart from himself")
         groups = tuple(group for group in os.getgrouplist(user, entry.pw_gid) if group != 0)
-        found[tenant] = Account(user, entry.pw_uid, entry.pw_gid, groups, entry.pw_dir)
+        found[tenant] = TenantUser(user, entry.pw_uid, entry.pw_gid, groups, entry.pw_dir)
     return found

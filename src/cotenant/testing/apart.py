@@ -1,4 +1,4 @@
-"""What tests of isolation need of a machine: a folder that tenants can reach, and a Python that they can run."""
+"""What it takes to try jobs of other users: a folder that they can reach, and a Python that they can run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """A folder that everybody can pass through; temporary folders of tests are closed to others."""
-    folder = Path(tempfile.mkdtemp(prefix="cotenant-test-", dir="/var/tmp"))
+    """A folder that everybody can pass through: temporary ones are closed to others."""
+    folder = Path(tempfile.mkdtemp(prefix="cotenant-apart-", dir="/var/tmp"))
     os.chmod(folder, 0o711)
     try:
         yield folder
@@ -27,10 +27,7 @@ def reachable_python() -> str:
     """An interpreter that other users can run: perhaps not the one that runs us."""
     for name in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
         path = Path(name)
-        if path.exists() and all(_passes(one) for one in (*path.parents, *path.resolve().parents)):
+        around = (*path.parents, *path.resolve().parents) if path.exists() else ()
+        if around and all(one.stat().st_mode & stat.S_IXOTH for one in around):
             return name
-    raise AssertionError("no Python here that other users can run")
-
-
-def _passes(path: Path) -> bool:
-    return bool(path.stat().st_mode & stat.S_IXOTH)
+    raise RuntimeError("there is no Python here that other users can run: install one in /usr/bin")
