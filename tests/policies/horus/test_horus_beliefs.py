@@ -15,7 +15,7 @@ from cotenant.core.workload import Codes, make_workload
 from cotenant.policies.horus.cost import gpu_cost
 from cotenant.sim.driver import Experiment, Simulation
 from cotenant.testing.sharing import shared_run, sharing
-from cotenant.workload.predictor import predict_known
+from cotenant.beliefs.predictor import predict_known
 
 NAN = float("nan")
 

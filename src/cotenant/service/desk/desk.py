@@ -20,7 +20,17 @@ from cotenant.service.desk import views as shown
 from cotenant.service.desk.deadlines import deadline_of
 from cotenant.service.desk.parts import Machines, PlannerAnswers, ReportedProgress
 from cotenant.service.desk.submitting import ANYTHING, Rules, Submissions, again
-from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, JobList, JobOutcome, NotFound, Role, WhatIfWatch
+from cotenant.service.facade import (
+    Caller,
+    Conflict,
+    EventInfo,
+    JobInfo,
+    JobList,
+    JobOutcome,
+    NotFound,
+    Role,
+    WhatIfWatch,
+)
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store

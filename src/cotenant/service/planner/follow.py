@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cotenant.beliefs.pairing import guests_of
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import JobState
@@ -23,7 +24,6 @@ from cotenant.service.planner.beliefs import Belief, LiveBeliefs
 from cotenant.service.planner.decision import Access
 from cotenant.service.planner.eligible import Eligible
 from cotenant.service.planner.nodes import NodeNumbers
-from cotenant.service.planner.pairing import guests_of
 from cotenant.service.planner.past import write_past
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import ASK, SUSPEND, LiveJob

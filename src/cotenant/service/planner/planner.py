@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from cotenant.backends.base import Capabilities, NodeInfo
+from cotenant.beliefs.pairing import Split
 from cotenant.core.decision import Change, Decision, Transition
 from cotenant.core.jit_later import LATER
 from cotenant.core.plan import ALONE, Terms
@@ -27,7 +28,6 @@ from cotenant.service.options import Options
 from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import Act, LiveDecision, OpenNodes
 from cotenant.service.planner.forecast import forecast
-from cotenant.service.planner.pairing import Split
 from cotenant.service.planner.session import Session
 from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.store import Store

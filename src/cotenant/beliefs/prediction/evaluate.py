@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cotenant.beliefs.estimators import ESTIMATORS, estimate, gbdt_of
 from cotenant.core.errors import InputError
 from cotenant.core.spec import Spec, typed_params
 from cotenant.core.workload import Floats, Workload
-from cotenant.workload.estimators import ESTIMATORS, estimate, gbdt_of
 
 BASELINES = ("mean", "user-median", "rolling", "oracle")
 _LEAST_S = 1.0
@@ -70,7 +70,7 @@ def _timed(name: str, work: Workload, seed: int) -> Errors:
     if spec.name != "gbdt":
         belief_s = estimate(name, work, seed)
         return errors_of(name, work, belief_s, time.perf_counter() - began)
-    from cotenant.workload.prediction.gbdt import predict
+    from cotenant.beliefs.prediction.gbdt import predict
 
     found = predict(work, gbdt_of(typed_params(spec, ESTIMATORS["gbdt"].defaults, "estimator"), seed))
     row = errors_of(name, work, found.belief_s, time.perf_counter() - began)

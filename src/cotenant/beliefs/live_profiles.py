@@ -18,7 +18,7 @@ from cotenant.core.errors import InputError
 from cotenant.core.stages import Stages
 from cotenant.core.together import CURVE, LEVELS, Together
 from cotenant.core.workload import Codes, Floats, Ints, make_workload
-from cotenant.workload.profiles import Kind, Pairs, Profile, load_profile
+from cotenant.workload.profiles import Kind, Profile, load_profile
 
 Veto = tuple[Kind, Kind, str]
 """Two kinds, in order, that do not gain from sharing GPUs of a type."""
@@ -113,21 +113,22 @@ class LiveProfiles:
         return self._paired[1]
 
     def _pairs(self, vetoes: frozenset[Veto]) -> NDArray[np.float64] | None:
-        kinds, types, gpu_gib = self.kinds, self.types, self.gpu_gib
-        place, known = self._profiled_pairs(frozenset(kind.kind for kind in kinds))
+        kinds, types = self.kinds, self.types
+        profiled, place = self._profiled()
+        known = profiled.pairs if profiled is not None else None
         if known is None:
             return None
         found = np.zeros((len(kinds), len(kinds), len(types)))
         for a, one in enumerate(kinds):
             for b, two in enumerate(kinds[: a + 1]):
                 for column, name in enumerate(types):
-                    if name not in self.types or veto(one.kind, two.kind, name) in vetoes:
+                    if veto(one.kind, two.kind, name) in vetoes:
                         continue
-                    if one.kind[1] != two.kind[1] or not one.fits(two, gpu_gib.get(name, 0.0)):
+                    if one.kind[1] != two.kind[1] or not one.fits(two, self.gpu_gib.get(name, 0.0)):
                         continue
                     if {one.only, two.only} - {"", name}:
                         continue
-                    speeds = known.pair_speed(place[one.kind], place[two.kind], self.types.index(name))
+                    speeds = known.pair_speed(place[one.kind], place[two.kind], column)
                     if min(speeds) > 0:
                         found[a, b, column], found[b, a, column] = speeds
         return found
@@ -146,10 +147,9 @@ class LiveProfiles:
         return found
 
     def _together(self, seen: Seen) -> Together:
-        kinds, types, gpu_gib = self.kinds, self.types, self.gpu_gib
-        profiled = self._profiled(frozenset(kind.kind for kind in kinds))
+        kinds, types = self.kinds, self.types
+        profiled, place = self._profiled()
         known = profiled.together if profiled is not None else None
-        place = {kind: number for number, kind in enumerate(profiled.kinds)} if profiled is not None else {}
         ratio, guess = np.zeros((2, len(kinds), len(kinds), len(types)))
         pace, memory = np.zeros((len(kinds), LEVELS)), np.zeros((len(kinds), LEVELS))
         busy, curve = np.ones(len(kinds)), np.zeros((len(kinds), len(CURVE)))
@@ -171,23 +171,22 @@ class LiveProfiles:
                     if veto(one.kind, two.kind, name) in seen.vetoes:
                         continue
                     believed = 0.0
-                    if known is not None and name in self.types and min(own, place.get(two.kind, -1)) >= 0:
-                        at = own, place[two.kind], self.types.index(name)
+                    if known is not None and min(own, place.get(two.kind, -1)) >= 0:
+                        at = own, place[two.kind], column
                         believed = float(known.ratio[at])
                         guess[a, b, column] = believed if known.guess is None else known.guess[at]
                     ratio[a, b, column] = seen.ratios.get((one.kind, two.kind, name), believed)
         ratio[(ratio <= 0) | (ratio.transpose(1, 0, 2) <= 0)] = 0.0
-        room = np.array([gpu_gib.get(name, 0.0) or np.inf for name in types])
+        room = np.array([self.gpu_gib.get(name, 0.0) or np.inf for name in types])
         guess = np.where((ratio > 0) & (guess > 0), guess, ratio)  # what nobody can guess is believed as it is known
         return Together(np.minimum(ratio, 1.0), pace, memory, busy, room, curve, guess=np.minimum(guess, 1.0))
 
     def stages(self, of: Ints, nominal_s: Floats, vetoes: frozenset[Veto]) -> Stages | None:
         """Stage times of the jobs' steps, where the profile knows them; `of` is the kind of each row."""
         kinds, types = self.kinds, self.types
-        profiled = self._profiled(frozenset(kind.kind for kind in kinds))
+        profiled, place = self._profiled()
         if profiled is None or profiled.stage_s is None:
             return None
-        place = {kind: number for number, kind in enumerate(profiled.kinds)}
         times = np.array([profiled.stage_s[place[kind.kind]] for kind in kinds]).reshape(-1, 4)
         known = np.isfinite(times).all(axis=1) & ~np.array([kind.alone for kind in kinds])
         times = np.where(known[:, None], times, 0.0)
@@ -208,12 +207,9 @@ class LiveProfiles:
             apart=apart,
         )
 
-    def _profiled_pairs(self, kinds: frozenset[Kind]) -> tuple[dict[Kind, int], Pairs | None]:
-        found = self._profiled(kinds)
-        return ({kind: number for number, kind in enumerate(found.kinds)}, found.pairs) if found else ({}, None)
-
-    def _profiled(self, kinds: frozenset[Kind]) -> Profile | None:
-        """What the profile says of these kinds; None where there is no profile."""
+    def _profiled(self) -> tuple[Profile | None, dict[Kind, int]]:
+        """What the profile says of the kinds seen so far (None where there is none), and their numbers in it."""
+        kinds = frozenset(kind.kind for kind in self.kinds)
         if kinds != self._raw[0]:
             found = None
             if self.profile != "none" and kinds:
@@ -222,7 +218,8 @@ class LiveProfiles:
                 except (InputError, OSError) as error:  # it could be read at the start: go on without
                     sys.stderr.write(f"cotenant: profile {self.profile}: {error}; nothing is shared\n")
             self._raw = kinds, found
-        return self._raw[1]
+        profile = self._raw[1]
+        return profile, {} if profile is None else {kind: number for number, kind in enumerate(profile.kinds)}
 
     def _of(self, kind: Kind) -> Floats:
         if kind not in self._known:

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
 
+from cotenant.beliefs.predictor.graph import PASSES, GraphFeatures
 from cotenant.core.errors import InputError
-from cotenant.workload.predictor.graph import PASSES, GraphFeatures
 
 _PARTS = ("torch.nn.attention", "torch.utils.flop_counter", "torch.utils._python_dispatch")
 

@@ -8,11 +8,11 @@ change, which costs nothing. In rounds, or with `keep=false`, it can pack everyt
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cotenant.allocation import Allocator, Demands, Request, Share
+from cotenant.allocation.apply import admit, apply_packing, keep_places
 from cotenant.allocation.tables import Packing, clear, first, make_packing
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
@@ -20,11 +20,8 @@ from cotenant.core.sensitivity import CPU, MEM, RATE, Sensitivity
 from cotenant.core.state import Matrix, Rule, State
 from cotenant.core.traits import Traits
 from cotenant.core.workload import Floats, Ints
-from cotenant.engine.apply import admit, apply_packing, keep_places
+from cotenant.engine.cycle import Engine
 from cotenant.engine.rates import rerate
-
-if TYPE_CHECKING:
-    from cotenant.engine.cycle import Engine
 
 _LEAST_SPEED = 1e-6  # a job that a matrix says stands still moves this fast, so that its end is finite
 

@@ -17,7 +17,7 @@ from cotenant.core.spec import Spec, Value, typed_params
 from cotenant.core.workload import Floats, Workload
 
 if TYPE_CHECKING:
-    from cotenant.workload.prediction.gbdt import Gbdt
+    from cotenant.beliefs.prediction.gbdt import Gbdt
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def _mean_of_past(submit_s: Floats, duration_s: Floats, rows: NDArray[np.bool_],
 
 
 def _rolling(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
-    from cotenant.workload.prediction.rolling import rolling
+    from cotenant.beliefs.prediction.rolling import rolling
 
     decay, prior = float(params["decay"]), float(params["prior"])  # type: ignore[arg-type]
     if not 0 < decay <= 1:
@@ -83,20 +83,20 @@ def _rolling(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
 
 
 def _user_median(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
-    from cotenant.workload.prediction.rolling import user_median
+    from cotenant.beliefs.prediction.rolling import user_median
 
     return user_median(workload, _positive("user-median", float(params["prior"])))  # type: ignore[arg-type]
 
 
 def _gbdt(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
-    from cotenant.workload.prediction.gbdt import predict_once
+    from cotenant.beliefs.prediction.gbdt import predict_once
 
     return predict_once(workload, gbdt_of(params, seed)).belief_s.copy()
 
 
 def gbdt_of(params: dict[str, Value], seed: int) -> Gbdt:
     """The parameters of `gbdt` as an object, checked."""
-    from cotenant.workload.prediction.gbdt import Gbdt
+    from cotenant.beliefs.prediction.gbdt import Gbdt
 
     renamed = {"lambda": "share", "prior": "prior_s"}
     return Gbdt(**{renamed.get(key, key): value for key, value in params.items()}, seed=seed)  # type: ignore[arg-type]

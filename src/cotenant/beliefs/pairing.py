@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from cotenant.service.observer.reports import Report
-from cotenant.service.planner.profiles import Seen, Veto, veto
-from cotenant.service.store.job import LiveJob
+from cotenant.beliefs.live_profiles import Seen, Veto, veto
+from cotenant.beliefs.watched import Told, Watched
 from cotenant.workload.profiles import Kind
 
+_Job = TypeVar("_Job", bound=Watched)
 WINDOW_STEPS = 30  # in one company before its step time counts; the average that jobs send remembers about ten
 MARGIN = 0.05  # what a pair has to gain over taking turns
 LEARN_BY = 0.02  # of the speed alone: less does not change what is believed of a pair
@@ -58,7 +58,7 @@ class Pairing:
         return self.seen.vetoes
 
     def look(
-        self, running: Iterable[LiveJob], report_of: Callable[[str], Report | None], types: dict[str, str],
+        self, running: Iterable[Watched], report_of: Callable[[str], Told | None], types: dict[str, str],
         paced: Container[str] = (),
     ) -> list[Split]:  # fmt: skip
         """Take in what running jobs say now; pairs that are seen not to pay, each one once.
@@ -89,12 +89,12 @@ class Pairing:
         self.seen.vetoes |= {split.veto for split in splits}
         return splits
 
-    def _pace(self, job: LiveJob, settled: dict[str, float], gpu_type: str) -> float:
+    def _pace(self, job: Watched, settled: dict[str, float], gpu_type: str) -> float:
         """Speed against alone; not a number where nobody knows how fast it is alone."""
         alone_s = self._alone_s.get((job.id, gpu_type), self._alone_s.get((_kind(job), gpu_type)))
         return float("nan") if alone_s is None else alone_s / settled[job.id]
 
-    def _settled_s(self, job: LiveJob, report: Report | None, company: frozenset[str]) -> float | None:
+    def _settled_s(self, job: Watched, report: Told | None, company: frozenset[str]) -> float | None:
         """Its step time, once it has made enough steps in its present company."""
         stay = self._stays.get(job.key)
         if stay is None or stay.company != company:
@@ -105,7 +105,7 @@ class Pairing:
             stay.since_step = report.step
         return report.step_time_s if report.step - stay.since_step >= WINDOW_STEPS else None
 
-    def _judge(self, one: LiveJob, two: LiveJob, settled: dict[str, float], gpu_type: str) -> list[Split]:
+    def _judge(self, one: Watched, two: Watched, settled: dict[str, float], gpu_type: str) -> list[Split]:
         against = veto(_kind(one), _kind(two), gpu_type)
         if against in self.vetoes:
             return []
@@ -150,10 +150,10 @@ class Pairing:
             del self._alone_s[key]
 
 
-def guests_of(jobs: Iterable[LiveJob]) -> dict[str, LiveJob]:
+def guests_of(jobs: Iterable[_Job]) -> dict[str, _Job]:
     """Whoever came to GPUs that another was already on, and is not about to leave: that host."""
-    first: dict[tuple[str, int], LiveJob] = {}
-    found: dict[str, LiveJob] = {}
+    first: dict[tuple[str, int], _Job] = {}
+    found: dict[str, _Job] = {}
     for job in sorted(jobs, key=lambda job: (job.last.launched_s, job.order)):
         hosts = [host for cell in sorted(_cells(job)) if (host := first.setdefault(cell, job)) is not job]
         if hosts and not job.stop_why:
@@ -161,13 +161,13 @@ def guests_of(jobs: Iterable[LiveJob]) -> dict[str, LiveJob]:
     return found
 
 
-def _beside(job: LiveJob, jobs: Iterable[LiveJob]) -> list[LiveJob]:
+def _beside(job: Watched, jobs: Iterable[Watched]) -> list[Watched]:
     """The others on its GPUs, oldest first."""
     mine = _cells(job)
     return sorted((one for one in jobs if one is not job and mine & _cells(one)), key=lambda one: one.order)
 
 
-def _cells(job: LiveJob) -> set[tuple[str, int]]:
+def _cells(job: Watched) -> set[tuple[str, int]]:
     return {(node, index) for node, indexes in job.last.gpus for index in indexes}
 
 
@@ -175,9 +175,9 @@ def _read(kind: list[Any]) -> Kind:
     return str(kind[0]), int(kind[1])
 
 
-def _kind(job: LiveJob) -> Kind:
+def _kind(job: Watched) -> Kind:
     return job.spec.model, job.spec.gpus
 
 
-def _type(job: LiveJob, types: dict[str, str]) -> str:
+def _type(job: Watched, types: dict[str, str]) -> str:
     return types.get(job.last.gpus[0][0], "")

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cotenant.beliefs.predictor import GraphFeatures, evaluate, of_torch, predict, predict_known
+from cotenant.beliefs.predictor.model import _ridge, _table
 from cotenant.core.errors import InputError
 from cotenant.core.workload import Codes, make_workload
-from cotenant.workload.predictor import GraphFeatures, evaluate, of_torch, predict, predict_known
-from cotenant.workload.predictor.model import _ridge, _table
 from cotenant.workload.profiles import load_profile
 from cotenant.workload.profiles.own_pairs import read_pairs
 from cotenant.workload.profiles.together import fitted, formula

@@ -20,10 +20,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cotenant.beliefs.completion import factorise
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Spec, Value, typed_params
 from cotenant.core.workload import Floats, Ints
-from cotenant.workload.completion import factorise
 from cotenant.workload.profiles.base import Pairs, Profile
 
 _RIDGE = 0.1
@@ -35,12 +35,8 @@ _CHANGED = 0.01  # ratios that differ by less are no news
 class PairBelief(Protocol):
     """What a policy may ask about pairs, and how it is told what really happened."""
 
-    def believe(self, row: int) -> Floats:
-        """`[other row, type]`: believed speed of a kind packed with each other, in the units of `Profile.speed`."""
-        ...
-
     def table(self) -> Floats:
-        """`[row, other row, type]`: all beliefs."""
+        """`[row, other row, type]`: believed speed of a kind packed with another, in the units of `Profile.speed`."""
         ...
 
     def observe(self, row_a: int, row_b: int, gpu_type: int, value: float) -> bool:
@@ -53,10 +49,6 @@ class Oracle:
 
     def __init__(self, pairs: Pairs) -> None:
         self._pair = pairs.pair
-
-    def believe(self, row: int) -> Floats:
-        """The true speeds."""
-        return np.asarray(self._pair[row], np.float64)
 
     def table(self) -> Floats:
         """The true table."""
@@ -143,14 +135,6 @@ class PairEstimator:
         self._at = np.full(len(alone), -1, np.int64)
         for number, (rows, _) in enumerate(blocks):
             self._block_of[rows], self._at[rows] = number, np.arange(len(rows))
-
-    def believe(self, row: int) -> Floats:
-        """`[other row, type]`: believed speed of this kind packed with each other; 0 where they cannot be."""
-        speeds = np.zeros_like(self._alone)
-        if self._block_of[row] >= 0:
-            rows, block = self._blocks[self._block_of[row]]
-            speeds[rows] = block.table()[self._at[row]] * self._alone[row]
-        return speeds
 
     def table(self) -> Floats:
         """`[row, other row, type]`: all beliefs, like `Pairs.pair`."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cotenant.beliefs.estimators import estimate
+from cotenant.beliefs.prediction.gbdt import mix
+from cotenant.beliefs.prediction.names import MOST_KINDS, NO_NAME, NameKinds
+from cotenant.beliefs.prediction.rolling import Rolling, rolling, user_median
 from cotenant.core.workload import Codes, Workload, make_workload
-from cotenant.workload.estimators import estimate
-from cotenant.workload.prediction.gbdt import mix
-from cotenant.workload.prediction.names import MOST_KINDS, NO_NAME, NameKinds
-from cotenant.workload.prediction.rolling import Rolling, rolling, user_median
 
 A, B, NEW = 0, 1, 2
 

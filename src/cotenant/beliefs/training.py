@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cotenant.beliefs.watched import Told, Watched
 from cotenant.core.training import Training
-from cotenant.service.observer.reports import Report
-from cotenant.service.store.job import LiveJob
 
 EPOCHS = 20  # that a job of known length is taken to have
 _NO_NOISE = 1e12  # samples: a batch that never becomes too large
@@ -32,7 +31,7 @@ class _Course:
 
     rates: dict[int, float] = field(default_factory=dict)
     first_loss: float = math.nan
-    last: Report | None = None
+    last: Told | None = None
 
 
 class Trainings:
@@ -43,7 +42,7 @@ class Trainings:
         self._numbers: dict[tuple[str, str], int] = {}  # of kinds, for good: policies remember them
         self._of_kind: dict[tuple[str, str], dict[int, float]] = {}  # rates, as any job of the kind has shown
 
-    def look(self, job: LiveJob, report: Report | None) -> None:
+    def look(self, job: Watched, report: Told | None) -> None:
         """Take in the newest word of a running elastic job."""
         if report is None or not report.step_time_s:
             return
@@ -60,7 +59,7 @@ class Trainings:
         self._courses.pop(job, None)
 
     def table(
-        self, ids: Sequence[str], jobs: Mapping[str, LiveJob], reports: Mapping[str, Report], gpus: int, resize_s: float
+        self, ids: Sequence[str], jobs: Mapping[str, Watched], reports: Mapping[str, Told], gpus: int, resize_s: float
     ) -> Training:
         """Columns over `ids`; whoever is not in `jobs` is not elastic."""
         rows, most = len(ids), min(gpus, _MOST_SEEN)
@@ -77,7 +76,7 @@ class Trainings:
                 self._enter(found, row, job, reports.get(name), most)
         return found
 
-    def _enter(self, found: Training, row: int, job: LiveJob, report: Report | None, most: int) -> None:
+    def _enter(self, found: Training, row: int, job: Watched, report: Told | None, most: int) -> None:
         course = self._courses.get(job.id, _Course())
         report = report if report is not None and report.step is not None else course.last
         grows = job.spec.batch_max > 0
@@ -107,7 +106,7 @@ class Trainings:
             found.noise[row] = metrics.get("gradient_noise", found.noise[row])
 
 
-def _batch(job: LiveJob, report: Report | None, gpus: int) -> float:
+def _batch(job: Watched, report: Told | None, gpus: int) -> float:
     """Samples of one step of the whole gang; steps are counted instead where nobody says."""
     told = report.metrics.get("batch", 0.0) if report is not None else 0.0
     if 0 < told < math.inf:
@@ -116,6 +115,6 @@ def _batch(job: LiveJob, report: Report | None, gpus: int) -> float:
     return per_gpu * (gpus if job.spec.batch_max > 0 else job.spec.gpus) if per_gpu else 1.0
 
 
-def _kind(job: LiveJob) -> tuple[str, str]:
+def _kind(job: Watched) -> tuple[str, str]:
     """Jobs of one model, or of one name of one tenant, train alike."""
     return (job.spec.model, "") if job.spec.model else (job.spec.name, job.tenant)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cotenant.beliefs.prediction.rolling import Mean, Rolling, kinds_of, replay
 from cotenant.core.workload import Floats, Workload
-from cotenant.workload.prediction.rolling import Mean, Rolling, kinds_of, replay
 
 CATEGORICAL = ("user", "vc", "kind")
 COLUMNS = (

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cotenant.beliefs.predictor import GraphFeatures, of_onnx, of_torch
 from cotenant.core.errors import InputError
-from cotenant.workload.predictor import GraphFeatures, of_onnx, of_torch
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402

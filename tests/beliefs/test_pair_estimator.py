@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cotenant.beliefs.completion import factorise
+from cotenant.beliefs.pair_estimator import Block, make_pair_belief
 from cotenant.core.errors import InputError
 from cotenant.core.workload import Codes, Workload, make_workload
-from cotenant.workload.completion import factorise
 from cotenant.workload.model_sets import GAVEL_TYPES, H200_MODELS
-from cotenant.workload.pair_estimator import Block, make_pair_belief
 from cotenant.workload.profiles import Profile, load_profile
 
 
@@ -60,11 +60,10 @@ def test_observations_replace_beliefs_and_teach() -> None:
     assert before > 0.01
     unequal = np.array([[a[1] != b[1] for b in profile.kinds] for a in profile.kinds])
     assert (belief.table()[unequal] == 0).all()
-    np.testing.assert_allclose(belief.table()[5], belief.believe(5))
-    rows = np.flatnonzero(np.abs(belief.believe(6)[:, 0] - truth[6, :, 0]) > 0.03)
+    rows = np.flatnonzero(np.abs(belief.table()[6, :, 0] - truth[6, :, 0]) > 0.03)
     other = int(rows[0])
     assert belief.observe(6, other, 0, float(truth[6, other, 0]))
-    assert belief.believe(6)[other, 0] == pytest.approx(truth[6, other, 0])
+    assert belief.table()[6, other, 0] == pytest.approx(truth[6, other, 0])
     assert not belief.observe(6, other, 0, float(truth[6, other, 0]))
     assert not belief.observe(6, 7, 0, 0.5)  # one and two GPUs
     for a in range(0, 16, 2):
@@ -80,7 +79,6 @@ def test_oracle_and_no_pairs() -> None:
     assert oracle is not None
     assert profile.pairs is not None
     np.testing.assert_array_equal(oracle.table(), profile.pairs.pair)
-    np.testing.assert_array_equal(oracle.believe(2), profile.pairs.pair[2])
     assert not oracle.observe(0, 0, 0, 0.1)
     assert make_pair_belief("online", load_profile("none", jobs(("a",)), ["h200"])) is None
     full = make_pair_belief("online:references=99", profile)
@@ -103,8 +101,8 @@ def test_bad_estimators(text: str, message: str) -> None:
 
 
 @pytest.mark.data
-def test_error_on_the_authors_pairs(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = data / "gavel/simulation_throughputs.json.gz"
+def test_error_on_the_authors_pairs(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = data_dir / "gavel/simulation_throughputs.json.gz"
     profile: Profile = load_profile(path, jobs(GAVEL_TYPES), ["v100", "p100", "k80"])
     assert profile.pairs is not None
     alone = profile.speed[:, None, :, 0]

@@ -2,41 +2,9 @@
 
 from __future__ import annotations
 
-from cotenant.allocation.servers import book
-from cotenant.allocation.tables import COUNT, FIRST, HELD, NODE, Packing
-from cotenant.core.columns import (
-    ALONE,
-    C_POOLS,
-    CLASS,
-    CPUS,
-    FREE_SLICE,
-    GPUS,
-    HOST_CPU_CAP,
-    HOST_CPU_FREE,
-    HOST_MEM_CAP,
-    HOST_MEM_FREE,
-    MEM,
-    N_PLANNED,
-    N_RUN,
-    N_STOPS,
-    NODE_FREE,
-    NODE_POOL,
-    POOL_TYPE,
-    PREEMPTS,
-    Q_CLAIMED,
-    Q_LIMIT,
-    RESTORE,
-    RUNNING,
-    SLICE,
-    SLICE_GPUS,
-    SLICE_NEXT,
-    SLICE_NODE,
-    SPEED_ROW,
-    STARTS,
-    STATE,
-    TENANT,
-    WARM,
-)
+from cotenant.allocation.servers import keep
+from cotenant.allocation.tables import BEGIN, COUNT, NODE, TAKEN, Packing
+from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
 from cotenant.core.workload import Floats, Ints
@@ -112,8 +80,7 @@ def keep_places(s: State, p: Packing, rows: Ints, pools: Ints) -> None:
             p.pick[found, 0], p.pick[found, 1] = s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS]
             found += 1
             at = s.slices[at, SLICE_NEXT]
-        book(p, k, found)
-        p.kept[k] = 1
+        keep(p, k, found)
 
 
 @kernel
@@ -123,8 +90,8 @@ def _same_place(s: State, p: Packing, k: int, job: int) -> bool:
     at = s.i[job, SLICE]
     while at >= 0:
         found = False
-        for t in range(p.at[k, FIRST], p.at[k, FIRST] + p.at[k, COUNT]):
-            if p.slices[t, NODE] == s.slices[at, SLICE_NODE] and p.slices[t, HELD] == s.slices[at, SLICE_GPUS]:
+        for t in range(p.at[k, BEGIN], p.at[k, BEGIN] + p.at[k, COUNT]):
+            if p.slices[t, NODE] == s.slices[at, SLICE_NODE] and p.slices[t, TAKEN] == s.slices[at, SLICE_GPUS]:
                 found = True
         if not found:
             return False
@@ -137,7 +104,7 @@ def _same_place(s: State, p: Packing, k: int, job: int) -> bool:
 def _new_slices(s: State, p: Packing, k: int) -> int:
     """The servers of the packing as a linked list of slices."""
     for t in range(p.at[k, COUNT]):
-        s.pick[t, 0], s.pick[t, 1] = p.slices[p.at[k, FIRST] + t, NODE], p.slices[p.at[k, FIRST] + t, HELD]
+        s.pick[t, 0], s.pick[t, 1] = p.slices[p.at[k, BEGIN] + t, NODE], p.slices[p.at[k, BEGIN] + t, TAKEN]
     return int(new_slices(s, p.at[k, COUNT]))
 
 
@@ -180,8 +147,8 @@ def _book_hosts(s: State, p: Packing, rows: Ints, mark: Ints) -> None:
         if mark[rows[k]] == 0:
             continue
         s.f[rows[k], CPUS], s.f[rows[k], MEM] = p.gpus[k] * p.got[k, 0], p.gpus[k] * p.got[k, 1]
-        for t in range(p.at[k, FIRST], p.at[k, FIRST] + p.at[k, COUNT]):
-            n, gpus = p.slices[t, NODE], p.slices[t, HELD]
+        for t in range(p.at[k, BEGIN], p.at[k, BEGIN] + p.at[k, COUNT]):
+            n, gpus = p.slices[t, NODE], p.slices[t, TAKEN]
             s.host[n, HOST_CPU_FREE] -= gpus * p.got[k, 0]
             s.host[n, HOST_MEM_FREE] -= gpus * p.got[k, 1]
 

@@ -22,11 +22,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from cotenant.beliefs.prediction.features import Features, make_features
+from cotenant.beliefs.prediction.rolling import known_since
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.workload import Floats, Workload
 from cotenant.learning.boosting import Boosting, fit
-from cotenant.workload.prediction.features import Features, make_features
-from cotenant.workload.prediction.rolling import known_since
 
 LOSSES = ("median", "mean")
 _FIRST = 100  # ended jobs before the first training
@@ -65,17 +65,15 @@ class Gbdt:
 
 @dataclass(frozen=True, slots=True)
 class PredictedDurations:
-    """Beliefs in seconds, how often the model was trained, and the seconds that features and training took."""
+    """Beliefs in seconds, how often the model was trained, and the seconds that it took."""
 
     belief_s: Floats
     trainings: int
-    features_s: float
     training_s: float
 
 
 def predict(work: Workload, how: Gbdt) -> PredictedDurations:
     """Believed durations, each from jobs that had ended before its submission."""
-    began = time.perf_counter()
     ended = known_since(work)
     features = make_features(work, ended, how.decay, how.prior_s)
     told = time.perf_counter()
@@ -88,7 +86,7 @@ def predict(work: Workload, how: Gbdt) -> PredictedDurations:
         learned_s = _learn(features, rows, work, slice(first, last), how)
         share = how.share if how.loss == "mean" else 0.0
         belief[first:last] = mix(features.rolling_s[first:last], learned_s, share)
-    return PredictedDurations(np.maximum(belief, _LEAST_S), len(batches), told - began, time.perf_counter() - told)
+    return PredictedDurations(np.maximum(belief, _LEAST_S), len(batches), time.perf_counter() - told)
 
 
 def _batches(known: np.ndarray, every: int) -> list[tuple[int, int]]:

@@ -11,8 +11,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from cotenant.beliefs.predictor.graph import PASSES, GraphFeatures
 from cotenant.core.errors import InputError
-from cotenant.workload.predictor.graph import PASSES, GraphFeatures
 
 _RECURRENT = ("LSTM", "GRU", "RNN")
 _FLOAT_TYPES = (1, 10, 11, 16)  # TensorProto: float, float16, double, bfloat16

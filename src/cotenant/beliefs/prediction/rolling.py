@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cotenant.beliefs.prediction.names import NO_NAME, NameKinds
 from cotenant.core.workload import Floats, Workload
-from cotenant.workload.prediction.names import NO_NAME, NameKinds
 
 
 @dataclass(slots=True)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.beliefs.estimators import estimate
+from cotenant.beliefs.prediction.evaluate import errors_of, evaluate, spearman
+from cotenant.beliefs.prediction.gbdt import Gbdt, predict
+from cotenant.beliefs.prediction.rolling import known_since
 from cotenant.core.errors import InputError
 from cotenant.core.workload import Codes, Workload, make_workload
-from cotenant.workload.estimators import estimate
-from cotenant.workload.prediction.evaluate import errors_of, evaluate, spearman
-from cotenant.workload.prediction.gbdt import Gbdt, predict
-from cotenant.workload.prediction.rolling import known_since
 from cotenant.workload.readers import read
 
 pytest.importorskip("lightgbm")

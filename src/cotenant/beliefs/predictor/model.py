@@ -14,9 +14,9 @@ from functools import lru_cache
 
 import numpy as np
 
+from cotenant.beliefs.predictor.graph import GraphFeatures
 from cotenant.core.together import Predicted
 from cotenant.core.workload import Floats
-from cotenant.workload.predictor.graph import GraphFeatures
 from cotenant.workload.profiles import measured
 from cotenant.workload.profiles.h200 import find
 from cotenant.workload.profiles.roofline import CONTEXT_MIB
