@@ -220,11 +220,14 @@ class FakeService:
             raise Conflict(f"'{path}' exists")
         self.backups.append(path)
 
+    def shut_down(self, caller: Caller, jobs: str) -> None:
+        self.is_ready = False
+
     def metrics(self) -> dict[str, float]:
         return {"cotenant_queue_length": 3.0, 'cotenant_jobs{state="running"}': 1.0, "cotenant_decisions_total": 7.0}
 
-    def ready(self) -> bool:
-        return self.is_ready
+    def trouble(self) -> str:
+        return "" if self.is_ready else "not yet"
 
     def history(self, caller: Caller) -> Iterator[JobInfo]:
         return iter([job for job in self.jobs(caller) if job.state in FINAL])

@@ -31,7 +31,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from cotenant.core.errors import CotenantError, InputError
 
@@ -172,6 +172,15 @@ class Capabilities:
     outlives_service: bool
     share: Literal["time", "mps"] = "time"  # how jobs on one GPU share it: by turns, or at once (NVIDIA's MPS)
     notes: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Recalls(Protocol):
+    """A backend that can tell what it was asked to launch: so that whoever has lost his journal can go on."""
+
+    def launched(self, key: str) -> LaunchSpec | None:
+        """The launch of a key that `observe` names, as far as it is known; None where it is not."""
+        ...
 
 
 class Backend(Protocol):

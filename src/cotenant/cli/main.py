@@ -24,10 +24,13 @@ from cotenant.cli import (
     profile,
     profiles,
     ps,
+    restore,
     resume,
     serve,
+    service,
     set_,
     show,
+    shutdown,
     simulate,
     submit,
     token,
@@ -73,6 +76,9 @@ app.add_typer(policy.app, name="policy")
 app.command("whatif")(whatif.whatif)
 app.add_typer(token.app, name="token")
 app.command("backup")(backup.backup)
+app.command("restore")(restore.restore)
+app.command("shutdown")(shutdown.shutdown)
+app.add_typer(service.app, name="service")
 app.command("doctor")(doctor.doctor)
 
 

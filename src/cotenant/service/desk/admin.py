@@ -18,15 +18,17 @@ from cotenant.service.store.tokens import new_token, token_info, whose
 class Admin:
     """The one implementation of `cotenant.service.facade.Cluster`. `home`: the folder in which it writes copies.
 
-    `counters` are the other parts' numbers, and `is_ready` says whether they have reconciled with what really runs.
+    `counters` are the other parts' numbers, and `trouble` says why nothing can be changed just now.
+    `shut_down` ends the service.
     """
 
     def __init__(
         self, store: Store, planner: PlannerAnswers, machines: Machines, home: Path,
-        counters: Mapping[str, float], is_ready: Callable[[], bool],
+        counters: Mapping[str, float], trouble: Callable[[], str],
+        shut_down: Callable[[str], None] = lambda jobs: None,
     ) -> None:  # fmt: skip
         self._store, self._planner, self._machines, self._home = store, planner, machines, home
-        self._counters, self._is_ready = counters, is_ready
+        self._counters, self._trouble, self._shut_down = counters, trouble, shut_down
 
     def nodes(self, caller: Caller) -> list[NodeStatus]:
         """See the facade."""
@@ -98,10 +100,15 @@ class Admin:
         target.parent.mkdir(parents=True, exist_ok=True)
         self._store.journal.backup(target)
 
+    def shut_down(self, caller: Caller, jobs: str) -> None:
+        """See the facade."""
+        caller.must_be(Role.ADMIN)
+        self._shut_down(jobs)
+
     def metrics(self) -> dict[str, float]:
         """See the facade."""
         return shown.metrics(self._store.view(), self._machines.nodes(), self._counters, self._store.clock())
 
-    def ready(self) -> bool:
+    def trouble(self) -> str:
         """See the facade."""
-        return self._is_ready()
+        return self._trouble()

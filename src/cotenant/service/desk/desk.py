@@ -117,7 +117,7 @@ class Desk:
 
     def _told(self, caller: Caller, record: Record) -> bool:
         """Whether a record is for people at all, and for this one."""
-        if record.kind in ("token", "revoke", "once"):
+        if record.kind in ("token", "revoke", "once", "lineage"):
             return False
         with self._store.lock:
             owner = self._store.book.jobs.get(record.job)
@@ -137,7 +137,7 @@ class Desk:
         """See the facade."""
         with self._changing(caller, job, but=JobState.CANCELLED) as found:
             if not found.finished and found.stop_why != "cancel":
-                self._store.write([Entry("stop", job, {"why": "cancel"})])
+                self._store.cancel(job)
 
     def hold(self, caller: Caller, job: str) -> None:
         """See the facade."""

@@ -21,6 +21,7 @@ _ASKED = {
     "resize": "asked to change its size",
     "move": "moved to other GPUs",
     "split": "parted from the job beside it",
+    "shutdown": "stopped with the service",
 }
 _PAST = {JobState.FAILED: "failed", JobState.CANCELLED: "been cancelled"}
 MOST_LOSSES = 10  # how often the process of a job may be lost, with its node or otherwise, before it is given up
@@ -58,7 +59,7 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
     waits again; so does one that failed with retries left, and one that was lost with its node or killed while it
     was suspended, which costs no retry. Lost work is the time it ran since its last checkpoint.
     """
-    at_s = item.ended_s if item.ended_s is not None else now_s
+    at_s = now_s if item.ended_s is None else between(job.last.started_s or job.last.launched_s, item.ended_s, now_s)
     code, signal = item.exit_code, item.signal
     lost = lost_s(job, report, at_s)
     if code == 0:
@@ -89,6 +90,11 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
         left = job.spec.retries - job.failures - 1
         return End(JobState.PENDING, f"{how}; tries again, {left} retries left", code, signal, at_s, lost, failure=True)
     return End(JobState.FAILED, how, code, signal, at_s, lost, failure=True)
+
+
+def between(first_s: float, at_s: float, now_s: float) -> float:
+    """A time that somebody else's clock, or ours before it was set, gave for what happened since `first_s`."""
+    return max(min(at_s, now_s), min(first_s, now_s))
 
 
 def _without_gpus(job: LiveJob) -> bool:

@@ -25,7 +25,7 @@ from cotenant.service.planner.pairing import guests_of
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import ASK, SUSPEND, LiveJob
 
-_BACK = ("preempt", "move", "turn", "resize", "split")  # reasons to stop after which a job waits again
+_BACK = ("preempt", "move", "turn", "resize", "split", "shutdown")  # reasons to stop after which a job waits again
 
 
 class _Speaker(NamedTuple):

@@ -6,12 +6,14 @@ import gc
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 
-from cotenant.journal import Entry, Journal, JournalError, Record, recover
+from cotenant.journal import Entry, Journal, JournalError, JournalFull, JournalReadOnly, Record, recover
 from cotenant.service.facade import Unavailable
 from cotenant.service.store.book import Book, packed
+from cotenant.service.store.owed import OwedStops
 from cotenant.service.store.records import WRITTEN
 from cotenant.service.store.view import BookView, Pictures
 
@@ -27,9 +29,11 @@ class Store:
     """
 
     def __init__(
-        self, journal: Journal, clock: Callable[[], float] = time.time, hook: Callable[[str], None] = lambda point: None
-    ) -> None:
+        self, journal: Journal, clock: Callable[[], float] = time.time,
+        hook: Callable[[str], None] = lambda point: None, owed: Path | None = None,
+    ) -> None:  # fmt: skip
         self.journal, self.clock, self.hook = journal, clock, hook
+        self._owed = OwedStops(owed)
         self.lock = threading.RLock()
         self._changed = threading.Condition()
         self._pending: deque[tuple[Future[list[int]], list[Entry]]] = deque()
@@ -83,6 +87,41 @@ class Store:
                 self._changed.notify_all()
         for kind in kinds:
             self.hook(f"after:{kind}")
+
+    # -- when nothing can be written ---------------------------------------------------------------------------
+
+    def check_writable(self) -> None:
+        """`Unavailable` while the journal is known to be in trouble."""
+        if trouble := self.journal.trouble:
+            raise Unavailable(f"the journal cannot be written: {trouble}")
+
+    @property
+    def owed(self) -> Mapping[str, float]:
+        """Jobs that are to end though it could not be journaled, and since when."""
+        return self._owed.jobs
+
+    def cancel(self, job: str) -> None:
+        """Journal that a job is to end; on a full disk this is owed, and the job is ended all the same."""
+        try:
+            self.write([Entry("stop", job, {"why": "cancel"})])
+        except Unavailable as error:
+            with self.lock:
+                local = isinstance(error.__cause__, JournalFull | JournalReadOnly)
+                if not local or not self._owed.add(job, self.clock()):
+                    raise
+
+    def pay(self) -> None:
+        """Journal what is owed. Raises, and owes it still, where that is not possible yet."""
+        with self.lock:
+            if not self._owed.jobs:
+                return
+            active = (self.book.active.get(job) for job in self._owed.jobs)
+            stops = [Entry("stop", job.id, {"why": "cancel"}) for job in active if job and job.stop_why != "cancel"]
+            if stops:
+                self.write(stops)
+            self._owed.clear()
+
+    # -- looking at it -----------------------------------------------------------------------------------------
 
     def view(self) -> BookView:
         """A frozen picture of the book. The lock is held for a few milliseconds at a time, however much is new."""
