@@ -47,6 +47,7 @@ class FakeService:
         self.live_policy = "fifo"
         self.full = False
         self.is_ready = True
+        self.ended = ""
         self.submits = 0
         self.backups: list[str] = []
         self.set_calls: list[dict[str, Any]] = []
@@ -221,10 +222,13 @@ class FakeService:
         self.backups.append(path)
 
     def shut_down(self, caller: Caller, jobs: str) -> None:
-        self.is_ready = False
+        self.ended = jobs
 
     def metrics(self) -> dict[str, float]:
         return {"cotenant_queue_length": 3.0, 'cotenant_jobs{state="running"}': 1.0, "cotenant_decisions_total": 7.0}
+
+    def ready(self) -> bool:
+        return self.is_ready
 
     def trouble(self) -> str:
         return "" if self.is_ready else "not yet"

@@ -67,9 +67,9 @@ def serve(
     from cotenant.core.errors import InputError, unknown
     from cotenant.policies import make_policy
     from cotenant.service import logs, run
-    from cotenant.service.clock import since_boot_s
     from cotenant.service.observer.unknown import WAYS
     from cotenant.service.options import Options
+    from cotenant.service.store.clock import since_boot_s
     from cotenant.workload.profiles.curves import load_curves
 
     count = parse_gpus(gpus)

@@ -21,7 +21,6 @@ from typing import Any, Protocol
 from cotenant.backends.base import Backend, LogReader, NodeInfo, Stream
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal, JournalError
-from cotenant.service.clock import ClockWatch
 from cotenant.service.desk.admin import Admin
 from cotenant.service.desk.desk import Desk
 from cotenant.service.desk.parts import PlannerAnswers
@@ -75,10 +74,9 @@ class CoreService:
     ) -> None:  # fmt: skip
         self.options = options = options or Options(**given)
         self.backend, self.counters = backend, dict.fromkeys(COUNTERS, 0.0)
-        self.store = Store(journal, options.clock, options.hook, options.home / "owed")
+        self.store = Store(journal, options.clock, options.hook, options.home / "owed", options.steady)
         self.reports = Reports(options.home, backend.listen_at(), options.clock)
         self.retention = Retention(self.store, backend, self.reports, options.keep)
-        self._watch = ClockWatch(self.store, options.steady) if options.steady is not None else None
         self.observer = Observer(
             self.store, backend, self.reports, options, self.counters, lambda: self.executor.in_flight
         )
@@ -91,17 +89,11 @@ class CoreService:
         self._winds_down, self._on_over = False, lambda: None
         self.at_close = ExitStack()  # what else is to be given back in the end
         self.admin = Admin(
-            self.store, self.planner, machines, options.home, self.counters, self._trouble,
+            self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready,
             self.shut_down,
         )  # fmt: skip
         if options.policy:
             self.planner.check(options.policy)
-
-    def _trouble(self) -> str:
-        """Why it takes no requests that change something."""
-        if not self.observer.ready:
-            return "it has not compared its journal with what really runs yet"
-        return self.store.journal.trouble
 
     def reconcile(self) -> None:
         """Compare the book with what really runs. To be done before the first look."""
@@ -111,7 +103,7 @@ class CoreService:
             self.store.write([Entry("policy", data={"policy": self.options.policy})])
 
     def _watch_clock(self) -> None:
-        if self._watch is not None and (by_s := self._watch.look()):
+        if by_s := self.store.watch_clock():
             self.reports.shift(by_s)
             self.planner.begin_anew()
 

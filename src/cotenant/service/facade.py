@@ -224,6 +224,9 @@ class ClusterDesk(Protocol):
     def metrics(self) -> dict[str, float]:
         """Numbers for Prometheus: name (with labels in braces) -> value."""
 
+    def ready(self) -> bool:
+        """Whether it has reconciled with what really runs."""
+
     def trouble(self) -> str:
         """Why it takes no changes just now: not reconciled yet, journal full or away. Empty when it is ready."""
 

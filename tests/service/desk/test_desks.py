@@ -67,9 +67,9 @@ class Office:
         self.disk, self.others, self.now_s = MemoryStore(), Others(), 1000.0
         self.store = Store(MemoryJournal(self.disk), lambda: self.now_s)
         self.desk: JobDesk = Desk(self.store, self.others, self.others, self.others.of)
-        self.trouble = "not yet"
+        self.ready = False
         self.admin: ClusterDesk = Admin(
-            self.store, self.others, self.others, home, dict.fromkeys(COUNTERS, 0.0), lambda: self.trouble
+            self.store, self.others, self.others, home, dict.fromkeys(COUNTERS, 0.0), lambda: self.ready
         )
 
     def submit(self, caller: Caller = ADMIN, **fields: Any) -> str:
@@ -248,9 +248,9 @@ def test_the_cluster(office: Office, tmp_path: Path) -> None:
     numbers = office.admin.metrics()
     assert (numbers["cotenant_gpus"], numbers["cotenant_gpus_used"], numbers["cotenant_queue_length"]) == (4, 1, 0)
     assert numbers['cotenant_jobs{state="running"}'] == 1.0
-    assert office.admin.trouble() == "not yet"
-    office.trouble = ""
-    assert office.admin.trouble() == ""
+    assert not office.admin.ready()
+    office.ready = True
+    assert office.admin.ready()
     for act in (office.admin.tokens, lambda caller: office.admin.backup(caller, "x.db")):
         with pytest.raises(CotenantError, match="role"):
             act(ANN)

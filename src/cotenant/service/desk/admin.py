@@ -18,17 +18,17 @@ from cotenant.service.store.tokens import new_token, token_info, whose
 class Admin:
     """The one implementation of `cotenant.service.facade.Cluster`. `home`: the folder in which it writes copies.
 
-    `counters` are the other parts' numbers, and `trouble` says why nothing can be changed just now.
+    `counters` are the other parts' numbers, and `is_ready` says whether they have reconciled with what really runs.
     `shut_down` ends the service.
     """
 
     def __init__(
         self, store: Store, planner: PlannerAnswers, machines: Machines, home: Path,
-        counters: Mapping[str, float], trouble: Callable[[], str],
+        counters: Mapping[str, float], is_ready: Callable[[], bool],
         shut_down: Callable[[str], None] = lambda jobs: None,
     ) -> None:  # fmt: skip
         self._store, self._planner, self._machines, self._home = store, planner, machines, home
-        self._counters, self._trouble, self._shut_down = counters, trouble, shut_down
+        self._counters, self._is_ready, self._shut_down = counters, is_ready, shut_down
 
     def nodes(self, caller: Caller) -> list[NodeStatus]:
         """See the facade."""
@@ -109,6 +109,12 @@ class Admin:
         """See the facade."""
         return shown.metrics(self._store.view(), self._machines.nodes(), self._counters, self._store.clock())
 
+    def ready(self) -> bool:
+        """See the facade."""
+        return self._is_ready()
+
     def trouble(self) -> str:
         """See the facade."""
-        return self._trouble()
+        if not self.ready():
+            return "it has not compared its journal with what really runs yet"
+        return self._store.journal.trouble

@@ -109,8 +109,7 @@ class Observer:
             self._store.write(started)
 
     def _started_s(self, job: LiveJob, item: Observed) -> float:
-        now_s = self._clock()
-        return now_s if item.started_s is None else outcomes.between(job.last.launched_s, item.started_s, now_s)
+        return outcomes.likely_s(item.started_s, job.last.launched_s, self._clock())
 
     def _journal_ends(self, ended: Sequence[tuple[LiveJob, Observed]]) -> None:
         """Ends seen together, in one go."""

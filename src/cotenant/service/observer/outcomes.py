@@ -59,7 +59,7 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
     waits again; so does one that failed with retries left, and one that was lost with its node or killed while it
     was suspended, which costs no retry. Lost work is the time it ran since its last checkpoint.
     """
-    at_s = now_s if item.ended_s is None else between(job.last.started_s or job.last.launched_s, item.ended_s, now_s)
+    at_s = likely_s(item.ended_s, job.last.started_s or job.last.launched_s, now_s)
     code, signal = item.exit_code, item.signal
     lost = lost_s(job, report, at_s)
     if code == 0:
@@ -92,9 +92,9 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
     return End(JobState.FAILED, how, code, signal, at_s, lost, failure=True)
 
 
-def between(first_s: float, at_s: float, now_s: float) -> float:
-    """A time that somebody else's clock, or ours before it was set, gave for what happened since `first_s`."""
-    return max(min(at_s, now_s), min(first_s, now_s))
+def likely_s(at_s: float | None, first_s: float, now_s: float) -> float:
+    """When something happened by the world's clock; now, if that cannot be since it was not before `first_s`."""
+    return at_s if at_s is not None and first_s <= at_s <= now_s else now_s
 
 
 def _without_gpus(job: LiveJob) -> bool:

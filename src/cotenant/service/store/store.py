@@ -13,6 +13,7 @@ from pathlib import Path
 from cotenant.journal import Entry, Journal, JournalError, JournalFull, JournalReadOnly, Record, recover
 from cotenant.service.facade import Unavailable
 from cotenant.service.store.book import Book, packed
+from cotenant.service.store.clock import ClockWatch
 from cotenant.service.store.owed import OwedStops
 from cotenant.service.store.records import WRITTEN
 from cotenant.service.store.view import BookView, Pictures
@@ -31,6 +32,7 @@ class Store:
     def __init__(
         self, journal: Journal, clock: Callable[[], float] = time.time,
         hook: Callable[[str], None] = lambda point: None, owed: Path | None = None,
+        steady: Callable[[], float] | None = None,
     ) -> None:  # fmt: skip
         self.journal, self.clock, self.hook = journal, clock, hook
         self._owed = OwedStops(owed)
@@ -38,6 +40,9 @@ class Store:
         self._changed = threading.Condition()
         self._pending: deque[tuple[Future[list[int]], list[Entry]]] = deque()
         self.book, self._saved_seq = _recovered(journal)
+        self._watch = ClockWatch(clock, steady) if steady is not None else None
+        self._stepped_s = 0.0
+        self._see_offset()
         self._pictures = Pictures(self.book)
 
     def write(self, entries: Sequence[Entry]) -> list[int]:
@@ -51,6 +56,11 @@ class Store:
         Those who wait without the lock share one flush to disk. The book takes appends in the order in which
         they were queued, which is the order in which the journal answers them.
         """
+        if self._watch is not None and (step := self._watch.step()) is not None:
+            self._submit([step])
+        return self._submit(entries)
+
+    def _submit(self, entries: Sequence[Entry]) -> Future[list[int]]:
         for kind in dict.fromkeys(entry.kind for entry in entries):
             self.hook(f"before:{kind}")
         now_s = self.clock()
@@ -58,6 +68,7 @@ class Store:
         try:
             future = self.journal.submit(stamped)
         except JournalError as error:
+            self._see_offset()
             raise _refused(error) from error
         self._pending.append((future, stamped))
         return future
@@ -78,15 +89,29 @@ class Store:
         while self._pending and self._pending[0][0].done():
             future, entries = self._pending.popleft()
             if future.exception() is not None:
+                self._see_offset()
                 continue
             for number, entry in zip(future.result(), entries, strict=True):
                 self.book.apply(Record(number, entry.data[WRITTEN], entry.kind, entry.job, entry.data))
+                self._stepped_s += entry.data["by_s"] if entry.kind == "clock" else 0.0
             kinds += dict.fromkeys(entry.kind for entry in entries)
         if kinds:
             with self._changed:
                 self._changed.notify_all()
         for kind in kinds:
             self.hook(f"after:{kind}")
+
+    def _see_offset(self) -> None:
+        if self._watch is not None:
+            self._watch.known = self.book.offset
+
+    def watch_clock(self) -> float:
+        """By how much the clock was set since this was asked last; what is under way has been moved in the book."""
+        with self.lock:
+            if self._watch is not None and (step := self._watch.step()) is not None:
+                self.end_write(self._submit([step]))
+            by_s, self._stepped_s = self._stepped_s, 0.0
+            return by_s
 
     # -- when nothing can be written ---------------------------------------------------------------------------
 
