@@ -63,7 +63,7 @@ def install(
     from cotenant.client.home import home as default_home
 
     folder = Path(home).expanduser().absolute() if home else default_home()
-    command = [sys.executable, "-m", "cotenant", "serve", "--home", str(folder), *context.args]
+    command = [sys.executable, "-m", "cotenant.cli.main", "serve", "--home", str(folder), *context.args]
     escaped = shlex.join(command).replace("%", "%%")
     unit = _UNIT.format(
         command=escaped, home=str(folder).replace("%", "%%"), target="multi-user.target" if system else "default.target"

@@ -30,6 +30,15 @@ def replace_journal(backup: Path, url: str, force: bool = False) -> Restored:
     """Copy `backup` to the journal at `url`, which nobody may be using; `force` moves one that is there aside."""
     if not backup.is_file():
         raise InputError(f"there is no backup '{backup}': give the file that `backup` wrote")
+    try:
+        return _replace(backup, url, force)
+    finally:  # what opening it left beside it
+        for ending in (".lock", ".mark"):
+            with suppress(OSError):
+                backup.with_name(backup.name + ending).unlink()
+
+
+def _replace(backup: Path, url: str, force: bool) -> Restored:
     last_s = _checked(backup)
     dialect = dialect_of(url)
     if not isinstance(dialect, Sqlite):
@@ -52,10 +61,6 @@ def _checked(backup: Path) -> float:
             return journal.last_s
     except JournalCorrupt as error:
         raise JournalCorrupt(f"backup '{backup}' cannot be used: {error}") from None
-    finally:
-        for ending in (".lock", ".mark"):
-            with suppress(OSError):
-                backup.with_name(backup.name + ending).unlink()
 
 
 def _clear(path: Path, force: bool) -> str:
