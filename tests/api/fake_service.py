@@ -53,6 +53,7 @@ class FakeService:
         self.live_policy = "fifo"
         self.full = False
         self.is_ready = True
+        self.ended = ""
         self.submits = 0
         self.backups: list[str] = []
         self.foreseen = threading.Event()  # until then a what-if is not answered
@@ -276,11 +277,17 @@ class FakeService:
             raise Conflict(f"'{path}' exists")
         self.backups.append(path)
 
+    def shut_down(self, caller: Caller, jobs: str) -> None:
+        self.ended = jobs
+
     def metrics(self) -> dict[str, float]:
         return {"cotenant_queue_length": 3.0, 'cotenant_jobs{state="running"}': 1.0, "cotenant_decisions_total": 7.0}
 
     def ready(self) -> bool:
         return self.is_ready
+
+    def trouble(self) -> str:
+        return "" if self.is_ready else "not yet"
 
     def history(self, caller: Caller) -> Iterator[JobInfo]:
         return iter([job for job in self.jobs(caller) if job.state in FINAL])

@@ -38,6 +38,9 @@ class Silent:
     def check(self, policy: str) -> None:
         pass
 
+    def begin_anew(self) -> None:
+        pass
+
 
 @dataclass
 class Scripted(Silent):

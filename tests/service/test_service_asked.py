@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import pytest
+from cotenant.service.planner.training import Trainings
 from service_kit import ADMIN, Rig
 
 from cotenant.core.errors import InputError
@@ -14,7 +15,6 @@ from cotenant.runtime.protocol import Progress
 from cotenant.service.asked import Which
 from cotenant.service.facade import Caller, Conflict, NotFound, Role
 from cotenant.service.observer.reports import Report
-from cotenant.service.planner.training import Trainings
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")
 

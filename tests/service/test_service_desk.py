@@ -14,6 +14,7 @@ from cotenant.journal import open_journal
 from cotenant.runtime.protocol import Progress, Restored
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, NotFound, Role, Unavailable, WhatIfWatch
+from cotenant.service.options import Keep
 from cotenant.service.store.book import Book
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")
@@ -136,7 +137,7 @@ def test_snapshots_are_taken_by_themselves(rig: Rig, monkeypatch: pytest.MonkeyP
 
 
 def test_old_jobs_are_forgotten_and_their_logs_deleted(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, keep_s=86400.0)
+    rig = Rig(tmp_path, keep=Keep(86400.0, checkpoints_s=86400.0))
     old, array = rig.submit("echo text; sleep 1"), rig.submit("echo text; sleep 1", array="0-1")
     rig.finish()
     assert {f"{old}-1", f"{array}.0-1"} <= rig.backend.world.kept.keys()
@@ -155,7 +156,7 @@ def test_old_jobs_are_forgotten_and_their_logs_deleted(tmp_path: Path) -> None:
         rig.service.desk.job(ADMIN, old)
     assert [job.id for job in rig.restart().desk.jobs(ADMIN)] == [kept, running]
     assert rig.service.store.book.arrays == {}
-    assert rig.service.observer.retire() == 0
+    assert rig.service.retention.retire() == 0
     assert int(rig.submit()) > int(running)
 
 
@@ -165,8 +166,6 @@ def test_a_full_disk_refuses_submissions_and_loses_nothing(rig: Rig) -> None:
     rig.store.room = 0
     with pytest.raises(Unavailable):
         rig.submit()
-    with pytest.raises(Unavailable):
-        rig.service.desk.cancel(ADMIN, job)
     rig.backend.advance(5)
     with pytest.raises(Unavailable):
         rig.service.tick()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model
@@ -244,6 +244,12 @@ class BackupTo(_Asked):
     """A new file's name in the service's own folder."""
 
     path: str = Field(pattern=_NAME)
+
+
+class ShutDown(_Asked):
+    """What becomes of the jobs: they run on, or save and wait for the next start."""
+
+    jobs: Literal["keep", "stop"]
 
 
 def _shows(source: type[Any]) -> Callable[[type[_M]], type[_M]]:

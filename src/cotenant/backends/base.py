@@ -31,7 +31,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from cotenant.backends.channels import Channel, ChannelKind, ChannelSpec
 from cotenant.core.errors import CotenantError, InputError
@@ -200,6 +200,15 @@ class Capabilities:
     isolation: Literal["none", "user", "sandbox"] = "none"  # what keeps tenants apart
     unprotected: tuple[str, ...] = ()  # what does not: one line each, for whoever starts the service
     containers: str = ""  # what runs images, '' where nothing does
+
+
+@runtime_checkable
+class Recalls(Protocol):
+    """A backend that can tell what it was asked to launch: so that whoever has lost his journal can go on."""
+
+    def launched(self, key: str) -> LaunchSpec | None:
+        """The launch of a key that `observe` names, as far as it is known; None where it is not."""
+        ...
 
 
 class Backend(Protocol):

@@ -371,6 +371,17 @@ class Client:
         """A consistent copy of the journal, as a new file in the service's own folder (admin)."""
         return str(self._ask("POST", "/v1/backup", json={"path": path}, timeout=600.0)["path"])
 
+    def shut_down(self, jobs: str) -> None:
+        """End the service; its jobs `keep` running, or `stop` and wait for the next start."""
+        self._ask("POST", "/v1/shutdown", json={"jobs": jobs})
+
+    def answers(self) -> bool:
+        """Whether the service is there at all."""
+        try:
+            return self._http.get("/healthz").status_code == 200
+        except httpx.TransportError:
+            return False
+
     def metrics(self) -> str:
         """Numbers in the text format of Prometheus."""
         return self._send("GET", "/metrics").text

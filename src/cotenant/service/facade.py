@@ -234,11 +234,17 @@ class ClusterDesk(Protocol):
     def backup(self, caller: Caller, path: str) -> None:
         """A consistent copy of the journal at a new file under the service's own folder (admin)."""
 
+    def shut_down(self, caller: Caller, jobs: str) -> None:
+        """End the service (admin): `keep` leaves its jobs running, `stop` has them save and wait for the next start."""
+
     def metrics(self) -> dict[str, float]:
         """Numbers for Prometheus: name (with labels in braces) -> value."""
 
     def ready(self) -> bool:
-        """Whether it has reconciled with what really runs and takes requests."""
+        """Whether it has reconciled with what really runs."""
+
+    def trouble(self) -> str:
+        """Why it takes no changes just now: not reconciled yet, journal full or away. Empty when it is ready."""
 
 
 class Service(Protocol):

@@ -318,6 +318,10 @@ class LocalBackend:
 
     # -- what is left of it ----------------------------------------------------------------------------------------
 
+    def launched(self, key: str) -> LaunchSpec | None:
+        """From its record."""
+        return KeeperRecord(self._jobs, key).launched()
+
     def open_log(self, key: str, stream: Stream) -> logs.LocalLog:
         """Files of the record, then those that were kept of it."""
         record = KeeperRecord(self._jobs, key)

@@ -19,11 +19,12 @@ import shutil
 import struct
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cotenant.backends.base import check_key
+from cotenant.backends.base import LaunchSpec, check_key
+from cotenant.backends.local import procs
 from cotenant.core.errors import InputError
 
 _FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, pid
@@ -114,6 +115,20 @@ class KeeperRecord:
     def spec(self) -> dict[str, Any]:
         """What was asked."""
         return self._read("spec.json") or {}
+
+    def launched(self) -> LaunchSpec | None:
+        """What was asked; the values of the environment are those of the first process, while it lives."""
+        facts, child = self.spec(), self.child()
+        if not facts:
+            return None
+        env = procs.environment(child.pid) if child is not None and self.held() else {}
+        plain = {field.name for field in fields(LaunchSpec)} - {"env", "calls_home", "gpus", "argv", "cpus"}
+        return LaunchSpec(
+            **{name: value for name, value in facts.items() if name in plain},
+            argv=None if facts.get("argv") is None else tuple(facts["argv"]),
+            gpus=tuple((node, tuple(indexes)) for node, indexes in facts.get("gpus", ())),
+            env={name: env[name] for name in facts.get("env", ()) if name in env},
+        )
 
     def cgroups(self) -> dict[str, str]:
         """The job's control groups by role, as they were chosen at launch."""

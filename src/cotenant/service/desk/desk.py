@@ -136,7 +136,7 @@ class Desk:
 
     def _told(self, caller: Caller, record: Record) -> bool:
         """Whether a record is for people at all, and for this one."""
-        if record.kind in ("token", "revoke", "once"):
+        if record.kind in ("token", "revoke", "once", "lineage"):
             return False
         with self._store.lock:
             owner = self._store.book.jobs.get(record.job)

@@ -95,6 +95,11 @@ class Planner:
             now_s, session.policy_name, acts, decision.next_s, session.promised(), self._memory(session, decision.asked)
         )
 
+    def begin_anew(self) -> None:
+        """As after a restart: a new session, and what the journal remembers."""
+        with self._lock, self._store.lock:
+            self._session, self._remembered = None, dict(self._store.book.memory)
+
     def check(self, policy: str) -> None:
         """Raise an `InputError` unless there is such a policy."""
         make_policy(policy)
