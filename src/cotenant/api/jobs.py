@@ -10,11 +10,12 @@ from fastapi import APIRouter, Header, Request, Response
 from cotenant.api import schemas as s
 from cotenant.api import streams
 from cotenant.api.door import Forbidden, answer, caller_of, door_of, encode, shown
-from cotenant.api.limits import read_job, read_jobs
+from cotenant.api.limits import one_line, read_job, read_jobs
 from cotenant.api.logs import read_chunk
+from cotenant.api.news import Ask
 from cotenant.core.errors import InputError
 from cotenant.core.jobspec import JobSpec, deadline_text
-from cotenant.service.facade import Caller, Role
+from cotenant.service.facade import Caller, EventInfo, Role
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -34,7 +35,9 @@ async def submit(
 
     def act() -> bytes:
         specs, asked = _own_jobs(caller, body.jobs), hashlib.sha256(raw).hexdigest()
-        return encode({"ids": door.desk.submit(caller, specs, idempotency_key, asked)})
+        ids = door.desk.submit(caller, specs, idempotency_key, asked)
+        request.scope["cotenant.note"] = one_line(f"jobs {' '.join(mine[0] for mine in ids)}")
+        return encode({"ids": ids})
 
     return answer(await door.call(act), 201)
 
@@ -95,12 +98,15 @@ async def events(
 async def list_events(request: Request, job: str, after: int, limit: int, wait: float) -> Response:
     """Events, and where to go on."""
     door, caller = door_of(request), caller_of(request)
+    ask = Ask(job, after, limit, _listed)
+    if not wait:
+        return answer((await door.news.page(caller, ask, 0.0)).content)
+    with door.shares.polls.taken(caller) as seat:
+        return answer((await door.news.page(caller, ask, wait, lambda: not seat.lost)).content)
 
-    def act() -> bytes:
-        last, found = streams.next_events(door, caller, job, after, limit, wait)
-        return encode({"events": [shown(item, caller) for item in found], "next": last})
 
-    return answer(await (door.call_for_stream(act) if wait else door.call(act)))
+def _listed(found: list[EventInfo], caller: Caller, last: int) -> bytes:
+    return encode({"events": [shown(item, caller) for item in found], "next": last})
 
 
 _LOGS: dict[int | str, dict[str, Any]] = {

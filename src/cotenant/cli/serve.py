@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -39,11 +40,30 @@ def serve(
     backend: Annotated[
         str, typer.Option(help="Where jobs run, NAME[:key=value,...]: local, or one that is installed.")
     ] = "local",
+    socket: Annotated[
+        str, typer.Option(help="Unix socket for this machine's users: a path, auto (api.sock at home) or none.")
+    ] = "auto",
+    socket_group: Annotated[str, typer.Option(help="Group that may connect to the socket; else the owner only.")] = "",
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(help="User of this machine who needs no token on the socket, NAME=ROLE[:TENANT]; may be repeated."),
+    ] = None,
+    tls: Annotated[str, typer.Option(help="TLS for TCP: auto (a certificate is made), or CERT,KEY.")] = "",
+    oidc: Annotated[
+        str,
+        typer.Option(help="Sign-on: issuer=URL,client=ID,role_claim=C,tenant_claim=C,map=VALUE:ROLE[:TENANT];..."),
+    ] = "",
+    limits: Annotated[
+        str, typer.Option(help="Of one caller, e.g. requests=32,rate=1000,streams=64,polls=64 (docs/api.md).")
+    ] = "",
+    max_jobs: Annotated[int, typer.Option(min=1, help="Unfinished jobs that one caller may have.")] = 250_000,
     home: Annotated[str, typer.Option(help="Folder for state and token; else COTENANT_HOME or ~/.cotenant.")] = "",
 ) -> None:
     """Run the service: API and scheduler in one process. Prints its URL; the token is at home, in `token`."""
     from cotenant.allocation import make_allocator
-    from cotenant.api.app import make_app
+    from cotenant.api.front import Doors, open_front, read_peer
+    from cotenant.api.shares import read_limits
+    from cotenant.api.signon import read_provider
     from cotenant.backends.local.machine import parse_gpus
     from cotenant.backends.registry import check_backend
     from cotenant.client.home import home as default_home
@@ -69,6 +89,10 @@ def serve(
     folder = Path(home).expanduser() if home else default_home()
     options = Options(
         folder, grace, max_suspended=max_suspended, round_s=round_, profile=profile, allocator=allocator,
-        curves=curves, policy=policy,
+        curves=curves, policy=policy, most_unfinished=max_jobs,
     )  # fmt: skip
-    run.serve(make_app, options, run.Site(db or None, backend, count, share, host, port))
+    doors = Doors(
+        folder.absolute(), host, port, socket, socket_group, tls, read_provider(oidc) if oidc else None,
+        dict(map(read_peer, peer or ())), read_limits(limits),
+    )  # fmt: skip
+    run.serve(partial(open_front, doors), options, run.Site(db or None, backend, count, share))

@@ -36,7 +36,7 @@ def event(data: Mapping[str, Any]) -> EventInfo:
 
 def token(data: Mapping[str, Any]) -> TokenInfo:
     """A token without its secret."""
-    return TokenInfo(**{**data, "role": Role(data["role"])})
+    return TokenInfo(**{**data, "role": Role(data["role"]), "scopes": tuple(data["scopes"])})
 
 
 _SAME = (

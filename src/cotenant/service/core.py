@@ -81,7 +81,7 @@ class CoreService:
         )
         self.planner = planner(self) if planner is not None else _planner(self)
         machines = ObservedMachines(self.observer, backend)
-        self.desk = Desk(self.store, self.planner, machines, self.reports.of)
+        self.desk = Desk(self.store, self.planner, machines, self.reports.of, options.most_unfinished)
         self.admin = Admin(self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready)
         if options.policy and options.policy != self.store.book.policy:
             self.planner.check(options.policy)
@@ -111,6 +111,7 @@ class CoreService:
             self.observer.look()
             self.executor.carry_out(replace(decision, acts=starts))
             changed |= self.executor.perform()
+        self.admin.save_uses()
         self.store.snapshot_if_due()
         self.observer.retire(at_once=False)
         return 0.0 if changed else self._wait_s(decision, now_s)

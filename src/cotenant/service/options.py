@@ -10,6 +10,7 @@ from pathlib import Path
 KEEP_S = 30 * 86400.0
 DECISION_BUDGET_S = 2.0
 MOST_SUSPENDED = 8
+MOST_UNFINISHED = 250_000
 ROUND_S = 360.0
 
 
@@ -18,6 +19,7 @@ class Options:
     """Settings, clock and the tests' way in.
 
     `grace_s`: seconds a job gets to save and leave, and as many again to end after SIGTERM.
+    `most_unfinished`: jobs that one caller may have waiting and running.
     `keep_s`: how long finished jobs and their logs are kept. `budget_s`: what a slow policy may take to decide.
     `max_suspended`: how many suspended jobs may be kept, for each holds host memory; 0 suspends none.
     `round_s`: length of a round for policies that have rounds. `profile`: speeds by model and GPU type.
@@ -35,6 +37,7 @@ class Options:
     keep_s: float = KEEP_S
     budget_s: float = DECISION_BUDGET_S
     max_suspended: int = MOST_SUSPENDED
+    most_unfinished: int = MOST_UNFINISHED
     round_s: float = ROUND_S
     profile: str = "none"
     allocator: str = ""

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from cotenant.backends import open_backend
 from cotenant.journal import open_journal
@@ -24,7 +24,7 @@ _LOCAL_ADMIN = Caller("local", Role.ADMIN)
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a service keeps its journal, runs its jobs and listens.
+    """Where a service keeps its journal and runs its jobs.
 
     `backend`: where jobs run, as in `local:gpus=4`. `gpus` and `share` are two of its options: how many GPUs, or the
     type of each one, which makes them virtual; and how jobs share one.
@@ -34,8 +34,6 @@ class Site:
     backend: str = "local"
     gpus: int | Sequence[str] | None = None
     share: str = "time"
-    host: str = "127.0.0.1"
-    port: int = 8470
 
 
 _HERE = Site()
@@ -105,44 +103,44 @@ class Loop:
         self._lives.release()
 
 
-MakeApp = Callable[[CoreService], Any]
+class HttpSide(Protocol):
+    """What the service asks of its doors, of which it knows nothing else."""
+
+    async def start(self) -> str:
+        """Listen; the URL."""
+
+    def stop(self) -> None:
+        """Ask it to end."""
+
+    async def ended(self) -> None:
+        """Serve until asked to end."""
 
 
-def serve(make_app: MakeApp, options: Options, site: Site) -> None:
-    """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start.
+MakeFront = Callable[[CoreService], HttpSide]
 
-    `make_app` builds the HTTP side from the service, which itself knows nothing of HTTP.
-    """
+
+def serve(make_front: MakeFront, options: Options, site: Site) -> None:
+    """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start."""
     service = open_service(options, site)
-    known = (options.home / "token").exists()
-    secret = first_token(service, options.home)
     try:
-        asyncio.run(_serve(service, make_app(service), site, None if known else secret))
+        front = make_front(service)
+        known = (options.home / "token").exists()
+        secret = first_token(service, options.home)
+        asyncio.run(_serve(service, front, None if known else secret))
     finally:
         service.close()
 
 
-async def _serve(service: CoreService, app: Any, site: Site, new_secret: str | None) -> None:
-    import uvicorn
-
+async def _serve(service: CoreService, front: HttpSide, new_secret: str | None) -> None:
+    ending = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        ending.add_signal_handler(number, front.stop)
+    url = await front.start()
     await service.reports.start()
     scheduler = Loop(service)
     scheduler.start()
-    config = uvicorn.Config(
-        app, host=site.host, port=site.port, log_level="warning", access_log=False, timeout_graceful_shutdown=3
-    )
-    server: Any = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None
-    ending = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        ending.add_signal_handler(number, lambda: setattr(server, "should_exit", True))
-    task = asyncio.create_task(server.serve())
-    while not server.started and not task.done():
-        await asyncio.sleep(0.02)
-    if server.started:
-        actual = server.servers[0].sockets[0].getsockname()[1]
-        _greet(service, f"http://{site.host}:{actual}", new_secret)
-    await task
+    _greet(service, url, new_secret)
+    await front.ended()
     scheduler.stop()
     await service.reports.stop()
 

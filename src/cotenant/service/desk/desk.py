@@ -18,6 +18,7 @@ from cotenant.service.desk.deadlines import deadline_of
 from cotenant.service.desk.parts import Machines, PlannerAnswers, ReportedProgress
 from cotenant.service.desk.submitting import Submissions
 from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, NotFound, Role
+from cotenant.service.options import MOST_UNFINISHED
 from cotenant.service.store.job import LiveJob, waits_for
 from cotenant.service.store.store import Store
 from cotenant.service.store.view import BookView
@@ -38,9 +39,10 @@ class Desk:
         planner: PlannerAnswers,
         machines: Machines,
         report: Callable[[str], ReportedProgress | None],
+        most_unfinished: int = MOST_UNFINISHED,
     ) -> None:
         self._store, self._planner, self._machines, self._report = store, planner, machines, report
-        self._submissions = Submissions(store, machines)
+        self._submissions = Submissions(store, machines, most_unfinished)
 
     def submit(self, caller: Caller, specs: list[JobSpec], key: str = "", asked: str = "") -> list[list[str]]:
         """See the facade."""
@@ -117,7 +119,7 @@ class Desk:
 
     def _told(self, caller: Caller, record: Record) -> bool:
         """Whether a record is for people at all, and for this one."""
-        if record.kind in ("token", "revoke", "once"):
+        if record.kind in ("token", "revoke", "used", "once"):
             return False
         with self._store.lock:
             owner = self._store.book.jobs.get(record.job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -12,7 +13,7 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.journal import Entry
 from cotenant.service.desk.admission import check_gpu_memory, check_place
 from cotenant.service.desk.parts import Machines
-from cotenant.service.facade import Caller
+from cotenant.service.facade import Caller, TooMany
 from cotenant.service.store import idempotency as once
 from cotenant.service.store.store import Store
 
@@ -20,8 +21,8 @@ from cotenant.service.store.store import Store
 class Submissions:
     """Those that were taken, and those on their way to the disk."""
 
-    def __init__(self, store: Store, machines: Machines) -> None:
-        self._store, self._machines = store, machines
+    def __init__(self, store: Store, machines: Machines, most_unfinished: int) -> None:
+        self._store, self._machines, self._most = store, machines, most_unfinished
         self._next_id = 1  # above every id that was ever given out, also to submissions on their way
         self._on_way: dict[str, tuple[once.GivenAnswer, Future[list[int]]]] = {}  # those with a key, by its name
 
@@ -37,6 +38,7 @@ class Submissions:
                 entries, ids, number = self._entries(caller, specs)
                 if not entries:
                     return ids
+                self._check_share(caller, entries)
                 if key:
                     entries.append(Entry("once", data={"name": name, "asked": asked, "ids": once.packed(ids)}))
                 future = store.begin_write(entries)
@@ -52,6 +54,14 @@ class Submissions:
             if first:
                 self._on_way.pop(name, None)
         return ids
+
+    def _check_share(self, caller: Caller, entries: Sequence[Entry]) -> None:
+        """One caller's queue is bounded, so that he cannot fill everybody's."""
+        more = Counter(entry.data["tenant"] for entry in entries)
+        for tenant, count in more.items():
+            have = self._store.book.unfinished[tenant, caller.name]
+            if have + count > self._most:
+                raise TooMany(f"you have {have} unfinished jobs, and {self._most} is the most: let some end first")
 
     def _entries(self, caller: Caller, specs: Sequence[JobSpec]) -> tuple[list[Entry], list[list[str]], int]:
         """What to journal for a submission, the ids in it, and the next number after them."""

@@ -25,7 +25,7 @@ class Book:
     `active`, `on_gpus`, `suspended`, `chained` (pending, with predecessors), `held` (not on GPUs) and `arrays` are
     indexes into `jobs`, so that nobody has to walk a long queue. `touched` collects jobs that changed, for whoever
     mirrors them, and so does `unseen`, in the order in which they came, for the pictures that readers get.
-    `shared_gpus` counts the GPUs that several jobs have.
+    `shared_gpus` counts the GPUs that several jobs have, `unfinished` the jobs of each tenant's users.
     """
 
     def __init__(self, policy: str = "fifo") -> None:
@@ -39,6 +39,7 @@ class Book:
         self.touched: set[str] = set()
         self.unseen: dict[str, None] = {}
         self.shared_gpus = 0
+        self.unfinished: Counter[tuple[str, str]] = Counter()
         self._users: Counter[tuple[str, int]] = Counter()  # jobs on each GPU
         self.promises: dict[str, Gpus] = {}
         self.memory: dict[str, Any] = {}
@@ -85,6 +86,7 @@ class Book:
         """Bring the indexes in line with the state of a job."""
         self.touched.add(job.id)
         self.unseen[job.id] = None
+        self.unfinished[job.tenant, job.user] += (job.state not in FINAL) - (job.id in self.active)
         _keep(self.active, job, job.state not in FINAL)
         if (job.state in ON_GPUS) != (job.id in self.on_gpus):
             self._count_users(job, 1 if job.state in ON_GPUS else -1)

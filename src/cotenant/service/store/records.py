@@ -38,6 +38,8 @@ def change_book(book: Book, record: Record, now_s: float) -> None:
             book.tokens[data["id"]] = {**data, "created_s": now_s, "revoked": False}
         case "revoke":
             book.tokens[data["id"]]["revoked"] = True
+        case "used":
+            book.tokens[data["id"]]["used_s"] = data["at_s"]
         case "memory" if data["value"] is None:  # the policy may forget it
             book.memory.pop(data["key"], None)
         case "memory":

@@ -1,0 +1,109 @@
+"""History as it happens: one thread waits for all who listen, and who asks for the same page gets the same bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from cotenant.service.facade import Caller, EventInfo, JobDesk
+
+SLICE_S = 1.0
+_PAUSE_S = 0.0005  # per listener, between two rounds: many listeners hear of several records at once
+_LONGEST_PAUSE_S = 0.5
+
+Render = Callable[[list[EventInfo], Caller, int], bytes]
+"""What a page looks like: events, for whom, and the number to go on from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some events as bytes, how many there are, and the number to go on from."""
+
+    content: bytes
+    count: int
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Which events, from where on, and how they are to look."""
+
+    job: str
+    after: int
+    limit: int
+    render: Render
+
+
+class News:
+    """Listeners on one event loop. `in_thread` runs a blocking call."""
+
+    def __init__(self, desk: JobDesk, in_thread: Callable[..., Coroutine[Any, Any, Any]]) -> None:
+        self._desk, self._in_thread = desk, in_thread
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._watch: asyncio.Task[None] | None = None
+        self._last = 0
+        self._pages: dict[tuple[object, ...], asyncio.Task[Page]] = {}
+
+    async def last(self) -> int:
+        """The number of the newest event."""
+        found: int = await self._in_thread(self._desk.wait_events, 0, 0.0)
+        return found
+
+    async def page(self, caller: Caller, ask: Ask, wait_s: float, go_on: Callable[[], bool] = lambda: True) -> Page:
+        """Events, waiting for the first as long as `go_on` says so; past what is not the caller's."""
+        if ask.after < 0:
+            ask = Ask(ask.job, await self.last(), ask.limit, ask.render)
+        end_s = time.monotonic() + wait_s
+        while True:
+            page = await self._read(caller, ask)
+            left_s = end_s - time.monotonic()
+            if page.count or left_s <= 0 or not go_on():
+                return page
+            ask = Ask(ask.job, page.next, ask.limit, ask.render)
+            await self._beyond(ask.after, min(left_s, SLICE_S))
+
+    async def _beyond(self, seq: int, timeout_s: float) -> None:
+        """Wait until there is an event after this one, or time is up."""
+        if self._last > seq:
+            return
+        if self._watch is None or self._watch.done():
+            self._watch = asyncio.create_task(self._listen(seq))
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            await asyncio.wait((future,), timeout=timeout_s)
+        finally:
+            self._waiting.discard(future)
+
+    async def _listen(self, seq: int) -> None:
+        """Wake all who wait whenever the journal has grown; ends when nobody waits."""
+        self._last = max(self._last, seq)
+        while self._waiting:
+            newest = await self._in_thread(self._desk.wait_events, self._last, SLICE_S)
+            if newest > self._last:
+                self._last = newest
+                waiting, self._waiting = self._waiting, set()
+                for future in waiting:
+                    if not future.done():
+                        future.set_result(None)
+                await asyncio.sleep(min(_LONGEST_PAUSE_S, _PAUSE_S * len(waiting)))
+
+    async def _read(self, caller: Caller, ask: Ask) -> Page:
+        """A page; whoever sees the same and asks for the same meanwhile shares it."""
+        key = (caller.tenant, caller.role, ask)
+        task = self._pages.get(key)
+        if task is None:
+            task = self._pages[key] = asyncio.create_task(self._in_thread(self._read_now, caller, ask))
+            task.add_done_callback(lambda _: self._pages.pop(key, None))
+        return await asyncio.shield(task)
+
+    def _read_now(self, caller: Caller, ask: Ask) -> Page:
+        last = self._desk.wait_events(ask.after, 0.0)
+        found = self._desk.events(caller, ask.job, max(ask.after, 0), ask.limit)
+        after = max([ask.after, *(item.seq for item in found[-1:])])
+        if len(found) < ask.limit:
+            after = max(after, last)
+        return Page(ask.render(found, caller, after), len(found), after)
