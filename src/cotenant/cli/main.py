@@ -8,6 +8,7 @@ from importlib import import_module
 import typer
 
 from cotenant.cli import (
+    audit,
     backup,
     cancel,
     compare,
@@ -17,6 +18,7 @@ from cotenant.cli import (
     events,
     generate,
     hold,
+    login,
     logs,
     nodes,
     policies,
@@ -72,6 +74,8 @@ app.command("events")(events.events)
 app.add_typer(policy.app, name="policy")
 app.command("whatif")(whatif.whatif)
 app.add_typer(token.app, name="token")
+app.command("login")(login.login)
+app.command("audit")(audit.audit)
 app.command("backup")(backup.backup)
 app.command("doctor")(doctor.doctor)
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from cotenant.core.errors import InputError
 
 DEFAULT_URL = "http://127.0.0.1:8470"
+RENEW_BEFORE_S = 60.0
 PIN = "~"  # between a token and the fingerprint of its service's certificate
 
 
@@ -56,7 +58,8 @@ def find(url: str | None = None, token: str | None = None) -> Target:
     if own:
         secret = secret or ("" if _mine(found) else _text(folder / "token"))
         pin = pin or _text(folder / "fingerprint")
-    elif not secret and login.url == found:
+    if not secret and login.url == found:
+        login = _fresh(folder, login)
         secret, pin = login.token, pin or login.pin
     if not secret.isascii() or not secret.isprintable():
         raise InputError("the token holds characters that no token has: see COTENANT_TOKEN or the file 'token' at home")
@@ -107,6 +110,17 @@ def keep_login(folder: Path, login: Login) -> None:
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         json.dump(asdict(login), file)
     fresh.replace(folder / "login.json")
+
+
+def _fresh(folder: Path, login: Login) -> Login:
+    """The login, renewed where its time is nearly over."""
+    if time.time() < login.expires_s - RENEW_BEFORE_S or not login.refresh:
+        return login
+    from cotenant.client.login import renewed
+
+    login = renewed(login)
+    keep_login(folder, login)
+    return login
 
 
 def _text(path: Path) -> str:
