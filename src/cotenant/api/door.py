@@ -18,7 +18,7 @@ from cotenant.api.audit import AuditLog
 from cotenant.api.limits import MOST_BODY_BYTES
 from cotenant.api.metrics import HttpMetrics
 from cotenant.api.news import News
-from cotenant.api.shares import Limits, Shares
+from cotenant.api.shares import CallerLimits, CallerShares
 from cotenant.core.errors import unknown
 from cotenant.service.facade import Caller, Role, Service
 
@@ -41,7 +41,7 @@ class DoorSettings:
     that of the service's certificate.
     """
 
-    limits: Limits = Limits()  # noqa: RUF009
+    limits: CallerLimits = CallerLimits()  # noqa: RUF009
     poll_s: float = 0.2
     heartbeat_s: float = 10.0
     most_body_bytes: int = MOST_BODY_BYTES
@@ -68,7 +68,7 @@ class Door:
     def __init__(self, service: Service, settings: DoorSettings) -> None:
         self.desk, self.admin, self.settings = service.desk, service.admin, settings
         self.metrics = HttpMetrics()
-        self.shares = Shares(settings.limits)
+        self.shares = CallerShares(settings.limits)
         self.news = News(service.desk, self.read_news)
         self._calls = CapacityLimiter(CALL_THREADS)
         self._streams = CapacityLimiter(STREAM_THREADS)

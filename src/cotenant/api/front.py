@@ -21,7 +21,7 @@ from cotenant.api.audit import AuditLog
 from cotenant.api.door import DoorSettings
 from cotenant.api.listening import Connection, Listening, descriptors, tcp_socket
 from cotenant.api.quiet import bound_logs
-from cotenant.api.shares import Limits
+from cotenant.api.shares import CallerLimits
 from cotenant.api.signon import Provider, SignOn
 from cotenant.core.errors import InputError
 from cotenant.runtime.server import unix_socket
@@ -46,7 +46,7 @@ class Doors:
     tls: str = ""
     provider: Provider | None = None
     peers: Mapping[str, Caller] = field(default_factory=dict)
-    limits: Limits = Limits()  # noqa: RUF009
+    limits: CallerLimits = CallerLimits()  # noqa: RUF009
 
 
 class Front:

@@ -12,7 +12,7 @@ from cotenant.api import streams
 from cotenant.api.door import Forbidden, answer, caller_of, door_of, encode, shown
 from cotenant.api.limits import one_line, read_job, read_jobs
 from cotenant.api.logs import read_chunk
-from cotenant.api.news import Ask
+from cotenant.api.news import PageAsked
 from cotenant.core.errors import InputError
 from cotenant.core.jobspec import JobSpec, deadline_text
 from cotenant.service.facade import Caller, EventInfo, Role
@@ -98,7 +98,7 @@ async def events(
 async def list_events(request: Request, job: str, after: int, limit: int, wait: float) -> Response:
     """Events, and where to go on."""
     door, caller = door_of(request), caller_of(request)
-    ask = Ask(job, after, limit, _listed)
+    ask = PageAsked(job, after, limit, _listed)
     if not wait:
         return answer((await door.news.page(caller, ask, 0.0)).content)
     with door.shares.polls.taken(caller) as seat:
@@ -162,7 +162,7 @@ async def logs(
 
 @router.post("/{job}/cancel", responses=s.answers(s.Job, 404, 409))
 async def cancel(request: Request, job: s.JobId) -> Response:
-    """Ask a job to end for good."""
+    """PageAsked a job to end for good."""
     await door_of(request).call(door_of(request).desk.cancel, caller_of(request), job)
     return await _one(request, job)
 

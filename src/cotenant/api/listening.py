@@ -20,7 +20,7 @@ from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from cotenant.api.shares import Limits
+from cotenant.api.shares import CallerLimits
 from cotenant.core.proof import peer_uid
 
 _ACCEPT_AT_ONCE = 32
@@ -78,7 +78,7 @@ class Connection(H11Protocol):
 class Listening:
     """Listening sockets on the running loop. `make` builds a connection from what `Connection` takes."""
 
-    def __init__(self, limits: Limits, make: Callable[..., Connection]) -> None:
+    def __init__(self, limits: CallerLimits, make: Callable[..., Connection]) -> None:
         self._limits, self._make = limits, make
         self._open: dict[Connection, None] = {}
         self._of: Counter[str] = Counter()

@@ -28,7 +28,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PageAsked:
     """Which events, from where on, and how they are to look."""
 
     job: str
@@ -52,17 +52,19 @@ class News:
         found: int = await self._in_thread(self._desk.wait_events, 0, 0.0)
         return found
 
-    async def page(self, caller: Caller, ask: Ask, wait_s: float, go_on: Callable[[], bool] = lambda: True) -> Page:
+    async def page(
+        self, caller: Caller, ask: PageAsked, wait_s: float, go_on: Callable[[], bool] = lambda: True
+    ) -> Page:
         """Events, waiting for the first as long as `go_on` says so; past what is not the caller's."""
         if ask.after < 0:
-            ask = Ask(ask.job, await self.last(), ask.limit, ask.render)
+            ask = PageAsked(ask.job, await self.last(), ask.limit, ask.render)
         end_s = time.monotonic() + wait_s
         while True:
             page = await self._read(caller, ask)
             left_s = end_s - time.monotonic()
             if page.count or left_s <= 0 or not go_on():
                 return page
-            ask = Ask(ask.job, page.next, ask.limit, ask.render)
+            ask = PageAsked(ask.job, page.next, ask.limit, ask.render)
             await self._beyond(ask.after, min(left_s, SLICE_S))
 
     async def _beyond(self, seq: int, timeout_s: float) -> None:
@@ -91,7 +93,7 @@ class News:
                         future.set_result(None)
                 await asyncio.sleep(min(_LONGEST_PAUSE_S, _PAUSE_S * len(waiting)))
 
-    async def _read(self, caller: Caller, ask: Ask) -> Page:
+    async def _read(self, caller: Caller, ask: PageAsked) -> Page:
         """A page; whoever sees the same and asks for the same meanwhile shares it."""
         key = (caller.tenant, caller.role, ask)
         task = self._pages.get(key)
@@ -100,7 +102,7 @@ class News:
             task.add_done_callback(lambda _: self._pages.pop(key, None))
         return await asyncio.shield(task)
 
-    def _read_now(self, caller: Caller, ask: Ask) -> Page:
+    def _read_now(self, caller: Caller, ask: PageAsked) -> Page:
         last = self._desk.wait_events(ask.after, 0.0)
         found = self._desk.events(caller, ask.job, max(ask.after, 0), ask.limit)
         after = max([ask.after, *(item.seq for item in found[-1:])])

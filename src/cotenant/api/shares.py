@@ -21,7 +21,7 @@ _MOST_BUCKETS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CallerLimits:
     """Bounds of the HTTP side; of one caller unless they begin with `all_`.
 
     `requests` at a time, as many again times eight may wait; `rate` a second, `burst` at once; `strangers` a second of
@@ -42,7 +42,7 @@ class Limits:
     all_polls: int = 1000
     all_connections: int = 4000
 
-    def within(self, descriptors: int) -> Limits:
+    def within(self, descriptors: int) -> CallerLimits:
         """The same for a process that may open so many files: a quarter of them is for other uses."""
         connections = min(self.all_connections, max(16, descriptors * 3 // 4 - 64))
         third = max(4, connections // 3)
@@ -52,9 +52,9 @@ class Limits:
         )  # fmt: skip
 
 
-def read_limits(text: str) -> Limits:
+def read_limits(text: str) -> CallerLimits:
     """`streams=16,rate=50`: limits of which some are given."""
-    known = {one.name: one.type for one in fields(Limits)}
+    known = {one.name: one.type for one in fields(CallerLimits)}
     given: dict[str, float] = {}
     for part in filter(None, text.split(",")):
         name, _, value = part.partition("=")
@@ -66,7 +66,7 @@ def read_limits(text: str) -> Limits:
             raise InputError(f"--limits {name}={value}: write a number") from None
         if not 0 < given[name] < 1e9:
             raise InputError(f"--limits {name}={value}: write a number above 0")
-    return replace(Limits(), **given)  # type: ignore[arg-type]
+    return replace(CallerLimits(), **given)  # type: ignore[arg-type]
 
 
 class Bucket:
@@ -162,10 +162,10 @@ class Turns:
                 del self._inside[caller], self._limiters[caller]
 
 
-class Shares:
+class CallerShares:
     """All that is shared out, on one event loop."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: CallerLimits) -> None:
         self.limits = limits
         self.streams = Seats("streams", limits.streams, limits.all_streams)
         self.polls = Seats("long polls", limits.polls, limits.all_polls)

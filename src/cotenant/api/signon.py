@@ -28,7 +28,7 @@ _NAMES = ("preferred_username", "email", "sub")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RoleRule:
     """Who has this value among his roles gets this role, and this tenant if one is named. `*`: anybody."""
 
     value: str
@@ -47,7 +47,7 @@ class Provider:
 
     issuer: str
     client: str
-    rules: tuple[Rule, ...]
+    rules: tuple[RoleRule, ...]
     tenant_claim: str = "tenant"
     role_claim: str = "roles"
     user_claim: str = ""
@@ -75,12 +75,12 @@ def read_provider(text: str) -> Provider:
     return Provider(rules=rules, **given)
 
 
-def _rule(text: str) -> Rule:
+def _rule(text: str) -> RoleRule:
     value, _, rest = text.partition(":")
     role, _, tenant = rest.partition(":")
     if not value or role not in list(Role):
         raise InputError(f"--oidc map={text}: write VALUE:ROLE[:TENANT], with role admin, user or viewer")
-    return Rule(value, Role(role), tenant)
+    return RoleRule(value, Role(role), tenant)
 
 
 class SignOn:

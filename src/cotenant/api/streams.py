@@ -15,7 +15,7 @@ from cotenant.api.auth import bearer, who
 from cotenant.api.door import Door, caller_of, door_of, encode, shown
 from cotenant.api.limits import one_line
 from cotenant.api.logs import Chunk, read_chunk
-from cotenant.api.news import Ask
+from cotenant.api.news import PageAsked
 from cotenant.api.shares import Seat
 from cotenant.backends.base import LogReader, Stream
 from cotenant.core.errors import CotenantError
@@ -88,7 +88,7 @@ def respond(request: Request, make: Callable[[Listener], AsyncIterator[str]]) ->
 async def follow_events(listener: Listener, job: str, after: int) -> AsyncIterator[str]:
     """History from a number on, without end."""
     while await listener.may_go_on():
-        page = await listener.door.news.page(listener.caller, Ask(job, after, 1000, _sent), WAIT_S)
+        page = await listener.door.news.page(listener.caller, PageAsked(job, after, 1000, _sent), WAIT_S)
         after = page.next
         if page.count:
             yield page.content.decode()

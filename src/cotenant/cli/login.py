@@ -10,7 +10,9 @@ import typer
 def login(
     url: Annotated[str, typer.Option(help="The service; else COTENANT_URL or that of the home.")] = "",
     pin: Annotated[str, typer.Option(help="SHA-256 of its certificate, where nobody vouches for it.")] = "",
-    device: Annotated[bool, typer.Option("--device", help="By a code that you type elsewhere, without a browser.")] = False,
+    device: Annotated[
+        bool, typer.Option("--device", help="By a code that you type elsewhere, without a browser.")
+    ] = False,
 ) -> None:
     """Sign on. The token is kept at home for this service and sent to no other; it is renewed by itself."""
     import webbrowser

@@ -46,7 +46,9 @@ def serve(
     socket_group: Annotated[str, typer.Option(help="Group that may connect to the socket; else the owner only.")] = "",
     peer: Annotated[
         list[str] | None,
-        typer.Option(help="User of this machine who needs no token on the socket, NAME=ROLE[:TENANT]; may be repeated."),
+        typer.Option(
+            help="User of this machine who needs no token on the socket, NAME=ROLE[:TENANT]; may be repeated."
+        ),
     ] = None,
     tls: Annotated[str, typer.Option(help="TLS for TCP: auto (a certificate is made), or CERT,KEY.")] = "",
     oidc: Annotated[

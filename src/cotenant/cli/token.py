@@ -23,9 +23,7 @@ def create(
     tenant: Annotated[str, typer.Option(help="The only tenant it sees; needed for users.")] = "",
     name: Annotated[str, typer.Option(help="Whose it is.")] = "",
     expires: Annotated[str, typer.Option(help="For how long, e.g. 12h, 30d; without: until it is revoked.")] = "",
-    scopes: Annotated[
-        str, typer.Option(help="Less than the role may: some of read,submit,manage,admin,metrics.")
-    ] = "",
+    scopes: Annotated[str, typer.Option(help="Less than the role may: some of read,submit,manage,admin,metrics.")] = "",
     json_: opt.Plain = False,
 ) -> None:
     """Make a token and print its secret, which is shown this once."""

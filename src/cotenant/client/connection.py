@@ -141,7 +141,9 @@ def _check_peer(stream: httpcore.NetworkStream, target: Target) -> None:
             raise InputError(f"COTENANT_SERVICE_USER={name}: this machine has no such user") from None
     if uid not in trusted:
         stream.close()
-        raise Denied(f"{target.socket} is served by user {uid}, not by you or root: if so it be, set COTENANT_SERVICE_USER")
+        raise Denied(
+            f"{target.socket} is served by user {uid}, not by you or root: if so it be, set COTENANT_SERVICE_USER"
+        )
 
 
 def _challenge(stream: httpcore.NetworkStream, target: Target) -> None:
