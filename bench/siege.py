@@ -30,6 +30,7 @@ from bench.quiet import Others
 DESCRIPTORS = 1024
 WAITING = 300
 CALLERS = 50
+JSON = {"Content-Type": "application/json"}
 PAUSE_S = 0.05  # between two rounds of the honest caller
 MOST_LOG_MB, MOST_REQUEST_S, LEAST_DECISION_S = 10.0, 1.0, 0.010
 SIEGES = (
@@ -63,6 +64,7 @@ class Measured:
         return [name for name, bad in found if bad]
 
     def row(self, verdict: str) -> str:
+        """A line of the table."""
         return (
             f"{self.name:<22}{self.decisions:>10}{1000 * self.decision_s:>11.1f}{self.requests:>10}{self.failed:>8}"
             f"{1000 * self.request_s:>11.1f}{self.log_mb:>9.2f}{self.memory_mib:>9.0f}  {verdict}"
@@ -110,7 +112,7 @@ class Besieged:
         conn = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
             text = None if body is None else json.dumps(body)
-            conn.request(method, path, text, {"Authorization": f"Bearer {token or self.admin}"})
+            conn.request(method, path, text, {"Authorization": f"Bearer {token or self.admin}", **JSON})
             answer = conn.getresponse()
             data = answer.read()
             if answer.status >= 400:
@@ -120,17 +122,21 @@ class Besieged:
             conn.close()
 
     def token(self, name: str, role: str, tenant: str) -> str:
+        """A new caller."""
         made = self.ask("POST", "/v1/tokens", {"name": name, "role": role, "tenant": tenant})
         assert isinstance(made, dict)
         return str(made["secret"])
 
     def decisions(self) -> list[float]:
+        """Seconds that each decision took so far."""
         return [float(line) for line in (self.home / "decisions").read_text().split("\n")[:-1]]
 
     def log_bytes(self) -> int:
+        """What it has said."""
         return (self.home / "log").stat().st_size
 
     def memory_mib(self) -> float:
+        """What it has in memory."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(next(line for line in status.split("\n") if line.startswith("VmRSS")).split()[1]) / 1024
 
@@ -205,7 +211,7 @@ def measure(service: Besieged, honest: str, name: str, seconds: float, attack: l
     """One stretch: with an attack, or without."""
     before, log_bytes = len(service.decisions()), service.log_bytes()
     caller = Honest(service, honest)
-    command = [sys.executable, "-m", "bench.siege_attacks", attack[0], str(service.port), str(seconds), attack[1]]
+    command = [sys.executable, "-m", "bench.siege_attacks", str(service.port), str(seconds), *attack]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) if attack else _nothing() as process:
         caller.start()
         time.sleep(seconds)

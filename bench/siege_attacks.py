@@ -1,4 +1,4 @@
-"""What besiegers do, each in a process of its own: `python -m bench.siege_attacks NAME PORT SECONDS TOKENS`.
+"""What besiegers do, each in a process of its own: `python -m bench.siege_attacks PORT SECONDS NAME TOKENS`.
 
 Loopback only and bounded: so many connections, so many tries a second. They run at low priority, for in life they
 would not share the service's processors.
@@ -50,7 +50,7 @@ async def half_open(target: Target, number: int) -> None:
 
 async def slow(target: Target, number: int) -> None:
     """A header, or the body of a good caller, one byte a second."""
-    async with connected(target) as (reader, writer):
+    async with connected(target) as (_, writer):
         if number % 2:
             writer.write(POST.format(token=target.tokens[0], length=1000).encode())
         for byte in itertools.cycle(b"X-Slow: 1\r\n"):
@@ -137,7 +137,7 @@ async def _tolerant(attack: Attack, target: Target, number: int) -> None:
 
 
 def main() -> None:
-    name, port, seconds, tokens = sys.argv[1:]
+    port, seconds, name, tokens = sys.argv[1:]
     os.nice(10)
     begun = asyncio.run(besiege(name, Target(int(port), json.loads(tokens)), float(seconds)))
     print(begun)

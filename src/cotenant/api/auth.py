@@ -17,6 +17,8 @@ READS = frozenset({"GET", "HEAD"})
 _MOST_SECRET = 8192  # tokens of a provider are long
 _PENALTY_S = 0.5  # before strangers hear that they are too many
 _MOST_WAITING = 64
+_REFUSED_S = 1.0
+_MOST_REFUSED = 1000
 
 
 class Gate:
@@ -28,6 +30,7 @@ class Gate:
     def __init__(self, app: ASGIApp, door: Door) -> None:
         self.app, self.door = app, door
         self._waiting = 0
+        self._refused: dict[tuple[Caller, str], float] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection."""
@@ -47,6 +50,8 @@ class Gate:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 self._audit(scope, caller, status)
+                if status == 429 and caller is not None:
+                    self._had_enough(caller, scope["path"])
             await send(message)
 
         try:
@@ -96,9 +101,20 @@ class Gate:
         try:
             self.door.shares.count(caller)
         except TooMany as error:
-            await send_error(send, 429, str(error))
+            await send_error(send, 429, str(error), close=True)
+            return False
+        if time.monotonic() < self._refused.get((caller, scope["path"]), 0.0):
+            await send_error(send, 429, "this was refused just now: try again in a second", close=True)
             return False
         return True
+
+    def _had_enough(self, caller: Caller, path: str) -> None:
+        """Who asks again at once for what he has no share left of is answered without much ado."""
+        if len(self._refused) > _MOST_REFUSED:
+            self._refused.clear()
+        now_s = time.monotonic()
+        if now_s >= self._refused.get((caller, path), 0.0):
+            self._refused[caller, path] = now_s + _REFUSED_S
 
     def _audit(self, scope: Scope, caller: Caller | None, status: int) -> None:
         """Every write, and every refusal of one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, is_dataclass
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 CALL_THREADS = 96  # group commit lives from concurrent callers
 STREAM_THREADS = 64
 OPEN_THREADS = 2
+READY_S = 1.0
 
 T = TypeVar("T")
 
@@ -74,6 +76,7 @@ class Door:
         self._streams = CapacityLimiter(STREAM_THREADS)
         self._whatifs = CapacityLimiter(2)
         self._opens = CapacityLimiter(OPEN_THREADS)
+        self._ready_s, self._is_ready = float("-inf"), True
 
     async def call(self, function: Callable[..., T], *args: Any, **named: Any) -> T:
         """Run a blocking call in a thread."""
@@ -89,6 +92,14 @@ class Door:
         """As `call`, two at a time: for simulations."""
         async with self.shares.calls.taken(asking.get()):
             return await to_thread.run_sync(partial(function, *args), limiter=self._whatifs)
+
+    async def ready(self) -> bool:
+        """Whether the service takes requests: asked once a second, for all streams together."""
+        now_s = time.monotonic()
+        if now_s - self._ready_s >= READY_S:
+            self._ready_s = now_s
+            self._is_ready = await self.call_open(self.admin.ready)
+        return self._is_ready
 
     async def call_open(self, function: Callable[[], T]) -> T:
         """As `call`, for what anybody may ask."""
@@ -117,7 +128,7 @@ def admin_of(request: Request) -> Caller:
     return caller
 
 
-def known_query(request: Request) -> None:
+async def known_query(request: Request) -> None:
     """Refuse a query parameter that a route does not have: a typing error must not read as 'no filter'."""
     route = request.scope.get("route")
     if request.query_params and isinstance(route, APIRoute):

@@ -32,6 +32,7 @@ class BodyLimit:
             await self.app(scope, receive, send)
             return
         try:
+            _check_length(scope, 2 * self.most)
             async with asyncio.timeout(self.most_s):
                 body = await self._read(receive)
         except TimeoutError:
@@ -65,11 +66,18 @@ class BodyLimit:
             size += len(part)
             if size <= self.most:
                 parts.append(part)
-            elif size > 8 * self.most:
+            elif size > 2 * self.most:
                 break  # a little is read and dropped, so that an honest client gets to see the answer
         if size > self.most:
             raise ValueError("too long")
         return b"".join(parts)
+
+
+def _check_length(scope: Scope, most: int) -> None:
+    """A ValueError where a request says itself that its body is much too long."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value) > most:
+            raise ValueError("too long")
 
 
 async def send_error(send: Send, status: int, text: str, close: bool = False) -> None:

@@ -37,10 +37,17 @@ class Connection(H11Protocol):
         self.peer, self._gone = peer, gone
         self.waits_since_s: float | None = time.monotonic()
         self.stuck_since_s: float | None = None
+        self._heard = False
         self.app_state = {**self.app_state, "cotenant.uid": uid}
+
+    @property
+    def silence(self) -> int:
+        """Who is the first to be given up: who had an answer already, who began to ask; last, who has just come."""
+        return 0 if self.cycle is not None else 1 if self._heard else 2
 
     def data_received(self, data: bytes) -> None:
         """Some bytes."""
+        self._heard = True
         super().data_received(data)
         self._look()
 
@@ -142,7 +149,7 @@ class Listening:
 
     def _give_up(self, may: Callable[[Connection], bool]) -> bool:
         waiting = [one for one in self._open if one.waits_since_s is not None and one.transport is not None]
-        found = min(filter(may, waiting), key=lambda one: one.waits_since_s or 0.0, default=None)
+        found = min(filter(may, waiting), key=lambda one: (one.silence, one.waits_since_s), default=None)
         if found is None:
             return False
         self._leave(found)

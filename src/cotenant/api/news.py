@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cotenant.service.facade import Caller, EventInfo, JobDesk
@@ -13,6 +13,7 @@ from cotenant.service.facade import Caller, EventInfo, JobDesk
 SLICE_S = 1.0
 _PAUSE_S = 0.0005  # per listener, between two rounds: many listeners hear of several records at once
 _LONGEST_PAUSE_S = 0.5
+_MOST_IDLE = 3
 
 Render = Callable[[list[EventInfo], Caller, int], bytes]
 """What a page looks like: events, for whom, and the number to go on from."""
@@ -57,49 +58,54 @@ class News:
     ) -> Page:
         """Events, waiting for the first as long as `go_on` says so; past what is not the caller's."""
         if ask.after < 0:
-            ask = PageAsked(ask.job, await self.last(), ask.limit, ask.render)
+            ask = replace(ask, after=await self.last())
+        if wait_s <= 0:
+            found: Page = await self._in_thread(self._read_now, caller, ask)
+            return found
         end_s = time.monotonic() + wait_s
         while True:
-            page = await self._read(caller, ask)
-            left_s = end_s - time.monotonic()
-            if page.count or left_s <= 0 or not go_on():
+            new = await self._beyond(ask.after, min(SLICE_S, max(0.0, end_s - time.monotonic())))
+            page = await self._read(caller, ask) if new else Page(ask.render([], caller, ask.after), 0, ask.after)
+            if page.count or time.monotonic() >= end_s or not go_on():
                 return page
-            ask = PageAsked(ask.job, page.next, ask.limit, ask.render)
-            await self._beyond(ask.after, min(left_s, SLICE_S))
+            ask = replace(ask, after=page.next)
 
-    async def _beyond(self, seq: int, timeout_s: float) -> None:
-        """Wait until there is an event after this one, or time is up."""
-        if self._last > seq:
-            return
+    async def _beyond(self, seq: int, timeout_s: float) -> bool:
+        """Wait until there is an event after this one, or time is up; whether there is one."""
         if self._watch is None or self._watch.done():
-            self._watch = asyncio.create_task(self._listen(seq))
-        future = asyncio.get_running_loop().create_future()
-        self._waiting.add(future)
-        try:
-            await asyncio.wait((future,), timeout=timeout_s)
-        finally:
-            self._waiting.discard(future)
+            self._last = seq
+            self._watch = asyncio.create_task(self._listen())
+        if self._last <= seq:
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.add(future)
+            try:
+                await asyncio.wait((future,), timeout=timeout_s)
+            finally:
+                self._waiting.discard(future)
+        return self._last > seq
 
-    async def _listen(self, seq: int) -> None:
-        """Wake all who wait whenever the journal has grown; ends when nobody waits."""
-        self._last = max(self._last, seq)
-        while self._waiting:
+    async def _listen(self) -> None:
+        """Wake all who wait whenever the journal has grown; ends when nobody has waited for a while."""
+        idle = 0
+        while idle < _MOST_IDLE:
             newest = await self._in_thread(self._desk.wait_events, self._last, SLICE_S)
+            idle = 0 if self._waiting else idle + 1
             if newest > self._last:
                 self._last = newest
+                self._pages.clear()
                 waiting, self._waiting = self._waiting, set()
                 for future in waiting:
                     if not future.done():
                         future.set_result(None)
                 await asyncio.sleep(min(_LONGEST_PAUSE_S, _PAUSE_S * len(waiting)))
+        self._pages.clear()
 
     async def _read(self, caller: Caller, ask: PageAsked) -> Page:
-        """A page; whoever sees the same and asks for the same meanwhile shares it."""
+        """A page; until there is news, whoever sees the same and asks for the same shares it."""
         key = (caller.tenant, caller.role, ask)
         task = self._pages.get(key)
         if task is None:
             task = self._pages[key] = asyncio.create_task(self._in_thread(self._read_now, caller, ask))
-            task.add_done_callback(lambda _: self._pages.pop(key, None))
         return await asyncio.shield(task)
 
     def _read_now(self, caller: Caller, ask: PageAsked) -> Page:

@@ -43,7 +43,7 @@ class Listener:
             return not self.seat.lost
         self._checked = now
         caller = await who(self.door, self._scope, self._secret)
-        return not self.seat.lost and caller == self.caller and await self.door.call_for_stream(self.door.admin.ready)
+        return not self.seat.lost and caller == self.caller and await self.door.ready()
 
     def pause_s(self) -> float:
         """How long to wait before looking again: longer for who has many streams."""
