@@ -50,7 +50,8 @@ class Gate:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 self._audit(scope, caller, status)
-                if status == 429 and caller is not None:
+                if status == 429:
+                    message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
                     self._had_enough(caller, scope["path"])
             await send(message)
 
@@ -89,7 +90,7 @@ class Gate:
                 await asyncio.sleep(_PENALTY_S)
             finally:
                 self._waiting -= 1
-        await send_error(send, 429, "too many requests without a valid token", close=True)
+        await send_error(send, 429, "too many requests without a valid token")
 
     async def _admit(self, scope: Scope, send: Send, caller: Caller) -> bool:
         if caller.role is Role.VIEWER and scope["method"] not in READS:
@@ -101,15 +102,17 @@ class Gate:
         try:
             self.door.shares.count(caller)
         except TooMany as error:
-            await send_error(send, 429, str(error), close=True)
+            await send_error(send, 429, str(error))
             return False
         if time.monotonic() < self._refused.get((caller, scope["path"]), 0.0):
-            await send_error(send, 429, "this was refused just now: try again in a second", close=True)
+            await send_error(send, 429, "this was refused just now: try again in a second")
             return False
         return True
 
-    def _had_enough(self, caller: Caller, path: str) -> None:
+    def _had_enough(self, caller: Caller | None, path: str) -> None:
         """Who asks again at once for what he has no share left of is answered without much ado."""
+        if caller is None:
+            return
         if len(self._refused) > _MOST_REFUSED:
             self._refused.clear()
         now_s = time.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,8 +12,8 @@ from typing import Any
 from cotenant.service.facade import Caller, EventInfo, JobDesk
 
 SLICE_S = 1.0
-_PAUSE_S = 0.0005  # per listener, between two rounds: many listeners hear of several records at once
-_LONGEST_PAUSE_S = 0.5
+_AT_ONCE = 16
+_PAUSE_S = 0.004  # per listener: many listeners hear of several records at once
 _MOST_IDLE = 3
 
 Render = Callable[[list[EventInfo], Caller, int], bytes]
@@ -43,7 +44,7 @@ class News:
 
     def __init__(self, desk: JobDesk, in_thread: Callable[..., Coroutine[Any, Any, Any]]) -> None:
         self._desk, self._in_thread = desk, in_thread
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], Caller] = {}
         self._watch: asyncio.Task[None] | None = None
         self._last = 0
         self._pages: dict[tuple[object, ...], asyncio.Task[Page]] = {}
@@ -64,24 +65,24 @@ class News:
             return found
         end_s = time.monotonic() + wait_s
         while True:
-            new = await self._beyond(ask.after, min(SLICE_S, max(0.0, end_s - time.monotonic())))
+            new = await self._beyond(caller, ask.after, min(SLICE_S, max(0.0, end_s - time.monotonic())))
             page = await self._read(caller, ask) if new else Page(ask.render([], caller, ask.after), 0, ask.after)
             if page.count or time.monotonic() >= end_s or not go_on():
                 return page
             ask = replace(ask, after=page.next)
 
-    async def _beyond(self, seq: int, timeout_s: float) -> bool:
+    async def _beyond(self, caller: Caller, seq: int, timeout_s: float) -> bool:
         """Wait until there is an event after this one, or time is up; whether there is one."""
         if self._watch is None or self._watch.done():
             self._last = seq
             self._watch = asyncio.create_task(self._listen())
         if self._last <= seq:
             future = asyncio.get_running_loop().create_future()
-            self._waiting.add(future)
+            self._waiting[future] = caller
             try:
                 await asyncio.wait((future,), timeout=timeout_s)
             finally:
-                self._waiting.discard(future)
+                self._waiting.pop(future, None)
         return self._last > seq
 
     async def _listen(self) -> None:
@@ -93,12 +94,24 @@ class News:
             if newest > self._last:
                 self._last = newest
                 self._pages.clear()
-                waiting, self._waiting = self._waiting, set()
-                for future in waiting:
-                    if not future.done():
-                        future.set_result(None)
-                await asyncio.sleep(min(_LONGEST_PAUSE_S, _PAUSE_S * len(waiting)))
+                await self._wake()
         self._pages.clear()
+
+    async def _wake(self) -> None:
+        """Some at a time, so that requests get their turn in between; of each caller one before anybody's second."""
+        waiting, self._waiting = self._waiting, {}
+        before: Counter[Caller] = Counter()
+        ranks: list[tuple[int, asyncio.Future[None]]] = []
+        for future, caller in waiting.items():
+            ranks.append((before[caller], future))
+            before[caller] += 1
+        ranks.sort(key=lambda one: one[0])
+        for first in range(0, len(ranks), _AT_ONCE):
+            some = ranks[first : first + _AT_ONCE]
+            for _, future in some:
+                if not future.done():
+                    future.set_result(None)
+            await asyncio.sleep(_PAUSE_S * len(some))
 
     async def _read(self, caller: Caller, ask: PageAsked) -> Page:
         """A page; until there is news, whoever sees the same and asks for the same shares it."""

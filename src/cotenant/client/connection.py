@@ -112,7 +112,7 @@ class _Pinned(httpcore.NetworkStream):
     ) -> httpcore.NetworkStream:
         """Encrypted from here on, with the one whom we know."""
         secured = self._stream.start_tls(ssl_context, server_hostname, timeout)
-        shown = secured.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        shown = secured.get_extra_info("ssl_object").getpeercert(True)
         if not hmac.compare_digest(hashlib.sha256(shown or b"").hexdigest(), self._target.pin):
             secured.close()
             raise Denied(f"{self._target.url} shows another certificate than the service's: no token was sent")
