@@ -10,11 +10,12 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
 import pytest
+from doors_kit import served
 from fake_service import ADMIN, USER_A, VIEWER, FakeService
 
 from cotenant.api.front import Doors, Front
@@ -23,35 +24,6 @@ from cotenant.client import Client, Denied, Unreachable
 from cotenant.core import proof
 from cotenant.core.errors import InputError
 from cotenant.service.facade import Caller, Role
-
-
-class Served:
-    """A front at work in a thread, in a home as `cotenant serve` leaves it."""
-
-    def __init__(self, doors: Doors, service: FakeService) -> None:
-        self.home, self._front, self._ready = doors.home, Front(service, doors), threading.Event()
-        self.url = ""
-        self.thread = threading.Thread(target=lambda: asyncio.run(self._run()))
-
-    async def _run(self) -> None:
-        self.url = await self._front.start()
-        (self.home / "url").write_text(self.url)
-        self._ready.set()
-        await self._front.ended()
-
-    @contextmanager
-    def running(self) -> Iterator[Served]:
-        self.thread.start()
-        assert self._ready.wait(20)
-        try:
-            yield self
-        finally:
-            self._front.stop()
-            self.thread.join()
-
-    def connect(self) -> socket.socket:
-        host, port = self.url.split("//")[1].split(":")
-        return socket.create_connection((host, int(port)), timeout=10)
 
 
 @pytest.fixture
@@ -71,12 +43,6 @@ def service(tmp_path: Path) -> FakeService:
 
 
 @contextmanager
-def served(home: Path, service: FakeService, **more: object) -> Iterator[Served]:
-    with Served(Doors(home, port=0, **more), service).running() as found:  # type: ignore[arg-type]
-        yield found
-
-
-@contextmanager
 def liar(answer: Callable[[bytes], bytes]) -> Iterator[tuple[int, list[bytes]]]:
     """Somebody else at a port, who remembers what he was sent."""
     heard: list[bytes] = []
@@ -92,10 +58,8 @@ def liar(answer: Callable[[bytes], bytes]) -> Iterator[tuple[int, list[bytes]]]:
                     heard.append(conn.recv(65536))
                     conn.sendall(answer(heard[-1]))
                     conn.settimeout(0.2)
-                    try:
+                    with suppress(OSError):
                         heard.append(conn.recv(65536))
-                    except OSError:
-                        pass
 
         threading.Thread(target=run, daemon=True).start()
         yield listener.getsockname()[1], heard

@@ -40,7 +40,8 @@ async def sign_on_at(request: Request) -> Response:
     if found is None:
         raise NotFound("nobody signs on here: ask an admin for a token")
     given = found.provider
-    return answer(encode({"issuer": given.issuer, "client": given.client, "scope": given.scope}))
+    told = {"issuer": given.issuer, "client": given.client, "scope": given.scope, "secret": given.secret}
+    return answer(encode(told))
 
 
 @router.get("/v1/audit", responses=s.answers(s.Deeds, 404))

@@ -250,6 +250,7 @@ class SignOnAt(BaseModel):
     issuer: str
     client: str
     scope: str
+    secret: str
 
 
 class Deeds(BaseModel):

@@ -42,7 +42,7 @@ class Provider:
 
     `client`: the id under which it knows Cotenant, and the audience of its tokens unless `audience` says otherwise.
     The first of `rules` that fits somebody's `role_claim` gives his role; his tenant is the rule's, else what
-    `tenant_claim` says.
+    `tenant_claim` says. `secret`: for providers that want one of programs too; whoever signs on learns it.
     """
 
     issuer: str
@@ -53,6 +53,7 @@ class Provider:
     user_claim: str = ""
     audience: str = ""
     scope: str = "openid profile email"
+    secret: str = ""
 
 
 def read_provider(text: str) -> Provider:
@@ -61,7 +62,7 @@ def read_provider(text: str) -> Provider:
     for part in filter(None, text.split(",")):
         name, _, value = part.partition("=")
         given[name.strip()] = value.strip()
-    known = ("issuer", "client", "map", "tenant_claim", "role_claim", "user_claim", "audience", "scope")
+    known = ("issuer", "client", "map", "tenant_claim", "role_claim", "user_claim", "audience", "scope", "secret")
     for name in given:
         if name not in known:
             raise unknown("--oidc", name, known)
@@ -145,7 +146,7 @@ class SignOn:
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise Unavailable(f"the sign-on provider {self.provider.issuer} does not answer: {error}") from None
             self._keys = dict(self._readable(keys))
-        return self._keys.get(kid)
+        return self._keys.get(kid) or (next(iter(self._keys.values())) if not kid and len(self._keys) == 1 else None)
 
     def _readable(self, keys: list[Mapping[str, Any]]) -> Any:
         for one in keys:

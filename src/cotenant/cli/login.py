@@ -29,7 +29,7 @@ def login(
     with Client(url or None, f"{PIN}{pin}" if pin else None) as client:
         told = client.sign_on()
         where = client.url
-    issuer = Issuer.find(told["issuer"], told["client"], told["scope"])
+    issuer = Issuer.find(**told)
     got = by_device(issuer, lambda text: typer.echo(text, err=True)) if device else by_browser(issuer, show)
     keep_login(home(), replace(got, url=where, pin=pin))
     with Client(url or None) as client:

@@ -310,9 +310,7 @@ class Client:
 
     def _wrong(self, error: Exception) -> CotenantError:
         if isinstance(error, httpx.ConnectError) and "CERTIFICATE" in str(error):
-            return Denied(
-                f"nobody vouches for {self.url}: take the whole line of `cotenant token create`, with its '~'"
-            )
+            return Denied(f"nobody vouches for {self.url}: take the whole line of `cotenant token create`")
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
             return Unreachable(f"no service at {self.url}: start it with `cotenant serve`")
         if isinstance(error, httpx.TransportError):

@@ -88,6 +88,7 @@ class Login:
     refresh: str = ""
     issuer: str = ""
     client: str = ""
+    secret: str = ""
     expires_s: float = 0.0
 
 

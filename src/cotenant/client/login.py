@@ -31,20 +31,23 @@ class Issuer:
     issuer: str
     client: str
     scope: str
+    secret: str
     described: dict[str, Any]
 
     @classmethod
-    def find(cls, issuer: str, client: str, scope: str) -> Issuer:
+    def find(cls, issuer: str, client: str, scope: str = "", secret: str = "") -> Issuer:
         """Ask the provider where its endpoints are."""
-        return cls(issuer, client, scope, _ask("GET", f"{issuer}/.well-known/openid-configuration"))
+        return cls(issuer, client, scope, secret, _ask("GET", f"{issuer}/.well-known/openid-configuration"))
 
     def exchange(self, **what: str) -> Login:
         """Tokens for a code, or for a refresh token."""
-        given = _ask("POST", self.described["token_endpoint"], data={"client_id": self.client, **what})
+        known: dict[str, Any] = {"auth": (self.client, self.secret)} if self.secret else {}
+        given = _ask("POST", self.described["token_endpoint"], data={"client_id": self.client, **what}, **known)
         if "id_token" not in given:
             raise Denied(f"{self.issuer} gave no ID token: does the client '{self.client}' have the scope openid?")
         refresh, lasts_s = str(given.get("refresh_token", "")), float(given.get("expires_in", 3600))
-        return Login("", given["id_token"], "", refresh, self.issuer, self.client, time.time() + lasts_s)
+        ends_s = time.time() + lasts_s
+        return Login("", given["id_token"], "", refresh, self.issuer, self.client, self.secret, ends_s)
 
 
 def by_device(issuer: Issuer, tell: Callable[[str], None], sleep: Callable[[float], None] = time.sleep) -> Login:
@@ -93,7 +96,7 @@ def by_browser(issuer: Issuer, show: Callable[[str], None]) -> Login:
 
 def renewed(login: Login) -> Login:
     """A new one from its refresh token."""
-    issuer = Issuer.find(login.issuer, login.client, "")
+    issuer = Issuer.find(login.issuer, login.client, secret=login.secret)
     new = issuer.exchange(grant_type="refresh_token", refresh_token=login.refresh)
     return replace(new, url=login.url, pin=login.pin, refresh=new.refresh or login.refresh)
 
