@@ -105,7 +105,7 @@ class CoreService:
         self.store.heard = self.notifier.heard
         hosts = not options.deals_out_hosts
         self.openings = Openings(self.store, lambda: self.observer.nodes, hosts)
-        rules = Rules(hosts, options.max_priority, options.notify)
+        rules = Rules(hosts, options.max_priority, options.notify, options.most_unfinished)
         self.planner = planner(self) if planner is not None else _planner(self)
         machines = ObservedMachines(self.observer, backend)
         self.desk = Desk(self.store, self.planner, machines, self.reports.of, rules)
@@ -165,6 +165,7 @@ class CoreService:
             self.observer.look()
             self.executor.carry_out(replace(decision, acts=starts))
             changed |= self.executor.perform()
+        self.admin.save_uses()
         self.store.snapshot_if_due()
         self.retention.retire_if_due()
         return 0.0 if changed else self._wait_s(decision, now_s)
