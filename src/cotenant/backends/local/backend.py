@@ -90,7 +90,7 @@ class LocalBackend:
         moves = self._machine.gpu == "nvml" and share != "mps"  # the driver cannot take out a client of MPS
         self._cuda = cuda.method() if moves else "none"
         self.label = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
-        self._level, self._containers = isolation.level, containers.find_tool()
+        self._isolation, self._containers = isolation, containers.find_tool()
         self._tenants = Tenants(isolation, self._home, self.label, self._machine) if apart else None
         self._watcher = Watcher(root / "notify")
 
@@ -142,8 +142,8 @@ class LocalBackend:
             outlives_service=True,
             share=self._machine.share,
             notes=(*(f"{role}: {parent}" for role, parent in sorted(roles.items())), *self._cgroups.notes),
-            isolation=self._level,
-            unprotected=unprotected(self._level),
+            isolation=self._isolation.level,
+            unprotected=unprotected(self._isolation),
             containers=self._containers,
             channels=("exec", "attach", "port"),
         )
