@@ -47,7 +47,7 @@ def stand_in_line(s: State, job: int) -> None:
     push_waiting(s.f, s.i, s.cls, s.heap, job)
 
 
-@kernel
+@entry
 def resize(s: State, job: int, gpus: int) -> None:
     """Another number of GPUs, for a job that holds none; cores and memory go with them, so much per GPU."""
     before = max(s.i[job, GPUS], 1)
@@ -109,6 +109,14 @@ def schedule_wait(s: State, rule: Rule, job: int) -> None:
         drop_event(s.f, s.i, s.events, s.x, job)
 
 
+@entry
+def bar(s: State, rule: Rule, job: int, barred: bool, now: float) -> None:
+    """Note since when a suspended job could have started elsewhere, but not where it is bound; or that it can."""
+    if barred == math.isnan(s.f[job, BARRED]):
+        s.f[job, BARRED] = now if barred else math.nan
+        schedule_wait(s, rule, job)
+
+
 @kernel
 def dequeue(s: State, rule: Rule, job: int) -> None:
     """A job stops waiting."""
@@ -142,25 +150,14 @@ def schedule_run(f: Matrix, i: IntMatrix, events: Ints, x: Ints, thresholds: Flo
 
 
 @kernel
-def take(
-    f: Matrix, i: IntMatrix, node: IntMatrix, host: Matrix, slices: IntMatrix, quota: IntMatrix, x: Ints,
-    job: int, head: int, sign: int,
-) -> int:  # fmt: skip
-    """Take (+1) or give back (-1) the GPUs, cores and memory of a list of slices; how many nodes."""
-    gpus = i[job, GPUS]
-    nodes = 0
+def _take_gpus(s: State, job: int, head: int, sign: int) -> int:
+    """Take (+1) or give back (-1) GPUs of a list of slices that nobody shares; how many."""
     at = head
     while at >= 0:
-        n, count = slices[at, SLICE_NODE], slices[at, SLICE_GPUS]
-        node[n, NODE_FREE] -= sign * count
-        if x[USE_HOST] == 1:
-            host[n, HOST_CPU_FREE] -= sign * count / gpus * f[job, CPUS]
-            host[n, HOST_MEM_FREE] -= sign * count / gpus * f[job, MEM]
-        nodes += 1
-        at = slices[at, SLICE_NEXT]
-    x[IDLE] -= sign * gpus
-    quota[i[job, TENANT], Q_USED] += sign * gpus
-    return nodes
+        s.node[s.slices[at, SLICE_NODE], NODE_FREE] -= sign * s.slices[at, SLICE_GPUS]
+        at = s.slices[at, SLICE_NEXT]
+    s.x[IDLE] -= sign * s.i[job, GPUS]
+    return int(s.i[job, GPUS])
 
 
 @entry
@@ -173,11 +170,10 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     dequeue(s, rule, job)
     if s.x[SHARING] == 1:
         busy = occupy(s.i, s.node, s.slices, s.gpu, s.gpu_first, s.gpu_leaving, s.gpu_bound, s.x, job, head)
-        count_busy(s.x, s.t, now, busy)
-        nodes = take_host(s.f, s.i, s.host, s.slices, s.quota, s.x, job, head, 1)
     else:
-        count_busy(s.x, s.t, now, s.i[job, GPUS])
-        nodes = take(s.f, s.i, s.node, s.host, s.slices, s.quota, s.x, job, head, 1)
+        busy = _take_gpus(s, job, head, 1)
+    count_busy(s.x, s.t, now, busy)
+    nodes = take_host(s.f, s.i, s.host, s.slices, s.quota, s.x, job, head, 1)
     pool = s.node[s.slices[head, SLICE_NODE], NODE_POOL]
     spread = 1 if nodes > 1 and nodes > fewest_nodes(s.node, s.pool, pool, s.i[job, GPUS]) else 0
     s.i[job, SLICE] = head
@@ -196,11 +192,10 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     if s.x[N_RUN] > s.run.shape[0] - 2 or s.x[N_RUN] > 2 * s.x[N_RUNNING] + 16:
         compact_running(s)
     s.run[s.x[N_RUN]] = job
-    heat(s.f, s.i, s.slices, s.hot, s.x, job, s.x[N_RUN])
+    rerun(s, rule, job, s.x[N_RUN])
     s.x[N_RUN] += 1
     s.x[N_RUNNING] += 1
     s.x[N_STARTED_GPUS] += s.i[job, GPUS]
-    schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
 
 
 @kernel
@@ -251,6 +246,12 @@ def begin_now(s: State, rule: Rule, job: int, k: int, now: float) -> None:
     s.f[job, WAITED] += now - s.f[job, SINCE]
     s.f[job, SINCE] = s.f[job, RATED] = now
     _begin(s, job, now)
+    rerun(s, rule, job, k)
+
+
+@kernel
+def rerun(s: State, rule: Rule, job: int, k: int) -> None:
+    """The run of the job at position k has changed: its hot row and its next event are made anew."""
     heat(s.f, s.i, s.slices, s.hot, s.x, job, k)
     schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
 
@@ -301,11 +302,11 @@ def let_go_of(s: State, job: int, now: float) -> int:
         if now > s.t[WINDOW_FROM] and s.f[job, SINCE] < s.t[WINDOW_TO]:
             _keep_segments(s, job, head, now)
     if s.x[SHARING] == 1:
-        count_busy(s.x, s.t, now, -vacate(s.i, s.node, s.slices, s.gpu, s.gpu_first, s.x, job, head))
-        take_host(s.f, s.i, s.host, s.slices, s.quota, s.x, job, head, -1)
+        busy = vacate(s.i, s.node, s.slices, s.gpu, s.gpu_first, s.x, job, head)
     else:
-        count_busy(s.x, s.t, now, -s.i[job, GPUS])
-        take(s.f, s.i, s.node, s.host, s.slices, s.quota, s.x, job, head, -1)
+        busy = _take_gpus(s, job, head, -1)
+    count_busy(s.x, s.t, now, -busy)
+    take_host(s.f, s.i, s.host, s.slices, s.quota, s.x, job, head, -1)
     s.i[job, SLICE] = -1
     s.run[position_of(s.run, s.x[N_RUN], job)] = -1
     s.x[N_RUNNING] -= 1

@@ -7,8 +7,6 @@ after a pause; whoever else moves is stopped and started.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from cotenant.core import columns as col
@@ -17,9 +15,9 @@ from cotenant.core.state import Rule, State
 from cotenant.core.view import View
 from cotenant.engine.check import check_plan, memory_gib, size_of
 from cotenant.engine.leaving import end_suspended, preempt
-from cotenant.engine.ledger import schedule_wait
+from cotenant.engine.ledger import bar, resize
 from cotenant.engine.observe import pieces_of
-from cotenant.engine.resizing import go_on, lay_slices, let_go, set_size
+from cotenant.engine.resizing import go_on, lay_slices, let_go
 from cotenant.engine.walk import commit
 
 Start = tuple[int, Places, int]
@@ -43,7 +41,7 @@ def carry_out_plan(state: State, rule: Rule, plan: Plan, view: View, name: str, 
     if state.x[col.LAGS]:  # whoever changes its size leaves, and has its new GPUs as soon as it has left
         for row, places in resized:
             preempt(state, rule, row, now_s, 2)
-            set_size(state, row, size_of(places))
+            resize(state, row, size_of(places))
             starts.append((row, places, 0))
         resized = []
     for row, places in resized:
@@ -82,9 +80,7 @@ def _at_home(starts: list[Start], wanted: dict[int, Places], state: State, rule:
             size_of(home) != size_of(places) or any(taken.get(node, 0) & mask for node, _, mask in home)
         )
         barred = barred or any(not _within(state, node, mask) for node, _, mask in home)
-        if barred == math.isnan(state.f[row, col.BARRED]):
-            state.f[row, col.BARRED] = now_s if barred else math.nan
-            schedule_wait(state, rule, row)
+        bar(state, rule, row, barred, now_s)
         if not barred:
             kept.append((row, home, moved))
             for node, _, mask in home:
@@ -134,7 +130,7 @@ def _resized(starts: list[Start], state: State, view: View) -> tuple[list[Start]
         return starts, []
     for row, places, moved in starts:
         if elastic[row] and not moved:
-            set_size(state, row, size_of(places))
+            resize(state, row, size_of(places))
     rest = [item for item in starts if not (item[2] and elastic[item[0]])]
     return rest, [(row, places) for row, places, moved in starts if moved and elastic[row]]
 

@@ -85,3 +85,17 @@ def unbind(s: State, job: int) -> None:
     if s.cls[c, C_BOUND] == job:
         s.cls[c, C_BOUND] = -2
         s.i[job, CLASS] = s.cls[c, C_ORIGIN]
+
+
+@kernel
+def shift(s: State, job: int, head: int, column: int, sign: int) -> None:
+    """Count a list of slices as free (+1) or taken (-1) in a column of the open tables, cores and memory with it."""
+    gpus = s.i[job, GPUS]
+    at = head
+    while at >= 0:
+        n, count = s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS]
+        s.open[n, column] += sign * count
+        if s.x[USE_HOST] == 1:
+            s.open_host[n, column] += sign * (count / gpus * s.f[job, CPUS])
+            s.open_host[n, column + 2] += sign * (count / gpus * s.f[job, MEM])
+        at = s.slices[at, SLICE_NEXT]

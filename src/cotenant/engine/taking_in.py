@@ -20,9 +20,9 @@ from cotenant.engine.events import (
     withdraw,
 )
 from cotenant.engine.leaving import gone
-from cotenant.engine.ledger import start
+from cotenant.engine.ledger import resize, start
 from cotenant.engine.observe import places_of
-from cotenant.engine.resizing import lay_slices, set_size
+from cotenant.engine.resizing import lay_slices
 
 
 def take_in(s: State, rule: Rule, event: Event, now_s: float) -> None:
@@ -57,7 +57,7 @@ def _place(s: State, rule: Rule, event: Event, now_s: float) -> None:
     elif kind == Kind.ADOPTED and state == col.WAITING and event.places:
         size = sum(gpus for _, gpus, _ in event.places)
         if size != s.i[row, col.GPUS]:
-            set_size(s, row, size)
+            resize(s, row, size)
         adopt(s, rule, row, lay_slices(s, event.places), event.since_s, now_s)
         s.i[row, col.HOST] = _host_of(s, row)
     elif kind == Kind.ADOPTED_STILL and state == col.WAITING and event.places:

@@ -9,6 +9,10 @@ from typing import Any
 import numpy as np
 
 from cotenant.backends.base import NodeInfo
+from cotenant.beliefs.company import MeasuredSpeeds, PairSpeeds
+from cotenant.beliefs.live_profiles import LiveProfiles
+from cotenant.beliefs.pairing import Pairing, Split, guests_of
+from cotenant.beliefs.training import Trainings
 from cotenant.core import columns as col
 from cotenant.core.decision import Decision, Event
 from cotenant.core.jit_later import LATER
@@ -36,12 +40,8 @@ from cotenant.service.planner.facts import Names, deadline_steps, memory_by_type
 from cotenant.service.planner.follow import Follower
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
-from cotenant.service.planner.pairing import Pairing, Split, guests_of
-from cotenant.service.planner.profiles import LiveProfiles
-from cotenant.service.planner.training import Trainings
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
-from cotenant.sim.truth import Measured, PairTruth
 
 _MOST_ROWS = 200_000  # of a session, while few of them live; the next one begins with what was journaled
 _LARGE = 3000  # jobs from which on compiled kernels pay
@@ -83,16 +83,8 @@ class Session:
             costs=costs or StopCosts(np.inf, most_suspended=options.max_suspended, patience_s=options.grace_s),
             sharing=True, gpu_gib=room if self.traits.shares else None, start_s=now_s,
         )  # fmt: skip
-        self.follower = Follower(
-            book,
-            self.tables,
-            self.nodes,
-            self.beliefs(options),
-            may_suspend,
-            self._types,
-            self.traits,
-            openings.open_to,
-        )
+        told = self.beliefs(options), may_suspend, self._types, self.traits, openings.open_to
+        self.follower = Follower(book, self.tables, self.nodes, *told)
         self.engine = Engine(self.tables, self._policy, rule)
         self._budget, self._checks = budget or Budget(options.budget_s), options.check_invariants
         self._kinds = self.late = 0
@@ -197,12 +189,12 @@ class Session:
             state.f[cut, col.GPU_GIB] = together.memory_gib[state.i[cut, col.SPEED_ROW], state.i[cut, col.LEVEL]]
             row_of, paces = self.follower.row_of, self.kept.pairing.paces
             measured = {row_of[job]: pace for job, pace in paces.items() if job in row_of and np.isfinite(pace)}
-            self.engine.rates = Measured(together, measured)
+            self.engine.rates = MeasuredSpeeds(together, measured)
         elif traits.shares:
             pair = profiles.pairs(seen.vetoes)
             facts = replace(facts, pair=pair)
             if pair is not None:
-                self.engine.rates = PairTruth(np.where(pair > 0, pair, 0.5))
+                self.engine.rates = PairSpeeds(np.where(pair > 0, pair, 0.5))
         if traits.interleaves:
             of, nominal_s = state.i[:rows, col.SPEED_ROW].copy(), state.f[:rows, col.BELIEF].copy()
             facts = replace(facts, stages=profiles.stages(of, nominal_s, seen.vetoes))
