@@ -16,11 +16,10 @@ from cotenant.engine.leaving import begin_leaving, bind_late, end_suspended, for
 from cotenant.engine.ledger import (
     dequeue,
     enqueue,
-    heat,
     promote,
     relax,
     release,
-    schedule_run,
+    rerun,
     set_leaf,
     stand_in_line,
     start,
@@ -58,8 +57,7 @@ def handle(s: State, rule: Rule, job: int, now: float) -> None:
     elif kind == CROSS:
         s.i[job, QUEUE] += 1
         s.x[EPOCH] += 1
-        heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
-        schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+        rerun(s, rule, job, position_of(s.run, s.x[N_RUN], job))
         s.x[DIRTY] = 1
     elif kind == GONE:
         gone(s, rule, job, now)
@@ -267,8 +265,7 @@ def adopt(s: State, rule: Rule, job: int, head: int, since: float, now: float) -
     s.f[job, WARM] = s.f[job, RATED] = now
     s.f[job, ATTAINED] -= now - since
     s.f[job, OCCUPIED] -= now - since
-    heat(s.f, s.i, s.slices, s.hot, s.x, job, s.x[N_RUN] - 1)  # it started last
-    schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+    rerun(s, rule, job, s.x[N_RUN] - 1)  # it started last
 
 
 @entry
@@ -327,10 +324,9 @@ def unpin(s: State, rule: Rule, job: int) -> None:
     """It may be stopped again, or is about to end."""
     s.i[job, STATE] = RUNNING
     s.run[s.x[N_RUN]] = job
-    heat(s.f, s.i, s.slices, s.hot, s.x, job, s.x[N_RUN])
+    rerun(s, rule, job, s.x[N_RUN])
     s.x[N_RUN] += 1
     s.x[N_RUNNING] += 1
-    schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
     s.x[EPOCH] += 1  # whoever waits may displace it again
     _recount(s, job)
 
