@@ -13,17 +13,7 @@ from cotenant.core.state import Rule, State
 from cotenant.engine.heaps import drop_event, remove_waiting
 from cotenant.engine.keys import position_of, round_number, set_keys
 from cotenant.engine.leaving import begin_leaving, bind_late, end_suspended, forget_home, gone
-from cotenant.engine.ledger import (
-    dequeue,
-    enqueue,
-    promote,
-    relax,
-    release,
-    rerun,
-    set_leaf,
-    stand_in_line,
-    start,
-)
+from cotenant.engine.ledger import dequeue, enqueue, promote, relax, release, rerun, set_leaf, stand_in_line, start
 from cotenant.engine.sharing import count_cells
 
 
