@@ -3,9 +3,9 @@
 A service says what it knows after every look and when it dies. Afterwards all of that must be found in the journal, as
 it was at that record: promises, what the policy remembers, measured costs, levels of attempts. After every look the
 planner's mind and the book agree. Jobs that share their GPUs in turns, or as guests, do so again after the first look
-of the next service; with jobs that leave nothing is agreed any more, but who took turns is not sent off by it to nowhere
-for anything but another's turn. A promise is taken back only when its GPUs are given
-to others, or its job may not run. Who stands still goes on where it stands: it needs no other GPUs, until it is ended.
+of the next service. With jobs that leave nothing is agreed any more, but who took turns is sent off without GPUs for
+another's turn only. A promise is taken back only when its GPUs are given to others, or its job may not run. Who stands
+still goes on where it stands: it needs no other GPUs, until it is ended.
 """
 
 from __future__ import annotations

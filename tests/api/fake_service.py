@@ -21,13 +21,13 @@ from cotenant.service.facade import (
     EventInfo,
     JobInfo,
     JobList,
+    JobOutcome,
     NodeStatus,
     NotFound,
-    Outcome,
     Role,
     TokenInfo,
     Unavailable,
-    Watch,
+    WhatIfWatch,
 )
 from cotenant.service.window import NodeWindow
 
@@ -53,6 +53,7 @@ class FakeService:
         self.live_policy = "fifo"
         self.full = False
         self.is_ready = True
+        self.ended = ""
         self.submits = 0
         self.backups: list[str] = []
         self.foreseen = threading.Event()  # until then a what-if is not answered
@@ -136,7 +137,7 @@ class FakeService:
 
     def change(
         self, caller: Caller, verb: str, which: Which, *, force: bool = False, changes: dict[str, Any] | None = None
-    ) -> list[Outcome]:
+    ) -> list[JobOutcome]:
         done = []
         for name in which.jobs or [job.id for job in self.jobs(caller, which)]:
             try:
@@ -144,9 +145,9 @@ class FakeService:
                     self.set(caller, name, changes or {})
                 else:
                     getattr(self, verb)(caller, name)
-                done.append(Outcome(name, "", self.infos[name]))
+                done.append(JobOutcome(name, "", self.infos[name]))
             except CotenantError as error:
-                done.append(Outcome(name, str(error), None))
+                done.append(JobOutcome(name, str(error), None))
         return done
 
     def requeue(self, caller: Caller, job: str) -> None:
@@ -239,7 +240,7 @@ class FakeService:
             raise InputError(f"unknown policy '{policy}'")
         self.live_policy = policy
 
-    def whatif(self, caller: Caller, policies: list[str], watch: Watch | None = None) -> dict[str, Any]:
+    def whatif(self, caller: Caller, policies: list[str], watch: WhatIfWatch | None = None) -> dict[str, Any]:
         assert watch is not None
         watch.policy, watch.jobs = policies[0], len(self.infos)
         assert self.foreseen.wait(30)
@@ -276,11 +277,17 @@ class FakeService:
             raise Conflict(f"'{path}' exists")
         self.backups.append(path)
 
+    def shut_down(self, caller: Caller, jobs: str) -> None:
+        self.ended = jobs
+
     def metrics(self) -> dict[str, float]:
         return {"cotenant_queue_length": 3.0, 'cotenant_jobs{state="running"}': 1.0, "cotenant_decisions_total": 7.0}
 
     def ready(self) -> bool:
         return self.is_ready
+
+    def trouble(self) -> str:
+        return "" if self.is_ready else "not yet"
 
     def history(self, caller: Caller) -> Iterator[JobInfo]:
         return iter([job for job in self.jobs(caller) if job.state in FINAL])

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,16 +18,19 @@ from typing import Any
 import pytest
 from local_world import LocalWorld, pid_of
 
+from cotenant.backends.channels import ChannelPart, ChannelSpec
 from cotenant.backends.local.isolation import levels
 from cotenant.backends.local.isolation.levels import FIRST_UID, Isolation, why_not
 from cotenant.backends.local.isolation.tenants import Tenants
 from cotenant.backends.local.isolation.users import Users, read_user_map
 from cotenant.backends.local.machine import Machine
 from cotenant.core.errors import InputError
-from cotenant.testing.apart import open_folder
+from cotenant.testing.apart import open_folder, reachable_python
+from cotenant.testing.backend_kit import PATIENCE_S, printed
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0 and "CI" not in os.environ, reason="only root can have other users")
 MACHINE = Machine.find("local", None, ["gpu"] * 2)
+PYTHON = reachable_python()
 
 
 @pytest.fixture
@@ -69,6 +73,9 @@ def test_numbers_of_tenants_stay(tmp_path: Path) -> None:
     assert [again.of(name).uid for name in ("a", "b")] == [first[1], first[0]]
     assert again.of("c").uid == max(first) + 1
     assert json.loads(path.read_text()).keys() == {"a", "b", "c"}
+    path.write_text('{"a": 2')
+    with pytest.raises(InputError, match="does not say which tenant is which user"):
+        Users(path, FIRST_UID)
 
 
 def test_a_tenant_is_the_user_that_the_map_names(tmp_path: Path) -> None:
@@ -287,3 +294,46 @@ def test_the_table_in_the_threat_model_is_what_a_hostile_job_finds(monkeypatch: 
     assert {column: broken_promises(column, found[column]) for column in COLUMNS} == {column: [] for column in COLUMNS}
     lines = (root / "docs" / "threat-model.md").read_text(encoding="utf-8").splitlines()
     assert [line for line in table(found) if line not in lines] == []
+
+
+def told(channel: Any) -> tuple[bytes, ChannelPart]:
+    """All that came through a channel, and its end."""
+    data, deadline = b"", time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        part = channel.read(1.0)
+        if part is not None and part.kind == "end":
+            channel.close()
+            return data, part
+        data += part.data if part is not None else b""
+    raise AssertionError(f"no end after {data!r}")
+
+
+@needs_root
+@pytest.mark.parametrize("level", ["user", "sandbox"])
+def test_ways_into_a_job_lead_into_its_sandbox(make: Any, level: levels.Level) -> None:
+    """A program beside it, with a terminal and without, its own terminal, and a port of a network of its own."""
+    world = make(level, network="loopback" if level == "sandbox" else "host")
+    serve = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); "
+    serve += "c = s.accept()[0]; c.sendall(b'from inside'); c.close(); import time; time.sleep(600)"
+    world.launch("1-1", 'mark=here exec "$PYTHON" -c "$SERVE"', workdir="", env={"PYTHON": PYTHON, "SERVE": serve})
+    port = printed(world.backend, world.backend.open_log("1-1", "stdout"), lambda data: data.endswith(b"\n"))
+    look = ("sh", "-c", "id -u; tty; ls /proc/self/fd | wc -l; cat; ls /proc | grep -c '^[0-9]'")
+    for tty in (False, True):
+        channel = world.backend.open_channel("1-1", ChannelSpec("exec", look, tty=tty))
+        channel.write(b"said\n" + b"\x04" * tty, 5.0)
+        channel.end_input()
+        data, end = told(channel)
+        assert end.exit_code == 0, data
+        words = data.decode().replace("\r", "").split("\n")
+        assert words[0] in (str(FIRST_UID), f"said{FIRST_UID}", "said"), "a terminal says again what is typed"
+        assert str(FIRST_UID) in words
+        assert (int(words[-2]) < 20) == (level == "sandbox")
+    data, end = told(world.backend.open_channel("1-1", ChannelSpec("port", port=int(port))))
+    assert data == b"from inside"
+    world.launch("2-1", "read -r line; echo heard $line; exit 4", workdir="", tty=True)
+    channel = world.backend.open_channel("2-1", ChannelSpec("attach"))
+    channel.write(b"hello\n", 5.0)
+    data, end = told(channel)
+    assert b"heard hello" in data
+    assert world.until("2-1", "exited").exit_code == 4
+    assert world.backend.kill("1-1")

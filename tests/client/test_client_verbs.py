@@ -17,6 +17,7 @@ from fake_service import ADMIN, NOW, USER_A, FakeService
 from cotenant.core.lifecycle import JobState
 from cotenant.service.options import Options
 from cotenant.service.run import Site
+from cotenant.service.store.clock import since_boot_s
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
@@ -251,7 +252,11 @@ def test_serve_hands_over(monkeypatch: pytest.MonkeyPatch, at_home: Path) -> Non
         *("--home", "/h", "--max-suspended", "0", "--round", "60", "--profile", "h200", "--share", "mps"),
     )
     given: dict[str, Any] = {"grace_s": 5.0, "max_suspended": 0, "round_s": 60.0, "profile": "h200", "policy": "srtf"}
+    given["steady"] = since_boot_s
     assert called == [
-        (Options(at_home, policy="fifo"), Site()),
-        (Options(Path("/h"), **given), Site("sqlite:///x", "local", ["v100", "k80", "k80"], "mps", port=0)),
+        (Options(at_home, policy="fifo", steady=since_boot_s), Site()),
+        (
+            Options(Path("/h"), steady=since_boot_s, **given),
+            Site("sqlite:///x", "local", ["v100", "k80", "k80"], "mps", port=0),
+        ),
     ]

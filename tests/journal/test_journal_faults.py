@@ -126,7 +126,7 @@ def test_read_only_is_not_called_full(tmp_path: Path, code: int) -> None:
             raise error
 
         dialect.do_commit = do_commit  # type: ignore[method-assign]
-        with pytest.raises(JournalReadOnly, match="cannot be written though its disk is not full.* read-only"):
+        with pytest.raises(JournalReadOnly, match=r"though its disk is not full.* read-only"):
             journal.append([Entry("k")])
         assert "read-only" in journal.trouble
         until(lambda: journal.trouble == "")  # found out by itself

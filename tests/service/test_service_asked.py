@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
+from cotenant.service.planner.training import Trainings
 from service_kit import ADMIN, Rig
 
 from cotenant.core.errors import InputError
 from cotenant.core.jobspec import parse_job
+from cotenant.runtime.protocol import Progress
 from cotenant.service.asked import Which
 from cotenant.service.facade import Caller, Conflict, NotFound, Role
+from cotenant.service.observer.reports import Report
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")
 
@@ -155,3 +159,80 @@ def test_only_admins_raise_priorities(tmp_path: Path) -> None:
     rig.service.desk.set(ADMIN, mine, {"priority": 3})
     rig.service.desk.set(ANN, mine, {"name": "still-mine"})
     assert rig.service.desk.job(ADMIN, mine).priority == 3
+
+
+def test_steps_and_metrics_stay_after_the_end(rig: Rig) -> None:
+    job = rig.submit("sleep 5")
+    rig.ticks(2)
+    rig.says(job, Progress(7, 10, step_time_s=0.5, metrics={"loss": 0.25, "bad": math.nan}))
+    rig.finish()
+    for service in (rig.service, rig.restart()):
+        info = service.desk.job(ADMIN, job)
+        assert (info.step, info.total_steps, info.step_time_s, info.metrics["loss"]) == (7, 10, 0.5, 0.25)
+        assert math.isnan(info.metrics["bad"])
+        assert service.desk.jobs(ADMIN)[0].step == 7
+
+
+def test_metrics_that_are_no_numbers_do_not_reach_policies(rig: Rig) -> None:
+    """A batch, an accuracy or a noise that is not a number is as good as none."""
+    job = rig.submit("sleep 50", elastic={"min_gpus": 1, "max_gpus": 4}, batch={"size": 8, "max": 64})
+    rig.ticks(2)
+    live = rig.service.store.book.jobs[job]
+    wrong = dict.fromkeys(("batch", "accuracy", "gradient_noise", "epoch_samples", "loss"), math.nan)
+    tables = []
+    for metrics in (wrong, {}):
+        trainings, report = Trainings(), Report(step=3, total=10, step_time_s=1.0, metrics=metrics)
+        trainings.look(live, report)
+        tables.append(trainings.table([job], {job: live}, {job: report}, 4, 10.0))
+    for name in ("batch", "samples", "epoch_size", "loss", "first_loss", "accuracy", "noise"):
+        told, silent = getattr(tables[0], name), getattr(tables[1], name)
+        assert (told == silent).all(), name
+
+
+def test_a_requeued_or_resumed_job_does_not_show_why_it_stopped(rig: Rig) -> None:
+    job = rig.submit("sleep 50", preemptible=False)
+    rig.ticks(2)
+    rig.service.desk.hold(ADMIN, job)
+    rig.ticks(3)
+    rig.service.desk.resume(ADMIN, job)
+    assert rig.service.desk.job(ADMIN, job).reason == "waiting for GPUs"
+    rig.ticks(2)
+    assert (rig.state(job), rig.service.desk.job(ADMIN, job).reason) == ("running", "")
+
+
+def test_a_time_limit_that_was_over_while_the_service_was_stopped(rig: Rig) -> None:
+    """Its keeper has ended it: that is a time-out, and no reason to try again."""
+    job = rig.submit("sleep 30; kill -15 $$", max_runtime=20, retries=3)
+    rig.ticks(2)
+    rig.backend.advance(40)
+    rig.restart()
+    rig.ticks(1)
+    info = rig.service.desk.job(ADMIN, job)
+    assert (str(info.state), info.reason) == ("failed", "ran longer than max_runtime 20 s")
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"name": "a\n"}, r"field 'name' is 'a\\n': use letters"), ({"tenant": "t\n"}, "field 'tenant'"),
+        ({"env": {"BIG": "x" * 200_000}}, r"field 'env\.BIG' has 200005 bytes; at most 131072: put it into a file"),
+        ({"run": "x" * 200_000}, "field 'run' has"), ({"array": "0-9%0"}, "how many may run at a time"),
+        ({"array": "0-9%x"}, "how many may run at a time"),
+    ],
+)  # fmt: skip
+def test_what_could_not_be_run_is_refused_when_it_is_read(fields: dict, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        parse_job({"run": "true", **fields})
+
+
+def test_a_relative_folder_for_checkpoints_is_the_submitters(rig: Rig) -> None:
+    job = rig.submit(checkpoint={"dir": "ck"}, workdir="/data/ann")
+    assert rig.service.store.book.jobs[job].spec.checkpoint_dir == "/data/ann/ck"
+    with pytest.raises(InputError, match=r"field 'checkpoint\.dir' is 'ck': write an absolute path"):
+        rig.submit(checkpoint={"dir": "ck"})
+
+
+def test_the_newest_events(rig: Rig) -> None:
+    jobs = [rig.submit() for _ in range(5)]
+    assert [event.job for event in rig.service.desk.events(ADMIN, limit=2, newest=True)] == jobs[-2:]
+    assert len(rig.service.desk.events(ADMIN, jobs[0], limit=5, newest=True)) == 1

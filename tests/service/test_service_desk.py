@@ -13,7 +13,8 @@ from cotenant.core.lifecycle import JobState
 from cotenant.journal import open_journal
 from cotenant.runtime.protocol import Progress, Restored
 from cotenant.service.core import CoreService
-from cotenant.service.facade import Caller, NotFound, Role, Unavailable, Watch
+from cotenant.service.facade import Caller, NotFound, Role, Unavailable, WhatIfWatch
+from cotenant.service.options import Keep
 from cotenant.service.store.book import Book
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")
@@ -136,7 +137,7 @@ def test_snapshots_are_taken_by_themselves(rig: Rig, monkeypatch: pytest.MonkeyP
 
 
 def test_old_jobs_are_forgotten_and_their_logs_deleted(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, keep_s=86400.0)
+    rig = Rig(tmp_path, keep=Keep(86400.0, checkpoints_s=86400.0))
     old, array = rig.submit("echo text; sleep 1"), rig.submit("echo text; sleep 1", array="0-1")
     rig.finish()
     assert {f"{old}-1", f"{array}.0-1"} <= rig.backend.world.kept.keys()
@@ -155,7 +156,7 @@ def test_old_jobs_are_forgotten_and_their_logs_deleted(tmp_path: Path) -> None:
         rig.service.desk.job(ADMIN, old)
     assert [job.id for job in rig.restart().desk.jobs(ADMIN)] == [kept, running]
     assert rig.service.store.book.arrays == {}
-    assert rig.service.observer.retire() == 0
+    assert rig.service.retention.retire() == 0
     assert int(rig.submit()) > int(running)
 
 
@@ -165,8 +166,6 @@ def test_a_full_disk_refuses_submissions_and_loses_nothing(rig: Rig) -> None:
     rig.store.room = 0
     with pytest.raises(Unavailable):
         rig.submit()
-    with pytest.raises(Unavailable):
-        rig.service.desk.cancel(ADMIN, job)
     rig.backend.advance(5)
     with pytest.raises(Unavailable):
         rig.service.tick()
@@ -240,14 +239,14 @@ def test_whatif_foretells_the_order_of_each_policy(rig: Rig) -> None:
 def test_a_what_if_ends_when_time_is_up_and_says_so(rig: Rig) -> None:
     for _ in range(3):
         rig.submit("sleep 10", gpus=4, expected=10)
-    answer = rig.service.desk.whatif(ADMIN, ["gavel"], Watch(budget_s=0.0))
+    answer = rig.service.desk.whatif(ADMIN, ["gavel"], WhatIfWatch(budget_s=0.0))
     assert answer["partial"] == ["gavel"]  # fifo was through before anybody looked at the clock
     assert [row["gavel"] is None for row in answer["jobs"]][-1]
     assert rig.service.desk.whatif(ADMIN, ["gavel"])["partial"] == []
 
 
 def test_decisions_go_on_during_a_what_if(rig: Rig) -> None:
-    class Interrupted(Watch):
+    class Interrupted(WhatIfWatch):
         """Has the scheduler look while a forecast is under way."""
 
         decisions = 0.0

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cotenant.beliefs.profiling import curve, optimistic, search
 from cotenant.core.errors import InputError
 from cotenant.core.sensitivity import Sensitivity
 from cotenant.core.spec import Spec
@@ -15,7 +16,6 @@ from cotenant.core.workload import Codes, Workload, make_workload
 from cotenant.workload.generators import generate
 from cotenant.workload.profiles import load_profile
 from cotenant.workload.profiles.curves import Curve, load_curves, save_curve, sensitivity_of
-from cotenant.beliefs.profiling import curve, optimistic, search
 from cotenant.workload.storage import Storage, epoch_s, input_s, speeds
 
 

@@ -17,6 +17,7 @@ from cotenant.api.auth import Gate
 from cotenant.api.door import Door, Forbidden, answer, encode, known_query
 from cotenant.api.limits import MOST_BODY_BYTES, BodyLimit, one_line
 from cotenant.core.errors import CotenantError, InputError
+from cotenant.journal import JournalError
 from cotenant.service.facade import Conflict, NotFound, Service, Unavailable
 
 _log = logging.getLogger(__name__)
@@ -24,6 +25,7 @@ _STATUS: tuple[tuple[type[CotenantError], int], ...] = (
     (NotFound, 404),
     (Conflict, 409),
     (Unavailable, 503),
+    (JournalError, 503),
     (InputError, 422),
 )
 

@@ -119,6 +119,13 @@ async def backup(request: Request, body: s.BackupTo) -> Response:
     return answer(encode({"path": body.path}), 201)
 
 
+@router.post("/v1/shutdown", status_code=202, responses=s.answers(s.Health, 409, status=202), tags=["cluster"])
+async def shutdown(request: Request, body: s.ShutDown) -> Response:
+    """End the service, with its jobs or without (admin). The answer comes before the end."""
+    await door_of(request).call(door_of(request).admin.shut_down, admin_of(request), body.jobs)
+    return answer(encode({"status": "ending"}), 202)
+
+
 _METRICS: dict[int | str, dict[str, Any]] = {
     **s.answers(None),
     200: {"description": "The text format.", "content": {"text/plain": {"schema": {"type": "string"}}}},
@@ -149,8 +156,8 @@ async def healthz() -> Response:
 @router.get("/readyz", responses=_OPEN, tags=["health"], openapi_extra={"security": []})
 @router.head("/readyz", include_in_schema=False)
 async def readyz(request: Request) -> Response:
-    """Whether it has reconciled with what really runs and takes requests."""
+    """Whether it has reconciled with what really runs and takes requests; else the reason."""
     door = door_of(request)
-    if not await door.call(door.admin.ready):
-        raise Unavailable("not ready")
+    if trouble := await door.call(door.admin.trouble):
+        raise Unavailable(f"not ready: {trouble}")
     return answer(encode({"status": "ready"}))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model
@@ -19,7 +19,7 @@ from cotenant.api.logs import CURSOR, OLDER
 from cotenant.backends.base import Stream as OneStream
 from cotenant.core.lifecycle import JobState
 from cotenant.service.asked import Which
-from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus, Outcome, Role, TokenInfo
+from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, JobOutcome, NodeStatus, Role, TokenInfo
 from cotenant.service.window import NodeWindow
 
 _M = TypeVar("_M", bound=BaseModel)
@@ -246,6 +246,12 @@ class BackupTo(_Asked):
     path: str = Field(pattern=_NAME)
 
 
+class ShutDown(_Asked):
+    """What becomes of the jobs: they run on, or save and wait for the next start."""
+
+    jobs: Literal["keep", "stop"]
+
+
 def _shows(source: type[Any]) -> Callable[[type[_M]], type[_M]]:
     """The model with all fields of a dataclass, in its order; those written in the model itself as they are there."""
     hints = get_type_hints(source)
@@ -294,7 +300,7 @@ class Jobs(BaseModel):
     left_out: int
 
 
-@_shows(Outcome)
+@_shows(JobOutcome)
 class Came(BaseModel):
     """What came of something for one job: how it stands, or why it was refused."""
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Request, Response
 
 from cotenant.api import schemas as s
 from cotenant.api.door import Door, answer, caller_of, door_of, encode
-from cotenant.service.facade import Caller, Conflict, NotFound, Watch
+from cotenant.service.facade import Caller, Conflict, NotFound, WhatIfWatch
 
 MOST_OF_ONE = 2  # under way of one caller
 MOST_KEPT = 32
@@ -26,7 +26,7 @@ class Question:
 
     caller: Caller
     work: asyncio.Task[bytes]
-    watch: Watch
+    watch: WhatIfWatch
     id: str = field(default_factory=lambda: uuid4().hex)
 
     async def respond(self, wait_s: float | None) -> Response:
@@ -47,7 +47,7 @@ class Questions:
         """Begin with one."""
         if sum(one.caller == caller and not one.work.done() for one in self._kept.values()) >= MOST_OF_ONE:
             raise Conflict(f"{MOST_OF_ONE} what-ifs of yours are under way: wait for one of them")
-        watch = Watch()
+        watch = WhatIfWatch()
         work = asyncio.create_task(door.call_slow(lambda: encode(door.desk.whatif(caller, policies, watch))))
         work.add_done_callback(lambda done: done.cancelled() or done.exception())  # told to whoever asks again
         made = Question(caller, work, watch)

@@ -31,7 +31,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from cotenant.backends.channels import Channel, ChannelKind, ChannelSpec
 from cotenant.core.errors import CotenantError, InputError
@@ -87,10 +87,11 @@ class LaunchSpec:
     fails the job ends with its exit code. `workdir` is a folder of the node, or empty for one that the backend chooses.
     `gpus` names nodes in the order of their ranks. `cpus` are the cores the job is bound to; `cpu_share` caps its CPU
     time in cores (1.5 is one and a half); `gpu_mem_gib` is what it may use of the memory of each of its GPUs. Several
-    jobs may have the same GPUs. With `tty` it has a terminal, and what that shows is its stdout. After `terminate` what
-    is left of the job has `grace_s` to finish once its first process is gone. `tenant` is whose job it is, for backends
-    that keep tenants apart; `image` the container in which
-    all of it runs, for backends that have some (`Capabilities.containers`).
+    jobs may have the same GPUs. With `tty` it has a terminal, and what that shows is its stdout. `max_runtime_s`: how
+    long it may run, suspended time aside, 0 for ever; the service ends it in time, and a backend whose jobs outlive the
+    service does so while there is none. After `terminate` what is left of the job has `grace_s` to finish once its
+    first process is gone. `tenant` is whose job it is, for backends that keep tenants apart; `image` the container in
+    which all of it runs, for backends that have some (`Capabilities.containers`).
     """
 
     key: str
@@ -108,6 +109,7 @@ class LaunchSpec:
     stdout_limit_mib: float = 64.0
     stderr_limit_mib: float = 64.0
     grace_s: float = 30.0
+    max_runtime_s: float = 0.0
     calls_home: CallHome | None = None
     tty: bool = False
     tenant: str = ""
@@ -198,6 +200,15 @@ class Capabilities:
     isolation: Literal["none", "user", "sandbox"] = "none"  # what keeps tenants apart
     unprotected: tuple[str, ...] = ()  # what does not: one line each, for whoever starts the service
     containers: str = ""  # what runs images, '' where nothing does
+
+
+@runtime_checkable
+class Recalls(Protocol):
+    """A backend that can tell what it was asked to launch: so that whoever has lost his journal can go on."""
+
+    def launched(self, key: str) -> LaunchSpec | None:
+        """The launch of a key that `observe` names, as far as it is known; None where it is not."""
+        ...
 
 
 class Backend(Protocol):

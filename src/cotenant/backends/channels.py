@@ -29,7 +29,7 @@ class ChannelSpec:
 class ChannelPart:
     """Some of what comes out: bytes (of a terminal and of a port all are `stdout`), or `end`, and how it ended.
 
-    An end without code and signal is that of a connection.
+    An end without code and signal is that of a connection, or nobody saw how the program ended.
     """
 
     kind: Literal["stdout", "stderr", "end"]

@@ -376,6 +376,11 @@ class FakeBackend:
             self.world.kept[key] = job.output
         self.hook("forget.after", key)
 
+    def launched(self, key: str) -> LaunchSpec | None:
+        """See `Recalls`."""
+        job = self.world.jobs.get(key)
+        return job.spec if job is not None else None
+
     def open_log(self, key: str, stream: Stream) -> FakeLog:
         """Output of the job, or what was kept of it."""
         return FakeLog(self.world, check_key(key), stream)

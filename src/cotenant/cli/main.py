@@ -10,8 +10,10 @@ import typer
 
 VERBS = (
     "simulate", "compare", "policies", "generate", "traces", "profiles", "estimator", "profile", "why", "serve",
-    "submit", "ps", "show", "logs", "cancel", "hold", "resume", "requeue", "resubmit", "set", "wait", "top", "nodes",
-    "drain", "maintenance", "reserve", "events", "policy", "whatif", "token", "backup", "doctor",
+    "submit", "run", "shell", "exec", "attach", "port",
+    "ps", "show", "logs", "cancel", "hold", "resume", "requeue", "resubmit", "set", "wait", "top", "nodes",
+    "drain", "maintenance", "reserve", "events", "policy", "whatif", "token", "backup", "restore", "shutdown",
+    "service", "doctor",
 )  # fmt: skip
 
 

@@ -7,24 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from cotenant.cli import options as opt
 from cotenant.cli import remote
+from cotenant.cli.command import Command, command_of, environment, job_of
 
-_COMMAND = "cotenant.command"
-
-
-class Command(TyperCommand):
-    """Keeps what follows `--` apart, so that files and a command cannot be confused."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Cut the arguments at `--`."""
-        if "--" in args:
-            at = args.index("--")
-            ctx.meta[_COMMAND] = args[at + 1 :]
-            args = args[:at]
-        return super().parse_args(ctx, args)
+__all__ = ["Command", "submit"]
 
 
 def submit(
@@ -78,11 +66,11 @@ def submit(
         "expected": expected, "image": image, "notify": notify or [],
     }  # fmt: skip
     given = {key: value for key, value in given.items() if value not in ("", None, [])}
-    extra = _environment(env or [])
-    command: list[str] = ctx.meta.get(_COMMAND, [])
+    extra = environment(env or [])
+    command: list[str] = command_of(ctx)
     if bool(files) == bool(command):
         raise InputError("give YAML files, or a command after '--': cotenant submit --gpus 1 -- python train.py")
-    jobs: list[tuple[str, Any]] = [("job", _from_words(command))] if command else _from_files(files or [])
+    jobs: list[tuple[str, Any]] = [("job", job_of(command))] if command else _from_files(files or [])
     specs = []
     for where, job in jobs:
         if isinstance(job, dict):
@@ -105,28 +93,6 @@ def submit(
     for group in ids:
         for id_ in group:
             typer.echo(id_)
-
-
-def _environment(entries: list[str]) -> dict[str, str]:
-    from cotenant.core.errors import InputError
-
-    found: dict[str, str] = {}
-    for entry in entries:
-        key, equals, value = entry.partition("=")
-        if not equals:
-            if key not in os.environ:
-                raise InputError(f"--env {key}: there is no such variable here; write {key}=VALUE")
-            value = os.environ[key]
-        found[key] = value
-    return found
-
-
-def _from_words(command: list[str]) -> dict[str, Any]:
-    import shlex
-
-    name = Path(next((word for word in command if word.endswith((".py", ".sh"))), command[0])).stem
-    label = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in name)[:63]
-    return {"run": shlex.join(command), "name": label if label[:1].isalnum() else "job"}
 
 
 def _from_files(files: list[str]) -> list[tuple[str, Any]]:

@@ -22,14 +22,14 @@ class ClientChannel:
     def __init__(
         self, send: Callable[..., Any], stream: Callable[[str], AbstractContextManager[Iterator[bytes]]], path: str
     ) -> None:
-        self._send, self._stream, self._path = send, stream, path
+        self._send, self._stream, self.path = send, stream, path
         self.exit_code: int | None = None
         self.ended = False
 
     def output(self) -> Iterator[tuple[str, bytes]]:
         """`stdout` or `stderr`, and some bytes of it, until the end. Leaving it hangs up."""
         reader = FrameReader()
-        with self._stream(self._path) as parts:
+        with self._stream(self.path) as parts:
             for part in parts:
                 for letter, payload in reader.feed(part):
                     if letter == "Q":
@@ -58,15 +58,15 @@ class ClientChannel:
 
     def resize(self, rows: int, cols: int) -> None:
         """How large the terminal is."""
-        self._send("POST", f"{self._path}/size", params={"rows": rows, "cols": cols})
+        self._send("POST", f"{self.path}/size", params={"rows": rows, "cols": cols})
 
     def close(self) -> None:
         """Hang up."""
-        self._send("DELETE", self._path)
+        self._send("DELETE", self.path)
 
     def _put(self, data: bytes, **params: str) -> int:
         headers = {"Content-Type": "application/octet-stream"}
-        taken: int = self._send("POST", f"{self._path}/input", content=data, params=params, headers=headers).json()[
+        taken: int = self._send("POST", f"{self.path}/input", content=data, params=params, headers=headers).json()[
             "taken"
         ]
         return taken

@@ -21,7 +21,7 @@ from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL
 from cotenant.service.asked import EVERY, Which
-from cotenant.service.facade import EventInfo, JobInfo, JobList, NodeStatus, Outcome, Role, TokenInfo
+from cotenant.service.facade import EventInfo, JobInfo, JobList, JobOutcome, NodeStatus, Role, TokenInfo
 from cotenant.service.window import NodeWindow
 
 TRIES = 3
@@ -128,7 +128,7 @@ class Client:
     def change(
         self, verb: str, which: Which, *, every: bool = False, force: bool = False,
         changes: Mapping[str, Any] | None = None,
-    ) -> list[Outcome]:  # fmt: skip
+    ) -> list[JobOutcome]:  # fmt: skip
         """Cancel, hold, resume, requeue or set all jobs that are meant: what came of each. `every`: without filters."""
         body = {**asdict(which), "all": every, "force": force, **({"changes": dict(changes)} if changes else {})}
         return [codec.outcome(item) for item in self._ask("POST", _path("/v1/changes", verb), json=body)["jobs"]]
@@ -370,6 +370,17 @@ class Client:
     def backup(self, path: str) -> str:
         """A consistent copy of the journal, as a new file in the service's own folder (admin)."""
         return str(self._ask("POST", "/v1/backup", json={"path": path}, timeout=600.0)["path"])
+
+    def shut_down(self, jobs: str) -> None:
+        """End the service; its jobs `keep` running, or `stop` and wait for the next start."""
+        self._ask("POST", "/v1/shutdown", json={"jobs": jobs})
+
+    def answers(self) -> bool:
+        """Whether the service is there at all."""
+        try:
+            return self._http.get("/healthz").status_code == 200
+        except httpx.TransportError:
+            return False
 
     def metrics(self) -> str:
         """Numbers in the text format of Prometheus."""

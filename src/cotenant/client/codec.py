@@ -8,7 +8,7 @@ from typing import Any
 
 from cotenant.core.jobspec import JobSpec, deadline_text, runs_of
 from cotenant.core.lifecycle import JobState
-from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus, Outcome, Role, TokenInfo
+from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, JobOutcome, NodeStatus, Role, TokenInfo
 from cotenant.service.window import NodeWindow
 
 
@@ -19,9 +19,9 @@ def job(data: Mapping[str, Any]) -> JobInfo:
     return JobInfo(**{**data, "state": JobState(data["state"]), "metrics": metrics, "attempts": attempts})
 
 
-def outcome(data: Mapping[str, Any]) -> Outcome:
+def outcome(data: Mapping[str, Any]) -> JobOutcome:
     """What came of something for one job."""
-    return Outcome(data["id"], data["error"], job(data["job"]) if data["job"] is not None else None)
+    return JobOutcome(data["id"], data["error"], job(data["job"]) if data["job"] is not None else None)
 
 
 def attempt(data: Mapping[str, Any]) -> AttemptInfo:

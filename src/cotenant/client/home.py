@@ -12,7 +12,7 @@ DEFAULT_URL = "http://127.0.0.1:8470"
 
 def home() -> Path:
     """COTENANT_HOME, or ~/.cotenant."""
-    return Path(os.environ.get("COTENANT_HOME") or Path.home() / ".cotenant")
+    return Path(os.environ.get("COTENANT_HOME") or Path.home() / ".cotenant").absolute()
 
 
 def find_url(url: str | None = None) -> str:

@@ -189,6 +189,7 @@ def _remember(folder: Path, wishes: Sequence[Wish]) -> None:
 def compile_wishes() -> None:
     """The child: compile what standard input asks for into the cache."""
     os.nice(10)
+    parent = os.getppid()
     folder, modules, asked = pickle.load(sys.stdin.buffer)
     for module in modules:
         importlib.import_module(module)
@@ -196,6 +197,8 @@ def compile_wishes() -> None:
     for module, name, types in asked:
         getattr(importlib.import_module(module), name).compile(types)
         _remember(Path(folder), [(module, name, types)])
+        if os.getppid() != parent:
+            return  # nobody waits for the rest
 
 
 if __name__ == "__main__":

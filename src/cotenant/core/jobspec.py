@@ -157,10 +157,15 @@ def _whole(value: Any, key: str, where: str, negative: bool = False) -> int:
 def _seconds(value: Any, key: str, where: str) -> float:
     if not isinstance(value, str):
         return _number(value, key, where)
+    return _number(seconds_of(value, f"{where}: field '{key}' is"), key, where)
+
+
+def seconds_of(value: str, what: str) -> float:
+    """A length of time that an option gives, as in a job file."""
     match = _TIME.match(value.strip())
     if match is None:
-        raise InputError(f"{where}: field '{key}' is '{value}': write seconds, or e.g. 90s, 30m, 2h, 1d")
-    return _number(float(match[1]) * _SECONDS[(match[2] or "s").lower()], key, where)
+        raise InputError(f"{what} {value}: write seconds, or e.g. 90s, 30m, 2h, 1d")
+    return float(match[1]) * _SECONDS[(match[2] or "s").lower()]
 
 
 def deadline_fields(value: Any, where: str) -> dict[str, Any]:

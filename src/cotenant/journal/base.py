@@ -62,9 +62,6 @@ class Journal(ABC):
         """Whether the trouble is that a server does not answer: appends are refused without trying."""
         return False
 
-    def check_ours(self) -> None:
-        """Raise unless this process is still the one that may write; asks the server, where there is one."""
-
     def verify(self, budget_s: float = math.inf) -> bool:
         """Look for damage, newest records first: `JournalCorrupt` where there is some; False when time ran out."""
         return True

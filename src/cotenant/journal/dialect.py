@@ -56,6 +56,7 @@ class Dialect(ABC):
 
     def check(self, connection: Connection, until_s: float) -> None:
         """`JournalCorrupt` when the database finds damage in itself; gives up at `until_s` of the monotonic clock."""
+        return None
 
     def passed(self) -> int:
         """Number of the last record that this journal is known to have held; 0 when nobody knows."""
@@ -63,6 +64,7 @@ class Dialect(ABC):
 
     def note(self, seq: int) -> None:
         """Remember, outside the database, that record `seq` is durable."""
+        return None
 
     def displaced(self) -> str:
         """Why what is written would not be found again: the file was moved or replaced."""

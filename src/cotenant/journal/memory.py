@@ -67,10 +67,6 @@ class MemoryJournal(Journal):
         """See `Journal`."""
         return self._store.away
 
-    def check_ours(self) -> None:
-        """See `Journal`."""
-        self._check_there()
-
     def submit(self, entries: Sequence[Entry]) -> Future[list[int]]:
         """See `Journal`."""
         rows = to_rows(entries)

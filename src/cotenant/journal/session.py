@@ -136,7 +136,7 @@ class DatabaseSession:
             raise
 
     def _reconnect(self, wait_s: float = RECONNECT_S) -> None:
-        """Claim the journal again; `JournalAway` if the server stays away, the end if somebody else had it meanwhile."""
+        """Claim the journal again: `JournalAway` if the server stays away, the end if somebody else has had it."""
         self.close()
         deadline, pause = time.monotonic() + wait_s, threading.Event()
         while True:

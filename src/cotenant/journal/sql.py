@@ -64,6 +64,11 @@ class SqlJournal(Journal):
         return self._writer.last_seq
 
     @property
+    def last_s(self) -> float:
+        """When the last durable record was written, Unix seconds."""
+        return self._writer.last_time_s
+
+    @property
     def trouble(self) -> str:
         """See `Journal`."""
         broken = str(self._session.broken or "")
@@ -73,10 +78,6 @@ class SqlJournal(Journal):
     def away(self) -> bool:
         """See `Journal`."""
         return self._session.away is not None
-
-    def check_ours(self) -> None:
-        """See `Journal`."""
-        self._writer.call(lambda connection: connection.exec_driver_sql("SELECT 1"))
 
     def verify(self, budget_s: float = math.inf) -> bool:
         """See `Journal`. The database's own check first, then the checksum of every record."""

@@ -57,7 +57,7 @@ class Sqlite(Dialect):
     def hold(self) -> None:
         """Take the lock file beside the journal, and create the journal with mode 0600."""
         try:
-            self._fence.acquire(self.name)
+            self._fence.acquire(f"journal {self.name}")
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._file = _identity(self.path)
         except OSError as error:

@@ -17,7 +17,7 @@ from cotenant.service.planner.nodes import MOST_GPUS
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class PoolNode:
     """What one node has for a gang."""
 
     gpu_type: str
@@ -27,31 +27,31 @@ class Host:
     gpu_mem_gib: float
 
 
-Pool = Sequence[Host]
+Pool = Sequence[PoolNode]
 """Nodes of one GPU type between which gangs may be spread."""
 
 
 def pools_of(nodes: Iterable[NodeInfo], apart: Callable[[str], object] = lambda node: None) -> list[Pool]:
     """Nodes by GPU type, and by whatever else keeps them `apart`, by name."""
-    pools: dict[tuple[str, object], list[Host]] = {}
+    pools: dict[tuple[str, object], list[PoolNode]] = {}
     for node in nodes:
         if node.gpus:
             pools.setdefault((node.gpu_type, apart(node.name)), []).extend(_hosts(node))
     return list(pools.values())
 
 
-def _hosts(node: NodeInfo) -> list[Host]:
+def _hosts(node: NodeInfo) -> list[PoolNode]:
     """A node with more GPUs than the engine's masks have bits counts as several."""
     sizes = [min(MOST_GPUS, node.gpus - first) for first in range(0, node.gpus, MOST_GPUS)]
     share = [size / node.gpus for size in sizes]
     return [
-        Host(node.gpu_type, size, part * node.cpus, part * node.mem_gib, node.gpu_mem_gib or math.inf)
+        PoolNode(node.gpu_type, size, part * node.cpus, part * node.mem_gib, node.gpu_mem_gib or math.inf)
         for size, part in zip(sizes, share, strict=True)
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class PoolDemand:
     """What a job asks of a pool; all of the gang together, but for `gpu_mem_gib`."""
 
     gpus: int
@@ -62,10 +62,10 @@ class Demand:
     gpu_mem_gib: float = 0.0
 
 
-def demand_of(spec: JobSpec, hosts: bool = True) -> Demand:
+def demand_of(spec: JobSpec, hosts: bool = True) -> PoolDemand:
     """What a spec asks; without `hosts` cores and memory are dealt out while jobs run, and bind nobody."""
     cpus, mem_gib = (spec.cpus, spec.mem_gib) if hosts else (0.0, 0.0)
-    return Demand(spec.gpus, spec.gpu_type, spec.nodes, cpus, mem_gib, spec.gpu_mem_gib)
+    return PoolDemand(spec.gpus, spec.gpu_type, spec.nodes, cpus, mem_gib, spec.gpu_mem_gib)
 
 
 def check(spec: JobSpec, nodes: Iterable[NodeInfo], hosts: bool = True) -> None:
@@ -75,7 +75,7 @@ def check(spec: JobSpec, nodes: Iterable[NodeInfo], hosts: bool = True) -> None:
         raise InputError(f"job '{spec.name}': {wrong}")
 
 
-def misfit(ask: Demand, pools: Sequence[Pool]) -> str:
+def misfit(ask: PoolDemand, pools: Sequence[Pool]) -> str:
     """Which field is too much and the most that could be had; empty where some pool could hold the job."""
     if ask.gpus < 1:
         return "field 'gpus' is 0: every job takes at least 1 GPU"
@@ -89,10 +89,10 @@ def misfit(ask: Demand, pools: Sequence[Pool]) -> str:
     return _too_much(ask, [pool for pool in pools if any(ask.gpu_type in ("", node.gpu_type) for node in pool)])
 
 
-def _too_much(ask: Demand, pools: Sequence[Pool]) -> str:
+def _too_much(ask: PoolDemand, pools: Sequence[Pool]) -> str:
     """The first field that no pool can meet, when those before it are as asked."""
     kind = f" of type '{ask.gpu_type}'" if ask.gpu_type else ""
-    bare = Demand(ask.gpus, ask.gpu_type)
+    bare = PoolDemand(ask.gpus, ask.gpu_type)
     if not any(_holds(bare, pool) for pool in pools):
         most = max((sum(node.gpus for node in pool) for pool in pools), default=0)
         return f"field 'gpus' is {ask.gpus}; the largest pool has {most}{kind}"
@@ -119,7 +119,7 @@ def _gpu_gib(pool: Pool) -> float:
     return min((node.gpu_mem_gib for node in pool), default=0.0)
 
 
-def _holds(ask: Demand, pool: Pool) -> bool:
+def _holds(ask: PoolDemand, pool: Pool) -> bool:
     if not pool or ask.gpu_type not in ("", pool[0].gpu_type) or ask.gpu_mem_gib > _gpu_gib(pool):
         return False
     fed = [_fed(ask, node) for node in pool]
@@ -128,7 +128,7 @@ def _holds(ask: Demand, pool: Pool) -> bool:
     return sum(fed) >= ask.gpus
 
 
-def _fed(ask: Demand, node: Host) -> int:
+def _fed(ask: PoolDemand, node: PoolNode) -> int:
     """GPUs of a node that it can give with their part of cores and memory."""
     gpus = node.gpus
     for need, has in ((ask.cpus, node.cpus), (ask.mem_gib, node.mem_gib)):
@@ -137,7 +137,7 @@ def _fed(ask: Demand, node: Host) -> int:
     return gpus
 
 
-def _most(ask: Demand, pool: Pool, name: str) -> float:
+def _most(ask: PoolDemand, pool: Pool, name: str) -> float:
     """The most cores or memory with which a pool could hold the job: so that some node is just used up."""
     shapes = {(getattr(node, name), node.gpus) for node in pool}
     amounts = sorted({has / gpus * ask.gpus for has, size in shapes for gpus in range(1, size + 1)}, reverse=True)

@@ -7,14 +7,17 @@ journal. A job that the caller may not see does not exist for him: `NotFound`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cotenant.core.errors import CotenantError
 from cotenant.core.jobspec import JobSpec
-from cotenant.core.lifecycle import JobState
 from cotenant.service.asked import EVERY, Which
+from cotenant.service.job_info import AttemptInfo as AttemptInfo
+from cotenant.service.job_info import JobInfo as JobInfo
+from cotenant.service.job_info import JobList as JobList
+from cotenant.service.job_info import JobOutcome as JobOutcome
 from cotenant.service.window import NodeWindow
 
 if TYPE_CHECKING:
@@ -64,64 +67,6 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptInfo:
-    """One try at running a job. Times are Unix seconds; lost work is seconds since the last checkpoint."""
-
-    number: int
-    state: str
-    started_s: float | None = None
-    ended_s: float | None = None
-    exit_code: int | None = None
-    signal: int | None = None
-    why: str = ""
-    lost_s: float = 0.0
-    nodes: tuple[tuple[str, tuple[int, ...]], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class JobInfo:
-    """A job as shown to people."""
-
-    id: str
-    name: str
-    tenant: str
-    user: str
-    state: JobState
-    reason: str
-    gpus: int
-    priority: int
-    submitted_s: float
-    started_s: float | None
-    ended_s: float | None
-    expected_end_s: float | None
-    step: int | None
-    total_steps: int | None
-    step_time_s: float | None
-    metrics: dict[str, float] = field(default_factory=dict)
-    attempts: tuple[AttemptInfo, ...] = ()
-    spec: dict[str, Any] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-
-class JobList(list[JobInfo]):
-    """Some jobs, and how many more there are that the limit left out."""
-
-    left_out: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of something that was asked of one job among several: how it stands, or why it was refused."""
-
-    id: str
-    error: str
-    job: JobInfo | None
-
-
-@dataclass(frozen=True, slots=True)
 class NodeStatus:
     """A node as shown to people."""
 
@@ -161,7 +106,7 @@ class TokenInfo:
 
 
 @dataclass(slots=True)
-class Watch:
+class WhatIfWatch:
     """How far a what-if has come, for whoever waits for it. Each policy is played forward for at most `budget_s`."""
 
     budget_s: float = WHATIF_BUDGET_S
@@ -234,13 +179,13 @@ class JobDesk(Protocol):
 
     def change(
         self, caller: Caller, verb: str, which: Which, *, force: bool = False, changes: dict[str, Any] | None = None
-    ) -> list[Outcome]:
+    ) -> list[JobOutcome]:
         """Cancel, hold, resume, requeue or set all jobs that are meant; one that refuses does not stop the others."""
 
     def set(self, caller: Caller, job: str, changes: dict[str, Any]) -> None:
         """Change priority, deadline, max_runtime, retries, name or expected of a job that has not ended."""
 
-    def whatif(self, caller: Caller, policies: list[str], watch: Watch | None = None) -> dict[str, Any]:
+    def whatif(self, caller: Caller, policies: list[str], watch: WhatIfWatch | None = None) -> dict[str, Any]:
         """Per job the expected finish now and under each policy: {"now": p, "jobs": [{"id":, p: seconds|None}]}.
 
         `watch` is kept up to date. Policies for which time was up are named under "partial".
@@ -289,11 +234,17 @@ class ClusterDesk(Protocol):
     def backup(self, caller: Caller, path: str) -> None:
         """A consistent copy of the journal at a new file under the service's own folder (admin)."""
 
+    def shut_down(self, caller: Caller, jobs: str) -> None:
+        """End the service (admin): `keep` leaves its jobs running, `stop` has them save and wait for the next start."""
+
     def metrics(self) -> dict[str, float]:
         """Numbers for Prometheus: name (with labels in braces) -> value."""
 
     def ready(self) -> bool:
-        """Whether it has reconciled with what really runs and takes requests."""
+        """Whether it has reconciled with what really runs."""
+
+    def trouble(self) -> str:
+        """Why it takes no changes just now: not reconciled yet, journal full or away. Empty when it is ready."""
 
 
 class Service(Protocol):

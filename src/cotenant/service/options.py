@@ -5,14 +5,32 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
+from cotenant.core.errors import InputError
 from cotenant.service.notify.settings import NOBODY, NotifySettings
 
-KEEP_S = 30 * 86400.0
 DECISION_BUDGET_S = 2.0
 MOST_SUSPENDED = 8
 ROUND_S = 360.0
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Seconds after the end of a job. `logs_s` None: as long as the record. `checkpoints_s` inf: for ever."""
+
+    jobs_s: float = 30 * 86400.0
+    logs_s: float | None = None
+    checkpoints_s: float = inf
+
+    def __post_init__(self) -> None:
+        if self.logs_s is not None and self.logs_s > self.jobs_s:
+            raise InputError(
+                "--keep-logs is longer than --keep-jobs: logs go with the record of their job, give at most that"
+            )
+        if self.jobs_s < self.checkpoints_s < inf:
+            raise InputError("--keep-checkpoints is longer than --keep-jobs: give at most that, or `forever`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +38,9 @@ class Options:
     """Settings, clock and the tests' way in.
 
     `grace_s`: seconds a job gets to save and leave, and as many again to end after SIGTERM.
-    `keep_s`: how long finished jobs and their logs are kept. `budget_s`: what a slow policy may take to decide.
+    `steady`: seconds that nobody can set, beside which `clock` is watched; None: it need not be (virtual time).
+    `keep`: how long what is left of ended jobs stays. `unknown_jobs`: adopt or end those that run though the journal
+    does not know them; empty: refuse to start. `budget_s`: what a slow policy may take to decide.
     `max_suspended`: how many suspended jobs may be kept, for each holds host memory; 0 suspends none.
     `round_s`: length of a round for policies that have rounds. `profile`: speeds by model and GPU type.
     `allocator` deals out cores and memory while jobs run (empty: each has what its file says), by the measured
@@ -35,7 +55,9 @@ class Options:
     grace_s: float = 30.0
     clock: Callable[[], float] = time.time
     hook: Callable[[str], None] = lambda point: None
-    keep_s: float = KEEP_S
+    steady: Callable[[], float] | None = None
+    keep: Keep = Keep()
+    unknown_jobs: str = ""
     budget_s: float = DECISION_BUDGET_S
     max_suspended: int = MOST_SUSPENDED
     round_s: float = ROUND_S

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
 import os
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from cotenant.backends import open_backend
-from cotenant.journal import open_journal
+from cotenant.core.errors import InputError
+from cotenant.core.jit_later import LATER
+from cotenant.journal import Journal, JournalError, open_journal
+from cotenant.service import home as homes
+from cotenant.service.backups import Backups
 from cotenant.service.core import CoreService
-from cotenant.service.facade import Caller, Role
+from cotenant.service.facade import Caller, Role, Unavailable
 from cotenant.service.garbage import LongLived
 from cotenant.service.options import Options
 
+_MANY = 20_000  # jobs with which the first decision takes longer by plain kernels than to load compiled ones
+_WARM_S = 5.0
+VERIFY_S = 5.0  # the longest that looking for damage may hold up a start
+_log = logging.getLogger(__name__)
 _LOCAL_ADMIN = Caller("local", Role.ADMIN)
 
 
@@ -28,7 +40,8 @@ class Site:
 
     `backend`: where jobs run, as in `local:gpus=4`. Some of its options are here: how many GPUs, or the type of each
     one, which makes them virtual; how jobs share one; how tenants are kept apart, what network their jobs have, and
-    which users they are.
+    which users they are. The journal is copied every `backup_every_s` seconds (0: never), and the newest `backup_keep`
+    such copies stay.
     """
 
     db: str | None = None
@@ -37,6 +50,8 @@ class Site:
     share: str = "time"
     host: str = "127.0.0.1"
     port: int = 8470
+    backup_every_s: float = 0.0
+    backup_keep: int = 8
     isolation: str = "none"
     network: str = "host"
     user_map: str = ""
@@ -51,21 +66,32 @@ _HERE = Site()
 
 
 def open_service(options: Options, site: Site = _HERE) -> CoreService:
-    """Open the journal, rebuild the book, reconcile with what really runs.
+    """Open the journal, look for damage, rebuild the book, reconcile with what really runs.
 
     Of profile h200 the pairs are taken that were measured as jobs share GPUs here.
     """
-    home = options.home
-    home.mkdir(parents=True, exist_ok=True)
-    os.chmod(home, 0o700)
-    journal = open_journal(site.db or str(home / "journal.db"))
-    backend = open_backend(site.backend, home, **site.backend_options())
+    home = homes.prepare(options.home)
+    with ExitStack() as undo:
+        held = homes.hold(home)
+        undo.callback(held.release)
+        journal = undo.enter_context(open_journal(site.db or str(home / "journal.db"), options.clock))
+        if not journal.verify(VERIFY_S):
+            _log.info("the journal is long: only its newest records were looked through for damage")
+        service = _over(journal, replace(options, home=home), site)
+        undo.callback(service.backend.close)
+        service.reconcile()
+        service.at_close.callback(held.release)
+        undo.pop_all()
+    return service
+
+
+def _over(journal: Journal, options: Options, site: Site) -> CoreService:
+    """The service over an open journal."""
+    backend = open_backend(site.backend, options.home, **site.backend_options())
     if options.profile == "h200":
         sharing = "mps" if backend.capabilities().share == "mps" else "time-sliced"
         options = replace(options, profile=f"h200:sharing={sharing}")
-    service = CoreService(journal, backend, options)
-    service.reconcile()
-    return service
+    return CoreService(journal, backend, options)
 
 
 def first_token(service: CoreService, home: Path) -> str:
@@ -89,6 +115,7 @@ class Loop:
         self._service = service
         self._ending = threading.Event()
         self._lives = LongLived()
+        self._trouble = ""
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
     def start(self) -> None:
@@ -96,14 +123,29 @@ class Loop:
         self._thread.start()
 
     def _run(self) -> None:
+        if len(self._service.store.book.active) > _MANY:
+            LATER.want()
+            LATER.wait(_WARM_S)
         while not self._ending.is_set():
             try:
                 wait_s = self._service.tick()
-            except Exception as error:  # the loop must go on; the next tick starts from the journal's truth
-                sys.stderr.write(f"cotenant: scheduler: {type(error).__name__}: {error}\n")
+                self._tell("")
+            except (Unavailable, JournalError) as error:
+                self._tell(str(error))
+                wait_s = 1.0
+            except Exception:  # the loop must go on; the next tick starts from the journal's truth
+                _log.exception("the scheduler failed and goes on")
                 wait_s = 1.0
             self._lives.settle(len(self._service.store.book.jobs))
             self._service.backend.wait_change(wait_s)
+
+    def _tell(self, trouble: str) -> None:
+        """Say once that nothing can be decided, and once that it can be again."""
+        if trouble and not self._trouble:
+            _log.error("nothing is decided, running jobs go on: %s", trouble)
+        elif self._trouble and not trouble:
+            _log.warning("the journal can be written again: everything goes on")
+        self._trouble = trouble
 
     def stop(self) -> None:
         """End after the present tick."""
@@ -121,35 +163,52 @@ def serve(make_app: MakeApp, options: Options, site: Site) -> None:
 
     `make_app` builds the HTTP side from the service, which itself knows nothing of HTTP.
     """
+    door = listen(site.host, site.port)
     service = open_service(options, site)
-    known = (options.home / "token").exists()
-    secret = first_token(service, options.home)
+    home = service.options.home
+    known = (home / "token").exists()
+    backups = Backups(service.store.journal, home / "backups", site.backup_every_s, site.backup_keep)
     try:
-        asyncio.run(_serve(service, make_app(service), site, None if known else secret))
+        secret = first_token(service, home)
+        if site.backup_every_s:
+            backups.start()
+        asyncio.run(_serve(service, make_app(service), door, None if known else secret))
     finally:
+        backups.stop()
         service.close()
 
 
-async def _serve(service: CoreService, app: Any, site: Site, new_secret: str | None) -> None:
+def listen(host: str, port: int) -> socket.socket:
+    """Take the address before anything else is touched."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        door = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        why = "another service, or another program, has it" if error.errno == errno.EADDRINUSE else error.strerror
+        raise InputError(f"cannot listen on {host}:{port}: {why}: choose another --port or --host") from None
+    door.setblocking(False)
+    return door
+
+
+async def _serve(service: CoreService, app: Any, door: socket.socket, new_secret: str | None) -> None:
     import uvicorn
 
     await service.reports.start()
     scheduler = Loop(service)
     scheduler.start()
-    config = uvicorn.Config(
-        app, host=site.host, port=site.port, log_level="warning", access_log=False, timeout_graceful_shutdown=3
-    )
+    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=3)
     server: Any = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None
     ending = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         ending.add_signal_handler(number, lambda: setattr(server, "should_exit", True))
-    task = asyncio.create_task(server.serve())
+    service.on_over(lambda: ending.call_soon_threadsafe(setattr, server, "should_exit", True))
+    task = asyncio.create_task(server.serve(sockets=[door]))
     while not server.started and not task.done():
         await asyncio.sleep(0.02)
     if server.started:
-        actual = server.servers[0].sockets[0].getsockname()[1]
-        _greet(service, f"http://{site.host}:{actual}", new_secret)
+        host, port = door.getsockname()[:2]
+        _greet(service, f"http://{f'[{host}]' if ':' in host else host}:{port}", new_secret)
     await task
     scheduler.stop()
     await service.reports.stop()

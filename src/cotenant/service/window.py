@@ -44,4 +44,4 @@ class NodeWindow:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> NodeWindow:
         """The inverse."""
-        return cls(**{key: tuple(value) if key == "nodes" else value for key, value in data.items()})
+        return cls(**{**data, "nodes": tuple(data["nodes"])})

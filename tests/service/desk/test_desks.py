@@ -19,7 +19,7 @@ from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.service.asked import Which
 from cotenant.service.desk.admin import Admin
 from cotenant.service.desk.desk import Desk
-from cotenant.service.facade import Caller, ClusterDesk, Conflict, JobDesk, NotFound, Role, Unavailable, Watch
+from cotenant.service.facade import Caller, ClusterDesk, Conflict, JobDesk, NotFound, Role, Unavailable, WhatIfWatch
 from cotenant.service.store.store import Store
 
 ADMIN = Caller("root", Role.ADMIN)
@@ -40,7 +40,7 @@ class Others:
         self.asked.append(job)
         return self.reasons.get(job)
 
-    def forecast(self, policies: Sequence[str], watch: Watch) -> dict[str, dict[str, float | None]]:
+    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> dict[str, dict[str, float | None]]:
         return {name: {"1": 10.0 + at} for at, name in enumerate(policies)}
 
     def check(self, policy: str) -> None:
@@ -114,6 +114,10 @@ def test_whatif_is_the_planners_forecast(office: Office) -> None:
         {"id": one, "name": "a", "fifo": 10.0, "srtf": 11.0}, {"id": two, "name": "b", "fifo": None, "srtf": None},
     ]  # fmt: skip
     assert office.desk.whatif(ANN, [])["jobs"] == []
+    told = office.submit(name="c", expected=60)
+    office.others.said[one] = SimpleNamespace(step=1, total=9, step_time_s=2.0, metrics={})
+    answer = office.desk.whatif(ADMIN, [])
+    assert (answer["assumed"], answer["assumed_s"], told) == ([two], 3600.0, "3")
 
 
 def test_no_answer_holds_the_lock_while_it_is_built(office: Office) -> None:

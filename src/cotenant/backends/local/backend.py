@@ -318,6 +318,10 @@ class LocalBackend:
 
     # -- what is left of it ----------------------------------------------------------------------------------------
 
+    def launched(self, key: str) -> LaunchSpec | None:
+        """From its record."""
+        return KeeperRecord(self._jobs, key).launched()
+
     def open_log(self, key: str, stream: Stream) -> logs.LocalLog:
         """Files of the record, then those that were kept of it."""
         record = KeeperRecord(self._jobs, key)
@@ -378,6 +382,7 @@ class LocalBackend:
         if moves and not cuda.move(self._members(record), True, self._cuda):
             cuda.move(self._members(record), False, self._cuda)
             return False
+        record.pause(True)
         track = record.cgroups().get("track")
         if track is not None and cgroups.freeze(track, True):
             return True
@@ -398,6 +403,7 @@ class LocalBackend:
             return False
         if track := record.cgroups().get("track"):
             cgroups.freeze(track, False)
+        record.pause(False)
         mine = self._members(record)
         for pid in mine:
             if procs.state_of(pid) == "T":

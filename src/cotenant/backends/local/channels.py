@@ -43,6 +43,7 @@ def listening(record: KeeperRecord) -> Iterator[int]:
     """A socket for the keeper to listen at, or, where there can be none, something that is no socket."""
     with socket.socket(socket.AF_UNIX) as made, open(os.devnull) as nothing:
         try:
+            os.fchmod(made.fileno(), 0o600)
             with _short(record) as path:
                 with suppress(FileNotFoundError):
                     os.unlink(path)
@@ -120,7 +121,7 @@ class KeeperChannel(_Connected):
 
     def _take(self, data: bytes) -> None:
         if not data:
-            self._end = ChannelPart("end", signal=9)  # the keeper is gone, and with it whatever it kept
+            self._end = ChannelPart("end")  # the keeper is gone, and nobody saw how it ended
         for letter, payload in self._frames.feed(data):
             if letter in "OE":
                 self._came.append(ChannelPart("stdout" if letter == "O" else "stderr", payload))

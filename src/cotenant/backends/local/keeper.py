@@ -20,9 +20,11 @@ import time
 
 if __package__:
     from cotenant.backends.local.output import Log, Marks
+    from cotenant.backends.local.overtime import Overtime
     from cotenant.backends.local.visits import Visits
 else:  # started by path, with the folder of this file on the path
     from output import Log, Marks  # type: ignore[import-not-found,no-redef]
+    from overtime import Overtime  # type: ignore[import-not-found,no-redef]
     from visits import Visits  # type: ignore[import-not-found,no-redef]
 
 TYPE_CHECKING = False
@@ -178,6 +180,7 @@ class Files:
 
     def __init__(self, tty: bool, fed: bool = True) -> None:
         self.tty = tty
+        self.ours: tuple[int, ...]
         if tty:
             self.input, slave = os.openpty()
             self.theirs, self.ours = (slave, slave, slave), (self.input,)
@@ -275,6 +278,8 @@ class Watch:
         self.status: int | None = None
         self.ended_s = 0.0
         self.deadline = 0.0
+        limits = float((job.all("max_s") or ["0"])[0]), float(job.one("grace_s"))
+        self.overtime = Overtime(*limits, leader, job.one("notify"), lambda: sweep(job))
         self.poller = select.poll()
         self.visits = Visits(self.poller, self.terminal, lambda asked: start_beside(job, asked, leader, confine))
         for fd in (wake, *logs, *([DOOR] if is_socket(DOOR) else [])):
@@ -284,7 +289,7 @@ class Watch:
     def run(self) -> None:
         """Return when the job and all its descendants are gone and their output is stored."""
         while self._reap():
-            wait_ms: float | None = None
+            wait_ms = self.overtime.press()
             if self.status is not None:
                 wait_ms = (self.deadline - time.monotonic()) * 1000
                 if wait_ms <= 0:

@@ -50,6 +50,7 @@ def written(
         ("stdout_limit", str(int(spec.stdout_limit_mib * _MIB) or 1)),
         ("stderr_limit", str(int(spec.stderr_limit_mib * _MIB) or 1)),
         ("grace_s", repr(spec.grace_s)),
+        *([("max_s", repr(spec.max_runtime_s))] if spec.max_runtime_s else []),
         *more,
     ]
     return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in entries)

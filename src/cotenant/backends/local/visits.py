@@ -68,13 +68,14 @@ class Visit:
         self.reads: dict[int, str] = {}
 
     def say(self, letter: str, payload: bytes) -> None:
-        """To be sent when the other side takes it."""
-        self.outbox += frame(letter, payload)
+        """To be sent when the other side takes it; nowhere, if that has hung up."""
+        if self.sock >= 0:
+            self.outbox += frame(letter, payload)
 
     def fds(self) -> set[int]:
         """What is this connection's own."""
-        own = {self.sock, *self.reads}
-        return own if self.joined or self.input < 0 else own | {self.input}
+        own = {self.sock, *self.reads, *(() if self.joined else (self.input,))}
+        return own - {-1}
 
 
 class Visits:
@@ -105,9 +106,9 @@ class Visits:
     def handle(self, fd: int, events: int) -> None:
         """Something is ready."""
         if fd == self.terminal:
-            for visit in [one for one in self.all if one.joined and one.pending]:
-                self._feed(visit)
-                self._settle(visit)
+            for guest in [one for one in self.all if one.joined and one.pending]:
+                self._feed(guest)
+                self._settle(guest)
             return
         visit = next((one for one in self.all if fd in one.fds()), None)
         if visit is None:
@@ -155,9 +156,11 @@ class Visits:
         for visit in list(self.all):
             if visit.joined:
                 visit.say("Q", how_ended(status))
-            waiting = select.poll()
-            waiting.register(visit.sock, select.POLLOUT)
-            while visit.outbox and visit in self.all and waiting.poll(_FLUSH_MS):
+            while visit.outbox:
+                waiting = select.poll()
+                waiting.register(visit.sock, select.POLLOUT)
+                if not waiting.poll(_FLUSH_MS):
+                    break
                 self._flush(visit)
             self._leave(visit)
 
@@ -166,19 +169,24 @@ class Visits:
         visit.begun = visit.over = True
 
     def _leave(self, visit: Visit) -> None:
+        """Hang up. What a program in pipes still prints is read and dropped, so that it can end as it wants."""
         if visit not in self.all:
             return
-        self.all.remove(visit)
-        for fd in visit.fds():
+        lasts = visit.pid and not visit.over and not visit.tty
+        for fd in visit.fds() - (set(visit.reads) if lasts else set()):
             self._watch(fd, 0)
             os.close(fd)
-        if visit.report >= 0:
-            os.close(visit.report)
-        if visit.pid and not visit.over:
+        if visit.pid and not visit.over and visit.sock >= 0:
             try:
                 os.killpg(visit.pid, signal.SIGHUP)
             except OSError:
                 pass
+        visit.sock = visit.input = -1
+        visit.outbox = b""
+        if not lasts:
+            self.all.remove(visit)
+            if visit.report >= 0:
+                os.close(visit.report)
 
     # -- what is said ----------------------------------------------------------------------------------------------
 
@@ -287,9 +295,9 @@ class Visits:
             wanted[fd] |= select.POLLIN if room else 0
         if not visit.joined and visit.input >= 0:
             wanted[visit.input] |= select.POLLOUT if visit.pending else 0
-        wanted[visit.sock] |= (select.POLLIN if len(visit.pending) < _FULL else 0) | (
-            select.POLLOUT if visit.outbox else 0
-        )
+        if visit.sock >= 0:
+            wanted[visit.sock] |= select.POLLIN if len(visit.pending) < _FULL else 0
+            wanted[visit.sock] |= select.POLLOUT if visit.outbox else 0
         for fd, events in wanted.items():
             self._watch(fd, events)
         if visit.joined and self.terminal >= 0:

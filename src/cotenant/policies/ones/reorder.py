@@ -17,9 +17,12 @@ def place_rigid(board: Room, which: Ints) -> dict[int, Slices]:
     """Jobs (places in the view) that keep their size: running ones stay, others start where they fit, oldest first."""
     view, run = board.view, {}
     order = which[np.lexsort((view.rows[which], view.submit_s[which], ~view.running[which]))]
+    rows, sizes, running = view.rows, view.gpus, view.running
     for at in order.tolist():
-        row = int(view.rows[at])
-        place = board.keep(row) if view.running[at] else board.find(row, int(view.gpus[at]))
+        if not board.left and not running[at]:
+            break
+        row = int(rows[at])
+        place = board.keep(row) if running[at] else board.find(row, int(sizes[at]))
         if place is not None:
             run[row] = place
     return run

@@ -21,14 +21,16 @@ class Admin:
     """The one implementation of `cotenant.service.facade.Cluster`. `home`: the folder in which it writes copies.
 
     `counters` are the other parts' numbers, and `is_ready` says whether they have reconciled with what really runs.
+    `shut_down` ends the service.
     """
 
     def __init__(
         self, store: Store, planner: PlannerAnswers, machines: Machines, home: Path,
         counters: Mapping[str, float], is_ready: Callable[[], bool],
+        shut_down: Callable[[str], None] = lambda jobs: None,
     ) -> None:  # fmt: skip
         self._store, self._planner, self._machines, self._home = store, planner, machines, home
-        self._counters, self._is_ready = counters, is_ready
+        self._counters, self._is_ready, self._shut_down = counters, is_ready, shut_down
 
     def nodes(self, caller: Caller) -> list[NodeStatus]:
         """See the facade."""
@@ -124,6 +126,11 @@ class Admin:
         target.parent.mkdir(parents=True, exist_ok=True)
         self._store.journal.backup(target)
 
+    def shut_down(self, caller: Caller, jobs: str) -> None:
+        """See the facade."""
+        caller.must_be(Role.ADMIN)
+        self._shut_down(jobs)
+
     def metrics(self) -> dict[str, float]:
         """See the facade."""
         return shown.metrics(self._store.view(), self._machines.nodes(), self._counters, self._store.clock())
@@ -131,3 +138,9 @@ class Admin:
     def ready(self) -> bool:
         """See the facade."""
         return self._is_ready()
+
+    def trouble(self) -> str:
+        """See the facade."""
+        if not self.ready():
+            return "it has not compared its journal with what really runs yet"
+        return self._store.journal.trouble

@@ -87,7 +87,7 @@ def check_priority(caller: Caller, priority: int, most: int) -> None:
         raise InputError(f"field 'priority' is {priority}: your token may ask for at most {most}, an admin for more")
 
 
-class Changes:
+class JobChanges:
     """Changes the book, and has the scheduler look. Nothing is half done: all entries are one write."""
 
     def __init__(self, store: Store, machines: Machines) -> None:
@@ -98,9 +98,13 @@ class Changes:
         caller.must_be(Role.USER)
         with self._store.lock:
             entries = _of(selecting.one(self._store.book, caller, text), make, but)
-            if entries:
-                self._store.write(entries)
+            self._write(entries, but)
         self._machines.wake()
+
+    def _write(self, entries: Sequence[Entry], but: JobState | None) -> None:
+        """People can cancel whatever state the disk is in: the job may be what fills it."""
+        if entries:
+            (self._store.cancel if but == JobState.CANCELLED else self._store.write)(entries)
 
     def many(self, caller: Caller, which: Which, make: Make, but: JobState | None = None) -> dict[str, str]:
         """Do it to all that are meant. One that refuses does not keep the others from it: why, by id, or empty."""
@@ -122,8 +126,7 @@ class Changes:
                         outcomes[job.id] = ""
                     except CotenantError as error:
                         outcomes[job.id] = str(error)
-            if entries:
-                self._store.write(entries)
+            self._write(entries, but)
         self._machines.wake()
         return outcomes
 

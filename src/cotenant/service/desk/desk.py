@@ -20,7 +20,17 @@ from cotenant.service.desk import views as shown
 from cotenant.service.desk.deadlines import deadline_of
 from cotenant.service.desk.parts import Machines, PlannerAnswers, ReportedProgress
 from cotenant.service.desk.submitting import ANYTHING, Rules, Submissions, again
-from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, JobList, NotFound, Outcome, Role, Watch
+from cotenant.service.facade import (
+    Caller,
+    Conflict,
+    EventInfo,
+    JobInfo,
+    JobList,
+    JobOutcome,
+    NotFound,
+    Role,
+    WhatIfWatch,
+)
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
@@ -44,7 +54,7 @@ class Desk:
     ) -> None:
         self._store, self._planner, self._machines, self._report = store, planner, machines, report
         self._submissions = Submissions(store, machines, rules)
-        self._changes, self._most_priority = changing.Changes(store, machines), rules.most_priority
+        self._changes, self._most_priority = changing.JobChanges(store, machines), rules.most_priority
 
     def submit(self, caller: Caller, specs: list[JobSpec], key: str = "", asked: str = "") -> list[list[str]]:
         """See the facade."""
@@ -85,7 +95,7 @@ class Desk:
         found = view.jobs[name]
         text, cause = shown.reason(found, view, caller.tenant), shown.cause(found, view)
         if cause:
-            return {"job": name, "at_s": now_s, "cause": cause, "text": text or f"it is {found.state}"}
+            return {"job": name, "at_s": now_s, "cause": cause, "text": found.aside or text or f"it is {found.state}"}
         reason = self._planner.why(name, now_s)
         if reason is not None:
             return reason.as_dict()
@@ -99,17 +109,19 @@ class Desk:
         found = selecting.one(view, caller, job)
         return deadline_of(view, self._machines.nodes(), found, self._store.clock())
 
-    def whatif(self, caller: Caller, policies: list[str], watch: Watch | None = None) -> dict[str, Any]:
+    def whatif(self, caller: Caller, policies: list[str], watch: WhatIfWatch | None = None) -> dict[str, Any]:
         """See the facade."""
         view = self._store.view()
         names = list(dict.fromkeys([view.policy, *policies]))
-        watch = watch or Watch()
+        watch = watch or WhatIfWatch()
         finish = self._planner.forecast(names, watch)
         mine = (job for job in view.active if caller.sees(job.tenant))
         rows = [
             {"id": job.id, "name": job.spec.name} | {name: finish[name].get(job.id) for name in names} for job in mine
         ]
-        unknown_s = [job.id for job in view.active if caller.sees(job.tenant) and not self._believed(job)]
+        unknown_s = [
+            job.id for job in view.active if caller.sees(job.tenant) and not shown.has_length(job, self._report(job.id))
+        ]
         answer = {"now": view.policy, "at_s": self._store.clock(), "policies": names, "partial": watch.partial}
         return {**answer, "jobs": rows, "assumed": unknown_s, "assumed_s": UNKNOWN_DURATION_S}
 
@@ -124,7 +136,7 @@ class Desk:
 
     def _told(self, caller: Caller, record: Record) -> bool:
         """Whether a record is for people at all, and for this one."""
-        if record.kind in ("token", "revoke", "once"):
+        if record.kind in ("token", "revoke", "once", "lineage"):
             return False
         with self._store.lock:
             owner = self._store.book.jobs.get(record.job)
@@ -184,7 +196,7 @@ class Desk:
 
     def change(
         self, caller: Caller, verb: str, which: Which, *, force: bool = False, changes: dict[str, Any] | None = None
-    ) -> list[Outcome]:
+    ) -> list[JobOutcome]:
         """See the facade."""
         simple = {"hold": changing.hold, "resume": changing.resume, "requeue": changing.requeue}
         if verb == "cancel":
@@ -198,7 +210,7 @@ class Desk:
         view = self._store.view()
         jobs = {name: view.jobs[name] for name in done if name in view.jobs}
         infos = {name: self._shown(job, view, caller.tenant, whole=False) for name, job in jobs.items()}
-        return [Outcome(name, error, infos.get(name)) for name, error in done.items()]
+        return [JobOutcome(name, error, infos.get(name)) for name, error in done.items()]
 
     def resubmit(self, caller: Caller, which: Which, changes: dict[str, Any]) -> list[list[str]]:
         """See the facade."""
@@ -207,12 +219,6 @@ class Desk:
         ids = self._submissions.take(caller, again(found, changes), "", "")
         self._machines.wake()
         return ids
-
-    def _believed(self, job: LiveJob) -> bool:
-        """Whether anybody has said how long a job takes."""
-        report = self._report(job.id)
-        told = report is not None and report.total and report.step_time_s
-        return bool(job.spec.expected_s or told) or job.left_s is not None
 
     def _settings(self, caller: Caller, changes: dict[str, Any], where: str) -> changing.Make:
         caller.must_be(Role.USER)

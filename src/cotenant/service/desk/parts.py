@@ -8,7 +8,7 @@ from typing import Protocol
 from cotenant.backends.base import Capabilities, LogReader, LogTimes, NodeInfo, Stream
 from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.core.reasons import Reason
-from cotenant.service.facade import Watch
+from cotenant.service.facade import WhatIfWatch
 
 
 class PlannerAnswers(Protocol):
@@ -17,7 +17,7 @@ class PlannerAnswers(Protocol):
     def why(self, job: str, now_s: float) -> Reason | None:
         """Why a job that could start does not, from the decision itself; None where it knows no such job."""
 
-    def forecast(self, policies: Sequence[str], watch: Watch) -> Mapping[str, Mapping[str, float | None]]:
+    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> Mapping[str, Mapping[str, float | None]]:
         """Under each policy when each job is expected to finish, Unix seconds, if nobody else arrives."""
 
     def check(self, policy: str) -> None:

@@ -42,6 +42,12 @@ def job_info(job: LiveJob, reason: str, report: ReportedProgress | None, now_s: 
     )  # fmt: skip
 
 
+def has_length(job: LiveJob, report: ReportedProgress | None) -> bool:
+    """Whether anybody has said how long a job takes."""
+    told = report is not None and report.total and report.step_time_s
+    return bool(job.spec.expected_s or told) or job.left_s is not None
+
+
 @dataclass(slots=True)
 class _LastWord:
     """What a job said last, as journaled."""

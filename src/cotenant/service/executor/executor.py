@@ -9,7 +9,7 @@ GPUs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 
 from cotenant.backends.base import Backend, NodeInfo
@@ -206,6 +206,30 @@ class Executor:
     def _may_suspend(self, job: LiveJob, going: Sequence[LiveJob], ending: Collection[str] = ()) -> bool:
         most = self._options.max_suspended
         return may_suspend(job, self._store.book, self._nodes(), self._capabilities, most, going, ending)
+
+    def stop_all(self) -> None:
+        """Whoever has GPUs, or stands still on some, is to leave."""
+        with self._store.lock:
+            book = self._store.book
+            going = [job for job in (*book.on_gpus.values(), *book.suspended.values()) if not job.stop_why]
+            if going:
+                self._store.write([Entry("stop", job.id, {"why": "shutdown"}) for job in going])
+            for job in going:
+                self._asked(job, "shutdown")
+
+    def insist(self, asked: Mapping[str, float]) -> None:
+        """End jobs whose cancellation could not be journaled: SIGTERM, and SIGKILL after the grace period."""
+        with self._store.lock:
+            book, now_s = self._store.book, self._clock()
+            for name, since_s in asked.items():
+                job = book.on_gpus.get(name) or book.suspended.get(name)
+                if job is None:
+                    continue
+                if name in book.suspended or now_s > since_s + self._options.grace_s:
+                    self._errands.put(Errand(job.id, job.key, KILL))
+                elif job.key not in self._acts.told:
+                    self._errands.put(Errand(job.id, job.key, STOP))
+        self._errands.run()
 
     # -- acting ------------------------------------------------------------------------------------------------
 

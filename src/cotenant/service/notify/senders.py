@@ -20,7 +20,7 @@ Notice = Mapping[str, Any]
 """What happened: `event` (start, end, failure), `job`, `name`, `tenant`, `user`, `state`, `reason`, `at_s`."""
 
 
-class Refused(Exception):
+class NotSent(Exception):
     """It must not, or never can, be sent: trying again is no use."""
 
 
@@ -32,7 +32,7 @@ def send_webhook(url: str, notice: Notice, settings: NotifySettings) -> None:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = [str(item[4][0]) for item in found]
     if not all(settings.allows(host, address.partition("%")[0]) for address in addresses):
-        raise Refused(f"webhooks may not reach '{host}'")
+        raise NotSent(f"webhooks may not reach '{host}'")
     link = socket.create_connection((addresses[0], port), TIMEOUT_S)
     try:
         if tls:
@@ -50,13 +50,13 @@ def send_webhook(url: str, notice: Notice, settings: NotifySettings) -> None:
     if status >= 500 or status in (408, 429):
         raise OSError(f"it answered {status}")
     if status >= 300:
-        raise Refused(f"it answered {status}")
+        raise NotSent(f"it answered {status}")
 
 
 def send_mail(address: str, notice: Notice, smtp: Smtp | None) -> None:
     """By the operator's server."""
     if smtp is None:
-        raise Refused("this service sends no mail")
+        raise NotSent("this service sends no mail")
     mail = EmailMessage()
     mail["From"], mail["To"] = smtp.sender, address
     mail["Subject"] = f"[cotenant] job {notice['job']} ({notice['name']}): {notice['state']}"
@@ -71,7 +71,7 @@ def send_mail(address: str, notice: Notice, smtp: Smtp | None) -> None:
                 server.login(smtp.user, smtp.password)
             server.send_message(mail)
     except smtplib.SMTPRecipientsRefused as error:
-        raise Refused(f"the mail server refuses '{address}': {error}") from None
+        raise NotSent(f"the mail server refuses '{address}': {error}") from None
     except smtplib.SMTPException as error:
         raise OSError(f"the mail server says: {error}") from None
 

@@ -14,7 +14,7 @@ from cotenant.backends.base import NodeInfo
 from cotenant.core.lifecycle import JobState
 from cotenant.core.reasons import moment
 from cotenant.journal import Entry
-from cotenant.service.admission import Demand, Pool, demand_of, misfit, pools_of
+from cotenant.service.admission import Pool, PoolDemand, demand_of, misfit, pools_of
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
 from cotenant.service.planner.decision import Access
 from cotenant.service.store.job import LiveJob
@@ -116,7 +116,7 @@ class Openings:
 
     def _judged(self, pending: Sequence[LiveJob], nodes: Sequence[NodeInfo], now_s: float) -> list[Entry]:
         book, entries = self._store.book, []
-        known: dict[tuple[Demand, Labels], str] = {}
+        known: dict[tuple[PoolDemand, Labels], str] = {}
         pools: dict[Labels, list[Pool]] = {}
         if not self._labels:
             self._open.clear()
@@ -145,7 +145,7 @@ class Openings:
         labels = [label for label in sorted({*self._labels.values()}) if kept.isdisjoint(label.split())]
         return Access(tuple(labels), next((label for label in labels if not mine.isdisjoint(label.split())), ""))
 
-    def _why(self, ask: Demand, pools: Sequence[Pool], nodes: Sequence[NodeInfo]) -> str:
+    def _why(self, ask: PoolDemand, pools: Sequence[Pool], nodes: Sequence[NodeInfo]) -> str:
         wrong = misfit(ask, pools)
         if wrong and self._labels and not misfit(ask, pools_of(nodes, self.label)):
             first = min(self._near.values(), key=lambda w: w.from_s)

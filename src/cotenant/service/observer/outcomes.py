@@ -24,6 +24,7 @@ ASKED = {
     "split": "parted from the job beside it",
     "requeue": "requeued",
     "window": "its node was needed for a maintenance or a reservation",
+    "shutdown": "stopped with the service",
 }
 MOST_LOSSES = 10  # of its process, with its node or otherwise, until a job is given up: it may be what takes nodes down
 
@@ -60,7 +61,7 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
     waits again; so does one that failed with retries left, and one that was lost with its node or killed while it
     was suspended, which costs no retry. Lost work is the time it ran since its last checkpoint.
     """
-    at_s = item.ended_s if item.ended_s is not None else now_s
+    at_s = likely_s(item.ended_s, job.last.started_s or job.last.launched_s, now_s)
     code, signal = item.exit_code, item.signal
     lost = lost_s(job, report, at_s)
     if code == 0:
@@ -70,7 +71,9 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
         how = item.message or "its process vanished"
     if job.stop_why == "cancel":
         return End(JobState.CANCELLED, "cancelled", code, signal, at_s, lost)
-    if job.stop_why == "timeout":
+    limit_s = job.spec.max_runtime_s
+    alone = limit_s and not job.stop_why and job.last.active_s(at_s) > limit_s  # ended while no service was there
+    if job.stop_why == "timeout" or alone:
         return End(
             JobState.FAILED, f"ran longer than max_runtime {job.spec.max_runtime_s:g} s", code, signal, at_s, lost
         )
@@ -91,6 +94,11 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
         left = job.spec.retries - job.failures - 1
         return End(JobState.PENDING, f"{how}; tries again, {left} retries left", code, signal, at_s, lost, failure=True)
     return End(JobState.FAILED, how, code, signal, at_s, lost, failure=True)
+
+
+def likely_s(at_s: float | None, first_s: float, now_s: float) -> float:
+    """When something happened by the world's clock; now, if that cannot be since it was not before `first_s`."""
+    return at_s if at_s is not None and first_s <= at_s <= now_s else now_s
 
 
 def _without_gpus(job: LiveJob) -> bool:

@@ -91,6 +91,10 @@ class PlannerSteps(Protocol):
         """Take in what happened since the last step and decide. Called by the scheduler's thread only."""
         ...
 
+    def begin_anew(self) -> None:
+        """Forget what was decided: it could not be journaled, or the clock was set. The book says what is true."""
+        ...
+
     def check(self, policy: str) -> None:
         """Raise an `InputError` unless there is such a policy and it can decide for these nodes."""
         ...

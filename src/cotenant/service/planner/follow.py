@@ -23,8 +23,8 @@ from cotenant.service.observer.outcomes import ASKED, left_s
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
 from cotenant.service.planner.decision import Access
 from cotenant.service.planner.eligible import Eligible
-from cotenant.service.planner.memory import PROMOTED
 from cotenant.service.planner.nodes import NodeNumbers
+from cotenant.service.planner.past import write_past
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import ASK, SUSPEND, LiveJob
 
@@ -196,26 +196,10 @@ class Follower:
         row = self.tables.enter(self._new_job(job))
         self.row_of[job.id], self.job_at[row] = row, job.id
         self._opened[row] = self._open_to(job)
-        f = self.tables.state.f[row]
-        forgiven_s = float(self.book.memory.get(PROMOTED, {}).get(job.id, 0.0))
-        ran_s = sum(one.ran_s for one in job.attempts)
-        since_s = job.last.since_s if job.attempts else None
-        held_s = ran_s + (max(now_s - since_s, 0.0) if since_s is not None else 0.0)
-        done_s = sum((one.ran_s - one.lost_s) * self.beliefs.pace(job, one, self._types) for one in job.attempts)
-        if since_s is not None:
-            done_s += max(now_s - since_s, 0.0) * self.beliefs.pace(job, job.last, self._types)
-        f[col.LOST] = job.spec.gpus * sum(one.lost_s for one in job.attempts)
-        f[col.OCCUPIED], f[col.ATTAINED] = held_s, max(held_s - forgiven_s, 0.0)
-        f[col.DONE] = f[col.SAVED] = max(done_s, 0.0)
-        f[col.FIRST] = np.nan if job.started_s is None else job.started_s
-        f[col.WAITED] = max(now_s - job.submitted_s - held_s, 0.0)
-        if job.state == JobState.SUSPENDED:
-            f[col.SAVED] = max(f[col.DONE] - job.last.unsaved_s, 0.0)
-        i = self.tables.state.i[row]
-        i[col.OWES], i[col.LEVEL] = int(f[col.DONE] > 0), job.last.level if job.attempts else 0
+        write_past(self.tables, row, job, self.book, self.beliefs, self._types, now_s)
         if self._traits.overcommits and job.id in self.book.on_gpus:  # the policy makes guests more, if it can
             guests = guests_of(self.book.on_gpus.values()) if self.book.shared_gpus else {}
-            i[col.OPPORTUNISTIC] = int(job.spec.priority < 0 or job.id in guests)
+            self.tables.state.i[row, col.OPPORTUNISTIC] = int(job.spec.priority < 0 or job.id in guests)
         self.tables.state.i[row, col.QUEUE] = self.tables.queue_of(row)
         return row
 

@@ -12,7 +12,7 @@ from cotenant.core.decision import Event
 from cotenant.core.jit_later import LATER
 from cotenant.engine.leaving import gone
 from cotenant.engine.ledger import begin_promised, schedule_run
-from cotenant.service.facade import Watch
+from cotenant.service.facade import WhatIfWatch
 from cotenant.service.planner.session import Session
 from cotenant.sim import loop
 from cotenant.sim.stall import Stall
@@ -21,7 +21,7 @@ _LOOK_EVENTS = 500  # between two looks at the clock
 _LONG_S = 2.0  # from then on compiled kernels pay
 
 
-def forecast(session: Session, events: Sequence[Event], now_s: float, watch: Watch) -> dict[str, float | None]:
+def forecast(session: Session, events: Sequence[Event], now_s: float, watch: WhatIfWatch) -> dict[str, float | None]:
     """Expected finish per job, Unix seconds, if nobody else arrives, beliefs are true and leaving takes no time.
 
     Jobs that have not finished when time is up have none, and `watch` names the policy as partial.
@@ -50,7 +50,7 @@ def forecast(session: Session, events: Sequence[Event], now_s: float, watch: Wat
     }
 
 
-def _play(session: Session, now_s: float, watch: Watch) -> bool:
+def _play(session: Session, now_s: float, watch: WhatIfWatch) -> bool:
     """Whether it came to its end in time."""
     began_s = time.monotonic()
     engine = session.engine

@@ -22,7 +22,7 @@ from cotenant.core.view import Facts
 from cotenant.journal import Entry
 from cotenant.policies import Policy, make_policy
 from cotenant.service.executor.ladder import may_suspend
-from cotenant.service.facade import Watch
+from cotenant.service.facade import WhatIfWatch
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.planner.budget import Budget
@@ -94,6 +94,11 @@ class Planner:
         return LiveDecision(
             now_s, session.policy_name, acts, decision.next_s, session.promised(), self._memory(session, decision.asked)
         )
+
+    def begin_anew(self) -> None:
+        """As after a restart: a new session, and what the journal remembers."""
+        with self._lock, self._store.lock:
+            self._session, self._remembered = None, dict(self._store.book.memory)
 
     def check(self, policy: str) -> None:
         """Raise an `InputError` unless there is such a policy."""
@@ -178,7 +183,7 @@ class Planner:
         with self._lock:
             return self._session.engine.facts if self._session is not None else Facts()
 
-    def forecast(self, policies: Sequence[str], watch: Watch) -> Mapping[str, Mapping[str, float | None]]:
+    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> Mapping[str, Mapping[str, float | None]]:
         """When each job is expected to finish under each policy, if nobody else arrives and beliefs are true.
 
         In the caller's thread and without the planner's lock: the scheduler goes on meanwhile.

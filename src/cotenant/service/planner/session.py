@@ -83,16 +83,8 @@ class Session:
             costs=costs or StopCosts(np.inf, most_suspended=options.max_suspended, patience_s=options.grace_s),
             sharing=True, gpu_gib=room if self.traits.shares else None, start_s=now_s,
         )  # fmt: skip
-        self.follower = Follower(
-            book,
-            self.tables,
-            self.nodes,
-            self.beliefs(options),
-            may_suspend,
-            self._types,
-            self.traits,
-            openings.open_to,
-        )
+        told = self.beliefs(options), may_suspend, self._types, self.traits, openings.open_to
+        self.follower = Follower(book, self.tables, self.nodes, *told)
         self.engine = Engine(self.tables, self._policy, rule)
         self._budget, self._checks = budget or Budget(options.budget_s), options.check_invariants
         self._kinds = self.late = 0

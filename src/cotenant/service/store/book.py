@@ -50,6 +50,8 @@ class Book:
         self.drained: set[str] = set()
         self.windows: dict[str, NodeWindow] = {}
         self.policy = policy
+        self.lineage = ""  # by which a home knows its journal again, also as a copy in another database
+        self.offset: tuple[str, float] | None = None  # boot of the machine, and wall time at its beginning
         self.next_id = 1
         self.seq = 0
 
@@ -107,6 +109,14 @@ class Book:
                 self._users[node, index] = before + change
                 self.shared_gpus += (before + change > 1) - (before > 1)
 
+    def shift(self, by_s: float) -> None:
+        """The clock was set: what is under way began so much later, so that it has lasted as long as it has."""
+        for job in self.active.values():
+            job.shift(by_s)
+            self.touched.add(job.id)
+            self.unseen[job.id] = None
+        self.answers.shift(by_s)
+
     def members(self, job: str) -> list[LiveJob]:
         """The job of this id, or all elements of the array of this id; those forgotten are left out."""
         found = self.jobs.get(job)
@@ -128,6 +138,7 @@ class Book:
             "seq": self.seq, "rungs": self.costs.rows(), "once": self.answers.rows(),
             "promises": dict(self.promises), "memory": dict(self.memory),
             "windows": [window.as_dict() for window in self.windows.values()],
+            "lineage": self.lineage, "offset": self.offset,
         }  # fmt: skip
 
     @classmethod
@@ -146,6 +157,8 @@ class Book:
         book.promises = {job: read_gpus(gpus) for job, gpus in data.get("promises", {}).items()}
         book.memory = data.get("memory", {})
         book.windows = {row["id"]: NodeWindow.from_dict(row) for row in data.get("windows", ())}
+        book.lineage = data.get("lineage", "")
+        book.offset = tuple(data["offset"]) if data.get("offset") else None
         return book
 
 

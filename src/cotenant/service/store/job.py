@@ -129,6 +129,17 @@ class LiveJob:
         """Seconds in which it has held GPUs."""
         return sum(attempt.active_s(now_s) for attempt in self.attempts)
 
+    def shift(self, by_s: float) -> None:
+        """Move all its times."""
+        self.submitted_s, self.stop_asked_s, self.rung_s = (
+            at_s + by_s if at_s else at_s for at_s in (self.submitted_s, self.stop_asked_s, self.rung_s)
+        )
+        for attempt in self.attempts:
+            attempt.launched_s += by_s
+            for name in ("started_s", "since_s", "ended_s"):
+                if (at_s := getattr(attempt, name)) is not None:
+                    setattr(attempt, name, at_s + by_s)
+
     @property
     def finished(self) -> bool:
         """Whether it has come to its end."""

@@ -31,6 +31,12 @@ def change_book(book: Book, record: Record, now_s: float) -> None:
         case "forget":
             for job in data["jobs"]:
                 book.leave(job)
+        case "lineage":
+            book.lineage = data["id"]
+        case "clock":  # it was set, by so much; or it is the first time that somebody looks
+            book.offset = data["boot"], data["offset_s"]
+            if data["by_s"]:
+                book.shift(data["by_s"])
         case "policy":
             book.policy = data["policy"]
         case "drain":

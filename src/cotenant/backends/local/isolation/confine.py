@@ -28,6 +28,7 @@ _DETACH = 2
 _ATTR_RDONLY, _ATTR_NOSUID, _ATTR_NODEV = 1, 2, 4
 _MOUNT_SETATTR, _AT_FDCWD, _AT_RECURSIVE = 442, -100, 0x8000
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
+_KEYCTL, _JOIN_SESSION_KEYRING = {"x86_64": 250, "aarch64": 219}, 1
 _SIOCSIFFLAGS, _UP_AND_RUNNING = 0x8914, 0x41
 _HANDED_ON = (
     *(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT),
@@ -105,6 +106,8 @@ def _drop_rights(job: KeptJob) -> None:
         import resource
 
         resource.setrlimit(resource.RLIMIT_NPROC, (int(job.one("nproc")),) * 2)
+    if (keyctl := _KEYCTL.get(os.uname().machine)) is not None:
+        _libc.syscall(keyctl, _JOIN_SESSION_KEYRING, None)  # else it would hold those of the service
     uid, gid = int(job.one("uid")), int(job.one("gid"))
     os.setgroups([int(group) for group in job.all("group")])
     os.setresgid(gid, gid, gid)

@@ -33,7 +33,7 @@ class Users:
     def __init__(self, path: Path, first_uid: int, user_map: str = "") -> None:
         self._path, self._first = path, first_uid
         self._mapped = read_user_map(Path(user_map)) if user_map else {}
-        self._uids: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
+        self._uids = _read_uids(path) if path.exists() else {}
         self._lock = threading.Lock()
 
     def of(self, tenant: str) -> TenantUser:
@@ -60,6 +60,14 @@ class Users:
             os.fsync(file.fileno())
         os.replace(temporary, self._path)
         self._uids = uids
+
+
+def _read_uids(path: Path) -> dict[str, int]:
+    try:
+        return {str(tenant): int(uid) for tenant, uid in json.loads(path.read_text()).items()}
+    except (OSError, ValueError, AttributeError) as error:
+        fix = "restore it: the owners of tenants' files are in it"
+        raise InputError(f"{path} does not say which tenant is which user ({error}): {fix}") from error
 
 
 def _is_taken(number: int) -> bool:
