@@ -141,6 +141,13 @@ class KeeperRecord:
             file.write(data)
         os.replace(temporary, self.path / name)
 
+    def keep_end(self, target: Path) -> None:
+        """Put how it ended beside its log: a journal that is restored from a backup may have to ask."""
+        with contextlib.suppress(FileNotFoundError):
+            data = (self.path / "exit.json").read_bytes()
+            target.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (target / "exit.json").write_bytes(data)
+
     def remove(self, trash: Path) -> None:
         """Gone at one stroke: a half-removed record would read as another state."""
         grave = tempfile.mkdtemp(dir=trash)
