@@ -224,7 +224,7 @@ def test_strangers_share_a_small_budget_and_callers_keep_theirs(home: Path, serv
 
 
 def test_requests_of_one_caller_are_bounded(home: Path, service: FakeService) -> None:
-    with served(home, service, limits=CallerLimits(rate=1.0, burst=3.0)) as found:
+    with served(home, service, limits=CallerLimits(rate=0.001, burst=3.0)) as found:
         headers = {"Authorization": f"Bearer {USER_A}"}
         seen = [httpx.get(f"{found.url}/v1/jobs", headers=headers).status_code for _ in range(5)]
         assert (seen[:3], seen[-1]) == ([200] * 3, 429)
@@ -293,16 +293,14 @@ SCOPED = [
 ]
 
 
-@pytest.mark.parametrize(("scopes", "method", "path", "status"), SCOPED)
-def test_a_token_reaches_as_far_as_its_scopes(
-    admin: TestClient, service: FakeService, scopes: tuple[str, ...], method: str, path: str, status: int
-) -> None:
-    admin.post("/v1/jobs", json={"jobs": [{"run": "true"}]})
-    made = admin.post("/v1/tokens", json={"role": "admin", "scopes": list(scopes), "expires": "30d"}).json()
-    assert (made["token"]["scopes"], made["token"]["expires_s"]) == (list(scopes), NOW + 30 * 86400)
-    body = {"jobs": [{"run": "true"}]} if path == "/v1/jobs" and method == "POST" else None
-    headers = {"Authorization": f"Bearer {made['secret']}"}
-    assert admin.request(method, path, json=body, headers=headers).status_code == status
+def test_a_token_reaches_as_far_as_its_scopes(admin: TestClient) -> None:
+    for scopes, method, path, status in SCOPED:
+        admin.post("/v1/jobs", json={"jobs": [{"run": "true"}]})
+        made = admin.post("/v1/tokens", json={"role": "admin", "scopes": list(scopes), "expires": "30d"}).json()
+        assert (made["token"]["scopes"], made["token"]["expires_s"]) == (list(scopes), NOW + 30 * 86400)
+        body = {"jobs": [{"run": "true"}]} if path == "/v1/jobs" and method == "POST" else None
+        headers = {"Authorization": f"Bearer {made['secret']}"}
+        assert admin.request(method, path, json=body, headers=headers).status_code == status, (scopes, method, path)
 
 
 def test_a_repeated_line_is_told_some_times_and_then_counted() -> None:
