@@ -44,11 +44,11 @@ OPERATIONS = list(_operations())
 
 
 def _url(path: str) -> str:
-    return path.replace("{job}", "1").replace("{name}", "n0").replace("{token}", "t1")
+    return path.replace("{job}", "1").replace("{name}", "n0").replace("{token}", "t1").replace("{question}", "0" * 32)
 
 
 def test_the_document_has_every_route() -> None:
-    assert len(OPERATIONS) == 29
+    assert len(OPERATIONS) == 32
     assert {path for _, path in OPERATIONS} >= {"/metrics", "/healthz", "/readyz", "/v1/jobs/{job}/logs"}
 
 

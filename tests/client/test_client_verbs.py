@@ -19,6 +19,7 @@ from cotenant.api.front import Doors, Front
 from cotenant.core.lifecycle import JobState
 from cotenant.service.options import Options
 from cotenant.service.run import Site
+from cotenant.service.store.clock import since_boot_s
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
@@ -78,7 +79,11 @@ def test_submit_files(service: FakeService, tmp_path: Path) -> None:
         (("why", "99", "--at", "5"), "Missing argument 'JOB'"),
         (("why", "trace.csv", "a", "--at", "5"), "Missing option '--cluster'"),
         (("logs", "a b"), "job"),
-        (("cancel", ".."), "no name"),
+        (("cancel", ".."), "no job '..'"),
+        (("cancel",), "--all for all of them"),
+        (("maintenance", "add", "n0", "--from", "soon", "--for", "1h"), "--from 'soon'"),
+        (("maintenance", "add", "--from", "now", "--for", "1h"), "name nodes"),
+        (("resubmit", "1", "--set", "gpus"), "KEY=VALUE"),
         (("set", "1", "colour=red"), "unknown field 'colour'"),
         (("set", "1", "priority=high"), "whole number"),
         (("set", "1", "priority"), "KEY=VALUE"),
@@ -134,7 +139,11 @@ def test_changes(service: FakeService) -> None:
     assert _json("resume", "1")[0]["state"] == "pending"
     assert _out("set", "1", "priority=5", "deadline=2h") == "1: priority 5, deadline 2h\n"
     assert service.set_calls == [{"priority": 5, "deadline": 7200.0}]
-    assert "cancelled" in _out("cancel", "1")
+    assert "pending (requeued)" in _out("requeue", "1")
+    ran = cotenant("cancel", "29", "1")
+    assert (ran.code, ran.out, ran.err) == (2, "1: cancelled (requeued)\n", "cotenant: no job '29'\n")
+    assert _out("resubmit", "1", "--set", "gpus=2") == "2\n"
+    assert _out("cancel", "--all") == "1: cancelled (requeued)\n2: cancelled (waiting for capacity)\n"
     assert _out("drain", "n0") == "n0: draining\n"
     assert _out("drain", "n0", "--undo") == "n0: up\n"
     assert (_out("policy", "set", "srtf"), _out("policy"), _json("policy")) == ("srtf\n", "srtf\n", {"policy": "srtf"})
@@ -158,10 +167,26 @@ def test_logs(service: FakeService) -> None:
     _out("submit", "--", "x")
     service.start("1").write_text("out\n")
     service.logs["1", "stderr"].write_text("err\n")
-    assert (_out("logs", "1"), _out("logs", "1", "--stderr")) == ("out\n", "err\n")
-    service.move("1", JobState.SUCCEEDED)
-    assert _out("logs", "1", "-f") == "out\n"
-    assert "no attempt 3" in cotenant("logs", "1", "--attempt", "3").err
+    shown = ["out\nerr\n", "out\nerr\n", "out\n", "err\n"]
+    for more in ([], ["-f"]):
+        assert [_out("logs", "1", *more, *w) for w in ([], ["--merged"], ["--stdout"], ["--stderr"])] == shown
+        service.move("1", JobState.FAILED)
+    assert (_out("logs", "1", "--tail", "1"), _out("logs", "1", "-t", "--stdout")) == ("err\n", "- out\n")
+
+
+def test_logs_of_an_attempt_that_never_was_are_refused(service: FakeService) -> None:
+    _out("submit", "--", "x")
+    service.start("1").write_text("out\n")
+    for more in ([], ["-f"], ["--tail", "1"]):
+        ran = cotenant("logs", "1", "--attempt", "9", *more)
+        assert (ran.code, ran.err) == (2, "cotenant: job '1' has no attempt 9: it has had 1\n")
+
+
+@pytest.mark.parametrize("words", [("--since", "soon"), ("--stdout", "--stderr"), ("--tail", "-1")])
+def test_logs_asked_for_in_a_way_that_means_nothing(service: FakeService, words: tuple[str, ...]) -> None:
+    _out("submit", "--", "x")
+    ran = cotenant("logs", "1", *words)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
 
 
 def test_wait_tells_by_its_exit_code(service: FakeService) -> None:
@@ -235,8 +260,12 @@ def test_serve_hands_over(monkeypatch: pytest.MonkeyPatch, at_home: Path) -> Non
         *("--home", "/h", "--max-suspended", "0", "--round", "60", "--profile", "h200", "--share", "mps"),
     )
     given: dict[str, Any] = {"grace_s": 5.0, "max_suspended": 0, "round_s": 60.0, "profile": "h200", "policy": "srtf"}
+    given["steady"] = since_boot_s
     assert called == [
-        (Options(at_home, policy="fifo"), Site()),
-        (Options(Path("/h"), **given), Site("sqlite:///x", "local", ["v100", "k80", "k80"], "mps")),
+        (Options(at_home, policy="fifo", steady=since_boot_s), Site()),
+        (
+            Options(Path("/h"), steady=since_boot_s, **given),
+            Site("sqlite:///x", "local", ["v100", "k80", "k80"], "mps"),
+        ),
     ]
     assert doors == [Doors(at_home), Doors(Path("/h"), port=0)]

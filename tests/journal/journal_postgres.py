@@ -57,9 +57,14 @@ class PostgresServer:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         options = ["listen_addresses=127.0.0.1", f"unix_socket_directories={self._home}", f"fsync={self._fsync}"]
-        start = [*as_user, self._binaries / "postgres", "-D", data, "-p", str(self.port)]
-        start += [word for option in options for word in ("-c", option)]
-        self._process = subprocess.Popen(start, stderr=subprocess.PIPE, cwd=self._home)
+        self._command = [*as_user, self._binaries / "postgres", "-D", data, "-p", str(self.port)]
+        self._command += [word for option in options for word in ("-c", option)]
+        self.start()
+        return self
+
+    def start(self) -> None:
+        """Start the server, for the first time or again."""
+        self._process = subprocess.Popen(self._command, stderr=subprocess.PIPE, cwd=self._home)
         assert self._process.stderr is not None
         said = []
         for line in self._process.stderr:
@@ -67,14 +72,18 @@ class PostgresServer:
             if READY in line:  # from now on keep the pipe empty, or the server would block on it
                 drain = threading.Thread(target=deque, args=(self._process.stderr, 0), daemon=True)
                 drain.start()
-                return self
+                return
         raise RuntimeError(f"PostgreSQL did not start: {b''.join(said).decode()}")
+
+    def stop(self) -> None:
+        """End the server as a crash of its machine would; `start` brings it back with all that was committed."""
+        self._process.send_signal(signal.SIGQUIT)
+        self._process.wait(timeout=20)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.send_signal(signal.SIGQUIT)  # at once; nothing in it is needed again
-        self._process.wait(timeout=20)
+        self.stop()
         shutil.rmtree(self._home, ignore_errors=True)
 
     def execute(self, statement: str) -> list[tuple[object, ...]]:

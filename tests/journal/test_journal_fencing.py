@@ -76,5 +76,5 @@ def test_files_are_private(tmp_path: Path) -> None:
         journal.backup(tmp_path / "backup.db")
         names = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     assert names == dict.fromkeys(
-        ["backup.db", "journal.db", "journal.db-shm", "journal.db-wal", "journal.db.lock"], 0o600
+        ["backup.db", "journal.db", "journal.db-shm", "journal.db-wal", "journal.db.lock", "journal.db.mark"], 0o600
     )

@@ -106,12 +106,12 @@ def test_damage_is_reported(tmp_path: Path) -> None:
         database.execute("UPDATE cotenant_snapshot SET state = x'00'")
     database.close()
     with open_journal(str(path)) as journal:
-        with pytest.raises(JournalCorrupt, match=r"snapshot .* is damaged: restore"):
+        with pytest.raises(JournalCorrupt, match=r"snapshot .* is damaged: `cotenant restore`"):
             journal.load_snapshot()
-        with pytest.raises(JournalCorrupt, match="record 5 of the journal is damaged: restore"):
+        with pytest.raises(JournalCorrupt, match="record 5 of the journal is damaged: `cotenant restore`"):
             list(journal.read())
         journal.save_snapshot(1, b"state")
-        with pytest.raises(JournalCorrupt, match="record 3 of the journal is missing: restore"):
+        with pytest.raises(JournalCorrupt, match="record 3 of the journal is missing: `cotenant restore`"):
             list(recover(journal)[1])
 
 

@@ -9,10 +9,12 @@ from service_kit import ADMIN, EPOCH_S, Rig
 from cotenant.backends.fake import FakeBackend
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.jobspec import parse_job
+from cotenant.core.lifecycle import JobState
 from cotenant.journal import open_journal
 from cotenant.runtime.protocol import Progress, Restored
 from cotenant.service.core import CoreService
-from cotenant.service.facade import Caller, Conflict, NotFound, Role, TooMany, Unavailable
+from cotenant.service.facade import Caller, Conflict, NotFound, Role, TooMany, Unavailable, WhatIfWatch
+from cotenant.service.options import Keep
 from cotenant.service.store.book import Book
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")
@@ -34,7 +36,7 @@ def test_tenants_see_and_touch_only_their_own(rig: Rig) -> None:
         with pytest.raises(NotFound):
             act(ANN, theirs)
     with pytest.raises(NotFound):
-        desk.set(ANN, theirs, {"priority": 1})
+        desk.set(ANN, theirs, {"priority": -1})
     with pytest.raises(NotFound):
         desk.events(ANN, theirs)
     assert {event.job for event in desk.events(ANN)} == {mine}
@@ -135,7 +137,7 @@ def test_snapshots_are_taken_by_themselves(rig: Rig, monkeypatch: pytest.MonkeyP
 
 
 def test_old_jobs_are_forgotten_and_their_logs_deleted(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, keep_s=86400.0)
+    rig = Rig(tmp_path, keep=Keep(86400.0, checkpoints_s=86400.0))
     old, array = rig.submit("echo text; sleep 1"), rig.submit("echo text; sleep 1", array="0-1")
     rig.finish()
     assert {f"{old}-1", f"{array}.0-1"} <= rig.backend.world.kept.keys()
@@ -154,7 +156,7 @@ def test_old_jobs_are_forgotten_and_their_logs_deleted(tmp_path: Path) -> None:
         rig.service.desk.job(ADMIN, old)
     assert [job.id for job in rig.restart().desk.jobs(ADMIN)] == [kept, running]
     assert rig.service.store.book.arrays == {}
-    assert rig.service.observer.retire() == 0
+    assert rig.service.retention.retire() == 0
     assert int(rig.submit()) > int(running)
 
 
@@ -164,8 +166,6 @@ def test_a_full_disk_refuses_submissions_and_loses_nothing(rig: Rig) -> None:
     rig.store.room = 0
     with pytest.raises(Unavailable):
         rig.submit()
-    with pytest.raises(Unavailable):
-        rig.service.desk.cancel(ADMIN, job)
     rig.backend.advance(5)
     with pytest.raises(Unavailable):
         rig.service.tick()
@@ -190,7 +190,7 @@ def test_why_in_every_state(tmp_path: Path) -> None:
     assert (why["cause"], why["position"], why["waiting"]) == ("waiting for capacity", 3, 3)
     assert why["ahead"] == (waits[0], waits[1])
     assert "needs 2 GPUs" in why["text"]
-    assert rig.service.desk.why(ADMIN, chained)["cause"] == f"after job {runs}"
+    assert rig.service.desk.why(ADMIN, chained)["text"] == f"after job {runs}"
     assert rig.service.desk.why(ADMIN, held)["cause"] == "held"
     rig.service.desk.cancel(ADMIN, runs)
     assert rig.service.desk.why(ADMIN, runs)["cause"] == "stopping"
@@ -201,7 +201,7 @@ def test_why_in_every_state(tmp_path: Path) -> None:
     for job in (*waits[1:], held):
         rig.service.desk.cancel(ADMIN, job)
     rig.finish()
-    assert rig.service.desk.why(ADMIN, chained)["cause"] == "failed"
+    assert rig.service.desk.why(ADMIN, chained)["cause"] == "cancelled"
     assert runs in rig.service.desk.why(ADMIN, chained)["text"]
 
 
@@ -234,6 +234,37 @@ def test_whatif_foretells_the_order_of_each_policy(rig: Rig) -> None:
     rig.finish()
     assert rig.service.desk.job(ADMIN, long).ended_s == pytest.approx(rows[long]["fifo"], abs=3)
     assert rig.service.desk.whatif(ADMIN, [])["jobs"] == []
+
+
+def test_a_what_if_ends_when_time_is_up_and_says_so(rig: Rig) -> None:
+    for _ in range(3):
+        rig.submit("sleep 10", gpus=4, expected=10)
+    answer = rig.service.desk.whatif(ADMIN, ["gavel"], WhatIfWatch(budget_s=0.0))
+    assert answer["partial"] == ["gavel"]  # fifo was through before anybody looked at the clock
+    assert [row["gavel"] is None for row in answer["jobs"]][-1]
+    assert rig.service.desk.whatif(ADMIN, ["gavel"])["partial"] == []
+
+
+def test_decisions_go_on_during_a_what_if(rig: Rig) -> None:
+    class Interrupted(WhatIfWatch):
+        """Has the scheduler look while a forecast is under way."""
+
+        decisions = 0.0
+
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "done" and not self.decisions:
+                type(self).decisions = 1.0
+                before = rig.service.counters["decisions"]
+                scheduler = threading.Thread(target=rig.service.tick, daemon=True)
+                scheduler.start()
+                scheduler.join(60)
+                type(self).decisions += rig.service.counters["decisions"] - before
+
+    job = rig.submit("sleep 10", expected=10)
+    rig.service.desk.whatif(ADMIN, ["srtf"], Interrupted())
+    assert Interrupted.decisions == 2.0
+    assert rig.service.desk.job(ADMIN, job).state == JobState.STARTING
 
 
 def test_metrics(rig: Rig) -> None:

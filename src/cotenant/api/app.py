@@ -12,11 +12,12 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from cotenant import __version__
-from cotenant.api import cluster, doors, jobs
+from cotenant.api import channels, cluster, doors, jobs, several, whatif
 from cotenant.api.auth import Gate
 from cotenant.api.door import Door, DoorSettings, Forbidden, answer, encode, known_query
 from cotenant.api.limits import BodyLimit, one_line
 from cotenant.core.errors import CotenantError, InputError
+from cotenant.journal import JournalError
 from cotenant.service.facade import Conflict, NotFound, Service, TooMany, Unavailable
 
 _log = logging.getLogger(__name__)
@@ -25,6 +26,7 @@ _STATUS: tuple[tuple[type[CotenantError], int], ...] = (
     (Conflict, 409),
     (TooMany, 429),
     (Unavailable, 503),
+    (JournalError, 503),
     (InputError, 422),
 )
 
@@ -44,10 +46,14 @@ def make_app(service: Service, settings: DoorSettings | None = None, **more: Any
         redirect_slashes=False,
         redoc_url=None,
     )
-    app.state.door = door
+    app.state.door, app.state.questions = door, whatif.Questions()
+    app.state.channels = channels.OpenChannels()
     app.include_router(jobs.router, dependencies=[Depends(known_query)])
     app.include_router(doors.router, dependencies=[Depends(known_query)])
     app.include_router(cluster.router, dependencies=[Depends(known_query)])
+    app.include_router(channels.router, dependencies=[Depends(known_query)])
+    app.include_router(several.router, dependencies=[Depends(known_query)])
+    app.include_router(whatif.router, dependencies=[Depends(known_query)])
     app.add_exception_handler(CotenantError, _ours)
     app.add_exception_handler(Forbidden, _forbidden)
     app.add_exception_handler(HTTPException, _http)
@@ -87,7 +93,8 @@ def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    return _error(422, f"{where}: {first['msg']}")
+    pattern = first["type"] == "string_pattern_mismatch"
+    return _error(422, f"{where}: {'it has characters that it may not have, or too many' if pattern else first['msg']}")
 
 
 def _bug(_: Request, error: Exception) -> Response:

@@ -53,18 +53,16 @@ async def set_policy(request: Request, body: s.PolicyChange) -> Response:
     return await policy(request)
 
 
-@router.post("/v1/whatif", responses=s.answers(dict[str, Any], 409), tags=["cluster"])
-async def whatif(request: Request, body: s.WhatIf) -> Response:
-    """Play the live state forward: per job the expected finish now and under each policy."""
-    door, caller = door_of(request), caller_of(request)
-    policies = list(dict.fromkeys(body.policies))
-    return answer(await door.call_slow(lambda: encode(door.desk.whatif(caller, policies))))
-
-
 @router.get("/v1/events", responses=s.answers(s.Events), tags=["events"])
-async def events(request: Request, after: s.After = 0, limit: s.Limit = 1000, wait: s.Wait = 0.0) -> Response:
+async def events(
+    request: Request,
+    after: s.After = 0,
+    limit: s.Limit = 1000,
+    wait: s.Wait = 0.0,
+    newest: s.Newest = s.Flag.FALSE,
+) -> Response:
     """History of everything that you may see."""
-    return await list_events(request, "", after, limit, wait)
+    return await list_events(request, "", after, limit, wait, newest)
 
 
 _STREAM: dict[int | str, dict[str, Any]] = {
@@ -127,6 +125,13 @@ async def backup(request: Request, body: s.BackupTo) -> Response:
     return answer(encode({"path": body.path}), 201)
 
 
+@router.post("/v1/shutdown", status_code=202, responses=s.answers(s.Health, 409, status=202), tags=["cluster"])
+async def shutdown(request: Request, body: s.ShutDown) -> Response:
+    """End the service, with its jobs or without (admin). The answer comes before the end."""
+    await door_of(request).call(door_of(request).admin.shut_down, admin_of(request), body.jobs)
+    return answer(encode({"status": "ending"}), 202)
+
+
 _METRICS: dict[int | str, dict[str, Any]] = {
     **s.answers(None),
     200: {"description": "The text format.", "content": {"text/plain": {"schema": {"type": "string"}}}},
@@ -157,8 +162,8 @@ async def healthz() -> Response:
 @router.get("/readyz", responses=_OPEN, tags=["health"], openapi_extra={"security": []})
 @router.head("/readyz", include_in_schema=False)
 async def readyz(request: Request) -> Response:
-    """Whether it has reconciled with what really runs and takes requests."""
+    """Whether it has reconciled with what really runs and takes requests; else the reason."""
     door = door_of(request)
-    if not await door.call_open(door.admin.ready):
-        raise Unavailable("not ready")
+    if trouble := await door.call_open(door.admin.trouble):
+        raise Unavailable(f"not ready: {trouble}")
     return answer(encode({"status": "ready"}))

@@ -117,7 +117,7 @@ def read_jobs(jobs: list[dict[str, Any]]) -> list[JobSpec]:
 def read_job(data: dict[str, Any], where: str) -> JobSpec:
     """One mapping; whatever is in it, the complaint is an `InputError`."""
     try:
-        _check_text(data, where)
+        check_text(data, where)
         spec = parse_job(data, where)
     except (ValueError, TypeError, OverflowError, RecursionError):
         raise InputError(f"{where}: a value cannot be read") from None
@@ -127,7 +127,7 @@ def read_job(data: dict[str, Any], where: str) -> JobSpec:
     return spec
 
 
-def _check_text(data: Any, where: str) -> None:
+def check_text(data: Any, where: str) -> None:
     """NUL and half surrogate pairs are legal in JSON, and in no database, environment or file name."""
     todo = [data]
     while todo:

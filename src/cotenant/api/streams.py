@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import codecs
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from fastapi import Request
 from fastapi.responses import StreamingResponse
@@ -14,13 +16,13 @@ from fastapi.responses import StreamingResponse
 from cotenant.api.auth import bearer, who
 from cotenant.api.door import Door, caller_of, door_of, encode, shown
 from cotenant.api.limits import one_line
-from cotenant.api.logs import Chunk, read_chunk
+from cotenant.api.logs import AttemptOutput, Chunk, Piece, beginning, read_on, start_of
 from cotenant.api.news import PageAsked
 from cotenant.api.shares import Seat
-from cotenant.backends.base import LogReader, Stream
+from cotenant.backends.base import Stream
 from cotenant.core.errors import CotenantError
 from cotenant.core.lifecycle import FINAL
-from cotenant.service.facade import Caller, EventInfo
+from cotenant.service.facade import Caller, EventInfo, JobDesk, JobInfo, NotFound
 
 CHUNK_BYTES = 64 << 10
 WAIT_S = 1.0
@@ -102,45 +104,90 @@ def _sent(found: list[EventInfo], caller: Caller, _: int) -> bytes:
     return "".join(texts).encode()
 
 
+@dataclass(frozen=True, slots=True)
+class AskedLog:
+    """Which output somebody wants: which streams, of one attempt or (0) from the newest on, with times or not."""
+
+    desk: JobDesk
+    caller: Caller
+    job: str
+    streams: tuple[Stream, ...]
+    attempt: int = 0
+    stamped: bool = False
+
+    def info(self) -> JobInfo:
+        """How the job stands. An attempt that it never had is not there."""
+        info = self.desk.job(self.caller, self.job)
+        if self.attempt > len(info.attempts):
+            raise NotFound(f"job '{self.job}' has no attempt {self.attempt}: it has had {len(info.attempts)}")
+        return info
+
+    def read(self, info: JobInfo, offset: str, most: int) -> Chunk:
+        """Some of it, given how the job stood before."""
+        return read_on(self._open, len(info.attempts), self.attempt, offset, most, self.stamped)
+
+    def start(self, tail: int | None, since_s: float | None) -> str:
+        """Where to begin: the last lines, or a time, or the oldest that is kept."""
+        had = len(self.info().attempts)
+        newest = self.attempt or had
+        if newest and (tail is not None or since_s is not None):
+            return start_of(self._open(newest), tail, since_s)
+        return "0" if newest else beginning(1, len(self.streams))
+
+    def _open(self, attempt: int) -> AttemptOutput:
+        opened = [self.desk.open_log(self.caller, self.job, stream, attempt) for stream in self.streams]
+        logs = tuple(log for log in opened if log is not None)
+        times = self.desk.open_times(self.caller, self.job, attempt)
+        return AttemptOutput(attempt, self.streams, logs, times)
+
+
 class LogFollower:
     """The output of a job (of one attempt, or of each in turn) until there will be no more."""
 
-    def __init__(self, listener: Listener, job: str, stream: Stream, attempt: int, cursor: str) -> None:
-        self.listener, self.job, self.stream, self.attempt, self.cursor = listener, job, stream, attempt, cursor
-        self._log: LogReader | None = None
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    def __init__(self, listener: Listener, asked: AskedLog, cursor: str, exact: bool) -> None:
+        self.listener, self.asked, self.cursor = listener, asked, cursor
+        self._say = _exact if exact else _Text(len(asked.streams))
 
     async def run(self) -> AsyncIterator[str]:
-        """Events `log` with text, `gap` where output was rotated away before it was read, `end` with the state."""
+        """Events `log`, `gap` where output was rotated away before it was read, `end` with the state."""
         while await self.listener.may_go_on():
             state, over, chunk = await self.listener.door.call_for_stream(self._read)
             if chunk.gap:
                 yield event("gap", {})
-            text = self._decoder.decode(chunk.data, final=over and not chunk.data)
             self.cursor = chunk.cursor
-            if text:
-                # Half a character stays in the decoder; who comes back with this id would lose it, so it has none.
-                yield event("log", {"text": text}, "" if self._decoder.getstate()[0] else self.cursor)
-            if over and not chunk.data:
+            if (chunk.pieces or over) and (said := self._say(chunk.pieces)):
+                yield event("log", said, self.cursor)
+            if over and not chunk.pieces:
                 yield event("end", {"state": state})
                 return
-            if not chunk.data:
+            if not chunk.pieces:
                 if beat := self.listener.heartbeat(False):
                     yield beat
                 await asyncio.sleep(self.listener.pause_s())
 
     def _read(self) -> tuple[str, bool, Chunk]:
         """The state is taken before the bytes: output is complete when a job has ended, not the other way round."""
-        desk, caller = self.listener.door.desk, self.listener.caller
-        info = desk.job(caller, self.job)
+        info, attempt = self.asked.info(), self.asked.attempt
         over = info.state in FINAL
-        if self.attempt:
-            mine = [item for item in info.attempts if item.number == self.attempt]
+        if attempt:
+            mine = [item for item in info.attempts if item.number == attempt]
             over = over or any(item.ended_s is not None for item in mine)
-        newest = desk.open_log(caller, self.job, self.stream, self.attempt)
-        log = self._log or newest
-        chunk = read_chunk(log, self.cursor, CHUNK_BYTES)
-        if not chunk.data and newest is not None and log is not None and newest.key != log.key:
-            chunk, log = read_chunk(newest, "0", CHUNK_BYTES), newest
-        self._log = log
-        return info.state, over, chunk
+        return info.state, over, self.asked.read(info, self.cursor, CHUNK_BYTES)
+
+
+def _exact(pieces: Sequence[Piece]) -> dict[str, str]:
+    data = b"".join(piece.data for piece in pieces)
+    return {"base64": base64.b64encode(data).decode()} if data else {}
+
+
+class _Text:
+    """Bytes as text: what is none is replaced, half a character waits for its rest, or for the end: no pieces."""
+
+    def __init__(self, streams: int) -> None:
+        self._decoders = [codecs.getincrementaldecoder("utf-8")("replace") for _ in range(streams)]
+
+    def __call__(self, pieces: Sequence[Piece]) -> dict[str, str]:
+        parts = [self._decoders[piece.stream].decode(piece.data) for piece in pieces]
+        if not pieces:
+            parts = [decoder.decode(b"", final=True) for decoder in self._decoders]
+        return {"text": text} if (text := "".join(parts)) else {}

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from cotenant.service.options import Keep
+
+FOREVER = "forever"
 
 
 def serve(
@@ -20,6 +25,10 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8470,
     grace: Annotated[float, typer.Option(min=0, help="Seconds a job gets to save and leave.")] = 30.0,
+    max_priority: Annotated[
+        int, typer.Option(help="The highest priority that users may ask for; admins may ask for more.")
+    ] = 0,
+    notify: Annotated[str, typer.Option(help="YAML file: whom to tell of jobs, and how (docs/jobs.md).")] = "",
     max_suspended: Annotated[
         int, typer.Option(min=0, help="Suspended jobs kept at a time: each holds host memory. 0: stop them instead.")
     ] = 8,
@@ -40,6 +49,13 @@ def serve(
     backend: Annotated[
         str, typer.Option(help="Where jobs run, NAME[:key=value,...]: local, or one that is installed.")
     ] = "local",
+    isolation: Annotated[
+        str, typer.Option(help="Keep tenants apart, as root: none, user (each is a user), sandbox (and namespaces).")
+    ] = "none",
+    network: Annotated[str, typer.Option(help="What jobs in a sandbox have of it: host, loopback or none.")] = "host",
+    user_map: Annotated[
+        str, typer.Option(help="File of lines TENANT USER, for --isolation; tenants not in it get users of their own.")
+    ] = "",
     socket: Annotated[
         str, typer.Option(help="Unix socket for this machine's users: a path, auto (api.sock at home) or none.")
     ] = "auto",
@@ -60,19 +76,35 @@ def serve(
     ] = "",
     max_jobs: Annotated[int, typer.Option(min=1, help="Unfinished jobs that one caller may have.")] = 250_000,
     home: Annotated[str, typer.Option(help="Folder for state and token; else COTENANT_HOME or ~/.cotenant.")] = "",
+    keep_jobs: Annotated[str, typer.Option(help="How long ended jobs are known: 30d, 12h, forever.")] = "30d",
+    keep_logs: Annotated[str, typer.Option(help="How long their output is kept; else as long as they are known.")] = "",
+    keep_checkpoints: Annotated[
+        str, typer.Option(help="How long checkpoints in the service's folder outlive their job.")
+    ] = FOREVER,
+    backup_every: Annotated[str, typer.Option(help="Copy the journal so often, e.g. 6h, to backups/ at home.")] = "",
+    backup_keep: Annotated[int, typer.Option(min=1, help="How many such copies are kept.")] = 8,
+    unknown_jobs: Annotated[
+        str, typer.Option(help="Jobs that run here though the journal does not know them: adopt or end. Else: refuse.")
+    ] = "",
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_format: Annotated[str, typer.Option(help="text or json, a line each, on standard error.")] = "text",
 ) -> None:
     """Run the service: API and scheduler in one process. Prints its URL; the token is at home, in `token`."""
     from cotenant.allocation import make_allocator
     from cotenant.api.front import Doors, open_front, read_peer
     from cotenant.api.shares import read_limits
     from cotenant.api.signon import read_provider
+    from cotenant.backends.local.isolation.levels import Isolation
     from cotenant.backends.local.machine import parse_gpus
     from cotenant.backends.registry import check_backend
     from cotenant.client.home import home as default_home
     from cotenant.core.errors import InputError, unknown
     from cotenant.policies import make_policy
-    from cotenant.service import run
+    from cotenant.service import logs, run
+    from cotenant.service.notify.settings import NOBODY, read_settings
+    from cotenant.service.observer.unknown import WAYS
     from cotenant.service.options import Options
+    from cotenant.service.store.clock import since_boot_s
     from cotenant.workload.profiles.curves import load_curves
 
     count = parse_gpus(gpus)
@@ -83,18 +115,46 @@ def serve(
         raise InputError(f"--round {round_:g}: write seconds, from 0.1 to a day")
     if share not in ("time", "mps"):
         raise unknown("--share", share, ("time", "mps"))
+    Isolation.parse(isolation, network, user_map=user_map).check()
+    for option, value, known in (
+        ("--unknown-jobs", unknown_jobs or WAYS[0], WAYS),
+        ("--log-level", log_level, logs.LEVELS),
+        ("--log-format", log_format, logs.FORMATS),
+    ):
+        if value not in known:
+            raise unknown(option, value, known)
     make_policy(policy)
     if allocator:
         make_allocator(allocator)
     if curves:
         load_curves(Path(curves))
+    told = read_settings(notify) if notify else NOBODY
     folder = Path(home).expanduser() if home else default_home()
     options = Options(
         folder, grace, max_suspended=max_suspended, round_s=round_, profile=profile, allocator=allocator,
-        curves=curves, policy=policy, most_unfinished=max_jobs,
+        curves=curves, policy=policy, max_priority=max_priority, notify=told, steady=since_boot_s,
+        keep=_keep(keep_jobs, keep_logs, keep_checkpoints), unknown_jobs=unknown_jobs, most_unfinished=max_jobs,
     )  # fmt: skip
+    every_s = _time(backup_every or "0", "--backup-every")
+    logs.set_up(log_level, log_format)
+    apart = {"isolation": isolation, "network": network, "user_map": user_map}
     doors = Doors(
         folder.absolute(), host, port, socket, socket_group, tls, read_provider(oidc) if oidc else None,
         dict(map(read_peer, peer or ())), read_limits(limits),
     )  # fmt: skip
-    run.serve(partial(open_front, doors), options, run.Site(db or None, backend, count, share))
+    site = run.Site(db or None, backend, count, share, every_s, backup_keep, **apart)
+    run.serve(partial(open_front, doors), options, site)
+
+
+def _keep(jobs: str, logs: str, checkpoints: str) -> Keep:
+    from cotenant.service.options import Keep
+
+    logs_s = _time(logs, "--keep-logs") if logs else None
+    return Keep(_time(jobs, "--keep-jobs"), logs_s, _time(checkpoints, "--keep-checkpoints"))
+
+
+def _time(text: str, option: str) -> float:
+    """Seconds; `forever` is without end."""
+    from cotenant.core.jobspec import seconds_of
+
+    return float("inf") if text == FOREVER else seconds_of(text, option)

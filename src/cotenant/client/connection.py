@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 
 import h11
 import httpcore
-import httpx
 
 from cotenant.client.errors import Denied, Unreachable
 from cotenant.client.home import Target
+from cotenant.client.slim import httpx
 from cotenant.core.errors import InputError
 from cotenant.core.proof import address_of, digest, hint, peer_uid, proof
 from cotenant.runtime._address import short_name

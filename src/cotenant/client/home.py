@@ -20,7 +20,7 @@ PIN = "~"  # between a token and the fingerprint of its service's certificate
 
 def home() -> Path:
     """COTENANT_HOME, or ~/.cotenant."""
-    return Path(os.environ.get("COTENANT_HOME") or Path.home() / ".cotenant")
+    return Path(os.environ.get("COTENANT_HOME") or Path.home() / ".cotenant").absolute()
 
 
 @dataclass(frozen=True, slots=True)

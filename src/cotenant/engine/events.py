@@ -41,7 +41,7 @@ def _end_attempt(s: State, rule: Rule, job: int, now: float) -> None:
     enqueue(s, rule, job, now)
 
 
-@kernel
+@entry
 def handle(s: State, rule: Rule, job: int, now: float) -> None:
     """One event of one job."""
     kind = s.i[job, EVENT_KIND]
@@ -71,7 +71,7 @@ def handle(s: State, rule: Rule, job: int, now: float) -> None:
         relax(s, rule, job)
 
 
-@kernel
+@entry
 def node_down(s: State, rule: Rule, node: int, now: float) -> None:
     """A node fails: its jobs lose what they did since their last checkpoint and wait again."""
     if s.node[node, NODE_CAP] == 0:
@@ -126,7 +126,7 @@ def _sits_on(s: State, head: int, node: int) -> bool:
     return False
 
 
-@kernel
+@entry
 def node_up(s: State, node: int) -> None:
     """A node is back."""
     size = s.node[node, NODE_SIZE]
@@ -251,7 +251,7 @@ def stands_still(s: State, rule: Rule, job: int, now: float) -> None:
         if s.i[job, STATE] == RUNNING and s.i[job, PROMISED] == 1:  # it was promised others meanwhile
             unpromise(s, rule, job, now)
         if s.i[job, STATE] == WAITING:
-            bind_late(s, job)
+            bind_late(s, rule, job, now)
     gone(s, rule, job, now)
 
 

@@ -6,7 +6,7 @@ Tracked positions make removal from the middle cheap, so nothing stale is ever l
 from __future__ import annotations
 
 from cotenant.core.columns import *
-from cotenant.core.jit import kernel
+from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix
 from cotenant.core.workload import Ints
 
@@ -70,7 +70,7 @@ def push_waiting(f: Matrix, i: IntMatrix, cls: IntMatrix, heap: Ints, job: int) 
     _waiting_up(f, i, heap, cls[c, C_OFFSET], at)
 
 
-@kernel
+@entry
 def remove_waiting(f: Matrix, i: IntMatrix, cls: IntMatrix, heap: Ints, job: int) -> None:
     """Take a job out of the heap of its class, wherever it stands."""
     c = i[job, CLASS]

@@ -7,10 +7,12 @@ disk is opened. `cotenant.testing.journal` holds the contract that every impleme
 from cotenant.journal.base import Entry, Journal, Record, recover
 from cotenant.journal.errors import (
     BadEntry,
+    JournalAway,
     JournalBusy,
     JournalCorrupt,
     JournalError,
     JournalFull,
+    JournalReadOnly,
     JournalTooNew,
     JournalUnavailable,
 )
@@ -21,10 +23,12 @@ __all__ = [
     "BadEntry",
     "Entry",
     "Journal",
+    "JournalAway",
     "JournalBusy",
     "JournalCorrupt",
     "JournalError",
     "JournalFull",
+    "JournalReadOnly",
     "JournalTooNew",
     "JournalUnavailable",
     "MemoryJournal",

@@ -7,6 +7,7 @@ disk. State is rebuilt by `recover`: the newest snapshot, then every record afte
 from __future__ import annotations
 
 import asyncio
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
@@ -50,6 +51,20 @@ class Journal(ABC):
     @abstractmethod
     def last_seq(self) -> int:
         """Number of the last durable record, 0 when there never was one; kept through pruning."""
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be written just now, as far as is known; empty when all is well. Asking is cheap."""
+        return ""
+
+    @property
+    def away(self) -> bool:
+        """Whether the trouble is that a server does not answer: appends are refused without trying."""
+        return False
+
+    def verify(self, budget_s: float = math.inf) -> bool:
+        """Look for damage, newest records first: `JournalCorrupt` where there is some; False when time ran out."""
+        return True
 
     @abstractmethod
     def submit(self, entries: Sequence[Entry]) -> Future[list[int]]:
@@ -130,4 +145,4 @@ def _gapless(records: Iterator[Record], seq: int, last_seq: int) -> Iterator[Rec
         if seq >= last_seq:
             return
         seq += 1
-    raise JournalCorrupt(f"record {seq} of the journal is missing: restore the newest backup")
+    raise JournalCorrupt(f"record {seq} of the journal is missing: `cotenant restore` a backup")

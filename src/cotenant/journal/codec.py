@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -48,10 +49,31 @@ def _storable(name: object) -> bool:
         return False
 
 
-def to_record(stored: Iterable[Any]) -> Record:
-    """A `Stored` row, or what a database gives for it, as the caller sees it."""
+def checksum(seq: int, time_s: float, kind: str, job: str, data: str) -> int:
+    """What a record is held against when it is read."""
+    return zlib.crc32(f"{seq}\n{time_s!r}\n{kind}\n{job}\n{data}".encode())
+
+
+def sound(stored: Iterable[Any]) -> Stored:
+    """A row as it was written; `JournalCorrupt` when its checksum, which old records lack, does not fit."""
+    seq, time_s, kind, job, data, crc = stored
+    try:
+        good = crc is None or crc == checksum(seq, float(time_s), kind, job, data)
+    except (TypeError, ValueError, AttributeError):
+        good = False
+    if not good:
+        raise _damaged(seq)
+    return seq, time_s, kind, job, data
+
+
+def to_record(stored: Stored) -> Record:
+    """A row as the caller sees it."""
     seq, time_s, kind, job, data = stored
     try:
         return Record(seq, time_s, kind, job, json.loads(data))
     except ValueError:
-        raise JournalCorrupt(f"record {seq} of the journal is damaged: restore the newest backup") from None
+        raise _damaged(seq) from None
+
+
+def _damaged(seq: object) -> JournalCorrupt:
+    return JournalCorrupt(f"record {seq} of the journal is damaged: `cotenant restore` a backup")

@@ -11,14 +11,14 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from cotenant.core.errors import InputError
-from cotenant.journal.codec import Stored
+from cotenant.journal.codec import Stored, sound
 from cotenant.journal.dialect import Dialect
 from cotenant.journal.errors import JournalError, JournalUnavailable
 from cotenant.journal.schema import RECORD, SNAPSHOT, insert_rows, position
@@ -97,12 +97,12 @@ def _contents(source: Connection) -> tuple[Iterator[Stored], Snapshot | None]:
     return _rows(source), None if row is None else (row.seq, row.time_s, bytes(row.state))
 
 
-def _rows(source: Connection) -> Iterator[Any]:
+def _rows(source: Connection) -> Iterator[Stored]:
     after = -1
     query = sa.select(RECORD).order_by(RECORD.c.seq).limit(PAGE_ROWS)
     while page := source.execute(query.where(RECORD.c.seq > after)).all():
         after = page[-1].seq
-        yield from page
+        yield from map(sound, page)
 
 
 def _write(target: Connection, rows: Iterable[Stored], snapshot: Snapshot | None) -> None:

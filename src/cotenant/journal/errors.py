@@ -16,6 +16,14 @@ class JournalFull(JournalError):
     """No space left: nothing of the call was written, and the journal works again once there is space."""
 
 
+class JournalReadOnly(JournalError):
+    """The file cannot be written though there is space: nothing was stored, and it works again once it can be."""
+
+
+class JournalAway(JournalError):
+    """The server does not answer. Nothing of the call is kept, and the journal works again once the server is back."""
+
+
 class JournalBusy(JournalError, InputError):
     """Another live process holds the journal; its hold ends with that process, however it ends."""
 

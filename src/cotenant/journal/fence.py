@@ -27,7 +27,7 @@ class FileFence:
         """Take the lock or raise `JournalBusy`, naming `what` and its holder; never waits."""
         with _guard:
             if _held.get(self._path, (0, 0))[0] == os.getpid():
-                raise JournalBusy(f"journal {what} is already open in this process: close it first")
+                raise JournalBusy(f"{what} is already open in this process: close it first")
             lock = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -37,7 +37,7 @@ class FileFence:
                 if not isinstance(error, BlockingIOError | PermissionError):
                     raise
                 raise JournalBusy(
-                    f"journal {what} is in use by process {holder}: stop that service or choose another journal"
+                    f"{what} is in use by process {holder}: stop that service or choose another"
                 ) from None
             os.truncate(lock, 0)
             os.write(lock, f"{os.getpid()}\n".encode())

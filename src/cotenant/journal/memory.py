@@ -15,12 +15,14 @@ from pathlib import Path
 
 from cotenant.journal.base import Entry, Journal, Record, check_snapshot
 from cotenant.journal.codec import Row, Stored, to_record, to_rows
-from cotenant.journal.errors import JournalBusy, JournalError, JournalFull
+from cotenant.journal.errors import JournalAway, JournalBusy, JournalError, JournalFull
 from cotenant.journal.migrations import VERSION
+
+_AWAY = "the journal in memory does not answer: running jobs go on, and so does the rest once it is back"
 
 
 class MemoryStore:
-    """What outlives a `MemoryJournal`. `room`: how many more records fit, None for no limit."""
+    """What outlives a `MemoryJournal`. `room`: how many more records fit, None for no limit. `away`: out of reach."""
 
     def __init__(self) -> None:
         self.rows: list[Stored] = []
@@ -28,6 +30,7 @@ class MemoryStore:
         self.last_seq = 0
         self.last_time_s = 0.0
         self.room: int | None = None
+        self.away = False
         self.held = threading.Lock()
 
 
@@ -52,6 +55,18 @@ class MemoryJournal(Journal):
         """See `Journal`."""
         return self._store.last_seq
 
+    @property
+    def trouble(self) -> str:
+        """See `Journal`."""
+        if self.away:
+            return _AWAY
+        return "no space left in the journal in memory" if self._store.room == 0 else ""
+
+    @property
+    def away(self) -> bool:
+        """See `Journal`."""
+        return self._store.away
+
     def submit(self, entries: Sequence[Entry]) -> Future[list[int]]:
         """See `Journal`."""
         rows = to_rows(entries)
@@ -60,11 +75,12 @@ class MemoryJournal(Journal):
             self._check_open()
             try:
                 future.set_result(self._write(rows))
-            except JournalFull as error:
+            except (JournalFull, JournalAway) as error:
                 future.set_exception(error)
         return future
 
     def _write(self, rows: list[Row]) -> list[int]:
+        self._check_there()
         store = self._store
         if store.room is not None:
             if len(rows) > store.room:
@@ -99,6 +115,7 @@ class MemoryJournal(Journal):
         """See `Journal`."""
         with self._lock:
             self._check_open()
+            self._check_there()
             check_snapshot(seq, self._store.snapshot[0] if self._store.snapshot else 0, self.last_seq)
             self._store.snapshot = seq, bytes(state)
 
@@ -132,6 +149,10 @@ class MemoryJournal(Journal):
             if self._open:
                 self._open = False
                 self._store.held.release()
+
+    def _check_there(self) -> None:
+        if self._store.away:
+            raise JournalAway(_AWAY)
 
     def _check_open(self) -> None:
         if not self._open:

@@ -19,6 +19,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX cotenant_record_job ON cotenant_record (job, seq)",
         "ALTER TABLE cotenant_snapshot ADD COLUMN time_s {real} NOT NULL DEFAULT 0",
     ),
+    # 3: a checksum per record, so that damage inside a page is noticed. Older records have none.
+    ("ALTER TABLE cotenant_record ADD COLUMN crc {seq}",),
 )
 
 VERSION = len(MIGRATIONS)

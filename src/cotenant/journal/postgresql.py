@@ -20,10 +20,10 @@ from cotenant.journal.dialect import Dialect, FailureCause
 from cotenant.journal.errors import JournalBusy, JournalUnavailable
 
 LOCK_CLASS = 0x636F7465  # "cote"
-CONNECT_TIMEOUT_S = 10
+CONNECT_TIMEOUT_S = 5
 LOCK_WAIT_MS = 1000  # the server may notice a killed predecessor a moment after its restart
-# Notice a vanished server, and let it notice us, within about half a minute.
-_KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4, "tcp_user_timeout": 30_000}
+# Notice a vanished server, and let it notice us, within about ten seconds: whoever writes waits so long.
+_KEEPALIVE = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000}
 
 _LOCK = sa.text("SELECT pg_advisory_lock(:lock_class, hashtext(current_schema()))")
 _HOLDER = sa.text(
@@ -38,6 +38,7 @@ class Postgresql(Dialect):
     """A journal in the current schema of a PostgreSQL database."""
 
     types: ClassVar[dict[str, str]] = {"seq": "BIGINT", "real": "DOUBLE PRECISION", "blob": "BYTEA"}
+    far: ClassVar[bool] = True
 
     def __init__(self, url: URL) -> None:
         self._url = url.set(drivername="postgresql+psycopg")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from cotenant.journal.codec import Stored
+from cotenant.journal.codec import Stored, checksum
 from cotenant.journal.errors import JournalCorrupt, JournalTooNew
 from cotenant.journal.migrations import MIGRATIONS, VERSION
 
@@ -20,6 +20,7 @@ RECORD = sa.table(
     sa.column("kind", sa.Text),
     sa.column("job", sa.Text),
     sa.column("data", sa.Text),
+    sa.column("crc", sa.BigInteger),
 )
 
 SNAPSHOT = sa.table(
@@ -47,7 +48,7 @@ def _stored_version(connection: Connection, name: str) -> int:
         return 0
     version = read_meta(connection, "schema_version")
     if version < 1:
-        raise JournalCorrupt(f"journal {name} has no schema version: restore the newest backup")
+        raise JournalCorrupt(f"journal {name} has no schema version: `cotenant restore` a backup")
     return version
 
 
@@ -71,8 +72,13 @@ def position(connection: Connection) -> tuple[int, float]:
     return max(seq, covered[0]), max(time_s, covered[1])
 
 
+def forget_after(connection: Connection, seq: int) -> None:
+    """Take back the records after `seq`, of which nobody was ever told that they are stored."""
+    connection.execute(sa.delete(RECORD).where(RECORD.c.seq > seq))
+
+
 def insert_rows(connection: Connection, rows: Iterable[Stored]) -> None:
     """Add records."""
     columns = RECORD.c.keys()
-    if values := [dict(zip(columns, row, strict=True)) for row in rows]:
+    if values := [dict(zip(columns, (*row, checksum(*row)), strict=True)) for row in rows]:
         connection.execute(sa.insert(RECORD), values)

@@ -1,7 +1,8 @@
-"""The one connection that writes: claims the journal, upgrades it, survives a lost server, knows when to stop.
+"""The one connection that writes: claims the journal, upgrades it, outlasts a lost server, knows when to stop.
 
-A journal that cannot know what it wrote must not go on guessing: after a failed fsync, or when the server
-stays away or another process has taken over, the session is broken for good and a restart replays the truth.
+A server may go away for any time: until it is back the session is `away`, and whoever wants to write is refused. A
+journal that cannot know what it wrote must not go on guessing: after a failed fsync, or when another process has taken
+over, the session is broken for good and a restart replays the truth.
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ from sqlalchemy.exc import DBAPIError
 from cotenant.journal.dialect import Dialect, FailureCause
 from cotenant.journal.errors import (
     BadEntry,
+    JournalAway,
     JournalBusy,
     JournalCorrupt,
     JournalError,
     JournalFull,
+    JournalReadOnly,
     JournalUnavailable,
 )
 from cotenant.journal.migrations import VERSION
 from cotenant.journal.schema import position, read_meta, upgrade, write_meta
 
-RECONNECT_S = 10.0
+RECONNECT_S = 3.0  # a restart of the server is waited for: who writes meanwhile hears nothing of it
 
 T = TypeVar("T")
 
@@ -37,6 +40,7 @@ class DatabaseSession:
 
     def __init__(self, dialect: Dialect, engine: Engine) -> None:
         self.broken: JournalError | None = None
+        self.away: JournalAway | None = None
         self.version = VERSION
         self._dialect, self._engine = dialect, engine
         try:
@@ -60,8 +64,7 @@ class DatabaseSession:
 
     def perform(self, work: Callable[[Connection], T], again: Callable[[Connection], T]) -> T:
         """Run `work` in a transaction; when the connection was lost meanwhile, reconnect and run `again`."""
-        if self.broken is not None:
-            raise self.broken
+        self._must_be_there()
         try:
             with self._transaction() as connection:
                 return work(connection)
@@ -71,6 +74,18 @@ class DatabaseSession:
         self._reconnect()
         with self._transaction() as connection:
             return again(connection)
+
+    def _must_be_there(self) -> None:
+        if self.broken is not None:
+            raise self.broken
+        if self.away is not None:
+            raise self.away
+
+    def come_back(self) -> bool:
+        """Try once more to reach a server that is away; whether it is back."""
+        with suppress(JournalAway):
+            self._reconnect(wait_s=0.0)
+        return self.away is None
 
     def is_about_entry(self, error: Exception) -> bool:
         """True when other rows might have passed."""
@@ -86,11 +101,19 @@ class DatabaseSession:
                 return BadEntry(f"journal {name} refused an entry: {detail}")
             case FailureCause.FULL:
                 return JournalFull(f"no space left for journal {name}: free some; nothing was lost ({detail})")
+            case FailureCause.READ_ONLY:
+                return JournalReadOnly(
+                    f"journal {name} cannot be written though its disk is not full: is the file or its file system"
+                    f" read-only? ({detail})"
+                )
             case FailureCause.BUSY:
                 return JournalBusy(f"another program keeps journal {name} locked: close it ({detail})")
             case FailureCause.CORRUPT:
-                self.broken = JournalCorrupt(f"journal {name} is damaged: restore the newest backup ({detail})")
-            case FailureCause.LOST | FailureCause.BROKEN:
+                self.broken = JournalCorrupt(f"journal {name} is damaged: `cotenant restore` a backup ({detail})")
+            case FailureCause.LOST:  # twice in a row
+                self.away = self._gone(detail)
+                return self.away
+            case FailureCause.BROKEN:
                 self.broken = JournalError(f"journal {name} failed: restart the service to recover ({detail})")
         return self.broken
 
@@ -112,29 +135,40 @@ class DatabaseSession:
                     connection.connection.rollback()
             raise
 
-    def _reconnect(self) -> None:
-        """Claim the journal again, unless somebody else had it meanwhile or the server stays away."""
+    def _reconnect(self, wait_s: float = RECONNECT_S) -> None:
+        """Claim the journal again: `JournalAway` if the server stays away, the end if somebody else has had it."""
         self.close()
-        deadline, pause = time.monotonic() + RECONNECT_S, threading.Event()
+        deadline, pause = time.monotonic() + wait_s, threading.Event()
         while True:
             try:
                 self._connection = self._engine.connect()
                 self._dialect.claim(self._connection)
+                with self._transaction() as connection:
+                    epoch = read_meta(connection, "epoch")
                 break
-            except (DBAPIError, JournalBusy) as error:  # busy: the server may not yet have noticed our end
+            except (
+                DBAPIError,
+                JournalBusy,
+                JournalUnavailable,
+            ) as error:  # busy: the server may not yet have noticed our end
                 self.close()
-                if time.monotonic() > deadline:
-                    reason = _first_line(error) if isinstance(error, DBAPIError) else str(error)
-                    self._stop(f"lost journal {self._dialect.name}: restart the service to recover ({reason})")
+                if time.monotonic() >= deadline:
+                    self.away = self._gone(_first_line(error) if isinstance(error, DBAPIError) else str(error))
+                    raise self.away from None
             pause.wait(0.02)
-        with self._transaction() as connection:
-            epoch = read_meta(connection, "epoch")
         if epoch != self._epoch:
             self.close()
-            self._stop(f"another process has taken over journal {self._dialect.name}: restart this service")
+            self._stop(f"another process has taken over journal {self._dialect.name}: stop this service")
+        self.away = None
+
+    def _gone(self, reason: str) -> JournalAway:
+        return JournalAway(
+            f"journal {self._dialect.name} does not answer: running jobs go on, and so does the rest once it is back"
+            f" ({reason})"
+        )
 
     def _stop(self, text: str) -> None:
-        self.broken = JournalError(text)
+        self.broken, self.away = JournalError(text), None
         raise self.broken
 
     def _refusal(self, error: DBAPIError) -> Exception:

@@ -7,6 +7,7 @@ queries, page by page, so that neither a slow reader nor a long history holds th
 
 from __future__ import annotations
 
+import math
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -20,7 +21,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from cotenant.journal.base import Entry, Journal, Record, check_snapshot
-from cotenant.journal.codec import to_record, to_rows
+from cotenant.journal.codec import sound, to_record, to_rows
 from cotenant.journal.copying import copy_database
 from cotenant.journal.dialect import Dialect, FailureCause
 from cotenant.journal.errors import JournalCorrupt, JournalError
@@ -42,13 +43,15 @@ class SqlJournal(Journal):
             self._engine = dialect.engine()
             try:
                 self._session = DatabaseSession(dialect, self._engine)
+                _check_mark(dialect, self._session.last_seq)
             except BaseException:
                 self._engine.dispose()
                 raise
         except BaseException:
             dialect.release()
             raise
-        self._writer = Writer(self._session, clock)
+        dialect.note(self._session.last_seq)
+        self._writer = Writer(self._session, clock, dialect.note, dialect.far)
 
     @property
     def schema_version(self) -> int:
@@ -60,9 +63,45 @@ class SqlJournal(Journal):
         """See `Journal`."""
         return self._writer.last_seq
 
+    @property
+    def last_s(self) -> float:
+        """When the last durable record was written, Unix seconds."""
+        return self._writer.last_time_s
+
+    @property
+    def trouble(self) -> str:
+        """See `Journal`."""
+        broken = str(self._session.broken or "")
+        return broken or self._dialect.displaced() or self._writer.trouble or self._dialect.short_of()
+
+    @property
+    def away(self) -> bool:
+        """See `Journal`."""
+        return self._session.away is not None
+
+    def verify(self, budget_s: float = math.inf) -> bool:
+        """See `Journal`. The database's own check first, then the checksum of every record."""
+        until_s = time.monotonic() + budget_s
+        with self._reading() as connection:
+            self._dialect.check(connection, until_s)
+        before = self._writer.last_seq + 1
+        query = sa.select(RECORD).order_by(RECORD.c.seq.desc()).limit(PAGE_ROWS)
+        while time.monotonic() < until_s:
+            with self._reading() as connection:
+                page = connection.execute(query.where(RECORD.c.seq < before)).all()
+            for row in page:
+                sound(row)
+            if len(page) < PAGE_ROWS:
+                return True
+            before = page[-1].seq
+        return False
+
     def submit(self, entries: Sequence[Entry]) -> Future[list[int]]:
         """See `Journal`."""
-        return self._writer.append(to_rows(entries))
+        rows = to_rows(entries)
+        if displaced := self._dialect.displaced():
+            raise JournalError(displaced)
+        return self._writer.append(rows)
 
     def read(self, after: int = 0, limit: int | None = None) -> Iterator[Record]:
         """See `Journal`."""
@@ -73,13 +112,14 @@ class SqlJournal(Journal):
         return self._pages(sa.select(RECORD).where(RECORD.c.job == job), 0, None)
 
     def _pages(self, query: sa.Select[Any], after: int, limit: int | None) -> Iterator[Record]:
-        query = query.where(RECORD.c.seq > sa.bindparam("after")).order_by(RECORD.c.seq)
+        inside = RECORD.c.seq > sa.bindparam("after"), RECORD.c.seq <= self._writer.last_seq
+        query = query.where(*inside).order_by(RECORD.c.seq)
         query = query.limit(sa.bindparam("count", type_=sa.Integer))
         while limit is None or limit > 0:
             count = PAGE_ROWS if limit is None else min(limit, PAGE_ROWS)
             with self._reading() as connection:
                 rows = connection.execute(query, {"after": after, "count": count}).all()
-            yield from map(to_record, rows)
+            yield from map(to_record, map(sound, rows))
             if len(rows) < count:
                 return
             after, limit = rows[-1].seq, None if limit is None else limit - count
@@ -116,7 +156,7 @@ class SqlJournal(Journal):
             return None if row is None else (row.seq, zlib.decompress(row.state))
         except zlib.error as error:
             raise JournalCorrupt(
-                f"the snapshot in journal {self._dialect.name} is damaged: restore the newest backup ({error})"
+                f"the snapshot in journal {self._dialect.name} is damaged: `cotenant restore` a backup ({error})"
             ) from None
 
     def prune(self, before_s: float, keep: Collection[str] = ()) -> int:
@@ -155,3 +195,12 @@ class SqlJournal(Journal):
         if self._writer.close():
             self._engine.dispose()
             self._dialect.release()
+
+
+def _check_mark(dialect: Dialect, last_seq: int) -> None:
+    if (passed := dialect.passed()) > last_seq:
+        raise JournalCorrupt(
+            f"journal {dialect.name} ends at record {last_seq}, but it has held {passed}: an older copy, emptied, or"
+            " without its -wal file; put the right files back or `cotenant restore` a backup"
+            " (to go on with what is left, delete the file of the same name that ends in .mark)"
+        )

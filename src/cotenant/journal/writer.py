@@ -12,18 +12,20 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
 from cotenant.journal.codec import Row, Stored
-from cotenant.journal.errors import JournalError
-from cotenant.journal.schema import insert_rows, position
+from cotenant.journal.errors import BadEntry, JournalAway, JournalError
+from cotenant.journal.schema import forget_after, insert_rows, position, write_meta
 from cotenant.journal.session import DatabaseSession
 
 MAX_BATCH_ROWS = 4096
 MAX_BATCH_BYTES = 8 << 20
+CHECK_S = 1.0  # between two looks for the server, or for space, while nobody writes
 
 T = TypeVar("T")
 
@@ -41,11 +43,19 @@ class _Call:
 
 
 class Writer:
-    """The thread that writes, and the queue in front of it."""
+    """The thread that writes, and the queue in front of it.
 
-    def __init__(self, session: DatabaseSession, clock: Callable[[], float]) -> None:
+    `trouble` is why the last append failed, if it did; while there is some, or where the server is far, the thread
+    looks by itself whether all is well. `noted` is called with the number of every record that has become durable.
+    """
+
+    def __init__(
+        self, session: DatabaseSession, clock: Callable[[], float], noted: Callable[[int], None], far: bool
+    ) -> None:
         self.last_seq, self.last_time_s = session.last_seq, session.last_time_s
-        self._session, self._clock = session, clock
+        self.trouble = ""
+        self._session, self._clock, self._noted, self._far = session, clock, noted, far
+        self._doubtful = False  # an append failed of which the server may have stored something
         self._closed = False
         self._pid = os.getpid()
         self._gate = threading.Lock()
@@ -56,7 +66,10 @@ class Writer:
     def append(self, rows: list[Row]) -> Future[list[int]]:
         """Queue the rows of one atomic append."""
         item = _Append(rows)
-        self._put(item)
+        if (away := self._session.away) is not None and not self._closed:
+            item.future.set_exception(_own(away))
+        else:
+            self._put(item)
         return item.future
 
     def call(self, work: Callable[[Connection], T]) -> T:
@@ -94,7 +107,11 @@ class Writer:
 
     def _run(self) -> None:
         while True:
-            batch, item = self._gather()
+            try:
+                batch, item = self._gather()
+            except Empty:
+                self._look()
+                continue
             self._serve([append for append in batch if append.future.set_running_or_notify_cancel()])
             if isinstance(item, _Call):
                 self._answer(item)
@@ -106,7 +123,7 @@ class Writer:
         """The appends that wait, up to the bounds of a batch, and the item at which they end."""
         batch: list[_Append] = []
         rows = size = 0
-        item = self._queue.get()
+        item = self._queue.get(timeout=CHECK_S if self._far or self.trouble else None)
         while isinstance(item, _Append):
             batch.append(item)
             rows += len(item.rows)
@@ -130,7 +147,7 @@ class Writer:
                 for append in batch:
                     self._serve([append])
                 return
-            failure = self._session.failure(error)
+            failure = self._failed(error)
             for append in batch:
                 append.future.set_exception(_own(failure))
             return
@@ -146,6 +163,8 @@ class Writer:
             rows += [(seq, now_s, *row) for seq, row in enumerate(append.rows, first + len(rows))]
         last = first + len(rows) - 1
 
+        self._settle_doubt()
+
         def insert(connection: Connection) -> None:
             insert_rows(connection, rows)
 
@@ -154,8 +173,37 @@ class Writer:
                 insert(connection)
 
         self._session.perform(insert, again=insert_unless_stored)
-        self.last_seq, self.last_time_s = last, now_s
+        self.last_seq, self.last_time_s, self.trouble = last, now_s, ""
+        self._noted(last)
         return first
+
+    def _settle_doubt(self) -> None:
+        """Take back what the server may have stored of an append whose callers were told that it failed."""
+        if self._doubtful:
+            forget = partial(forget_after, seq=self.last_seq)
+            self._session.perform(forget, again=forget)
+            self._doubtful = False
+
+    def _look(self) -> None:
+        """Nobody writes: find out whether somebody could."""
+        try:
+            if self._session.away is not None and not self._session.come_back():
+                return
+            self._settle_doubt()
+            work = _probe if self.trouble else _ask
+            self._session.perform(work, again=work)
+            self.trouble = ""
+        except Exception as error:
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> Exception:
+        """What to tell whoever wanted to write; everybody else is told that there is trouble."""
+        failure = self._session.failure(error)
+        if isinstance(failure, JournalAway):
+            self._doubtful = True
+        if not isinstance(failure, BadEntry):
+            self.trouble = str(failure)
+        return failure
 
     def _answer(self, call: _Call) -> None:
         if not call.future.set_running_or_notify_cancel():
@@ -163,7 +211,17 @@ class Writer:
         try:
             call.future.set_result(self._session.perform(call.work, again=call.work))
         except Exception as error:
-            call.future.set_exception(self._session.failure(error))
+            call.future.set_exception(self._failed(error))
+
+
+def _ask(connection: Connection) -> None:
+    """Whether the server still answers."""
+    connection.exec_driver_sql("SELECT 1")
+
+
+def _probe(connection: Connection) -> None:
+    """Whether something can be written."""
+    write_meta(connection, "probe", 1)
 
 
 def _own(failure: Exception) -> Exception:

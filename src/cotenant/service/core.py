@@ -14,20 +14,27 @@ doing one again is harmless.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from cotenant.backends.base import Backend, LogReader, NodeInfo, Stream
+from cotenant.backends.base import Backend, BackendError, Capabilities, LogReader, LogTimes, NodeInfo, Stream
+from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.core.lifecycle import JobState
-from cotenant.journal import Entry, Journal
+from cotenant.journal import Entry, Journal, JournalError
 from cotenant.service.desk.admin import Admin
 from cotenant.service.desk.desk import Desk
 from cotenant.service.desk.parts import PlannerAnswers
+from cotenant.service.desk.submitting import Rules
 from cotenant.service.executor.executor import Executor
+from cotenant.service.facade import Unavailable
+from cotenant.service.notify.notifier import Notifier
 from cotenant.service.observer.observer import Observer
+from cotenant.service.observer.openings import Openings
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.planner.decision import LiveDecision, PlannerSteps
+from cotenant.service.retention import Retention
 from cotenant.service.store.store import Store
 
 LONGEST_S = 1.0  # between two looks
@@ -50,9 +57,23 @@ class ObservedMachines:
         """As they were at the last look."""
         return self.observer.nodes
 
+    def capabilities(self) -> Capabilities:
+        """As they were found at the start."""
+        return self.backend.capabilities()
+
     def open_log(self, key: str, stream: Stream) -> LogReader:
         """The output of an attempt."""
         return self.backend.open_log(key, stream)
+
+    def open_times(self, key: str) -> LogTimes:
+        """When it came."""
+        return self.backend.open_times(key)
+
+    def open_channel(self, key: str, asked: ChannelSpec) -> Channel:
+        """A way into an attempt that runs, if the backend knows of any of the kind."""
+        if asked.kind not in self.backend.capabilities().channels:
+            raise BackendError(f"the backend does not offer {asked.kind}")
+        return self.backend.open_channel(key, asked)
 
     def wake(self) -> None:
         """Have the scheduler look at once."""
@@ -71,32 +92,66 @@ class CoreService:
     ) -> None:  # fmt: skip
         self.options = options = options or Options(**given)
         self.backend, self.counters = backend, dict.fromkeys(COUNTERS, 0.0)
-        self.store = Store(journal, options.clock, options.hook)
-        self.reports = Reports(options.home, backend.listen_at())
+        self.store = Store(journal, options.clock, options.hook, options.home / "owed", options.steady)
+        self.reports = Reports(options.home, backend.listen_at(), options.clock)
+        self.retention = Retention(self.store, backend, self.reports, options.keep)
         self.observer = Observer(
             self.store, backend, self.reports, options, self.counters, lambda: self.executor.in_flight
         )
         self.executor = Executor(
             self.store, backend, self.reports, options, options.inline, self.counters, lambda: self.observer.nodes
         )
+        self.notifier = Notifier(options.notify)
+        self.store.heard = self.notifier.heard
+        hosts = not options.deals_out_hosts
+        self.openings = Openings(self.store, lambda: self.observer.nodes, hosts)
+        rules = Rules(hosts, options.max_priority, options.notify, options.most_unfinished)
         self.planner = planner(self) if planner is not None else _planner(self)
         machines = ObservedMachines(self.observer, backend)
-        self.desk = Desk(self.store, self.planner, machines, self.reports.of, options.most_unfinished)
-        self.admin = Admin(self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready)
-        if options.policy and options.policy != self.store.book.policy:
+        self.desk = Desk(self.store, self.planner, machines, self.reports.of, rules)
+        self._winds_down = False
+        self._on_over: Callable[[], object] = lambda: None
+        self.at_close = ExitStack()  # what else is to be given back in the end
+        self.admin = Admin(
+            self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready,
+            self.shut_down,
+        )  # fmt: skip
+        if options.policy:
             self.planner.check(options.policy)
-            self.store.write([Entry("policy", data={"policy": options.policy})])
 
     def reconcile(self) -> None:
         """Compare the book with what really runs. To be done before the first look."""
         self.observer.reconcile()
+        self._watch_clock()
+        if self.options.policy and self.options.policy != self.store.book.policy:
+            self.store.write([Entry("policy", data={"policy": self.options.policy})])
+
+    def _watch_clock(self) -> None:
+        if by_s := self.store.watch_clock():
+            self.reports.shift(by_s)
+            self.planner.begin_anew()
 
     def tick(self) -> float:
-        """Observe, press, decide, act; seconds after which to look again at the latest.
+        """One look; seconds after which to look again at the latest.
 
-        No backend is called and nothing is decided with the lock held.
+        While the journal cannot be written nothing is decided and this raises; what happens meanwhile is seen later.
         """
+        try:
+            self._watch_clock()
+            self.store.pay()
+            return self._look_and_act()
+        except (Unavailable, JournalError):
+            self.planner.begin_anew()
+            self.executor.insist(self.store.owed)
+            raise
+
+    def _look_and_act(self) -> float:
+        """Observe, press, decide, act. No backend is called and nothing is decided with the lock held."""
         self.observer.look()
+        self.store.check_writable()
+        if self._winds_down:
+            return self._wind_down()
+        self.openings.look(self.options.clock())
         self.executor.press()
         now_s = self.options.clock()
         try:
@@ -113,7 +168,7 @@ class CoreService:
             changed |= self.executor.perform()
         self.admin.save_uses()
         self.store.snapshot_if_due()
-        self.observer.retire(at_once=False)
+        self.retention.retire_if_due()
         return 0.0 if changed else self._wait_s(decision, now_s)
 
     def _wait_s(self, decision: LiveDecision, now_s: float) -> float:
@@ -126,16 +181,42 @@ class CoreService:
             stopping = any(job.state == JobState.STOPPING for job in self.store.book.on_gpus.values())
         return min(wait_s, _STOPPING_S) if stopping else wait_s
 
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def shut_down(self, jobs: str) -> None:
+        """End the service: at once, or (`stop`) after its jobs have saved and left; they wait for the next start."""
+        self._winds_down = jobs == "stop"
+        if not self._winds_down:
+            self._on_over()
+        self.backend.wake()
+
+    def on_over(self, call: Callable[[], object]) -> None:
+        """Whom to tell that the service is to end now."""
+        self._on_over = call
+
+    def _wind_down(self) -> float:
+        """Instead of deciding: everybody leaves, nobody starts."""
+        self.executor.stop_all()
+        self.executor.press()
+        self.executor.perform()
+        with self.store.lock:
+            if not self.store.book.on_gpus and not self.store.book.suspended:
+                self._on_over()
+        return _STOPPING_S
+
     def close(self) -> None:
         """Let what is under way come to its end, and leave a short replay. Jobs go on."""
         self.executor.close()
-        self.store.snapshot()
+        self.notifier.close()
+        with suppress(JournalError):  # the next start replays more
+            self.store.snapshot()
         self.store.journal.close()
         self.backend.close()
+        self.at_close.close()
 
 
 def _planner(core: CoreService) -> PlannerPart:
     from cotenant.service.planner.planner import Planner
 
     nodes, capabilities = (lambda: core.observer.nodes), core.backend.capabilities()
-    return Planner(core.store, nodes, core.reports, capabilities, core.options, core.counters)
+    return Planner(core.store, nodes, core.reports, capabilities, core.options, core.counters, core.openings)

@@ -7,14 +7,24 @@ journal. A job that the caller may not see does not exist for him: `NotFound`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from cotenant.backends.base import LogReader, Stream
 from cotenant.core.errors import CotenantError
 from cotenant.core.jobspec import JobSpec
-from cotenant.core.lifecycle import JobState
+from cotenant.service.asked import EVERY, Which
+from cotenant.service.job_info import AttemptInfo as AttemptInfo
+from cotenant.service.job_info import JobInfo as JobInfo
+from cotenant.service.job_info import JobList as JobList
+from cotenant.service.job_info import JobOutcome as JobOutcome
+from cotenant.service.window import NodeWindow
+
+if TYPE_CHECKING:
+    from cotenant.backends.base import LogReader, LogTimes, Stream
+    from cotenant.backends.channels import Channel, ChannelSpec
+
+WHATIF_BUDGET_S = 30.0
 
 
 class NotFound(CotenantError):
@@ -71,49 +81,6 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptInfo:
-    """One try at running a job. Times are Unix seconds; lost work is seconds since the last checkpoint."""
-
-    number: int
-    state: str
-    started_s: float | None = None
-    ended_s: float | None = None
-    exit_code: int | None = None
-    signal: int | None = None
-    why: str = ""
-    lost_s: float = 0.0
-    nodes: tuple[tuple[str, tuple[int, ...]], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class JobInfo:
-    """A job as shown to people."""
-
-    id: str
-    name: str
-    tenant: str
-    user: str
-    state: JobState
-    reason: str
-    gpus: int
-    priority: int
-    submitted_s: float
-    started_s: float | None
-    ended_s: float | None
-    expected_end_s: float | None
-    step: int | None
-    total_steps: int | None
-    step_time_s: float | None
-    metrics: dict[str, float] = field(default_factory=dict)
-    attempts: tuple[AttemptInfo, ...] = ()
-    spec: dict[str, Any] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
 class NodeStatus:
     """A node as shown to people."""
 
@@ -123,7 +90,7 @@ class NodeStatus:
     gpus_used: int
     cpus: int
     mem_gib: float
-    state: str  # up, draining, drained, down
+    state: str  # up, draining, drained, maintenance, reserved, down
     jobs: tuple[str, ...] = ()
     gpus_shared: int = 0  # of those used, the ones with several jobs
     gpu_mem_gib: float = 0.0  # of each GPU; 0 where not known
@@ -155,6 +122,21 @@ class TokenInfo:
     used_s: float | None = None  # last, to about an hour
 
 
+@dataclass(slots=True)
+class WhatIfWatch:
+    """How far a what-if has come, for whoever waits for it. Each policy is played forward for at most `budget_s`."""
+
+    budget_s: float = WHATIF_BUDGET_S
+    policy: str = ""  # the one that is played now
+    done: int = 0  # jobs that it has finished
+    jobs: int = 0
+    partial: list[str] = field(default_factory=list)  # policies for which time was up
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"policy": self.policy, "done": self.done, "jobs": self.jobs}
+
+
 class JobDesk(Protocol):
     """The desk for jobs."""
 
@@ -165,8 +147,11 @@ class JobDesk(Protocol):
         of the request, and another one under the same key is a `Conflict`.
         """
 
-    def jobs(self, caller: Caller, *, states: tuple[str, ...] = (), limit: int = 1000) -> list[JobInfo]:
-        """Jobs that the caller may see, newest last; without spec and attempts."""
+    def jobs(self, caller: Caller, which: Which = EVERY, *, limit: int = 1000, skip: int | None = None) -> JobList:
+        """Jobs that the caller may see, newest last; without spec and attempts.
+
+        Of more than `limit`: those on GPUs, then suspended, next in line, last ended; with `skip` the next in order.
+        """
 
     def job(self, caller: Caller, job: str) -> JobInfo:
         """One job with spec and attempts."""
@@ -177,8 +162,10 @@ class JobDesk(Protocol):
     def deadline(self, caller: Caller, job: str) -> dict[str, Any]:
         """Whether the deadline of a job is promised, at risk or impossible, and what would help."""
 
-    def events(self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000) -> list[EventInfo]:
-        """History of one job, or of everything the caller may see."""
+    def events(
+        self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000, newest: bool = False
+    ) -> list[EventInfo]:
+        """History of one job, or of everything the caller may see: the oldest `limit` of it, or the newest."""
 
     def wait_events(self, after: int, timeout_s: float) -> int:
         """Block until the journal is past `after` or time is up; its last number."""
@@ -186,7 +173,13 @@ class JobDesk(Protocol):
     def open_log(self, caller: Caller, job: str, stream: Stream = "stdout", attempt: int = 0) -> LogReader | None:
         """The output of an attempt (0: the newest); None before there is one."""
 
-    def cancel(self, caller: Caller, job: str) -> None:
+    def open_times(self, caller: Caller, job: str, attempt: int) -> LogTimes:
+        """When the output of an attempt came."""
+
+    def open_channel(self, caller: Caller, job: str, asked: ChannelSpec) -> Channel:
+        """A way into a job that runs (a program beside it, its terminal, a port); `Conflict` where there is none."""
+
+    def cancel(self, caller: Caller, job: str, force: bool = False) -> None:
         """Ask a job to end for good. Cancelling a cancelled job is fine; a finished one is a `Conflict`."""
 
     def hold(self, caller: Caller, job: str) -> None:
@@ -195,11 +188,25 @@ class JobDesk(Protocol):
     def resume(self, caller: Caller, job: str) -> None:
         """Let a held job go on."""
 
+    def requeue(self, caller: Caller, job: str) -> None:
+        """Stop a job and let it wait again."""
+
+    def resubmit(self, caller: Caller, which: Which, changes: dict[str, Any]) -> list[list[str]]:
+        """New jobs like these, but for some fields; elements of an array become one. Their ids as of `submit`."""
+
+    def change(
+        self, caller: Caller, verb: str, which: Which, *, force: bool = False, changes: dict[str, Any] | None = None
+    ) -> list[JobOutcome]:
+        """Cancel, hold, resume, requeue or set all jobs that are meant; one that refuses does not stop the others."""
+
     def set(self, caller: Caller, job: str, changes: dict[str, Any]) -> None:
         """Change priority, deadline, max_runtime, retries, name or expected of a job that has not ended."""
 
-    def whatif(self, caller: Caller, policies: list[str]) -> dict[str, Any]:
-        """Per job the expected finish now and under each policy: {"now": p, "jobs": [{"id":, p: seconds|None}]}."""
+    def whatif(self, caller: Caller, policies: list[str], watch: WhatIfWatch | None = None) -> dict[str, Any]:
+        """Per job the expected finish now and under each policy: {"now": p, "jobs": [{"id":, p: seconds|None}]}.
+
+        `watch` is kept up to date. Policies for which time was up are named under "partial".
+        """
 
     def history(self, caller: Caller) -> Iterator[JobInfo]:
         """Finished jobs, oldest first."""
@@ -213,6 +220,15 @@ class ClusterDesk(Protocol):
 
     def drain(self, caller: Caller, node: str, undo: bool = False) -> None:
         """Let nothing new start on a node (admin)."""
+
+    def windows(self, caller: Caller) -> list[NodeWindow]:
+        """Maintenance and reservations to come or in force."""
+
+    def add_window(self, caller: Caller, window: NodeWindow, gpus: int = 0) -> NodeWindow:
+        """Shut nodes for a time (admin). Its id is given; `gpus`: as many nodes as it takes to have so many."""
+
+    def remove_window(self, caller: Caller, window: str) -> None:
+        """Give nodes back before their time is over (admin)."""
 
     def policy(self) -> str:
         """The live policy."""
@@ -241,11 +257,17 @@ class ClusterDesk(Protocol):
     def backup(self, caller: Caller, path: str) -> None:
         """A consistent copy of the journal at a new file under the service's own folder (admin)."""
 
+    def shut_down(self, caller: Caller, jobs: str) -> None:
+        """End the service (admin): `keep` leaves its jobs running, `stop` has them save and wait for the next start."""
+
     def metrics(self) -> dict[str, float]:
         """Numbers for Prometheus: name (with labels in braces) -> value."""
 
     def ready(self) -> bool:
-        """Whether it has reconciled with what really runs and takes requests."""
+        """Whether it has reconciled with what really runs."""
+
+    def trouble(self) -> str:
+        """Why it takes no changes just now: not reconciled yet, journal full or away. Empty when it is ready."""
 
 
 class Service(Protocol):

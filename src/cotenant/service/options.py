@@ -5,13 +5,33 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
-KEEP_S = 30 * 86400.0
+from cotenant.core.errors import InputError
+from cotenant.service.notify.settings import NOBODY, NotifySettings
+
 DECISION_BUDGET_S = 2.0
 MOST_SUSPENDED = 8
 MOST_UNFINISHED = 250_000
 ROUND_S = 360.0
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Seconds after the end of a job. `logs_s` None: as long as the record. `checkpoints_s` inf: for ever."""
+
+    jobs_s: float = 30 * 86400.0
+    logs_s: float | None = None
+    checkpoints_s: float = inf
+
+    def __post_init__(self) -> None:
+        if self.logs_s is not None and self.logs_s > self.jobs_s:
+            raise InputError(
+                "--keep-logs is longer than --keep-jobs: logs go with the record of their job, give at most that"
+            )
+        if self.jobs_s < self.checkpoints_s < inf:
+            raise InputError("--keep-checkpoints is longer than --keep-jobs: give at most that, or `forever`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,21 +40,26 @@ class Options:
 
     `grace_s`: seconds a job gets to save and leave, and as many again to end after SIGTERM.
     `most_unfinished`: jobs that one caller may have waiting and running.
-    `keep_s`: how long finished jobs and their logs are kept. `budget_s`: what a slow policy may take to decide.
+    `steady`: seconds that nobody can set, beside which `clock` is watched; None: it need not be (virtual time).
+    `keep`: how long what is left of ended jobs stays. `unknown_jobs`: adopt or end those that run though the journal
+    does not know them; empty: refuse to start. `budget_s`: what a slow policy may take to decide.
     `max_suspended`: how many suspended jobs may be kept, for each holds host memory; 0 suspends none.
     `round_s`: length of a round for policies that have rounds. `profile`: speeds by model and GPU type.
     `allocator` deals out cores and memory while jobs run (empty: each has what its file says), by the measured
     `curves` of a file. `policy`: the one to begin with, else that of the last time. `inline`: acts are done within a
     look instead of by threads, for virtual time. `check_invariants`: the engine's own rules are checked after every
-    decision, for tests. `hook` is called with a name before and after every journal write
-    and every act.
+    decision, for tests. `max_priority`: the highest that others than admins may ask for. `notify`: whom to tell
+    of jobs. `hook` is called with a
+    name before and after every journal write and every act.
     """
 
     home: Path
     grace_s: float = 30.0
     clock: Callable[[], float] = time.time
     hook: Callable[[str], None] = lambda point: None
-    keep_s: float = KEEP_S
+    steady: Callable[[], float] | None = None
+    keep: Keep = Keep()
+    unknown_jobs: str = ""
     budget_s: float = DECISION_BUDGET_S
     max_suspended: int = MOST_SUSPENDED
     most_unfinished: int = MOST_UNFINISHED
@@ -45,3 +70,10 @@ class Options:
     policy: str = ""
     inline: bool = False
     check_invariants: bool = False
+    max_priority: int = 0
+    notify: NotifySettings = NOBODY
+
+    @property
+    def deals_out_hosts(self) -> bool:
+        """Whether an allocator deals out cores and memory while jobs run: what they ask for binds nobody then."""
+        return bool(self.allocator) and self.allocator.split(":")[0] != "fixed"

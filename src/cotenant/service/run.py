@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from cotenant.backends import open_backend
-from cotenant.journal import open_journal
+from cotenant.core.jit_later import LATER
+from cotenant.journal import Journal, JournalError, open_journal
+from cotenant.service import home as homes
+from cotenant.service.backups import Backups
 from cotenant.service.core import CoreService
-from cotenant.service.facade import Caller, Role
+from cotenant.service.facade import Caller, Role, Unavailable
 from cotenant.service.garbage import LongLived
 from cotenant.service.options import Options
 
+_MANY = 20_000  # jobs with which the first decision takes longer by plain kernels than to load compiled ones
+_WARM_S = 5.0
+VERIFY_S = 5.0  # the longest that looking for damage may hold up a start
+_log = logging.getLogger(__name__)
 _LOCAL_ADMIN = Caller("local", Role.ADMIN)
 
 
@@ -26,36 +36,58 @@ _LOCAL_ADMIN = Caller("local", Role.ADMIN)
 class Site:
     """Where a service keeps its journal and runs its jobs.
 
-    `backend`: where jobs run, as in `local:gpus=4`. `gpus` and `share` are two of its options: how many GPUs, or the
-    type of each one, which makes them virtual; and how jobs share one.
+    `backend`: where jobs run, as in `local:gpus=4`. Some of its options are here: how many GPUs, or the type of each
+    one, which makes them virtual; how jobs share one; how tenants are kept apart, what network their jobs have, and
+    which users they are. The journal is copied every `backup_every_s` seconds (0: never), and the newest `backup_keep`
+    such copies stay.
     """
 
     db: str | None = None
     backend: str = "local"
     gpus: int | Sequence[str] | None = None
     share: str = "time"
+    backup_every_s: float = 0.0
+    backup_keep: int = 8
+    isolation: str = "none"
+    network: str = "host"
+    user_map: str = ""
+
+    def backend_options(self) -> dict[str, Any]:
+        """Options of the backend that have options of `serve` of their own: those that differ from the usual."""
+        names = ("gpus", "share", "isolation", "network", "user_map")
+        return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(_HERE, name)}
 
 
 _HERE = Site()
 
 
 def open_service(options: Options, site: Site = _HERE) -> CoreService:
-    """Open the journal, rebuild the book, reconcile with what really runs.
+    """Open the journal, look for damage, rebuild the book, reconcile with what really runs.
 
     Of profile h200 the pairs are taken that were measured as jobs share GPUs here.
     """
-    home = options.home
-    home.mkdir(parents=True, exist_ok=True)
-    os.chmod(home, 0o700)
-    journal = open_journal(site.db or str(home / "journal.db"))
-    given = ({} if site.gpus is None else {"gpus": site.gpus}) | ({} if site.share == "time" else {"share": site.share})
-    backend = open_backend(site.backend, home, **given)
+    home = homes.prepare(options.home)
+    with ExitStack() as undo:
+        held = homes.hold(home)
+        undo.callback(held.release)
+        journal = undo.enter_context(open_journal(site.db or str(home / "journal.db"), options.clock))
+        if not journal.verify(VERIFY_S):
+            _log.info("the journal is long: only its newest records were looked through for damage")
+        service = _over(journal, replace(options, home=home), site)
+        undo.callback(service.backend.close)
+        service.reconcile()
+        service.at_close.callback(held.release)
+        undo.pop_all()
+    return service
+
+
+def _over(journal: Journal, options: Options, site: Site) -> CoreService:
+    """The service over an open journal."""
+    backend = open_backend(site.backend, options.home, **site.backend_options())
     if options.profile == "h200":
         sharing = "mps" if backend.capabilities().share == "mps" else "time-sliced"
         options = replace(options, profile=f"h200:sharing={sharing}")
-    service = CoreService(journal, backend, options)
-    service.reconcile()
-    return service
+    return CoreService(journal, backend, options)
 
 
 def first_token(service: CoreService, home: Path) -> str:
@@ -79,6 +111,7 @@ class Loop:
         self._service = service
         self._ending = threading.Event()
         self._lives = LongLived()
+        self._trouble = ""
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
     def start(self) -> None:
@@ -86,14 +119,29 @@ class Loop:
         self._thread.start()
 
     def _run(self) -> None:
+        if len(self._service.store.book.active) > _MANY:
+            LATER.want()
+            LATER.wait(_WARM_S)
         while not self._ending.is_set():
             try:
                 wait_s = self._service.tick()
-            except Exception as error:  # the loop must go on; the next tick starts from the journal's truth
-                sys.stderr.write(f"cotenant: scheduler: {type(error).__name__}: {error}\n")
+                self._tell("")
+            except (Unavailable, JournalError) as error:
+                self._tell(str(error))
+                wait_s = 1.0
+            except Exception:  # the loop must go on; the next tick starts from the journal's truth
+                _log.exception("the scheduler failed and goes on")
                 wait_s = 1.0
             self._lives.settle(len(self._service.store.book.jobs))
             self._service.backend.wait_change(wait_s)
+
+    def _tell(self, trouble: str) -> None:
+        """Say once that nothing can be decided, and once that it can be again."""
+        if trouble and not self._trouble:
+            _log.error("nothing is decided, running jobs go on: %s", trouble)
+        elif self._trouble and not trouble:
+            _log.warning("the journal can be written again: everything goes on")
+        self._trouble = trouble
 
     def stop(self) -> None:
         """End after the present tick."""
@@ -122,12 +170,17 @@ MakeFront = Callable[[CoreService], HttpSide]
 def serve(make_front: MakeFront, options: Options, site: Site) -> None:
     """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start."""
     service = open_service(options, site)
+    home = service.options.home
+    backups = Backups(service.store.journal, home / "backups", site.backup_every_s, site.backup_keep)
     try:
         front = make_front(service)
-        known = (options.home / "token").exists()
-        secret = first_token(service, options.home)
+        known = (home / "token").exists()
+        secret = first_token(service, home)
+        if site.backup_every_s:
+            backups.start()
         asyncio.run(_serve(service, front, None if known else secret))
     finally:
+        backups.stop()
         service.close()
 
 
@@ -135,6 +188,7 @@ async def _serve(service: CoreService, front: HttpSide, new_secret: str | None) 
     ending = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         ending.add_signal_handler(number, front.stop)
+    service.on_over(partial(ending.call_soon_threadsafe, front.stop))
     url = await front.start()
     await service.reports.start()
     scheduler = Loop(service)
@@ -151,5 +205,7 @@ def _greet(service: CoreService, url: str, new_secret: str | None) -> None:
     (home / "url").write_text(url + "\n", encoding="utf-8")
     gpus = sum(node.gpus for node in service.observer.nodes)
     sys.stdout.write(f"cotenant serves {gpus} GPUs under policy {service.store.book.policy} at {url}\n")
+    for line in service.backend.capabilities().unprotected:
+        sys.stdout.write(f"{line} (docs/threat-model.md)\n")
     sys.stdout.write(f"token: {new_secret}\n" if new_secret else f"token: kept in {home / 'token'}\n")
     sys.stdout.flush()

@@ -11,6 +11,7 @@ from parts_kit import EPOCH_S, NODE, PartsRig
 from cotenant.backends.base import NodeInfo
 from cotenant.backends.fake import read_script
 from cotenant.service.observer.observer import MOST_UNDONE
+from cotenant.service.options import Keep
 from cotenant.service.planner.decision import Act, LiveDecision
 
 
@@ -74,15 +75,16 @@ def test_a_launch_that_was_only_journaled_is_undone_by_the_next_start(rig: Parts
 
 def test_what_nobody_owns_is_cleared_away(rig: PartsRig) -> None:
     job = rig.start("sleep infinity")
-    stray = replace(rig.spec(job), key="77-1", job="77", gpus=(("n0", (3,)),))
-    rig.backend.launch(stray)
+    rig.backend.advance(1)
+    spec = rig.spec(job)
+    rig.tell("exit", job, to="failed", why="a test says so")
     rig.ticks(2)
-    assert list(rig.backend.world.jobs) == [f"{job}-1"]
-    rig.backend.launch(stray)
+    assert rig.backend.world.jobs == {}
+    rig.backend.launch(spec)
     rig.restart()
-    assert rig.backend.world.jobs["77-1"].told == ["kill"]
+    assert rig.backend.world.jobs[f"{job}-1"].told == ["kill"]
     rig.ticks(1)
-    assert "77-1" not in rig.backend.world.jobs
+    assert rig.backend.world.jobs == {}
 
 
 def test_whoever_is_woken_from_outside_is_suspended_again(rig: PartsRig) -> None:
@@ -110,8 +112,8 @@ def test_those_after_a_failed_job_are_given_up_at_once(rig: PartsRig) -> None:
     second, third = rig.submit(after=[first]), rig.submit(after=["2"])
     _start(rig, first)
     rig.ticks(1)
-    assert [rig.state(job) for job in (first, second, third)] == ["failed"] * 3
-    assert rig.book.jobs[third].message == "job 2, which it comes after, has failed"
+    assert [rig.state(job) for job in (first, second, third)] == ["failed", "cancelled", "cancelled"]
+    assert rig.book.jobs[third].message == "job 2, which it comes after, has been cancelled"
 
 
 def test_a_crash_of_the_service_costs_a_job_nothing(rig: PartsRig) -> None:
@@ -124,14 +126,14 @@ def test_a_crash_of_the_service_costs_a_job_nothing(rig: PartsRig) -> None:
 
 
 def test_old_jobs_are_retired_with_all_that_is_theirs(tmp_path: Path) -> None:
-    rig = PartsRig(tmp_path, keep_s=100.0)
+    rig = PartsRig(tmp_path, keep=Keep(100.0, checkpoints_s=100.0))
     old = rig.start("sleep 2")
     rig.ticks(5)
     assert rig.backend.world.checkpoints == {old}
     rig.backend.advance(50)
     new = rig.start("sleep 2")
     rig.ticks(60)
-    assert (rig.core.observer.retire(), list(rig.book.jobs)) == (1, [new])
+    assert (rig.core.retention.retire(), list(rig.book.jobs)) == (1, [new])
     assert rig.backend.world.checkpoints == {new}
     assert {key.split("-")[0] for key in rig.backend.world.kept} <= {new}
     assert rig.records(old) == []

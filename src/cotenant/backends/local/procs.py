@@ -83,6 +83,12 @@ def _environ(pid: int) -> bytes:
         return b""
 
 
+def environment(pid: int) -> dict[str, str]:
+    """With what a process was started; nothing where we may not know."""
+    parts = (part.partition(b"=") for part in _environ(pid).split(b"\0"))
+    return {os.fsdecode(name): os.fsdecode(value) for name, sep, value in parts if sep}
+
+
 def _is_program(pid: int) -> bool:
     """Not one of the kernel's own threads, and ours to read."""
     try:

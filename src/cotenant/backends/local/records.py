@@ -18,11 +18,13 @@ import os
 import shutil
 import struct
 import tempfile
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cotenant.backends.base import check_key
+from cotenant.backends.base import LaunchSpec, check_key
+from cotenant.backends.local import procs
 from cotenant.core.errors import InputError
 
 _FLOCK = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, length, pid
@@ -114,6 +116,20 @@ class KeeperRecord:
         """What was asked."""
         return self._read("spec.json") or {}
 
+    def launched(self) -> LaunchSpec | None:
+        """What was asked; the values of the environment are those of the first process, while it lives."""
+        facts, child = self.spec(), self.child()
+        if not facts:
+            return None
+        env = procs.environment(child.pid) if child is not None and self.held() else {}
+        plain = {field.name for field in fields(LaunchSpec)} - {"env", "calls_home", "gpus", "argv", "cpus"}
+        return LaunchSpec(
+            **{name: value for name, value in facts.items() if name in plain},
+            argv=None if facts.get("argv") is None else tuple(facts["argv"]),
+            gpus=tuple((node, tuple(indexes)) for node, indexes in facts.get("gpus", ())),
+            env={name: env[name] for name in facts.get("env", ()) if name in env},
+        )
+
     def cgroups(self) -> dict[str, str]:
         """The job's control groups by role, as they were chosen at launch."""
         return dict(self.spec().get("cgroups", {}))
@@ -125,6 +141,13 @@ class KeeperRecord:
         with open(fd, "wb") as file:
             file.write(data)
         os.replace(temporary, self.path / name)
+
+    def pause(self, begins: bool) -> None:
+        """Note for the keeper that the job stands still from now on, or no more: its time does not count meanwhile."""
+        path = self.path / "paused"
+        lines = path.read_text().split() if path.exists() else []
+        if len(lines) % 2 != int(begins):
+            self.write("paused", "".join(f"{line}\n" for line in [*lines, repr(time.monotonic())]).encode())
 
     def remove(self, trash: Path) -> None:
         """Gone at one stroke: a half-removed record would read as another state."""

@@ -41,8 +41,8 @@ class Allox(RoundPolicy):
         """Its place in the matching."""
         matched, lines, types = self._matched, self._lines, self._types
 
-        def words(ident: int) -> str:
-            at = np.flatnonzero(matched == ident)
+        def words(row: int) -> str:
+            at = np.flatnonzero(matched == row)
             if not len(at) or lines.type_[at[0]] < 0:
                 return f"it is not among the {len(matched)} jobs that were matched: the oldest come first"
             line = f"a line of {types[lines.type_[at[0]]]} GPUs"

@@ -69,7 +69,7 @@ def pack_queued(problem: Problem, targets: Targets) -> Targets:
     for p, (mate, _) in enumerate(pairs):
         pair_x[p, pool[mate]] = 1.0
         x[mate] = 0.0
-    return Targets(x, np.array(pairs, np.int64).reshape(-1, 2), pair_x)
+    return Targets(x, as_matrix(pairs), pair_x)
 
 
 def _gain(problem: Problem, job: int, mates: Ints, pools: Ints) -> Floats:

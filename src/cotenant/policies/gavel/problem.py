@@ -57,15 +57,11 @@ class Problem:
         return np.asarray((self.rates * self.isolated).sum(axis=1))
 
 
-def _no_pairs() -> IntMatrix:
-    return np.zeros((0, 2), np.int64)
-
-
 @dataclass(frozen=True, slots=True)
 class Targets:
     """Time fractions: `x[j, k]` of job j alone in pool k, `pair_x[p, k]` of the jobs `pairs[p]` together."""
 
     x: Matrix
-    pairs: IntMatrix = field(default_factory=_no_pairs)
+    pairs: IntMatrix = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     pair_x: Matrix = field(default_factory=lambda: np.zeros((0, 0)))
     note: str = ""  # how it was found, and how good it is

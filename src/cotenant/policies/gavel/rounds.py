@@ -98,8 +98,8 @@ class RoundPolicy(PlanPolicy):
         self.standing = standing = Standing.read(kept)
         history.room_for(view.rows)
         history.recall(standing)
-        for ident in standing.ids.tolist():
-            history.isolated_s[ident], history.seen_left_s[ident], history.seen_rate[ident] = kept[ident,][3:]
+        for row in standing.ids.tolist():
+            history.isolated_s[row], history.seen_left_s[row], history.seen_rate[row] = kept[row,][3:]
         self._seen, self._gpus, self._pair = standing.ids, np.array(kept[()]["gpus"], np.int64), view.facts.pair
         self._changed = False
         self._round_end_s, self._asked_s = standing.next_s, standing.began_s
@@ -107,9 +107,9 @@ class RoundPolicy(PlanPolicy):
         guests = {(int(row), int(host)) for row, host in zip(view.rows, view.host_row, strict=True) if host >= 0}
         pairs = [k for k, (a, b) in enumerate(history.pairs.tolist()) if (a, b) in guests or (b, a) in guests]
         paired = {row for pair in guests for row in pair}
-        alone = [ident for ident, held in pool.items() if held >= 0 and ident not in paired]
+        alone = [row for row, held in pool.items() if held >= 0 and row not in paired]
         self._held = (
-            np.array(alone, np.int64), np.array([pool[ident] for ident in alone], np.int64),
+            np.array(alone, np.int64), np.array([pool[row] for row in alone], np.int64),
             np.array(pairs, np.int64), np.array([pool[int(history.pairs[k, 0])] for k in pairs], np.int64),
         )  # fmt: skip
         self.recalled(standing)
@@ -176,7 +176,7 @@ class RoundPolicy(PlanPolicy):
             pair=view.pair_rates,
         )  # fmt: skip
         isolated = history.watch_isolated(view.rows, left, problem.isolated_rate)
-        return Problem(**{**{name: getattr(problem, name) for name in Problem.__slots__}, "isolated_s": isolated})
+        return replace(problem, isolated_s=isolated)
 
     # -- picking -----------------------------------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ class RoundPolicy(PlanPolicy):
             ids, history.known[ids], members, target, received - history.head_start_s, deficit, history.solved_s,
             view.now_s, self._round_end_s, view.pool_types, self.told(),
         )  # fmt: skip
-        return replace(plan, why=self.standing.asked_by(view.rows, ids))
+        return replace(plan, why=self.standing.why)
 
     def _combinations(self, ids: Ints, history: History) -> tuple[IntMatrix, Ints]:
         """Every active job alone, then the pairs whose members are both active, by their place in the view."""
@@ -232,25 +232,24 @@ class RoundPolicy(PlanPolicy):
 
     def _plan(self, view: View, members: IntMatrix, pair_of: Ints, chosen: Ints, where: Ints) -> Plan:
         """Remember what was chosen, and say it in rows."""
-        ids, rows = view.rows, view.rows
-        double = members[:, 1] >= 0
+        rows, double = view.rows, members[:, 1] >= 0
         if not len(pair_of):
             jobs = members[:, 0]
-            self._held = (ids[jobs], where, _NONE, _NONE)
+            self._held = (rows[jobs], where, _NONE, _NONE)
             if self.quirks.whole_steps:
                 self._pieces = _pieces(view, jobs, where, self.length_s)
             pools = Pools(rows[jobs], where, members[:, 1])
-            return Plan(pools=pools, next_s=self._wake_s(view, len(jobs) < len(ids)))
+            return Plan(pools=pools, next_s=self._wake_s(view, len(jobs) < len(rows)))
         swap = double & (view.host_row[members[:, 0]] == rows[members[:, 1]])
         members[swap] = members[swap, ::-1]  # whoever is the host stays it
         self._held = (
-            ids[members[~double, 0]], where[~double], pair_of[chosen[double] - len(ids)], where[double],
+            rows[members[~double, 0]], where[~double], pair_of[chosen[double] - len(rows)], where[double],
         )  # fmt: skip
         if self.quirks.whole_steps:
             self._pieces = _pieces(view, members[~double, 0], where[~double], self.length_s)
         hosts = np.full(len(members), -1, np.int64)
         guest, host = members[double, 1], members[double, 0]
-        idle = np.ones(len(ids), bool)
+        idle = np.ones(len(rows), bool)
         idle[members[:, 0]] = idle[guest] = False
         pools = Pools(
             rows=np.concatenate([rows[members[:, 0]], rows[guest]]),
@@ -271,18 +270,18 @@ class RoundPolicy(PlanPolicy):
         oldest = np.argsort(view.rows, kind="stable")
         count = 0 if self.only_targets else fill(oldest, view.rates, gangs, room, taken, out)
         new, pools = out[:count, 0], out[:count, 1]
-        ids, kept = view.rows, held >= 0
+        rows, kept = view.rows, held >= 0
         self._held = (
-            np.concatenate([self._held[0], ids[new]]), np.concatenate([self._held[1], pools]),
+            np.concatenate([self._held[0], rows[new]]), np.concatenate([self._held[1], pools]),
             self._held[2], self._held[3],
         )  # fmt: skip
         chosen = Pools(
-            rows=np.concatenate([view.rows[kept], view.rows[new]]),
+            rows=np.concatenate([rows[kept], rows[new]]),
             pools=np.concatenate([held[kept], pools]),
             hosts=np.concatenate([mates[kept], np.full(count, -1, np.int64)]),
         )
         assert self.standing is not None
-        return Plan(pools=chosen, next_s=self._round_end_s, why=self.standing.asked_by(view.rows, ids))
+        return Plan(pools=chosen, next_s=self._round_end_s, why=self.standing.why)
 
     def _next_boundary(self, now_s: float) -> float:
         """Rounds lie on a fixed grid, so that runs can be compared; `latest_finish` counts from now."""

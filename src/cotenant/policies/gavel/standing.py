@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cotenant.core.plan import Why
 from cotenant.core.reasons import moment
 from cotenant.core.state import IntMatrix, Matrix
 from cotenant.core.workload import Floats, Ints
@@ -17,7 +16,7 @@ from cotenant.core.workload import Floats, Ints
 _LEAST_SHOWN = 0.005
 
 
-def no_more(ident: int) -> str:
+def no_more(row: int) -> str:
     """Nothing to add."""
     return ""
 
@@ -57,9 +56,9 @@ class Standing:
         """The inverse; pairs one of whom is gone are left out."""
         head = kept[()]
         alone = sorted(who[0] for who in kept if len(who) == 1)
-        at = {ident: place for place, ident in enumerate(alone)}
+        at = {row: place for place, row in enumerate(alone)}
         pairs = [who for who in kept if len(who) == 2 and who[0] in at and who[1] in at]
-        who = [*((ident,) for ident in alone), *pairs]
+        who = [*((row,) for row in alone), *pairs]
         members = [(at[one[0]], at[one[1]] if len(one) == 2 else -1) for one in who]
         parts = np.array([kept[one][:3] for one in who], np.float64).reshape(len(who), 3, len(head["types"]))
         return cls(
@@ -68,25 +67,21 @@ class Standing:
             head["solved_s"], head["began_s"], head["next_s"], tuple(head["types"]),
         )  # fmt: skip
 
-    def asked_by(self, rows: Ints, ids: Ints) -> Why:
-        """Answers by the rows of a decision, whose jobs these are."""
-        return lambda row: self.why(int(ids[np.flatnonzero(rows == row)[0]]))
-
-    def of(self, ident: int) -> tuple[Floats, Floats, float]:
+    def of(self, row: int) -> tuple[Floats, Floats, float]:
         """By pool what a job is due and had, as fractions since the last solve, and the seconds that it is owed."""
-        mine = (self.members == np.flatnonzero(self.ids == ident)[0]).any(axis=1)
+        mine = (self.members == np.flatnonzero(self.ids == row)[0]).any(axis=1)
         elapsed_s = self.began_s - self.solved_s
         due: Any = self.target[mine].sum(axis=0)
         had_s: Any = self.received_s[mine].sum(axis=0)
         owed_s = float((due * elapsed_s - had_s + self.deficit_s[mine].sum(axis=0)).sum())
         return due, had_s / max(elapsed_s, 1e-6), owed_s
 
-    def why(self, ident: int) -> str:
+    def why(self, row: int) -> str:
         """Why a job does not run in this round."""
-        if not (self.ids == ident).any() or not self.known[np.flatnonzero(self.ids == ident)[0]]:
+        if not (self.ids == row).any() or not self.known[np.flatnonzero(self.ids == row)[0]]:
             came = f"it came after the last round began, at {moment(self.began_s)}, and no GPUs are idle for it"
             return "; ".join([came, self._soon()])
-        due, had, owed_s = self.of(ident)
+        due, had, owed_s = self.of(row)
         shown = [k for k in range(len(due)) if due[k] >= _LEAST_SHOWN or had[k] >= _LEAST_SHOWN]
         if not shown:
             parts = ["it is due no time while the present jobs are there"]
@@ -96,7 +91,7 @@ class Standing:
             parts[0] += f" since {moment(self.solved_s)}"
             parts.append(f"owed {owed_s:.0f} s" if owed_s >= 0 else f"{-owed_s:.0f} s ahead of its share")
             parts.append("others were further behind")
-        return "; ".join(part for part in (*parts, self.more(ident), self._soon()) if part)
+        return "; ".join(part for part in (*parts, self.more(row), self._soon()) if part)
 
     def _soon(self) -> str:
         return f"next round at {moment(self.next_s)}" if np.isfinite(self.next_s) else "next round when jobs come or go"

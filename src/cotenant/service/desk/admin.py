@@ -11,29 +11,33 @@ from cotenant.core.errors import InputError
 from cotenant.journal import Entry
 from cotenant.service.desk import views as shown
 from cotenant.service.desk.parts import Machines, PlannerAnswers
+from cotenant.service.desk.windows import checked
 from cotenant.service.facade import Caller, Conflict, NodeStatus, NotFound, Role, TokenInfo, Unavailable
 from cotenant.service.store.store import Store
 from cotenant.service.store.tokens import Keyring, last_admin, new_token
+from cotenant.service.window import NodeWindow
 
 
 class Admin:
     """The one implementation of `cotenant.service.facade.Cluster`. `home`: the folder in which it writes copies.
 
     `counters` are the other parts' numbers, and `is_ready` says whether they have reconciled with what really runs.
+    `shut_down` ends the service.
     """
 
     def __init__(
         self, store: Store, planner: PlannerAnswers, machines: Machines, home: Path,
         counters: Mapping[str, float], is_ready: Callable[[], bool],
+        shut_down: Callable[[str], None] = lambda jobs: None,
     ) -> None:  # fmt: skip
         self._store, self._planner, self._machines, self._home = store, planner, machines, home
-        self._counters, self._is_ready = counters, is_ready
+        self._counters, self._is_ready, self._shut_down = counters, is_ready, shut_down
         self._keys = Keyring(lambda: store.book.tokens)
 
     def nodes(self, caller: Caller) -> list[NodeStatus]:
         """See the facade."""
         view = self._store.view()
-        statuses = shown.node_statuses(self._machines.nodes(), view)
+        statuses = shown.node_statuses(self._machines.nodes(), view, self._store.clock())
         if not caller.tenant:
             return statuses
         mine = {job.id for job in view.on_gpus.values() if caller.sees(job.tenant)}
@@ -45,6 +49,30 @@ class Admin:
         if node not in {item.name for item in self._machines.nodes()}:
             raise NotFound(f"there is no node '{node}'")
         self._store.write([Entry("drain", data={"node": node, "undo": undo})])
+        self._machines.wake()
+
+    def windows(self, caller: Caller) -> list[NodeWindow]:
+        """See the facade."""
+        return sorted(self._store.view().windows.values(), key=lambda window: (window.from_s, window.id))
+
+    def add_window(self, caller: Caller, window: NodeWindow, gpus: int = 0) -> NodeWindow:
+        """See the facade."""
+        caller.must_be(Role.ADMIN)
+        with self._store.lock:
+            book = self._store.book
+            made = checked(window, self._machines.nodes(), book.windows.values(), gpus, self._store.clock())
+            made = replace(made, id=f"w{book.seq + 1}")
+            self._store.write([Entry("window", data={"window": made.as_dict()})])
+        self._machines.wake()
+        return made
+
+    def remove_window(self, caller: Caller, window: str) -> None:
+        """See the facade."""
+        caller.must_be(Role.ADMIN)
+        with self._store.lock:
+            if window not in self._store.book.windows:
+                raise NotFound(f"there is no maintenance or reservation '{window}'")
+            self._store.write([Entry("window-removed", data={"id": window, "why": f"by {caller.name}"})])
         self._machines.wake()
 
     def policy(self) -> str:
@@ -115,6 +143,11 @@ class Admin:
         target.parent.mkdir(parents=True, exist_ok=True)
         self._store.journal.backup(target)
 
+    def shut_down(self, caller: Caller, jobs: str) -> None:
+        """See the facade."""
+        caller.must_be(Role.ADMIN)
+        self._shut_down(jobs)
+
     def metrics(self) -> dict[str, float]:
         """See the facade."""
         return shown.metrics(self._store.view(), self._machines.nodes(), self._counters, self._store.clock())
@@ -122,3 +155,9 @@ class Admin:
     def ready(self) -> bool:
         """See the facade."""
         return self._is_ready()
+
+    def trouble(self) -> str:
+        """See the facade."""
+        if not self.ready():
+            return "it has not compared its journal with what really runs yet"
+        return self._store.journal.trouble

@@ -5,7 +5,7 @@ The backend is called without the lock, and what came of it is journaled.
 
 from __future__ import annotations
 
-import sys
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cotenant.backends.base import Backend, BackendError
-from cotenant.core.errors import InputError
+from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry
 from cotenant.service.executor.host_limits import HostLimits
@@ -28,6 +28,7 @@ from cotenant.service.store.store import Store
 
 LAUNCH, LIMITS = "launch", "limits"  # the other verbs are the rungs of the ladder, and `continue`
 _WORKERS = 8
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class Errands:
         try:
             self._first_of(job)
         except Exception as error:  # the next look starts from the journal's truth
-            sys.stderr.write(f"cotenant: executor: {type(error).__name__}: {error}\n")
+            _log.log(logging.WARNING if isinstance(error, CotenantError) else logging.ERROR, "job %s: %s", job, error)
         self._done()
         self.run()  # whatever else is to be done for it
 

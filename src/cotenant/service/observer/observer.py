@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -11,13 +12,12 @@ from cotenant.journal import Entry
 from cotenant.service.observer import outcomes
 from cotenant.service.observer.reports import Reports
 from cotenant.service.observer.traces import Traces
+from cotenant.service.observer.unknown import Lineage, adopted, is_known, refusal
 from cotenant.service.options import Options
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
 
 MOST_UNDONE = 5  # launches of one job that may leave no trace before it is given up
-RETIRE_EVERY_S = 3600.0
-_FORGET_AT_ONCE = 1000
 
 
 class Observer:
@@ -32,22 +32,40 @@ class Observer:
         counters: dict[str, float], in_flight: Callable[[], Collection[str]] = tuple,
     ) -> None:  # fmt: skip
         self._store, self._backend, self._reports = store, backend, reports
-        self._clock, self._hook, self._keep_s = options.clock, options.hook, options.keep_s
+        self._clock, self._hook, self._unknown_jobs = options.clock, options.hook, options.unknown_jobs
+        self._lineage = Lineage(options.home)
         self._traces = Traces(backend, options.hook)
         self._counters, self._in_flight = counters, in_flight
-        self._retired_s = self._clock()
         self.nodes: tuple[NodeInfo, ...] = tuple(backend.nodes())
         self.ready = False
 
     def reconcile(self) -> None:
-        """Compare the book with what really runs, before deciding anything."""
+        """Compare the book with what really runs, before deciding anything. Nothing is touched that is not known."""
         seen = self._backend.observe()
+        self._settle_unknown(seen)
         self._undo_launches(seen, ())
         with self._store.lock:
-            strays = [item for item in seen if self._owner(item) is None]
+            strays = [item for item in seen if self._owner(item) is None and is_known(self._store.book, item)]
         self._clear_away(strays)
         self._hook("after:reconcile")
         self.ready = True
+
+    def _settle_unknown(self, seen: Sequence[Observed]) -> None:
+        """Refuse, adopt or end what the journal does not know; then the home is this journal's."""
+        store = self._store
+        with store.lock:
+            strange = self._lineage.differs(store.book)
+            unknown = [item for item in seen if strange or not is_known(store.book, item)]
+            if unknown and not self._unknown_jobs:
+                raise refusal(unknown)
+            if unknown and self._unknown_jobs == "adopt":
+                store.write(adopted(store.book, self._backend, unknown))
+            if not store.book.lineage:
+                store.write([Entry("lineage", data={"id": secrets.token_hex(8)})])
+        for item in unknown if self._unknown_jobs == "end" else ():
+            self._traces.kill(item.key)
+            self._traces.forget(item.key)
+        self._lineage.keep(store.book)
 
     def look(self) -> None:
         """Journal what has begun and ended since the last look, then act on it. The lock is held only to write."""
@@ -58,7 +76,7 @@ class Observer:
         with self._store.lock:
             owned = [(job, item) for item in seen if (job := self._owner(item)) is not None]
             keys = {item.key for _, item in owned}
-            strays = [item for item in seen if item.key not in keys]
+            strays = [item for item in seen if item.key not in keys and is_known(self._store.book, item)]
             awake = [item.key for job, item in owned if _awake(job, item) and item.key not in busy]
             ended = [(job, item) for job, item in owned if _over(item)]
             self._journal_starts(owned)
@@ -82,13 +100,16 @@ class Observer:
 
     def _journal_starts(self, owned: Sequence[tuple[LiveJob, Observed]]) -> None:
         started = [
-            Entry("started", job.id, {"at_s": self._clock() if item.started_s is None else item.started_s})
+            Entry("started", job.id, {"at_s": self._started_s(job, item)})
             for job, item in owned
             if job.last.started_s is None
             and (item.state in ("running", "suspended") or (_over(item) and item.started_s is not None))
         ]
         if started:
             self._store.write(started)
+
+    def _started_s(self, job: LiveJob, item: Observed) -> float:
+        return outcomes.likely_s(item.started_s, job.last.launched_s, self._clock())
 
     def _journal_ends(self, ended: Sequence[tuple[LiveJob, Observed]]) -> None:
         """Ends seen together, in one go."""
@@ -141,30 +162,6 @@ class Observer:
                 self._traces.forget(item.key)
             else:
                 self._traces.kill(item.key)
-
-    def retire(self, at_once: bool = True) -> int:
-        """Forget jobs that ended longer than `keep_s` ago: logs, checkpoints of ours, records. How many.
-
-        Without `at_once` only if the last time was long ago.
-        """
-        now_s, book = self._clock(), self._store.book
-        if not at_once and now_s - self._retired_s < RETIRE_EVERY_S:
-            return 0
-        self._retired_s, before_s = now_s, now_s - self._keep_s
-        with self._store.lock:
-            old = [job for job in book.jobs.values() if job.finished and (job.ended_s or 0.0) < before_s]
-        for job in old:
-            for attempt in job.attempts:
-                self._backend.drop_log(f"{job.id}-{attempt.number}")
-            self._backend.drop_checkpoints(job.id)
-            self._reports.forget(job.id)
-        for at in range(0, len(old), _FORGET_AT_ONCE):
-            self._store.write([Entry("forget", data={"jobs": [job.id for job in old[at : at + _FORGET_AT_ONCE]]})])
-        if old:
-            self._store.snapshot()
-            with self._store.lock:
-                self._store.journal.prune(before_s, keep=book.jobs.keys())
-        return len(old)
 
 
 def _awake(job: LiveJob, item: Observed) -> bool:

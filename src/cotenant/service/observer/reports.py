@@ -12,7 +12,8 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,8 +61,8 @@ class Reports:
     for again after a restart, since running jobs know no other: it is kept at `home`, as the secret is.
     """
 
-    def __init__(self, home: Path, addresses: Sequence[str]) -> None:
-        self.addresses = tuple(addresses)
+    def __init__(self, home: Path, addresses: Sequence[str], clock: Callable[[], float] = time.time) -> None:
+        self.addresses, self._clock = tuple(addresses), clock
         self._known = home / "runtime.addresses"
         self._secret = self._load_secret(home / "runtime.key")
         self._lock = threading.Lock()
@@ -155,7 +156,7 @@ class Reports:
                 report.step_time_s, report.saves = message.step_time_s, message.saves
                 report.metrics = {key: float(value) for key, value in message.metrics.items()}
             elif isinstance(message, Checkpoint):
-                report.checkpoint_s = _wall_clock()
+                report.checkpoint_s = self._clock()
             elif isinstance(message, Restored):
                 report.step, report.restore_s = message.step, message.seconds
             elif isinstance(message, Stopping):
@@ -243,6 +244,13 @@ class Reports:
             self._stops.pop(job, None)
             self._settings.pop(job, None)
 
+    def shift(self, by_s: float) -> None:
+        """The clock was set: whatever was saved was saved so much later."""
+        with self._lock:
+            for report in self._reports.values():
+                if report.checkpoint_s is not None:
+                    report.checkpoint_s += by_s
+
     def forget(self, job: str) -> None:
         """A job is retired."""
         with self._lock:
@@ -262,9 +270,3 @@ def _size(job: LiveJob) -> dict[str, str]:
         if samples:
             env[name] = str(samples)
     return env
-
-
-def _wall_clock() -> float:
-    import time
-
-    return time.time()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cotenant.core.jobspec import runs_of
@@ -46,6 +46,10 @@ class Answers:
         if answer is None or answer.at_s < now_s - KEEP_KEYS_S:
             return None
         return same(answer, asked).ids
+
+    def shift(self, by_s: float) -> None:
+        """The clock was set: every answer was given so much later."""
+        self._kept = {name: replace(answer, at_s=answer.at_s + by_s) for name, answer in self._kept.items()}
 
     def rows(self) -> list[list[Any]]:
         """Everything as plain data."""
