@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import logging
 import os
 import socket
 import ssl
@@ -16,9 +18,11 @@ from pathlib import Path
 import httpx
 import pytest
 from doors_kit import served
-from fake_service import ADMIN, USER_A, VIEWER, FakeService
+from fake_service import ADMIN, NOW, USER_A, VIEWER, FakeService
+from starlette.testclient import TestClient
 
 from cotenant.api.front import Doors, Front
+from cotenant.api.quiet import Repeats
 from cotenant.api.shares import CallerLimits, read_limits
 from cotenant.client import Client, Denied, Unreachable
 from cotenant.core import proof
@@ -220,7 +224,7 @@ def test_strangers_share_a_small_budget_and_callers_keep_theirs(home: Path, serv
 
 
 def test_requests_of_one_caller_are_bounded(home: Path, service: FakeService) -> None:
-    with served(home, service, limits=CallerLimits(rate=1.0, burst=3.0)) as found:
+    with served(home, service, limits=CallerLimits(rate=0.001, burst=3.0)) as found:
         headers = {"Authorization": f"Bearer {USER_A}"}
         seen = [httpx.get(f"{found.url}/v1/jobs", headers=headers).status_code for _ in range(5)]
         assert (seen[:3], seen[-1]) == ([200] * 3, 429)
@@ -274,3 +278,79 @@ def test_proofs_differ_by_token_nonce_and_address() -> None:
 def test_bad_limits_are_one_line(text: str) -> None:
     with pytest.raises(InputError, match="--limits"):
         read_limits(text)
+
+
+SCOPED = [
+    (("read",), "GET", "/v1/jobs", 200),
+    (("read",), "POST", "/v1/jobs", 403),
+    (("read",), "POST", "/v1/jobs/1/cancel", 403),
+    (("submit",), "GET", "/v1/jobs", 403),
+    (("submit",), "POST", "/v1/jobs", 201),
+    (("submit", "manage"), "POST", "/v1/jobs/1/cancel", 200),
+    (("metrics",), "GET", "/metrics", 200),
+    (("metrics",), "GET", "/v1/jobs", 403),
+    (("read",), "GET", "/v1/audit", 403),
+]
+
+
+def test_a_token_reaches_as_far_as_its_scopes(admin: TestClient) -> None:
+    for scopes, method, path, status in SCOPED:
+        admin.post("/v1/jobs", json={"jobs": [{"run": "true"}]})
+        made = admin.post("/v1/tokens", json={"role": "admin", "scopes": list(scopes), "expires": "30d"}).json()
+        assert (made["token"]["scopes"], made["token"]["expires_s"]) == (list(scopes), NOW + 30 * 86400)
+        body = {"jobs": [{"run": "true"}]} if path == "/v1/jobs" and method == "POST" else None
+        headers = {"Authorization": f"Bearer {made['secret']}"}
+        assert admin.request(method, path, json=body, headers=headers).status_code == status, (scopes, method, path)
+
+
+def test_a_repeated_line_is_told_some_times_and_then_counted() -> None:
+    """Defect 5: 1.35 GB of the same traceback in two minutes."""
+    now = [0.0]
+    repeats = Repeats(most=3, per_s=60.0, clock=lambda: now[0])
+
+    def told() -> str:
+        record = logging.LogRecord("asyncio", logging.ERROR, "", 1, "no more descriptors", (), None)
+        return record.getMessage() if repeats.filter(record) else ""
+
+    assert [bool(told()) for _ in range(1000)] == [True] * 3 + [False] * 997
+    now[0] = 61.0
+    assert told() == "no more descriptors (997 more like this in 61 s before)"
+
+
+def test_a_process_without_descriptors_drops_newcomers_and_goes_on(
+    home: Path, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Defect 5: without descriptors the accepting loop spun, two cores busy."""
+    tries = 0
+    with served(home, service, socket="none") as found:
+        real = socket.socket.accept
+
+        def accept(sock: socket.socket) -> tuple[socket.socket, object]:
+            nonlocal tries
+            tries += 1
+            if tries % 2 and tries < 10:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return real(sock)
+
+        monkeypatch.setattr(socket.socket, "accept", accept)
+        with found.connect() as dropped:
+            assert _closed(dropped) or _until(lambda: _closed(dropped)) is None
+        assert tries == 2
+        tries = 10
+        with Client(found.url, USER_A) as client:
+            assert client.jobs() == []
+
+
+@pytest.mark.slow
+def test_a_small_siege(tmp_path: Path) -> None:
+    """`python -m bench.siege` in short: nobody honest fails, log and memory stay small. Times are for the bench."""
+    from bench.siege import besieged, measure
+
+    with besieged(tmp_path / "home") as service:
+        honest, enemy = service.token("honest", "user", "h"), service.token("enemy", "user", "e")
+        quiet = measure(service, honest, "quiet", 3.0, [])
+        for name in ("half-open", "malformed", "wrong-tokens", "streams", "polls"):
+            found = measure(service, honest, name, 3.0, [name, json.dumps([enemy])])
+            assert (found.failed, found.log_mb < 1.0) == (0, True), name
+            assert found.decisions > 0
+            assert found.memory_mib < 2 * quiet.memory_mib

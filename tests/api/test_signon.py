@@ -82,26 +82,39 @@ def test_people_sign_on_and_are_who_the_provider_says(
                 ann.tokens()
         with Client(url, _sign_on(issuer, "olga").token) as olga:
             assert olga.tokens()
-        with Client(url, _sign_on(issuer, "eve").token) as eve, pytest.raises(Denied, match="not valid"):
+        with (
+            Client(url, _sign_on(issuer, "eve").token) as eve,
+            pytest.raises(Denied, match="sign-on is over"),
+        ):
             eve.jobs()
         broken = got.token[:-8] + ("A" * 8 if not got.token.endswith("A" * 8) else "B" * 8)
-        with Client(url, broken) as forged, pytest.raises(Denied, match="not valid"):
+        with Client(url, broken) as forged, pytest.raises(Denied, match="sign-on is over"):
             forged.jobs()
         with pytest.raises(Denied, match="sign-on token is not sent"):
             Client("http://127.0.0.1:8470", got.token)
 
 
+@pytest.mark.parametrize("given", [{"id_token": "n.e.w", "expires_in": 600}, {"access_token": "opaque"}])
 def test_a_login_is_renewed_when_its_time_is_nearly_over(
-    issuer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COTENANT_HOME", str(tmp_path))
-    monkeypatch.delenv("COTENANT_URL", raising=False)
-    got = _sign_on(issuer, "ann")
-    old = replace(got, url="unix:/run/x.sock", expires_s=time.time() + 5)
+    for name in ("COTENANT_URL", "COTENANT_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    asked: list[str] = []
+
+    def ask(method: str, url: str, **more: Any) -> Any:
+        asked.append(url)
+        return given if method == "POST" else {"token_endpoint": "t"}
+
+    monkeypatch.setattr(signing, "_ask", ask)
+    old = Login("unix:/run/x.sock", "o.l.d", "", "again", "https://idp", "c", "", time.time() + 5)
     keep_login(tmp_path, old)
     with Client():
         kept = read_login(tmp_path)
-    assert kept.expires_s > time.time() + 60
+    with Client():
+        assert asked == ["https://idp/.well-known/openid-configuration", "t"]  # not at every call
+    assert kept.token == given.get("id_token", "o.l.d")
     assert (kept.url, oct((tmp_path / "login.json").stat().st_mode)[-3:]) == (old.url, "600")
 
 

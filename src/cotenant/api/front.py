@@ -7,6 +7,7 @@ import grp
 import os
 import pwd
 import socket
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -55,7 +56,10 @@ class Front:
     def __init__(self, service: Service, doors: Doors) -> None:
         self._doors = doors
         limits = doors.limits.within(descriptors())
-        self._tls, pin = certificate.load(doors.tls, doors.home, doors.host) if doors.tls else (None, "")
+        self._tls: ssl.SSLContext | None = None
+        pin = ""
+        if doors.tls:
+            self._tls, pin = certificate.load(doors.tls, doors.home, doors.host)
         sign_on = SignOn(doors.provider) if doors.provider else None
         self._audit = AuditLog(doors.home)
         settings = DoorSettings(limits, peers=_peers(doors), audit=self._audit, sign_on=sign_on, fingerprint=pin)

@@ -42,7 +42,8 @@ class Client:
 
     def __init__(self, url: str | None = None, token: str | None = None, *, timeout_s: float = READ_S) -> None:
         target = find(url, token)
-        self.url, self._has_token, self._read_s = target.url, bool(target.secret), timeout_s
+        self.url, self._read_s = target.url, timeout_s
+        self._has_token, self._signed_on = bool(target.secret), target.signed_on
         self._http = open_http(target, timeout_s)
 
     def __repr__(self) -> str:
@@ -457,6 +458,8 @@ class Client:
             text = f"{self.url} answered {answer.status_code}, which is not Cotenant's: is COTENANT_URL right?"
         if answer.status_code == 401:
             have = "the token is not valid" if self._has_token else "there is no token"
+            if self._signed_on:
+                return Denied(f"the sign-on is over, or not for {self.url}: `cotenant login`")
             return Denied(f"{have} for {self.url}: set COTENANT_TOKEN, or COTENANT_HOME to where `cotenant serve` runs")
         return error_for(answer.status_code, text)
 

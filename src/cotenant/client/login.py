@@ -95,9 +95,12 @@ def by_browser(issuer: Issuer, show: Callable[[str], None]) -> Login:
 
 
 def renewed(login: Login) -> Login:
-    """A new one from its refresh token."""
+    """A new one from its refresh token; the old one where the provider gives none (it need not)."""
     issuer = Issuer.find(login.issuer, login.client, secret=login.secret)
-    new = issuer.exchange(grant_type="refresh_token", refresh_token=login.refresh)
+    try:
+        new = issuer.exchange(grant_type="refresh_token", refresh_token=login.refresh)
+    except Denied:
+        return replace(login, refresh="")
     return replace(new, url=login.url, pin=login.pin, refresh=new.refresh or login.refresh)
 
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -187,7 +188,7 @@ async def _serve(service: CoreService, front: HttpSide, new_secret: str | None) 
     ending = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         ending.add_signal_handler(number, front.stop)
-    service.on_over(lambda: ending.call_soon_threadsafe(front.stop))
+    service.on_over(partial(ending.call_soon_threadsafe, front.stop))
     url = await front.start()
     await service.reports.start()
     scheduler = Loop(service)

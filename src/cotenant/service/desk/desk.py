@@ -119,11 +119,10 @@ class Desk:
         rows = [
             {"id": job.id, "name": job.spec.name} | {name: finish[name].get(job.id) for name in names} for job in mine
         ]
-        unknown_s = [
-            job.id for job in view.active if caller.sees(job.tenant) and not shown.has_length(job, self._report(job.id))
-        ]
+        seen = (job for job in view.active if caller.sees(job.tenant))
+        assumed = [job.id for job in seen if not shown.has_length(job, self._report(job.id))]
         answer = {"now": view.policy, "at_s": self._store.clock(), "policies": names, "partial": watch.partial}
-        return {**answer, "jobs": rows, "assumed": unknown_s, "assumed_s": UNKNOWN_DURATION_S}
+        return {**answer, "jobs": rows, "assumed": assumed, "assumed_s": UNKNOWN_DURATION_S}
 
     def events(
         self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000, newest: bool = False

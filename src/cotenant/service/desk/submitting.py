@@ -19,6 +19,7 @@ from cotenant.service.desk.changing import check_priority
 from cotenant.service.desk.parts import Machines
 from cotenant.service.facade import Caller, NotFound, TooMany
 from cotenant.service.notify.settings import NOBODY, NotifySettings
+from cotenant.service.options import MOST_UNFINISHED
 from cotenant.service.store import idempotency as once
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store

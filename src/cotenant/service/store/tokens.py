@@ -26,7 +26,7 @@ def new_token(
     if "admin" in scopes and role != Role.ADMIN:
         raise InputError(f"scope admin needs the role admin, not {role}")
     secret = "ct_" + secrets.token_urlsafe(32)
-    data = {"name": name, "role": str(role), "tenant": tenant, "digest": digest(secret)}
+    data: dict[str, Any] = {"name": name, "role": str(role), "tenant": tenant, "digest": digest(secret)}
     if scopes:
         data["scopes"] = sorted(set(scopes))
     if expires_s is not None:
