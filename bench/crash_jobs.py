@@ -27,7 +27,7 @@ KINDS = [
 CLOCKS = {"gandiva": "quantum=0.1,watch_s=0.1,trial_s=0.2,residence_s=0.5,idle_s=0.2"}  # or nobody takes turns
 End = tuple[str, int | None]
 ENDS: dict[str, End] = {  # of all others: ("succeeded", 0)
-    "fails": ("failed", 3), "orphan": ("failed", None), "limit": ("failed", None), "bad": ("failed", None),
+    "fails": ("failed", 3), "orphan": ("cancelled", None), "limit": ("failed", None), "bad": ("failed", None),
     "cancelled": ("cancelled", None), "stubborn": ("cancelled", None), "waits": ("cancelled", None),
 }  # fmt: skip
 _LOOKING = """

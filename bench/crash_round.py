@@ -240,7 +240,7 @@ class Round:
                 fault("leaked records", f"{where}: {path}")
             for group in backend.groups():
                 fault("leaked records", f"{where}: {group}")
-            for status in node_statuses(backend.nodes(), book):
+            for status in node_statuses(backend.nodes(), book, time.time()):
                 if status.gpus_used:
                     fault("leaked GPUs", f"{where}: {status}")
             for pid, what in ours(self.home, backend.label):

@@ -109,7 +109,9 @@ def test_without_root_it_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "run the service as root" in why_not("user") == why_not("sandbox")
     with pytest.raises(InputError, match="--isolation user is not possible here: only root"):
         Isolation("user").check()
-    assert "jobs run as uid 1000" in levels.unprotected("none")[0]
+    assert "jobs run as uid 1000" in levels.unprotected(Isolation())[0]
+    assert "network" in levels.unprotected(Isolation("sandbox"))[0]
+    assert levels.unprotected(Isolation("sandbox", "none")) == ()
 
 
 def test_a_container_without_capabilities_says_which(monkeypatch: pytest.MonkeyPatch) -> None:

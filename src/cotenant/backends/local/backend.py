@@ -41,7 +41,6 @@ from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Value
 
 _SETTLE_S = 10.0
-_ROUNDS = 1000  # a job may fork while it is being killed, but not for ever
 
 
 class LocalBackend:
@@ -90,7 +89,7 @@ class LocalBackend:
         moves = self._machine.gpu == "nvml" and share != "mps"  # the driver cannot take out a client of MPS
         self._cuda = cuda.method() if moves else "none"
         self.label = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
-        self._level, self._containers = isolation.level, containers.find_tool()
+        self._isolation, self._containers = isolation, containers.find_tool()
         self._tenants = Tenants(isolation, self._home, self.label, self._machine) if apart else None
         self._watcher = Watcher(root / "notify")
 
@@ -142,8 +141,8 @@ class LocalBackend:
             outlives_service=True,
             share=self._machine.share,
             notes=(*(f"{role}: {parent}" for role, parent in sorted(roles.items())), *self._cgroups.notes),
-            isolation=self._level,
-            unprotected=unprotected(self._level),
+            isolation=self._isolation.level,
+            unprotected=unprotected(self._isolation),
             containers=self._containers,
             channels=("exec", "attach", "port"),
         )
@@ -256,24 +255,7 @@ class LocalBackend:
     def kill(self, key: str) -> bool:
         """SIGKILL to the fence, the descendants and whoever carries the mark, until a look finds nobody new."""
         record = KeeperRecord(self._jobs, key)
-        return self._lives(record) and self._kill(record)
-
-    def _kill(self, record: KeeperRecord) -> bool:
-        track = record.cgroups().get("track")
-        done: set[int] = set()
-        for _ in range(_ROUNDS):
-            if track is not None:
-                cgroups.kill(track)
-            new = self._members(record) - done
-            if not new:
-                return True
-            for pid in new:
-                self._watcher.watch(pid)
-                procs.send(pid, signal.SIGKILL, lambda p: p in self._members(record))
-            if track is not None:
-                cgroups.freeze(track, False)  # in v1 the frozen cannot die
-            done |= new
-        return False
+        return self._lives(record) and members.kill(record, self.label, self._watcher.watch)
 
     def forget(self, key: str, keep_log: bool = False) -> None:
         """Remove records and groups of a job that is over. The record goes last: so whatever is left is tried again."""
@@ -285,6 +267,7 @@ class LocalBackend:
             self._clear(record)
             if keep_log:
                 logs.keep(record.path, self._kept(key))
+                record.keep_end(self._kept(key))
             record.remove(self._trash)
         finally:
             os.close(lock)
@@ -311,7 +294,7 @@ class LocalBackend:
                 return
             if time.monotonic() > give_up:
                 raise BackendError(f"job {record.key}: processes {sorted(left)} do not die")
-            self._kill(record)
+            members.kill(record, self.label, self._watcher.watch)
             for pid in left:
                 procs.await_end(pid, 100)
             select.select([], [], [], 0.002)
@@ -321,6 +304,10 @@ class LocalBackend:
     def launched(self, key: str) -> LaunchSpec | None:
         """From its record."""
         return KeeperRecord(self._jobs, key).launched()
+
+    def ended(self, key: str) -> Observed | None:
+        """From what was kept with its log."""
+        return self._observe(KeeperRecord(self._home / "logs", key))
 
     def open_log(self, key: str, stream: Stream) -> logs.LocalLog:
         """Files of the record, then those that were kept of it."""
@@ -386,15 +373,7 @@ class LocalBackend:
         track = record.cgroups().get("track")
         if track is not None and cgroups.freeze(track, True):
             return True
-        for _ in range(_ROUNDS):  # a signal takes a moment to arrive, and meanwhile the job may fork
-            mine = self._members(record)
-            moving = {pid for pid in mine if procs.state_of(pid) not in "TZX"}
-            if not moving:
-                return bool(mine)
-            for pid in moving:
-                procs.send(pid, signal.SIGSTOP, lambda p: p in self._members(record))
-            select.select([], [], [], 0.001)
-        return False
+        return members.stop(record, self.label)
 
     def resume(self, key: str) -> bool:
         """Run first, then GPU memory in."""

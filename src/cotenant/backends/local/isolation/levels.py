@@ -32,6 +32,7 @@ _UNPROTECTED = {
         "isolation user: tenants see each other's process names, and share /tmp, the network and GPUs' device files "
         "where control groups cannot keep them apart; jobs of one tenant are not kept apart"
     ),
+    "sandbox": "isolation sandbox: jobs share the machine's network: --network loopback or none would close it",
 }
 
 
@@ -90,9 +91,11 @@ def why_not(level: Level) -> str:
     return _try_sandbox() if level == "sandbox" else ""
 
 
-def unprotected(level: Level) -> tuple[str, ...]:
+def unprotected(choice: Isolation) -> tuple[str, ...]:
     """What people should know at the start of a service."""
-    return (_UNPROTECTED[level].format(user=f"uid {os.geteuid()}"),) if level in _UNPROTECTED else ()
+    if choice.level == "sandbox" and choice.network != "host":
+        return ()
+    return (_UNPROTECTED[choice.level].format(user=f"uid {os.geteuid()}"),)
 
 
 def boot_path() -> Sequence[str]:
