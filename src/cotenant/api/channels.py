@@ -80,7 +80,9 @@ class _Open:
     channel: Channel
     caller: Caller
     opened_s: float = field(default_factory=time.monotonic)
-    read: bool = False
+    read: bool = False  # somebody has come for it
+    begun: bool = False  # and has begun to get it
+    places: ExitStack = field(default_factory=ExitStack)
 
 
 class OpenChannels:
@@ -99,7 +101,7 @@ class OpenChannels:
     def check_room(self, caller: Caller) -> None:
         """Raise where there is none. Those that nobody came for are closed."""
         late_s = time.monotonic() - UNREAD_S
-        for name in [name for name, one in self._all.items() if not one.read and one.opened_s < late_s]:
+        for name in [name for name, one in self._all.items() if not one.begun and one.opened_s < late_s]:
             self.drop(name)
         mine = sum(one.caller == caller for one in self._all.values())
         if mine >= MOST_PER_CALLER or len(self._all) >= MOST_CHANNELS:
@@ -115,6 +117,7 @@ class OpenChannels:
     def drop(self, name: str) -> None:
         """Close one, if it is there."""
         if (found := self._all.pop(name, None)) is not None:
+            found.places.close()
             found.channel.close()
 
 
@@ -149,18 +152,17 @@ async def output(request: Request, channel: ChannelId) -> Response:
     found = channels.of(caller_of(request), channel)
     if found.read:
         raise Conflict(f"channel '{channel}' is read already")
-    places = ExitStack()
-    seat = places.enter_context(door_of(request).shares.streams.taken(caller_of(request)))
+    seat = found.places.enter_context(door_of(request).shares.streams.taken(found.caller))
     found.read = True
 
     async def frames() -> AsyncIterator[bytes]:
+        found.begun = True
         try:
             async for text in _frames(Listener(request, seat), found.channel, channels.readers):
                 yield text
         except CotenantError as error:
             yield frame("F", one_line(str(error)).encode())
         finally:
-            places.close()
             channels.drop(channel)
 
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
