@@ -33,10 +33,10 @@ def complete_nodes(incomplete: str) -> list[str]:
 
 def complete_policies(incomplete: str) -> list[str]:
     """Names of policies for the shell; of several, of the last."""
-    from cotenant.policies.registry import BUILT_IN
+    from cotenant.policies.registry import known_policies
 
     before, comma, word = incomplete.rpartition(",")
-    return [before + comma + name for name in sorted(BUILT_IN) if name.startswith(word)]
+    return [before + comma + name for name in sorted(known_policies()) if name.startswith(word)]
 
 
 def _ask_soon(question: Callable[[Client], list[Any]]) -> list[Any]:
