@@ -13,6 +13,8 @@ from cotenant.backends.local.logs import LocalLog, LocalTimes
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL, JobState
+from cotenant.core.proof import digest, proof
+from cotenant.core.proof import hint as hint_of
 from cotenant.service.asked import EVERY, Which
 from cotenant.service.facade import (
     AttemptInfo,
@@ -257,11 +259,18 @@ class FakeService:
     def tokens(self, caller: Caller) -> list[TokenInfo]:
         return [token for token, _ in self.secrets.values()]
 
-    def create_token(self, caller: Caller, name: str, role: Role, tenant: str) -> tuple[TokenInfo, str]:
+    def create_token(
+        self, caller: Caller, name: str, role: Role, tenant: str, *,
+        scopes: tuple[str, ...] = (), lasts_s: float | None = None,
+    ) -> tuple[TokenInfo, str]:  # fmt: skip
         secret = f"made-{len(self.secrets)}-secret"
-        return self._add_token(secret, name, role, tenant), secret
+        info = self._add_token(secret, name, role, tenant)
+        if scopes or lasts_s is not None:
+            info = replace(info, scopes=scopes, expires_s=None if lasts_s is None else NOW + lasts_s)
+            self.secrets[secret] = (info, Caller(name, role, tenant, scopes))
+        return info, secret
 
-    def revoke_token(self, caller: Caller, token: str) -> None:
+    def revoke_token(self, caller: Caller, token: str, *, force: bool = False) -> None:
         for secret, (info, owner) in self.secrets.items():
             if info.id == token:
                 self.secrets[secret] = (replace(info, revoked=True), owner)
@@ -271,6 +280,10 @@ class FakeService:
     def authenticate(self, secret: str) -> Caller | None:
         info, caller = self.secrets.get(secret, (None, None))
         return None if info is None or info.revoked else caller
+
+    def prove(self, hint: str, nonce: str, address: str) -> str:
+        known = (digest(secret) for secret, (info, _) in self.secrets.items() if not info.revoked)
+        return next((proof(one, nonce, address) for one in known if hint_of(one) == hint), "")
 
     def backup(self, caller: Caller, path: str) -> None:
         if path in self.backups:

@@ -7,17 +7,20 @@ import json
 import threading
 import zlib
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_service import USER_A, FakeService
+from fake_service import USER_A, VIEWER, FakeService
 from starlette.testclient import TestClient
 
 from cotenant.api.logs import AttemptOutput, Chunk, read_chunk, read_on, start_of
+from cotenant.api.shares import Seats
 from cotenant.backends.base import LogMark, LogPart
 from cotenant.core.errors import InputError
 from cotenant.core.lifecycle import JobState
+from cotenant.service.facade import Caller, Role, TooMany
 
 
 def _rotate(path: Path) -> None:
@@ -278,7 +281,31 @@ def test_events_wait_for_the_first(admin: TestClient, user_a: TestClient, servic
     assert user_a.get("/v1/events?wait=0.05").json() == {"events": [], "next": 1}  # past what is not his
 
 
-def test_streams_are_bounded(admin: TestClient, service: FakeService) -> None:
+def test_one_callers_streams_and_polls_leave_the_others_theirs(
+    admin: TestClient, viewer: TestClient, service: FakeService
+) -> None:
+    """Defect 15: 256 streams of one viewer took `logs -f` from all, 300 long polls made an admin wait."""
     job = _job(admin)
-    admin.app.state.door.open_streams = 10_000  # type: ignore[attr-defined]
-    assert admin.get(f"/v1/jobs/{job}/logs?follow=true").status_code == 503
+    admin.post(f"/v1/jobs/{job}/cancel")
+    shares, who = admin.app.state.door.shares, service.authenticate(VIEWER)  # type: ignore[attr-defined]
+    with ExitStack() as taken:
+        for _ in range(shares.limits.streams):
+            taken.enter_context(shares.streams.taken(who))
+        for _ in range(shares.limits.polls):
+            taken.enter_context(shares.polls.taken(who))
+        assert viewer.get(f"/v1/jobs/{job}/logs?follow=true").status_code == 429
+        assert viewer.get("/v1/events?after=-1&wait=1").status_code == 429
+        assert viewer.get("/v1/jobs").status_code == 200
+        assert _events(admin.get(f"/v1/jobs/{job}/logs?follow=true").text) == [("end", {"state": "cancelled"})]
+        assert admin.get("/v1/events?after=0&wait=1").json()["next"] == 2
+
+
+def test_when_all_places_are_taken_who_has_most_gives_one_up() -> None:
+    ann, bob = Caller("ann", Role.USER, "a"), Caller("bob", Role.USER, "b")
+    seats = Seats("streams", most=3, most_of_all=3)
+    with seats.taken(ann) as first, seats.taken(ann) as second, seats.taken(ann), seats.taken(bob):
+        assert (first.lost, second.lost) == (True, False)
+        assert (seats.of(ann), seats.of(bob)) == (2, 1)
+        with pytest.raises(TooMany), seats.taken(bob):
+            pass
+    assert (seats.of(ann), seats.of(bob)) == (0, 0)

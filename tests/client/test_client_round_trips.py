@@ -138,7 +138,7 @@ class _Rude:
 
 def test_only_what_changes_nothing_is_tried_again() -> None:
     server = _Rude(2, b'{"policy": "fifo"}')
-    with Client(server.url, "x") as client:
+    with Client(server.url) as client:
         assert client.policy() == "fifo"
         assert server.seen == 3
         server.rude = 100

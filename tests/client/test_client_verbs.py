@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from cli_runner import SCRIPT, cotenant
 from fake_service import ADMIN, NOW, USER_A, FakeService
 
+from cotenant.api.front import Doors, Front
 from cotenant.core.lifecycle import JobState
 from cotenant.service.options import Options
 from cotenant.service.run import Site
@@ -245,7 +247,13 @@ def test_doctor(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_serve_hands_over(monkeypatch: pytest.MonkeyPatch, at_home: Path) -> None:
     called: list[tuple[Options, Site]] = []
-    monkeypatch.setattr("cotenant.service.run.serve", lambda app, options, site, *_: called.append((options, site)))
+    doors: list[Doors] = []
+
+    def serve(front: partial[Front], options: Options, site: Site) -> None:
+        called.append((options, site))
+        doors.append(front.args[0])
+
+    monkeypatch.setattr("cotenant.service.run.serve", serve)
     _out("serve")
     _out(
         *("serve", "--gpus", "v100:1,k80:2", "--policy", "srtf", "--db", "sqlite:///x", "--port", "0", "--grace", "5"),
@@ -257,6 +265,7 @@ def test_serve_hands_over(monkeypatch: pytest.MonkeyPatch, at_home: Path) -> Non
         (Options(at_home, policy="fifo", steady=since_boot_s), Site()),
         (
             Options(Path("/h"), steady=since_boot_s, **given),
-            Site("sqlite:///x", "local", ["v100", "k80", "k80"], "mps", port=0),
+            Site("sqlite:///x", "local", ["v100", "k80", "k80"], "mps"),
         ),
     ]
+    assert doors == [Doors(at_home), Doors(Path("/h"), port=0)]

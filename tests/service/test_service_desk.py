@@ -13,7 +13,7 @@ from cotenant.core.lifecycle import JobState
 from cotenant.journal import open_journal
 from cotenant.runtime.protocol import Progress, Restored
 from cotenant.service.core import CoreService
-from cotenant.service.facade import Caller, NotFound, Role, Unavailable, WhatIfWatch
+from cotenant.service.facade import Caller, Conflict, NotFound, Role, TooMany, Unavailable, WhatIfWatch
 from cotenant.service.options import Keep
 from cotenant.service.store.book import Book
 
@@ -343,3 +343,43 @@ def test_waiting_for_events_and_backup(tmp_path: Path) -> None:
     copy = CoreService(open_journal(str(tmp_path / "backups" / "one.db")), FakeBackend(), home=tmp_path / "x")
     assert len(copy.store.book.jobs) == 1
     copy.store.journal.close()
+
+
+def test_tokens_end_reach_less_far_and_are_seen_to_be_used(rig: Rig) -> None:
+    admin = rig.service.admin
+    info, secret = admin.create_token(ADMIN, "ann", Role.USER, "red", scopes=("read", "submit"), lasts_s=3600.0)
+    caller = admin.authenticate(secret)
+    assert caller is not None
+    assert (caller.scopes, caller.token, info.expires_s) == (("read", "submit"), info.id, rig.backend.now_s + 3600.0)
+    rig.service.tick()
+    again = rig.restart().admin
+    [shown] = [item for item in again.tokens(ADMIN) if item.id == info.id]
+    assert (shown.used_s, shown.scopes) == (rig.backend.now_s, ("read", "submit"))
+    before = rig.service.store.book.seq
+    again.authenticate(secret)
+    rig.service.tick()
+    assert rig.service.store.book.seq == before  # the journal hears of it once an hour
+    rig.backend.advance(3601.0)
+    assert again.authenticate(secret) is None
+    with pytest.raises(InputError, match="scope admin needs the role admin"):
+        again.create_token(ADMIN, "x", Role.VIEWER, "", scopes=("admin",))
+
+
+def test_the_last_token_of_an_admin_is_revoked_by_force_only(rig: Rig) -> None:
+    admin = rig.service.admin
+    first, _ = admin.create_token(ADMIN, "a", Role.ADMIN, "")
+    second, _ = admin.create_token(ADMIN, "b", Role.ADMIN, "")
+    admin.revoke_token(ADMIN, first.id)
+    with pytest.raises(Conflict, match="last of an admin"):
+        admin.revoke_token(ADMIN, second.id)
+    admin.revoke_token(ADMIN, second.id, force=True)
+
+
+def test_one_callers_queue_is_bounded(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, most_unfinished=3)
+    first = rig.submit(caller=ANN, array="0-1")
+    with pytest.raises(TooMany, match="you have 2 unfinished jobs, and 3 is the most"):
+        rig.submit(caller=ANN, array="0-1")
+    rig.submit(caller=BOB, array="0-1")
+    rig.service.desk.cancel(ANN, f"{first}.0")
+    rig.submit(caller=ANN, array="0-1")

@@ -155,6 +155,20 @@ def test_unknown_jobs_can_be_ended(rig: Faulty) -> None:
     assert rig.state(job) == "succeeded"
 
 
+def test_what_ended_after_the_backup_does_not_run_again(rig: Faulty) -> None:
+    """An older journal still calls it running; how it ended stands beside its log."""
+    ends, fails = rig.submit("sleep 20"), rig.submit("sleep 20; exit 3")
+    rig.ticks(2)
+    rows, seq = list(rig.store.rows), rig.store.last_seq
+    rig.ticks(30)
+    assert (rig.state(ends), rig.state(fails)) == ("succeeded", "failed")
+    rig.store = MemoryStore()
+    rig.store.rows, rig.store.last_seq = rows, seq
+    rig.restart()
+    rig.finish()
+    assert (rig.state(ends), rig.state(fails), rig.attempts(ends, fails)) == ("succeeded", "failed", [1, 1])
+
+
 # -- a journal that goes away ----------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -148,15 +149,18 @@ async def output(request: Request, channel: ChannelId) -> Response:
     found = channels.of(caller_of(request), channel)
     if found.read:
         raise Conflict(f"channel '{channel}' is read already")
+    places = ExitStack()
+    seat = places.enter_context(door_of(request).shares.streams.taken(caller_of(request)))
     found.read = True
 
     async def frames() -> AsyncIterator[bytes]:
         try:
-            async for text in _frames(Listener(request), found.channel, channels.readers):
+            async for text in _frames(Listener(request, seat), found.channel, channels.readers):
                 yield text
         except CotenantError as error:
             yield frame("F", one_line(str(error)).encode())
         finally:
+            places.close()
             channels.drop(channel)
 
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

@@ -12,6 +12,7 @@ from cotenant.api.door import admin_of, answer, caller_of, door_of, encode
 from cotenant.api.jobs import list_events
 from cotenant.api.metrics import CONTENT_TYPE
 from cotenant.core.errors import InputError
+from cotenant.core.jobspec import read_seconds
 from cotenant.service.facade import Role, Unavailable
 
 router = APIRouter()
@@ -101,14 +102,19 @@ async def create_token(request: Request, body: s.NewToken) -> Response:
     if body.role is Role.ADMIN and body.tenant:
         raise InputError("an admin sees every tenant: leave the tenant out")
     name = body.name or "-".join(filter(None, (body.role.value, body.tenant)))
-    token, secret = await door.call(door.admin.create_token, caller, name, body.role, body.tenant)
-    return answer(encode({"token": token, "secret": secret}), 201)
+    lasts_s = None if body.expires is None else read_seconds(body.expires, "expires", "token")
+    token, secret = await door.call(
+        door.admin.create_token, caller, name, body.role, body.tenant, scopes=tuple(body.scopes), lasts_s=lasts_s
+    )
+    request.scope["cotenant.note"] = f"token {token.id} ({token.name})"
+    return answer(encode({"token": token, "secret": secret, "fingerprint": door.settings.fingerprint}), 201)
 
 
 @router.delete("/v1/tokens/{token}", status_code=204, responses=s.answers(None, 404, 409, status=204), tags=["tokens"])
-async def revoke_token(request: Request, token: s.TokenId) -> Response:
-    """Make a token useless at once (admin)."""
-    await door_of(request).call(door_of(request).admin.revoke_token, admin_of(request), token)
+async def revoke_token(request: Request, token: s.TokenId, force: s.Flag = s.Flag.FALSE) -> Response:
+    """Make a token useless at once (admin); the last of an admin only by force."""
+    forced = force is s.Flag.TRUE
+    await door_of(request).call(door_of(request).admin.revoke_token, admin_of(request), token, force=forced)
     return Response(status_code=204)
 
 
@@ -158,6 +164,6 @@ async def healthz() -> Response:
 async def readyz(request: Request) -> Response:
     """Whether it has reconciled with what really runs and takes requests; else the reason."""
     door = door_of(request)
-    if trouble := await door.call(door.admin.trouble):
+    if trouble := await door.call_open(door.admin.trouble):
         raise Unavailable(f"not ready: {trouble}")
     return answer(encode({"status": "ready"}))

@@ -10,12 +10,13 @@ from fastapi import APIRouter, Header, Request, Response
 from cotenant.api import schemas as s
 from cotenant.api import streams
 from cotenant.api.door import Forbidden, answer, caller_of, door_of, encode, shown
-from cotenant.api.limits import read_jobs
+from cotenant.api.limits import one_line, read_jobs
 from cotenant.api.logs import check_offset
+from cotenant.api.news import PageAsked
 from cotenant.api.several import checked_changes
 from cotenant.core.jobspec import JobSpec
 from cotenant.service.asked import Which
-from cotenant.service.facade import Caller, Role
+from cotenant.service.facade import Caller, EventInfo, Role
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -33,7 +34,9 @@ async def submit(
 
     def act() -> bytes:
         specs, asked = _own_jobs(caller, body.jobs), hashlib.sha256(raw).hexdigest()
-        return encode({"ids": door.desk.submit(caller, specs, idempotency_key, asked)})
+        ids = door.desk.submit(caller, specs, idempotency_key, asked)
+        request.scope["cotenant.note"] = one_line(f"jobs {' '.join(mine[0] for mine in ids)}")
+        return encode({"ids": ids})
 
     return answer(await door.call(act), 201)
 
@@ -109,16 +112,18 @@ async def events(
 async def list_events(request: Request, job: str, after: int, limit: int, wait: float, newest: s.Flag) -> Response:
     """Events, and where to go on."""
     door, caller = door_of(request), caller_of(request)
+    if newest is s.Flag.TRUE:
+        found = await door.call(door.desk.events, caller, job, max(after, 0), limit, True)
+        return answer(_listed(found, caller, found[-1].seq if found else max(after, 0)))
+    ask = PageAsked(job, after, limit, _listed)
+    if not wait:
+        return answer((await door.news.page(caller, ask, 0.0)).content)
+    with door.shares.polls.taken(caller) as seat:
+        return answer((await door.news.page(caller, ask, wait, lambda: not seat.lost)).content)
 
-    def act() -> bytes:
-        if newest is s.Flag.TRUE:
-            found = door.desk.events(caller, job, max(after, 0), limit, newest=True)
-            last = found[-1].seq if found else max(after, 0)
-        else:
-            last, found = streams.next_events(door, caller, job, after, limit, wait)
-        return encode({"events": [shown(item, caller) for item in found], "next": last})
 
-    return answer(await (door.call_for_stream(act) if wait else door.call(act)))
+def _listed(found: list[EventInfo], caller: Caller, last: int) -> bytes:
+    return encode({"events": [shown(item, caller) for item in found], "next": last})
 
 
 _LOGS: dict[int | str, dict[str, Any]] = {

@@ -238,6 +238,8 @@ class NewToken(_Asked):
     name: str = Field("", pattern=r"^([A-Za-z0-9][A-Za-z0-9_.@-]{0,62})?$")
     role: Annotated[Role, Field(strict=False)]
     tenant: str = Field("", pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,62})?$")
+    scopes: list[Literal["read", "submit", "manage", "admin", "metrics"]] = Field([], max_length=5)
+    expires: float | str | None = Field(None, description="Seconds, or e.g. 12h, 30d; without: never.")
 
 
 class BackupTo(_Asked):
@@ -365,6 +367,29 @@ class CreatedToken(BaseModel):
 
     token: Token
     secret: str
+    fingerprint: str
+
+
+class Proof(BaseModel):
+    """At which address the service was reached, and that it knows the token: see `cotenant.core.proof`."""
+
+    at: str
+    proof: str
+
+
+class SignOnAt(BaseModel):
+    """Where people sign on."""
+
+    issuer: str
+    client: str
+    scope: str
+    secret: str
+
+
+class Deeds(BaseModel):
+    """Who did what, oldest first."""
+
+    audit: list[dict[str, Any]]
 
 
 class LivePolicy(BaseModel):
@@ -398,15 +423,17 @@ _TEXTS = {
     403: "The token is good, but not for this.",
     404: "No such thing, or not yours.",
     409: "Not in a state that allows it.",
+    408: "The body took too long.",
     413: "The body is too large.",
     422: "The request is wrong; the text says where.",
+    429: "You have had your share for now; others have not.",
     503: "Not now (disk full, starting, shutting down, too many streams); nothing was lost.",
 }
 
 
 def answers(model: Any, *more: int, status: int = 200, text: str = "Done.") -> dict[int | str, dict[str, Any]]:
     """The documented answers of a route: its own, and those that any route may give."""
-    codes = sorted({401, 403, 413, 422, 503, *more})
+    codes = sorted({401, 403, 408, 413, 422, 429, 503, *more})
     own: dict[str, Any] = {"description": text}
     if model is not None:
         own["model"] = model

@@ -7,19 +7,22 @@ import base64
 import codecs
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from fastapi import Request
 from fastapi.responses import StreamingResponse
 
-from cotenant.api.auth import bearer
-from cotenant.api.door import MOST_STREAMS, Door, caller_of, door_of, encode, shown
+from cotenant.api.auth import bearer, who
+from cotenant.api.door import Door, caller_of, door_of, encode, shown
 from cotenant.api.limits import one_line
 from cotenant.api.logs import AttemptOutput, Chunk, Piece, beginning, read_on, start_of
+from cotenant.api.news import PageAsked
+from cotenant.api.shares import Seat
 from cotenant.backends.base import Stream
 from cotenant.core.errors import CotenantError
 from cotenant.core.lifecycle import FINAL
-from cotenant.service.facade import Caller, EventInfo, JobDesk, JobInfo, NotFound, Unavailable
+from cotenant.service.facade import Caller, EventInfo, JobDesk, JobInfo, NotFound
 
 CHUNK_BYTES = 64 << 10
 WAIT_S = 1.0
@@ -28,28 +31,33 @@ WAIT_S = 1.0
 class Listener:
     """One open stream: whose it is, and whether it may go on."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, seat: Seat) -> None:
         self.door: Door = door_of(request)
         self.caller: Caller = caller_of(request)
         self._secret = bearer(request.scope)
         self._checked = self._heard = time.monotonic()
+        self._scope, self.seat = request.scope, seat
 
     async def may_go_on(self) -> bool:
-        """False once the token is revoked or the service shuts down; asked about every second."""
+        """False once the token is revoked, the service shuts down or somebody needs the place; about every second."""
         now = time.monotonic()
         if now - self._checked < WAIT_S:
-            return True
+            return not self.seat.lost
         self._checked = now
-        admin = self.door.admin
-        caller = await self.door.call_for_stream(admin.authenticate, self._secret)
-        return caller == self.caller and await self.door.call_for_stream(admin.ready)
+        caller = await who(self.door, self._scope, self._secret)
+        return not self.seat.lost and caller == self.caller and await self.door.ready()
+
+    def pause_s(self) -> float:
+        """How long to wait before looking again: longer for who has many streams."""
+        mine = self.door.shares.streams.of(self.caller)
+        return self.door.settings.poll_s * max(1.0, mine / 8)
 
     def heartbeat(self, sent: bool) -> str:
         """A comment from time to time, so that a dead connection is noticed."""
         now = time.monotonic()
         if sent:
             self._heard = now
-        elif now - self._heard >= self.door.heartbeat_s:
+        elif now - self._heard >= self.door.settings.heartbeat_s:
             self._heard = now
             return ": still here\n\n"
         return ""
@@ -61,21 +69,19 @@ def event(kind: str, data: object, id_: str = "") -> str:
 
 
 def respond(request: Request, make: Callable[[Listener], AsyncIterator[str]]) -> StreamingResponse:
-    """A bounded number of streams; each gives its place back however it ends."""
-    door = door_of(request)
-    if door.open_streams >= MOST_STREAMS:
-        raise Unavailable(f"{MOST_STREAMS} streams are open, which is the most: close one")
+    """A bounded number of streams per caller; each gives its place back however it ends."""
+    places = ExitStack()
+    seat = places.enter_context(door_of(request).shares.streams.taken(caller_of(request)))
 
     async def counted() -> AsyncIterator[str]:
-        door.open_streams += 1
         try:
             yield ": open\n\n"
-            async for text in make(Listener(request)):
+            async for text in make(Listener(request, seat)):
                 yield text
         except CotenantError as error:
             yield event("error", {"error": one_line(str(error))})
         finally:
-            door.open_streams -= 1
+            places.close()
 
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(counted(), headers=headers, media_type="text/event-stream")
@@ -83,31 +89,19 @@ def respond(request: Request, make: Callable[[Listener], AsyncIterator[str]]) ->
 
 async def follow_events(listener: Listener, job: str, after: int) -> AsyncIterator[str]:
     """History from a number on, without end."""
-    door = listener.door
     while await listener.may_go_on():
-        after, found = await door.call_for_stream(next_events, door, listener.caller, job, after, 1000, WAIT_S)
-        for item in found:
-            yield event(item.kind if item.kind.isidentifier() else "event", shown(item, listener.caller), str(item.seq))
-        if beat := listener.heartbeat(bool(found)):
+        page = await listener.door.news.page(listener.caller, PageAsked(job, after, 1000, _sent), WAIT_S)
+        after = page.next
+        if page.count:
+            yield page.content.decode()
+        if beat := listener.heartbeat(bool(page.count)):
             yield beat
 
 
-def next_events(
-    door: Door, caller: Caller, job: str, after: int, limit: int, wait_s: float
-) -> tuple[int, list[EventInfo]]:
-    """Events after a number, waiting for the first; and the number to go on from, past what is not the caller's."""
-    desk = door.desk
-    if after < 0:
-        after = desk.wait_events(0, 0.0)
-    end = time.monotonic() + wait_s
-    while True:
-        last = desk.wait_events(after, max(0.0, min(WAIT_S, end - time.monotonic())))
-        found = desk.events(caller, job, after, limit)
-        if len(found) >= limit:
-            return found[-1].seq, found
-        after = max([after, last, *(item.seq for item in found[-1:])])
-        if found or time.monotonic() >= end:
-            return after, found
+def _sent(found: list[EventInfo], caller: Caller, _: int) -> bytes:
+    kinds = (item.kind if item.kind.isidentifier() else "event" for item in found)
+    texts = (event(kind, shown(item, caller), str(item.seq)) for kind, item in zip(kinds, found, strict=True))
+    return "".join(texts).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +163,7 @@ class LogFollower:
             if not chunk.pieces:
                 if beat := self.listener.heartbeat(False):
                     yield beat
-                await asyncio.sleep(self.listener.door.poll_s)
+                await asyncio.sleep(self.listener.pause_s())
 
     def _read(self) -> tuple[str, bool, Chunk]:
         """The state is taken before the bytes: output is complete when a job has ended, not the other way round."""

@@ -204,10 +204,14 @@ class Capabilities:
 
 @runtime_checkable
 class Recalls(Protocol):
-    """A backend that can tell what it was asked to launch: so that whoever has lost his journal can go on."""
+    """A backend that remembers more than it must, so that whoever has an older journal, or none, can go on."""
 
     def launched(self, key: str) -> LaunchSpec | None:
         """The launch of a key that `observe` names, as far as it is known; None where it is not."""
+        ...
+
+    def ended(self, key: str) -> Observed | None:
+        """How a key ended that was forgotten while its log was kept; None where nobody knows."""
         ...
 
 

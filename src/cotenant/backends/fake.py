@@ -77,6 +77,7 @@ class World:
     order: int = 0
     changed: bool = False
     kept: dict[str, Output] = field(default_factory=dict)
+    ends: dict[str, Observed] = field(default_factory=dict)
     checkpoints: set[str] = field(default_factory=set)
 
 
@@ -372,14 +373,20 @@ class FakeBackend:
         if self._living(key) is not None:
             raise BackendError(f"job {key} still runs: kill it before forgetting it")
         job = self.world.jobs.pop(key, None)
-        if job is not None and keep_log and job.output.lines:
-            self.world.kept[key] = job.output
+        if job is not None and keep_log:
+            self.world.ends[key] = self._see(key, job)
+            if job.output.lines:
+                self.world.kept[key] = job.output
         self.hook("forget.after", key)
 
     def launched(self, key: str) -> LaunchSpec | None:
         """See `Recalls`."""
         job = self.world.jobs.get(key)
         return job.spec if job is not None else None
+
+    def ended(self, key: str) -> Observed | None:
+        """See `Recalls`."""
+        return self.world.ends.get(key)
 
     def open_log(self, key: str, stream: Stream) -> FakeLog:
         """Output of the job, or what was kept of it."""

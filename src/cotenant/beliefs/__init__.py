@@ -1,1 +1,1 @@
-"""What is believed of jobs: durations, speeds, pairs, utilisation; guessed, learned or measured. Truth is `workload`."""
+"""What is believed of jobs: durations, speeds, pairs, utilisation; guessed, learned, measured. Truth is `workload`."""

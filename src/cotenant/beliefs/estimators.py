@@ -112,12 +112,7 @@ ESTIMATORS: dict[str, Estimator] = {
     estimator.name: estimator
     for estimator in (
         Estimator("oracle", "the duration of the trace itself", _oracle),
-        Estimator(
-            "noisy",
-            "the duration times a log-normal error of sigma `error`",
-            _noisy,
-            {"error": 0.5},
-        ),
+        Estimator("noisy", "the duration times a log-normal error of sigma `error`", _noisy, {"error": 0.5}),
         Estimator("mean", "mean duration of earlier jobs with as many GPUs", _mean, {"prior": 3600.0}),
         Estimator("user-median", "median duration of the user's earlier jobs", _user_median, {"prior": 3600.0}),
         Estimator(

@@ -15,7 +15,7 @@ from cotenant.cli.setup import USUAL, Setup, spread_setup
 
 if TYPE_CHECKING:
     from cotenant.core.cluster import Cluster
-    from cotenant.core.outcome import JobOutcome
+    from cotenant.core.outcome import Outcome
     from cotenant.core.workload import Workload
     from cotenant.sim.driver import Experiment
     from cotenant.sim.sweep import Run
@@ -63,7 +63,7 @@ def compare(
         experiments.append(experiment)
         return experiment
 
-    outcomes: list[JobOutcome] = []
+    outcomes: list[Outcome] = []
     with progress_bar(f"{len(runs)} runs") as progress:
         for outcome in run_all(runs, make, workers or default_workers()):
             outcomes.append(outcome)
@@ -154,7 +154,7 @@ def _loads(text: str) -> list[float | None]:
     return numbers
 
 
-def _write_jobs(outcomes: list[JobOutcome], folder: Path, several: bool) -> None:
+def _write_jobs(outcomes: list[Outcome], folder: Path, several: bool) -> None:
     from cotenant.report.jobs_csv import write_jobs_csv
 
     def write() -> None:

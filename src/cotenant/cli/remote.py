@@ -36,7 +36,7 @@ def complete_policies(incomplete: str) -> list[str]:
     from cotenant.policies.registry import BUILT_IN
 
     before, comma, word = incomplete.rpartition(",")
-    return [before + comma + name for name in sorted(BUILT_IN) if name.startswith(word)]
+    return [before + comma + name for name in sorted(policy.name for policy in BUILT_IN) if name.startswith(word)]
 
 
 def _ask_soon(question: Callable[[Client], list[Any]]) -> list[Any]:

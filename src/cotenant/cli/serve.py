@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,6 +56,25 @@ def serve(
     user_map: Annotated[
         str, typer.Option(help="File of lines TENANT USER, for --isolation; tenants not in it get users of their own.")
     ] = "",
+    socket: Annotated[
+        str, typer.Option(help="Unix socket for this machine's users: a path, auto (api.sock at home) or none.")
+    ] = "auto",
+    socket_group: Annotated[str, typer.Option(help="Group that may connect to the socket; else the owner only.")] = "",
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="User of this machine who needs no token on the socket, NAME=ROLE[:TENANT]; may be repeated."
+        ),
+    ] = None,
+    tls: Annotated[str, typer.Option(help="TLS for TCP: auto (a certificate is made), or CERT,KEY.")] = "",
+    oidc: Annotated[
+        str,
+        typer.Option(help="Sign-on: issuer=URL,client=ID,role_claim=C,tenant_claim=C,map=VALUE:ROLE[:TENANT];..."),
+    ] = "",
+    limits: Annotated[
+        str, typer.Option(help="Of one caller, e.g. requests=32,rate=1000,streams=64,polls=64 (docs/api.md).")
+    ] = "",
+    max_jobs: Annotated[int, typer.Option(min=1, help="Unfinished jobs that one caller may have.")] = 250_000,
     home: Annotated[str, typer.Option(help="Folder for state and token; else COTENANT_HOME or ~/.cotenant.")] = "",
     keep_jobs: Annotated[str, typer.Option(help="How long ended jobs are known: 30d, 12h, forever.")] = "30d",
     keep_logs: Annotated[str, typer.Option(help="How long their output is kept; else as long as they are known.")] = "",
@@ -71,7 +91,9 @@ def serve(
 ) -> None:
     """Run the service: API and scheduler in one process. Prints its URL; the token is at home, in `token`."""
     from cotenant.allocation import make_allocator
-    from cotenant.api.app import make_app
+    from cotenant.api.front import Doors, open_front, read_peer
+    from cotenant.api.shares import read_limits
+    from cotenant.api.signon import read_provider
     from cotenant.backends.local.isolation.levels import Isolation
     from cotenant.backends.local.machine import parse_gpus
     from cotenant.backends.registry import check_backend
@@ -111,13 +133,17 @@ def serve(
     options = Options(
         folder, grace, max_suspended=max_suspended, round_s=round_, profile=profile, allocator=allocator,
         curves=curves, policy=policy, max_priority=max_priority, notify=told, steady=since_boot_s,
-        keep=_keep(keep_jobs, keep_logs, keep_checkpoints), unknown_jobs=unknown_jobs,
+        keep=_keep(keep_jobs, keep_logs, keep_checkpoints), unknown_jobs=unknown_jobs, most_unfinished=max_jobs,
     )  # fmt: skip
     every_s = _time(backup_every or "0", "--backup-every")
     logs.set_up(log_level, log_format)
     apart = {"isolation": isolation, "network": network, "user_map": user_map}
-    site = run.Site(db or None, backend, count, share, host, port, every_s, backup_keep, **apart)
-    run.serve(make_app, options, site)
+    doors = Doors(
+        folder.absolute(), host, port, socket, socket_group, tls, read_provider(oidc) if oidc else None,
+        dict(map(read_peer, peer or ())), read_limits(limits),
+    )  # fmt: skip
+    site = run.Site(db or None, backend, count, share, every_s, backup_keep, **apart)
+    run.serve(partial(open_front, doors), options, site)
 
 
 def _keep(jobs: str, logs: str, checkpoints: str) -> Keep:

@@ -14,8 +14,9 @@ from typing import Any
 
 from cotenant.client import codec, sse
 from cotenant.client.channel import ClientChannel
+from cotenant.client.connection import READ_S, open_http, timeout
 from cotenant.client.errors import Denied, Unreachable, error_for
-from cotenant.client.home import find_token, find_url
+from cotenant.client.home import PIN, find
 from cotenant.client.slim import httpx
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.jobspec import JobSpec
@@ -25,7 +26,6 @@ from cotenant.service.facade import EventInfo, JobInfo, JobList, JobOutcome, Nod
 from cotenant.service.window import NodeWindow
 
 TRIES = 3
-TIMEOUT_S = 60.0
 LONG_POLL_S = 10.0
 RECHECK_S = 15.0
 MOST_LISTED = 10_000  # per request
@@ -35,25 +35,16 @@ _SAFE = frozenset({"GET", "HEAD"})
 class Client:
     """A connection to a service. Only what changes nothing is tried again by itself.
 
-    Url and token come from the arguments, else COTENANT_URL and COTENANT_TOKEN, else the files `url` and `token`
-    in COTENANT_HOME. May be shared by threads, and closed or used with `with`.
+    Url and token come from the arguments, else COTENANT_URL and COTENANT_TOKEN, else from what the service left in
+    COTENANT_HOME: its socket, or the files `url` and `token`. A token is sent only to who has proved to be its service
+    (`cotenant.client.connection`). May be shared by threads, and closed or used with `with`.
     """
 
-    def __init__(self, url: str | None = None, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
-        self.url = find_url(url)
-        secret = find_token(token)
-        self._has_token = bool(secret)
-        headers = {"User-Agent": "cotenant-client"}
-        if secret:
-            headers["Authorization"] = f"Bearer {secret}"
-        self._http = httpx.Client(
-            base_url=self.url,
-            headers=headers,
-            timeout=timeout_s,
-            verify=self.url.startswith("https:"),  # reading all certificates of the world takes a while
-            limits=httpx.Limits(max_connections=100, max_keepalive_connections=100, keepalive_expiry=2.0),
-            trust_env=not self.url.startswith(("http://127.", "http://localhost", "http://[::1]")),
-        )
+    def __init__(self, url: str | None = None, token: str | None = None, *, timeout_s: float = READ_S) -> None:
+        target = find(url, token)
+        self.url, self._read_s = target.url, timeout_s
+        self._has_token, self._signed_on = bool(target.secret), target.signed_on
+        self._http = open_http(target, timeout_s)
 
     def __repr__(self) -> str:
         return f"Client({self.url!r})"
@@ -289,7 +280,7 @@ class Client:
         params: dict[str, Any] = {"after": after, "limit": limit, "wait": min(30.0, wait_s)}
         if newest:
             params["newest"] = "true"
-        found = self._ask("GET", path, params=params, timeout=wait_s + TIMEOUT_S)
+        found = self._ask("GET", path, params=params, timeout=timeout(wait_s + self._read_s))
         return [codec.event(item) for item in found["events"]], found["next"]
 
     def follow_events(self, job: str = "", after: int = 0) -> Iterator[EventInfo]:
@@ -358,18 +349,36 @@ class Client:
         """All tokens (admin)."""
         return [codec.token(item) for item in self._ask("GET", "/v1/tokens")["tokens"]]
 
-    def create_token(self, name: str = "", role: Role | str = Role.USER, tenant: str = "") -> tuple[TokenInfo, str]:
-        """A new token and its secret, which is shown this once (admin)."""
-        made = self._ask("POST", "/v1/tokens", json={"name": name, "role": str(role), "tenant": tenant})
-        return codec.token(made["token"]), made["secret"]
+    def create_token(
+        self, name: str = "", role: Role | str = Role.USER, tenant: str = "", *,
+        scopes: Sequence[str] = (), expires: str | float | None = None,
+    ) -> tuple[TokenInfo, str]:  # fmt: skip
+        """A new token and its secret, which is shown this once (admin).
 
-    def revoke_token(self, token: str) -> None:
-        """Make a token useless at once (admin)."""
-        self._send("DELETE", _path("/v1/tokens", token))
+        Where the service speaks TLS, the fingerprint of its certificate follows the secret: clients read both.
+        """
+        body = {"name": name, "role": str(role), "tenant": tenant}
+        more = {"scopes": list(scopes)} if scopes else {}
+        made = self._ask("POST", "/v1/tokens", json=body | more | ({} if expires is None else {"expires": expires}))
+        pin = made.get("fingerprint", "")
+        return codec.token(made["token"]), made["secret"] + (f"{PIN}{pin}" if pin else "")
+
+    def revoke_token(self, token: str, *, force: bool = False) -> None:
+        """Make a token useless at once (admin); the last of an admin only by force."""
+        self._send("DELETE", _path("/v1/tokens", token), params={"force": "true"} if force else None)
+
+    def audit(self, *, since_s: float = 0.0, limit: int = 1000) -> list[dict[str, Any]]:
+        """Who did what since a moment, oldest first (admin)."""
+        found: list[dict[str, Any]] = self._ask("GET", "/v1/audit", params={"since": since_s, "limit": limit})["audit"]
+        return found
+
+    def sign_on(self) -> dict[str, Any]:
+        """The provider at which people sign on."""
+        return self._ask("GET", "/v1/signon")
 
     def backup(self, path: str) -> str:
         """A consistent copy of the journal, as a new file in the service's own folder (admin)."""
-        return str(self._ask("POST", "/v1/backup", json={"path": path}, timeout=600.0)["path"])
+        return str(self._ask("POST", "/v1/backup", json={"path": path}, timeout=timeout(600.0))["path"])
 
     def shut_down(self, jobs: str) -> None:
         """End the service; its jobs `keep` running, or `stop` and wait for the next start."""
@@ -406,7 +415,11 @@ class Client:
             try:
                 answer = self._http.request(method, path, **more)
             except (httpx.TransportError, httpx.InvalidURL, TypeError, ValueError) as error:
-                if left and isinstance(error, httpx.TransportError) and not isinstance(error, httpx.ConnectError):
+                if (
+                    left
+                    and isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError)
+                    and not isinstance(error, httpx.ConnectError)
+                ):
                     time.sleep(0.1 * (TRIES - left))
                     continue
                 raise self._wrong(error) from None
@@ -428,11 +441,14 @@ class Client:
             raise self._wrong(error) from None
 
     def _wrong(self, error: Exception) -> CotenantError:
+        if isinstance(error, httpx.ConnectError) and "CERTIFICATE" in str(error):
+            return Denied(f"nobody vouches for {self.url}: take the whole line of `cotenant token create`")
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
             return Unreachable(f"no service at {self.url}: start it with `cotenant serve`")
         if isinstance(error, httpx.TransportError):
-            what = "took too long" if isinstance(error, httpx.TimeoutException) else "was lost"
-            return Unreachable(f"the answer of {self.url} {what}")
+            if isinstance(error, httpx.TimeoutException):
+                return Unreachable(f"the service at {self.url} took too long to answer: it hangs or is overloaded")
+            return Unreachable(f"the answer of {self.url} was lost")
         return InputError(f"cannot send this to {self.url}: {error}")
 
     def _error(self, answer: httpx.Response) -> CotenantError:
@@ -442,6 +458,8 @@ class Client:
             text = f"{self.url} answered {answer.status_code}, which is not Cotenant's: is COTENANT_URL right?"
         if answer.status_code == 401:
             have = "the token is not valid" if self._has_token else "there is no token"
+            if self._signed_on:
+                return Denied(f"the sign-on is over, or not for {self.url}: `cotenant login`")
             return Denied(f"{have} for {self.url}: set COTENANT_TOKEN, or COTENANT_HOME to where `cotenant serve` runs")
         return error_for(answer.status_code, text)
 

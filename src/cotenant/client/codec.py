@@ -47,7 +47,7 @@ def window(data: Mapping[str, Any]) -> NodeWindow:
 
 def token(data: Mapping[str, Any]) -> TokenInfo:
     """A token without its secret."""
-    return TokenInfo(**{**data, "role": Role(data["role"])})
+    return TokenInfo(**{**data, "role": Role(data["role"]), "scopes": tuple(data["scopes"])})
 
 
 _SAME = (

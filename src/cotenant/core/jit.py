@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -91,8 +92,15 @@ def replace(others: Mapping[int, Any]) -> None:
 
 def cache_folder_of_kernels() -> Path:
     """A writable folder that changes whenever any kernel changes."""
-    files = sorted({inspect.getsourcefile(plain) or "" for plain in _kernels} | {__file__})
-    return cache_folder("kernels", (Path(name).read_bytes() for name in files))
+    files = {inspect.getsourcefile(plain) or "" for plain in _kernels}
+    return cache_folder("kernels", (Path(name).read_bytes() for name in sorted(files | _files_with_kernels())))
+
+
+@cache
+def _files_with_kernels() -> frozenset[str]:
+    """All of this package, imported or not: so that a service and a simulation share one cache."""
+    files = Path(__file__).parents[1].rglob("*.py")
+    return frozenset(str(file) for file in files if b"core.jit import" in file.read_bytes()) | {__file__}
 
 
 def is_cached() -> bool:

@@ -76,13 +76,13 @@ class _Entry:
         """What is called in place of the kernel."""
         plain, compiled = self.plain, self.compiled
 
-        def call(*args: Any) -> Any:
+        def call(*args: Any, **named: Any) -> Any:
             if not self.asleep:
                 try:
-                    return compiled(*args)
+                    return compiled(*args, **named)
                 except _Missing:
                     pass
-            return plain(*args)
+            return plain(*args, **named)
 
         return call
 
@@ -155,12 +155,15 @@ class Later:
             )  # fmt: skip
             if done.returncode:
                 sys.stderr.write(f"cotenant: some kernels stay plain: {_last_line(done.stderr)}\n")
+        had: list[Wish] = []
         for entry, types in asked:
             if (entry, types) in lacking and not entry.load(types):
                 entry.refuse(types)
             else:
-                self.loaded += 1
+                had.append((*entry.name, types))
             entry.asleep = False
+        self.loaded += len(had)
+        _remember(folder, had)
 
 
 LATER = Later()
@@ -180,6 +183,7 @@ def _read_wishes(folder: Path) -> list[Wish]:
 
 
 def _remember(folder: Path, wishes: Sequence[Wish]) -> None:
+    """For the next process, which then need not ask one by one."""
     known = dict.fromkeys([*_read_wishes(folder), *wishes])
     new = folder / f"{_WISHES}.{os.getpid()}"
     new.write_bytes(pickle.dumps(list(known)))
@@ -194,11 +198,16 @@ def compile_wishes() -> None:
     for module in modules:
         importlib.import_module(module)
     jit.enable(Path(folder))
+    failed = ""
     for module, name, types in asked:
-        getattr(importlib.import_module(module), name).compile(types)
-        _remember(Path(folder), [(module, name, types)])
+        try:
+            getattr(importlib.import_module(module), name).compile(types)
+        except Exception as error:  # the others can do without it
+            failed = f"{name}: {type(error).__name__}: {' '.join(str(error).split())}"
         if os.getppid() != parent:
             return  # nobody waits for the rest
+    if failed:
+        sys.exit(failed)
 
 
 if __name__ == "__main__":

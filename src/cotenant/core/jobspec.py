@@ -111,7 +111,7 @@ def parse_job(data: Any, where: str = "job") -> JobSpec:
     for key in ("nodes", "retries", "priority"):
         values[key] = _whole(data.get(key, 0), key, where, negative=key == "priority")
     for key, target in (("max_runtime", "max_runtime_s"), ("expected", "expected_s")):
-        values[target] = _seconds(data.get(key, 0), key, where)
+        values[target] = read_seconds(data.get(key, 0), key, where)
     values.update(deadline_fields(data.get("deadline", 0), where))
     _nested(data, "elastic", {"min_gpus": "min_gpus", "max_gpus": "max_gpus"}, values, where)
     _nested(data, "batch", {"size": "batch_size", "min": "batch_min", "max": "batch_max"}, values, where)
@@ -154,7 +154,8 @@ def _whole(value: Any, key: str, where: str, negative: bool = False) -> int:
     return value
 
 
-def _seconds(value: Any, key: str, where: str) -> float:
+def read_seconds(value: Any, key: str, where: str) -> float:
+    """A length of time: seconds, or a number with a unit."""
     if not isinstance(value, str):
         return _number(value, key, where)
     return _number(seconds_of(value, f"{where}: field '{key}' is"), key, where)
@@ -171,11 +172,11 @@ def seconds_of(value: str, what: str) -> float:
 def deadline_fields(value: Any, where: str) -> dict[str, Any]:
     """A strict deadline (`4h`), or falling steps of worth (`4h:10,8h:5`), as fields of a spec."""
     if not isinstance(value, str) or ":" not in value:
-        return {"deadline_s": _seconds(value, "deadline", where), "deadline_steps": ()}
+        return {"deadline_s": read_seconds(value, "deadline", where), "deadline_steps": ()}
     steps = []
     for part in value.replace(";", ",").split(","):
         at, _, worth = part.partition(":")
-        steps.append((_seconds(at.strip(), "deadline", where), _number(_float(worth), "deadline", where)))
+        steps.append((read_seconds(at.strip(), "deadline", where), _number(_float(worth), "deadline", where)))
     times, values = [at for at, _ in steps], [worth for _, worth in steps]
     rising = all(a < b for a, b in pairwise([0.0, *times]))
     falling = all(a > b for a, b in pairwise(values)) and values[-1] > 0
@@ -243,7 +244,7 @@ def _checkpoint(part: Any, values: dict[str, Any], where: str) -> None:
     if not isinstance(part, Mapping) or any(key not in ("dir", "interval") for key in part):
         raise InputError(f"{where}: field 'checkpoint' must be a mapping with dir and interval")
     values["checkpoint_dir"] = _text(part.get("dir", ""), "checkpoint.dir", where)
-    values["checkpoint_interval_s"] = _seconds(part.get("interval", 0), "checkpoint.interval", where)
+    values["checkpoint_interval_s"] = read_seconds(part.get("interval", 0), "checkpoint.interval", where)
 
 
 def _array(value: Any, where: str) -> tuple[tuple[int, ...], int]:

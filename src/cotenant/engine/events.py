@@ -13,18 +13,7 @@ from cotenant.core.state import Rule, State
 from cotenant.engine.heaps import drop_event, remove_waiting
 from cotenant.engine.keys import position_of, round_number, set_keys
 from cotenant.engine.leaving import begin_leaving, bind_late, end_suspended, forget_home, gone
-from cotenant.engine.ledger import (
-    dequeue,
-    enqueue,
-    heat,
-    promote,
-    relax,
-    release,
-    schedule_run,
-    set_leaf,
-    stand_in_line,
-    start,
-)
+from cotenant.engine.ledger import dequeue, enqueue, promote, relax, release, rerun, set_leaf, stand_in_line, start
 from cotenant.engine.sharing import count_cells
 
 
@@ -58,8 +47,7 @@ def handle(s: State, rule: Rule, job: int, now: float) -> None:
     elif kind == CROSS:
         s.i[job, QUEUE] += 1
         s.x[EPOCH] += 1
-        heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
-        schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+        rerun(s, rule, job, position_of(s.run, s.x[N_RUN], job))
         s.x[DIRTY] = 1
     elif kind == GONE:
         gone(s, rule, job, now)
@@ -267,8 +255,7 @@ def adopt(s: State, rule: Rule, job: int, head: int, since: float, now: float) -
     s.f[job, WARM] = s.f[job, RATED] = now
     s.f[job, ATTAINED] -= now - since
     s.f[job, OCCUPIED] -= now - since
-    heat(s.f, s.i, s.slices, s.hot, s.x, job, s.x[N_RUN] - 1)  # it started last
-    schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+    rerun(s, rule, job, s.x[N_RUN] - 1)  # it started last
 
 
 @entry
@@ -327,10 +314,9 @@ def unpin(s: State, rule: Rule, job: int) -> None:
     """It may be stopped again, or is about to end."""
     s.i[job, STATE] = RUNNING
     s.run[s.x[N_RUN]] = job
-    heat(s.f, s.i, s.slices, s.hot, s.x, job, s.x[N_RUN])
+    rerun(s, rule, job, s.x[N_RUN])
     s.x[N_RUN] += 1
     s.x[N_RUNNING] += 1
-    schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
     s.x[EPOCH] += 1  # whoever waits may displace it again
     _recount(s, job)
 

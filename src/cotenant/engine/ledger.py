@@ -249,7 +249,7 @@ def begin_now(s: State, rule: Rule, job: int, k: int, now: float) -> None:
     rerun(s, rule, job, k)
 
 
-@kernel
+@entry
 def rerun(s: State, rule: Rule, job: int, k: int) -> None:
     """The run of the job at position k has changed: its hot row and its next event are made anew."""
     heat(s.f, s.i, s.slices, s.hot, s.x, job, k)

@@ -18,7 +18,7 @@ _PARTS = ("", "-wal", "-shm", ".mark")
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredJournal:
     """Where the journal ends now (record and Unix time), and under which name the old one is kept."""
 
     last_seq: int
@@ -26,7 +26,7 @@ class Restored:
     aside: str = ""
 
 
-def replace_journal(backup: Path, url: str, force: bool = False) -> Restored:
+def replace_journal(backup: Path, url: str, force: bool = False) -> RestoredJournal:
     """Copy `backup` to the journal at `url`, which nobody may be using; `force` moves one that is there aside."""
     if not backup.is_file():
         raise InputError(f"there is no backup '{backup}': give the file that `backup` wrote")
@@ -38,11 +38,11 @@ def replace_journal(backup: Path, url: str, force: bool = False) -> Restored:
                 backup.with_name(backup.name + ending).unlink()
 
 
-def _replace(backup: Path, url: str, force: bool) -> Restored:
+def _replace(backup: Path, url: str, force: bool) -> RestoredJournal:
     last_s = _checked(backup)
     dialect = dialect_of(url)
     if not isinstance(dialect, Sqlite):
-        return Restored(restore(backup, url), last_s)
+        return RestoredJournal(restore(backup, url), last_s)
     if backup.resolve() == dialect.path.resolve():
         raise InputError(f"'{backup}' is the journal itself: give a backup")
     dialect.hold()
@@ -50,7 +50,7 @@ def _replace(backup: Path, url: str, force: bool) -> Restored:
         aside = _clear(dialect.path, force)
     finally:
         dialect.release()
-    return Restored(restore(backup, url), last_s, aside)
+    return RestoredJournal(restore(backup, url), last_s, aside)
 
 
 def _checked(backup: Path) -> float:

@@ -108,9 +108,9 @@ def _too_much(ask: PoolDemand, pools: Sequence[Pool]) -> str:
         return f"field 'gpu_mem' is {ask.gpu_mem_gib:g} GiB per GPU; {ask.gpus} GPUs with at most {most_gib:g} exist"
     for name, unit in (("cpus", "cores"), ("mem_gib", "GiB")):
         if not any(_holds(replace(sized, **{name: getattr(ask, name)}), pool) for pool in pools):
-            most = max(_most(sized, pool, name) for pool in pools)
+            amount = max(_most(sized, pool, name) for pool in pools)
             field = name.removesuffix("_gib")
-            return f"field '{field}' is {getattr(ask, name):g} {unit}; {ask.gpus} GPUs come with at most {most:g}"
+            return f"field '{field}' is {getattr(ask, name):g} {unit}; {ask.gpus} GPUs come with at most {amount:g}"
     return f"fields 'cpus' ({ask.cpus:g}) and 'mem' ({ask.mem_gib:g} GiB) together are more than any pool has left"
 
 

@@ -105,11 +105,12 @@ class CoreService:
         self.store.heard = self.notifier.heard
         hosts = not options.deals_out_hosts
         self.openings = Openings(self.store, lambda: self.observer.nodes, hosts)
-        rules = Rules(hosts, options.max_priority, options.notify)
+        rules = Rules(hosts, options.max_priority, options.notify, options.most_unfinished)
         self.planner = planner(self) if planner is not None else _planner(self)
         machines = ObservedMachines(self.observer, backend)
         self.desk = Desk(self.store, self.planner, machines, self.reports.of, rules)
-        self._winds_down, self._on_over = False, lambda: None
+        self._winds_down = False
+        self._on_over: Callable[[], object] = lambda: None
         self.at_close = ExitStack()  # what else is to be given back in the end
         self.admin = Admin(
             self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready,
@@ -165,6 +166,7 @@ class CoreService:
             self.observer.look()
             self.executor.carry_out(replace(decision, acts=starts))
             changed |= self.executor.perform()
+        self.admin.save_uses()
         self.store.snapshot_if_due()
         self.retention.retire_if_due()
         return 0.0 if changed else self._wait_s(decision, now_s)
@@ -188,7 +190,7 @@ class CoreService:
             self._on_over()
         self.backend.wake()
 
-    def on_over(self, call: Callable[[], None]) -> None:
+    def on_over(self, call: Callable[[], object]) -> None:
         """Whom to tell that the service is to end now."""
         self._on_over = call
 

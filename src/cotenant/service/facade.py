@@ -39,6 +39,10 @@ class Unavailable(CotenantError):
     """The service cannot take this now (disk full, shutting down, not ready yet); nothing was lost."""
 
 
+class TooMany(Unavailable):
+    """The caller has had his share of something; others have not."""
+
+
 class Role(StrEnum):
     """What a token may do: viewer reads, user also submits and touches his tenant's jobs, admin everything."""
 
@@ -47,13 +51,23 @@ class Role(StrEnum):
     VIEWER = "viewer"
 
 
+SCOPES = ("read", "submit", "manage", "admin", "metrics")
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. An empty tenant (admins, and viewers made without one) sees every tenant."""
+    """Who asks. An empty tenant (admins, and viewers made without one) sees every tenant.
+
+    `scopes` narrow what the role may: read (look), submit (new jobs), manage (cancel, hold, change, ...), admin
+    (nodes, policy, tokens, ...), metrics (numbers only); none given: all that the role may. `token`: the id of his
+    token.
+    """
 
     name: str
     role: Role
     tenant: str = ""
+    scopes: tuple[str, ...] = ()
+    token: str = field(default="", compare=False)
 
     def sees(self, tenant: str) -> bool:
         """Whether the jobs of a tenant exist for him."""
@@ -103,6 +117,9 @@ class TokenInfo:
     tenant: str
     created_s: float
     revoked: bool
+    scopes: tuple[str, ...] = ()
+    expires_s: float | None = None
+    used_s: float | None = None  # last, to about an hour
 
 
 @dataclass(slots=True)
@@ -222,14 +239,20 @@ class ClusterDesk(Protocol):
     def tokens(self, caller: Caller) -> list[TokenInfo]:
         """All tokens (admin)."""
 
-    def create_token(self, caller: Caller, name: str, role: Role, tenant: str) -> tuple[TokenInfo, str]:
-        """A new token and its secret, which is shown this once (admin)."""
+    def create_token(
+        self, caller: Caller, name: str, role: Role, tenant: str, *,
+        scopes: tuple[str, ...] = (), lasts_s: float | None = None,
+    ) -> tuple[TokenInfo, str]:  # fmt: skip
+        """A new token and its secret, which is shown this once (admin). `lasts_s`: for so long."""
 
-    def revoke_token(self, caller: Caller, token: str) -> None:
-        """Make a token useless at once (admin)."""
+    def revoke_token(self, caller: Caller, token: str, *, force: bool = False) -> None:
+        """Make a token useless at once (admin); the last of an admin only by force."""
 
     def authenticate(self, secret: str) -> Caller | None:
-        """Whose secret this is; compares in constant time."""
+        """Whose secret this is, in time that tells nothing of others. Never waits."""
+
+    def prove(self, hint: str, nonce: str, address: str) -> str:
+        """That this is the service of the token of this hint (`cotenant.core.proof`); '' if not. Never waits."""
 
     def backup(self, caller: Caller, path: str) -> None:
         """A consistent copy of the journal at a new file under the service's own folder (admin)."""

@@ -13,6 +13,7 @@ from cotenant.service.notify.settings import NOBODY, NotifySettings
 
 DECISION_BUDGET_S = 2.0
 MOST_SUSPENDED = 8
+MOST_UNFINISHED = 250_000
 ROUND_S = 360.0
 
 
@@ -38,6 +39,7 @@ class Options:
     """Settings, clock and the tests' way in.
 
     `grace_s`: seconds a job gets to save and leave, and as many again to end after SIGTERM.
+    `most_unfinished`: jobs that one caller may have waiting and running.
     `steady`: seconds that nobody can set, beside which `clock` is watched; None: it need not be (virtual time).
     `keep`: how long what is left of ended jobs stays. `unknown_jobs`: adopt or end those that run though the journal
     does not know them; empty: refuse to start. `budget_s`: what a slow policy may take to decide.
@@ -60,6 +62,7 @@ class Options:
     unknown_jobs: str = ""
     budget_s: float = DECISION_BUDGET_S
     max_suspended: int = MOST_SUSPENDED
+    most_unfinished: int = MOST_UNFINISHED
     round_s: float = ROUND_S
     profile: str = "none"
     allocator: str = ""

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cotenant.backends import open_backend
-from cotenant.core.errors import InputError
 from cotenant.core.jit_later import LATER
 from cotenant.journal import Journal, JournalError, open_journal
 from cotenant.service import home as homes
@@ -36,7 +34,7 @@ _LOCAL_ADMIN = Caller("local", Role.ADMIN)
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a service keeps its journal, runs its jobs and listens.
+    """Where a service keeps its journal and runs its jobs.
 
     `backend`: where jobs run, as in `local:gpus=4`. Some of its options are here: how many GPUs, or the type of each
     one, which makes them virtual; how jobs share one; how tenants are kept apart, what network their jobs have, and
@@ -48,8 +46,6 @@ class Site:
     backend: str = "local"
     gpus: int | Sequence[str] | None = None
     share: str = "time"
-    host: str = "127.0.0.1"
-    port: int = 8470
     backup_every_s: float = 0.0
     backup_keep: int = 8
     isolation: str = "none"
@@ -155,61 +151,50 @@ class Loop:
         self._lives.release()
 
 
-MakeApp = Callable[[CoreService], Any]
+class HttpSide(Protocol):
+    """What the service asks of its doors, of which it knows nothing else."""
+
+    async def start(self) -> str:
+        """Listen; the URL."""
+
+    def stop(self) -> None:
+        """Ask it to end."""
+
+    async def ended(self) -> None:
+        """Serve until asked to end."""
 
 
-def serve(make_app: MakeApp, options: Options, site: Site) -> None:
-    """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start.
+MakeFront = Callable[[CoreService], HttpSide]
 
-    `make_app` builds the HTTP side from the service, which itself knows nothing of HTTP.
-    """
-    door = listen(site.host, site.port)
+
+def serve(make_front: MakeFront, options: Options, site: Site) -> None:
+    """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start."""
     service = open_service(options, site)
     home = service.options.home
-    known = (home / "token").exists()
     backups = Backups(service.store.journal, home / "backups", site.backup_every_s, site.backup_keep)
     try:
+        front = make_front(service)
+        known = (home / "token").exists()
         secret = first_token(service, home)
         if site.backup_every_s:
             backups.start()
-        asyncio.run(_serve(service, make_app(service), door, None if known else secret))
+        asyncio.run(_serve(service, front, None if known else secret))
     finally:
         backups.stop()
         service.close()
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Take the address before anything else is touched."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        door = socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        why = "another service, or another program, has it" if error.errno == errno.EADDRINUSE else error.strerror
-        raise InputError(f"cannot listen on {host}:{port}: {why}: choose another --port or --host") from None
-    door.setblocking(False)
-    return door
-
-
-async def _serve(service: CoreService, app: Any, door: socket.socket, new_secret: str | None) -> None:
-    import uvicorn
-
+async def _serve(service: CoreService, front: HttpSide, new_secret: str | None) -> None:
+    ending = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        ending.add_signal_handler(number, front.stop)
+    service.on_over(partial(ending.call_soon_threadsafe, front.stop))
+    url = await front.start()
     await service.reports.start()
     scheduler = Loop(service)
     scheduler.start()
-    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=3)
-    server: Any = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None
-    ending = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        ending.add_signal_handler(number, lambda: setattr(server, "should_exit", True))
-    service.on_over(lambda: ending.call_soon_threadsafe(setattr, server, "should_exit", True))
-    task = asyncio.create_task(server.serve(sockets=[door]))
-    while not server.started and not task.done():
-        await asyncio.sleep(0.02)
-    if server.started:
-        host, port = door.getsockname()[:2]
-        _greet(service, f"http://{f'[{host}]' if ':' in host else host}:{port}", new_secret)
-    await task
+    _greet(service, url, new_secret)
+    await front.ended()
     scheduler.stop()
     await service.reports.stop()
 

@@ -138,7 +138,7 @@ class Simulation:
                 code = self._power_step(code, limit_s, until_s)
             if self.experiment.check_invariants:
                 check(state)
-            if self.experiment.transitions and code != loop.NEEDS_DECISION:
+            if code != loop.NEEDS_DECISION:
                 self._write_down()
             if code == loop.NEEDS_DECISION:
                 now = float(state.t[col.NOW])
@@ -148,16 +148,14 @@ class Simulation:
                 if self._watch is not None and self._watch.look(state):
                     self.engine.facts = replace(self.engine.facts, pair=self._watch.belief.table())
                 loop.settle_decision(state, now)
-                if self.experiment.transitions:
-                    self._write_down()
+                self._write_down()
                 if self.power is not None:
                     self._sleep_and_wake(self.power, now)
                 if self.experiment.check_invariants:
                     check(state)
             elif code == loop.NEEDS_TURNS:
                 self.engine.settle(float(state.t[col.NOW]))
-                if self.experiment.transitions:
-                    self._write_down()
+                self._write_down()
             elif code == loop.NEEDS_OUTAGES:
                 self.outages.extend()
             elif code == loop.STUCK:
@@ -175,8 +173,9 @@ class Simulation:
                 progress(int(state.x[col.N_FINISHED]), len(self.work))
 
     def _write_down(self) -> None:
-        now_s = float(self.state.t[col.NOW])
-        self.transitions.extend((now_s, item) for item in self.engine.transitions())
+        if self.experiment.transitions:
+            now_s = float(self.state.t[col.NOW])
+            self.transitions.extend((now_s, item) for item in self.engine.transitions())
 
     def _power_step(self, code: int, limit_s: float, until_s: float) -> int:
         """Let nodes sleep and wake at their times and after events; go on where only that was waited for."""

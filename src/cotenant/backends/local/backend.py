@@ -267,6 +267,7 @@ class LocalBackend:
             self._clear(record)
             if keep_log:
                 logs.keep(record.path, self._kept(key))
+                record.keep_end(self._kept(key))
             record.remove(self._trash)
         finally:
             os.close(lock)
@@ -303,6 +304,10 @@ class LocalBackend:
     def launched(self, key: str) -> LaunchSpec | None:
         """From its record."""
         return KeeperRecord(self._jobs, key).launched()
+
+    def ended(self, key: str) -> Observed | None:
+        """From what was kept with its log."""
+        return self._observe(KeeperRecord(self._home / "logs", key))
 
     def open_log(self, key: str, stream: Stream) -> logs.LocalLog:
         """Files of the record, then those that were kept of it."""

@@ -149,6 +149,13 @@ class KeeperRecord:
         if len(lines) % 2 != int(begins):
             self.write("paused", "".join(f"{line}\n" for line in [*lines, repr(time.monotonic())]).encode())
 
+    def keep_end(self, target: Path) -> None:
+        """Put how it ended beside its log: a journal that is restored from a backup may have to ask."""
+        with contextlib.suppress(FileNotFoundError):
+            data = (self.path / "exit.json").read_bytes()
+            target.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (target / "exit.json").write_bytes(data)
+
     def remove(self, trash: Path) -> None:
         """Gone at one stroke: a half-removed record would read as another state."""
         grave = tempfile.mkdtemp(dir=trash)

@@ -119,11 +119,10 @@ class Desk:
         rows = [
             {"id": job.id, "name": job.spec.name} | {name: finish[name].get(job.id) for name in names} for job in mine
         ]
-        unknown_s = [
-            job.id for job in view.active if caller.sees(job.tenant) and not shown.has_length(job, self._report(job.id))
-        ]
+        seen = (job for job in view.active if caller.sees(job.tenant))
+        assumed = [job.id for job in seen if not shown.has_length(job, self._report(job.id))]
         answer = {"now": view.policy, "at_s": self._store.clock(), "policies": names, "partial": watch.partial}
-        return {**answer, "jobs": rows, "assumed": unknown_s, "assumed_s": UNKNOWN_DURATION_S}
+        return {**answer, "jobs": rows, "assumed": assumed, "assumed_s": UNKNOWN_DURATION_S}
 
     def events(
         self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000, newest: bool = False
@@ -136,11 +135,12 @@ class Desk:
 
     def _told(self, caller: Caller, record: Record) -> bool:
         """Whether a record is for people at all, and for this one."""
-        if record.kind in ("token", "revoke", "once", "lineage"):
+        if record.kind in ("token", "revoke", "used", "once", "lineage"):
             return False
-        with self._store.lock:
-            owner = self._store.book.jobs.get(record.job)
-            return not caller.tenant or (owner is not None and caller.sees(owner.tenant))
+        if not caller.tenant:
+            return True
+        owner = self._store.book.jobs.get(record.job)  # without the lock: whose a job is never changes
+        return owner is not None and caller.sees(owner.tenant)
 
     def wait_events(self, after: int, timeout_s: float) -> int:
         """See the facade."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -16,8 +17,9 @@ from cotenant.service.admission import check
 from cotenant.service.desk import selecting
 from cotenant.service.desk.changing import check_priority
 from cotenant.service.desk.parts import Machines
-from cotenant.service.facade import Caller, NotFound
+from cotenant.service.facade import Caller, NotFound, TooMany
 from cotenant.service.notify.settings import NOBODY, NotifySettings
+from cotenant.service.options import MOST_UNFINISHED
 from cotenant.service.store import idempotency as once
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
@@ -30,11 +32,13 @@ class Rules:
     """What may be asked for. `hosts`: whether cores and memory that jobs ask for bind them.
 
     `most_priority`: the highest that others than admins may ask for. `notify`: whom jobs may have told.
+    `most_unfinished`: jobs that one caller may have waiting and running.
     """
 
     hosts: bool = True
     most_priority: int = 0
     notify: NotifySettings = NOBODY
+    most_unfinished: int = MOST_UNFINISHED
 
 
 ANYTHING = Rules()
@@ -60,6 +64,7 @@ class Submissions:
                 entries, ids, number = self._entries(caller, specs)
                 if not entries:
                     return ids
+                self._check_share(caller, entries)
                 if key:
                     entries.append(Entry("once", data={"name": name, "asked": asked, "ids": once.packed(ids)}))
                 future = store.begin_write(entries)
@@ -75,6 +80,15 @@ class Submissions:
             if first:
                 self._on_way.pop(name, None)
         return ids
+
+    def _check_share(self, caller: Caller, entries: Sequence[Entry]) -> None:
+        """One caller's queue is bounded, so that he cannot fill everybody's."""
+        more = Counter(entry.data["tenant"] for entry in entries)
+        for tenant, count in more.items():
+            have = self._store.book.unfinished[tenant, caller.name]
+            most = self._rules.most_unfinished
+            if have + count > most:
+                raise TooMany(f"you have {have} unfinished jobs, and {most} is the most: let some end first")
 
     def _entries(self, caller: Caller, specs: Sequence[JobSpec]) -> tuple[list[Entry], list[list[str]], int]:
         """What to journal for a submission, the ids in it, and the next number after them."""

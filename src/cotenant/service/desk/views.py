@@ -161,7 +161,7 @@ def node_statuses(nodes: Sequence[NodeInfo], book: Book | BookView, now_s: float
     for node in nodes:
         there = users.get(node.name, Counter())
         used, shared = len(there), sum(count > 1 for count in there.values())
-        state = ("draining" if used else "drained") if node.name in book.drained else node.state
+        state: str = ("draining" if used else "drained") if node.name in book.drained else node.state
         on = [window.kind for window in book.windows.values() if window.on(now_s) and window.covers(node.name)]
         if on and state == "up":
             state = "maintenance" if MAINTENANCE in on else "reserved"

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from cotenant.backends.base import Backend, NodeInfo, Observed
+from cotenant.backends.base import Backend, NodeInfo, Observed, Recalls
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry
 from cotenant.service.observer import outcomes
@@ -134,7 +134,15 @@ class Observer:
             self._traces.forget(key)
         with self._store.lock:
             gone = [job for job in (*book.on_gpus.values(), *book.suspended.values()) if job.key in keys]
-            self._store.write([self._untraced(job) for job in gone])
+            ended = [(job, item) for job in gone if (item := self._recalled(job)) is not None]
+            self._journal_ends(ended)
+            known = {job.id for job, _ in ended}
+            if untraced := [self._untraced(job) for job in gone if job.id not in known]:
+                self._store.write(untraced)
+
+    def _recalled(self, job: LiveJob) -> Observed | None:
+        """How an attempt ended that this journal, which is older than that, does not know to have ended."""
+        return self._backend.ended(job.key) if isinstance(self._backend, Recalls) else None
 
     def _untraced(self, job: LiveJob) -> Entry:
         """What is to be journaled of an attempt that left no trace."""

@@ -27,7 +27,7 @@ class Book:
     indexes into `jobs`, so that nobody has to walk a long queue. `touched` collects jobs that changed, for whoever
     mirrors them, and so does `unseen`, in the order in which they came, for the pictures that readers get, and
     `unplaced` of pending ones, for whoever compares what they ask with the nodes that are there.
-    `shared_gpus` counts the GPUs that several jobs have.
+    `shared_gpus` counts the GPUs that several jobs have, `unfinished` the jobs of each tenant's users.
     """
 
     def __init__(self, policy: str = "fifo") -> None:
@@ -42,6 +42,7 @@ class Book:
         self.unseen: dict[str, None] = {}
         self.unplaced: set[str] = set()
         self.shared_gpus = 0
+        self.unfinished: Counter[tuple[str, str]] = Counter()
         self._users: Counter[tuple[str, int]] = Counter()  # jobs on each GPU
         self.promises: dict[str, Gpus] = {}
         self.memory: dict[str, Any] = {}
@@ -93,6 +94,7 @@ class Book:
         self.unseen[job.id] = None
         if job.state == JobState.PENDING:
             self.unplaced.add(job.id)
+        self.unfinished[job.tenant, job.user] += (job.state not in FINAL) - (job.id in self.active)
         _keep(self.active, job, job.state not in FINAL)
         if (job.state in ON_GPUS) != (job.id in self.on_gpus):
             self._count_users(job, 1 if job.state in ON_GPUS else -1)

@@ -50,6 +50,8 @@ def change_book(book: Book, record: Record, now_s: float) -> None:
             book.windows[window.id] = window
         case "window-removed":
             book.windows.pop(data["id"], None)
+        case "used":
+            book.tokens[data["id"]]["used_s"] = data["at_s"]
         case "memory" if data["value"] is None:  # the policy may forget it
             book.memory.pop(data["key"], None)
         case "memory":

@@ -220,12 +220,7 @@ def draw_people(
 
 
 def draw_status(
-    rng: np.random.Generator,
-    bucket: Ints,
-    rank: Floats,
-    killed: Floats,
-    failed: Floats,
-    tilt: tuple[float, float],
+    rng: np.random.Generator, bucket: Ints, rank: Floats, killed: Floats, failed: Floats, tilt: tuple[float, float]
 ) -> Ints:
     """Killed (2), failed (3) or passed (1), by size bucket and how long the job is among its like.
 

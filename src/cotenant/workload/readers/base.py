@@ -73,12 +73,7 @@ def keep_gpu_rows(table: Table, column: str) -> tuple[Table, Ints]:
 
 
 def build(
-    table: Table,
-    job_id: NDArray[np.object_],
-    submit_s: Floats,
-    gpus: Ints,
-    duration_s: Floats,
-    **columns: object,
+    table: Table, job_id: NDArray[np.object_], submit_s: Floats, gpus: Ints, duration_s: Floats, **columns: object
 ) -> Workload:
     """`make_workload` with the table's notes, and one more where rows had to be sorted."""
     if np.any(np.diff(submit_s) < 0):

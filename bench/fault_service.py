@@ -1,0 +1,49 @@
+"""The service of `bench.fault_table`: `cotenant serve` with a clock that can be set from outside.
+
+    python -m bench.fault_service HOME CLOCK [--db URL] [--unknown-jobs adopt]
+
+CLOCK is a file with two numbers: by how many seconds the wall clock was set, and how many more have passed. Nothing of
+this touches the clock of the machine, or of any other process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from cotenant.api.app import make_app
+from cotenant.core.errors import CotenantError
+from cotenant.service import logs
+from cotenant.service.options import Options
+from cotenant.service.run import Site, serve
+from cotenant.service.store.clock import since_boot_s
+
+
+def main() -> None:
+    """Serve two virtual GPUs until asked to end."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("home", type=Path)
+    parser.add_argument("clock", type=Path)
+    parser.add_argument("--db")
+    parser.add_argument("--unknown-jobs", default="")
+    given = parser.parse_args()
+
+    def shifts() -> tuple[float, float]:
+        set_s, passed_s = given.clock.read_text().split()
+        return float(set_s), float(passed_s)
+
+    options = Options(
+        given.home, grace_s=2.0, policy="fifo", unknown_jobs=given.unknown_jobs,
+        clock=lambda: time.time() + sum(shifts()), steady=lambda: since_boot_s() + shifts()[1],
+    )  # fmt: skip
+    logs.set_up("info", "text")
+    try:
+        serve(make_app, options, Site(given.db, gpus=2, port=0))
+    except CotenantError as error:
+        sys.exit(f"cotenant: {error}")
+
+
+if __name__ == "__main__":
+    main()
