@@ -156,8 +156,7 @@ def serve(make_app: MakeApp, options: Options, site: Site) -> None:
     backups = Backups(service.store.journal, home / "backups", site.backup_every_s, site.backup_keep)
     try:
         secret = first_token(service, home)
-        if site.backup_every_s:
-            backups.start()
+        backups.start()
         asyncio.run(_serve(service, make_app(service), door, None if known else secret))
     finally:
         backups.stop()
