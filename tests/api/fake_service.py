@@ -204,6 +204,9 @@ class FakeService:
     def open_times(self, caller: Caller, job: str, attempt: int) -> LocalTimes:
         return LocalTimes(LocalLog(f"{job}-1", "times", (self.folder / job,), lambda: False))
 
+    def open_channel(self, caller: Caller, job: str, spec: object) -> None:
+        raise Conflict(f"job '{self._visible(caller, job).id}' has no way in")
+
     def cancel(self, caller: Caller, job: str, force: bool = False) -> None:
         info = self._visible(caller, job)
         if info.state in FINAL and info.state is not JobState.CANCELLED:

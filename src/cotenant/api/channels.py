@@ -10,7 +10,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -20,7 +19,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cotenant.api import schemas as s
-from cotenant.api.door import answer, caller_of, door_of, encode
+from cotenant.api.door import answer, caller_of, door_of, encode, places_of
 from cotenant.api.limits import one_line
 from cotenant.api.streams import Listener
 from cotenant.backends.channels import Channel, ChannelKind, ChannelPart, ChannelSpec
@@ -149,8 +148,9 @@ async def output(request: Request, channel: ChannelId) -> Response:
     found = channels.of(caller_of(request), channel)
     if found.read:
         raise Conflict(f"channel '{channel}' is read already")
-    places = ExitStack()
+    places = places_of(request)
     seat = places.enter_context(door_of(request).shares.streams.taken(caller_of(request)))
+    places.callback(channels.drop, channel)
     found.read = True
 
     async def frames() -> AsyncIterator[bytes]:
@@ -159,9 +159,6 @@ async def output(request: Request, channel: ChannelId) -> Response:
                 yield text
         except CotenantError as error:
             yield frame("F", one_line(str(error)).encode())
-        finally:
-            places.close()
-            channels.drop(channel)
 
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(frames(), headers=headers, media_type="application/octet-stream")
