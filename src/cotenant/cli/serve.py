@@ -99,8 +99,8 @@ def serve(
         unknown_jobs=unknown_jobs,
     )  # fmt: skip
     every_s = _time(backup_every or "0", "--backup-every")
-    logs.set_up(log_level, log_format)
-    run.serve(make_app, options, run.Site(db or None, backend, count, share, host, port, every_s, backup_keep))
+    place = run.Site(db or None, backend, count, share, host, port, every_s, backup_keep, log_level, log_format)
+    run.serve(make_app, options, place)
 
 
 def _keep(jobs: str, logs: str, checkpoints: str) -> Keep:

@@ -20,6 +20,7 @@ from cotenant.backends import open_backend
 from cotenant.core.errors import InputError
 from cotenant.journal import Journal, JournalError, open_journal
 from cotenant.service import home as homes
+from cotenant.service import logs
 from cotenant.service.backups import Backups
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role, Unavailable
@@ -48,6 +49,8 @@ class Site:
     port: int = 8470
     backup_every_s: float = 0.0
     backup_keep: int = 8
+    log_level: str = "info"
+    log_format: str = "text"
 
 
 _HERE = Site()
@@ -149,6 +152,7 @@ def serve(make_app: MakeApp, options: Options, site: Site) -> None:
 
     `make_app` builds the HTTP side from the service, which itself knows nothing of HTTP.
     """
+    logs.set_up(site.log_level, site.log_format)
     door = listen(site.host, site.port)
     service = open_service(options, site)
     home = service.options.home
