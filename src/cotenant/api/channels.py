@@ -10,7 +10,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -20,7 +19,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cotenant.api import schemas as s
-from cotenant.api.door import answer, caller_of, door_of, encode
+from cotenant.api.door import answer, caller_of, door_of, encode, places_of
 from cotenant.api.limits import one_line
 from cotenant.api.streams import Listener
 from cotenant.backends.channels import Channel, ChannelKind, ChannelPart, ChannelSpec
@@ -82,7 +81,6 @@ class _Open:
     opened_s: float = field(default_factory=time.monotonic)
     read: bool = False  # somebody has come for it
     begun: bool = False  # and has begun to get it
-    places: ExitStack = field(default_factory=ExitStack)
 
 
 class OpenChannels:
@@ -117,7 +115,6 @@ class OpenChannels:
     def drop(self, name: str) -> None:
         """Close one, if it is there."""
         if (found := self._all.pop(name, None)) is not None:
-            found.places.close()
             found.channel.close()
 
 
@@ -152,7 +149,9 @@ async def output(request: Request, channel: ChannelId) -> Response:
     found = channels.of(caller_of(request), channel)
     if found.read:
         raise Conflict(f"channel '{channel}' is read already")
-    seat = found.places.enter_context(door_of(request).shares.streams.taken(found.caller))
+    places = places_of(request)
+    seat = places.enter_context(door_of(request).shares.streams.taken(caller_of(request)))
+    places.callback(channels.drop, channel)
     found.read = True
 
     async def frames() -> AsyncIterator[bytes]:
@@ -162,8 +161,6 @@ async def output(request: Request, channel: ChannelId) -> Response:
                 yield text
         except CotenantError as error:
             yield frame("F", one_line(str(error)).encode())
-        finally:
-            channels.drop(channel)
 
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(frames(), headers=headers, media_type="application/octet-stream")

@@ -176,8 +176,7 @@ def serve(make_front: MakeFront, options: Options, site: Site) -> None:
         front = make_front(service)
         known = (home / "token").exists()
         secret = first_token(service, home)
-        if site.backup_every_s:
-            backups.start()
+        backups.start()
         asyncio.run(_serve(service, front, None if known else secret))
     finally:
         backups.stop()

@@ -208,7 +208,7 @@ class Desk:
         """See the facade."""
         caller.must_be(Role.USER)
         found = list(selecting.chosen(self._store.view(), caller, which))
-        ids = self._submissions.take(caller, again(found, changes), "", "")
+        ids = self._submissions.take(caller, again(caller, found, changes), "", "")
         self._machines.wake()
         return ids
 
