@@ -86,7 +86,8 @@ class CoreService:
         self.planner = planner(self) if planner is not None else _planner(self)
         machines = ObservedMachines(self.observer, backend)
         self.desk = Desk(self.store, self.planner, machines, self.reports.of)
-        self._winds_down, self._on_over = False, lambda: None
+        self._winds_down = False
+        self._on_over: Callable[[], object] = bool
         self.at_close = ExitStack()  # what else is to be given back in the end
         self.admin = Admin(
             self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready,
@@ -164,7 +165,7 @@ class CoreService:
             self._on_over()
         self.backend.wake()
 
-    def on_over(self, call: Callable[[], None]) -> None:
+    def on_over(self, call: Callable[[], object]) -> None:
         """Whom to tell that the service is to end now."""
         self._on_over = call
 
