@@ -4,10 +4,9 @@
 
 Every row starts a real service on two virtual GPUs with two running jobs and one that waits, breaks something, looks,
 mends it, and lets the jobs end; each job keeps a diary, by which lost, doubled and killed ones are counted. Loopback
-only; the clock that is set is that of the service's process alone. Rows are printed as they are done, in Markdown. `--long`
-has PostgreSQL stay away for 60 s of real time too. Ten minutes are shortened: the service is told that they have
-passed. Rows that need root (a
-small tmpfs) or PostgreSQL are left out where those are missing, and say so.
+only; the clock that is set is that of the service's process alone. Rows are printed as they are done, in Markdown.
+`--long` has PostgreSQL stay away for 60 s of real time too. Ten minutes are shortened: the service is told that they
+have passed. Rows that need root (a small tmpfs) or PostgreSQL are left out where those are missing, and say so.
 """
 
 from __future__ import annotations
