@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-from cotenant.backends.local.procs import boot_id
 from cotenant.journal import Entry
 
 STEP_S = 5.0  # a smaller difference is what daemons correct bit by bit
@@ -22,6 +22,11 @@ _log = logging.getLogger(__name__)
 def since_boot_s() -> float:
     """Seconds since the machine was started, sleep included."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def boot_id() -> str:
+    """Which start of the machine this is."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 class ClockWatch:
