@@ -154,20 +154,22 @@ def moved_away(case: Case) -> str:
 
 def read_only(case: Case) -> str:
     """The file system is read-only at a start."""
-    with _tmpfs(case, "16m"):
+    disk = case.folder / "disk"
+    with _tmpfs(case, disk, "16m"):
+        case.db = str(disk / "journal.db")
         case.begin()
         case.kill()
-        subprocess.run(["mount", "-o", "remount,ro", case.home], check=True)
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
         said = case.start()
         _all_alive(case)
-        subprocess.run(["mount", "-o", "remount,rw", case.home], check=True)
+        subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
         _must_start(case)
         return _finish_inside(case, said)
 
 
 def disk_full(case: Case) -> str:
     """A job fills the disk with the journal on it. It is cancelled; submissions are refused; then there is space."""
-    with _tmpfs(case, "16m"):
+    with _tmpfs(case, case.home, "16m"):
         case.begin()
         fill = f"until false; do cat /dev/zero >> {case.home}/fill 2>/dev/null; sleep 0.02; done"
         ((filler,),) = case.client.submit([{"run": fill, "name": "filler"}])
@@ -296,10 +298,10 @@ def _finish_inside(case: Case, said: str) -> str:
 
 
 @contextmanager
-def _tmpfs(case: Case, size: str) -> Iterator[None]:
-    case.home.mkdir(mode=0o700)
+def _tmpfs(case: Case, disk: Path, size: str) -> Iterator[None]:
+    disk.mkdir(mode=0o700)
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "cotenant", case.home], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "cotenant", disk], capture_output=True
     )
     if done.returncode:
         raise LeftOut("needs root, to mount a small tmpfs")
@@ -307,7 +309,7 @@ def _tmpfs(case: Case, size: str) -> Iterator[None]:
         yield
     finally:
         case.close()
-        subprocess.run(["umount", "-l", case.home], check=False)
+        subprocess.run(["umount", "-l", disk], check=False)
 
 
 @contextmanager

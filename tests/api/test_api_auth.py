@@ -25,6 +25,7 @@ BODIES = {
     ("post", "/v1/whatif"): {"policies": ["srtf"]},
     ("post", "/v1/tokens"): {"role": "viewer"},
     ("post", "/v1/backup"): {"path": "copy.db"},
+    ("post", "/v1/jobs/{job}/channels"): {"kind": "attach"},
 }
 ADMIN_ONLY = {
     ("get", "/v1/tokens"), ("post", "/v1/tokens"), ("delete", "/v1/tokens/{token}"), ("put", "/v1/policy"),
@@ -44,11 +45,17 @@ OPERATIONS = list(_operations())
 
 
 def _url(path: str) -> str:
-    return path.replace("{job}", "1").replace("{name}", "n0").replace("{token}", "t1").replace("{question}", "0" * 32)
+    return (
+        path.replace("{job}", "1")
+        .replace("{name}", "n0")
+        .replace("{token}", "t1")
+        .replace("{question}", "0" * 32)
+        .replace("{channel}", "0" * 32)
+    )
 
 
 def test_the_document_has_every_route() -> None:
-    assert len(OPERATIONS) == 32
+    assert len(OPERATIONS) == 42
     assert {path for _, path in OPERATIONS} >= {"/metrics", "/healthz", "/readyz", "/v1/jobs/{job}/logs"}
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from doors_kit import served
+from doors_kit import Served, served
 from fake_service import ADMIN, NOW, USER_A, VIEWER, FakeService
 from starlette.testclient import TestClient
 
@@ -223,6 +223,21 @@ def test_strangers_share_a_small_budget_and_callers_keep_theirs(home: Path, serv
         assert httpx.get(f"{found.url}/healthz").status_code == 200
 
 
+def test_who_hangs_up_at_once_gives_his_places_back(home: Path, service: FakeService) -> None:
+    ask = f"GET /v1/events/stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {USER_A}\r\n\r\n".encode()
+
+    def opens(found: Served) -> bool:
+        with found.connect() as sock:
+            sock.sendall(ask)
+            return b" 200 " in sock.recv(1000)
+
+    with served(home, service, limits=CallerLimits(streams=2)) as found:
+        for _ in range(20):
+            with found.connect() as sock:
+                sock.sendall(ask)
+        _until(lambda: opens(found) and opens(found))
+
+
 def test_requests_of_one_caller_are_bounded(home: Path, service: FakeService) -> None:
     with served(home, service, limits=CallerLimits(rate=0.001, burst=3.0)) as found:
         headers = {"Authorization": f"Bearer {USER_A}"}
@@ -290,6 +305,10 @@ SCOPED = [
     (("metrics",), "GET", "/metrics", 200),
     (("metrics",), "GET", "/v1/jobs", 403),
     (("read",), "GET", "/v1/audit", 403),
+    (("read",), "POST", "/v1/changes/cancel", 403),
+    (("submit",), "POST", "/v1/shutdown", 403),
+    (("read", "submit"), "GET", f"/v1/channels/{'0' * 32}", 403),
+    (("manage",), "GET", f"/v1/channels/{'0' * 32}", 404),
 ]
 
 

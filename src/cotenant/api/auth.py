@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import ExitStack
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -63,7 +64,8 @@ class Gate:
             if caller is not None and await self._admit(scope, note, caller):
                 scope["cotenant.caller"] = caller
                 asking.set(caller)
-                await self.app(scope, receive, note)
+                with ExitStack() as scope["cotenant.places"]:
+                    await self.app(scope, receive, note)
         finally:
             self.door.metrics.note(scope, status, time.perf_counter() - began)
 
@@ -122,7 +124,8 @@ class Gate:
     def _audit(self, scope: Scope, caller: Caller | None, status: int) -> None:
         """Every write, and every refusal of one."""
         audit = self.door.settings.audit
-        if audit is None or scope["method"] in READS:
+        typed = status < 400 and scope["path"].startswith("/v1/channels/")  # that it was opened is there
+        if audit is None or scope["method"] in READS or typed:
             return
         peer = scope.get("client")
         uid = scope.get("state", {}).get("cotenant.uid")
@@ -154,15 +157,17 @@ async def who(door: Door, scope: Scope, secret: str) -> Caller | None:
 
 def needed(method: str, path: str) -> set[str]:
     """Scopes of which one opens this."""
+    if path.startswith("/v1/channels/"):
+        return {"manage"}
     if method in READS:
         if path in ("/v1/tokens", "/v1/audit"):
             return {"admin"}
         return {"read", "metrics"} if path == "/metrics" else {"read"}
-    if path == "/v1/jobs":
+    if path in ("/v1/jobs", "/v1/resubmit"):
         return {"submit"}
     if path == "/v1/whatif":
         return {"read"}
-    return {"manage"} if path.startswith("/v1/jobs/") else {"admin"}
+    return {"manage"} if path.startswith(("/v1/jobs/", "/v1/changes/")) else {"admin"}
 
 
 def bearer(scope: Scope) -> str:

@@ -10,7 +10,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -20,7 +19,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from cotenant.api import schemas as s
-from cotenant.api.door import answer, caller_of, door_of, encode
+from cotenant.api.door import answer, caller_of, door_of, encode, places_of
 from cotenant.api.limits import one_line
 from cotenant.api.streams import Listener
 from cotenant.backends.channels import Channel, ChannelKind, ChannelPart, ChannelSpec
@@ -80,7 +79,8 @@ class _Open:
     channel: Channel
     caller: Caller
     opened_s: float = field(default_factory=time.monotonic)
-    read: bool = False
+    read: bool = False  # somebody has come for it
+    begun: bool = False  # and has begun to get it
 
 
 class OpenChannels:
@@ -99,7 +99,7 @@ class OpenChannels:
     def check_room(self, caller: Caller) -> None:
         """Raise where there is none. Those that nobody came for are closed."""
         late_s = time.monotonic() - UNREAD_S
-        for name in [name for name, one in self._all.items() if not one.read and one.opened_s < late_s]:
+        for name in [name for name, one in self._all.items() if not one.begun and one.opened_s < late_s]:
             self.drop(name)
         mine = sum(one.caller == caller for one in self._all.values())
         if mine >= MOST_PER_CALLER or len(self._all) >= MOST_CHANNELS:
@@ -149,19 +149,18 @@ async def output(request: Request, channel: ChannelId) -> Response:
     found = channels.of(caller_of(request), channel)
     if found.read:
         raise Conflict(f"channel '{channel}' is read already")
-    places = ExitStack()
+    places = places_of(request)
     seat = places.enter_context(door_of(request).shares.streams.taken(caller_of(request)))
+    places.callback(channels.drop, channel)
     found.read = True
 
     async def frames() -> AsyncIterator[bytes]:
+        found.begun = True
         try:
             async for text in _frames(Listener(request, seat), found.channel, channels.readers):
                 yield text
         except CotenantError as error:
             yield frame("F", one_line(str(error)).encode())
-        finally:
-            places.close()
-            channels.drop(channel)
 
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(frames(), headers=headers, media_type="application/octet-stream")

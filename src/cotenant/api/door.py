@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import partial
@@ -118,6 +119,11 @@ def door_of(request: Request) -> Door:
 def caller_of(request: Request) -> Caller:
     """Who asks: put there by the gate, without which nothing gets here."""
     return cast(Caller, request.scope["cotenant.caller"])
+
+
+def places_of(request: Request) -> ExitStack:
+    """What a request has taken and gives back when it is over, however it ends: closed by the gate."""
+    return cast(ExitStack, request.scope["cotenant.places"])
 
 
 def admin_of(request: Request) -> Caller:

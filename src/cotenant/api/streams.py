@@ -7,14 +7,13 @@ import base64
 import codecs
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 from fastapi import Request
 from fastapi.responses import StreamingResponse
 
 from cotenant.api.auth import bearer, who
-from cotenant.api.door import Door, caller_of, door_of, encode, shown
+from cotenant.api.door import Door, caller_of, door_of, encode, places_of, shown
 from cotenant.api.limits import one_line
 from cotenant.api.logs import AttemptOutput, Chunk, Piece, beginning, read_on, start_of
 from cotenant.api.news import PageAsked
@@ -70,8 +69,7 @@ def event(kind: str, data: object, id_: str = "") -> str:
 
 def respond(request: Request, make: Callable[[Listener], AsyncIterator[str]]) -> StreamingResponse:
     """A bounded number of streams per caller; each gives its place back however it ends."""
-    places = ExitStack()
-    seat = places.enter_context(door_of(request).shares.streams.taken(caller_of(request)))
+    seat = places_of(request).enter_context(door_of(request).shares.streams.taken(caller_of(request)))
 
     async def counted() -> AsyncIterator[str]:
         try:
@@ -80,8 +78,6 @@ def respond(request: Request, make: Callable[[Listener], AsyncIterator[str]]) ->
                 yield text
         except CotenantError as error:
             yield event("error", {"error": one_line(str(error))})
-        finally:
-            places.close()
 
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(counted(), headers=headers, media_type="text/event-stream")
