@@ -26,9 +26,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.crash_jobs import End, plan
+from bench.crash_jobs import End, plan, quick
 from bench.crash_round import FAULTS, Round, Tally
-from bench.crash_service import GRACE_S, ME
+from bench.crash_service import GRACE_S, ME, isolation
 from cotenant.backends.local import LocalBackend
 from cotenant.core.errors import CotenantError
 from cotenant.core.jobspec import JobSpec
@@ -43,6 +43,8 @@ def main() -> int:
     store.SNAPSHOT_EVERY = 12
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(options.home or tempfile.mkdtemp(prefix="cotenant-crash-"))
+    if options.isolation != "none":
+        folder.chmod(0o711)  # tenants pass through; the homes in it are closed
     tally, began = Tally(), time.monotonic()
     expected: dict[str, End] | None = None
     kills = plan(random.Random(options.seed))
@@ -51,7 +53,10 @@ def main() -> int:
         while tally.rounds <= 1 or tally.points < options.points:
             number = tally.rounds
             now = Round(folder / f"round-{number}", options, number, tally)
-            now.play(kills, options.points if number else 0)
+            try:
+                now.play(kills, options.points if number else 0)
+            finally:
+                now.end()
             try:
                 ends = now.check(expected)
             except CotenantError as error:
@@ -82,7 +87,7 @@ def _warm(folder: Path) -> None:
 def _clear(folder: Path, options: argparse.Namespace) -> None:
     """After a fault or Ctrl-C: leave no process behind."""
     for home in folder.glob("round-*/home"):
-        backend = LocalBackend(home / "jobs", home=home, gpus=options.gpus)
+        backend = LocalBackend(home / "jobs", home=home, gpus=options.gpus, isolation=isolation(home, options))
         for item in backend.observe():
             backend.kill(item.key)
         backend.close()
@@ -117,8 +122,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--gpus", type=int, default=4, help="virtual GPUs")
     parser.add_argument("--jobs", type=int, default=32, help="jobs per round, about")
-    parser.add_argument("--policy", default="srtf")
+    parser.add_argument("--policy", type=quick, default="srtf", help="gandiva: with turns of a tenth of a second")
     parser.add_argument("--profile", default="none", help="speeds of models and pairs: h200 lets jobs share GPUs")
+    parser.add_argument("--isolation", default="none", help="none; or user or sandbox, as root")
     parser.add_argument("--home", help="an empty folder to work in")
     parser.add_argument("--keep", action="store_true", help="keep that folder")
     parser.add_argument("--json", action="store_true")

@@ -24,15 +24,14 @@ KINDS = [
     *("before:reject", "after:reject", "before:forget", "after:forget", "after:reconcile"),
     *("before:hold", "after:hold", "before:resume", "after:resume", "before:policy", "before:token", "after:token"),
 ]  # fmt: skip
+CLOCKS = {"gandiva": "quantum=0.1,watch_s=0.1,trial_s=0.2,residence_s=0.5,idle_s=0.2"}  # or nobody takes turns
 End = tuple[str, int | None]
 ENDS: dict[str, End] = {  # of all others: ("succeeded", 0)
-    "fails": ("failed", 3), "orphan": ("failed", None), "limit": ("failed", None), "bad": ("failed", None),
+    "fails": ("failed", 3), "orphan": ("cancelled", None), "limit": ("failed", None), "bad": ("failed", None),
     "cancelled": ("cancelled", None), "stubborn": ("cancelled", None), "waits": ("cancelled", None),
 }  # fmt: skip
-PRELUDE = """
-exec 8>>"$TRAIL/trail" 7>>"$TRAIL/job.$COTENANT_JOB"
+_LOOKING = """
 say() { read -r up _ </proc/uptime; echo "$1 $COTENANT_KEY $$ $up $2" >&8; }
-flock -n 7 || say double
 runs() {  # whether a process may do anything yet: not one that stands still, is being killed or is gone
     local line field path
     { read -r line <"/proc/$1/stat" && [[ ${line##*) } != T* ]]; } 2>&8 || return 1
@@ -56,18 +55,44 @@ gone() { flock -sn "$1" rm -f "$1"; }  # shared: whoever is suspended in here mu
 alone() {  # or with no more than may be there at once, where the policy shares GPUs
     local there
     for gpu in ${CUDA_VISIBLE_DEVICES//,/ }; do there=1; for other in "$TRAIL/gpu.$gpu".*; do
-        [[ $other == *.$$ ]] || gone "$other" || ! busy "$other" || gone "$other" || beside "${other##*/}"
+        [[ $other == *.$COTENANT_KEY.* ]] || gone "$other" || ! busy "$other" || gone "$other" || beside "${other##*/}"
     done; done
 }
 beside() { ((++there > ${MOST_ON_GPU:-1})) && say clash "$1" || say company "$1"; }
-for gpu in ${CUDA_VISIBLE_DEVICES//,/ }; do
-    exec {fd}>>"$TRAIL/gpu.$gpu.$COTENANT_KEY.$$"; flock $fd
+"""
+PRELUDE = f"""
+exec 8>>"$TRAIL/trail" 7>>"$TRAIL/job.$COTENANT_JOB"
+{_LOOKING}
+me=$$
+if [[ $ASK ]]; then  # in a sandbox nobody sees others: somebody outside looks
+    me=0
+    alone() {{
+        local answer="$TRAIL/answer.$COTENANT_KEY.$((++asked))"
+        echo "$COTENANT_MARK $CUDA_VISIBLE_DEVICES $answer" >"$TRAIL/ask"
+        until [[ -e $answer ]]; do sleep 0.01; done
+    }}
+fi
+flock -n 7 || say double
+for gpu in ${{CUDA_VISIBLE_DEVICES//,/ }}; do
+    exec {{fd}}>>"$TRAIL/gpu.$gpu.$COTENANT_KEY.$me"; flock $fd
 done
 alone
 say start
-for ((i = 0; i < LINES; i++)); do echo "$COTENANT_KEY line $i"; done
-end() { alone; echo "$COTENANT_KEY ends with $1"; say end; exit $1; }
-""".replace("LINES", str(LINES))
+for ((i = 0; i < {LINES}; i++)); do echo "$COTENANT_KEY line $i"; done
+end() {{ alone; echo "$COTENANT_KEY ends with $1"; say end; exit $1; }}
+"""
+LOOKER = f"""
+exec 8>>"$TRAIL/trail" 9<>"$TRAIL/ask"
+{_LOOKING}
+say() {{ read -r up _ </proc/uptime; seen+=("$1 $COTENANT_KEY 0 $up $2"); }}
+while read -r COTENANT_MARK CUDA_VISIBLE_DEVICES answer <&9; do
+    COTENANT_KEY=${{COTENANT_MARK##*/}} seen=()
+    alone
+    # who asked may have been suspended meanwhile: then others may be there
+    busy "$TRAIL/gpu.0.$COTENANT_KEY.0" && for line in "${{seen[@]}}"; do echo "$line" >&8; done
+    : >"$answer"
+done
+"""
 TRAIN = """
 import os, sys, time
 from cotenant import runtime
@@ -101,24 +126,36 @@ def most_on_gpu(policy: str) -> int:
     return SLOTS if made.traits.names_gpus else int(made.params.get("group", 2))
 
 
+def quick(policy: str) -> str:
+    """A policy whose own clocks are short enough for jobs that live for less than a second, unless it says its own."""
+    return f"{policy}:{CLOCKS[policy]}" if policy in CLOCKS else policy
+
+
 def in_parts(policy: str) -> bool:
     """Whether jobs on one GPU may have other GPUs of their own."""
     return not make_policy(policy).traits.names_pools
 
 
 def workload(
-    count: int, chance: random.Random, trail: Path, most_users: int = 1, models: tuple[str, ...] = ("",)
+    count: int,
+    chance: random.Random,
+    trail: Path,
+    most_users: int = 1,
+    models: tuple[str, ...] = ("",),
+    python: str = "",
 ) -> list[Step]:
     """At least 21 jobs of every kind that the service treats differently; the rest are short ones.
 
-    Where GPUs are shared (`most_users`) and pairs are known of, jobs name the models that they stand for.
+    Where GPUs are shared (`most_users`) and pairs are known of, jobs name the models that they stand for. `python`:
+    jobs are other users', who can run that one, and have somebody outside look who else is there.
     """
-    ours = {"TRAIL": str(trail), "MOST_ON_GPU": str(most_users)}
+    ours = {"TRAIL": str(trail), "MOST_ON_GPU": str(most_users), "ASK": "1" if python else ""}
+    workdir, python = str(trail) if python else "", python or sys.executable
     ours["PYTHONPATH"] = str(Path(cotenant.__file__).parents[1])
 
     def job(name: str, text: str, expected_s: float = 1.0, **more: Any) -> JobSpec:
         run, model = f'. "$TRAIL/prelude"; {text}', chance.choice(models)
-        return JobSpec(run=run, name=name, env=ours, expected_s=expected_s, model=model, **more)
+        return JobSpec(run=run, name=name, env=ours, expected_s=expected_s, model=model, workdir=workdir, **more)
 
     def short(number: int) -> JobSpec:
         text = f"sleep {chance.uniform(0.02, 0.15):.3f}; end 0"
@@ -132,7 +169,7 @@ def workload(
             job("long-0", "sleep 0.5; end 0", 900, gpus=2), job("long-1", "sleep 0.6; end 0", 800),
             job("deaf", "trap '' TERM; sleep 0.8; end 0", 700))),
         Step("submit", specs=(
-            job("grows", f'{sys.executable} "$TRAIL/train.py" "$TRAIL/steps" >&8 2>&8; end $?', 600, min_gpus=1,
+            job("grows", f'{python} "$TRAIL/train.py" "$TRAIL/steps" >&8 2>&8; end $?', 600, min_gpus=1,
                 max_gpus=2),), when="long-0"),
         Step("submit", specs=tuple(shorts[:half]), when="long-0"),
         Step("submit", specs=(

@@ -3,7 +3,9 @@
 A service says what it knows after every look and when it dies. Afterwards all of that must be found in the journal, as
 it was at that record: promises, what the policy remembers, measured costs, levels of attempts. After every look the
 planner's mind and the book agree. Jobs that share their GPUs in turns, or as guests, do so again after the first look
-of the next service. And a promise is taken back only when its GPUs are given to others, or its job may not run.
+of the next service. With jobs that leave nothing is agreed any more, but who took turns is sent off without GPUs for
+another's turn only. A promise is taken back only when its GPUs are given to others, or its job may not run. Who stands
+still goes on where it stands: it needs no other GPUs, until it is ended.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 from cotenant.core.plan import ALONE
 from cotenant.journal import Record
 from cotenant.service.core import CoreService
+from cotenant.service.planner.follow import comes_back
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.records import WRITTEN
@@ -39,7 +42,7 @@ class Watched:
         with self.store.lock:
             known = knows(self.store.book)
             known["terms"] = _terms(self.service)
-            known["stay"] = sorted(job.key for job in self.store.book.on_gpus.values() if not job.stop_why)
+            known["stop"] = {job.key: job.stop_why for job in self.store.book.on_gpus.values()}
             if mind is not None:
                 known["amiss"] = _amiss(self.store.book, *mind)
         known["looks"] = self.known.get("looks", 0) + 1
@@ -110,7 +113,7 @@ class Words:
     """All that the services of one round have said, oldest first."""
 
     said: list[Known] = field(default_factory=list)
-    _terms: dict[str, list[Any]] = field(default_factory=dict)  # before the last kill
+    _terms: dict[str, list[Any]] = field(default_factory=dict)  # of those who stayed, before the last kill
     _fell: bool = False
 
     def fell(self) -> None:
@@ -130,10 +133,9 @@ class Words:
             return
         if self._fell:
             for key, before in self._terms.items():
-                now = known["terms"].get(key, [before[0], False, False])
-                if key in known["stay"] and now[0] == before[0] and now[1:] != before[1:]:
-                    tell("forgotten", f"{key} shared on terms {before} and does on {now} after a restart")
-        self._terms, self._fell = known["terms"], False
+                _same_terms(key, before, known, tell)
+        self._terms = {key: terms for key, terms in known["terms"].items() if not known["stop"][key]}
+        self._fell = False
 
     def check(self, records: Iterable[Record], tell: Tell) -> None:
         """Whether the journal has all that was said, and whether promises were kept or taken back for a reason."""
@@ -152,6 +154,15 @@ class Words:
                     _taken_back(book, record, before[record.job], tell)
         for known in said[at:]:
             _compare(known, knows(book), tell)
+
+
+def _same_terms(key: str, before: list[Any], known: Known, tell: Tell) -> None:
+    """Whether somebody is still on the terms of before the kill; who is sent off now must have been promised GPUs."""
+    now, stop = known["terms"].get(key, [before[0], False, False]), known["stop"].get(key)
+    if stop == "" and now[0] == before[0] and now[1:] != before[1:]:
+        tell("forgotten", f"{key} shared on terms {before} and does on {now} after a restart")
+    if stop in ("preempt", "move") and before[1] and key.rpartition("-")[0] not in known["promises"]:
+        tell("forgotten", f"{key} took turns and is sent off after a restart: {stop}")
 
 
 def _compare(known: Known, journaled: Known, tell: Tell) -> None:
@@ -174,5 +185,6 @@ def _taken_back(book: Book, record: Record, gpus: Gpus, tell: Tell) -> None:
 
 def _may_start(book: Book, job: LiveJob) -> bool:
     size = sum(len(indexes) for _, indexes in book.promises.get(job.id, ()))
-    placed = job.id in book.on_gpus or job.id in book.suspended  # who stands still is bound to its GPUs
-    return job.id in book.active and not placed and not (job.held or job.stop_why or size)
+    placed = job.id in book.on_gpus or job.id in book.suspended
+    free = comes_back(job) if placed else not job.stop_why
+    return job.id in book.active and free and not (job.held or size)

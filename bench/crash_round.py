@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import random
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,17 +14,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.crash_jobs import ENDS, LINES, MODELS, PRELUDE, STEPS, TRAIN, End, Step, most_on_gpu, workload
+from bench.crash_jobs import ENDS, LINES, LOOKER, MODELS, PRELUDE, STEPS, TRAIN, End, Step, most_on_gpu, workload
 from bench.crash_known import Words
-from bench.crash_service import Service
+from bench.crash_service import Service, isolation
 from cotenant.backends.local import LocalBackend
+from cotenant.backends.local.isolation.levels import FIRST_UID
 from cotenant.backends.local.logs import LocalLog
 from cotenant.core.lifecycle import FINAL
 from cotenant.journal import open_journal, recover
 from cotenant.service.desk.views import node_statuses
 from cotenant.service.store.book import Book
+from cotenant.testing.apart import reachable_python
 
-ROUND_LIMIT_S = 60.0
+LIMIT_S = 60.0  # in which a service that nobody kills must have done all that is left
+NO_END = "no end"
 
 
 @dataclass
@@ -69,23 +73,38 @@ class Round:
         self.options, self.number, self.tally = options, number, tally
         chance = random.Random(f"{options.seed}/{number}")
         models = MODELS if options.profile != "none" else ("",)
-        self.steps = workload(options.jobs, chance, self.trail, most_on_gpu(options.policy), models)
+        most, python = most_on_gpu(options.policy), "" if options.isolation == "none" else reachable_python()
+        self.steps = workload(options.jobs, chance, self.trail, most, models, python)
+        self.looker = self._look(most) if python else None
         self.acknowledged: dict[str, str] = {}
         self.cancelled: set[str] = set()
         self.due: Step | None = None
         self.words = Words()
 
+    def _look(self, most: int) -> subprocess.Popen[bytes]:
+        """For jobs that cannot see each other: somebody who can, and a folder that is theirs."""
+        os.mkfifo(self.trail / "ask")
+        (self.trail / "looker").write_text(LOOKER)
+        (self.trail / "trail").touch()
+        for path in (self.trail, *self.trail.iterdir()):
+            os.chown(path, FIRST_UID, FIRST_UID)
+        os.chmod(self.trail, 0o755)
+        env = {"PATH": os.environ["PATH"], "TRAIL": str(self.trail), "MOST_ON_GPU": str(most)}
+        return subprocess.Popen(["bash", str(self.trail / "looker")], env=env)
+
+    def end(self) -> None:
+        """Nobody looks any more."""
+        if self.looker is not None:
+            self.looker.kill()
+            self.looker.wait()
+
     def play(self, kills: Iterator[tuple[str, Any]], points: int) -> None:
         """Run the service again and again until all jobs have ended; kill it until that many points are reached."""
-        give_up = time.monotonic() + ROUND_LIMIT_S
         done = False
         while not done:
-            if time.monotonic() > give_up:
-                self.tally.fault("lost", f"round {self.number} is not done after {ROUND_LIMIT_S:g} s")
-                return
             kill = next(kills) if self.tally.points < points else ("never", 0)
             service = Service(self.home, self.options, kill)
-            done = self._drive(service, give_up)
+            done = self._drive(service, time.monotonic() + LIMIT_S)
             self._hear(service)
             self.words.fell()
             reap()
@@ -93,6 +112,9 @@ class Round:
                 self.tally.restarts += 1
                 self.tally.points += 1
                 self.tally.kills[service.fell] += 1
+                if service.fell == NO_END:
+                    self.tally.fault("lost", f"round {self.number} is not done after {LIMIT_S:g} s without a kill")
+                    return
                 if service.fell.startswith(("by itself", "no answer")):
                     self.tally.fault("complaints", service.fell)
 
@@ -114,7 +136,7 @@ class Round:
                 self.steps.pop(0)
                 continue
             service.rest(0.03)
-        service.fall("no end")
+        service.fall(NO_END)
         return False
 
     def _hear(self, service: Service) -> None:
@@ -209,7 +231,8 @@ class Round:
 
     def _check_world(self, book: Book) -> None:
         fault, where = self.tally.fault, f"round {self.number}"
-        backend = LocalBackend(self.home / "jobs", home=self.home, gpus=self.options.gpus)
+        apart = isolation(self.home, self.options)
+        backend = LocalBackend(self.home / "jobs", home=self.home, gpus=self.options.gpus, isolation=apart)
         try:
             for item in backend.observe():
                 fault("leaked records", f"{where}: {item}")
@@ -217,7 +240,7 @@ class Round:
                 fault("leaked records", f"{where}: {path}")
             for group in backend.groups():
                 fault("leaked records", f"{where}: {group}")
-            for status in node_statuses(backend.nodes(), book):
+            for status in node_statuses(backend.nodes(), book, time.time()):
                 if status.gpus_used:
                     fault("leaked GPUs", f"{where}: {status}")
             for pid, what in ours(self.home, backend.label):

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from bench.crash_jobs import in_parts, most_on_gpu
 from bench.crash_known import Known, Watched, knows
+from cotenant.backends.local.isolation.levels import Isolation
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.service.core import CoreService
@@ -28,6 +29,17 @@ ME = Caller("bench", Role.ADMIN)
 GRACE_S = 0.15
 ROUND_S = 0.5
 LONGEST = 150  # steps a service may take while it waits for a step of the chosen kind
+
+
+def isolation(home: Path, options: argparse.Namespace) -> Isolation:
+    """How tenants are kept apart; their files are beside the home."""
+    return Isolation(options.isolation, folder=str(home.parent / "tenants"))
+
+
+def site(home: Path, options: argparse.Namespace) -> Site:
+    """The same, as a service is told it."""
+    backend = "local" if options.isolation == "none" else f"local:tenant_files={home.parent / 'tenants'}"
+    return Site(backend=backend, gpus=options.gpus, isolation=options.isolation)
 
 
 class Service:
@@ -128,7 +140,7 @@ def _serve(line: socket.socket, home: Path, options: argparse.Namespace, kill: t
     settings = Options(
         home, GRACE_S, hook=hook, max_suspended=2, round_s=ROUND_S, profile=options.profile, policy=options.policy
     )
-    service = open_service(settings, Site(gpus=options.gpus))
+    service = open_service(settings, site(home, options))
     first_token(service, home)
     _listen(service)
     watched = Watched(service)

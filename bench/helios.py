@@ -47,12 +47,12 @@ def main() -> None:
     options = parser.parse_args()
     path = log()
     began = time.perf_counter()
+    from cotenant.beliefs.prediction.evaluate import errors_of, evaluate
     from cotenant.core.outcome import Outcome
     from cotenant.core.workload import Workload
     from cotenant.sim.driver import Experiment, simulate
     from cotenant.sim.warm import warm
     from cotenant.workload.cluster_file import load_cluster
-    from cotenant.workload.prediction.evaluate import errors_of, evaluate
     from cotenant.workload.readers import read
 
     warm()
@@ -99,7 +99,7 @@ def main() -> None:
     print(
         f"{'estimator':<20}{'median error':>14}{'log error':>12}{'rank corr.':>12}{'of GPU time':>13}{'within 2x':>11}"
     )
-    from cotenant.workload.estimators import estimate
+    from cotenant.beliefs.estimators import estimate
 
     rows = [errors_of("gbdt:loss=mean", work, estimate("gbdt:loss=mean", work, 0))]
     rows.append(errors_of("gbdt", work, estimate("gbdt", work, 0)))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.core import jit
+from cotenant.core import jit, jit_later
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -28,6 +28,7 @@ def _plain_kernels() -> Iterator[None]:
 
     What compiles does so in a process of its own (tests/sim/test_determinism.py).
     """
-    enable, jit.enable = jit.enable, lambda: None
+    enable, jit.enable = jit.enable, lambda folder=None: None
+    want, jit_later.Later.want = jit_later.Later.want, lambda self: None
     yield
-    jit.enable = enable
+    jit.enable, jit_later.Later.want = enable, want

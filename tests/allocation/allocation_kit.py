@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cotenant.allocation import Demands, Share, demands
-from cotenant.allocation.tables import COUNT, FIRST, HELD, NODE, Packing
+from cotenant.allocation.tables import BEGIN, COUNT, NODE, TAKEN, Packing
 from cotenant.core.sensitivity import Sensitivity
 
 CPUS, MEMS = np.array([1.0, 2.0, 3.0, 6.0, 9.0]), np.array([20.0, 60.0, 120.0])
@@ -35,11 +35,11 @@ def check_packing(p: Packing, *, all_placed: bool, floor: bool = True) -> None:
     """Nothing over capacity, gangs whole, books in order, nobody below its share, equal shares per GPU."""
     used = np.zeros_like(p.cap)
     for k in range(len(p.gpus)):
-        rows = p.slices[p.at[k, FIRST] : p.at[k, FIRST] + p.at[k, COUNT]]
+        rows = p.slices[p.at[k, BEGIN] : p.at[k, BEGIN] + p.at[k, COUNT]]
         if not len(rows):
             assert not all_placed
             continue
-        assert rows[:, HELD].sum() == p.gpus[k]
+        assert rows[:, TAKEN].sum() == p.gpus[k]
         assert len(set(rows[:, NODE].tolist())) == len(rows)
         for _, node, held in rows.tolist():
             used[node] += held * np.array([1.0, p.got[k, 0], p.got[k, 1]])

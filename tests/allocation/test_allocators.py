@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cotenant.allocation import ALLOCATORS, Share, demands, make_allocator, released_demands
 from cotenant.allocation.once import pack_once, placed, throughput
 from cotenant.allocation.opt import best_shares
-from cotenant.allocation.tables import COUNT, FIRST, HELD, NODE
+from cotenant.allocation.tables import BEGIN, COUNT, NODE, TAKEN
 from cotenant.core.errors import InputError
 from cotenant.core.sensitivity import Sensitivity
 
@@ -111,9 +111,9 @@ def test_greedy_skips_what_fits_nowhere() -> None:
 def test_a_split_gang_has_equal_shares_on_every_server() -> None:
     gangs, asked = with_gangs((12,))
     packing = pack_once(make_allocator("synergy-tune"), one_gpu(HUNGRY), gangs, asked, SHARE, 2)
-    rows = packing.slices[packing.at[0, FIRST] : packing.at[0, FIRST] + packing.at[0, COUNT]]
-    assert sorted(rows[:, HELD].tolist()) == [4, 8]
-    assert packing.cap[rows[:, NODE], 1] - packing.free[rows[:, NODE], 1] == pytest.approx(3.0 * rows[:, HELD])
+    rows = packing.slices[packing.at[0, BEGIN] : packing.at[0, BEGIN] + packing.at[0, COUNT]]
+    assert sorted(rows[:, TAKEN].tolist()) == [4, 8]
+    assert packing.cap[rows[:, NODE], 1] - packing.free[rows[:, NODE], 1] == pytest.approx(3.0 * rows[:, TAKEN])
 
 
 def test_a_gang_is_not_torn_apart_for_cores() -> None:

@@ -9,22 +9,31 @@ from pathlib import Path
 from typing import Any
 
 from cotenant.backends.base import Stream
-from cotenant.backends.local.logs import LocalLog
-from cotenant.core.errors import InputError
+from cotenant.backends.channels import ChannelSpec
+from cotenant.backends.fake_channel import FakeChannel
+from cotenant.backends.local.logs import LocalLog, LocalTimes
+from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL, JobState
+from cotenant.core.proof import digest, proof
+from cotenant.core.proof import hint as hint_of
+from cotenant.service.asked import EVERY, Which
 from cotenant.service.facade import (
     AttemptInfo,
     Caller,
     Conflict,
     EventInfo,
     JobInfo,
+    JobList,
+    JobOutcome,
     NodeStatus,
     NotFound,
     Role,
     TokenInfo,
     Unavailable,
+    WhatIfWatch,
 )
+from cotenant.service.window import NodeWindow
 
 ADMIN, USER_A, USER_B, VIEWER = "secret-admin", "secret-user-a", "secret-user-b", "secret-viewer"
 NOW = 1_700_000_000.0
@@ -40,6 +49,7 @@ class FakeService:
         self.answers: dict[tuple[Caller, str], tuple[str, list[list[str]]]] = {}
         self.desk = self.admin = self
         self.infos: dict[str, JobInfo] = {}
+        self.shut: dict[str, NodeWindow] = {}
         self.history_: list[EventInfo] = []
         self.logs: dict[tuple[str, str], Path] = {}  # in a folder per job, as older keepers named them
         self.secrets: dict[str, tuple[TokenInfo, Caller]] = {}
@@ -50,6 +60,8 @@ class FakeService:
         self.ended = ""
         self.submits = 0
         self.backups: list[str] = []
+        self.foreseen = threading.Event()  # until then a what-if is not answered
+        self.foreseen.set()
         self.set_calls: list[dict[str, Any]] = []
         for secret, role, tenant in (
             (ADMIN, Role.ADMIN, ""),
@@ -117,9 +129,49 @@ class FakeService:
             raise NotFound(f"no job '{job}'")
         return info
 
-    def jobs(self, caller: Caller, *, states: tuple[str, ...] = (), limit: int = 1000) -> list[JobInfo]:
+    def jobs(self, caller: Caller, which: Which = EVERY, *, limit: int = 1000, skip: int | None = None) -> JobList:
         mine = [job for job in self.infos.values() if not caller.tenant or job.tenant == caller.tenant]
-        return [replace(job, spec={}, attempts=()) for job in mine if not states or job.state in states][-limit:]
+        if which.jobs:
+            mine = [self._visible(caller, name) for name in which.jobs]
+        states = which.states
+        found = [replace(job, spec={}, attempts=()) for job in mine if not states or job.state in states][skip or 0 :]
+        some = JobList(found[-limit:])
+        some.left_out = len(found) - len(some)
+        return some
+
+    def change(
+        self, caller: Caller, verb: str, which: Which, *, force: bool = False, changes: dict[str, Any] | None = None
+    ) -> list[JobOutcome]:
+        done = []
+        for name in which.jobs or [job.id for job in self.jobs(caller, which)]:
+            try:
+                if verb == "set":
+                    self.set(caller, name, changes or {})
+                else:
+                    getattr(self, verb)(caller, name)
+                done.append(JobOutcome(name, "", self.infos[name]))
+            except CotenantError as error:
+                done.append(JobOutcome(name, str(error), None))
+        return done
+
+    def requeue(self, caller: Caller, job: str) -> None:
+        self._visible(caller, job)
+        self.move(job, JobState.PENDING, reason="requeued")
+
+    def resubmit(self, caller: Caller, which: Which, changes: dict[str, Any]) -> list[list[str]]:
+        return [self._take(caller, [JobSpec.from_dict(self._visible(caller, name).spec)])[0] for name in which.jobs]
+
+    def windows(self, caller: Caller) -> list[NodeWindow]:
+        return list(self.shut.values())
+
+    def add_window(self, caller: Caller, window: NodeWindow, gpus: int = 0) -> NodeWindow:
+        made = replace(window, id=f"w{len(self.shut) + 1}")
+        self.shut[made.id] = made
+        return made
+
+    def remove_window(self, caller: Caller, window: str) -> None:
+        if self.shut.pop(window, None) is None:
+            raise NotFound(f"no window '{window}'")
 
     def job(self, caller: Caller, job: str) -> JobInfo:
         return self._visible(caller, job)
@@ -130,13 +182,15 @@ class FakeService:
     def deadline(self, caller: Caller, job: str) -> dict[str, Any]:
         return {"job": self._visible(caller, job).id, "verdict": "no deadline", "text": "it has no deadline"}
 
-    def events(self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000) -> list[EventInfo]:
+    def events(
+        self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000, newest: bool = False
+    ) -> list[EventInfo]:
         if job:
             self._visible(caller, job)
         found = [item for item in self.history_ if item.seq > after and job in ("", item.job)]
         if caller.tenant:
             found = [item for item in found if item.job and self.infos[item.job].tenant == caller.tenant]
-        return found[:limit]
+        return found[-limit:] if newest else found[:limit]
 
     def wait_events(self, after: int, timeout_s: float) -> int:
         with self.changed:
@@ -149,7 +203,15 @@ class FakeService:
             raise NotFound(f"job '{job}' has no attempt {attempt}")
         return LocalLog(f"{job}-1", stream, (self.folder / job,), lambda: False) if info.attempts else None
 
-    def cancel(self, caller: Caller, job: str) -> None:
+    def open_times(self, caller: Caller, job: str, attempt: int) -> LocalTimes:
+        return LocalTimes(LocalLog(f"{job}-1", "times", (self.folder / job,), lambda: False))
+
+    def open_channel(self, caller: Caller, job: str, asked: ChannelSpec) -> FakeChannel:
+        if self._visible(caller, job).state is not JobState.RUNNING:
+            raise Conflict(f"job '{job}' does not run")
+        return FakeChannel()
+
+    def cancel(self, caller: Caller, job: str, force: bool = False) -> None:
         info = self._visible(caller, job)
         if info.state in FINAL and info.state is not JobState.CANCELLED:
             raise Conflict(f"job '{job}' has {info.state}")
@@ -187,7 +249,10 @@ class FakeService:
             raise InputError(f"unknown policy '{policy}'")
         self.live_policy = policy
 
-    def whatif(self, caller: Caller, policies: list[str]) -> dict[str, Any]:
+    def whatif(self, caller: Caller, policies: list[str], watch: WhatIfWatch | None = None) -> dict[str, Any]:
+        assert watch is not None
+        watch.policy, watch.jobs = policies[0], len(self.infos)
+        assert self.foreseen.wait(30)
         rows = [
             {"id": job.id, self.live_policy: NOW + 60, **dict.fromkeys(policies, NOW + 42)} for job in self.jobs(caller)
         ]
@@ -201,11 +266,18 @@ class FakeService:
     def tokens(self, caller: Caller) -> list[TokenInfo]:
         return [token for token, _ in self.secrets.values()]
 
-    def create_token(self, caller: Caller, name: str, role: Role, tenant: str) -> tuple[TokenInfo, str]:
+    def create_token(
+        self, caller: Caller, name: str, role: Role, tenant: str, *,
+        scopes: tuple[str, ...] = (), lasts_s: float | None = None,
+    ) -> tuple[TokenInfo, str]:  # fmt: skip
         secret = f"made-{len(self.secrets)}-secret"
-        return self._add_token(secret, name, role, tenant), secret
+        info = self._add_token(secret, name, role, tenant)
+        if scopes or lasts_s is not None:
+            info = replace(info, scopes=scopes, expires_s=None if lasts_s is None else NOW + lasts_s)
+            self.secrets[secret] = (info, Caller(name, role, tenant, scopes))
+        return info, secret
 
-    def revoke_token(self, caller: Caller, token: str) -> None:
+    def revoke_token(self, caller: Caller, token: str, *, force: bool = False) -> None:
         for secret, (info, owner) in self.secrets.items():
             if info.id == token:
                 self.secrets[secret] = (replace(info, revoked=True), owner)
@@ -215,6 +287,10 @@ class FakeService:
     def authenticate(self, secret: str) -> Caller | None:
         info, caller = self.secrets.get(secret, (None, None))
         return None if info is None or info.revoked else caller
+
+    def prove(self, hint: str, nonce: str, address: str) -> str:
+        known = (digest(secret) for secret, (info, _) in self.secrets.items() if not info.revoked)
+        return next((proof(one, nonce, address) for one in known if hint_of(one) == hint), "")
 
     def backup(self, caller: Caller, path: str) -> None:
         if path in self.backups:

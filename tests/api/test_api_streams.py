@@ -5,17 +5,22 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+import zlib
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_service import USER_A, FakeService
+from fake_service import USER_A, VIEWER, FakeService
 from starlette.testclient import TestClient
 
-from cotenant.api.logs import Chunk, read_chunk
-from cotenant.backends.base import LogPart
+from cotenant.api.logs import AttemptOutput, Chunk, read_chunk, read_on, start_of
+from cotenant.api.shares import Seats
+from cotenant.backends.base import LogMark, LogPart
 from cotenant.core.errors import InputError
 from cotenant.core.lifecycle import JobState
+from cotenant.service.facade import Caller, Role, TooMany
 
 
 def _rotate(path: Path) -> None:
@@ -52,6 +57,21 @@ class Memory:
         return False
 
 
+class Marked:
+    """Marks in memory."""
+
+    def __init__(self, *marks: tuple[float, int, int]) -> None:
+        self.all = [LogMark(*mark) for mark in marks]
+
+    def marks(self, at_s: float, stdout: float, stderr: float, most: int) -> list[LogMark]:
+        before = sum(m.at_s <= at_s and m.stdout <= stdout and m.stderr <= stderr for m in self.all)
+        return self.all[max(before - 1, 0) :][:most]
+
+
+def _one(log: Memory, attempt: int = 1) -> AttemptOutput:
+    return AttemptOutput(attempt, ("stdout",), (log,), Marked())
+
+
 def test_a_reader_goes_on_while_older_output_goes() -> None:
     """Read in all sizes: nothing twice, nothing lost, as long as the reader is not too late."""
     for size, often in itertools.product((1, 3, 7, 100), (1, 2, 4)):
@@ -59,50 +79,105 @@ def test_a_reader_goes_on_while_older_output_goes() -> None:
         for number in range(99):
             log.whole += f"{number:02d}".encode()
             while number % often == 0:
-                chunk = read_chunk(log, cursor, size)
+                chunk = read_chunk(_one(log), cursor, size)
                 assert not chunk.gap
                 got, cursor = got + chunk.data, chunk.cursor
                 if not chunk.data:
                     break
-        while (chunk := read_chunk(log, cursor, size)).data:
+        while (chunk := read_chunk(_one(log), cursor, size)).data:
             got, cursor = got + chunk.data, chunk.cursor
         assert got == log.whole
 
 
 def test_what_is_gone_is_a_gap() -> None:
     log = Memory("first", keeps=11)
-    cursor = read_chunk(log, "0", 100).cursor
+    cursor = read_chunk(_one(log), "0", 100).cursor
     log.whole += b" lost second third"
-    chunk = read_chunk(log, cursor, 100)
+    chunk = read_chunk(_one(log), cursor, 100)
     assert (chunk.data, chunk.gap) == (b"econd third", True)
-    assert read_chunk(log, chunk.cursor, 100) == Chunk(b"", chunk.cursor)
+    assert read_chunk(_one(log), chunk.cursor, 100) == Chunk((), chunk.cursor)
 
 
-def test_a_cursor_of_another_attempt_is_noticed() -> None:
-    """Once: the reader is then in the new one, also where that is empty yet."""
-    cursor = read_chunk(Memory("hello world"), "0", 5).cursor
-    again = read_chunk(Memory("HELLO again"), cursor, 100)
-    assert (again.data, again.gap) == (b"HELLO again", True)
-    empty = read_chunk(Memory(), cursor, 100)
-    assert (empty.data, empty.gap) == (b"", True)
-    assert not read_chunk(Memory("more"), empty.cursor, 100).gap
+def test_a_cursor_stays_with_its_attempt_and_then_goes_on_to_each_later_one() -> None:
+    """Also past one that printed nothing, and to one whose beginning is gone, which is told."""
+    logs = [Memory("hello world"), Memory(), Memory("again", keeps=3)]
+    opened = [_one(log, number) for number, log in enumerate(logs, 1)]
+    got, gaps, cursor = b"", [], read_on(lambda n: opened[n - 1], 1, 0, "0", 5).cursor
+    for _ in range(3):
+        chunk = read_on(lambda n: opened[n - 1], 3, 0, cursor, 100)
+        got, cursor, gaps = got + chunk.data, chunk.cursor, [*gaps, chunk.gap]
+    assert (got, gaps, cursor) == (b" worldain", [False, True, False], "3.5")
+    assert read_on(lambda n: opened[n - 1], 3, 1, "0", 100).data == b"hello world"
+    assert read_on(lambda n: opened[n - 1], 3, 0, "0", 100).data == b"ain"
 
 
 def test_a_cursor_of_an_older_version_still_leads_on() -> None:
-    log = Memory("hello world")
-    place = read_chunk(log, "0", 5).cursor
-    assert read_chunk(log, f"1f-{place}", 100).data == b" world"
+    """`PLACE-CHECKSUM`, before that with the number of a file; where other bytes are there it is a gap."""
+    log, place = Memory("hello world"), f"5-{zlib.crc32(b'hello'):08x}"
+    for cursor in (place, f"1f-{place}"):
+        assert read_chunk(_one(log), cursor, 100).data == b" world"
+    again = read_chunk(_one(Memory("HELLO again")), place, 100)
+    assert (again.data, again.gap) == (b"HELLO again", True)
 
 
 def test_offsets() -> None:
     log = Memory("01234567890123456789abcde", keeps=15)
-    assert read_chunk(log, "8", 4).data == b"89ab"
-    assert read_chunk(log, "-3", 100).data == b"cde"
-    assert read_chunk(log, "-999", 100).data == b"0123456789abcde"
-    assert read_chunk(log, "999", 100).data == b""
-    assert read_chunk(Memory(), "0", 100).data == read_chunk(None, "0", 100).data == b""
+    assert read_chunk(_one(log), "8", 4).data == b"89ab"
+    assert read_chunk(_one(log), "-3", 100).data == b"cde"
+    assert read_chunk(_one(log), "-999", 100).data == b"0123456789abcde"
+    assert read_chunk(_one(log), "999", 100).data == b""
+    assert read_chunk(_one(Memory()), "0", 100).data == b""
     with pytest.raises(InputError):
-        read_chunk(log, "x", 100)
+        read_on(_one_only(log), 1, 0, "x", 100)
+
+
+def _one_only(log: Memory) -> Callable[[int], AttemptOutput]:
+    return lambda attempt: _one(log, attempt)
+
+
+def _both(out: str, err: str, *marks: tuple[float, int, int]) -> AttemptOutput:
+    return AttemptOutput(1, ("stdout", "stderr"), (Memory(out), Memory(err)), Marked(*marks))
+
+
+def test_both_streams_come_in_the_order_of_their_marks() -> None:
+    """However they are cut; before the first mark and after the last stdout comes first."""
+    output = _both("a1\na2\na3\n", "b1\nb2\n", (1.0, 0, 0), (2.0, 3, 0), (3.0, 3, 3), (4.5, 6, 3))
+    order = b"a1\nb1\na2\na3\nb2\n"
+    for size in (1, 2, 5, 100):
+        got, cursor = b"", "0"
+        while (chunk := read_chunk(output, cursor, size)).pieces:
+            got, cursor = got + chunk.data, chunk.cursor
+        assert (got, cursor) == (order, "1.9.6")
+    stamps = read_chunk(output, "0", 100, stamped=True).data.decode().splitlines()
+    assert stamps[1] == "1970-01-01T00:00:02.000Z b1"
+    assert stamps[-1] == "1970-01-01T00:00:04.500Z b2"
+    assert read_chunk(output, "1.1.0", 3, stamped=True).data == b"1\n1970-01-01T00:00:02.000Z b"  # no line begins at 1
+    assert (
+        read_chunk(
+            _both(
+                "x\n",
+                "",
+            ),
+            "0",
+            9,
+            stamped=True,
+        ).data
+        == b"- x\n"
+    )
+
+
+def test_the_last_lines_and_those_since_a_time() -> None:
+    output = _both("a1\na2\na3", "b1\nb2\n", (1.0, 0, 0), (2.0, 3, 0), (3.0, 3, 3), (4.5, 6, 3))
+    whole = [b"a1\n", b"b1\n", b"a2\n", b"a3", b"b2\n"]
+    for count in range(7):
+        start = start_of(output, count, None)
+        assert read_chunk(output, start, 100).data == b"".join(whole[5 - count if count < 5 else 0 :])
+    for since_s, expected in ((0.0, whole), (1.5, whole[1:]), (3.0, whole[2:]), (4.6, [])):
+        assert read_chunk(output, start_of(output, None, since_s), 100).data == b"".join(expected)
+    assert read_chunk(output, start_of(output, 1, 3.0), 100).data == b"b2\n"
+    single = AttemptOutput(1, ("stderr",), (Memory("b1\nb2\n"),), output.times)
+    assert read_chunk(single, start_of(single, None, 3.0), 100).data == b"b2\n"
+    assert read_chunk(single, start_of(single, 1, None), 100).data == b"b2\n"
 
 
 def _job(client: TestClient) -> str:
@@ -206,7 +281,31 @@ def test_events_wait_for_the_first(admin: TestClient, user_a: TestClient, servic
     assert user_a.get("/v1/events?wait=0.05").json() == {"events": [], "next": 1}  # past what is not his
 
 
-def test_streams_are_bounded(admin: TestClient, service: FakeService) -> None:
+def test_one_callers_streams_and_polls_leave_the_others_theirs(
+    admin: TestClient, viewer: TestClient, service: FakeService
+) -> None:
+    """Defect 15: 256 streams of one viewer took `logs -f` from all, 300 long polls made an admin wait."""
     job = _job(admin)
-    admin.app.state.door.open_streams = 10_000  # type: ignore[attr-defined]
-    assert admin.get(f"/v1/jobs/{job}/logs?follow=true").status_code == 503
+    admin.post(f"/v1/jobs/{job}/cancel")
+    shares, who = admin.app.state.door.shares, service.authenticate(VIEWER)  # type: ignore[attr-defined]
+    with ExitStack() as taken:
+        for _ in range(shares.limits.streams):
+            taken.enter_context(shares.streams.taken(who))
+        for _ in range(shares.limits.polls):
+            taken.enter_context(shares.polls.taken(who))
+        assert viewer.get(f"/v1/jobs/{job}/logs?follow=true").status_code == 429
+        assert viewer.get("/v1/events?after=-1&wait=1").status_code == 429
+        assert viewer.get("/v1/jobs").status_code == 200
+        assert _events(admin.get(f"/v1/jobs/{job}/logs?follow=true").text) == [("end", {"state": "cancelled"})]
+        assert admin.get("/v1/events?after=0&wait=1").json()["next"] == 2
+
+
+def test_when_all_places_are_taken_who_has_most_gives_one_up() -> None:
+    ann, bob = Caller("ann", Role.USER, "a"), Caller("bob", Role.USER, "b")
+    seats = Seats("streams", most=3, most_of_all=3)
+    with seats.taken(ann) as first, seats.taken(ann) as second, seats.taken(ann), seats.taken(bob):
+        assert (first.lost, second.lost) == (True, False)
+        assert (seats.of(ann), seats.of(bob)) == (2, 1)
+        with pytest.raises(TooMany), seats.taken(bob):
+            pass
+    assert (seats.of(ann), seats.of(bob)) == (0, 0)

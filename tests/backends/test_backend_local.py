@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import stat
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from cotenant.backends import BackendError
 from cotenant.backends.local import LocalBackend, gpus, procs
 from cotenant.backends.local.records import KeeperRecord
 from cotenant.core.errors import InputError
+from cotenant.testing.backend_kit import PATIENCE_S
 
 
 def test_what_a_job_sees(world: LocalWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +92,7 @@ def test_secrets_stay_out_of_sight(world: LocalWorld) -> None:
     assert world.record("sec-1").stat().st_mode & 0o077 == 0
     for path in files:
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
-        assert b"s3cr3t" not in path.read_bytes(), path
+        assert not path.is_file() or b"s3cr3t" not in path.read_bytes(), path
 
 
 def test_grandchildren_die_with_the_job(world: LocalWorld) -> None:
@@ -347,3 +350,22 @@ def test_open_files_of_the_service_are_not_passed_on(world: LocalWorld) -> None:
     os.close(writer)
     assert os.read(reader, 1) == b""
     os.close(reader)
+
+
+def test_a_time_limit_is_kept_while_no_service_is_there(world: LocalWorld) -> None:
+    """What it was suspended does not count; one that ignores SIGTERM is killed after its grace period."""
+    world.launch("polite-1", "sleep 300", max_runtime_s=0.3)
+    world.launch("deaf-1", "trap '' TERM; while :; do sleep 0.05; done", max_runtime_s=0.3, grace_s=0.2)
+    world.launch("still-1", "sleep 300", max_runtime_s=0.3)
+    for key in ("polite-1", "deaf-1", "still-1"):
+        world.until(key, "running")
+    assert world.backend.suspend("still-1")
+    world.backend.close()
+    deadline = time.monotonic() + PATIENCE_S
+    while not all((world.record(key) / "exit.json").exists() for key in ("polite-1", "deaf-1")):
+        assert time.monotonic() < deadline
+        select.select([], [], [], 0.02)
+    world.backend = world.another()
+    ends = [world.until(key, "exited") for key in ("polite-1", "deaf-1")]
+    assert [one.signal for one in ends] == [signal.SIGTERM, signal.SIGKILL]
+    assert world.until("still-1", "suspended").alive

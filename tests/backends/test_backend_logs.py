@@ -125,5 +125,6 @@ def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
     secret.write_text("secret")
     (tmp_path / "stdout-0.log").symlink_to(secret)
     os.mkfifo(tmp_path / "stdout-9.log")
+    os.link(secret, tmp_path / "stdout-12.log")
     assert whole(_log(tmp_path)) == b""
     assert _log(tmp_path).span() == (0, 0)

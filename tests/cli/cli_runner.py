@@ -29,7 +29,7 @@ def cotenant(*words: str | Path, cwd: Path | None = None) -> Ran:
     """Run `cotenant WORDS...` in this process: a hundred times quicker than starting one."""
     from cotenant.cli.main import main
 
-    code, out, err = 0, io.StringIO(), io.StringIO()
+    code, out, err = 0, io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO()
     with (
         mock.patch.object(sys, "argv", ["cotenant", *map(str, words)]),
         contextlib.chdir(cwd or Path.cwd()),
@@ -40,7 +40,7 @@ def cotenant(*words: str | Path, cwd: Path | None = None) -> Ran:
             main()
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else 0
-    return Ran(code, out.getvalue(), err.getvalue())
+    return Ran(code, out.buffer.getvalue().decode(), err.getvalue())  # type: ignore[attr-defined]
 
 
 def script(*words: str | Path, cwd: Path | None = None, **environment: str) -> Ran:

@@ -32,7 +32,7 @@ def _one_line(*words: str) -> str:
 def test_serve_says_in_one_line_that_its_port_is_taken(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        assert f"cannot listen on 127.0.0.1:{port}" in _one_line("serve", "--gpus", "1", "--port", port)
+        assert f"cannot listen at 127.0.0.1 port {port}" in _one_line("serve", "--gpus", "1", "--port", port)
     assert not home.exists()
 
 

@@ -7,15 +7,15 @@ import threading
 from types import TracebackType
 
 import uvicorn
-from fake_service import FakeService
 
 from cotenant.api import make_app
+from cotenant.service.facade import Service
 
 
 class Server:
     """Ready when entered: the socket listens before the thread starts, so that nobody has to wait."""
 
-    def __init__(self, service: FakeService) -> None:
+    def __init__(self, service: Service) -> None:
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
         config = uvicorn.Config(

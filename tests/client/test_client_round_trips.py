@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import socket
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from client_server import Server
@@ -23,9 +25,11 @@ from cotenant.service.facade import JobInfo
 FULL = {
     "run": "python a.py", "name": "full", "setup": "make", "workdir": "/tmp", "env": {"A": "1"}, "gpus": "h200:4",
     "cpus": 2.5, "mem": "512M", "nodes": 2, "tenant": "t", "priority": -3, "deadline": "2h:10,4h:5",
-    "max_runtime": "30m", "expected": 60, "retries": 2, "gpu_mem": "20G", "model": "bert",
+    "max_runtime": "30m", "expected": 60, "retries": 2, "gpu_mem": "20G", "model": "bert", "image": "docker://python:3.11",
     "elastic": {"min_gpus": 1, "max_gpus": 8}, "batch": {"size": 64, "min": 8, "max": 512},
-    "checkpoint": {"dir": "ck", "interval": "5m"}, "preemptible": False, "array": "0-3,9", "after": ["1", "2"],
+    "checkpoint": {"dir": "ck", "interval": "5m"}, "preemptible": False, "tty": True, "array": "0-3,9%2",
+    "after": ["1", "any:2"],
+    "notify": {"to": ["https://example.org/hook", "ann@example.org"], "when": ["start"]},
 }  # fmt: skip
 
 
@@ -135,7 +139,7 @@ class _Rude:
 
 def test_only_what_changes_nothing_is_tried_again() -> None:
     server = _Rude(2, b'{"policy": "fifo"}')
-    with Client(server.url, "x") as client:
+    with Client(server.url) as client:
         assert client.policy() == "fifo"
         assert server.seen == 3
         server.rude = 100
@@ -203,3 +207,22 @@ def test_wait(client: Client, service: FakeService) -> None:
     timer.join()
     client.submit([{"run": "z"}])
     assert [job.state for job in client.wait(["3"], timeout_s=0.05)] == [JobState.PENDING]
+
+
+def test_a_what_if_that_takes_long_tells_how_far_it_is(client: Client, service: FakeService) -> None:
+    service.foreseen.clear()
+    heard: list[Mapping[str, Any]] = []
+
+    def first(progress: Mapping[str, Any]) -> None:
+        heard.append(progress)
+        if len(heard) == 1:
+            client.whatif(["fifo"], second)
+
+    def second(progress: Mapping[str, Any]) -> None:
+        heard.append(progress)
+        with pytest.raises(Conflict, match="wait for one"):
+            client.whatif(["fifo"])
+        service.foreseen.set()
+
+    assert client.whatif(["srsf"], first)["jobs"] == []
+    assert heard[:2] == [{"policy": "srsf", "done": 0, "jobs": 0}, {"policy": "fifo", "done": 0, "jobs": 0}]

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from cli_runner import SCRIPT, cotenant
 from fake_service import ADMIN, NOW, USER_A, FakeService
 
+from cotenant.api.front import Doors, Front
 from cotenant.core.lifecycle import JobState
 from cotenant.service.options import Options
 from cotenant.service.run import Site
@@ -52,7 +54,7 @@ def test_submit_a_command(service: FakeService, tmp_path: Path) -> None:
 
 
 def test_submit_files(service: FakeService, tmp_path: Path) -> None:
-    (tmp_path / "one.yaml").write_text("run: python a.py\ngpus: 2\nenv: {A: 1}\n")
+    (tmp_path / "one.yaml").write_text("run: python a.py\ngpus: 2\nenv: {A: 1}\ncheckpoint: {dir: ck}\n")
     (tmp_path / "many.yaml").write_text("- run: a\n- run: b\n  workdir: sub\n---\nrun: c\n")
     words = ("submit", tmp_path / "one.yaml", tmp_path / "many.yaml", "--priority", "3", "--env", "B=2", "--json")
     ran = cotenant(*words, cwd=tmp_path)
@@ -60,6 +62,7 @@ def test_submit_files(service: FakeService, tmp_path: Path) -> None:
     assert {job.priority for job in service.infos.values()} == {3}
     assert service.infos["1"].spec["env"] == {"A": "1", "B": "2"}
     assert service.infos["3"].spec["workdir"] == str(tmp_path / "sub")
+    assert service.infos["1"].spec["checkpoint_dir"] == str(tmp_path / "ck")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +80,11 @@ def test_submit_files(service: FakeService, tmp_path: Path) -> None:
         (("why", "99", "--at", "5"), "Missing argument 'JOB'"),
         (("why", "trace.csv", "a", "--at", "5"), "Missing option '--cluster'"),
         (("logs", "a b"), "job"),
-        (("cancel", ".."), "no name"),
+        (("cancel", ".."), "no job '..'"),
+        (("cancel",), "--all for all of them"),
+        (("maintenance", "add", "n0", "--from", "soon", "--for", "1h"), "--from 'soon'"),
+        (("maintenance", "add", "--from", "now", "--for", "1h"), "name nodes"),
+        (("resubmit", "1", "--set", "gpus"), "KEY=VALUE"),
         (("set", "1", "colour=red"), "unknown field 'colour'"),
         (("set", "1", "priority=high"), "whole number"),
         (("set", "1", "priority"), "KEY=VALUE"),
@@ -133,7 +140,12 @@ def test_changes(service: FakeService) -> None:
     assert _json("resume", "1")[0]["state"] == "pending"
     assert _out("set", "1", "priority=5", "deadline=2h") == "1: priority 5, deadline 2h\n"
     assert service.set_calls == [{"priority": 5, "deadline": 7200.0}]
-    assert "cancelled" in _out("cancel", "1")
+    assert _json("set", "1", "priority=6")["priority"] == 6
+    assert "pending (requeued)" in _out("requeue", "1")
+    ran = cotenant("cancel", "29", "1")
+    assert (ran.code, ran.out, ran.err) == (2, "1: cancelled (requeued)\n", "cotenant: no job '29'\n")
+    assert _out("resubmit", "1", "--set", "gpus=2") == "2\n"
+    assert _out("cancel", "--all") == "1: cancelled (requeued)\n2: cancelled (waiting for capacity)\n"
     assert _out("drain", "n0") == "n0: draining\n"
     assert _out("drain", "n0", "--undo") == "n0: up\n"
     assert (_out("policy", "set", "srtf"), _out("policy"), _json("policy")) == ("srtf\n", "srtf\n", {"policy": "srtf"})
@@ -157,10 +169,26 @@ def test_logs(service: FakeService) -> None:
     _out("submit", "--", "x")
     service.start("1").write_text("out\n")
     service.logs["1", "stderr"].write_text("err\n")
-    assert (_out("logs", "1"), _out("logs", "1", "--stderr")) == ("out\n", "err\n")
-    service.move("1", JobState.SUCCEEDED)
-    assert _out("logs", "1", "-f") == "out\n"
-    assert "no attempt 3" in cotenant("logs", "1", "--attempt", "3").err
+    shown = ["out\nerr\n", "out\nerr\n", "out\n", "err\n"]
+    for more in ([], ["-f"]):
+        assert [_out("logs", "1", *more, *w) for w in ([], ["--merged"], ["--stdout"], ["--stderr"])] == shown
+        service.move("1", JobState.FAILED)
+    assert (_out("logs", "1", "--tail", "1"), _out("logs", "1", "-t", "--stdout")) == ("err\n", "- out\n")
+
+
+def test_logs_of_an_attempt_that_never_was_are_refused(service: FakeService) -> None:
+    _out("submit", "--", "x")
+    service.start("1").write_text("out\n")
+    for more in ([], ["-f"], ["--tail", "1"]):
+        ran = cotenant("logs", "1", "--attempt", "9", *more)
+        assert (ran.code, ran.err) == (2, "cotenant: job '1' has no attempt 9: it has had 1\n")
+
+
+@pytest.mark.parametrize("words", [("--since", "soon"), ("--stdout", "--stderr"), ("--tail", "-1")])
+def test_logs_asked_for_in_a_way_that_means_nothing(service: FakeService, words: tuple[str, ...]) -> None:
+    _out("submit", "--", "x")
+    ran = cotenant("logs", "1", *words)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
 
 
 def test_wait_tells_by_its_exit_code(service: FakeService) -> None:
@@ -221,7 +249,13 @@ def test_doctor(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_serve_hands_over(monkeypatch: pytest.MonkeyPatch, at_home: Path) -> None:
     called: list[tuple[Options, Site]] = []
-    monkeypatch.setattr("cotenant.service.run.serve", lambda app, options, site, *_: called.append((options, site)))
+    doors: list[Doors] = []
+
+    def serve(front: partial[Front], options: Options, site: Site) -> None:
+        called.append((options, site))
+        doors.append(front.args[0])
+
+    monkeypatch.setattr("cotenant.service.run.serve", serve)
     _out("serve")
     _out(
         *("serve", "--gpus", "v100:1,k80:2", "--policy", "srtf", "--db", "sqlite:///x", "--port", "0", "--grace", "5"),
@@ -233,6 +267,7 @@ def test_serve_hands_over(monkeypatch: pytest.MonkeyPatch, at_home: Path) -> Non
         (Options(at_home, policy="fifo", steady=since_boot_s), Site()),
         (
             Options(Path("/h"), **given),
-            Site("sqlite:///x", "local", ["v100", "k80", "k80"], "mps", port=0),
+            Site("sqlite:///x", "local", ["v100", "k80", "k80"], "mps"),
         ),
     ]
+    assert doors == [Doors(at_home), Doors(Path("/h"), port=0)]

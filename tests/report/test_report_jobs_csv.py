@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 from synthetic_outcomes import outcome
 
-from cotenant.report.jobs_csv import COLUMNS, write_jobs_csv
+from cotenant.report.jobs_csv import write_jobs_csv
+
+COLUMNS = (
+    "job_id", "submit_s", "num_gpus", "duration_s", "tenant", "model", "first_start_s", "finish_s", "jct_s", "queue_s",
+    "preemptions", "restarts", "lost_gpu_s", "status",
+)  # fmt: skip
 
 
 def read(path: Path) -> list[dict[str, str]]:

@@ -138,3 +138,15 @@ def test_addresses(text: str, where: object) -> None:
 def test_no_addresses(text: str) -> None:
     with pytest.raises(ValueError, match="no address"):
         _address.parse(text)
+
+
+def test_a_token_of_strange_letters_is_refused_like_any_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    service = Service(f"unix:{tmp_path / 'jobs.sock'}")
+    try:
+        with _address.connect(service.addresses[0], 10.0) as sock:
+            sock.sendall(encode(Hello("ключ", "j1", 1, 1)))
+            assert b"unknown job or token" in sock.recv(1000)
+            assert sock.recv(1000) == b""
+    finally:
+        service.close()
+    assert caplog.records == []

@@ -16,6 +16,7 @@ from cotenant.core.reasons import Reason
 from cotenant.journal import Entry, Record
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.service.core import CoreService, PlannerPart
+from cotenant.service.facade import WhatIfWatch
 from cotenant.service.observer.reports import Report
 from cotenant.service.planner.decision import Act, LiveDecision
 from cotenant.service.store.book import Book
@@ -31,7 +32,7 @@ class Silent:
     def why(self, job: str, now_s: float) -> Reason | None:
         return None
 
-    def forecast(self, policies: Sequence[str]) -> dict[str, dict[str, float | None]]:
+    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> dict[str, dict[str, float | None]]:
         return {}
 
     def check(self, policy: str) -> None:

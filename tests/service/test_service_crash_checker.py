@@ -24,12 +24,25 @@ class Trail:
         self.folder = folder
         self.jobs: list[subprocess.Popen[bytes]] = []
         text = subprocess.check_output(
-            [sys.executable, "-c", "from bench.crash_jobs import PRELUDE; print(PRELUDE)"], cwd=ROOT, text=True
+            [sys.executable, "-c", "from bench.crash_jobs import *; print(PRELUDE, LOOKER, sep='\\0')"],
+            cwd=ROOT,
+            text=True,
         )
-        (folder / "prelude").write_text(text)
+        for name, part in zip(("prelude", "looker"), text.split("\0"), strict=True):
+            (folder / name).write_text(part)
+        self.ask = ""
+
+    def look(self) -> None:
+        """From now on jobs ask somebody outside, as in a sandbox."""
+        os.mkfifo(self.folder / "ask")
+        env = {"PATH": os.environ["PATH"], "TRAIL": str(self.folder)}
+        command = ["bash", str(self.folder / "looker")]
+        self.jobs.append(subprocess.Popen(command, env=env, start_new_session=True))
+        self.ask = "1"
 
     def start(self, job: str, text: str, path: str = "", most: int = 1) -> subprocess.Popen[bytes]:
         env = {"PATH": path + os.environ["PATH"], "TRAIL": str(self.folder), "CUDA_VISIBLE_DEVICES": "0"}
+        env["ASK"] = self.ask
         env["MOST_ON_GPU"] = str(most)
         env |= {"COTENANT_JOB": job, "COTENANT_KEY": f"{job}-1", "COTENANT_MARK": f"{self.folder}/{job}-1"}
         command = ["bash", "-c", f'. "$TRAIL/prelude"; {text}']
@@ -87,6 +100,19 @@ def test_one_that_runs_is_seen_and_one_that_stands_still_is_not(trail: Trail) ->
     other.wait()
     assert trail.clashes("third") == []
     assert not trail.file("other", other.pid).exists()
+
+
+def test_somebody_outside_sees_whom_jobs_in_sandboxes_cannot_see(trail: Trail) -> None:
+    trail.look()
+    other = trail.start("other", "sleep infinity & wait")
+    _until("start other-1", trail.folder / "trail")
+    assert trail.clashes("first") == ["gpu.0.other-1.0"] * 2
+    os.killpg(other.pid, signal.SIGSTOP)
+    assert trail.clashes("second") == []
+    os.killpg(other.pid, signal.SIGKILL)
+    other.wait()
+    assert trail.clashes("third") == []
+    assert not trail.file("other", 0).exists()
 
 
 def test_as_many_as_the_policy_allows_are_company(trail: Trail) -> None:

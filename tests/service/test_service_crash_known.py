@@ -93,7 +93,7 @@ def test_a_promise_to_one_who_is_held_may_go(checker: Checker) -> None:
 
 def test_turns_are_taken_again_after_a_restart(checker: Checker) -> None:
     key = f"{checker.rig.start()}-1"
-    before = {"looks": 1, "amiss": [], "stay": [key], "terms": {key: [[key, "other"], True, False]}}
+    before = {"looks": 1, "amiss": [], "stop": {key: ""}, "terms": {key: [[key, "other"], True, False]}}
     checker.hear(**before)
     checker.words.fell()
     checker.hear(**{**before, "looks": 2})
@@ -101,3 +101,24 @@ def test_turns_are_taken_again_after_a_restart(checker: Checker) -> None:
     checker.words.fell()
     checker.hear(**{**before, "looks": 1, "terms": {}})
     assert len(checker.faults) == 1
+
+
+@pytest.mark.parametrize(("stop", "faults"), [("preempt", 1), ("move", 1), ("turn", 0), ("hold", 0)])
+def test_who_took_turns_is_not_sent_off_by_a_restart(checker: Checker, stop: str, faults: int) -> None:
+    key = f"{checker.rig.start()}-1"
+    before = {"looks": 1, "amiss": [], "stop": {key: ""}, "terms": {key: [[key, "other"], True, False]}}
+    checker.hear(**before)
+    checker.words.fell()
+    checker.hear(**{**before, "looks": 2, "terms": {}, "stop": {key: stop}})
+    assert len(checker.faults) == faults
+
+
+def test_a_promise_to_one_who_leaves_counts_like_any_other(checker: Checker) -> None:
+    rig = checker.rig
+    job = rig.start()
+    rig.planner.promised = {job: HERE}
+    rig.does(Act("stop", job, why="move"))
+    rig.backend.advance(1.0)
+    rig.planner.promised = {}
+    rig.does()
+    assert len(checker.found()) == 1

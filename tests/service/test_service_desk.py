@@ -9,10 +9,11 @@ from service_kit import ADMIN, EPOCH_S, Rig
 from cotenant.backends.fake import FakeBackend
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.jobspec import parse_job
+from cotenant.core.lifecycle import JobState
 from cotenant.journal import open_journal
 from cotenant.runtime.protocol import Progress, Restored
 from cotenant.service.core import CoreService
-from cotenant.service.facade import Caller, NotFound, Role, Unavailable
+from cotenant.service.facade import Caller, Conflict, NotFound, Role, TooMany, Unavailable, WhatIfWatch
 from cotenant.service.options import Keep
 from cotenant.service.store.book import Book
 
@@ -35,7 +36,7 @@ def test_tenants_see_and_touch_only_their_own(rig: Rig) -> None:
         with pytest.raises(NotFound):
             act(ANN, theirs)
     with pytest.raises(NotFound):
-        desk.set(ANN, theirs, {"priority": 1})
+        desk.set(ANN, theirs, {"priority": -1})
     with pytest.raises(NotFound):
         desk.events(ANN, theirs)
     assert {event.job for event in desk.events(ANN)} == {mine}
@@ -189,7 +190,7 @@ def test_why_in_every_state(tmp_path: Path) -> None:
     assert (why["cause"], why["position"], why["waiting"]) == ("waiting for capacity", 3, 3)
     assert why["ahead"] == (waits[0], waits[1])
     assert "needs 2 GPUs" in why["text"]
-    assert rig.service.desk.why(ADMIN, chained)["cause"] == f"after job {runs}"
+    assert rig.service.desk.why(ADMIN, chained)["text"] == f"after job {runs}"
     assert rig.service.desk.why(ADMIN, held)["cause"] == "held"
     rig.service.desk.cancel(ADMIN, runs)
     assert rig.service.desk.why(ADMIN, runs)["cause"] == "stopping"
@@ -200,7 +201,7 @@ def test_why_in_every_state(tmp_path: Path) -> None:
     for job in (*waits[1:], held):
         rig.service.desk.cancel(ADMIN, job)
     rig.finish()
-    assert rig.service.desk.why(ADMIN, chained)["cause"] == "failed"
+    assert rig.service.desk.why(ADMIN, chained)["cause"] == "cancelled"
     assert runs in rig.service.desk.why(ADMIN, chained)["text"]
 
 
@@ -233,6 +234,37 @@ def test_whatif_foretells_the_order_of_each_policy(rig: Rig) -> None:
     rig.finish()
     assert rig.service.desk.job(ADMIN, long).ended_s == pytest.approx(rows[long]["fifo"], abs=3)
     assert rig.service.desk.whatif(ADMIN, [])["jobs"] == []
+
+
+def test_a_what_if_ends_when_time_is_up_and_says_so(rig: Rig) -> None:
+    for _ in range(3):
+        rig.submit("sleep 10", gpus=4, expected=10)
+    answer = rig.service.desk.whatif(ADMIN, ["gavel"], WhatIfWatch(budget_s=0.0))
+    assert answer["partial"] == ["gavel"]  # fifo was through before anybody looked at the clock
+    assert [row["gavel"] is None for row in answer["jobs"]][-1]
+    assert rig.service.desk.whatif(ADMIN, ["gavel"])["partial"] == []
+
+
+def test_decisions_go_on_during_a_what_if(rig: Rig) -> None:
+    class Interrupted(WhatIfWatch):
+        """Has the scheduler look while a forecast is under way."""
+
+        decisions = 0.0
+
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "done" and not self.decisions:
+                type(self).decisions = 1.0
+                before = rig.service.counters["decisions"]
+                scheduler = threading.Thread(target=rig.service.tick, daemon=True)
+                scheduler.start()
+                scheduler.join(60)
+                type(self).decisions += rig.service.counters["decisions"] - before
+
+    job = rig.submit("sleep 10", expected=10)
+    rig.service.desk.whatif(ADMIN, ["srtf"], Interrupted())
+    assert Interrupted.decisions == 2.0
+    assert rig.service.desk.job(ADMIN, job).state == JobState.STARTING
 
 
 def test_metrics(rig: Rig) -> None:
@@ -311,3 +343,43 @@ def test_waiting_for_events_and_backup(tmp_path: Path) -> None:
     copy = CoreService(open_journal(str(tmp_path / "backups" / "one.db")), FakeBackend(), home=tmp_path / "x")
     assert len(copy.store.book.jobs) == 1
     copy.store.journal.close()
+
+
+def test_tokens_end_reach_less_far_and_are_seen_to_be_used(rig: Rig) -> None:
+    admin = rig.service.admin
+    info, secret = admin.create_token(ADMIN, "ann", Role.USER, "red", scopes=("read", "submit"), lasts_s=3600.0)
+    caller = admin.authenticate(secret)
+    assert caller is not None
+    assert (caller.scopes, caller.token, info.expires_s) == (("read", "submit"), info.id, rig.backend.now_s + 3600.0)
+    rig.service.tick()
+    again = rig.restart().admin
+    [shown] = [item for item in again.tokens(ADMIN) if item.id == info.id]
+    assert (shown.used_s, shown.scopes) == (rig.backend.now_s, ("read", "submit"))
+    before = rig.service.store.book.seq
+    again.authenticate(secret)
+    rig.service.tick()
+    assert rig.service.store.book.seq == before  # the journal hears of it once an hour
+    rig.backend.advance(3601.0)
+    assert again.authenticate(secret) is None
+    with pytest.raises(InputError, match="scope admin needs the role admin"):
+        again.create_token(ADMIN, "x", Role.VIEWER, "", scopes=("admin",))
+
+
+def test_the_last_token_of_an_admin_is_revoked_by_force_only(rig: Rig) -> None:
+    admin = rig.service.admin
+    first, _ = admin.create_token(ADMIN, "a", Role.ADMIN, "")
+    second, _ = admin.create_token(ADMIN, "b", Role.ADMIN, "")
+    admin.revoke_token(ADMIN, first.id)
+    with pytest.raises(Conflict, match="last of an admin"):
+        admin.revoke_token(ADMIN, second.id)
+    admin.revoke_token(ADMIN, second.id, force=True)
+
+
+def test_one_callers_queue_is_bounded(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, most_unfinished=3)
+    first = rig.submit(caller=ANN, array="0-1")
+    with pytest.raises(TooMany, match="you have 2 unfinished jobs, and 3 is the most"):
+        rig.submit(caller=ANN, array="0-1")
+    rig.submit(caller=BOB, array="0-1")
+    rig.service.desk.cancel(ANN, f"{first}.0")
+    rig.submit(caller=ANN, array="0-1")

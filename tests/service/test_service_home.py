@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import socket
 import stat
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from cotenant.service import home as homes
 from cotenant.service import logs
 from cotenant.service.backups import Backups
 from cotenant.service.options import Keep, Options
-from cotenant.service.run import Site, listen, open_service
+from cotenant.service.run import Site, open_service
 
 
 def mode(path: Path) -> int:
@@ -75,15 +74,6 @@ def test_a_relative_home_is_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert service.reports.addresses[0].startswith(f"unix:{tmp_path}/home/")
     finally:
         service.close()
-
-
-def test_a_taken_port_is_one_clear_line() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(InputError, match=f"cannot listen on 127.0.0.1:{port}: another service, .*: choose another"):
-            listen("127.0.0.1", port)
-    with pytest.raises(InputError, match=r"cannot listen on nowhere.invalid:1: .*choose another --port or --host"):
-        listen("nowhere.invalid", 1)
 
 
 def test_copies_are_made_and_the_oldest_deleted(tmp_path: Path) -> None:

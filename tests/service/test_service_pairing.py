@@ -8,8 +8,8 @@ import pytest
 from service_kit import ADMIN, ONE, Rig, plan_rig, play, states
 from test_service_sharing import ROUND_S, sharing
 
+from cotenant.beliefs.pairing import WINDOW_STEPS
 from cotenant.runtime.protocol import Progress
-from cotenant.service.planner.pairing import WINDOW_STEPS
 
 POLICIES = ["gandiva-packing", "gavel:sharing=true"]
 

@@ -79,13 +79,17 @@ def test_equal_parts_on_so_many_nodes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"gpus": "h100:1"}, r"^job 'job' asks for GPU type 'h100'; this cluster has a100, h200$"),
-        ({"gpus": "h200:5"}, r"^job 'job' asks for 5 GPUs; there are 4 of type 'h200'$"),
-        ({"gpus": 5}, r"^job 'job' asks for 5 GPUs; the largest pool has 4$"),
+        ({"gpus": "h100:1"}, r"^job 'job': field 'gpus' asks for type 'h100'; there is a100, h200$"),
+        ({"gpus": "h200:5"}, r"^job 'job': field 'gpus' is 5; the largest pool has 4 of type 'h200'$"),
+        ({"gpus": 5}, r"^job 'job': field 'gpus' is 5; the largest pool has 4$"),
+        ({"gpus": 0}, r"^job 'job': field 'gpus' is 0: every job takes at least 1 GPU$"),
+        ({"cpus": 9}, r"^job 'job': field 'cpus' is 9 cores; 1 GPUs come with at most 8$"),
+        ({"gpus": 4, "cpus": 17}, r"^job 'job': field 'cpus' is 17 cores; 4 GPUs come with at most 16$"),
+        ({"mem": "1000G"}, r"^job 'job': field 'mem' is 1000 GiB; 1 GPUs come with at most 64$"),
         ({"gpus": 4, "nodes": 3}, r"^job 'job': field 'nodes' is 3, but 4 GPUs do not divide by it$"),
-        ({"gpus": 4, "nodes": 1}, r"^job 'job' asks for 1 node with 4 GPUs each; this cluster has 0 such nodes$"),
-        ({"gpus": 3, "nodes": 3}, r"^job 'job' asks for 3 nodes with 1 GPUs each; this cluster has 2 such nodes$"),
-        ({"gpus": "a100:2", "nodes": 2}, r"2 nodes with 1 GPUs of type 'a100' each; this cluster has 1 such node$"),
+        ({"gpus": 4, "nodes": 1}, r"^job 'job': field 'nodes' is 1, with 4 GPUs each; there are 0 such nodes$"),
+        ({"gpus": 3, "nodes": 3}, r"^job 'job': field 'nodes' is 3, with 1 GPUs each; there are 2 such nodes$"),
+        ({"gpus": "a100:2", "nodes": 2}, r"'nodes' is 2, with 1 GPUs of type 'a100' each; there is 1 such node$"),
     ],
 )
 def test_what_can_never_start_is_refused_with_one_line(tmp_path: Path, fields: dict, message: str) -> None:

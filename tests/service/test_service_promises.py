@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from crash_memory import Crash
 from service_kit import ADMIN, Rig
 
 DEAF = "trap '' TERM; sleep 100"
@@ -56,3 +58,33 @@ def test_two_that_stand_still_on_the_same_gpus_do_not_go_on_together(tmp_path: P
     for job in (beside, jobs[-1]):  # both leave at once: there is room for two
         rig.backend.kill(rig.service.store.book.jobs[job].key)
     rig.finish()
+
+
+def test_a_promise_to_one_who_is_ended_where_it_stands_outlives_the_service(tmp_path: Path) -> None:
+    fuse = ""
+
+    def hook(point: str) -> None:
+        if point == fuse:
+            raise Crash(point)
+
+    rig = Rig(tmp_path, "srtf", hook=hook)
+    long = rig.submit("sleep 30", gpus=2, expected=500)
+    other = rig.submit("sleep 40", gpus=2, expected=400, preemptible=False)
+    rig.ticks(10)
+    rig.submit("sleep 200", gpus=2, expected=1, preemptible=False)
+    while rig.state(other) != "succeeded":
+        rig.ticks(1)
+    fuse = "before:kill"
+    with pytest.raises(Crash):
+        rig.ticks(10)
+    fuse = ""
+    job = rig.service.store.book.jobs[long]
+    assert (job.state, job.stop_why) == ("suspended", "move")
+    promises = dict(rig.service.store.book.promises)
+    assert list(promises) == [long]
+    rig.restart()
+    rig.service.tick()
+    assert rig.service.store.book.promises == promises
+    rig.finish()
+    assert rig.service.desk.job(ADMIN, long).attempts[1].nodes == promises[long]
+    assert [event.kind for event in rig.service.desk.events(ADMIN, long)].count("promise") == 1

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from cotenant.core.errors import InputError
 from cotenant.core.jobspec import parse_job
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
@@ -73,7 +74,7 @@ def test_forty_real_jobs_reach_the_right_states(tmp_path: Path, policy: str) -> 
         ends = {info.name: info for info in service.desk.history(ADMIN) if info.name != "job"}
         assert {name: str(info.state) for name, info in ends.items()} == {
             "first": "succeeded", "second": "succeeded", "third": "succeeded", "fails": "failed", "retried": "failed",
-            "hangs": "failed", "deaf": "failed", "cancelled": "cancelled", "orphan": "failed",
+            "hangs": "failed", "deaf": "failed", "cancelled": "cancelled", "orphan": "cancelled",
         }  # fmt: skip
         assert {str(info.state) for info in service.desk.history(ADMIN) if info.name == "job"} == {"succeeded"}
         assert ends["deaf"].attempts[-1].signal == 9
@@ -136,3 +137,23 @@ def test_a_job_that_knows_nothing_of_us_is_suspended_and_goes_on(tmp_path: Path)
         assert whole(log).decode().split() == [str(i) for i in range(30)]
         cost = service.store.book.costs.of("job", "suspend")
         assert (cost.taken, cost.resumed, cost.lost_s) == (1, 1, 0.0)
+
+
+def test_impossible_jobs_keep_nobody_waiting_in_a_real_service(tmp_path: Path) -> None:
+    """Refused at submission; set aside after a restart with fewer GPUs; back after one with as many as before."""
+    home = tmp_path / "home"
+    with running(home, "fifo", grace_s=1.0, gpus=2) as service:
+        for field, ask in (("cpus", {"cpus": 1e6}), ("mem", {"mem": "900000G"}), ("gpus", {"gpus": 3})):
+            with pytest.raises(InputError, match=f"field '{field}' is .* at most|largest"):
+                service.desk.submit(ADMIN, [parse_job({"run": "true", **ask})])
+        service.admin.drain(ADMIN, "local")
+        ((wide,),) = service.desk.submit(ADMIN, [parse_job({"run": "true", "gpus": 2, "workdir": str(tmp_path)})])
+    with running(home, "fifo", grace_s=1.0, gpus=1) as service:
+        service.admin.drain(ADMIN, "local", undo=True)
+        ((small,),) = service.desk.submit(ADMIN, [parse_job({"run": "true", "workdir": str(tmp_path)})])
+        until(service, lambda: service.store.book.jobs[small].finished)
+        assert str(service.desk.job(ADMIN, small).state) == "succeeded"
+        assert "set aside" in service.desk.job(ADMIN, wide).reason
+    with running(home, "fifo", grace_s=1.0, gpus=2) as service:
+        until(service, lambda: service.store.book.jobs[wide].finished)
+        assert str(service.desk.job(ADMIN, wide).state) == "succeeded"

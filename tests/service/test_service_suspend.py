@@ -12,6 +12,7 @@ from service_kit import ADMIN, Rig
 
 from cotenant.backends.base import Capabilities, NodeInfo
 from cotenant.backends.fake import FakeBackend
+from cotenant.beliefs.live_profiles import LiveProfiles
 from cotenant.core.errors import InvariantError
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Record
@@ -19,7 +20,6 @@ from cotenant.runtime.protocol import Progress
 from cotenant.service.executor.ladder import can_suspend
 from cotenant.service.observer import outcomes
 from cotenant.service.planner.beliefs import LiveBeliefs
-from cotenant.service.planner.profiles import LiveProfiles
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import SUSPEND, Attempt
 

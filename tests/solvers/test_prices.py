@@ -137,12 +137,6 @@ def test_nobody_there() -> None:
     assert nowhere.left_out.tolist() == [0]
 
 
-def test_a_passed_deadline_is_missed_and_others_are_met() -> None:
-    found = solvers.deadlines([[1.0], [1.0]], [1, 1], [1], work=[5, 5], time_left=[-1, 10])
-    assert found.value == pytest.approx(2)
-    assert found.x[0, 0] == 0
-
-
 def test_jobs_that_limit_alone_leave_capacity_unused() -> None:
     found = solvers.max_min([[1.0, 1.0]], [1], [50, 50])
     assert found.value == pytest.approx(1)

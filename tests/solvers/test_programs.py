@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from solver_cases import assert_feasible, delivered, distinct_case, seeds
 
 from cotenant import solvers
-from cotenant.solvers import Infeasible, OutOfTime, SolverBudget
+from cotenant.solvers import Infeasible, OutOfTime, SolverBudget, lp_reference
 from cotenant.solvers.program import Program
 from cotenant.solvers.small_lp import pack, play
 
@@ -96,17 +96,11 @@ def test_least_rates_are_kept_or_given_up(seed: int) -> None:
     can = needed <= inst.best
     if "given up" not in found.note:
         assert kept.all()
-        plain = solvers.min_cost(inst.rates, inst.gangs, inst.capacity, np.ones(len(inst.capacity)), needed)
+        plain = lp_reference.solve_sum(inst, inst.rates, required=needed)
         assert found.value == pytest.approx(plain.value, rel=1e-6)
     elif can.all() and can.any():
         with pytest.raises(Infeasible):
-            solvers.min_cost(inst.rates, inst.gangs, inst.capacity, np.ones(len(inst.capacity)), needed)
-
-
-def test_cost_without_least_rates_is_a_sum() -> None:
-    found = solvers.min_cost([[4, 1], [2, 1]], [1, 1], [1, 1], gpu_cost=[8, 1])
-    assert found.value == pytest.approx(1 + 0.5)
-    assert found.x == pytest.approx(np.array([[0, 1], [1, 0]])) or found.x == pytest.approx(np.array([[1, 0], [0, 1]]))
+            lp_reference.solve_sum(inst, inst.rates, required=needed)
 
 
 def brute_force(times: np.ndarray, gpus: list[int]) -> float:

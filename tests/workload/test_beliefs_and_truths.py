@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cotenant.beliefs.estimators import ESTIMATORS, estimate
 from cotenant.core.errors import InputError
 from cotenant.core.spec import Spec
 from cotenant.core.workload import Codes, make_workload
-from cotenant.workload.estimators import ESTIMATORS, estimate
 from cotenant.workload.generators import generate
 from cotenant.workload.model_facts import FACTS, preemption_cost_s, preemption_costs_s, skew, spread_speed
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cotenant.beliefs.profiling import curve, optimistic, search
 from cotenant.core.errors import InputError
 from cotenant.core.sensitivity import Sensitivity
 from cotenant.core.spec import Spec
@@ -15,8 +16,7 @@ from cotenant.core.workload import Codes, Workload, make_workload
 from cotenant.workload.generators import generate
 from cotenant.workload.profiles import load_profile
 from cotenant.workload.profiles.curves import Curve, load_curves, save_curve, sensitivity_of
-from cotenant.workload.profiling import curve, optimistic, search
-from cotenant.workload.storage import Storage, disk_needed_gib_s, epoch_s, input_s, speeds
+from cotenant.workload.storage import Storage, epoch_s, input_s, speeds
 
 
 def jobs(*models: str) -> Workload:
@@ -31,8 +31,6 @@ def test_every_byte_that_is_not_cached_costs_a_fetch() -> None:
     got = input_s(100.0, np.array([0.0, 0.5, 1.0]), np.array(2.0), storage)
     assert got.tolist() == pytest.approx([200.0, 50 / 16 + 100, 100 / 16])
     assert epoch_s(np.array(120.0), 100.0, np.array([0.0, 0.9]), np.array(2.0), storage).tolist() == [200.0, 120.0]
-    assert disk_needed_gib_s(120.0, 100.0, 0.0, 2.0, storage) == 0.5
-    assert disk_needed_gib_s(400.0, 100.0, 0.5, 2.0, storage) == pytest.approx(50 / (400 - 50 / 16))
 
 
 def test_a_matrix_is_the_lesser_of_cores_and_storage() -> None:

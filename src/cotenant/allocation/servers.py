@@ -2,21 +2,7 @@
 
 from __future__ import annotations
 
-from cotenant.allocation.tables import (
-    ALIGNED,
-    CORES,
-    COUNT,
-    FEWEST_GPUS,
-    FIRST,
-    FIRST_FIT,
-    GPU,
-    HELD,
-    LEAST_WANTED,
-    MEMORY,
-    NODE,
-    OF,
-    Packing,
-)
+from cotenant.allocation.tables import *
 from cotenant.core.jit import entry, kernel
 from cotenant.placement.fit import USABLE, gather, one_node
 
@@ -154,8 +140,8 @@ def find(p: Packing, lo: int, hi: int, k: int, cpus: float, mem: float, fit: int
 @kernel
 def sits(p: Packing, k: int, cpus: float, mem: float) -> bool:
     """Whether the servers on which job k is kept can give it so much per GPU."""
-    for s in range(p.at[k, FIRST], p.at[k, FIRST] + p.at[k, COUNT]):
-        n, gpus = p.slices[s, NODE], p.slices[s, HELD]
+    for s in range(p.at[k, BEGIN], p.at[k, BEGIN] + p.at[k, COUNT]):
+        n, gpus = p.slices[s, NODE], p.slices[s, TAKEN]
         if p.free[n, CORES] + EPS < gpus * cpus or p.free[n, MEMORY] + EPS < gpus * mem:
             return False
     return True
@@ -164,11 +150,11 @@ def sits(p: Packing, k: int, cpus: float, mem: float) -> bool:
 @kernel
 def book(p: Packing, k: int, found: int) -> None:
     """Turn `pick` into the slices of job k and take its GPUs; nothing beside them yet."""
-    p.at[k, FIRST], p.at[k, COUNT] = p.x[0], found
+    p.at[k, BEGIN], p.at[k, COUNT] = p.x[0], found
     for s in range(found):
         row = p.x[0]
         n, gpus = p.pick[s, 0], p.pick[s, 1]
-        p.slices[row, OF], p.slices[row, NODE], p.slices[row, HELD] = k, n, gpus
+        p.slices[row, OF], p.slices[row, NODE], p.slices[row, TAKEN] = k, n, gpus
         p.x[0] = row + 1
         seat(p, k, n, gpus)
 
@@ -187,8 +173,8 @@ def seat(p: Packing, k: int, n: int, gpus: int) -> None:
 @kernel
 def give(p: Packing, k: int, cpus: float, mem: float, speed: float) -> None:
     """Change what a placed job has beside each GPU."""
-    for s in range(p.at[k, FIRST], p.at[k, FIRST] + p.at[k, COUNT]):
-        n, gpus = p.slices[s, NODE], p.slices[s, HELD]
+    for s in range(p.at[k, BEGIN], p.at[k, BEGIN] + p.at[k, COUNT]):
+        n, gpus = p.slices[s, NODE], p.slices[s, TAKEN]
         p.free[n, CORES] -= gpus * (cpus - p.got[k, 0])
         p.free[n, MEMORY] -= gpus * (mem - p.got[k, 1])
     p.got[k, 0], p.got[k, 1], p.got[k, 2] = cpus, mem, speed

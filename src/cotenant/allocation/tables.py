@@ -12,8 +12,8 @@ from cotenant.core.workload import Floats, Ints
 # Columns of `free` and `cap`.
 GPU, CORES, MEMORY = 0, 1, 2
 # Columns of `slices` (one per job and server) and of `at` (first slice of a job, how many).
-OF, NODE, HELD = 0, 1, 2
-FIRST, COUNT = 0, 1
+OF, NODE, TAKEN = 0, 1, 2
+BEGIN, COUNT = 0, 1
 # Ways to choose among servers that can hold a job.
 FIRST_FIT, BEST_FIT, FEWEST_GPUS, ALIGNED, LEAST_WANTED = 0, 1, 2, 3, 4
 

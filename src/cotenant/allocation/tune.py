@@ -9,7 +9,7 @@ than with its share.
 from __future__ import annotations
 
 from cotenant.allocation.servers import EPS, book, by_gpus_only, give, place
-from cotenant.allocation.tables import CORES, COUNT, FIRST, GPU, HELD, MEMORY, NODE, Packing
+from cotenant.allocation.tables import BEGIN, CORES, COUNT, GPU, MEMORY, NODE, TAKEN, Packing
 from cotenant.core.jit import entry, kernel
 from cotenant.core.workload import Ints
 
@@ -48,8 +48,8 @@ def _next_victim(p: Packing, n: int, after: int) -> int:
 @kernel
 def reclaim(p: Packing, k: int, cpus: float, mem: float) -> bool:
     """Switch jobs on the servers of job k back to their shares until it can have so much per GPU."""
-    for s in range(p.at[k, FIRST], p.at[k, FIRST] + p.at[k, COUNT]):
-        n, gpus = p.slices[s, NODE], p.slices[s, HELD]
+    for s in range(p.at[k, BEGIN], p.at[k, BEGIN] + p.at[k, COUNT]):
+        n, gpus = p.slices[s, NODE], p.slices[s, TAKEN]
         while p.free[n, CORES] + EPS < gpus * cpus or p.free[n, MEMORY] + EPS < gpus * mem:
             victim = _next_victim(p, n, k)
             if victim < 0:

@@ -12,40 +12,48 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from cotenant import __version__
-from cotenant.api import cluster, jobs
+from cotenant.api import channels, cluster, doors, jobs, several, whatif
 from cotenant.api.auth import Gate
-from cotenant.api.door import Door, Forbidden, answer, encode, known_query
-from cotenant.api.limits import MOST_BODY_BYTES, BodyLimit, one_line
+from cotenant.api.door import Door, DoorSettings, Forbidden, answer, encode, known_query
+from cotenant.api.limits import BodyLimit, one_line
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.journal import JournalError
-from cotenant.service.facade import Conflict, NotFound, Service, Unavailable
+from cotenant.service.facade import Conflict, NotFound, Service, TooMany, Unavailable
 
 _log = logging.getLogger(__name__)
 _STATUS: tuple[tuple[type[CotenantError], int], ...] = (
     (NotFound, 404),
     (Conflict, 409),
+    (TooMany, 429),
     (Unavailable, 503),
     (JournalError, 503),
     (InputError, 422),
 )
 
 
-def make_app(
-    service: Service, *, poll_s: float = 0.2, heartbeat_s: float = 15.0, most_body_bytes: int = MOST_BODY_BYTES
-) -> FastAPI:
-    """The HTTP side of a service. `poll_s` is how often a followed log is looked at."""
-    door = Door(service, poll_s, heartbeat_s)
+def make_app(service: Service, settings: DoorSettings | None = None, **more: Any) -> FastAPI:
+    """The HTTP side of a service. Settings are given as an object, or one by one."""
+    door = Door(service, settings or DoorSettings(**more))
+    limits = door.settings.limits
     app = FastAPI(
         title="Cotenant",
         version=__version__,
         description="The scheduler for shared GPU clusters. Every route but /healthz and /readyz needs a token.",
-        middleware=[Middleware(Gate, door=door), Middleware(BodyLimit, most=most_body_bytes)],
+        middleware=[
+            Middleware(Gate, door=door),
+            Middleware(BodyLimit, most=door.settings.most_body_bytes, most_s=limits.body_s),
+        ],
         redirect_slashes=False,
         redoc_url=None,
     )
-    app.state.door = door
+    app.state.door, app.state.questions = door, whatif.Questions()
+    app.state.channels = channels.OpenChannels()
     app.include_router(jobs.router, dependencies=[Depends(known_query)])
+    app.include_router(doors.router, dependencies=[Depends(known_query)])
     app.include_router(cluster.router, dependencies=[Depends(known_query)])
+    app.include_router(channels.router, dependencies=[Depends(known_query)])
+    app.include_router(several.router, dependencies=[Depends(known_query)])
+    app.include_router(whatif.router, dependencies=[Depends(known_query)])
     app.add_exception_handler(CotenantError, _ours)
     app.add_exception_handler(Forbidden, _forbidden)
     app.add_exception_handler(HTTPException, _http)
@@ -85,7 +93,8 @@ def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    return _error(422, f"{where}: {first['msg']}")
+    pattern = first["type"] == "string_pattern_mismatch"
+    return _error(422, f"{where}: {'it has characters that it may not have, or too many' if pattern else first['msg']}")
 
 
 def _bug(_: Request, error: Exception) -> Response:

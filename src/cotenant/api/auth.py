@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from contextlib import ExitStack
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cotenant.api.door import Door
+from cotenant.api.door import Door, asking
 from cotenant.api.limits import one_line, send_error
 from cotenant.core.errors import CotenantError
-from cotenant.service.facade import Caller, Role
+from cotenant.service.facade import Caller, Role, TooMany
 
-OPEN = frozenset({"/healthz", "/readyz"})
+OPEN = frozenset({"/healthz", "/readyz", "/v1/proof", "/v1/signon"})
 READS = frozenset({"GET", "HEAD"})
-_MOST_SECRET = 512
+_MOST_SECRET = 8192  # tokens of a provider are long
+_PENALTY_S = 0.5  # before strangers hear that they are too many
+_MOST_WAITING = 64
+_REFUSED_S = 1.0
+_MOST_REFUSED = 1000
 
 
 class Gate:
-    """Bearer token or 401; a viewer reads, or 403. What a role may do beyond that is for the routes and the service."""
+    """Who asks, and whether he may: 401 without a token, 403 beyond his role or scopes, 429 beyond his share.
+
+    What a role may do in particular is for the routes and the service.
+    """
 
     def __init__(self, app: ASGIApp, door: Door) -> None:
         self.app, self.door = app, door
+        self._waiting = 0
+        self._refused: dict[tuple[Caller, str], float] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One connection."""
@@ -33,37 +44,130 @@ class Gate:
             await send({"type": "websocket.close", "code": 1008})
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began, status = time.perf_counter(), 500
+        began, status, caller = time.perf_counter(), 500, None
 
         async def note(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                self._audit(scope, caller, status)
+                if status == 429:
+                    message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+                    self._had_enough(caller, scope["path"])
             await send(message)
 
         try:
             if scope["path"] in OPEN and scope["method"] in READS:
                 await self.app(scope, receive, note)
-            elif (caller := await self._admit(scope, note)) is not None:
+                return
+            caller = await self._caller(scope, note)
+            if caller is not None and await self._admit(scope, note, caller):
                 scope["cotenant.caller"] = caller
-                await self.app(scope, receive, note)
+                asking.set(caller)
+                with ExitStack() as scope["cotenant.places"]:
+                    await self.app(scope, receive, note)
         finally:
             self.door.metrics.note(scope, status, time.perf_counter() - began)
 
-    async def _admit(self, scope: Scope, send: Send) -> Caller | None:
+    async def _caller(self, scope: Scope, send: Send) -> Caller | None:
+        """By token, else by what the kernel says of the other end of a Unix socket; nobody else gets further."""
         secret = bearer(scope)
         try:
-            caller = await self.door.call(self.door.admin.authenticate, secret) if secret else None
+            caller = await who(self.door, scope, secret)
         except CotenantError as error:
             await send_error(send, 503, one_line(str(error)))
             return None
         if caller is None:
+            await self._refuse(send)
+        return caller
+
+    async def _refuse(self, send: Send) -> None:
+        """Strangers have one budget together; beyond it they wait, so that trying costs them more than us."""
+        if self.door.shares.strangers.take():
             await send_error(send, 401, "a valid token is needed: send 'Authorization: Bearer TOKEN'")
-        elif caller.role not in (Role.ADMIN, Role.USER) and scope["method"] not in READS:
+            return
+        if self._waiting < _MOST_WAITING:
+            self._waiting += 1
+            try:
+                await asyncio.sleep(_PENALTY_S)
+            finally:
+                self._waiting -= 1
+        await send_error(send, 429, "too many requests without a valid token")
+
+    async def _admit(self, scope: Scope, send: Send, caller: Caller) -> bool:
+        if caller.role is Role.VIEWER and scope["method"] not in READS:
             await send_error(send, 403, "a token of role viewer only reads")
-        else:
-            return caller
-        return None
+            return False
+        if caller.scopes and not needed(scope["method"], scope["path"]) & {*caller.scopes}:
+            await send_error(send, 403, f"this token is for {', '.join(caller.scopes)} only")
+            return False
+        try:
+            self.door.shares.count(caller)
+        except TooMany as error:
+            await send_error(send, 429, str(error))
+            return False
+        if time.monotonic() < self._refused.get((caller, scope["path"]), 0.0):
+            await send_error(send, 429, "this was refused just now: try again in a second")
+            return False
+        return True
+
+    def _had_enough(self, caller: Caller | None, path: str) -> None:
+        """Who asks again at once for what he has no share left of is answered without much ado."""
+        if caller is None:
+            return
+        if len(self._refused) > _MOST_REFUSED:
+            self._refused.clear()
+        now_s = time.monotonic()
+        if now_s >= self._refused.get((caller, path), 0.0):
+            self._refused[caller, path] = now_s + _REFUSED_S
+
+    def _audit(self, scope: Scope, caller: Caller | None, status: int) -> None:
+        """Every write, and every refusal of one."""
+        audit = self.door.settings.audit
+        typed = status < 400 and scope["path"].startswith("/v1/channels/")  # that it was opened is there
+        if audit is None or scope["method"] in READS or typed:
+            return
+        peer = scope.get("client")
+        uid = scope.get("state", {}).get("cotenant.uid")
+        row = {
+            "time_s": round(time.time(), 3),
+            "who": caller.name if caller else "",
+            "role": str(caller.role) if caller else "",
+            "tenant": caller.tenant if caller else "",
+            "token": caller.token if caller else "",
+            "from": f"uid {uid}" if uid is not None else peer[0] if peer else "",
+            "method": scope["method"][:16],
+            "path": scope["path"][:256],
+            "status": status,
+        }
+        if "cotenant.note" in scope:
+            row["note"] = scope["cotenant.note"]
+        audit.note(row, stranger=caller is None)
+
+
+async def who(door: Door, scope: Scope, secret: str) -> Caller | None:
+    """The caller of a request with this secret; None for a stranger."""
+    if not secret:
+        given = any(name == b"authorization" for name, _ in scope["headers"])
+        return None if given else door.settings.peers.get(scope.get("state", {}).get("cotenant.uid", -1))
+    if door.settings.sign_on is not None and door.settings.sign_on.is_one(secret):
+        return await door.settings.sign_on.caller(secret)
+    return door.admin.authenticate(secret)
+
+
+def needed(method: str, path: str) -> set[str]:
+    """Scopes of which one opens this."""
+    if path.startswith("/v1/channels/"):
+        return {"manage"}
+    if method in READS:
+        if path in ("/v1/tokens", "/v1/audit"):
+            return {"admin"}
+        return {"read", "metrics"} if path == "/metrics" else {"read"}
+    if path in ("/v1/jobs", "/v1/resubmit"):
+        return {"submit"}
+    if path == "/v1/whatif":
+        return {"read"}
+    return {"manage"} if path.startswith(("/v1/jobs/", "/v1/changes/")) else {"admin"}
 
 
 def bearer(scope: Scope) -> str:

@@ -12,6 +12,7 @@ from cotenant.api.door import admin_of, answer, caller_of, door_of, encode
 from cotenant.api.jobs import list_events
 from cotenant.api.metrics import CONTENT_TYPE
 from cotenant.core.errors import InputError
+from cotenant.core.jobspec import read_seconds
 from cotenant.service.facade import Role, Unavailable
 
 router = APIRouter()
@@ -52,18 +53,16 @@ async def set_policy(request: Request, body: s.PolicyChange) -> Response:
     return await policy(request)
 
 
-@router.post("/v1/whatif", responses=s.answers(dict[str, Any], 409), tags=["cluster"])
-async def whatif(request: Request, body: s.WhatIf) -> Response:
-    """Play the live state forward: per job the expected finish now and under each policy."""
-    door, caller = door_of(request), caller_of(request)
-    policies = list(dict.fromkeys(body.policies))
-    return answer(await door.call_slow(lambda: encode(door.desk.whatif(caller, policies))))
-
-
 @router.get("/v1/events", responses=s.answers(s.Events), tags=["events"])
-async def events(request: Request, after: s.After = 0, limit: s.Limit = 1000, wait: s.Wait = 0.0) -> Response:
+async def events(
+    request: Request,
+    after: s.After = 0,
+    limit: s.Limit = 1000,
+    wait: s.Wait = 0.0,
+    newest: s.Newest = s.Flag.FALSE,
+) -> Response:
     """History of everything that you may see."""
-    return await list_events(request, "", after, limit, wait)
+    return await list_events(request, "", after, limit, wait, newest)
 
 
 _STREAM: dict[int | str, dict[str, Any]] = {
@@ -103,14 +102,19 @@ async def create_token(request: Request, body: s.NewToken) -> Response:
     if body.role is Role.ADMIN and body.tenant:
         raise InputError("an admin sees every tenant: leave the tenant out")
     name = body.name or "-".join(filter(None, (body.role.value, body.tenant)))
-    token, secret = await door.call(door.admin.create_token, caller, name, body.role, body.tenant)
-    return answer(encode({"token": token, "secret": secret}), 201)
+    lasts_s = None if body.expires is None else read_seconds(body.expires, "expires", "token")
+    token, secret = await door.call(
+        door.admin.create_token, caller, name, body.role, body.tenant, scopes=tuple(body.scopes), lasts_s=lasts_s
+    )
+    request.scope["cotenant.note"] = f"token {token.id} ({token.name})"
+    return answer(encode({"token": token, "secret": secret, "fingerprint": door.settings.fingerprint}), 201)
 
 
 @router.delete("/v1/tokens/{token}", status_code=204, responses=s.answers(None, 404, 409, status=204), tags=["tokens"])
-async def revoke_token(request: Request, token: s.TokenId) -> Response:
-    """Make a token useless at once (admin)."""
-    await door_of(request).call(door_of(request).admin.revoke_token, admin_of(request), token)
+async def revoke_token(request: Request, token: s.TokenId, force: s.Flag = s.Flag.FALSE) -> Response:
+    """Make a token useless at once (admin); the last of an admin only by force."""
+    forced = force is s.Flag.TRUE
+    await door_of(request).call(door_of(request).admin.revoke_token, admin_of(request), token, force=forced)
     return Response(status_code=204)
 
 
@@ -160,6 +164,6 @@ async def healthz() -> Response:
 async def readyz(request: Request) -> Response:
     """Whether it has reconciled with what really runs and takes requests; else the reason."""
     door = door_of(request)
-    if trouble := await door.call(door.admin.trouble):
+    if trouble := await door.call_open(door.admin.trouble):
         raise Unavailable(f"not ready: {trouble}")
     return answer(encode({"status": "ready"}))

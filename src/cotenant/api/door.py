@@ -4,24 +4,58 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
-from dataclasses import asdict, is_dataclass
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
+from cotenant.api.audit import AuditLog
+from cotenant.api.limits import MOST_BODY_BYTES
 from cotenant.api.metrics import HttpMetrics
+from cotenant.api.news import News
+from cotenant.api.shares import CallerLimits, CallerShares
 from cotenant.core.errors import unknown
 from cotenant.service.facade import Caller, Role, Service
 
+if TYPE_CHECKING:
+    from cotenant.api.signon import SignOn
+
 CALL_THREADS = 96  # group commit lives from concurrent callers
 STREAM_THREADS = 64
-MOST_STREAMS = 256
+OPEN_THREADS = 2
+READY_S = 1.0
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class DoorSettings:
+    """How the HTTP side behaves.
+
+    `poll_s`: how often a followed log is looked at. `peers`: who the users of this machine are that come over the Unix
+    socket, by their number. `audit` keeps who did what, `sign_on` knows the tokens of a provider, `fingerprint` is
+    that of the service's certificate.
+    """
+
+    limits: CallerLimits = CallerLimits()  # noqa: RUF009
+    poll_s: float = 0.2
+    heartbeat_s: float = 10.0
+    most_body_bytes: int = MOST_BODY_BYTES
+    peers: Mapping[int, Caller] = field(default_factory=dict)
+    audit: AuditLog | None = None
+    sign_on: SignOn | None = None
+    fingerprint: str = ""
+
+
+NOBODY = Caller("", Role.VIEWER, "-")
+asking: ContextVar[Caller] = ContextVar("asking", default=NOBODY)
 
 
 class Forbidden(Exception):
@@ -29,27 +63,52 @@ class Forbidden(Exception):
 
 
 class Door:
-    """One per application. Threads of streams are apart, so that listeners never hold up requests."""
+    """One per application. Threads of streams are apart, so that listeners never hold up requests.
 
-    def __init__(self, service: Service, poll_s: float, heartbeat_s: float) -> None:
-        self.desk, self.admin, self.poll_s, self.heartbeat_s = service.desk, service.admin, poll_s, heartbeat_s
+    Of either kind a caller gets his share: the calls of one do not make another's wait.
+    """
+
+    def __init__(self, service: Service, settings: DoorSettings) -> None:
+        self.desk, self.admin, self.settings = service.desk, service.admin, settings
         self.metrics = HttpMetrics()
-        self.open_streams = 0
+        self.shares = CallerShares(settings.limits)
+        self.news = News(service.desk, self.read_news)
         self._calls = CapacityLimiter(CALL_THREADS)
         self._streams = CapacityLimiter(STREAM_THREADS)
         self._whatifs = CapacityLimiter(2)
+        self._opens = CapacityLimiter(OPEN_THREADS)
+        self._ready_s, self._is_ready = float("-inf"), True
 
     async def call(self, function: Callable[..., T], *args: Any, **named: Any) -> T:
         """Run a blocking call in a thread."""
-        return await to_thread.run_sync(partial(function, *args, **named), limiter=self._calls)
+        async with self.shares.calls.taken(asking.get()):
+            return await to_thread.run_sync(partial(function, *args, **named), limiter=self._calls)
 
     async def call_for_stream(self, function: Callable[..., T], *args: Any) -> T:
         """As `call`, from the threads of streams."""
-        return await to_thread.run_sync(partial(function, *args), limiter=self._streams)
+        async with self.shares.reads.taken(asking.get()):
+            return await to_thread.run_sync(partial(function, *args), limiter=self._streams)
 
     async def call_slow(self, function: Callable[..., T], *args: Any) -> T:
         """As `call`, two at a time: for simulations."""
-        return await to_thread.run_sync(partial(function, *args), limiter=self._whatifs)
+        async with self.shares.calls.taken(asking.get()):
+            return await to_thread.run_sync(partial(function, *args), limiter=self._whatifs)
+
+    async def ready(self) -> bool:
+        """Whether the service takes requests: asked once a second, for all streams together."""
+        now_s = time.monotonic()
+        if now_s - self._ready_s >= READY_S:
+            self._ready_s = now_s
+            self._is_ready = await self.call_open(self.admin.ready)
+        return self._is_ready
+
+    async def call_open(self, function: Callable[[], T]) -> T:
+        """As `call`, for what anybody may ask."""
+        return await to_thread.run_sync(function, limiter=self._opens)
+
+    async def read_news(self, function: Callable[..., T], *args: Any) -> T:
+        """As `call_for_stream`, in nobody's name: for what several wait for."""
+        return await to_thread.run_sync(partial(function, *args), limiter=self._streams)
 
 
 def door_of(request: Request) -> Door:
@@ -62,6 +121,11 @@ def caller_of(request: Request) -> Caller:
     return cast(Caller, request.scope["cotenant.caller"])
 
 
+def places_of(request: Request) -> ExitStack:
+    """What a request has taken and gives back when it is over, however it ends: closed by the gate."""
+    return cast(ExitStack, request.scope["cotenant.places"])
+
+
 def admin_of(request: Request) -> Caller:
     """Who asks, if an admin."""
     caller = caller_of(request)
@@ -70,7 +134,7 @@ def admin_of(request: Request) -> Caller:
     return caller
 
 
-def known_query(request: Request) -> None:
+async def known_query(request: Request) -> None:
     """Refuse a query parameter that a route does not have: a typing error must not read as 'no filter'."""
     route = request.scope.get("route")
     if request.query_params and isinstance(route, APIRoute):

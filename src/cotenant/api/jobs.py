@@ -10,15 +10,15 @@ from fastapi import APIRouter, Header, Request, Response
 from cotenant.api import schemas as s
 from cotenant.api import streams
 from cotenant.api.door import Forbidden, answer, caller_of, door_of, encode, shown
-from cotenant.api.limits import read_job, read_jobs
-from cotenant.api.logs import read_chunk
-from cotenant.core.errors import InputError
-from cotenant.core.jobspec import JobSpec, deadline_text
-from cotenant.service.facade import Caller, Role
+from cotenant.api.limits import one_line, read_jobs
+from cotenant.api.logs import check_offset
+from cotenant.api.news import PageAsked
+from cotenant.api.several import checked_changes
+from cotenant.core.jobspec import JobSpec
+from cotenant.service.asked import Which
+from cotenant.service.facade import Caller, EventInfo, Role
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-
-_SAME = {"deadline": "deadline_s", "max_runtime": "max_runtime_s", "expected": "expected_s"}
 
 
 @router.post("", status_code=201, responses=s.answers(s.Ids, 404, 409, status=201, text="Durable: these are the ids."))
@@ -34,7 +34,9 @@ async def submit(
 
     def act() -> bytes:
         specs, asked = _own_jobs(caller, body.jobs), hashlib.sha256(raw).hexdigest()
-        return encode({"ids": door.desk.submit(caller, specs, idempotency_key, asked)})
+        ids = door.desk.submit(caller, specs, idempotency_key, asked)
+        request.scope["cotenant.note"] = one_line(f"jobs {' '.join(mine[0] for mine in ids)}")
+        return encode({"ids": ids})
 
     return answer(await door.call(act), 201)
 
@@ -47,14 +49,24 @@ def _own_jobs(caller: Caller, jobs: list[dict[str, Any]]) -> list[JobSpec]:
     return specs
 
 
-@router.get("", responses=s.answers(s.Jobs))
-async def jobs(request: Request, state: s.States = [], limit: s.Limit = 1000) -> Response:  # noqa: B006
-    """Jobs that you may see, newest last; without spec and attempts."""
+@router.get("", responses=s.answers(s.Jobs, 404))
+async def jobs(
+    request: Request,
+    ids: s.Ids_ = [],  # noqa: B006
+    state: s.States = [],  # noqa: B006
+    name: s.Names = [],  # noqa: B006
+    user: s.Users = [],  # noqa: B006
+    tenant: s.Tenants = [],  # noqa: B006
+    limit: s.Limit = 1000,
+    skip: s.Skip = None,
+) -> Response:
+    """Jobs that you may see, newest last; without spec and attempts. Of too many: those that run, then the next."""
     door, caller = door_of(request), caller_of(request)
+    which = Which(tuple(ids), tuple(str(item) for item in state), tuple(name), tuple(user), tuple(tenant))
 
     def act() -> bytes:
-        found = door.desk.jobs(caller, states=tuple(str(item) for item in state), limit=limit)
-        return encode({"jobs": [shown(job, caller) for job in found]})
+        found = door.desk.jobs(caller, which, limit=limit, skip=skip)
+        return encode({"jobs": [shown(job, caller) for job in found], "left_out": found.left_out})
 
     return answer(await door.call(act))
 
@@ -86,21 +98,32 @@ async def deadline(request: Request, job: s.JobId) -> Response:
 
 @router.get("/{job}/events", responses=s.answers(s.Events, 404))
 async def events(
-    request: Request, job: s.JobId, after: s.After = 0, limit: s.Limit = 1000, wait: s.Wait = 0.0
+    request: Request,
+    job: s.JobId,
+    after: s.After = 0,
+    limit: s.Limit = 1000,
+    wait: s.Wait = 0.0,
+    newest: s.Newest = s.Flag.FALSE,
 ) -> Response:
     """History of one job."""
-    return await list_events(request, job, after, limit, wait)
+    return await list_events(request, job, after, limit, wait, newest)
 
 
-async def list_events(request: Request, job: str, after: int, limit: int, wait: float) -> Response:
+async def list_events(request: Request, job: str, after: int, limit: int, wait: float, newest: s.Flag) -> Response:
     """Events, and where to go on."""
     door, caller = door_of(request), caller_of(request)
+    if newest is s.Flag.TRUE:
+        found = await door.call(door.desk.events, caller, job, max(after, 0), limit, True)
+        return answer(_listed(found, caller, found[-1].seq if found else max(after, 0)))
+    ask = PageAsked(job, after, limit, _listed)
+    if not wait:
+        return answer((await door.news.page(caller, ask, 0.0)).content)
+    with door.shares.polls.taken(caller) as seat:
+        return answer((await door.news.page(caller, ask, wait, lambda: not seat.lost)).content)
 
-    def act() -> bytes:
-        last, found = streams.next_events(door, caller, job, after, limit, wait)
-        return encode({"events": [shown(item, caller) for item in found], "next": last})
 
-    return answer(await (door.call_for_stream(act) if wait else door.call(act)))
+def _listed(found: list[EventInfo], caller: Caller, last: int) -> bytes:
+    return encode({"events": [shown(item, caller) for item in found], "next": last})
 
 
 _LOGS: dict[int | str, dict[str, Any]] = {
@@ -133,21 +156,25 @@ async def logs(
     attempt: s.Attempt = 0,
     offset: s.Offset = "0",
     limit: s.Bytes = 1 << 20,
+    tail: s.Tail = None,
+    since: s.Since = None,
+    timestamps: s.Flag = s.Flag.FALSE,
     follow: s.Flag = s.Flag.FALSE,
-    last_event_id: Annotated[str, Header(pattern=r"^[0-9a-f-]{0,48}$", description="Follow on from here.")] = "",
+    encoding: s.Encoding = s.Encoding.TEXT,
+    last_event_id: Annotated[str, Header(pattern=r"^[0-9a-f.-]{0,48}$", description="Follow on from here.")] = "",
 ) -> Response:
-    """Output of a job. An offset stays right when the file is rotated."""
+    """Output of a job. An offset stays right when the file is rotated or moved and when the job starts anew."""
     door, caller = door_of(request), caller_of(request)
-    log = await door.call(door.desk.open_log, caller, job, stream.value, attempt)
+    asked = streams.AskedLog(door.desk, caller, job, stream.names, attempt, timestamps is s.Flag.TRUE)
+    start = (last_event_id if follow is s.Flag.TRUE else "") or offset
+    check_offset(start)
+    if start == "0":
+        start = await door.call(asked.start, tail, since)
     if follow is s.Flag.TRUE:
-        start = last_event_id or offset
-        await door.call(read_chunk, None, start, 1)
-
-        def make(listener: streams.Listener) -> Any:
-            return streams.LogFollower(listener, job, stream.value, attempt, start).run()
-
-        return streams.respond(request, make)
-    chunk = await door.call(read_chunk, log, offset, limit)
+        await door.call(asked.info)
+        exact = encoding is s.Encoding.BASE64
+        return streams.respond(request, lambda listener: streams.LogFollower(listener, asked, start, exact).run())
+    chunk = await door.call(lambda: asked.read(asked.info(), start, limit))
     headers = {"X-Offset-Next": chunk.cursor, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     if chunk.gap:
         headers["X-Log-Gap"] = "true"
@@ -155,9 +182,16 @@ async def logs(
 
 
 @router.post("/{job}/cancel", responses=s.answers(s.Job, 404, 409))
-async def cancel(request: Request, job: s.JobId) -> Response:
-    """Ask a job to end for good."""
-    await door_of(request).call(door_of(request).desk.cancel, caller_of(request), job)
+async def cancel(request: Request, job: s.JobId, force: s.Flag = s.Flag.FALSE) -> Response:
+    """Ask a job to end for good; with force by SIGKILL, at once."""
+    await door_of(request).call(door_of(request).desk.cancel, caller_of(request), job, force is s.Flag.TRUE)
+    return await _one(request, job)
+
+
+@router.post("/{job}/requeue", responses=s.answers(s.Job, 404, 409))
+async def requeue(request: Request, job: s.JobId) -> Response:
+    """Stop a job and let it wait again."""
+    await door_of(request).call(door_of(request).desk.requeue, caller_of(request), job)
     return await _one(request, job)
 
 
@@ -178,12 +212,6 @@ async def resume(request: Request, job: s.JobId) -> Response:
 @router.patch("/{job}", responses=s.answers(s.Job, 404, 409))
 async def change(request: Request, job: s.JobId, body: s.Changes) -> Response:
     """Change a job that has not ended. Times reach the service as seconds."""
-    given = body.model_dump(exclude_none=True)
-    if not given:
-        raise InputError(f"nothing to change: give some of {', '.join(s.Changes.model_fields)}")
-    spec = read_job({"run": "true", **given}, "change")
-    changes = {key: getattr(spec, _SAME.get(key, key)) for key in given}
-    if "deadline" in changes:
-        changes["deadline"] = deadline_text(spec)
+    changes = checked_changes(body)
     await door_of(request).call(door_of(request).desk.set, caller_of(request), job, changes)
     return await _one(request, job)

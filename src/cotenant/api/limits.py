@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from dataclasses import asdict
@@ -20,33 +21,28 @@ _MOST_FLOAT = 1e12
 
 
 class BodyLimit:
-    """Reads a body whole, up to a limit, before anything else sees it; a longer one is answered with 413."""
+    """Reads a body whole before anything else sees it; one that is too long is answered with 413, too slow with 408."""
 
-    def __init__(self, app: ASGIApp, most: int = MOST_BODY_BYTES) -> None:
-        self.app, self.most = app, most
+    def __init__(self, app: ASGIApp, most: int = MOST_BODY_BYTES, most_s: float = 30.0) -> None:
+        self.app, self.most, self.most_s = app, most, most_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        parts: list[bytes] = []
-        size, more = 0, True
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            part = message.get("body", b"")
-            more = message.get("more_body", False)
-            size += len(part)
-            if size <= self.most:
-                parts.append(part)
-            elif size > 8 * self.most:
-                break  # a little is read and dropped, so that an honest client gets to see the answer
-        if size > self.most:
+        try:
+            _check_length(scope, 2 * self.most)
+            async with asyncio.timeout(self.most_s):
+                body = await self._read(receive)
+        except TimeoutError:
+            await send_error(send, 408, f"the body took longer than {self.most_s:g} s", close=True)
+            return
+        except ValueError:
             await send_error(send, 413, f"the body is larger than {self.most} bytes", close=True)
             return
-        body: bytes | None = b"".join(parts)
+        if body is None:
+            return
 
         async def replay() -> Message:
             nonlocal body
@@ -57,6 +53,32 @@ class BodyLimit:
 
         await self.app(scope, replay, send)
 
+    async def _read(self, receive: Receive) -> bytes | None:
+        """The body; None where the other side has gone. A ValueError says that it is too long."""
+        parts: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return None
+            part = message.get("body", b"")
+            more = message.get("more_body", False)
+            size += len(part)
+            if size <= self.most:
+                parts.append(part)
+            elif size > 2 * self.most:
+                break  # a little is read and dropped, so that an honest client gets to see the answer
+        if size > self.most:
+            raise ValueError("too long")
+        return b"".join(parts)
+
+
+def _check_length(scope: Scope, most: int) -> None:
+    """A ValueError where a request says itself that its body is much too long."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value) > most:
+            raise ValueError("too long")
+
 
 async def send_error(send: Send, status: int, text: str, close: bool = False) -> None:
     """An error from below the routes, in the same form as theirs."""
@@ -64,6 +86,8 @@ async def send_error(send: Send, status: int, text: str, close: bool = False) ->
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
+    if status == 429:
+        headers.append((b"retry-after", b"1"))
     if close:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -93,7 +117,7 @@ def read_jobs(jobs: list[dict[str, Any]]) -> list[JobSpec]:
 def read_job(data: dict[str, Any], where: str) -> JobSpec:
     """One mapping; whatever is in it, the complaint is an `InputError`."""
     try:
-        _check_text(data, where)
+        check_text(data, where)
         spec = parse_job(data, where)
     except (ValueError, TypeError, OverflowError, RecursionError):
         raise InputError(f"{where}: a value cannot be read") from None
@@ -103,7 +127,7 @@ def read_job(data: dict[str, Any], where: str) -> JobSpec:
     return spec
 
 
-def _check_text(data: Any, where: str) -> None:
+def check_text(data: Any, where: str) -> None:
     """NUL and half surrogate pairs are legal in JSON, and in no database, environment or file name."""
     todo = [data]
     while todo:

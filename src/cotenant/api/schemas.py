@@ -15,8 +15,12 @@ from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model
 
 from cotenant.api.limits import MOST_JOBS
+from cotenant.api.logs import CURSOR, OLDER
+from cotenant.backends.base import Stream as OneStream
 from cotenant.core.lifecycle import JobState
-from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus, Role, TokenInfo
+from cotenant.service.asked import Which
+from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, JobOutcome, NodeStatus, Role, TokenInfo
+from cotenant.service.window import NodeWindow
 
 _M = TypeVar("_M", bound=BaseModel)
 
@@ -35,12 +39,32 @@ Attempt = Annotated[int, Query(ge=0, le=1_000_000, description="0: the newest.")
 Offset = Annotated[
     str,
     Query(
-        pattern=r"^(-?[0-9]{1,15}|([0-9a-f]{1,16}-)?[0-9]{1,15}-[0-9a-f]{8})$",
+        pattern=f"^(-?[0-9]{{1,15}}|{CURSOR}|{OLDER})$",
         description="Bytes from the oldest kept, -N for the last N, or what X-Offset-Next said.",
     ),
 ]
 Bytes = Annotated[int, Query(ge=1, le=8 << 20, description="At most so many bytes.")]
+Tail = Annotated[int | None, Query(ge=0, le=100_000, description="Begin with the last so many lines.")]
+Since = Annotated[float | None, Query(ge=0, le=1e11, description="Begin with what came at this Unix time or later.")]
 States = Annotated[list[JobState], Query(max_length=8, description="Only these states; may be repeated.")]
+_Text = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,2048}$")]
+_Texts = Annotated[list[_Text], Field(max_length=1000)]
+Ids_ = Annotated[list[_Text], Query(alias="id", max_length=1000, description="Ids, arrays 7, ranges 7_[1-4], names.")]
+Names = Annotated[list[_Text], Query(alias="name", max_length=100, description="Only jobs of these names.")]
+Users = Annotated[list[_Text], Query(alias="user", max_length=100, description="Only jobs of these users.")]
+Tenants = Annotated[list[_Text], Query(alias="tenant", max_length=100, description="Only jobs of these tenants.")]
+Skip = Annotated[int | None, Query(ge=0, le=10**9, description="Pages in order: those that follow so many.")]
+WindowId = Annotated[str, Path(pattern=_NAME, description="Id of a maintenance or a reservation.")]
+
+
+class Verb(StrEnum):
+    """What can be done to several jobs at once."""
+
+    CANCEL = "cancel"
+    HOLD = "hold"
+    RESUME = "resume"
+    REQUEUE = "requeue"
+    SET = "set"
 
 
 class Stream(StrEnum):
@@ -48,6 +72,19 @@ class Stream(StrEnum):
 
     STDOUT = "stdout"
     STDERR = "stderr"
+    MERGED = "merged"
+
+    @property
+    def names(self) -> tuple[OneStream, ...]:
+        """As backends call them."""
+        return ("stdout", "stderr") if self is Stream.MERGED else ("stderr",) if self is Stream.STDERR else ("stdout",)
+
+
+class Encoding(StrEnum):
+    """How followed output is sent: as text, or byte for byte."""
+
+    TEXT = "text"
+    BASE64 = "base64"
 
 
 class Flag(StrEnum):
@@ -56,6 +93,8 @@ class Flag(StrEnum):
     TRUE = "true"
     FALSE = "false"
 
+
+Newest = Annotated[Flag, Query(description="The newest of them instead of the oldest; does not wait.")]
 
 _TEXT = {"type": "string"}
 _AMOUNT = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}
@@ -71,6 +110,7 @@ JOB_SCHEMA: dict[str, Any] = {
         "workdir": _TEXT,
         "tenant": {"type": "string", "pattern": _LABEL},
         "model": _TEXT,
+        "image": _TEXT,
         "env": {"type": "object", "additionalProperties": _TEXT},
         "gpus": {"anyOf": [_WHOLE, {"type": "string", "pattern": r"^([A-Za-z0-9][A-Za-z0-9_.-]*:)?[0-9]{1,9}$"}]},
         "cpus": {"type": "number", "minimum": 0},
@@ -86,8 +126,10 @@ JOB_SCHEMA: dict[str, Any] = {
         "batch": {"type": "object", "properties": {"size": _WHOLE, "min": _WHOLE, "max": _WHOLE}},
         "checkpoint": {"type": "object", "properties": {"dir": _TEXT, "interval": _AMOUNT}},
         "preemptible": {"type": "boolean"},
-        "array": {"type": "string", "examples": ["0-99", "1,3,5"]},
+        "tty": {"type": "boolean"},
+        "array": {"type": "string", "examples": ["0-99", "1,3,5", "0-99%5"]},
         "after": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]},
+        "notify": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "maxItems": 10}, {"type": "object"}]},
     },
     "examples": [{"run": "python train.py", "gpus": 1}],
 }
@@ -120,6 +162,48 @@ class Changes(_Asked):
     name: str | None = Field(None, pattern=_LABEL)
 
 
+class _Meant(_Asked):
+    """Which jobs: those that pass every filter that is given."""
+
+    jobs: _Texts = []
+    states: Annotated[list[Annotated[JobState, Field(strict=False)]], Field(max_length=8)] = []
+    names: _Texts = []
+    users: _Texts = []
+    tenants: _Texts = []
+
+    def which(self) -> Which:
+        """The same as a value."""
+        states = tuple(str(state) for state in self.states)
+        return Which(tuple(self.jobs), states, tuple(self.names), tuple(self.users), tuple(self.tenants))
+
+
+class ManyChanges(_Meant):
+    """Several jobs, and what is to be done to them."""
+
+    all: bool = Field(False, description="Without any filter: every unfinished job that you may see.")
+    force: bool = Field(False, description="Cancel by SIGKILL, at once.")
+    changes: Changes | None = Field(None, description="For set.")
+
+
+class Resubmission(_Meant):
+    """Old jobs, and what shall be different about the new ones, as in the YAML file."""
+
+    changes: dict[str, Any] = Field({}, max_length=40)
+
+
+class NewWindow(_Asked):
+    """When which nodes are shut, and to whom they stay open. No nodes: all, or as few as have so many GPUs."""
+
+    kind: str = Field(pattern="^(maintenance|reservation)$")
+    nodes: Annotated[list[Annotated[str, Field(pattern=_NAME)]], Field(max_length=10_000)] = []
+    gpus: int = Field(0, ge=0, le=10**9)
+    from_s: float = Field(ge=0, le=1e12, description="Unix seconds.")
+    to_s: float = Field(ge=0, le=1e12, description="Unix seconds.")
+    tenant: str = Field("", max_length=63)
+    user: str = Field("", max_length=63)
+    note: str = Field("", max_length=200)
+
+
 class PolicyChange(_Asked):
     """The policy to go on with."""
 
@@ -130,6 +214,22 @@ class WhatIf(_Asked):
     """Alternatives to try: names, not files, because any user may ask."""
 
     policies: list[Annotated[str, Field(pattern=_POLICY)]] = Field(min_length=1, max_length=8)
+    later: bool = Field(False, description="Where it takes long, answer with 202 and how far it has come.")
+
+
+class Played(BaseModel):
+    """How far a what-if has come with one policy: jobs that have finished, of how many."""
+
+    policy: str
+    done: int
+    jobs: int
+
+
+class WhatIfProgress(BaseModel):
+    """A what-if that is under way."""
+
+    id: str
+    progress: Played
 
 
 class NewToken(_Asked):
@@ -138,6 +238,8 @@ class NewToken(_Asked):
     name: str = Field("", pattern=r"^([A-Za-z0-9][A-Za-z0-9_.@-]{0,62})?$")
     role: Annotated[Role, Field(strict=False)]
     tenant: str = Field("", pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,62})?$")
+    scopes: list[Literal["read", "submit", "manage", "admin", "metrics"]] = Field([], max_length=5)
+    expires: float | str | None = Field(None, description="Seconds, or e.g. 12h, 30d; without: never.")
 
 
 class BackupTo(_Asked):
@@ -194,9 +296,36 @@ class Job(BaseModel):
 
 
 class Jobs(BaseModel):
-    """A listing."""
+    """A listing, and how many more there are that the limit left out."""
 
     jobs: list[Job]
+    left_out: int
+
+
+@_shows(JobOutcome)
+class Came(BaseModel):
+    """What came of something for one job: how it stands, or why it was refused."""
+
+    job: Job | None
+
+
+class Outcomes(BaseModel):
+    """What came of something for several jobs."""
+
+    jobs: list[Came]
+
+
+@_shows(NodeWindow)
+class Shut(BaseModel):
+    """A maintenance or a reservation. No nodes: all. Times are Unix seconds."""
+
+    nodes: list[str]
+
+
+class Windows(BaseModel):
+    """A listing, by the time at which they begin."""
+
+    windows: list[Shut]
 
 
 @_shows(NodeStatus)
@@ -238,6 +367,29 @@ class CreatedToken(BaseModel):
 
     token: Token
     secret: str
+    fingerprint: str
+
+
+class Proof(BaseModel):
+    """At which address the service was reached, and that it knows the token: see `cotenant.core.proof`."""
+
+    at: str
+    proof: str
+
+
+class SignOnAt(BaseModel):
+    """Where people sign on."""
+
+    issuer: str
+    client: str
+    scope: str
+    secret: str
+
+
+class Deeds(BaseModel):
+    """Who did what, oldest first."""
+
+    audit: list[dict[str, Any]]
 
 
 class LivePolicy(BaseModel):
@@ -271,15 +423,17 @@ _TEXTS = {
     403: "The token is good, but not for this.",
     404: "No such thing, or not yours.",
     409: "Not in a state that allows it.",
+    408: "The body took too long.",
     413: "The body is too large.",
     422: "The request is wrong; the text says where.",
+    429: "You have had your share for now; others have not.",
     503: "Not now (disk full, starting, shutting down, too many streams); nothing was lost.",
 }
 
 
 def answers(model: Any, *more: int, status: int = 200, text: str = "Done.") -> dict[int | str, dict[str, Any]]:
     """The documented answers of a route: its own, and those that any route may give."""
-    codes = sorted({401, 403, 413, 422, 503, *more})
+    codes = sorted({401, 403, 408, 413, 422, 429, 503, *more})
     own: dict[str, Any] = {"description": text}
     if model is not None:
         own["model"] = model

@@ -20,8 +20,8 @@ What lets a backend be far away: nothing that crosses this boundary is a file or
 * Output is read through `open_log`, and kept after the end if `forget` is asked to. Checkpoints are where
   `checkpoint_dir` says, the same for all attempts of a job. The runtime inside a job calls the service at one of the
   addresses of `listen_at`.
-* `nodes`, `open_log`, its readers and `wake` may be called from any thread, and so may acts, one at a time on each key;
-  one thread observes and waits meanwhile.
+* `nodes`, `open_log`, `open_times`, `open_channel`, what they give and `wake` may be called from any thread, and so may
+  acts, one at a time on each key; one thread observes and waits meanwhile.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
+from cotenant.backends.channels import Channel, ChannelKind, ChannelSpec
 from cotenant.core.errors import CotenantError, InputError
 
 State = Literal["starting", "running", "suspended", "exited", "lost"]
@@ -86,8 +87,11 @@ class LaunchSpec:
     fails the job ends with its exit code. `workdir` is a folder of the node, or empty for one that the backend chooses.
     `gpus` names nodes in the order of their ranks. `cpus` are the cores the job is bound to; `cpu_share` caps its CPU
     time in cores (1.5 is one and a half); `gpu_mem_gib` is what it may use of the memory of each of its GPUs. Several
-    jobs may have the same GPUs. After `terminate` what is left of the job has `grace_s` to finish once its first
-    process is gone.
+    jobs may have the same GPUs. With `tty` it has a terminal, and what that shows is its stdout. `max_runtime_s`: how
+    long it may run, suspended time aside, 0 for ever; the service ends it in time, and a backend whose jobs outlive the
+    service does so while there is none. After `terminate` what is left of the job has `grace_s` to finish once its
+    first process is gone. `tenant` is whose job it is, for backends that keep tenants apart; `image` the container in
+    which all of it runs, for backends that have some (`Capabilities.containers`).
     """
 
     key: str
@@ -105,7 +109,11 @@ class LaunchSpec:
     stdout_limit_mib: float = 64.0
     stderr_limit_mib: float = 64.0
     grace_s: float = 30.0
+    max_runtime_s: float = 0.0
     calls_home: CallHome | None = None
+    tty: bool = False
+    tenant: str = ""
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +166,22 @@ class LogReader(Protocol):
         ...
 
 
+class LogMark(NamedTuple):
+    """When output came: bytes from these numbers on came at this time or later, those before them earlier."""
+
+    at_s: float
+    stdout: int
+    stderr: int
+
+
+class LogTimes(Protocol):
+    """When the output of one attempt came, as finely as the backend notes it. Marks are in order."""
+
+    def marks(self, at_s: float, stdout: float, stderr: float, most: int) -> list[LogMark]:
+        """From the last mark that lies at or before all three on, from the oldest if none does; at most so many."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What this backend can do here, as found and not as hoped for."""
@@ -172,6 +196,10 @@ class Capabilities:
     outlives_service: bool
     share: Literal["time", "mps"] = "time"  # how jobs on one GPU share it: by turns, or at once (NVIDIA's MPS)
     notes: tuple[str, ...] = ()
+    channels: tuple[ChannelKind, ...] = ()  # what `open_channel` offers
+    isolation: Literal["none", "user", "sandbox"] = "none"  # what keeps tenants apart
+    unprotected: tuple[str, ...] = ()  # what does not: one line each, for whoever starts the service
+    containers: str = ""  # what runs images, '' where nothing does
 
 
 @runtime_checkable
@@ -241,6 +269,14 @@ class Backend(Protocol):
 
     def open_log(self, key: str, stream: Stream) -> LogReader:
         """The output of an attempt: of one that runs, that ended, or whose log was kept. Of others it is empty."""
+        ...
+
+    def open_times(self, key: str) -> LogTimes:
+        """When that output came. Without marks where that is not known."""
+        ...
+
+    def open_channel(self, key: str, asked: ChannelSpec) -> Channel:
+        """A way into a job that runs; see `channels`. `BackendError` where there is none."""
         ...
 
     def drop_log(self, key: str) -> None:

@@ -16,11 +16,13 @@ import heapq
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import le
 
 from cotenant.backends.base import (
     BackendError,
     Capabilities,
     LaunchSpec,
+    LogMark,
     LogPart,
     NodeInfo,
     Observed,
@@ -29,6 +31,8 @@ from cotenant.backends.base import (
     check_key,
     check_spec,
 )
+from cotenant.backends.channels import ChannelKind, ChannelPart, ChannelSpec
+from cotenant.backends.fake_channel import FakeChannel
 from cotenant.backends.fake_script import Output, Script, read_script
 from cotenant.backends.gangs import ranks
 
@@ -106,6 +110,26 @@ class FakeLog:
         """Whether it can print no more."""
         job = self._world.jobs.get(self.key)
         return job is None or job.state not in _LIVING
+
+
+class FakeTimes:
+    """Marks of output in memory: one for every line that a script prints, as if nobody had suspended it."""
+
+    def __init__(self, world: World, key: str) -> None:
+        self._world, self._key = world, key
+
+    def marks(self, at_s: float, stdout: float, stderr: float, most: int) -> list[LogMark]:
+        """From the last mark that lies at or before all three on."""
+        job = self._world.jobs.get(self._key)
+        output = job.output if job is not None else self._world.kept.get(self._key)
+        found, ends = [], {"stdout": 0, "stderr": 0}
+        if output is None:
+            return []
+        for after_s, stream, text in output.lines:
+            found.append(LogMark(output.began_s + after_s, ends["stdout"], ends["stderr"]))
+            ends[stream] += len(text)
+        before = sum(all(map(le, mark, (at_s, stdout, stderr))) for mark in found)
+        return found[max(before - 1, 0) :][:most]
 
 
 def _no_hook(point: str, key: str) -> None:
@@ -214,7 +238,8 @@ class FakeBackend:
 
     def capabilities(self) -> Capabilities:
         """Everything, since nothing is real."""
-        return Capabilities("virtual", True, True, True, "freezer", "none", "cgroup", True)
+        channels: tuple[ChannelKind, ...] = ("exec", "attach", "port")
+        return Capabilities("virtual", True, True, True, "freezer", "none", "cgroup", True, channels=channels)
 
     def launch(self, spec: LaunchSpec) -> None:
         """Start the job unless its key was ever started."""
@@ -321,7 +346,7 @@ class FakeBackend:
     def _settle(self, job: FakeJob) -> None:
         if job.state == "starting":
             job.state, job.started_s, job.since_s = "running", self.world.now_s, self.world.now_s
-            job.output.ran_s = 0.0
+            job.output.ran_s, job.output.began_s = 0.0, self.world.now_s
             for environment in job.environments:
                 self.program(job.spec, environment)
 
@@ -366,6 +391,22 @@ class FakeBackend:
     def open_log(self, key: str, stream: Stream) -> FakeLog:
         """Output of the job, or what was kept of it."""
         return FakeLog(self.world, check_key(key), stream)
+
+    def open_times(self, key: str) -> FakeTimes:
+        """When its lines came."""
+        return FakeTimes(self.world, check_key(key))
+
+    def open_channel(self, key: str, asked: ChannelSpec) -> FakeChannel:
+        """What a script says, or an echo."""
+        job = self._living(key, "running")
+        if job is None or (asked.kind == "attach" and not job.spec.tty):
+            raise BackendError(f"job {key} does not run" if job is None else f"job {key} has no terminal")
+        if asked.kind != "exec":
+            return FakeChannel()
+        text = asked.argv[2] if asked.argv[:2] == ("sh", "-c") else " ".join(asked.argv)
+        script = self.behave(replace(job.spec, argv=None, script=text))
+        said = [ChannelPart(stream, line.encode()) for _, stream, line in script.output]
+        return FakeChannel([*said, ChannelPart("end", exit_code=script.exit_code)])
 
     def drop_log(self, key: str) -> None:
         """Drop what was kept."""

@@ -60,11 +60,12 @@ def read_script(spec: LaunchSpec) -> Script:
 
 @dataclass(slots=True)
 class Output:
-    """What one attempt prints: (after how long, stream, bytes), and how long it has run (less than 0: not at all)."""
+    """What one attempt prints (after how long, stream, bytes), how long it has run (below 0: not at all), and since."""
 
     lines: list[tuple[float, Stream, bytes]]
     limits: dict[Stream, int]
     ran_s: float = -math.inf
+    began_s: float = 0.0
 
     def so_far(self, stream: Stream, ran_s: float) -> tuple[int, bytes]:
         """The first byte that is kept and all from there on."""

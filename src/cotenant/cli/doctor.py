@@ -29,12 +29,12 @@ class Check:
 
 def doctor(json_: opt.Plain = False) -> None:
     """Check this machine and the service. Exit code 1 if something fails; warnings are only told."""
-    checks = [_guarded(check) for check in (_python, _home, _token, _disk, _service, _gpus, _cgroups)]
+    checks = [_guarded(check) for check in (_python, _home, _token, _disk, _service, _gpus, _cgroups, _isolation)]
     if json_:
         remote.print_json([asdict(check) for check in checks])
     else:
         for check in checks:
-            typer.echo(f"{check.result:<4}  {check.name:<8}  {remote.clean(check.text)}")
+            typer.echo(f"{check.result:<4}  {check.name:<9}  {remote.clean(check.text)}")
     if any(check.result == "fail" for check in checks):
         raise typer.Exit(1)
 
@@ -125,3 +125,17 @@ def _cgroups() -> Check:
         return Check("cgroups", "ok", f"limits below {found.parents['memory']}")
     lacking = "; ".join(found.notes) or "none are mounted"
     return Check("cgroups", "warn", f"memory is limited per process only: {lacking}")
+
+
+def _isolation() -> Check:
+    """Which levels of `serve --isolation` are possible here, and why others are not."""
+    from cotenant.backends.local.containers import find_tool
+    from cotenant.backends.local.isolation.levels import why_not
+
+    refused = {level: why for level in ("user", "sandbox") if (why := why_not(level))}
+    images = find_tool() or "neither apptainer nor podman"
+    if not refused:
+        return Check("isolation", "ok", f"none, user and sandbox are possible; for images: {images}")
+    why = "; ".join(f"not {level}: {text}" for level, text in refused.items())
+    could = "none and user" if "user" not in refused else "none"
+    return Check("isolation", "warn", f"possible: {could}; {why}; for images: {images}")

@@ -9,7 +9,7 @@ import typer
 from cotenant.cli import options as opt
 
 if TYPE_CHECKING:
-    from cotenant.workload.prediction.evaluate import Errors
+    from cotenant.beliefs.prediction.evaluate import Errors
 
 app = typer.Typer(help="Look at what policies believe.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -37,7 +37,7 @@ def evaluate(
         return
     from dataclasses import asdict
 
-    from cotenant.workload.prediction.evaluate import evaluate as evaluate_on
+    from cotenant.beliefs.prediction.evaluate import evaluate as evaluate_on
 
     work = opt.load_workload(trace, None, format_=format_, quiet=json_)
     rows = evaluate_on(estimator, work, seed)
@@ -49,7 +49,7 @@ def evaluate(
 
 def print_predictor(json_: bool) -> None:
     """Errors of the predictor of models that have not run."""
-    from cotenant.workload.predictor import evaluate as evaluate_models
+    from cotenant.beliefs.predictor import evaluate as evaluate_models
 
     rows = evaluate_models()
     if json_:

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
 
 def events(
-    job: Annotated[str, typer.Argument(help="Only of this job.", metavar="[JOB]")] = "",
+    job: Annotated[
+        str, typer.Argument(help="Only of this job.", metavar="[JOB]", autocompletion=remote.complete_jobs)
+    ] = "",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as things happen, until Ctrl-C.")] = False,
     after: Annotated[int, typer.Option(min=0, help="Only events after this number.")] = 0,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many, without -f.")] = 1000,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many, the newest; not with -f.")] = 1000,
     json_: opt.Plain = False,
 ) -> None:
     """Print the history. With -f and --json: one JSON object per line."""
@@ -27,7 +29,7 @@ def events(
             for item in client.follow_events(job, after):
                 typer.echo(json.dumps(remote.plain(item)) if json_ else _line(item))
             return
-        found = client.events(job, after, limit)
+        found = client.events(job, after, limit, newest=True)
     if json_:
         remote.print_json(found)
         return

@@ -1,85 +1,42 @@
-"""The command line. One file per verb; heavy imports happen inside the verbs, so that --help is instant."""
+"""The command line. One file per verb; only the one that is asked for is imported, and what is heavy inside it."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 
 import typer
 
-from cotenant.cli import (
-    backup,
-    cancel,
-    compare,
-    doctor,
-    drain,
-    estimator,
-    events,
-    generate,
-    hold,
-    logs,
-    nodes,
-    policies,
-    policy,
-    profile,
-    profiles,
-    ps,
-    restore,
-    resume,
-    serve,
-    service,
-    set_,
-    show,
-    shutdown,
-    simulate,
-    submit,
-    token,
-    top,
-    traces,
-    wait,
-    whatif,
-    why,
-)
+VERBS = (
+    "simulate", "compare", "policies", "generate", "traces", "profiles", "estimator", "profile", "why", "serve",
+    "submit", "run", "shell", "exec", "attach", "port",
+    "ps", "show", "logs", "cancel", "hold", "resume", "requeue", "resubmit", "set", "wait", "top", "nodes",
+    "drain", "maintenance", "reserve", "events", "policy", "whatif", "token", "login", "audit",
+    "backup", "restore", "shutdown", "service", "doctor",
+)  # fmt: skip
 
-app = typer.Typer(
-    name="cotenant",
-    help="The scheduler for shared GPU clusters: simulate, compare and explain.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("simulate")(simulate.simulate)
-app.command("compare")(compare.compare)
-app.command("policies")(policies.policies)
-app.command("generate")(generate.generate)
-app.add_typer(traces.app, name="traces")
-app.add_typer(profiles.app, name="profiles")
-app.add_typer(estimator.app, name="estimator")
-app.command("profile")(profile.profile)
-app.command("why")(why.why)
-app.command("serve")(serve.serve)
-app.command("submit", cls=submit.AfterDashes)(submit.submit)
-app.command("ps")(ps.ps)
-app.command("show")(show.show)
-app.command("logs")(logs.logs)
-app.command("cancel")(cancel.cancel)
-app.command("hold")(hold.hold)
-app.command("resume")(resume.resume)
-app.command("set")(set_.set_)
-app.command("wait")(wait.wait)
-app.command("top")(top.top)
-app.command("nodes")(nodes.nodes)
-app.command("drain")(drain.drain)
-app.command("events")(events.events)
-app.add_typer(policy.app, name="policy")
-app.command("whatif")(whatif.whatif)
-app.add_typer(token.app, name="token")
-app.command("backup")(backup.backup)
-app.command("restore")(restore.restore)
-app.command("shutdown")(shutdown.shutdown)
-app.add_typer(service.app, name="service")
-app.command("doctor")(doctor.doctor)
+
+def make_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
+    """The command line with these verbs. A verb is a module of its name: `app` if it has verbs of its own, else a
+    function of that name, with the class `Command` where it has one."""
+    app = typer.Typer(
+        name="cotenant",
+        help="The scheduler for shared GPU clusters: simulate, compare and explain.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for verb in verbs:
+        name = "set_" if verb == "set" else verb
+        module = import_module(f"cotenant.cli.{name}")
+        if hasattr(module, "app"):
+            app.add_typer(module.app, name=verb)
+        else:
+            app.command(verb, cls=getattr(module, "Command", None))(getattr(module, name))
+    return app
 
 
 def _version(value: bool) -> None:
@@ -90,7 +47,6 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
 ) -> None:
@@ -106,12 +62,16 @@ def _unavailable(error: Exception) -> bool:
 
 def main() -> None:
     """Run a verb. What the user can mend is one line on standard error and exit code 2 (docs/api.md)."""
+    from cotenant.cli.quick import quicken
     from cotenant.core.errors import CotenantError
 
     # Some versions of Typer carry a copy of click; the errors to catch are those that Typer itself raises.
     click = import_module(typer.BadParameter.__module__)
 
+    quicken()
+    asked = sys.argv[1:2]
     try:
+        app = make_app(asked if asked and asked[0] in VERBS else VERBS)  # one verb alone is there sooner
         code = app(standalone_mode=False)
     except click.NoArgsIsHelpError as help_:
         typer.echo(help_.format_message())

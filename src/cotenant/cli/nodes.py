@@ -10,8 +10,7 @@ from cotenant.cli import remote
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.table import Table
-
+    from cotenant.cli.text_table import TextTable
     from cotenant.service.facade import NodeStatus
 
 
@@ -22,7 +21,7 @@ def nodes(json_: opt.Plain = False) -> None:
     remote.print_json(found) if json_ else remote.print_table(node_table(found))
 
 
-def node_table(found: Sequence[NodeStatus]) -> Table:
+def node_table(found: Sequence[NodeStatus]) -> TextTable:
     """Nodes in one line each."""
     rows = [
         (node.name, node.state, node.gpu_type, used(node), node.cpus, f"{node.mem_gib:.0f}",

@@ -12,9 +12,9 @@ from cotenant.cli import options as opt
 def policies(json_: opt.Plain = False) -> None:
     """List policies, placements, allocators, estimators and generators with their sources and parameters."""
     from cotenant.allocation import ALLOCATORS
+    from cotenant.beliefs.estimators import ESTIMATORS
     from cotenant.placement.modes import PLACEMENTS
     from cotenant.policies import known_policies
-    from cotenant.workload.estimators import ESTIMATORS
     from cotenant.workload.generators import GENERATORS
 
     rows: list[dict[str, Any]] = []

@@ -22,7 +22,12 @@ def policy(ctx: typer.Context, json_: opt.Plain = False) -> None:
 
 @app.command("set")
 def set_policy(
-    name: Annotated[str, typer.Argument(help="A policy (see `cotenant policies`).", metavar="POLICY")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A policy (see `cotenant policies`).", metavar="POLICY", autocompletion=remote.complete_policies
+        ),
+    ],
     json_: opt.Plain = False,
 ) -> None:
     """Go on under another policy (admin)."""

@@ -46,9 +46,9 @@ def predict(
     """Predict step time, memory and utilisation of a model on an H200 from its ONNX file."""
     from dataclasses import asdict
 
+    from cotenant.beliefs.predictor import of_onnx
+    from cotenant.beliefs.predictor import predict as predict_graph
     from cotenant.core.errors import InputError
-    from cotenant.workload.predictor import of_onnx
-    from cotenant.workload.predictor import predict as predict_graph
 
     sizes = {}
     for text in dim or ():

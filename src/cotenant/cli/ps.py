@@ -11,24 +11,25 @@ from cotenant.cli import remote
 
 
 def ps(
+    jobs: remote.SomeJobs = None,
     all_: Annotated[bool, typer.Option("--all", "-a", help="Finished ones too.")] = False,
-    state: Annotated[str, typer.Option(help="Only these states, separated by commas.")] = "",
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many, the newest.")] = 1000,
+    state: remote.States = "",
+    user: remote.Users = None,
+    name: remote.Names = None,
+    tenant: remote.Tenants = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many; those that run come first.")] = 1000,
     json_: opt.Plain = False,
 ) -> None:
-    """List jobs that have not finished, with the reason of each and its expected finish."""
-    from cotenant.core.errors import unknown
-    from cotenant.core.lifecycle import JobState
-
-    states = [part.strip() for part in state.split(",") if part.strip()]
-    for name in states:
-        if name not in list(JobState):
-            raise unknown("state", name, [item.value for item in JobState])
+    """List jobs that have not finished, or those named, with the reason of each and its expected finish."""
+    which = remote.which(jobs, state, name, user, tenant)
+    states = () if all_ or jobs or which.states else remote.UNFINISHED
     with remote.connected() as client:
-        jobs = client.jobs(states=states or (() if all_ else remote.UNFINISHED), limit=limit)
+        found = client.jobs(which, states=states, limit=limit)
     if json_:
-        remote.print_json(jobs)
-    elif jobs:
-        remote.print_table(remote.job_table(jobs))
+        remote.print_json(found)
+    elif found:
+        remote.print_table(remote.job_table(found))
     else:
-        typer.echo("no jobs" if all_ or states else "no unfinished jobs (--all shows finished ones)", err=True)
+        typer.echo("no jobs" if not states else "no unfinished jobs (--all shows finished ones)", err=True)
+    if found.left_out:
+        typer.echo(f"{found.left_out} more are not shown: --limit shows up to 10,000, filters show fewer", err=True)

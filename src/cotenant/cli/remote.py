@@ -4,20 +4,59 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from cotenant.cli.text_table import TextTable
     from cotenant.client import Client
+    from cotenant.service.asked import Which
     from cotenant.service.facade import JobInfo
 
-Job = Annotated[str, typer.Argument(help="Job id.", metavar="JOB")]
-Jobs = Annotated[list[str], typer.Argument(help="Job ids.", metavar="JOB...")]
+MEANT = "Ids, arrays (7), elements (7_3), ranges (7_[1-4,9]) or names."
+
+
+def complete_jobs(incomplete: str) -> list[str]:
+    """Ids and names of jobs for the shell; none where the service does not answer at once."""
+    jobs = _ask_soon(lambda client: client.jobs(limit=1000))
+    words = [word for job in reversed(jobs) for word in (job.id, job.name)]
+    return [word for word in dict.fromkeys(words) if word.startswith(incomplete)]
+
+
+def complete_nodes(incomplete: str) -> list[str]:
+    """Names of nodes for the shell."""
+    return [node.name for node in _ask_soon(lambda client: client.nodes()) if node.name.startswith(incomplete)]
+
+
+def complete_policies(incomplete: str) -> list[str]:
+    """Names of policies for the shell; of several, of the last."""
+    from cotenant.policies.registry import known_policies
+
+    before, comma, word = incomplete.rpartition(",")
+    return [before + comma + name for name in sorted(known_policies()) if name.startswith(word)]
+
+
+def _ask_soon(question: Callable[[Client], list[Any]]) -> list[Any]:
+    from cotenant.client import Client
+    from cotenant.core.errors import CotenantError
+
+    try:
+        with Client(timeout_s=1.0) as client:
+            return question(client)
+    except CotenantError:
+        return []
+
+
+Job = Annotated[str, typer.Argument(help="Job id, or a name.", metavar="JOB", autocompletion=complete_jobs)]
+Jobs = Annotated[list[str], typer.Argument(help=MEANT, metavar="JOB...", autocompletion=complete_jobs)]
+SomeJobs = Annotated[list[str] | None, typer.Argument(help=MEANT, metavar="[JOB]...", autocompletion=complete_jobs)]
+Users = Annotated[list[str] | None, typer.Option("--user", help="Only jobs of this user; repeatable.")]
+Names = Annotated[list[str] | None, typer.Option("--name", help="Only jobs of this name; repeatable.")]
+Tenants = Annotated[list[str] | None, typer.Option("--tenant", help="Only jobs of this tenant; repeatable.")]
+States = Annotated[str, typer.Option("--state", help="Only these states, separated by commas.")]
 
 UNFINISHED = ("pending", "starting", "running", "suspended", "stopping")
 
@@ -39,6 +78,78 @@ def detaching(what: str, code: int = 130) -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo(f"cotenant: detached: {what}", err=True)
         raise typer.Exit(code) from None
+
+
+def write(data: bytes) -> None:
+    """Bytes on standard output, at once."""
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def tell_gap() -> None:
+    """A line about output that was rotated away before it could be shown."""
+    typer.echo("cotenant: some output is not shown: it was rotated away before it was read", err=True)
+
+
+def moment(text: str) -> float:
+    """A time that somebody wrote, in Unix seconds: `2h` ago, or a date with time, local unless it says otherwise."""
+    from datetime import datetime
+
+    from cotenant.core.errors import InputError
+    from cotenant.core.jobspec import parse_job
+
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        pass
+    try:
+        return max(0.0, time.time() - parse_job({"run": "-", "expected": text}).expected_s)
+    except InputError:
+        raise InputError(
+            f"--since {text}: write how long ago, e.g. 90s, 30m, 2h, or a time: 2026-11-16T12:00"
+        ) from None
+
+
+def which(
+    jobs: Sequence[str] | None = None, states: str = "", names: Sequence[str] | None = None,
+    users: Sequence[str] | None = None, tenants: Sequence[str] | None = None,
+) -> Which:  # fmt: skip
+    """The jobs that arguments and options mean."""
+    from cotenant.core.errors import unknown
+    from cotenant.core.lifecycle import JobState
+    from cotenant.service.asked import Which
+
+    found = tuple(part.strip() for part in states.split(",") if part.strip())
+    for name in found:
+        if name not in list(JobState):
+            raise unknown("state", name, [item.value for item in JobState])
+    return Which(tuple(jobs or ()), found, tuple(names or ()), tuple(users or ()), tuple(tenants or ()))
+
+
+def state_of(job: JobInfo) -> str:
+    """How a job stands, in one line."""
+    return f"{job.id}: {job.state}" + (f" ({clean(job.reason)})" if job.reason else "")
+
+
+def change(verb: str, which: Which, json_: bool, told: Callable[[JobInfo], str] | None = None, **more: Any) -> None:
+    """Do something to several jobs and say what came of each, as `told` does: exit code 2 if one refused.
+
+    The JSON of a verb that takes one job (which has its own way to tell) is an object where it was one.
+    """
+    with connected() as client:
+        done = client.change(verb, which, **more)
+    if json_:
+        rows = [{**({"id": item.id} if item.job is None else plain(item.job)), "error": item.error} for item in done]
+        print_json(rows[0] if told and len(rows) == 1 else rows)
+    for item in done:
+        if item.error:
+            typer.echo(f"cotenant: {clean(item.error)}", err=True)
+        elif not json_ and item.job is not None:
+            typer.echo(told(item.job) if told else state_of(item.job))
+    if not done:
+        typer.echo("no such jobs", err=True)
+    if any(item.error for item in done):
+        raise typer.Exit(2)
 
 
 def clock(moment_s: float | None, now_s: float | None = None) -> str:
@@ -65,21 +176,14 @@ def clean(text: object) -> str:
     return "".join(char if char.isprintable() else "?" for char in str(text))
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]], right: Sequence[str] = ()) -> Table:
-    """A plain table; nothing in it is read as markup."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], right: Sequence[str] = ()) -> TextTable:
+    """A plain table of texts that cannot steer a terminal."""
+    from cotenant.cli.text_table import TextTable
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for column in columns:
-        made.add_column(column, overflow="fold", justify="right" if column in right else "left")
-    for row in rows:
-        made.add_row(*(Text(clean(cell)) for cell in row))
-    return made
+    return TextTable(columns, [[clean(cell) for cell in row] for row in rows], right)
 
 
-def job_table(jobs: Sequence[JobInfo]) -> Table:
+def job_table(jobs: Sequence[JobInfo]) -> TextTable:
     """Jobs in one line each."""
     rows = [
         (job.id, job.name, job.tenant, job.state, job.gpus, progress(job), clock(job.submitted_s),
@@ -97,12 +201,16 @@ def progress(job: JobInfo) -> str:
     return f"{job.step}/{job.total_steps}" if job.total_steps else str(job.step)
 
 
-def print_table(made: Table) -> None:
+def print_table(made: TextTable) -> None:
     """A table on standard output, as wide as it needs to be in a pipe."""
-    from rich.console import Console
+    typer.echo(made.text(screen_width()))
 
-    width = None if sys.stdout.isatty() else 200
-    Console(highlight=False, width=width).print(made)
+
+def screen_width() -> int | None:
+    """Of the terminal; None in a pipe."""
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,10 @@ def serve(
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8470,
     grace: Annotated[float, typer.Option(min=0, help="Seconds a job gets to save and leave.")] = 30.0,
+    max_priority: Annotated[
+        int, typer.Option(help="The highest priority that users may ask for; admins may ask for more.")
+    ] = 0,
+    notify: Annotated[str, typer.Option(help="YAML file: whom to tell of jobs, and how (docs/jobs.md).")] = "",
     max_suspended: Annotated[
         int, typer.Option(min=0, help="Suspended jobs kept at a time: each holds host memory. 0: stop them instead.")
     ] = 8,
@@ -44,6 +49,32 @@ def serve(
     backend: Annotated[
         str, typer.Option(help="Where jobs run, NAME[:key=value,...]: local, or one that is installed.")
     ] = "local",
+    isolation: Annotated[
+        str, typer.Option(help="Keep tenants apart, as root: none, user (each is a user), sandbox (and namespaces).")
+    ] = "none",
+    network: Annotated[str, typer.Option(help="What jobs in a sandbox have of it: host, loopback or none.")] = "host",
+    user_map: Annotated[
+        str, typer.Option(help="File of lines TENANT USER, for --isolation; tenants not in it get users of their own.")
+    ] = "",
+    socket: Annotated[
+        str, typer.Option(help="Unix socket for this machine's users: a path, auto (api.sock at home) or none.")
+    ] = "auto",
+    socket_group: Annotated[str, typer.Option(help="Group that may connect to the socket; else the owner only.")] = "",
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="User of this machine who needs no token on the socket, NAME=ROLE[:TENANT]; may be repeated."
+        ),
+    ] = None,
+    tls: Annotated[str, typer.Option(help="TLS for TCP: auto (a certificate is made), or CERT,KEY.")] = "",
+    oidc: Annotated[
+        str,
+        typer.Option(help="Sign-on: issuer=URL,client=ID,role_claim=C,tenant_claim=C,map=VALUE:ROLE[:TENANT];..."),
+    ] = "",
+    limits: Annotated[
+        str, typer.Option(help="Of one caller, e.g. requests=32,rate=1000,streams=64,polls=64 (docs/api.md).")
+    ] = "",
+    max_jobs: Annotated[int, typer.Option(min=1, help="Unfinished jobs that one caller may have.")] = 250_000,
     home: Annotated[str, typer.Option(help="Folder for state and token; else COTENANT_HOME or ~/.cotenant.")] = "",
     keep_jobs: Annotated[str, typer.Option(help="How long ended jobs are known: 30d, 12h, forever.")] = "30d",
     keep_logs: Annotated[str, typer.Option(help="How long their output is kept; else as long as they are known.")] = "",
@@ -60,13 +91,17 @@ def serve(
 ) -> None:
     """Run the service: API and scheduler in one process. Prints its URL; the token is at home, in `token`."""
     from cotenant.allocation import make_allocator
-    from cotenant.api.app import make_app
+    from cotenant.api.front import Doors, open_front, read_peer
+    from cotenant.api.shares import read_limits
+    from cotenant.api.signon import read_provider
+    from cotenant.backends.local.isolation.levels import Isolation
     from cotenant.backends.local.machine import parse_gpus
     from cotenant.backends.registry import check_backend
     from cotenant.client.home import home as default_home
     from cotenant.core.errors import InputError, unknown
     from cotenant.policies import make_policy
     from cotenant.service import logs, run
+    from cotenant.service.notify.settings import NOBODY, read_settings
     from cotenant.service.observer.unknown import WAYS
     from cotenant.service.options import Options
     from cotenant.service.store.clock import since_boot_s
@@ -80,6 +115,7 @@ def serve(
         raise InputError(f"--round {round_:g}: write seconds, from 0.1 to a day")
     if share not in ("time", "mps"):
         raise unknown("--share", share, ("time", "mps"))
+    Isolation.parse(isolation, network, user_map=user_map).check()
     for option, value, known in (
         ("--unknown-jobs", unknown_jobs or WAYS[0], WAYS),
         ("--log-level", log_level, logs.LEVELS),
@@ -92,15 +128,21 @@ def serve(
         make_allocator(allocator)
     if curves:
         load_curves(Path(curves))
+    told = read_settings(notify) if notify else NOBODY
     folder = Path(home).expanduser() if home else default_home()
     options = Options(
         folder, grace, max_suspended=max_suspended, round_s=round_, profile=profile, allocator=allocator,
-        curves=curves, policy=policy, steady=since_boot_s, keep=_keep(keep_jobs, keep_logs, keep_checkpoints),
-        unknown_jobs=unknown_jobs,
+        curves=curves, policy=policy, max_priority=max_priority, notify=told, steady=since_boot_s,
+        keep=_keep(keep_jobs, keep_logs, keep_checkpoints), unknown_jobs=unknown_jobs, most_unfinished=max_jobs,
     )  # fmt: skip
     every_s = _time(backup_every or "0", "--backup-every")
-    place = run.Site(db or None, backend, count, share, host, port, every_s, backup_keep, log_level, log_format)
-    run.serve(make_app, options, place)
+    apart = {"isolation": isolation, "network": network, "user_map": user_map}
+    doors = Doors(
+        folder.absolute(), host, port, socket, socket_group, tls, read_provider(oidc) if oidc else None,
+        dict(map(read_peer, peer or ())), read_limits(limits),
+    )  # fmt: skip
+    site = run.Site(db or None, backend, count, share, every_s, backup_keep, log_level, log_format, **apart)
+    run.serve(partial(open_front, doors), options, site)
 
 
 def _keep(jobs: str, logs: str, checkpoints: str) -> Keep:

@@ -14,7 +14,7 @@ _WHOLE = ("priority", "retries", "gpus")
 
 
 def set_(
-    job: remote.Job,
+    job: Annotated[str, typer.Argument(help=remote.MEANT, metavar="JOB", autocompletion=remote.complete_jobs)],
     changes: Annotated[list[str], typer.Argument(help=f"One of {', '.join(KEYS)}.", metavar="KEY=VALUE...")],
     json_: opt.Plain = False,
 ) -> None:
@@ -35,6 +35,5 @@ def set_(
                 raise InputError(f"{key}={value}: write a whole number") from None
         else:
             given[key] = value
-    with remote.connected() as client:
-        info = client.set(job, given)
-    remote.print_json(info) if json_ else typer.echo(f"{info.id}: " + ", ".join(f"{k} {v}" for k, v in given.items()))
+    text = ", ".join(f"{key} {value}" for key, value in given.items())
+    remote.change("set", remote.which([job]), json_, lambda info: f"{info.id}: {text}", changes=given)

@@ -1,20 +1,49 @@
-"""`cotenant show`: everything about one job."""
+"""`cotenant show`: everything about one job, or an array as a whole."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cotenant.cli import options as opt
 from cotenant.cli import remote
 
+if TYPE_CHECKING:
+    from cotenant.service.facade import JobInfo
 
-def show(job: remote.Job, json_: opt.Plain = False) -> None:
-    """Print one job with what was asked and every attempt."""
+_MOST_SHOWN = 1000
+
+
+def show(
+    job: Annotated[str, typer.Argument(help=remote.MEANT, metavar="JOB", autocompletion=remote.complete_jobs)],
+    json_: opt.Plain = False,
+) -> None:
+    """Print one job with what was asked and every attempt; of an array or a range how many are in which state."""
     with remote.connected() as client:
-        info = client.job(job)
+        jobs = client.select([job])
+        info = client.job(jobs[0].id) if len(jobs) == 1 else None
     if json_:
-        remote.print_json(info)
-        return
+        remote.print_json(jobs if info is None else info)
+    elif info is None:
+        _several(job, jobs)
+    else:
+        _one(info)
+
+
+def _several(name: str, jobs: Sequence[JobInfo]) -> None:
+    from collections import Counter
+
+    counts = Counter(str(info.state) for info in jobs)
+    states = ", ".join(f"{count} {state}" for state, count in counts.most_common())
+    typer.echo(f"{remote.clean(name)}: {len(jobs)} jobs: {states}")
+    remote.print_table(remote.job_table(jobs[:_MOST_SHOWN]))
+    if len(jobs) > _MOST_SHOWN:
+        typer.echo(f"and {len(jobs) - _MOST_SHOWN} more: --json prints all", err=True)
+
+
+def _one(info: JobInfo) -> None:
     lines: dict[str, object] = {
         "job": f"{info.id} ({info.name})",
         "tenant": f"{info.tenant}, submitted by {info.user}",

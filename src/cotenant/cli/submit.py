@@ -7,42 +7,39 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from cotenant.cli import options as opt
 from cotenant.cli import remote
+from cotenant.cli.command import Command, command_of, environment, job_of
 
-_COMMAND = "cotenant.command"
-
-
-class AfterDashes(TyperCommand):
-    """Keeps what follows `--` apart, so that files and a command cannot be confused."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Cut the arguments at `--`."""
-        if "--" in args:
-            at = args.index("--")
-            ctx.meta[_COMMAND] = args[at + 1 :]
-            args = args[:at]
-        return super().parse_args(ctx, args)
+__all__ = ["Command", "submit"]
 
 
 def submit(
     ctx: typer.Context,
     files: Annotated[list[str] | None, typer.Argument(help="YAML files, or -- COMMAND.", metavar="[FILE]...")] = None,
-    gpus: Annotated[str, typer.Option(help="N or TYPE:N; 0 for none.")] = "",
+    gpus: Annotated[str, typer.Option(help="N or TYPE:N, at least 1.")] = "",
     name: Annotated[str, typer.Option(help="A name for people.")] = "",
     model: Annotated[str, typer.Option(help="What it trains, as the service's profile of speeds names it.")] = "",
     tenant: Annotated[str, typer.Option(help="Whose job it is; users have one already.")] = "",
     cpus: Annotated[float | None, typer.Option(help="CPU cores.")] = None,
     mem: Annotated[str, typer.Option(help="Memory: GiB, or e.g. 512M, 16G.")] = "",
     gpu_mem: Annotated[str, typer.Option(help="Memory of each GPU that it needs and may use: GiB, or 512M.")] = "",
-    priority: Annotated[int | None, typer.Option(help="Larger goes first, in policies that look at it.")] = None,
-    array: Annotated[str, typer.Option(help="Many alike: 0-99 or 1,3,5 (COTENANT_ARRAY_INDEX tells them apart).")] = "",
-    after: Annotated[list[str] | None, typer.Option(help="Start when this job has succeeded; repeatable.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Larger goes first; above 0 for admins, or as allowed.")] = None,
+    array: Annotated[
+        str,
+        typer.Option(help="Many alike: 0-99, 1,3,5, or 0-99%5: five at a time. COTENANT_ARRAY_INDEX says which."),
+    ] = "",
+    after: Annotated[
+        list[str] | None,
+        typer.Option(help="Start after this job: ID or ok:ID (succeeded), any:ID, failed:ID; repeatable."),
+    ] = None,
     env: Annotated[list[str] | None, typer.Option(help="K=V, or K to take it from here; repeatable.")] = None,
     max_runtime: Annotated[str, typer.Option(help="End it after e.g. 90s, 30m, 2h.")] = "",
     retries: Annotated[int | None, typer.Option(help="Try again so often when it fails.")] = None,
+    notify: Annotated[
+        list[str] | None, typer.Option(help="Tell https://HOST/PATH or NAME@HOST of its end; repeatable.")
+    ] = None,
     workdir: Annotated[str, typer.Option(help="Where it runs; else here.")] = "",
     deadline: Annotated[
         str,
@@ -51,6 +48,7 @@ def submit(
         ),
     ] = "",
     expected: Annotated[str, typer.Option(help="How long it is thought to run, e.g. 2h.")] = "",
+    image: Annotated[str, typer.Option(help="Container image to run it in, where apptainer or podman is.")] = "",
     json_: opt.Plain = False,
 ) -> None:
     """Submit jobs: files as they are, or `cotenant submit --gpus 1 -- python train.py`.
@@ -65,14 +63,14 @@ def submit(
         "gpus": gpus, "name": name, "tenant": tenant, "cpus": cpus, "mem": mem, "gpu_mem": gpu_mem, "model": model,
         "after": [part for item in after or [] for part in item.split(",") if part], "max_runtime": max_runtime,
         "priority": priority, "array": array, "retries": retries, "workdir": workdir, "deadline": deadline,
-        "expected": expected,
+        "expected": expected, "image": image, "notify": notify or [],
     }  # fmt: skip
     given = {key: value for key, value in given.items() if value not in ("", None, [])}
-    extra = _environment(env or [])
-    command: list[str] = ctx.meta.get(_COMMAND, [])
+    extra = environment(env or [])
+    command: list[str] = command_of(ctx)
     if bool(files) == bool(command):
         raise InputError("give YAML files, or a command after '--': cotenant submit --gpus 1 -- python train.py")
-    jobs: list[tuple[str, Any]] = [("job", _from_words(command))] if command else _from_files(files or [])
+    jobs: list[tuple[str, Any]] = [("job", job_of(command))] if command else _from_files(files or [])
     specs = []
     for where, job in jobs:
         if isinstance(job, dict):
@@ -80,6 +78,9 @@ def submit(
             if extra and isinstance(job.get("env", {}), dict):
                 job["env"] = {**job.get("env", {}), **extra}
             job["workdir"] = os.path.abspath(os.path.expanduser(str(job.get("workdir", "") or ".")))
+            saved = job.get("checkpoint")
+            if isinstance(saved, dict) and saved.get("dir"):
+                job["checkpoint"] = {**saved, "dir": os.path.abspath(os.path.expanduser(str(saved["dir"])))}
         specs.append(mapping(parse_job(job, where)))
     with remote.connected() as client:
         ids = client.submit(specs)
@@ -92,28 +93,6 @@ def submit(
     for group in ids:
         for id_ in group:
             typer.echo(id_)
-
-
-def _environment(entries: list[str]) -> dict[str, str]:
-    from cotenant.core.errors import InputError
-
-    found: dict[str, str] = {}
-    for entry in entries:
-        key, equals, value = entry.partition("=")
-        if not equals:
-            if key not in os.environ:
-                raise InputError(f"--env {key}: there is no such variable here; write {key}=VALUE")
-            value = os.environ[key]
-        found[key] = value
-    return found
-
-
-def _from_words(command: list[str]) -> dict[str, Any]:
-    import shlex
-
-    name = Path(next((word for word in command if word.endswith((".py", ".sh"))), command[0])).stem
-    label = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in name)[:63]
-    return {"run": shlex.join(command), "name": label if label[:1].isalnum() else "job"}
 
 
 def _from_files(files: list[str]) -> list[tuple[str, Any]]:

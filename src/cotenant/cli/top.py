@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,13 +21,13 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print one screen and leave; so does a pipe.")] = False,
 ) -> None:
     """Show nodes and jobs as they change, until Ctrl-C, which ends only the screen."""
-    from rich.console import Console
-
     with remote.connected() as client:
         if once or not sys.stdout.isatty():
-            Console(highlight=False, width=None if sys.stdout.isatty() else 200).print(_screen(client, 10_000))
+            typer.echo(_screen(client, 10_000, remote.screen_width()))
             return
+        from rich.console import Console
         from rich.live import Live
+        from rich.text import Text
 
         console = Console(highlight=False)
         with (
@@ -35,15 +35,12 @@ def top(
             Live(console=console, screen=True, auto_refresh=False) as screen,
         ):
             while True:
-                screen.update(_screen(client, console.height), refresh=True)
+                screen.update(Text(_screen(client, console.height, console.width)), refresh=True)
                 time.sleep(interval)
 
 
-def _screen(client: Client, height: int) -> Any:
+def _screen(client: Client, height: int, width: int | None) -> str:
     """Head, nodes, and as many jobs as fit: what runs first, then who is next."""
-    from rich.console import Group
-    from rich.text import Text
-
     from cotenant.cli.nodes import node_table
 
     nodes, jobs = client.nodes(), client.jobs(states=remote.UNFINISHED, limit=10_000)
@@ -52,8 +49,6 @@ def _screen(client: Client, height: int) -> Any:
     waiting = sum(job.state == "pending" for job in jobs)
     head = f"{client.policy()} · {used}/{gpus} GPUs used · {len(jobs) - waiting} running · {waiting} waiting"
     room = max(1, height - len(nodes) - 9)
-    parts: list[Any] = [Text(f"{head} · {remote.clock(time.time())}"), Text(), node_table(nodes), Text()]
-    parts.append(remote.job_table(jobs[:room]))
-    if len(jobs) > room:
-        parts.append(Text(f"and {len(jobs) - room} more"))
-    return Group(*parts)
+    more = [f"and {len(jobs) - room} more"] if len(jobs) > room else []
+    tables = (node_table(nodes).text(width), "", remote.job_table(jobs[:room]).text(width))
+    return "\n".join([f"{head} · {remote.clock(time.time())}", "", *tables, *more])

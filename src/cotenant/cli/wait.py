@@ -15,7 +15,10 @@ def wait(
     timeout: Annotated[float | None, typer.Option(min=0, help="Give up after so many seconds (exit code 124).")] = None,
     json_: opt.Plain = False,
 ) -> None:
-    """Wait until jobs have ended. Exit code 0 if all succeeded, 1 if not. Ctrl-C stops the waiting, not the jobs."""
+    """Wait until jobs have ended, arrays as a whole.
+
+    Exit code 0 if all succeeded, 1 if not. Ctrl-C stops the waiting, not the jobs.
+    """
     from cotenant.core.lifecycle import FINAL, JobState
 
     with remote.detaching(f"{', '.join(jobs)} go on"), remote.connected() as client:
@@ -24,7 +27,7 @@ def wait(
         remote.print_json(found)
     else:
         for info in found:
-            typer.echo(f"{info.id}: {info.state}" + (f" ({remote.clean(info.reason)})" if info.reason else ""))
+            typer.echo(remote.state_of(info))
     if any(info.state not in FINAL for info in found):
         raise typer.Exit(124)
     if any(info.state is not JobState.SUCCEEDED for info in found):

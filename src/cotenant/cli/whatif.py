@@ -8,10 +8,16 @@ import typer
 
 from cotenant.cli import options as opt
 from cotenant.cli import remote
+from cotenant.cli.progress import progress_bar
 
 
 def whatif(
-    policy: Annotated[str, typer.Option(help="Policies to try, separated by commas.", metavar="P[,P2]")],
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="Policies to try, separated by commas.", metavar="P[,P2]", autocompletion=remote.complete_policies
+        ),
+    ],
     json_: opt.Plain = False,
 ) -> None:
     """Play the live state forward in the simulator: per job, the expected finish now and under each policy."""
@@ -21,8 +27,8 @@ def whatif(
     names = split_specs(policy)
     if not names:
         raise InputError(f"--policy '{policy}': write names such as srtf,tiresias-l")
-    with remote.connected() as client:
-        found = client.whatif(names)
+    with remote.connected() as client, progress_bar("played forward") as bar:
+        found = client.whatif(names, lambda seen: bar(seen["done"], seen["jobs"]) if bar else None)
     if json_:
         remote.print_json(found)
         return
@@ -40,3 +46,11 @@ def whatif(
     heads = ["job", f"{columns[0]} (now)", *columns[1:]]
     remote.print_table(remote.table(heads, [*rows, ("mean", *means)], right=heads[1:]))
     typer.echo("expected finish, from now")
+    assumed = found.get("assumed", [])
+    if assumed:
+        few = ", ".join(assumed[:5]) + (f" and {len(assumed) - 5} more" if len(assumed) > 5 else "")
+        how_long = remote.span(found["assumed_s"])
+        typer.echo(f"nobody said how long {few} takes: assumed are {how_long}, or twice what it ran (see --expected)")
+    for name in found.get("partial", ()):
+        missing = sum(job.get(name) is None for job in found["jobs"])
+        typer.echo(f"note: time was up for {name}: {missing} jobs have no finish yet", err=True)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from cotenant.client.client import Client
 from cotenant.client.errors import Denied, Unreachable
+from cotenant.service.asked import Which
 from cotenant.service.facade import (
     AttemptInfo,
     Conflict,
     EventInfo,
     JobInfo,
+    JobOutcome,
     NodeStatus,
     NotFound,
     Role,
     TokenInfo,
     Unavailable,
 )
+from cotenant.service.window import NodeWindow
 
 __all__ = [
     "AttemptInfo",
@@ -23,10 +26,13 @@ __all__ = [
     "Denied",
     "EventInfo",
     "JobInfo",
+    "JobOutcome",
     "NodeStatus",
+    "NodeWindow",
     "NotFound",
     "Role",
     "TokenInfo",
     "Unavailable",
     "Unreachable",
+    "Which",
 ]

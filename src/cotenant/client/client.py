@@ -2,52 +2,49 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any
 
-import httpx
-
 from cotenant.client import codec, sse
+from cotenant.client.channel import ClientChannel
+from cotenant.client.connection import READ_S, open_http, timeout
 from cotenant.client.errors import Denied, Unreachable, error_for
-from cotenant.client.home import find_token, find_url
+from cotenant.client.home import PIN, find
+from cotenant.client.slim import httpx
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL
-from cotenant.service.facade import EventInfo, JobInfo, NodeStatus, Role, TokenInfo
+from cotenant.service.asked import EVERY, Which
+from cotenant.service.facade import EventInfo, JobInfo, JobList, JobOutcome, NodeStatus, Role, TokenInfo
+from cotenant.service.window import NodeWindow
 
 TRIES = 3
-TIMEOUT_S = 60.0
 LONG_POLL_S = 10.0
 RECHECK_S = 15.0
+MOST_LISTED = 10_000  # per request
 _SAFE = frozenset({"GET", "HEAD"})
 
 
 class Client:
     """A connection to a service. Only what changes nothing is tried again by itself.
 
-    Url and token come from the arguments, else COTENANT_URL and COTENANT_TOKEN, else the files `url` and `token`
-    in COTENANT_HOME. May be shared by threads, and closed or used with `with`.
+    Url and token come from the arguments, else COTENANT_URL and COTENANT_TOKEN, else from what the service left in
+    COTENANT_HOME: its socket, or the files `url` and `token`. A token is sent only to who has proved to be its service
+    (`cotenant.client.connection`). May be shared by threads, and closed or used with `with`.
     """
 
-    def __init__(self, url: str | None = None, token: str | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
-        self.url = find_url(url)
-        secret = find_token(token)
-        self._has_token = bool(secret)
-        headers = {"User-Agent": "cotenant-client"}
-        if secret:
-            headers["Authorization"] = f"Bearer {secret}"
-        self._http = httpx.Client(
-            base_url=self.url,
-            headers=headers,
-            timeout=timeout_s,
-            limits=httpx.Limits(max_connections=100, max_keepalive_connections=100, keepalive_expiry=2.0),
-            trust_env=not self.url.startswith(("http://127.", "http://localhost", "http://[::1]")),
-        )
+    def __init__(self, url: str | None = None, token: str | None = None, *, timeout_s: float = READ_S) -> None:
+        target = find(url, token)
+        self.url, self._read_s = target.url, timeout_s
+        self._has_token, self._signed_on = bool(target.secret), target.signed_on
+        self._http = open_http(target, timeout_s)
 
     def __repr__(self) -> str:
         return f"Client({self.url!r})"
@@ -81,10 +78,22 @@ class Client:
             raise Unreachable(f"{error}; it may have been taken: look with `cotenant ps` (key {key})") from None
         return ids
 
-    def jobs(self, *, states: Sequence[str] = (), limit: int = 1000) -> list[JobInfo]:
-        """Jobs that you may see, newest last; without spec and attempts."""
-        found = self._ask("GET", "/v1/jobs", params={"state": [str(item) for item in states], "limit": limit})
-        return [codec.job(item) for item in found["jobs"]]
+    def jobs(
+        self, which: Which = EVERY, *, states: Sequence[str] = (), limit: int = 1000, skip: int | None = None
+    ) -> JobList:
+        """Jobs that you may see, newest last; without spec and attempts.
+
+        Of too many those that run, then the next in line; with `skip` those that follow so many, in order.
+        """
+        meant = {"id": which.jobs, "name": which.names, "user": which.users, "tenant": which.tenants}
+        params = {key: list(value) for key, value in meant.items() if value}
+        if skip is not None:
+            params["skip"] = [str(skip)]
+        states = [str(item) for item in (*states, *which.states)]
+        found = self._ask("GET", "/v1/jobs", params={**params, "state": states, "limit": limit})
+        jobs = JobList(codec.job(item) for item in found["jobs"])
+        jobs.left_out = int(found.get("left_out", 0))
+        return jobs
 
     def job(self, job: str) -> JobInfo:
         """One job with spec and attempts."""
@@ -98,9 +107,28 @@ class Client:
         """What is said about its deadline: verdict, text, and the earliest end that can be promised."""
         return self._ask("GET", _path("/v1/jobs", job, "deadline"))
 
-    def cancel(self, job: str) -> JobInfo:
-        """Ask a job to end for good."""
-        return codec.job(self._ask("POST", _path("/v1/jobs", job, "cancel")))
+    def cancel(self, job: str, *, force: bool = False) -> JobInfo:
+        """Ask a job to end for good; with `force` by SIGKILL, at once."""
+        params = {"force": "true"} if force else None
+        return codec.job(self._ask("POST", _path("/v1/jobs", job, "cancel"), params=params))
+
+    def requeue(self, job: str) -> JobInfo:
+        """Stop a job and let it wait again."""
+        return codec.job(self._ask("POST", _path("/v1/jobs", job, "requeue")))
+
+    def change(
+        self, verb: str, which: Which, *, every: bool = False, force: bool = False,
+        changes: Mapping[str, Any] | None = None,
+    ) -> list[JobOutcome]:  # fmt: skip
+        """Cancel, hold, resume, requeue or set all jobs that are meant: what came of each. `every`: without filters."""
+        body = {**asdict(which), "all": every, "force": force, **({"changes": dict(changes)} if changes else {})}
+        return [codec.outcome(item) for item in self._ask("POST", _path("/v1/changes", verb), json=body)["jobs"]]
+
+    def resubmit(self, which: Which, changes: Mapping[str, Any]) -> list[list[str]]:
+        """New jobs like these, but for some fields as in the YAML file: their ids as of `submit`."""
+        body = {**asdict(which), "changes": dict(changes)}
+        ids: list[list[str]] = self._ask("POST", "/v1/resubmit", json=body)["ids"]
+        return ids
 
     def hold(self, job: str) -> JobInfo:
         """Keep a job from starting; a running one is preempted and then held."""
@@ -114,11 +142,24 @@ class Client:
         """Change priority, deadline, max_runtime, retries, name or expected of a job that has not ended."""
         return codec.job(self._ask("PATCH", _path("/v1/jobs", job), json=dict(changes)))
 
+    def select(self, jobs: Sequence[str]) -> list[JobInfo]:
+        """All that are meant by ids, arrays (`7`), elements (`7_3`), ranges (`7_[1-4]`) or names, each once."""
+        found: dict[str, JobInfo] = {}
+        for text in jobs:
+            skip = 0
+            while True:
+                part = self.jobs(Which((text,)), limit=MOST_LISTED, skip=skip)
+                found.update({info.id: info for info in part})
+                skip += MOST_LISTED
+                if not part.left_out:
+                    break
+        return list(found.values())
+
     def wait(self, jobs: Sequence[str], timeout_s: float | None = None) -> list[JobInfo]:
-        """Block until all have ended or time is up; how each stands then, in the order given."""
+        """Block until all have ended or time is up; how each stands then, in the order given, element by element."""
         end = math.inf if timeout_s is None else time.monotonic() + timeout_s
         last = self._events("/v1/events", -1, 1, 0.0)[1]
-        stand = {name: self.job(name) for name in jobs}
+        stand = {info.id: info for info in self.select(jobs)}
         checked = time.monotonic()
         while any(info.state not in FINAL for info in stand.values()):
             now = time.monotonic()
@@ -129,33 +170,55 @@ class Client:
             if not events or now - checked > RECHECK_S:  # nothing heard for long: look at each, to be safe
                 named, checked = set(stand), now
             stand.update({name: self.job(name) for name in named if stand[name].state not in FINAL})
-        return [stand[name] for name in jobs]
+        return list(stand.values())
 
     # --- output -----------------------------------------------------------------------------------------------------
 
     def read_log(
-        self, job: str, *, stream: str = "stdout", attempt: int = 0, offset: str = "0", limit: int = 1 << 20
-    ) -> tuple[bytes, str]:
-        """Some bytes of output, and the offset to go on from, which stays right when the file is rotated."""
-        params = {"stream": stream, "attempt": attempt, "offset": offset, "limit": limit}
+        self, job: str, *, stream: str = "stdout", attempt: int = 0, offset: str = "0", limit: int = 1 << 20,
+        **more: Any,
+    ) -> tuple[bytes, str]:  # fmt: skip
+        """Some bytes of output, and the offset to go on from, which stays right when it is rotated or moved.
+
+        `stream` is stdout, stderr or merged; `tail`, `since` (Unix seconds) and `timestamps` as in `output`.
+        """
+        params = {"stream": stream, "attempt": attempt, "offset": offset, "limit": limit, **more}
         answer = self._send("GET", _path("/v1/jobs", job, "logs"), params=params)
         return answer.content, answer.headers["X-Offset-Next"]
 
-    def logs(self, job: str, *, follow: bool = False, stream: str = "stdout", attempt: int = 0) -> Iterator[str]:
-        """The output so far; with `follow` on until the job ends. A lost connection is taken up where it broke."""
+    def logs(self, job: str, **asked: Any) -> Iterator[str]:
+        """As `output`, as text; what is none is shown by replacement characters."""
+        decode = _decoder()
+        for data in self.output(job, **asked):
+            if text := decode(data):
+                yield text
+        if text := decode(b"", True):
+            yield text
+
+    def output(
+        self, job: str, *, follow: bool = False, stream: str = "stdout", attempt: int = 0, tail: int | None = None,
+        since_s: float | None = None, timestamps: bool = False, on_gap: Callable[[], None] = lambda: None,
+    ) -> Iterator[bytes]:  # fmt: skip
+        """The output so far; with `follow` on until the job ends. A lost connection is taken up where it broke.
+
+        `stream` is stdout, stderr or merged. It begins with the last `tail` lines, or with what came at `since_s` or
+        later. `timestamps` puts before each line when it came. `on_gap` is told of output that went before it was read.
+        """
+        params: dict[str, Any] = {"stream": stream, "attempt": attempt}
+        params |= {"tail": tail} if tail is not None else {}
+        params |= {"since": since_s} if since_s is not None else {}
+        params |= {"timestamps": "true"} if timestamps else {}
         if follow:
-            yield from self._follow(job, {"stream": stream, "attempt": attempt, "follow": "true"})
+            yield from self._follow(job, {**params, "follow": "true", "encoding": "base64"}, on_gap)
             return
         offset = "0"
-        decode = _decoder()
         while True:
-            data, offset = self.read_log(job, stream=stream, attempt=attempt, offset=offset)
-            if text := decode(data, not data):
-                yield text
+            data, offset = self.read_log(job, offset=offset, **params)
             if not data:
                 return
+            yield data
 
-    def _follow(self, job: str, params: dict[str, Any]) -> Iterator[str]:
+    def _follow(self, job: str, params: dict[str, Any], on_gap: Callable[[], None]) -> Iterator[bytes]:
         last, failures = "", 0
         while True:
             try:
@@ -164,7 +227,9 @@ class Client:
                         failures = 0
                         last = sent.id or last
                         if sent.kind == "log":
-                            yield sent.data["text"]
+                            yield base64.b64decode(sent.data["base64"])
+                        elif sent.kind == "gap":
+                            on_gap()
                         elif sent.kind == "end":
                             return
                         elif sent.kind == "error":
@@ -179,15 +244,43 @@ class Client:
                     raise Unreachable(f"the service at {self.url} closed the stream")
             time.sleep(0.2 * failures)
 
+    # --- ways into a running job -----------------------------------------------------------------------------------
+
+    def open_channel(self, job: str, kind: str, **asked: Any) -> ClientChannel:
+        """`exec` with argv, env and tty; `attach` to its terminal; or `port`. Read its output soon."""
+        found = self._ask("POST", _path("/v1/jobs", job, "channels"), json={"kind": kind, **asked})
+        return ClientChannel(self._send, self._bytes, _path("/v1/channels", found["channel"]))
+
+    @contextmanager
+    def _bytes(self, path: str) -> Iterator[Iterator[bytes]]:
+        try:
+            with self._http.stream("GET", path) as answer:
+                if answer.status_code >= 400:
+                    answer.read()
+                    raise self._error(answer)
+                yield answer.iter_raw()
+        except httpx.TransportError as error:
+            raise self._wrong(error) from None
+
     # --- history ----------------------------------------------------------------------------------------------------
 
-    def events(self, job: str = "", after: int = 0, limit: int = 1000, *, wait_s: float = 0.0) -> list[EventInfo]:
-        """History of one job, or of everything that you may see; waits up to `wait_s` for the first."""
-        return self._events(_path("/v1/jobs", job, "events") if job else "/v1/events", after, limit, wait_s)[0]
+    def events(
+        self, job: str = "", after: int = 0, limit: int = 1000, *, wait_s: float = 0.0, newest: bool = False
+    ) -> list[EventInfo]:
+        """History of one job, or of everything that you may see; waits up to `wait_s` for the first.
 
-    def _events(self, path: str, after: int, limit: int, wait_s: float) -> tuple[list[EventInfo], int]:
-        params = {"after": after, "limit": limit, "wait": min(30.0, wait_s)}
-        found = self._ask("GET", path, params=params, timeout=wait_s + TIMEOUT_S)
+        Of more than `limit` the oldest, or the `newest`.
+        """
+        path = _path("/v1/jobs", job, "events") if job else "/v1/events"
+        return self._events(path, after, limit, wait_s, newest)[0]
+
+    def _events(
+        self, path: str, after: int, limit: int, wait_s: float, newest: bool = False
+    ) -> tuple[list[EventInfo], int]:
+        params: dict[str, Any] = {"after": after, "limit": limit, "wait": min(30.0, wait_s)}
+        if newest:
+            params["newest"] = "true"
+        found = self._ask("GET", path, params=params, timeout=timeout(wait_s + self._read_s))
         return [codec.event(item) for item in found["events"]], found["next"]
 
     def follow_events(self, job: str = "", after: int = 0) -> Iterator[EventInfo]:
@@ -221,6 +314,19 @@ class Client:
         found = self._ask("DELETE" if undo else "POST", _path("/v1/nodes", node, "drain"))
         return [codec.node(item) for item in found["nodes"]]
 
+    def windows(self) -> list[NodeWindow]:
+        """Maintenance and reservations to come or in force."""
+        return [codec.window(item) for item in self._ask("GET", "/v1/windows")["windows"]]
+
+    def add_window(self, window: NodeWindow, gpus: int = 0) -> NodeWindow:
+        """Shut nodes for a time (admin); `gpus`: as few nodes as have so many."""
+        body = {key: value for key, value in asdict(window).items() if key != "id"}
+        return codec.window(self._ask("POST", "/v1/windows", json={**body, "gpus": gpus}))
+
+    def remove_window(self, window: str) -> None:
+        """Give nodes back before their time is over (admin)."""
+        self._send("DELETE", _path("/v1/windows", window))
+
     def policy(self) -> str:
         """The live policy."""
         return str(self._ask("GET", "/v1/policy")["policy"])
@@ -229,26 +335,50 @@ class Client:
         """Change the live policy (admin)."""
         return str(self._ask("PUT", "/v1/policy", json={"policy": policy})["policy"])
 
-    def whatif(self, policies: Sequence[str]) -> dict[str, Any]:
-        """Per job the expected finish now and under each policy."""
-        return self._ask("POST", "/v1/whatif", json={"policies": list(policies)}, timeout=600.0)
+    def whatif(
+        self, policies: Sequence[str], told: Callable[[Mapping[str, Any]], None] = lambda progress: None
+    ) -> dict[str, Any]:
+        """Per job the expected finish now and under each policy; `told` hears how far it has come."""
+        found = self._ask("POST", "/v1/whatif", json={"policies": list(policies), "later": True})
+        while "progress" in found:
+            told(found["progress"])
+            found = self._ask("GET", _path("/v1/whatif", found["id"]), params={"wait": 1.0})
+        return found
 
     def tokens(self) -> list[TokenInfo]:
         """All tokens (admin)."""
         return [codec.token(item) for item in self._ask("GET", "/v1/tokens")["tokens"]]
 
-    def create_token(self, name: str = "", role: Role | str = Role.USER, tenant: str = "") -> tuple[TokenInfo, str]:
-        """A new token and its secret, which is shown this once (admin)."""
-        made = self._ask("POST", "/v1/tokens", json={"name": name, "role": str(role), "tenant": tenant})
-        return codec.token(made["token"]), made["secret"]
+    def create_token(
+        self, name: str = "", role: Role | str = Role.USER, tenant: str = "", *,
+        scopes: Sequence[str] = (), expires: str | float | None = None,
+    ) -> tuple[TokenInfo, str]:  # fmt: skip
+        """A new token and its secret, which is shown this once (admin).
 
-    def revoke_token(self, token: str) -> None:
-        """Make a token useless at once (admin)."""
-        self._send("DELETE", _path("/v1/tokens", token))
+        Where the service speaks TLS, the fingerprint of its certificate follows the secret: clients read both.
+        """
+        body = {"name": name, "role": str(role), "tenant": tenant}
+        more = {"scopes": list(scopes)} if scopes else {}
+        made = self._ask("POST", "/v1/tokens", json=body | more | ({} if expires is None else {"expires": expires}))
+        pin = made.get("fingerprint", "")
+        return codec.token(made["token"]), made["secret"] + (f"{PIN}{pin}" if pin else "")
+
+    def revoke_token(self, token: str, *, force: bool = False) -> None:
+        """Make a token useless at once (admin); the last of an admin only by force."""
+        self._send("DELETE", _path("/v1/tokens", token), params={"force": "true"} if force else None)
+
+    def audit(self, *, since_s: float = 0.0, limit: int = 1000) -> list[dict[str, Any]]:
+        """Who did what since a moment, oldest first (admin)."""
+        found: list[dict[str, Any]] = self._ask("GET", "/v1/audit", params={"since": since_s, "limit": limit})["audit"]
+        return found
+
+    def sign_on(self) -> dict[str, Any]:
+        """The provider at which people sign on."""
+        return self._ask("GET", "/v1/signon")
 
     def backup(self, path: str) -> str:
         """A consistent copy of the journal, as a new file in the service's own folder (admin)."""
-        return str(self._ask("POST", "/v1/backup", json={"path": path}, timeout=600.0)["path"])
+        return str(self._ask("POST", "/v1/backup", json={"path": path}, timeout=timeout(600.0))["path"])
 
     def shut_down(self, jobs: str) -> None:
         """End the service; its jobs `keep` running, or `stop` and wait for the next start."""
@@ -285,7 +415,11 @@ class Client:
             try:
                 answer = self._http.request(method, path, **more)
             except (httpx.TransportError, httpx.InvalidURL, TypeError, ValueError) as error:
-                if left and isinstance(error, httpx.TransportError) and not isinstance(error, httpx.ConnectError):
+                if (
+                    left
+                    and isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError)
+                    and not isinstance(error, httpx.ConnectError)
+                ):
                     time.sleep(0.1 * (TRIES - left))
                     continue
                 raise self._wrong(error) from None
@@ -307,11 +441,14 @@ class Client:
             raise self._wrong(error) from None
 
     def _wrong(self, error: Exception) -> CotenantError:
+        if isinstance(error, httpx.ConnectError) and "CERTIFICATE" in str(error):
+            return Denied(f"nobody vouches for {self.url}: take the whole line of `cotenant token create`")
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
             return Unreachable(f"no service at {self.url}: start it with `cotenant serve`")
         if isinstance(error, httpx.TransportError):
-            what = "took too long" if isinstance(error, httpx.TimeoutException) else "was lost"
-            return Unreachable(f"the answer of {self.url} {what}")
+            if isinstance(error, httpx.TimeoutException):
+                return Unreachable(f"the service at {self.url} took too long to answer: it hangs or is overloaded")
+            return Unreachable(f"the answer of {self.url} was lost")
         return InputError(f"cannot send this to {self.url}: {error}")
 
     def _error(self, answer: httpx.Response) -> CotenantError:
@@ -321,6 +458,8 @@ class Client:
             text = f"{self.url} answered {answer.status_code}, which is not Cotenant's: is COTENANT_URL right?"
         if answer.status_code == 401:
             have = "the token is not valid" if self._has_token else "there is no token"
+            if self._signed_on:
+                return Denied(f"the sign-on is over, or not for {self.url}: `cotenant login`")
             return Denied(f"{have} for {self.url}: set COTENANT_TOKEN, or COTENANT_HOME to where `cotenant serve` runs")
         return error_for(answer.status_code, text)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from cotenant.core.jobspec import JobSpec, deadline_text, runs_of
 from cotenant.core.lifecycle import JobState
-from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus, Role, TokenInfo
+from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, JobOutcome, NodeStatus, Role, TokenInfo
+from cotenant.service.window import NodeWindow
 
 
 def job(data: Mapping[str, Any]) -> JobInfo:
@@ -16,6 +17,11 @@ def job(data: Mapping[str, Any]) -> JobInfo:
     metrics = {key: math.nan if value is None else value for key, value in data["metrics"].items()}
     attempts = tuple(attempt(item) for item in data["attempts"])
     return JobInfo(**{**data, "state": JobState(data["state"]), "metrics": metrics, "attempts": attempts})
+
+
+def outcome(data: Mapping[str, Any]) -> JobOutcome:
+    """What came of something for one job."""
+    return JobOutcome(data["id"], data["error"], job(data["job"]) if data["job"] is not None else None)
 
 
 def attempt(data: Mapping[str, Any]) -> AttemptInfo:
@@ -34,14 +40,19 @@ def event(data: Mapping[str, Any]) -> EventInfo:
     return EventInfo(**data)
 
 
+def window(data: Mapping[str, Any]) -> NodeWindow:
+    """A maintenance or a reservation."""
+    return NodeWindow(**{**data, "nodes": tuple(data["nodes"])})
+
+
 def token(data: Mapping[str, Any]) -> TokenInfo:
     """A token without its secret."""
-    return TokenInfo(**{**data, "role": Role(data["role"])})
+    return TokenInfo(**{**data, "role": Role(data["role"]), "scopes": tuple(data["scopes"])})
 
 
 _SAME = (
     "run", "name", "setup", "workdir", "env", "cpus", "nodes", "tenant", "priority", "retries", "preemptible",
-    "model",
+    "model", "image", "tty",
 )  # fmt: skip
 _RENAMED = {
     "mem_gib": "mem",
@@ -72,7 +83,9 @@ def mapping(spec: JobSpec) -> dict[str, Any]:
     if spec.deadline_s:
         data["deadline"] = deadline_text(spec)
     if spec.array:
-        data["array"] = ranges(spec.array)
+        data["array"] = ranges(spec.array) + (f"%{spec.array_most}" if spec.array_most else "")
+    if spec.notify:
+        data["notify"] = {"to": list(spec.notify), **({"when": list(spec.notify_on)} if spec.notify_on else {})}
     if spec.after:
         data["after"] = list(spec.after)
     return data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cotenant.core.errors import CotenantError, InputError
-from cotenant.service.facade import Conflict, NotFound, Unavailable
+from cotenant.service.facade import Conflict, NotFound, TooMany, Unavailable
 
 
 class Denied(CotenantError):
@@ -17,6 +17,7 @@ class Unreachable(Unavailable):
 def error_for(status: int, text: str) -> CotenantError:
     """The exception for a status."""
     kinds: dict[int, type[CotenantError]] = {
-        401: Denied, 403: Denied, 404: NotFound, 409: Conflict, 413: InputError, 422: InputError, 503: Unavailable,
+        401: Denied, 403: Denied, 404: NotFound, 409: Conflict, 413: InputError, 422: InputError,
+        429: TooMany, 503: Unavailable,
     }  # fmt: skip
     return kinds.get(status, CotenantError)(text or f"the service answered {status}")

@@ -17,7 +17,7 @@ from cotenant.core.state import Rule, State
 from cotenant.core.traits import Traits
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.keys import position_of, work_done
-from cotenant.engine.ledger import heat, schedule_run
+from cotenant.engine.ledger import rerun
 from cotenant.engine.observe import running_rows
 from cotenant.engine.rates import RateModel, settle
 
@@ -88,8 +88,7 @@ def pace_whole_steps(s: State, rule: Rule, jobs: Ints, speeds: Floats, round_s: 
             speeds[k] = piece / steps / length
         settle(s, job, now)
         s.f[job, SPEED] = speeds[k]
-        heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
-        schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+        rerun(s, rule, job, position_of(s.run, s.x[N_RUN], job))
         if piece >= left:
             end = max(end, s.f[job, EVENT])
     return float(end)

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from cotenant.beliefs.company import StageSpeeds
 from cotenant.compat.base import Speeds, System
 from cotenant.core.columns import DONE, RATED, SPEED, WORK
 from cotenant.core.jit import entry
@@ -22,7 +23,6 @@ from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints, Workload
 from cotenant.engine.observe import running_rows
 from cotenant.engine.rates import RateModel, restart
-from cotenant.engine.stages import StageTruth
 from cotenant.policies.base import Context, PlanPolicy, Policy
 from cotenant.policies.muri.admission import FirstFit
 from cotenant.workload.stages import iteration_durations
@@ -167,7 +167,7 @@ _TWINS: dict[str, type[_Released]] = {
 }
 
 
-class ReleasedStages(StageTruth):
+class ReleasedStages(StageSpeeds):
     """The released simulator: at every event each running job loses the start-up time of its group once more.
 
     Its next end is planned as if that would not happen again; both are a slip that its published figures contain.

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from cotenant.allocation import Allocator
+from cotenant.allocation.allocate import Allocation, Host
 from cotenant.compat.base import System
 from cotenant.core import columns as col
 from cotenant.core.columns import DONE, END, N_RUN, RATED, SPEED, WORK
@@ -16,7 +17,6 @@ from cotenant.core.jit import entry
 from cotenant.core.sensitivity import RATE
 from cotenant.core.state import Matrix, State
 from cotenant.core.workload import Floats, Ints, Workload
-from cotenant.engine.allocate import Allocation, Host
 from cotenant.engine.cycle import Engine
 from cotenant.engine.heaps import drop_event, set_event
 from cotenant.engine.keys import position_of

@@ -66,14 +66,14 @@ class Kind(IntEnum):
     LEFT = 2  # it has left the GPUs that it still held
     STANDS = 3  # it stands still, bound to the GPUs that it had
     WITHDRAWN = 4  # it may not run now
-    RESIZED = 5  # it asks for another number of GPUs
-    SHUT = 6  # nothing may start on a node (`at` is a node here and in OPEN)
-    OPEN = 7
-    PINNED = 8  # it may not be stopped
-    LOOSE = 9  # it may be stopped again
-    ADOPTED = 10  # it is found running
-    ARRIVED = 11  # it begins to wait
-    ADOPTED_STILL = 12  # it is found standing still
+    SHUT = 5  # nothing may start on a node (`at` is a node here and in OPEN)
+    OPEN = 6
+    PINNED = 7  # it may not be stopped
+    LOOSE = 8  # it may be stopped again
+    ADOPTED = 9  # it is found running
+    ARRIVED = 10  # it begins to wait
+    ADOPTED_STILL = 11  # it is found standing still
+    ENDING = 12  # it stood still and is being ended: it begins anew once it is gone
     PROMISED = 13  # it was promised GPUs
     CHANGED = 14  # what it is sorted by has changed
 
@@ -87,4 +87,3 @@ class Event:
     places: Places = ()
     since_s: float = np.nan
     lost_s: float = 0.0  # of its work, at speed 1
-    gpus: int = 0

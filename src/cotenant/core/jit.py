@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from cotenant.core.cache import cache_folder
 _F = TypeVar("_F", bound=Callable[..., Any])
 _kernels: list[Callable[..., Any]] = []
 _entries: set[int] = set()
+_in_place: dict[int, Any] = {}  # what stands where a kernel stood, by `id` of the plain one
 _enabled = False
 
 
@@ -41,38 +43,66 @@ def enabled() -> bool:
     return _enabled
 
 
-def enable() -> None:
+def kernels() -> list[Callable[..., Any]]:
+    """All, in their plain form."""
+    return list(_kernels)
+
+
+def entries() -> list[Callable[..., Any]]:
+    """Those that Python calls, in their plain form."""
+    return [plain for plain in _kernels if id(plain) in _entries]
+
+
+def enable(folder: Path | None = None) -> None:
     """Compile every kernel (lazily, at its first call; from the cache where there is one)."""
     global _enabled
-    if _enabled:
-        return
+    if not _enabled:
+        replace(compiled_kernels(folder or cache_folder_of_kernels()))
+        _enabled = True
+
+
+def compiled_kernels(folder: Path) -> dict[int, Any]:
+    """The compiled form of every kernel, by `id` of the plain one, with its cache in this folder."""
     import numba
 
     # Kernels only touch arrays that Python owns, so they need no reference counting (`_nrt`), which would
     # otherwise cost two thirds of the time; inner kernels need no wrapper for Python either.
     config: Any = numba.config
     njit: Any = numba.njit
-    config.CACHE_DIR = str(_cache_folder())
+    config.CACHE_DIR = str(folder)
     compiled = {}
     for plain in _kernels:
         inner = id(plain) not in _entries
         options = {"no_cpython_wrapper": inner, "no_cfunc_wrapper": True, "_nrt": False}
         compiled[id(plain)] = njit(cache=True, error_model="numpy", **options)(plain)
+    return compiled
+
+
+def replace(others: Mapping[int, Any]) -> None:
+    """Put others in the place of kernels, by `id` of the plain one, in every module that holds them."""
+    now = {id(_in_place.get(key, plain)): key for plain in _kernels if (key := id(plain)) in others}
     for name, module in list(sys.modules.items()):
         if not name.startswith("cotenant.") or module is None:
             continue
         for attribute, value in list(vars(module).items()):
-            if id(value) in compiled and inspect.isfunction(value):
-                setattr(module, attribute, compiled[id(value)])
-    _enabled = True
+            if id(value) in now:
+                setattr(module, attribute, others[now[id(value)]])
+    _in_place.update(others)
 
 
-def _cache_folder() -> Path:
+def cache_folder_of_kernels() -> Path:
     """A writable folder that changes whenever any kernel changes."""
-    files = sorted({inspect.getsourcefile(plain) or "" for plain in _kernels} | {__file__})
-    return cache_folder("kernels", (Path(name).read_bytes() for name in files))
+    files = {inspect.getsourcefile(plain) or "" for plain in _kernels}
+    return cache_folder("kernels", (Path(name).read_bytes() for name in sorted(files | _files_with_kernels())))
+
+
+@cache
+def _files_with_kernels() -> frozenset[str]:
+    """All of this package, imported or not: so that a service and a simulation share one cache."""
+    files = Path(__file__).parents[1].rglob("*.py")
+    return frozenset(str(file) for file in files if b"core.jit import" in file.read_bytes()) | {__file__}
 
 
 def is_cached() -> bool:
     """Whether compiled kernels of this very version lie in the cache, so that enabling is quick."""
-    return any(_cache_folder().rglob("*.nbi"))
+    return any(cache_folder_of_kernels().rglob("*.nbi"))

@@ -10,17 +10,20 @@ from typing import Any
 
 from cotenant.core.errors import InputError, unknown
 
-_NAME = re.compile(r"^[A-Za-z0-9][\w.-]{0,62}$")
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,62}")
 _SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGT]i?B?)?$", re.IGNORECASE)
 _TIME = re.compile(r"^(\d+(?:\.\d+)?)\s*(s|m|min|h|d)?$", re.IGNORECASE)
+_IMAGE = re.compile(r"[A-Za-z0-9/._][\w./:@+-]{0,500}")  # never an option of whoever runs it
 _GIB = {"K": 2**-20, "M": 2**-10, "G": 1.0, "T": 1024.0}
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 MOST_ARRAY_TASKS = 100_000
+MOST_TEXT_BYTES = 128 * 1024  # the longest single argument or variable that Linux hands to a program, its end included
+OK, ANY, FAILED = "ok", "any", "failed"  # how a job must have ended that another one comes after
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """One job. Times in seconds, memory in GiB; 0 GPUs is allowed for jobs that only use cores."""
+    """One job. Times in seconds, memory in GiB."""
 
     run: str
     name: str = "job"
@@ -49,8 +52,13 @@ class JobSpec:
     checkpoint_dir: str = ""
     checkpoint_interval_s: float = 0.0
     preemptible: bool = True
+    tty: bool = False  # it has a terminal, which `attach` joins
     array: tuple[int, ...] = ()
-    after: tuple[str, ...] = ()
+    image: str = ""  # of a container that all of it runs in
+    array_most: int = 0  # elements of its array that may run at a time; 0: all
+    notify: tuple[str, ...] = ()  # who is told: http:, https: and mailto: addresses
+    notify_on: tuple[str, ...] = ()  # when: start, end, failure; none: end
+    after: tuple[str, ...] = ()  # jobs that must have succeeded, or `any:ID` (ended), `failed:ID` (not succeeded)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, without deep copies: `run`, and every field that differs from its default."""
@@ -61,7 +69,7 @@ class JobSpec:
     def from_dict(cls, data: Mapping[str, Any]) -> JobSpec:
         """The inverse of `as_dict`, also after a way through JSON. Fields of a newer version are passed over."""
         values = {name: value for name, value in data.items() if name in _DEFAULTS}
-        for key in ("array", "after"):
+        for key in ("array", "after", "notify", "notify_on"):
             if key in values:
                 values[key] = tuple(values[key])
         if "deadline_steps" in values:
@@ -70,10 +78,10 @@ class JobSpec:
 
 
 _DEFAULTS = {item.name: getattr(JobSpec(run=""), item.name) for item in fields(JobSpec) if item.name != "run"}
-_PLAIN = ("run", "name", "setup", "workdir", "tenant", "model")
+_PLAIN = ("run", "name", "setup", "workdir", "tenant", "model", "image")
 _KEYS = (
     *_PLAIN, "env", "gpus", "cpus", "mem", "gpu_mem", "nodes", "priority", "deadline", "max_runtime", "expected",
-    "retries", "elastic", "batch", "checkpoint", "preemptible", "array", "after",
+    "retries", "elastic", "batch", "checkpoint", "preemptible", "tty", "array", "after", "notify",
 )  # fmt: skip
 
 
@@ -91,8 +99,10 @@ def parse_job(data: Any, where: str = "job") -> JobSpec:
         if key in data:
             values[key] = _text(data[key], key, where)
     for key in ("name", "tenant"):
-        if values.get(key) and not _NAME.match(values[key]):
-            raise InputError(f"{where}: field '{key}' is '{values[key]}': use letters, digits, '.', '_' and '-'")
+        if values.get(key) and not _NAME.fullmatch(values[key]):
+            raise InputError(f"{where}: field '{key}' is {values[key]!r}: use letters, digits, '.', '_' and '-'")
+    if values.get("image") and not _IMAGE.fullmatch(values["image"]):
+        raise InputError(f"{where}: field 'image' is '{values['image']}': write a file, or e.g. docker://python:3.11")
     values["env"] = _env(data.get("env", {}), where)
     values.update(_gpus(data.get("gpus", 1), where))
     values["cpus"] = _number(data.get("cpus", 0), "cpus", where)
@@ -101,16 +111,18 @@ def parse_job(data: Any, where: str = "job") -> JobSpec:
     for key in ("nodes", "retries", "priority"):
         values[key] = _whole(data.get(key, 0), key, where, negative=key == "priority")
     for key, target in (("max_runtime", "max_runtime_s"), ("expected", "expected_s")):
-        values[target] = _seconds(data.get(key, 0), key, where)
+        values[target] = read_seconds(data.get(key, 0), key, where)
     values.update(deadline_fields(data.get("deadline", 0), where))
     _nested(data, "elastic", {"min_gpus": "min_gpus", "max_gpus": "max_gpus"}, values, where)
     _nested(data, "batch", {"size": "batch_size", "min": "batch_min", "max": "batch_max"}, values, where)
     _checkpoint(data.get("checkpoint", {}), values, where)
-    if not isinstance(data.get("preemptible", True), bool):
-        raise InputError(f"{where}: field 'preemptible' must be true or false")
-    values["preemptible"] = data.get("preemptible", True)
-    values["array"] = _array(data.get("array", ""), where)
+    for key, usual in (("preemptible", True), ("tty", False)):
+        if not isinstance(data.get(key, usual), bool):
+            raise InputError(f"{where}: field '{key}' must be true or false")
+        values[key] = data.get(key, usual)
+    values["array"], values["array_most"] = _array(data.get("array", ""), where)
     values["after"] = _after(data.get("after", ()), where)
+    values["notify"], values["notify_on"] = notify_fields(data.get("notify", ()), where)
     return JobSpec(**values)
 
 
@@ -124,6 +136,9 @@ def _text(value: Any, key: str, where: str) -> str:
     text = str(value)
     if "\x00" in text:
         raise InputError(f"{where}: field '{key}' holds a NUL character")
+    size = len(text.encode("utf-8", "surrogatepass")) + len(key.removeprefix("env.")) + 2
+    if size > MOST_TEXT_BYTES:
+        raise InputError(f"{where}: field '{key}' has {size} bytes; at most {MOST_TEXT_BYTES}: put it into a file")
     return text
 
 
@@ -139,7 +154,8 @@ def _whole(value: Any, key: str, where: str, negative: bool = False) -> int:
     return value
 
 
-def _seconds(value: Any, key: str, where: str) -> float:
+def read_seconds(value: Any, key: str, where: str) -> float:
+    """A length of time: seconds, or a number with a unit."""
     if not isinstance(value, str):
         return _number(value, key, where)
     return _number(seconds_of(value, f"{where}: field '{key}' is"), key, where)
@@ -156,11 +172,11 @@ def seconds_of(value: str, what: str) -> float:
 def deadline_fields(value: Any, where: str) -> dict[str, Any]:
     """A strict deadline (`4h`), or falling steps of worth (`4h:10,8h:5`), as fields of a spec."""
     if not isinstance(value, str) or ":" not in value:
-        return {"deadline_s": _seconds(value, "deadline", where), "deadline_steps": ()}
+        return {"deadline_s": read_seconds(value, "deadline", where), "deadline_steps": ()}
     steps = []
     for part in value.replace(";", ",").split(","):
         at, _, worth = part.partition(":")
-        steps.append((_seconds(at.strip(), "deadline", where), _number(_float(worth), "deadline", where)))
+        steps.append((read_seconds(at.strip(), "deadline", where), _number(_float(worth), "deadline", where)))
     times, values = [at for at, _ in steps], [worth for _, worth in steps]
     rising = all(a < b for a, b in pairwise([0.0, *times]))
     falling = all(a > b for a, b in pairwise(values)) and values[-1] > 0
@@ -208,7 +224,7 @@ def _gpus(value: Any, where: str) -> dict[str, Any]:
     kind = ""
     if isinstance(value, str):
         kind, _, number = value.rpartition(":")
-        if not re.fullmatch(r"[0-9]{1,9}", number) or (kind and not _NAME.match(kind)):
+        if not re.fullmatch(r"[0-9]{1,9}", number) or (kind and not _NAME.fullmatch(kind)):
             raise InputError(f"{where}: field 'gpus' is '{value}': write N or TYPE:N, e.g. 4 or h200:4")
         value = int(number)
     return {"gpus": _whole(value, "gpus", where), "gpu_type": kind}
@@ -228,22 +244,38 @@ def _checkpoint(part: Any, values: dict[str, Any], where: str) -> None:
     if not isinstance(part, Mapping) or any(key not in ("dir", "interval") for key in part):
         raise InputError(f"{where}: field 'checkpoint' must be a mapping with dir and interval")
     values["checkpoint_dir"] = _text(part.get("dir", ""), "checkpoint.dir", where)
-    values["checkpoint_interval_s"] = _seconds(part.get("interval", 0), "checkpoint.interval", where)
+    values["checkpoint_interval_s"] = read_seconds(part.get("interval", 0), "checkpoint.interval", where)
 
 
-def _array(value: Any, where: str) -> tuple[int, ...]:
+def _array(value: Any, where: str) -> tuple[tuple[int, ...], int]:
+    """Indexes, and how many may run at a time: `0-99%5`."""
     if value in ("", None):
-        return ()
+        return (), 0
+    text, percent, most = str(value).partition("%")
+    if percent and not (re.fullmatch(r"[0-9]{1,9}", most) and int(most)):
+        raise InputError(
+            f"{where}: field 'array' is '{value}': after '%' comes how many may run at a time, as in 0-99%5"
+        )
+    indexes = indexes_of(text)
+    if indexes is None:
+        raise InputError(f"{where}: field 'array' is '{value}': write e.g. 0-99, 1,3,5 or 0-99%5")
+    if len(indexes) > MOST_ARRAY_TASKS:
+        raise InputError(f"{where}: field 'array' asks for more than {MOST_ARRAY_TASKS} tasks")
+    return tuple(dict.fromkeys(indexes)), int(most or 0)
+
+
+def indexes_of(text: str) -> list[int] | None:
+    """The indexes of `0-99,200`, a few more than an array may have at most; None where it is no such text."""
     indexes: list[int] = []
-    for part in str(value).split(","):
-        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", part)
         if match is None or (match[2] and int(match[2]) < int(match[1])):
-            raise InputError(f"{where}: field 'array' is '{value}': write e.g. 0-99 or 1,3,5")
+            return None
         first, last = int(match[1]), int(match[2] or match[1])
-        if len(indexes) + last - first + 1 > MOST_ARRAY_TASKS:
-            raise InputError(f"{where}: field 'array' asks for more than {MOST_ARRAY_TASKS} tasks")
-        indexes += range(first, last + 1)
-    return tuple(dict.fromkeys(indexes))
+        indexes += range(first, min(last, first + MOST_ARRAY_TASKS) + 1)
+        if len(indexes) > MOST_ARRAY_TASKS:
+            break
+    return indexes
 
 
 def runs_of(indexes: Iterable[int]) -> list[list[int]]:
@@ -258,7 +290,62 @@ def runs_of(indexes: Iterable[int]) -> list[list[int]]:
 
 
 def _after(value: Any, where: str) -> tuple[str, ...]:
-    items = [value] if isinstance(value, str) else value
+    items = [value] if isinstance(value, str | int) else value
     if not isinstance(items, list | tuple) or not all(isinstance(item, str | int) for item in items):
         raise InputError(f"{where}: field 'after' must be a list of job ids")
-    return tuple(str(item) for item in items)
+    found = [dependency(str(item)) for item in items]
+    for how, job in found:
+        if how not in (OK, ANY, FAILED) or not job:
+            raise InputError(f"{where}: field 'after' is '{how}:{job}': write ID, ok:ID, any:ID or failed:ID")
+    return tuple(job if how == OK else f"{how}:{job}" for how, job in found)
+
+
+def dependency(item: str) -> tuple[str, str]:
+    """How the job must have ended that another one comes after, and which job: an item of `after`."""
+    how, colon, job = item.partition(":")
+    return (how, job) if colon else (OK, item)
+
+
+NOTIFY_ON = ("start", "end", "failure")
+_MAIL = re.compile(r"[^\s<>@,;:\"()\[\]\\]{1,64}@[A-Za-z0-9.-]{1,190}")
+_HOOK = re.compile(r"https?://[!-~]{1,1000}")
+
+
+def notify_fields(value: Any, where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Who is told and when: addresses, or a mapping with `to` and `when`."""
+    part = value if isinstance(value, Mapping) else {"to": value}
+    for key in part:
+        if key not in ("to", "when"):
+            raise _at(where, unknown("field in 'notify'", str(key), ("to", "when")))
+    to, on = (_list(part.get(key, ()), where) for key in ("to", "when"))
+    for moment in on:
+        if moment not in NOTIFY_ON:
+            raise _at(where, unknown("moment in 'notify.when'", moment, NOTIFY_ON))
+    found = []
+    for address in to:
+        mail = _MAIL.fullmatch(address.removeprefix("mailto:"))
+        if mail is None and _HOOK.fullmatch(address) is None:
+            raise InputError(f"{where}: field 'notify' is '{address}': write https://HOST/PATH or NAME@HOST")
+        found.append(address if mail is None else f"mailto:{mail[0]}")
+    return tuple(dict.fromkeys(found)), tuple(dict.fromkeys(on))
+
+
+def _list(value: Any, where: str) -> list[str]:
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or len(items) > 10 or not all(isinstance(item, str) for item in items):
+        raise InputError(f"{where}: field 'notify' must be an address or a list of at most 10")
+    return list(items)
+
+
+_TARGETS = {
+    "mem": ("mem_gib",), "gpu_mem": ("gpu_mem_gib",), "gpus": ("gpus", "gpu_type"), "max_runtime": ("max_runtime_s",),
+    "deadline": ("deadline_s", "deadline_steps"), "expected": ("expected_s",), "elastic": ("min_gpus", "max_gpus"),
+    "batch": ("batch_size", "batch_min", "batch_max"), "checkpoint": ("checkpoint_dir", "checkpoint_interval_s"),
+    "array": ("array", "array_most"), "notify": ("notify", "notify_on"),
+}  # fmt: skip
+
+
+def changed_fields(changes: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """What some keys of a job file say, as fields of a spec and nothing else."""
+    spec = parse_job({"run": "-", **changes}, where)
+    return {name: getattr(spec, name) for key in changes for name in _TARGETS.get(key, (key,))}

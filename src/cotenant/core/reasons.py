@@ -29,6 +29,9 @@ class Cause(StrEnum):
     FRAGMENTED = "fragmented"
     BEHIND_HEAD = "held back by policy"
     RESERVED = "held back by a reservation"
+    ASIDE = "set aside"
+    DEPENDENCY = "waiting for another job"
+    ARRAY = "waiting for its array"
 
 
 @dataclass(frozen=True, slots=True)

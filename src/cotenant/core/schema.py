@@ -106,7 +106,7 @@ LOOKS = (
 )
 # ... and from the class of the job.
 SHAPES = (
-    Column("C_GPUS", "GPUs", FACT, "GPUs that it asked for, whatever it runs on now", "asked_gpus"),
+    Column("C_GPUS", "GPUs", FACT, "GPUs that it asked for, whatever it runs on; or that it stands on", "asked_gpus"),
     Column("C_MODE", "", FACT, "placement mode: consolidated, anywhere or spread, as a number", "mode"),
     Column("C_POOLS", "", FACT, "pools in which it may run, as bits", "open_pools"),
     Column("C_NODES", "nodes", FACT, "nodes on which it wants equal parts; 0: it leaves that open", "parts"),

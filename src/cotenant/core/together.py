@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,15 @@ class Together:
     guess: NDArray[np.float64] | None = None
     alike: Ints | None = None
     predicted: Predicted | None = None
+
+    @classmethod
+    def of_ratio(cls, ratio: NDArray[np.float64], curve: NDArray[np.float64], **known: Any) -> Together:
+        """Of kinds whose batch is never cut; busy all the time and of unknown memory unless `known` says otherwise."""
+        kinds, _, types = ratio.shape
+        pace = np.zeros((kinds, LEVELS))
+        pace[:, 0] = 1.0
+        usual = {"memory_gib": np.zeros((kinds, LEVELS)), "busy": np.ones(kinds), "gpu_gib": np.full(types, np.inf)}
+        return cls(ratio, pace, curve=curve, **usual | known)
 
     def slowdown(self) -> NDArray[np.float64]:
         """`1 / ratio`, at least 1; infinity where two cannot share."""

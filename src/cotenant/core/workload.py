@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +34,12 @@ class Codes:
     def empty(cls, rows: int) -> Codes:
         """A column that the source does not have."""
         return cls(np.zeros(rows, np.int64), ("",))
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> Codes:
+        """A column of texts; names in order of first appearance."""
+        place = {name: code for code, name in enumerate(dict.fromkeys(texts))}
+        return cls(np.array([place[text] for text in texts], np.int64), tuple(place))
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Codes:
         """The same names, fewer rows."""
@@ -99,27 +107,16 @@ class Workload:
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Workload:
         """Some of the rows, in their order. Notes are kept."""
         index = np.flatnonzero(rows) if rows.dtype == np.bool_ else np.asarray(rows, np.int64)
+        columns: dict[str, Any] = {}
+        for name in _COLUMNS:
+            column = getattr(self, name)
+            columns[name] = column.take(index) if isinstance(column, Codes) else column[index]
         attempts = {new: self.attempts[old] for new, old in enumerate(index.tolist()) if old in self.attempts}
-        return Workload(
-            source=self.source,
-            job_id=self.job_id[index],
-            submit_s=self.submit_s[index],
-            gpus=self.gpus[index],
-            duration_s=self.duration_s[index],
-            tenant=self.tenant.take(index),
-            user=self.user.take(index),
-            model=self.model.take(index),
-            status=self.status[index],
-            cpus=self.cpus[index],
-            mem_gib=self.mem_gib[index],
-            deadline_s=self.deadline_s[index],
-            priority=self.priority[index],
-            gpu_type=self.gpu_type.take(index),
-            nodes=self.nodes[index],
-            attempts=attempts,
-            extra={name: column[index] for name, column in self.extra.items()},
-            notes=self.notes,
-        )
+        extra = {name: column[index] for name, column in self.extra.items()}
+        return replace(self, attempts=attempts, extra=extra, **columns)
+
+
+_COLUMNS = tuple(part.name for part in fields(Workload) if part.name not in ("source", "attempts", "extra", "notes"))
 
 
 def make_workload(
@@ -145,27 +142,23 @@ def make_workload(
 ) -> Workload:
     """Build a workload from the columns a source has; sorts by submit time, keeping row order on ties."""
     rows = len(submit_s)
-
-    def absent() -> Floats:
-        return np.full(rows, np.nan)
-
-    ids = job_id if job_id is not None else np.array([str(i) for i in range(rows)], dtype=object)
+    unknown, zeros, unnamed = np.full(rows, np.nan), np.zeros(rows, np.int64), Codes.empty(rows)
     work = Workload(
         source=source,
-        job_id=ids,
+        job_id=np.array([str(i) for i in range(rows)], dtype=object) if job_id is None else job_id,
         submit_s=np.asarray(submit_s, np.float64),
         gpus=np.asarray(gpus, np.int64),
         duration_s=np.asarray(duration_s, np.float64),
-        tenant=tenant or Codes.empty(rows),
-        user=user or Codes.empty(rows),
-        model=model or Codes.empty(rows),
-        status=status if status is not None else np.zeros(rows, np.int64),
-        cpus=cpus if cpus is not None else absent(),
-        mem_gib=mem_gib if mem_gib is not None else absent(),
-        deadline_s=deadline_s if deadline_s is not None else absent(),
-        priority=np.asarray(priority, np.int64) if priority is not None else np.zeros(rows, np.int64),
-        gpu_type=gpu_type or Codes.empty(rows),
-        nodes=np.asarray(nodes, np.int64) if nodes is not None else np.zeros(rows, np.int64),
+        tenant=tenant or unnamed,
+        user=user or unnamed,
+        model=model or unnamed,
+        status=zeros if status is None else status,
+        cpus=unknown if cpus is None else cpus,
+        mem_gib=unknown if mem_gib is None else mem_gib,
+        deadline_s=unknown if deadline_s is None else deadline_s,
+        priority=np.asarray(zeros if priority is None else priority, np.int64),
+        gpu_type=gpu_type or unnamed,
+        nodes=np.asarray(zeros if nodes is None else nodes, np.int64),
         attempts=attempts or {},
         extra=extra or {},
         notes=notes,

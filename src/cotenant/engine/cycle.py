@@ -26,7 +26,6 @@ from cotenant.core.reasons import moment
 from cotenant.core.state import Rule, State, has_tiers, with_tiers
 from cotenant.core.view import Facts, View, rates_of
 from cotenant.core.workload import Floats, Ints
-from cotenant.engine.allocate import Allocation
 from cotenant.engine.decide import decide
 from cotenant.engine.events import begin_step, next_own_time, wants_decision
 from cotenant.engine.ledger import begin_promised
@@ -55,6 +54,16 @@ class Tables(Protocol):
     state: State
 
 
+class Packer(Protocol):
+    """Whoever schedules cores and memory beside the GPUs, in place of the stages of a decision."""
+
+    def cycle(self, engine: Engine, now_s: float) -> None:
+        """Decide, if it is time to, and carry it out."""
+
+    def gains(self) -> Floats:
+        """Kind x pool: speed with the best-case demand, against the speed of the GPUs alone."""
+
+
 class Engine:
     """One policy on one set of tables. A driver moves time and reports events; `step` decides."""
 
@@ -65,7 +74,7 @@ class Engine:
         rule: Rule,
         facts: Facts | None = None,
         rates: RateModel | None = None,
-        allocation: Allocation | None = None,
+        allocation: Packer | None = None,
     ) -> None:
         self._fixed = isinstance(tables, State)
         self._tables = Fixed(tables) if isinstance(tables, State) else tables

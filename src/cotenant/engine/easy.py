@@ -17,15 +17,21 @@ from cotenant.engine.heaps import ahead
 from cotenant.engine.home import find_home
 from cotenant.engine.keys import compact_running
 from cotenant.engine.ledger import start
-from cotenant.engine.slices import slices_for
+from cotenant.engine.slices import shift, slices_for
 from cotenant.engine.sorting import sort_running
 from cotenant.placement.fit import BOTH, IDLE_NOW, UNCLAIMED, find_place
+
+_LONGEST_S = 1e300
 
 
 @kernel
 def believed_end(hot: Matrix, k: int, now: float) -> float:
-    """When the running job at position k is believed to end; one that is overdue, at once."""
-    return float(max(hot[H_WARM, k] + hot[H_LEFT, k] / hot[H_SPEED, k], now))
+    """When the running job at position k is believed to end; one that is overdue, at once.
+
+    One that still waits for others to leave its GPUs begins now, as far as anybody knows.
+    """
+    warm = hot[H_WARM, k] if hot[H_WARM, k] < math.inf else now
+    return float(max(warm + hot[H_LEFT, k] / hot[H_SPEED, k], now))
 
 
 @kernel
@@ -41,17 +47,14 @@ def head_of(s: State, part: int) -> int:
 
 
 @kernel
-def _give_back(s: State, job: int) -> bool:
-    """Add the GPUs of an ending job to those free at the reservation; whether a node can hold the head."""
-    at = s.i[job, SLICE]
+def _take_found(s: State, job: int, count: int, column: int) -> None:
+    """Count the place just found as taken in a column of the open tables."""
     gpus = s.i[job, GPUS]
-    while at >= 0:
-        n, count = s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS]
-        s.open[n, UNCLAIMED] += count
-        s.open_host[n, 0] += s.f[job, CPUS] * count / gpus
-        s.open_host[n, 2] += s.f[job, MEM] * count / gpus
-        at = s.slices[at, SLICE_NEXT]
-    return True
+    for piece in range(count):
+        n, taken = s.pick[piece, 0], s.pick[piece, 1]
+        s.open[n, column] -= taken
+        s.open_host[n, column] -= s.f[job, CPUS] * taken / gpus
+        s.open_host[n, column + 2] -= s.f[job, MEM] * taken / gpus
 
 
 @kernel
@@ -83,7 +86,7 @@ def reserve(s: State, head: int, now: float) -> float:
     part = gpus // max(s.cls[c, C_NODES], 1)
     for k in range(s.x[N_RUN]):
         job = s.run[k]
-        _give_back(s, job)
+        shift(s, job, s.i[job, SLICE], UNCLAIMED, 1)
         free += s.i[job, GPUS]
         if free < gpus or not _may_fit(s, job, part):
             continue
@@ -92,13 +95,9 @@ def reserve(s: State, head: int, now: float) -> float:
             end = s.keys[0, k]
             following = k + 1
             while following < s.x[N_RUN] and s.keys[0, following] == end:
-                _give_back(s, s.run[following])
+                shift(s, s.run[following], s.i[s.run[following], SLICE], UNCLAIMED, 1)
                 following += 1
-            for piece in range(count):
-                n, taken = s.pick[piece, 0], s.pick[piece, 1]
-                s.open[n, UNCLAIMED] -= taken
-                s.open_host[n, 0] -= s.f[head, CPUS] * taken / gpus
-                s.open_host[n, 2] -= s.f[head, MEM] * taken / gpus
+            _take_found(s, head, count, UNCLAIMED)
             return float(end)
     return math.inf
 
@@ -110,6 +109,7 @@ def first_short(s: State, c: int, limit_s: float) -> int:
     if leaves == 0:  # the class of a suspended job, which has no tree
         first = s.heap[s.cls[c, C_OFFSET]]
         return int(first) if s.f[first, BELIEF] <= limit_s else -1
+    limit_s = min(limit_s, _LONGEST_S)  # who does not wait counts as infinitely long
     if s.tree[base + 1] > limit_s:
         return -1
     at = 1
@@ -177,15 +177,8 @@ def _backfill(s: State, rule: Rule, part: int, head: int, head_start: float, now
                 best, best_long = job, False
         if best < 0:
             return
-        gpus = s.i[best, GPUS]
         count = _place(s, best, BOTH if best_long else IDLE_NOW)
-        for piece in range(count):
-            n, taken = s.pick[piece, 0], s.pick[piece, 1]
-            s.open[n, IDLE_NOW] -= taken
-            s.open_host[n, 1] -= s.f[best, CPUS] * taken / gpus
-            s.open_host[n, 3] -= s.f[best, MEM] * taken / gpus
-            if best_long and s.f[best, BELIEF] > head_start - now:
-                s.open[n, UNCLAIMED] -= taken
-                s.open_host[n, 0] -= s.f[best, CPUS] * taken / gpus
-                s.open_host[n, 2] -= s.f[best, MEM] * taken / gpus
+        _take_found(s, best, count, IDLE_NOW)
+        if best_long and s.f[best, BELIEF] > head_start - now:
+            _take_found(s, best, count, UNCLAIMED)
         start(s, rule, best, slices_for(s, best, count), now)

@@ -13,18 +13,7 @@ from cotenant.core.state import Rule, State
 from cotenant.engine.heaps import drop_event, remove_waiting
 from cotenant.engine.keys import position_of, round_number, set_keys
 from cotenant.engine.leaving import begin_leaving, bind_late, end_suspended, forget_home, gone
-from cotenant.engine.ledger import (
-    dequeue,
-    enqueue,
-    heat,
-    promote,
-    relax,
-    release,
-    schedule_run,
-    set_leaf,
-    stand_in_line,
-    start,
-)
+from cotenant.engine.ledger import dequeue, enqueue, promote, relax, release, rerun, set_leaf, stand_in_line, start
 from cotenant.engine.sharing import count_cells
 
 
@@ -41,7 +30,7 @@ def _end_attempt(s: State, rule: Rule, job: int, now: float) -> None:
     enqueue(s, rule, job, now)
 
 
-@kernel
+@entry
 def handle(s: State, rule: Rule, job: int, now: float) -> None:
     """One event of one job."""
     kind = s.i[job, EVENT_KIND]
@@ -58,8 +47,7 @@ def handle(s: State, rule: Rule, job: int, now: float) -> None:
     elif kind == CROSS:
         s.i[job, QUEUE] += 1
         s.x[EPOCH] += 1
-        heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
-        schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+        rerun(s, rule, job, position_of(s.run, s.x[N_RUN], job))
         s.x[DIRTY] = 1
     elif kind == GONE:
         gone(s, rule, job, now)
@@ -71,7 +59,7 @@ def handle(s: State, rule: Rule, job: int, now: float) -> None:
         relax(s, rule, job)
 
 
-@kernel
+@entry
 def node_down(s: State, rule: Rule, node: int, now: float) -> None:
     """A node fails: its jobs lose what they did since their last checkpoint and wait again."""
     if s.node[node, NODE_CAP] == 0:
@@ -126,7 +114,7 @@ def _sits_on(s: State, head: int, node: int) -> bool:
     return False
 
 
-@kernel
+@entry
 def node_up(s: State, node: int) -> None:
     """A node is back."""
     size = s.node[node, NODE_SIZE]
@@ -251,7 +239,7 @@ def stands_still(s: State, rule: Rule, job: int, now: float) -> None:
         if s.i[job, STATE] == RUNNING and s.i[job, PROMISED] == 1:  # it was promised others meanwhile
             unpromise(s, rule, job, now)
         if s.i[job, STATE] == WAITING:
-            bind_late(s, job)
+            bind_late(s, rule, job, now)
     gone(s, rule, job, now)
 
 
@@ -267,8 +255,7 @@ def adopt(s: State, rule: Rule, job: int, head: int, since: float, now: float) -
     s.f[job, WARM] = s.f[job, RATED] = now
     s.f[job, ATTAINED] -= now - since
     s.f[job, OCCUPIED] -= now - since
-    heat(s.f, s.i, s.slices, s.hot, s.x, job, s.x[N_RUN] - 1)  # it started last
-    schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+    rerun(s, rule, job, s.x[N_RUN] - 1)  # it started last
 
 
 @entry
@@ -327,10 +314,9 @@ def unpin(s: State, rule: Rule, job: int) -> None:
     """It may be stopped again, or is about to end."""
     s.i[job, STATE] = RUNNING
     s.run[s.x[N_RUN]] = job
-    heat(s.f, s.i, s.slices, s.hot, s.x, job, s.x[N_RUN])
+    rerun(s, rule, job, s.x[N_RUN])
     s.x[N_RUN] += 1
     s.x[N_RUNNING] += 1
-    schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
     s.x[EPOCH] += 1  # whoever waits may displace it again
     _recount(s, job)
 

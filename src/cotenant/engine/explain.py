@@ -63,13 +63,8 @@ def explain(engine: Engine, work: Who, cluster: Cluster, row: int, now_s: float,
     if status == col.HELD:
         return Reason(name, now_s, Cause.HELD, "it is held until somebody releases it", need)
     if state.cls[state.i[row, col.CLASS], col.C_POOLS] == 0:
-        return Reason(
-            name,
-            now_s,
-            Cause.EXCEEDS_CLUSTER,
-            f"it asks for {work.asks(row)}, more than any pool of {cluster.spec} holds",
-            need,
-        )
+        text = f"it asks for {work.asks(row)}, more than any pool of {cluster.spec} holds"
+        return Reason(name, now_s, Cause.EXCEEDS_CLUSTER, text, need)
     if engine.traits.plans:
         idle = int(state.x[col.IDLE])
         said = named(engine.answers()(row), work.job_id)
@@ -94,10 +89,7 @@ def _waiting_reason(engine: Engine, work: Who, row: int, now_s: float, order: In
     if code == col.W_QUOTA:
         tenant = work.tenant_of(row)
         limit = int(planned.quota[planned.i[row, col.TENANT], col.Q_LIMIT])
-        cause, text = (
-            Cause.OVER_QUOTA,
-            f"its tenant '{tenant}' may hold {limit} GPUs and has no {need} left; {line}",
-        )
+        cause, text = Cause.OVER_QUOTA, f"its tenant '{tenant}' may hold {limit} GPUs and has no {need} left; {line}"
     elif code == col.W_BLOCKED_BY_HEAD:
         cause = Cause.BEHIND_HEAD
         text = f"the policy holds it behind '{ahead[0] if ahead else '?'}', which does not fit; {line}"

@@ -6,7 +6,7 @@ Tracked positions make removal from the middle cheap, so nothing stale is ever l
 from __future__ import annotations
 
 from cotenant.core.columns import *
-from cotenant.core.jit import kernel
+from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix
 from cotenant.core.workload import Ints
 
@@ -26,67 +26,6 @@ def ahead(f: Matrix, a: int, b: int) -> bool:
 
 
 @kernel
-def _waiting_up(f: Matrix, i: IntMatrix, heap: Ints, base: int, at: int) -> int:
-    job = heap[base + at]
-    while at > 0:
-        parent = (at - 1) >> 1
-        other = heap[base + parent]
-        if not ahead(f, job, other):
-            break
-        heap[base + at] = other
-        i[other, HEAP_AT] = at
-        at = parent
-    heap[base + at] = job
-    i[job, HEAP_AT] = at
-    return at
-
-
-@kernel
-def _waiting_down(f: Matrix, i: IntMatrix, heap: Ints, base: int, size: int, at: int) -> None:
-    job = heap[base + at]
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        if child + 1 < size and ahead(f, heap[base + child + 1], heap[base + child]):
-            child += 1
-        other = heap[base + child]
-        if not ahead(f, other, job):
-            break
-        heap[base + at] = other
-        i[other, HEAP_AT] = at
-        at = child
-    heap[base + at] = job
-    i[job, HEAP_AT] = at
-
-
-@kernel
-def push_waiting(f: Matrix, i: IntMatrix, cls: IntMatrix, heap: Ints, job: int) -> None:
-    """Put a job into the heap of its class."""
-    c = i[job, CLASS]
-    at = cls[c, C_LEN]
-    heap[cls[c, C_OFFSET] + at] = job
-    cls[c, C_LEN] = at + 1
-    _waiting_up(f, i, heap, cls[c, C_OFFSET], at)
-
-
-@kernel
-def remove_waiting(f: Matrix, i: IntMatrix, cls: IntMatrix, heap: Ints, job: int) -> None:
-    """Take a job out of the heap of its class, wherever it stands."""
-    c = i[job, CLASS]
-    base = cls[c, C_OFFSET]
-    at = i[job, HEAP_AT]
-    last = cls[c, C_LEN] - 1
-    cls[c, C_LEN] = last
-    i[job, HEAP_AT] = -1
-    if at == last:
-        return
-    heap[base + at] = heap[base + last]
-    if _waiting_up(f, i, heap, base, at) == at:
-        _waiting_down(f, i, heap, base, last, at)
-
-
-@kernel
 def _sooner(f: Matrix, i: IntMatrix, a: int, b: int) -> bool:
     if f[a, EVENT] != f[b, EVENT]:
         return bool(f[a, EVENT] < f[b, EVENT])
@@ -96,38 +35,72 @@ def _sooner(f: Matrix, i: IntMatrix, a: int, b: int) -> bool:
 
 
 @kernel
-def _event_up(f: Matrix, i: IntMatrix, events: Ints, at: int) -> int:
-    job = events[at]
+def _precedes(f: Matrix, i: IntMatrix, track: int, a: int, b: int) -> bool:
+    """Which of two jobs is nearer to the top of the heap whose positions are in the column `track`."""
+    return _sooner(f, i, a, b) if track == EVENT_AT else ahead(f, a, b)
+
+
+@kernel
+def _up(f: Matrix, i: IntMatrix, heap: Ints, base: int, at: int, track: int) -> int:
+    job = heap[base + at]
     while at > 0:
         parent = (at - 1) >> 1
-        other = events[parent]
-        if not _sooner(f, i, job, other):
+        other = heap[base + parent]
+        if not _precedes(f, i, track, job, other):
             break
-        events[at] = other
-        i[other, EVENT_AT] = at
+        heap[base + at] = other
+        i[other, track] = at
         at = parent
-    events[at] = job
-    i[job, EVENT_AT] = at
+    heap[base + at] = job
+    i[job, track] = at
     return at
 
 
 @kernel
-def _event_down(f: Matrix, i: IntMatrix, events: Ints, size: int, at: int) -> None:
-    job = events[at]
+def _down(f: Matrix, i: IntMatrix, heap: Ints, base: int, size: int, at: int, track: int) -> None:
+    job = heap[base + at]
     while True:
         child = 2 * at + 1
         if child >= size:
             break
-        if child + 1 < size and _sooner(f, i, events[child + 1], events[child]):
+        if child + 1 < size and _precedes(f, i, track, heap[base + child + 1], heap[base + child]):
             child += 1
-        other = events[child]
-        if not _sooner(f, i, other, job):
+        other = heap[base + child]
+        if not _precedes(f, i, track, other, job):
             break
-        events[at] = other
-        i[other, EVENT_AT] = at
+        heap[base + at] = other
+        i[other, track] = at
         at = child
-    events[at] = job
-    i[job, EVENT_AT] = at
+    heap[base + at] = job
+    i[job, track] = at
+
+
+@kernel
+def _fill_gap(f: Matrix, i: IntMatrix, heap: Ints, base: int, last: int, at: int, track: int) -> None:
+    """The job at `at` is taken out of a heap that ended at `last`: the last one takes its place, and moves from it."""
+    if at != last:
+        heap[base + at] = heap[base + last]
+        if _up(f, i, heap, base, at, track) == at:
+            _down(f, i, heap, base, last, at, track)
+
+
+@kernel
+def push_waiting(f: Matrix, i: IntMatrix, cls: IntMatrix, heap: Ints, job: int) -> None:
+    """Put a job into the heap of its class."""
+    c = i[job, CLASS]
+    at = cls[c, C_LEN]
+    heap[cls[c, C_OFFSET] + at] = job
+    cls[c, C_LEN] = at + 1
+    _up(f, i, heap, cls[c, C_OFFSET], at, HEAP_AT)
+
+
+@entry
+def remove_waiting(f: Matrix, i: IntMatrix, cls: IntMatrix, heap: Ints, job: int) -> None:
+    """Take a job out of the heap of its class, wherever it stands."""
+    c, at = i[job, CLASS], i[job, HEAP_AT]
+    cls[c, C_LEN] -= 1
+    i[job, HEAP_AT] = -1
+    _fill_gap(f, i, heap, cls[c, C_OFFSET], cls[c, C_LEN], at, HEAP_AT)
 
 
 @kernel
@@ -140,21 +113,15 @@ def set_event(f: Matrix, i: IntMatrix, events: Ints, x: Ints, job: int, time_s: 
         at = x[N_EVENTS]
         events[at] = job
         x[N_EVENTS] = at + 1
-    if _event_up(f, i, events, at) == at:
-        _event_down(f, i, events, x[N_EVENTS], at)
+    if _up(f, i, events, 0, at, EVENT_AT) == at:
+        _down(f, i, events, 0, x[N_EVENTS], at, EVENT_AT)
 
 
 @kernel
 def drop_event(f: Matrix, i: IntMatrix, events: Ints, x: Ints, job: int) -> None:
     """Forget the job's next event, if it has one."""
     at = i[job, EVENT_AT]
-    if at < 0:
-        return
-    last = x[N_EVENTS] - 1
-    x[N_EVENTS] = last
-    i[job, EVENT_AT] = -1
-    if at == last:
-        return
-    events[at] = events[last]
-    if _event_up(f, i, events, at) == at:
-        _event_down(f, i, events, last, at)
+    if at >= 0:
+        x[N_EVENTS] -= 1
+        i[job, EVENT_AT] = -1
+        _fill_gap(f, i, events, 0, x[N_EVENTS], at, EVENT_AT)

@@ -8,13 +8,11 @@ What it has lost before is waited in addition, so that it comes to its end some 
 
 from __future__ import annotations
 
-import math
-
 from cotenant.core.columns import *
 from cotenant.core.jit import kernel
 from cotenant.core.state import Rule, State
 from cotenant.core.workload import Ints
-from cotenant.engine.ledger import schedule_wait
+from cotenant.engine.ledger import bar
 from cotenant.placement.fit import find_place
 
 
@@ -89,8 +87,5 @@ def find_home_or_wait(s: State, rule: Rule, c: int, job: int, source: int, now: 
     count = find_home(s, job, source, s.run, 0, 0)
     if s.x[WATCH] >= 0:  # somebody only asks
         return count
-    barred = count == 0 and find_place(s, c, job, source) > 0
-    if barred == math.isnan(s.f[job, BARRED]):
-        s.f[job, BARRED] = now if barred else math.nan
-        schedule_wait(s, rule, job)
+    bar(s, rule, job, count == 0 and find_place(s, s.cls[c, C_ORIGIN], job, source) > 0, now)
     return count

@@ -10,6 +10,7 @@ from cotenant.core import columns as col
 from cotenant.core.errors import InvariantError
 from cotenant.core.state import State
 from cotenant.core.workload import Ints
+from cotenant.engine.observe import walk_slices
 
 
 def check(state: State) -> None:
@@ -24,14 +25,13 @@ def check(state: State) -> None:
     listed = sorted(int(job) for job in state.run[: x[col.N_RUN]] if job >= 0)
     _require(listed == running.tolist(), "the list of running jobs is not the jobs that run")
     for job in np.concatenate([running, pinned]):
-        gpus, at, pools, parts = 0, i[job, col.SLICE], set(), []
-        while at >= 0:
-            n, count, at, mask = state.slices[at]
+        gpus, pools, parts = 0, set(), []
+        for n, count, mask in walk_slices(state, int(i[job, col.SLICE])):
             used[n] += 0 if x[col.SHARING] else count
             if x[col.SHARING]:
-                _require(int(mask).bit_count() == count, f"job {job} has {count} GPUs on node {n}, its mask {mask:b}")
+                _require(mask.bit_count() == count, f"job {job} has {count} GPUs on node {n}, its mask {mask:b}")
             gpus += count
-            parts.append(int(count))
+            parts.append(count)
             pools.add(int(node[n, col.NODE_POOL]))
             share = count / i[job, col.GPUS]
             cpus[n] += share * f[job, col.CPUS]
@@ -84,9 +84,7 @@ def _check_cells(state: State, column: int, cells: Ints, what: str) -> None:
     """The counts per GPU agree with the lists of the jobs."""
     expected = np.zeros(len(cells), np.int64)
     for head in state.i[state.i[:, column] >= 0, column].tolist():
-        at = head
-        while at >= 0:
-            n, _, at, mask = (int(value) for value in state.slices[at])
+        for n, _, mask in walk_slices(state, head):
             for k in range(int(state.node[n, col.NODE_SIZE])):
                 expected[int(state.gpu_first[n]) + k] += (mask >> k) & 1
     _require(bool((expected == cells).all()), f"{what} do not add up")
@@ -96,13 +94,10 @@ def _used_when_shared(state: State, running: Ints) -> Ints:
     """Busy GPUs per node; the table of who uses which GPU must agree with the masks of the jobs."""
     expected: list[set[int]] = [set() for _ in range(len(state.gpu))]
     for job in running.tolist():
-        at = int(state.i[job, col.SLICE])
-        while at >= 0:
-            n, _, following, mask = (int(value) for value in state.slices[at])
+        for n, _, mask in walk_slices(state, int(state.i[job, col.SLICE])):
             for g in range(int(state.gpu_first[n]), int(state.gpu_first[n + 1])):
                 if (mask >> (g - int(state.gpu_first[n]))) & 1:
                     expected[g].add(job)
-            at = following
     for g, jobs in enumerate(state.gpu.tolist()):
         _require({job for job in jobs if job >= 0} == expected[g], f"GPU {g} is used by others than it says")
     kinds = state.pool[state.node[:, col.NODE_POOL], col.POOL_TYPE]

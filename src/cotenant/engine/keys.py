@@ -7,12 +7,12 @@ import math
 import numpy as np
 
 from cotenant.core.columns import *
-from cotenant.core.jit import kernel
+from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix, Rule, State
 from cotenant.core.workload import Floats, Ints
 
 
-@kernel
+@entry
 def work_done(f: Matrix, i: IntMatrix, job: int, now: float) -> float:
     """Seconds of work finished by `now`, at speed 1."""
     done = f[job, DONE]
@@ -259,7 +259,7 @@ def compact_running(s: State) -> None:
     s.x[N_RUN] = kept
 
 
-@kernel
+@entry
 def position_of(run: Ints, count: int, job: int) -> int:
     """Where a running job stands in the list of running jobs."""
     for k in range(count):

@@ -10,12 +10,23 @@ from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
 from cotenant.engine.heaps import drop_event, remove_waiting
 from cotenant.engine.keys import set_keys
-from cotenant.engine.ledger import enqueue, let_go_of, note, release, schedule_run, schedule_wait, stand_in_line
+from cotenant.engine.ledger import (
+    ask_anew,
+    enqueue,
+    let_go_of,
+    note,
+    release,
+    resize,
+    schedule_run,
+    schedule_wait,
+    set_leaf,
+    stand_in_line,
+)
 from cotenant.engine.sharing import copy_slices, count_cells
 from cotenant.engine.slices import bind_class, free_bound, free_slices, unbind
 
 
-@kernel
+@entry
 def preempt(s: State, rule: Rule, job: int, now: float, moved: int) -> None:
     """Stop a running job and let it wait again; it will have to restore what it has done.
 
@@ -75,41 +86,63 @@ def gone(s: State, rule: Rule, job: int, now: float) -> None:
             schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
 
 
-@kernel
+@entry
 def end_suspended(s: State, rule: Rule, job: int, now: float) -> None:
     """A suspended job is ended, to start again anywhere from its last checkpoint; its process goes a little later."""
     remove_waiting(s.f, s.i, s.cls, s.heap, job)
     s.f[job, LOST] += (s.f[job, DONE] - s.f[job, SAVED]) * s.i[job, GPUS]
     s.f[job, DONE] = s.f[job, SAVED]
     unbind(s, job)
+    ask_anew(s, job)
     s.i[job, OWES] = 1 if s.f[job, DONE] > 0 else 0
     s.i[job, LEAVING], s.f[job, LEAVES] = 1, now + s.f[job, SAVE]
     note(s, T_END, job, 0)
     set_keys(s.f, s.i, rule, job, now)
     stand_in_line(s, job)
+    if rule.flags[EASY] == 1:
+        set_leaf(s, job, s.f[job, BELIEF])
     schedule_wait(s, rule, job)
     s.x[DIRTY] = 1
 
 
 @kernel
-def bind_late(s: State, job: int) -> None:
-    """A job that leaves was suspended, though it was to be stopped: bound like others, if there is room for it."""
+def bind_late(s: State, rule: Rule, job: int, now: float) -> None:
+    """A job that leaves was suspended, though it was to be stopped: bound like others, if there is room for it.
+
+    It waits for what it stands on, also where that is more or less than it asked for.
+    """
     if free_bound(s) < 0:
         return
     remove_waiting(s.f, s.i, s.cls, s.heap, job)
+    if rule.flags[EASY] == 1:
+        set_leaf(s, job, math.inf)
     s.i[job, HOME] = copy_slices(s.slices, s.x, FREE_SLICE, s.i[job, OLD])
     count_cells(s.slices, s.gpu_first, s.gpu_bound, s.i[job, HOME], 1)
+    gpus, at = 0, s.i[job, HOME]
+    while at >= 0:
+        gpus += s.slices[at, SLICE_GPUS]
+        at = s.slices[at, SLICE_NEXT]
+    if gpus != s.i[job, GPUS]:
+        resize(s, job, gpus)
+        set_keys(s.f, s.i, rule, job, now)
     bind_class(s, job)
     stand_in_line(s, job)
 
 
 @kernel
 def forget_home(s: State, rule: Rule, job: int, now: float) -> None:
-    """The suspended process of a job is gone: the job is bound to nothing and waits, if it does, among its like."""
+    """The suspended process of a job is gone: the job is bound to nothing and waits, if it does, among its like.
+
+    Its keys are of before. One that was promised to go on with another size than it asked for loses that.
+    """
     waits = s.i[job, HEAP_AT] >= 0
     if waits:
         remove_waiting(s.f, s.i, s.cls, s.heap, job)
     unbind(s, job)
     if waits:
+        ask_anew(s, job)
         stand_in_line(s, job)
         schedule_wait(s, rule, job)
+    elif s.i[job, STATE] == RUNNING and s.i[job, GPUS] != s.cls[s.i[job, CLASS], C_GPUS]:
+        release(s, job, now)
+        enqueue(s, rule, job, now)

@@ -23,7 +23,7 @@ def count_busy(x: Ints, t: Floats, now: float, gpus: int) -> None:
     x[N_BUSY] += gpus
 
 
-@kernel
+@entry
 def set_leaf(s: State, job: int, value: float) -> None:
     """Tell the backfill tree of the job's class that the job waits (its belief) or not (infinity)."""
     c = s.i[job, CLASS]
@@ -38,7 +38,7 @@ def set_leaf(s: State, job: int, value: float) -> None:
         at >>= 1
 
 
-@kernel
+@entry
 def stand_in_line(s: State, job: int) -> None:
     """Put a job with fresh keys into the heap of its class; what was counted for it before no longer holds."""
     c = s.i[job, CLASS]
@@ -47,7 +47,7 @@ def stand_in_line(s: State, job: int) -> None:
     push_waiting(s.f, s.i, s.cls, s.heap, job)
 
 
-@kernel
+@entry
 def resize(s: State, job: int, gpus: int) -> None:
     """Another number of GPUs, for a job that holds none; cores and memory go with them, so much per GPU."""
     before = max(s.i[job, GPUS], 1)
@@ -56,6 +56,14 @@ def resize(s: State, job: int, gpus: int) -> None:
 
 
 @kernel
+def ask_anew(s: State, job: int) -> None:
+    """What a job was given is over: it asks for what it asked for."""
+    asked = s.cls[s.i[job, CLASS], C_GPUS]
+    if s.i[job, GPUS] != asked:
+        resize(s, job, asked)
+
+
+@entry
 def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
     """A job begins to wait: keys, heap of its class, and the event that may change its standing."""
     s.i[job, STATE] = WAITING
@@ -66,8 +74,8 @@ def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
         s.i[job, CLASS] = -2 - twin
     if s.i[job, HOME] >= 0:
         bind_class(s, job)
-    elif s.x[LAGS] == 1 and s.i[job, GPUS] != s.cls[s.i[job, CLASS], C_GPUS]:
-        resize(s, job, s.cls[s.i[job, CLASS], C_GPUS])  # what it was given is over: it asks for what it asked for
+    elif s.x[LAGS] == 1:
+        ask_anew(s, job)
     set_keys(s.f, s.i, rule, job, now)
     stand_in_line(s, job)
     if rule.flags[EASY] == 1:
@@ -76,7 +84,7 @@ def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
         schedule_wait(s, rule, job)
 
 
-@kernel
+@entry
 def schedule_wait(s: State, rule: Rule, job: int) -> None:
     """Set the event that may change the standing of a waiting job: promotion or relaxed placement."""
     time_s, kind = math.inf, PROMOTE
@@ -101,6 +109,14 @@ def schedule_wait(s: State, rule: Rule, job: int) -> None:
         drop_event(s.f, s.i, s.events, s.x, job)
 
 
+@entry
+def bar(s: State, rule: Rule, job: int, barred: bool, now: float) -> None:
+    """Note since when a suspended job could have started elsewhere, but not where it is bound; or that it can."""
+    if barred == math.isnan(s.f[job, BARRED]):
+        s.f[job, BARRED] = now if barred else math.nan
+        schedule_wait(s, rule, job)
+
+
 @kernel
 def dequeue(s: State, rule: Rule, job: int) -> None:
     """A job stops waiting."""
@@ -112,7 +128,7 @@ def dequeue(s: State, rule: Rule, job: int) -> None:
     drop_event(s.f, s.i, s.events, s.x, job)
 
 
-@kernel
+@entry
 def schedule_run(f: Matrix, i: IntMatrix, events: Ints, x: Ints, thresholds: Floats, job: int) -> None:
     """Set the next event of a running job: its end, the end of a failing attempt, or a queue crossing.
 
@@ -134,28 +150,17 @@ def schedule_run(f: Matrix, i: IntMatrix, events: Ints, x: Ints, thresholds: Flo
 
 
 @kernel
-def take(
-    f: Matrix, i: IntMatrix, node: IntMatrix, host: Matrix, slices: IntMatrix, quota: IntMatrix, x: Ints,
-    job: int, head: int, sign: int,
-) -> int:  # fmt: skip
-    """Take (+1) or give back (-1) the GPUs, cores and memory of a list of slices; how many nodes."""
-    gpus = i[job, GPUS]
-    nodes = 0
+def _take_gpus(s: State, job: int, head: int, sign: int) -> int:
+    """Take (+1) or give back (-1) GPUs of a list of slices that nobody shares; how many."""
     at = head
     while at >= 0:
-        n, count = slices[at, SLICE_NODE], slices[at, SLICE_GPUS]
-        node[n, NODE_FREE] -= sign * count
-        if x[USE_HOST] == 1:
-            host[n, HOST_CPU_FREE] -= sign * count / gpus * f[job, CPUS]
-            host[n, HOST_MEM_FREE] -= sign * count / gpus * f[job, MEM]
-        nodes += 1
-        at = slices[at, SLICE_NEXT]
-    x[IDLE] -= sign * gpus
-    quota[i[job, TENANT], Q_USED] += sign * gpus
-    return nodes
+        s.node[s.slices[at, SLICE_NODE], NODE_FREE] -= sign * s.slices[at, SLICE_GPUS]
+        at = s.slices[at, SLICE_NEXT]
+    s.x[IDLE] -= sign * s.i[job, GPUS]
+    return int(s.i[job, GPUS])
 
 
-@kernel
+@entry
 def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     """A waiting job is given the slices of `head`; it begins at once unless others still have to leave them.
 
@@ -165,11 +170,10 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     dequeue(s, rule, job)
     if s.x[SHARING] == 1:
         busy = occupy(s.i, s.node, s.slices, s.gpu, s.gpu_first, s.gpu_leaving, s.gpu_bound, s.x, job, head)
-        count_busy(s.x, s.t, now, busy)
-        nodes = take_host(s.f, s.i, s.host, s.slices, s.quota, s.x, job, head, 1)
     else:
-        count_busy(s.x, s.t, now, s.i[job, GPUS])
-        nodes = take(s.f, s.i, s.node, s.host, s.slices, s.quota, s.x, job, head, 1)
+        busy = _take_gpus(s, job, head, 1)
+    count_busy(s.x, s.t, now, busy)
+    nodes = take_host(s.f, s.i, s.host, s.slices, s.quota, s.x, job, head, 1)
     pool = s.node[s.slices[head, SLICE_NODE], NODE_POOL]
     spread = 1 if nodes > 1 and nodes > fewest_nodes(s.node, s.pool, pool, s.i[job, GPUS]) else 0
     s.i[job, SLICE] = head
@@ -188,11 +192,10 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     if s.x[N_RUN] > s.run.shape[0] - 2 or s.x[N_RUN] > 2 * s.x[N_RUNNING] + 16:
         compact_running(s)
     s.run[s.x[N_RUN]] = job
-    heat(s.f, s.i, s.slices, s.hot, s.x, job, s.x[N_RUN])
+    rerun(s, rule, job, s.x[N_RUN])
     s.x[N_RUN] += 1
     s.x[N_RUNNING] += 1
     s.x[N_STARTED_GPUS] += s.i[job, GPUS]
-    schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
 
 
 @kernel
@@ -243,11 +246,17 @@ def begin_now(s: State, rule: Rule, job: int, k: int, now: float) -> None:
     s.f[job, WAITED] += now - s.f[job, SINCE]
     s.f[job, SINCE] = s.f[job, RATED] = now
     _begin(s, job, now)
+    rerun(s, rule, job, k)
+
+
+@entry
+def rerun(s: State, rule: Rule, job: int, k: int) -> None:
+    """The run of the job at position k has changed: its hot row and its next event are made anew."""
     heat(s.f, s.i, s.slices, s.hot, s.x, job, k)
     schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
 
 
-@kernel
+@entry
 def heat(f: Matrix, i: IntMatrix, slices: IntMatrix, hot: Matrix, x: Ints, job: int, k: int) -> None:
     """Write the hot row of the running job at position k, from which every walk computes its keys."""
     hot[H_LEFT, k] = f[job, BELIEF] - f[job, DONE]
@@ -293,11 +302,11 @@ def let_go_of(s: State, job: int, now: float) -> int:
         if now > s.t[WINDOW_FROM] and s.f[job, SINCE] < s.t[WINDOW_TO]:
             _keep_segments(s, job, head, now)
     if s.x[SHARING] == 1:
-        count_busy(s.x, s.t, now, -vacate(s.i, s.node, s.slices, s.gpu, s.gpu_first, s.x, job, head))
-        take_host(s.f, s.i, s.host, s.slices, s.quota, s.x, job, head, -1)
+        busy = vacate(s.i, s.node, s.slices, s.gpu, s.gpu_first, s.x, job, head)
     else:
-        count_busy(s.x, s.t, now, -s.i[job, GPUS])
-        take(s.f, s.i, s.node, s.host, s.slices, s.quota, s.x, job, head, -1)
+        busy = _take_gpus(s, job, head, -1)
+    count_busy(s.x, s.t, now, -busy)
+    take_host(s.f, s.i, s.host, s.slices, s.quota, s.x, job, head, -1)
     s.i[job, SLICE] = -1
     s.run[position_of(s.run, s.x[N_RUN], job)] = -1
     s.x[N_RUNNING] -= 1

@@ -27,7 +27,10 @@ _LEAST_ROWS, _LEAST_ROOM = 1024, 8
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """What a job is when it comes. Cores and memory are of the whole gang; `barred` has a bit per GPU type."""
+    """What a job is when it comes. Cores and memory are of the whole gang; `barred` has a bit per GPU type.
+
+    `parts` are partitions that are open to it beside its own; it stands in the line of `line`, if that is one.
+    """
 
     gpus: int
     submit_s: float
@@ -43,6 +46,8 @@ class NewJob:
     draw: float = 0.0
     steps_per_s: float = np.nan
     weight: float = 1.0
+    parts: tuple[str, ...] = ()
+    line: str = ""
 
 
 class LiveRows:
@@ -159,7 +164,9 @@ class LiveRows:
         hosts = (job.cpus, job.mem_gib) if self.state.x[col.USE_HOST] else (0.0, 0.0)
         parts = self._parts
         part = parts.index(job.tenant) if job.tenant in parts else parts.index("") if "" in parts else -1
-        key = (job.gpus, tenant, part, *hosts, job.barred, job.nodes)
+        more = [parts.index(name) for name in job.parts if name in parts]
+        line = parts.index(job.line) if job.line in parts else max(part, 0) if more else part
+        key = (job.gpus, tenant, part, line, *hosts, job.barred, job.nodes, *more)
         known = self._classes.get(key)
         if known is not None:
             return known
@@ -168,9 +175,10 @@ class LiveRows:
         c = self._classes[key] = self._count
         self._count += 1
         row = self.state.cls[c]
-        row[col.C_GPUS], row[col.C_TENANT], row[col.C_PART] = job.gpus, self._tenants[job.tenant], part
+        row[col.C_GPUS], row[col.C_TENANT], row[col.C_PART] = job.gpus, self._tenants[job.tenant], line
         row[col.C_MODE], row[col.C_NODES] = self.placement.base_mode, job.nodes
-        row[col.C_POOLS] = pools_for(self.state, job.gpus, job.nodes, hosts, part, job.barred)
+        for one in {part, *more}:
+            row[col.C_POOLS] |= pools_for(self.state, job.gpus, job.nodes, hosts, one, job.barred)
         if job.gpus > self.state.quota[row[col.C_TENANT], col.Q_LIMIT]:
             row[col.C_POOLS] = 0
         self._move_class(c, np.zeros(0, np.int64))

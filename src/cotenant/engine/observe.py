@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -57,11 +58,15 @@ def places_of(s: State, row: int) -> Places:
 
 def pieces_of(s: State, head: int) -> Places:
     """The same of any list of slices."""
-    found, at = [], head
+    return tuple(sorted(walk_slices(s, head)))
+
+
+def walk_slices(s: State, head: int) -> Iterator[tuple[int, int, int]]:
+    """(node, GPUs, mask) of a list of slices, in its own order."""
+    at = head
     while at >= 0:
         node, gpus, at, mask = s.slices[at].tolist()
-        found.append((node, gpus, mask))
-    return tuple(sorted(found))
+        yield node, gpus, mask
 
 
 def running_rows(s: State) -> Ints:

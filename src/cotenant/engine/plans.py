@@ -7,8 +7,6 @@ after a pause; whoever else moves is stopped and started.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from cotenant.core import columns as col
@@ -17,9 +15,9 @@ from cotenant.core.state import Rule, State
 from cotenant.core.view import View
 from cotenant.engine.check import check_plan, memory_gib, size_of
 from cotenant.engine.leaving import end_suspended, preempt
-from cotenant.engine.ledger import schedule_wait
+from cotenant.engine.ledger import bar, resize
 from cotenant.engine.observe import pieces_of
-from cotenant.engine.resizing import go_on, lay_slices, let_go, set_size
+from cotenant.engine.resizing import go_on, lay_slices, let_go
 from cotenant.engine.walk import commit
 
 Start = tuple[int, Places, int]
@@ -37,12 +35,13 @@ def carry_out_plan(state: State, rule: Rule, plan: Plan, view: View, name: str, 
     stops, starts = _difference(wanted, view, exact)
     starts = starts if not state.x[col.LAGS] else _at_home(starts, wanted, state, rule, now_s)
     starts, resized = _resized(starts, state, view)
+    starts = _whole(starts, stops, state)
     if exact:  # before anybody leaves: what was agreed with those who run is theirs until then
         _write_terms(plan, wanted, [row for row, _, _ in starts], state, view)
     if state.x[col.LAGS]:  # whoever changes its size leaves, and has its new GPUs as soon as it has left
         for row, places in resized:
             preempt(state, rule, row, now_s, 2)
-            set_size(state, row, size_of(places))
+            resize(state, row, size_of(places))
             starts.append((row, places, 0))
         resized = []
     for row, places in resized:
@@ -61,7 +60,8 @@ def _at_home(starts: list[Start], wanted: dict[int, Places], state: State, rule:
     kept: list[Start] = []
     taken: dict[int, int] = {}
     for row, places in wanted.items():
-        if state.i[row, col.HOME] < 0 or state.i[row, col.STATE] == col.RUNNING:
+        free = state.i[row, col.HOME] < 0 or state.i[row, col.STATE] == col.RUNNING
+        if free or sorted(pieces_of(state, int(state.i[row, col.HOME]))) == sorted(places):
             for node, _, mask in places:
                 taken[node] = taken.get(node, 0) | mask
     for row, places, moved in starts:
@@ -72,16 +72,15 @@ def _at_home(starts: list[Start], wanted: dict[int, Places], state: State, rule:
         if moved:  # it stands still where it is to have its next turn: elsewhere it begins anew
             preempt(state, rule, row, now_s, 1)
             end_suspended(state, rule, row, now_s)
-            kept.append((row, places, 0))
+            if size_of(places) == state.i[row, col.GPUS]:
+                kept.append((row, places, 0))
             continue
         home = pieces_of(state, head)
         barred = sorted(home) != sorted(places) and (
             size_of(home) != size_of(places) or any(taken.get(node, 0) & mask for node, _, mask in home)
         )
         barred = barred or any(not _within(state, node, mask) for node, _, mask in home)
-        if barred == math.isnan(state.f[row, col.BARRED]):
-            state.f[row, col.BARRED] = now_s if barred else math.nan
-            schedule_wait(state, rule, row)
+        bar(state, rule, row, barred, now_s)
         if not barred:
             kept.append((row, home, moved))
             for node, _, mask in home:
@@ -131,9 +130,18 @@ def _resized(starts: list[Start], state: State, view: View) -> tuple[list[Start]
         return starts, []
     for row, places, moved in starts:
         if elastic[row] and not moved:
-            set_size(state, row, size_of(places))
+            resize(state, row, size_of(places))
     rest = [item for item in starts if not (item[2] and elastic[item[0]])]
     return rest, [(row, places) for row, places, moved in starts if moved and elastic[row]]
+
+
+def _whole(starts: list[Start], stops: list[int], state: State) -> list[Start]:
+    """Who runs with another size than it asked for keeps that only where it is: elsewhere it would have to begin with
+    what it asked for, so it stops and waits for that."""
+    asked = {row: int(state.cls[state.i[row, col.CLASS], col.C_GPUS]) for row, _, moved in starts if moved}
+    broken = [row for row, places, _ in starts if asked.get(row, size_of(places)) != size_of(places)]
+    stops += broken
+    return [start for start in starts if start[0] not in broken] if broken else starts
 
 
 def _seen(places: Places, exact: bool) -> list[tuple[int, ...]]:

@@ -7,8 +7,6 @@ stop. Guests join the GPUs of their host.
 
 from __future__ import annotations
 
-import math
-
 from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
@@ -16,22 +14,34 @@ from cotenant.core.workload import Ints
 from cotenant.engine.check import mark_named
 from cotenant.engine.fill import start_if_it_fits
 from cotenant.engine.home import planned_on
-from cotenant.engine.ledger import schedule_wait
+from cotenant.engine.ledger import bar
 from cotenant.engine.slices import free_bound
 from cotenant.engine.walk import claim, commit, keep_place, leave, open_all, plan_start, plan_stop, within_quota
 from cotenant.placement.fit import UNCLAIMED, find_place_in
 
-
-@kernel
-def _pool_of(s: State, job: int) -> int:
-    """Pool in which a running job sits."""
-    return int(s.node[s.slices[s.i[job, SLICE], SLICE_NODE], NODE_POOL])
+_KEPT, _MISSED = 2, 3  # marks of chosen jobs, which are 1 before that
 
 
 @kernel
-def _may_join(s: State, job: int, host: int, pool: int) -> bool:
-    """Whether a guest may use its host's GPUs: in a pool that is open to it, on as many nodes as it names."""
+def _keeps(s: State, job: int, pool: int, mark: Ints) -> bool:
+    """Let a running job keep its GPUs, if they are in the pool that it is chosen for and nobody has claimed them."""
+    mine = s.node[s.slices[s.i[job, SLICE], SLICE_NODE], NODE_POOL] == pool
+    if not mine or not keep_place(s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x, job):
+        return False
+    mark[job] = _KEPT
+    return True
+
+
+@kernel
+def _may_join(s: State, job: int, host: int, pool: int, kept: bool) -> bool:
+    """Whether a guest may use its host's GPUs: in a pool that is open to it, as many as it asks for, on as many nodes.
+
+    Who has another size than it asked for keeps that only where it is.
+    """
     guest, nodes = s.i[job, CLASS], s.cls[s.i[job, CLASS], C_NODES]
+    gpus = s.i[host, GPUS] if kept else s.cls[s.i[host, CLASS], C_GPUS]
+    if s.cls[guest, C_GPUS] != gpus and not (kept and s.i[job, STATE] == RUNNING and s.i[job, HOST] == host):
+        return False
     return bool((s.cls[guest, C_POOLS] >> pool) & 1 and (nodes == 0 or nodes == s.cls[s.i[host, CLASS], C_NODES]))
 
 
@@ -47,7 +57,7 @@ def _home_in(s: State, rule: Rule, job: int, pool: int, mark: Ints, now: float) 
             count = -1
         while mask and count >= 0:
             owner = s.gpu[g, 0] if mask & 1 else -1
-            if owner >= 0 and (mark[owner] == 2 or s.i[owner, STATE] == PINNED):
+            if owner >= 0 and (mark[owner] == _KEPT or s.i[owner, STATE] == PINNED):
                 count = -1
             mask >>= 1
             g += 1
@@ -55,15 +65,8 @@ def _home_in(s: State, rule: Rule, job: int, pool: int, mark: Ints, now: float) 
             s.pick[count, 0], s.pick[count, 1] = n, s.slices[at, SLICE_GPUS]
             count += 1
         at = s.slices[at, SLICE_NEXT]
-    _bar(s, rule, job, count < 0, now)
+    bar(s, rule, job, count < 0, now)
     return max(count, 0)
-
-
-@kernel
-def _bar(s: State, rule: Rule, job: int, barred: bool, now: float) -> None:
-    if barred == math.isnan(s.f[job, BARRED]):
-        s.f[job, BARRED] = now if barred else math.nan
-        schedule_wait(s, rule, job)
 
 
 @kernel
@@ -82,7 +85,7 @@ def _stands_apart(s: State, rule: Rule, job: int, host: int, kept: bool, now: fl
             other = s.slices[other, SLICE_NEXT]
         apart = other < 0
         at = s.slices[at, SLICE_NEXT]
-    _bar(s, rule, job, apart, now)
+    bar(s, rule, job, apart, now)
     return bool(apart)
 
 
@@ -100,6 +103,57 @@ def _let_go_on(s: State) -> None:
     s.x[N_STOPS] = kept
 
 
+@kernel
+def _stay_or_leave(s: State, rows: Ints, pools: Ints, hosts: Ints, mark: Ints) -> None:
+    """Whoever is not chosen stops; whoever has GPUs of its own in the pool that it is chosen for keeps them."""
+    for k in range(s.x[N_RUN]):
+        job = s.run[k]
+        if job >= 0 and mark[job] == 0:
+            plan_stop(s, job)
+            leave(s, job)
+    for k in range(len(rows)):
+        job = rows[k]
+        own = hosts[k] < 0 and s.i[job, STATE] == RUNNING and s.i[job, HOST] < 0
+        if own and not _keeps(s, job, pools[k], mark):
+            leave(s, job)
+    for k in range(len(rows) if s.x[LAGS] == 1 else 0):  # whoever is left alone by a host goes on where it is
+        job = rows[k]
+        if hosts[k] < 0 and s.i[job, STATE] == RUNNING and s.i[job, HOST] >= 0 and mark[s.i[job, HOST]] != _KEPT:
+            _keeps(s, job, pools[k], mark)
+
+
+@kernel
+def _sits_down(s: State, rule: Rule, job: int, pool: int, mark: Ints, now: float) -> bool:
+    """Plan the start of a chosen job that has no GPUs yet, if there is a place for it in its pool."""
+    c, count = s.i[job, CLASS], 0
+    if not within_quota(s, job):
+        return False
+    if s.i[job, STATE] == RUNNING and s.i[job, YIELDS] == 1 and free_bound(s) >= 0:
+        return False  # elsewhere it would begin anew: it stands still and waits for its own GPUs
+    if s.i[job, HOME] >= 0:
+        count = _home_in(s, rule, job, pool, mark, now)
+    else:
+        count = find_place_in(s, c, job, UNCLAIMED, pool, s.cls[c, C_MODE])
+        if count == 0:
+            count = find_place_in(s, c, job, UNCLAIMED, pool, ANYWHERE)
+    if count > 0:
+        plan_start(s, job, claim(s, job, count), -1)
+    return count > 0
+
+
+@kernel
+def _joins(s: State, rule: Rule, job: int, host: int, pool: int, mark: Ints, now: float) -> bool:
+    """Whether a guest has the GPUs of its host, or is planned to."""
+    if mark[host] == _MISSED or not within_quota(s, job) or not _may_join(s, job, host, pool, mark[host] == _KEPT):
+        return False
+    if s.i[job, STATE] == RUNNING and s.i[job, HOST] == host and mark[host] == _KEPT:
+        return True
+    if s.x[LAGS] == 1 and _stands_apart(s, rule, job, host, mark[host] == _KEPT, now):
+        return False
+    plan_start(s, job, -1, host)
+    return True
+
+
 @entry
 def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, mark: Ints, now: float) -> int:
     """Run these rows in these pools (guests with their hosts) and nobody else; how many did not find a place.
@@ -112,63 +166,20 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
     if not mark_named(s.i, rows, mark):
         return -1
     open_all(s)
-    for k in range(s.x[N_RUN]):
-        job = s.run[k]
-        if job >= 0 and mark[job] == 0:
-            plan_stop(s, job)
-            leave(s, job)
-    for k in range(len(rows)):
-        job = rows[k]
-        if hosts[k] < 0 and s.i[job, STATE] == RUNNING and s.i[job, HOST] < 0:
-            if _pool_of(s, job) == pools[k] and keep_place(s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x, job):
-                mark[job] = 2
-            else:
-                leave(s, job)
-    for k in range(len(rows) if s.x[LAGS] == 1 else 0):  # whoever is left alone by a host goes on where it is
-        job = rows[k]
-        if hosts[k] >= 0 or s.i[job, STATE] != RUNNING or s.i[job, HOST] < 0 or mark[s.i[job, HOST]] == 2:
-            continue
-        if _pool_of(s, job) == pools[k] and keep_place(s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x, job):
-            mark[job] = 2
+    _stay_or_leave(s, rows, pools, hosts, mark)
     missed = 0
     for k in range(len(rows)):
         job = rows[k]
-        if hosts[k] >= 0 or mark[job] == 2:
-            continue
-        count = 0
-        if within_quota(s, job):
-            c = s.i[job, CLASS]
-            if s.i[job, STATE] == RUNNING and s.i[job, YIELDS] == 1 and free_bound(s) >= 0:
-                count = 0  # elsewhere it would begin anew: it stands still and waits for its own GPUs
-            elif s.i[job, HOME] >= 0:
-                count = _home_in(s, rule, job, pools[k], mark, now)
-            else:
-                count = find_place_in(s, c, job, UNCLAIMED, pools[k], s.cls[c, C_MODE])
-                if count == 0:
-                    count = find_place_in(s, c, job, UNCLAIMED, pools[k], ANYWHERE)
-        if count == 0:
+        if hosts[k] >= 0:
+            placed = _joins(s, rule, job, hosts[k], pools[k], mark, now)
+        else:
+            placed = mark[job] == _KEPT or _sits_down(s, rule, job, pools[k], mark, now)
+        if not placed:
             missed += 1
-            mark[job] = 3
-            continue
-        head = claim(s, job, count)
-        plan_start(s, job, head, -1)
+            mark[job] = _MISSED
     for k in range(len(rows)):
-        job, host = rows[k], hosts[k]
-        if host < 0:
-            continue
-        if mark[host] == 3 or not within_quota(s, job) or not _may_join(s, job, host, pools[k]):
-            missed += 1
-            mark[job] = 3
-        elif not (s.i[job, STATE] == RUNNING and s.i[job, HOST] == host and mark[host] == 2):
-            if s.x[LAGS] == 1 and _stands_apart(s, rule, job, host, mark[host] == 2, now):
-                missed += 1
-                mark[job] = 3
-            else:
-                plan_start(s, job, -1, host)
-    for k in range(len(rows)):
-        job = rows[k]
-        if mark[job] == 3 and s.i[job, STATE] == RUNNING:
-            plan_stop(s, job)
+        if mark[rows[k]] == _MISSED and s.i[rows[k], STATE] == RUNNING:
+            plan_stop(s, rows[k])
     if missed > 0 and s.x[LAGS] == 1:
         _let_go_on(s)
     commit(s, rule, now)

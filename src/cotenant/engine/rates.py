@@ -16,7 +16,7 @@ from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Matrix, Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.keys import position_of, work_done
-from cotenant.engine.ledger import heat, schedule_run
+from cotenant.engine.ledger import rerun
 
 GAP_COST = 0.008  # of a neighbour's full slowdown, when it runs in gaps only
 
@@ -37,8 +37,7 @@ def rerate(s: State, rule: Rule, jobs: Ints, speeds: Floats, now: float) -> None
             continue
         settle(s, job, now)
         s.f[job, SPEED] = speeds[k]
-        heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
-        schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+        rerun(s, rule, job, position_of(s.run, s.x[N_RUN], job))
 
 
 @kernel
@@ -65,8 +64,7 @@ def restart(s: State, rule: Rule, jobs: Ints, speeds: Floats, pause_s: Floats, n
             s.f[job, WARM] = now + pause_s[k]
             if s.f[job, SINCE] < now:
                 s.i[job, STARTS] += 1
-        heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
-        schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+        rerun(s, rule, job, position_of(s.run, s.x[N_RUN], job))
 
 
 @kernel

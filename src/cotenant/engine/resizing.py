@@ -6,38 +6,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from cotenant.core.columns import (
-    GPUS,
-    LOGGING,
-    N_LOG,
-    N_RUN,
-    OWES,
-    STARTS,
-    T_RESIZE,
-    WARM,
-)
+from cotenant.core.columns import *
 from cotenant.core.jit import entry
 from cotenant.core.plan import Places, Slices
 from cotenant.core.state import IntMatrix, Rule, State
 from cotenant.engine.keys import position_of
-from cotenant.engine.ledger import enqueue, heat, release, resize, schedule_run, start
+from cotenant.engine.ledger import enqueue, release, rerun, resize, start
 from cotenant.engine.slices import push_slice
-
-
-@entry
-def set_size(s: State, job: int, gpus: int) -> None:
-    """`resize`, for Python."""
-    resize(s, job, gpus)
 
 
 @entry
 def let_go(s: State, rule: Rule, job: int, gpus: int, now: float) -> None:
     """A running job gives its GPUs back for a moment, to go on with `gpus` others; it is not preempted."""
     release(s, job, now)
-    set_size(s, job, gpus)
+    resize(s, job, gpus)
     enqueue(s, rule, job, now)
     if s.i[job, GPUS] != gpus:  # who waits asks for its own size again, but this one does not wait
-        set_size(s, job, gpus)
+        resize(s, job, gpus)
 
 
 @entry
@@ -49,8 +34,7 @@ def go_on(s: State, rule: Rule, job: int, head: int, pause_s: float, now: float)
         s.log[s.x[N_LOG] - 1, 0] = T_RESIZE
     if s.i[job, OWES] == 0 and pause_s > 0:
         s.f[job, WARM] = now + pause_s
-        heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
-        schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+        rerun(s, rule, job, position_of(s.run, s.x[N_RUN], job))
 
 
 def lay_slices(state: State, wanted: Slices | Places) -> int:

@@ -54,11 +54,12 @@ def free_bound(s: State) -> int:
 
 @kernel
 def bind_class(s: State, job: int) -> None:
-    """A suspended job is alike to no other: it waits in a class of its own."""
+    """A suspended job is alike to no other: it waits in a class of its own, for as many GPUs as it stands on."""
     if s.cls[s.i[job, CLASS], C_BOUND] == job:
         return
     c, of = free_bound(s), s.i[job, CLASS]
-    for column in (C_GPUS, C_TENANT, C_PART, C_MODE, C_POOLS, C_NODES):
+    s.cls[c, C_GPUS] = s.i[job, GPUS]
+    for column in (C_TENANT, C_PART, C_MODE, C_POOLS, C_NODES):
         s.cls[c, column] = s.cls[of, column]
     s.cls[c, C_BOUND], s.cls[c, C_ORIGIN] = job, of
     s.cls[c, C_HEAD] = s.cls[c, C_TWIN] = -1
@@ -84,3 +85,17 @@ def unbind(s: State, job: int) -> None:
     if s.cls[c, C_BOUND] == job:
         s.cls[c, C_BOUND] = -2
         s.i[job, CLASS] = s.cls[c, C_ORIGIN]
+
+
+@kernel
+def shift(s: State, job: int, head: int, column: int, sign: int) -> None:
+    """Count a list of slices as free (+1) or taken (-1) in a column of the open tables, cores and memory with it."""
+    gpus = s.i[job, GPUS]
+    at = head
+    while at >= 0:
+        n, count = s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS]
+        s.open[n, column] += sign * count
+        if s.x[USE_HOST] == 1:
+            s.open_host[n, column] += sign * (count / gpus * s.f[job, CPUS])
+            s.open_host[n, column + 2] += sign * (count / gpus * s.f[job, MEM])
+        at = s.slices[at, SLICE_NEXT]

@@ -30,23 +30,24 @@ def _before(keys: Matrix, run: Ints, a: int, b: int) -> bool:
 
 
 @kernel
+def _lift(rows: Matrix, at: int, to: int) -> None:
+    """In every row, move what stands at `at` up to position `to`; what is between moves down by one."""
+    for c in range(rows.shape[0]):
+        kept = rows[c, at]
+        for k in range(at, to, -1):
+            rows[c, k] = rows[c, k - 1]
+        rows[c, to] = kept
+
+
+@kernel
 def _insert(run: Ints, hot: Matrix, keys: Matrix, at: int, to: int) -> None:
-    """Move row `at` up to position `to`; the rows between move down by one."""
-    job, k1, k2, k3 = run[at], keys[0, at], keys[1, at], keys[2, at]
+    """The same for a running job and all that stands beside it."""
+    job = run[at]
     for k in range(at, to, -1):
         run[k] = run[k - 1]
-        keys[0, k], keys[1, k], keys[2, k] = keys[0, k - 1], keys[1, k - 1], keys[2, k - 1]
-    run[to], keys[0, to], keys[1, to], keys[2, to] = job, k1, k2, k3
-    for c in range(hot.shape[0]):
-        kept = hot[c, at]
-        for k in range(at, to, -1):
-            hot[c, k] = hot[c, k - 1]
-        hot[c, to] = kept
-    if keys.shape[0] > 3:
-        kept = keys[3, at]
-        for k in range(at, to, -1):
-            keys[3, k] = keys[3, k - 1]
-        keys[3, to] = kept
+    run[to] = job
+    _lift(hot, at, to)
+    _lift(keys, at, to)
 
 
 @kernel
@@ -72,22 +73,13 @@ def _merge_sort(keys: Matrix, run: Ints, order: IntMatrix, first: int, count: in
 
 
 @kernel
-def _permute(run: Ints, hot: Matrix, keys: Matrix, order: Ints, scratch: Floats, first: int, count: int) -> None:
-    """Move rows so that position first + k gets what stood at order[k], column by column."""
-    for k in range(count):
-        scratch[k] = run[order[k]]
-    for k in range(count):
-        run[first + k] = int(scratch[k])
-    for c in range(hot.shape[0]):
+def _permute(rows: Matrix, order: Ints, scratch: Floats, first: int, count: int) -> None:
+    """In every row, let position first + k have what stood at order[k]."""
+    for c in range(rows.shape[0]):
         for k in range(count):
-            scratch[k] = hot[c, order[k]]
+            scratch[k] = rows[c, order[k]]
         for k in range(count):
-            hot[c, first + k] = scratch[k]
-    for c in range(keys.shape[0]):
-        for k in range(count):
-            scratch[k] = keys[c, order[k]]
-        for k in range(count):
-            keys[c, first + k] = scratch[k]
+            rows[c, first + k] = scratch[k]
 
 
 @kernel
@@ -104,7 +96,13 @@ def sort_running(s: State, first: int) -> None:
         return
     if misplaced > _FEW:
         side = _merge_sort(keys, run, s.order, first, count - first)
-        _permute(run, hot, keys, s.order[side], s.scratch, first, count - first)
+        order, scratch = s.order[side], s.scratch
+        for k in range(count - first):
+            scratch[k] = run[order[k]]
+        for k in range(count - first):
+            run[first + k] = int(scratch[k])
+        _permute(hot, order, scratch, first, count - first)
+        _permute(keys, order, scratch, first, count - first)
         return
     for k in range(first + 1, count):
         to = k

@@ -20,9 +20,9 @@ from cotenant.engine.events import (
     withdraw,
 )
 from cotenant.engine.leaving import gone
-from cotenant.engine.ledger import start
+from cotenant.engine.ledger import resize, start
 from cotenant.engine.observe import places_of
-from cotenant.engine.resizing import lay_slices, set_size
+from cotenant.engine.resizing import lay_slices
 
 
 def take_in(s: State, rule: Rule, event: Event, now_s: float) -> None:
@@ -57,17 +57,23 @@ def _place(s: State, rule: Rule, event: Event, now_s: float) -> None:
     elif kind == Kind.ADOPTED and state == col.WAITING and event.places:
         size = sum(gpus for _, gpus, _ in event.places)
         if size != s.i[row, col.GPUS]:
-            set_size(s, row, size)
+            resize(s, row, size)
         adopt(s, rule, row, lay_slices(s, event.places), event.since_s, now_s)
         s.i[row, col.HOST] = _host_of(s, row)
     elif kind == Kind.ADOPTED_STILL and state == col.WAITING and event.places:
         adopt_suspended(s, rule, row, lay_slices(s, event.places), now_s)
+    elif kind == Kind.ENDING and state == col.WAITING:
+        s.i[row, col.LEAVING] = 1  # for a process, without GPUs
+        s.f[row, col.LOST] += (s.f[row, col.DONE] - s.f[row, col.SAVED]) * s.i[row, col.GPUS]
+        s.f[row, col.DONE] = s.f[row, col.SAVED]
+        s.i[row, col.OWES] = int(s.f[row, col.DONE] > 0)
     elif kind == Kind.PROMISED and state == col.WAITING and _free(s, event):
         if s.x[col.ROTATES]:  # until the policy says otherwise it takes turns with whoever else is there
             s.i[row, col.TURN] = row + 1
+        leaving = s.i[row, col.LEAVING]
         s.i[row, col.LEAVING] = 1  # it begins once it is decided that the promise still holds
         start(s, rule, row, lay_slices(s, event.places), now_s)
-        s.i[row, col.LEAVING] = 0
+        s.i[row, col.LEAVING] = leaving
         _waits_since(s, row, event.since_s, now_s)
     elif kind == Kind.CHANGED and state == col.WAITING:
         rekey(s, rule, row, now_s)

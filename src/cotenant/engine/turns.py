@@ -20,7 +20,7 @@ from cotenant.core.workload import Ints
 from cotenant.engine.events import unpromise
 from cotenant.engine.keys import position_of
 from cotenant.engine.leaving import preempt
-from cotenant.engine.ledger import begin_now, may_begin, resize, start
+from cotenant.engine.ledger import begin_now, may_begin, start
 from cotenant.engine.sharing import copy_slices
 from cotenant.engine.slices import free_bound
 
@@ -98,10 +98,14 @@ def seat(s: State, rule: Rule, job: int, kept: Ints, now: float) -> bool:
 
 @entry
 def go_off(s: State, rule: Rule, job: int, now: float) -> None:
-    """A job gives its GPUs up and is promised them again at once. That is no preemption."""
+    """A job gives its GPUs up and is promised them again at once. That is no preemption.
+
+    One that has to begin anew, and asked for another size, waits for that.
+    """
     gpus = s.i[job, GPUS]
     preempt(s, rule, job, now, 3)
-    resize(s, job, gpus)
+    if s.i[job, GPUS] != gpus:
+        return
     s.i[job, PREEMPTS] -= 1
     start(s, rule, job, copy_slices(s.slices, s.x, FREE_SLICE, s.i[job, OLD]), now)
 

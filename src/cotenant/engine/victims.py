@@ -7,18 +7,11 @@ to be moved onto the GPUs of somebody who has to stop anyway.
 
 from __future__ import annotations
 
-from cotenant.core.columns import (
-    RUNNING,
-    SLICE,
-    SLICE_GPUS,
-    SLICE_NEXT,
-    SLICE_NODE,
-    STATE,
-    USE_HOST,
-)
+from cotenant.core.columns import *
 from cotenant.core.jit import kernel
 from cotenant.core.state import State
 from cotenant.core.workload import Ints
+from cotenant.engine.slices import shift
 from cotenant.placement.fit import IDLE_NOW, LATEST, TAIL, UNCLAIMED, find_place
 
 
@@ -27,12 +20,8 @@ def _add_tail(s: State, order: Ints, first: int, end: int) -> None:
     """Count the GPUs of running jobs at these places of the order as free."""
     for k in range(first, end):
         job = order[k]
-        if job < 0 or s.i[job, STATE] != RUNNING:
-            continue
-        at = s.i[job, SLICE]
-        while at >= 0:
-            s.open[s.slices[at, SLICE_NODE], TAIL] += s.slices[at, SLICE_GPUS]
-            at = s.slices[at, SLICE_NEXT]
+        if job >= 0 and s.i[job, STATE] == RUNNING:
+            shift(s, job, s.i[job, SLICE], TAIL, 1)
 
 
 @kernel

@@ -19,7 +19,7 @@ from cotenant.engine.leaving import preempt
 from cotenant.engine.ledger import start
 from cotenant.engine.lines import advance_line, line_up
 from cotenant.engine.sharing import copy_slices
-from cotenant.engine.slices import slices_for
+from cotenant.engine.slices import shift, slices_for
 from cotenant.engine.sorting import part_running, sort_running
 from cotenant.engine.victims import displace_latest
 from cotenant.placement.fit import IDLE_NOW, UNCLAIMED, find_place
@@ -111,43 +111,25 @@ def _keep_stretch(s: State, first: int, waiting: int) -> int:
 def claim(s: State, job: int, count: int) -> int:
     """Turn the place just found into slices and claim them for a job that is planned to start there."""
     head = slices_for(s, job, count)
-    gpus = s.i[job, GPUS]
-    at = head
-    while at >= 0:
-        n, count = s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS]
-        s.open[n, UNCLAIMED] -= count
-        s.open[n, IDLE_NOW] -= count
-        if s.x[USE_HOST] == 1:
-            cpus, mem = count / gpus * s.f[job, CPUS], count / gpus * s.f[job, MEM]
-            s.open_host[n, 0] -= cpus
-            s.open_host[n, 1] -= cpus
-            s.open_host[n, 2] -= mem
-            s.open_host[n, 3] -= mem
-        at = s.slices[at, SLICE_NEXT]
-    s.x[LEFT] -= gpus
-    s.quota[s.i[job, TENANT], Q_CLAIMED] += gpus
+    shift(s, job, head, UNCLAIMED, -1)
+    shift(s, job, head, IDLE_NOW, -1)
+    asked = s.cls[s.i[job, CLASS], C_GPUS]
+    s.x[LEFT] -= asked
+    s.quota[s.i[job, TENANT], Q_CLAIMED] += asked
     return head
 
 
 @kernel
 def leave(s: State, job: int) -> None:
     """A running job has lost its place: what it holds there counts as idle."""
-    gpus = s.i[job, GPUS]
-    at = s.i[job, SLICE]
-    while at >= 0:
-        n, count = s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS]
-        s.open[n, IDLE_NOW] += count
-        if s.x[USE_HOST] == 1:
-            s.open_host[n, 1] += count / gpus * s.f[job, CPUS]
-            s.open_host[n, 3] += count / gpus * s.f[job, MEM]
-        at = s.slices[at, SLICE_NEXT]
+    shift(s, job, s.i[job, SLICE], IDLE_NOW, 1)
 
 
 @kernel
 def within_quota(s: State, job: int) -> bool:
-    """Whether the tenant of a job may claim its gang too in this walk."""
+    """Whether the tenant of a job may claim the gang that it asks for too in this walk."""
     q = s.i[job, TENANT]
-    return bool(s.quota[q, Q_CLAIMED] + s.i[job, GPUS] <= s.quota[q, Q_LIMIT])
+    return bool(s.quota[q, Q_CLAIMED] + s.cls[s.i[job, CLASS], C_GPUS] <= s.quota[q, Q_LIMIT])
 
 
 @kernel
@@ -248,8 +230,8 @@ def commit(s: State, rule: Rule, now: float) -> None:
 def _open_behind(s: State, first: int) -> None:
     """Begin a walk at the turn of the first waiting job: running jobs before position `first` keep
     what they have, the rest is unclaimed."""
-    x, open_, open_host, slices, quota = s.x, s.open, s.open_host, s.slices, s.quota
-    f, i, run, hot, node, host = s.f, s.i, s.run, s.hot, s.node, s.host
+    x, open_, open_host, quota = s.x, s.open, s.open_host, s.quota
+    run, hot, node, host = s.run, s.hot, s.node, s.host
     x[N_STOPS] = 0
     x[N_PLANNED] = 0
     left = x[IDLE]
@@ -268,14 +250,7 @@ def _open_behind(s: State, first: int) -> None:
         if hot[H_NODE, k] >= 0:
             open_[int(hot[H_NODE, k]), UNCLAIMED] += gpus
             continue
-        job = run[k]
-        at = i[job, SLICE]
-        while at >= 0:
-            n, count = slices[at, SLICE_NODE], slices[at, SLICE_GPUS]
-            open_[n, UNCLAIMED] += count
-            open_host[n, 0] += count / gpus * f[job, CPUS]
-            open_host[n, 2] += count / gpus * f[job, MEM]
-            at = slices[at, SLICE_NEXT]
+        shift(s, run[k], s.i[run[k], SLICE], UNCLAIMED, 1)
     x[LEFT] = left
 
 

@@ -222,7 +222,7 @@ def find_place_in(s: State, c: int, job: int, source: int, p: int, mode: int) ->
     if not (s.cls[c, C_POOLS] >> p) & 1:
         return 0
     gpus = s.cls[c, C_GPUS]
-    cpus, mem = s.f[job, CPUS] / gpus, s.f[job, MEM] / gpus
+    cpus, mem = s.f[job, CPUS] / s.i[job, GPUS], s.f[job, MEM] / s.i[job, GPUS]
     largest = usable(s.open, s.open_host, s.host, s.node, s.pool, p, cpus, mem, source, s.x[USE_HOST])
     displacing = source in (UNCLAIMED, LATEST)
     return seek(

@@ -43,9 +43,7 @@ PLACEMENTS: dict[str, PlacementInfo] = {
     "count": PlacementInfo("counts GPUs only, as if the cluster were one node", "-", {}),
     "consolidated": PlacementInfo("as few nodes as the gang needs; waits for them", "Helios, SC'21", {}),
     "relaxed": PlacementInfo(
-        "consolidated, but anywhere once the job has waited `after` seconds",
-        "Philly, ATC'19",
-        {"after": 1080.0},
+        "consolidated, but anywhere once the job has waited `after` seconds", "Philly, ATC'19", {"after": 1080.0}
     ),
     "spread": PlacementInfo("one GPU at a time on the emptiest nodes", "-", {}),
     "skew": PlacementInfo(

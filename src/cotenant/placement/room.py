@@ -10,7 +10,8 @@ whatever is taken inside `trial` is given back. `SharedRoom` knows each GPU and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -22,6 +23,15 @@ from cotenant.core.plan import Places, Slices
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
 from cotenant.placement.fit import IDLE_NOW, fed_by, gather, seek, usable
+
+
+def as_places(gpus: Iterable[int], first: Sequence[int]) -> Places:
+    """GPUs, numbered over all nodes, as places of a plan; `first` is the first GPU of each node."""
+    masks: dict[int, int] = {}
+    for gpu in gpus:
+        node = bisect_right(first, gpu) - 1
+        masks[node] = masks.get(node, 0) | 1 << (gpu - first[node])
+    return tuple((node, mask.bit_count(), mask) for node, mask in sorted(masks.items()))
 
 
 class Room:
@@ -241,11 +251,7 @@ class SharedRoom(Room):
 
     def places(self, row: int) -> Places:
         """The GPUs of a job as places of a plan."""
-        masks: dict[int, int] = {}
-        for gpu in self.gpus_of[row]:
-            node = int(self.node_of[gpu])
-            masks[node] = masks.get(node, 0) | 1 << (gpu - self.first[node])
-        return tuple((node, mask.bit_count(), mask) for node, mask in sorted(masks.items()))
+        return as_places(self.gpus_of[row], self.first)
 
     def consolidated(self, row: int, usable: list[bool], prefer: Floats | None = None) -> list[int]:
         """GPUs for a job on as few nodes as it needs, among usable ones; [] if there are none.

@@ -3,12 +3,4 @@
 from cotenant.policies.base import Context, OrderPolicy, PlanPolicy, Policy, PriorityPolicy
 from cotenant.policies.registry import known_policies, make_policy
 
-__all__ = [
-    "Context",
-    "OrderPolicy",
-    "PlanPolicy",
-    "Policy",
-    "PriorityPolicy",
-    "known_policies",
-    "make_policy",
-]
+__all__ = ["Context", "OrderPolicy", "PlanPolicy", "Policy", "PriorityPolicy", "known_policies", "make_policy"]

@@ -20,7 +20,7 @@ from cotenant.core.view import View
 from cotenant.core.workload import Floats
 from cotenant.placement.room import Room
 from cotenant.policies.base import Context, PlanPolicy
-from cotenant.policies.ones.reorder import place_sizes
+from cotenant.policies.ones.reorder import place_rigid, place_sizes
 from cotenant.policies.ones.saying import sizes_said
 
 _GREEDY = "everybody gets the fewest in order of submission, then each GPU goes where it saves most time"
@@ -42,23 +42,17 @@ class Optimus(PlanPolicy):
     def decide(self, view: View) -> Plan:
         """Everybody the fewest GPUs it takes in order of submission, then the best gain again and again."""
         board = Room(view)
-        run: dict[int, Slices] = {}
         elastic, training = view.facts.elastic, view.facts.training
-        order = np.lexsort((view.rows, view.submit_s, ~view.running))
-        for at in order.tolist():
-            row = int(view.rows[at])
-            if elastic is not None and elastic[row]:
-                continue
-            place = board.keep(row) if view.running[at] else board.find(row, int(view.gpus[at]))
-            if place is not None:
-                run[row] = place
-        if elastic is None or training is None or not elastic[view.rows].any():
+        mine = np.zeros(len(view.rows), bool) if elastic is None else elastic[view.rows]
+        run = place_rigid(board, np.flatnonzero(~mine))
+        if training is None or not mine.any():
             next_s = np.inf if training is None else view.now_s + self.number("interval")
             return Plan(run, next_s=next_s, why=sizes_said(view, {}, next_s, _GREEDY))
         due = view.now_s >= self._next_s - 1e-9
         if due:
             self._next_s = view.now_s + self.number("interval")
-        which = [at for at in order.tolist() if elastic[view.rows[at]]]
+        order = np.lexsort((view.rows, view.submit_s, ~view.running))
+        which = order[mine[order]].tolist()
         held = {int(view.rows[at]): int(view.gpus[at]) for at in which if view.running[at]}
         now: dict[int, Slices] = {row: view.placement(row) for row in held}
         sizes = self._sizes(view, which, board.left) if due else dict(held)

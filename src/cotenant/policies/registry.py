@@ -35,35 +35,9 @@ from cotenant.policies.themis import Themis
 from cotenant.policies.tiresias import TiresiasG, TiresiasL
 
 BUILT_IN: tuple[type[Policy], ...] = (
-    Fifo,
-    Backfill,
-    Easy,
-    Sjf,
-    Qssf,
-    RandomOrder,
-    Srtf,
-    Srsf,
-    Las,
-    TiresiasL,
-    TiresiasG,
-    Gavel,
-    Allox,
-    GandivaPacking,
-    Themis,
-    Edf,
-    EdfBackfill,
-    Chronus,
-    Ones,
-    Optimus,
-    MuriS,
-    MuriL,
-    SjfBsbf,
-    SjfFfs,
-    AntMan,
-    Gandiva,
-    Horus,
-    HorusPlus,
-)
+    Fifo, Backfill, Easy, Sjf, Qssf, RandomOrder, Srtf, Srsf, Las, TiresiasL, TiresiasG, Gavel, Allox, GandivaPacking,
+    Themis, Edf, EdfBackfill, Chronus, Ones, Optimus, MuriS, MuriL, SjfBsbf, SjfFfs, AntMan, Gandiva, Horus, HorusPlus,
+)  # fmt: skip
 
 
 @cache

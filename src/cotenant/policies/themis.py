@@ -28,11 +28,11 @@ from cotenant.core.state import Matrix
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
 from cotenant.policies.base import Context
-from cotenant.policies.gavel.history import History
-from cotenant.policies.gavel.last_good import LastGood
-from cotenant.policies.gavel.problem import Problem, Targets
-from cotenant.policies.gavel.rounds import EPSILON_S, RoundPolicy
 from cotenant.policies.gavel.targets import TargetOptions, finish_time
+from cotenant.policies.rounds.history import History
+from cotenant.policies.rounds.last_good import LastGood
+from cotenant.policies.rounds.problem import Problem, Targets
+from cotenant.policies.rounds.rounds import EPSILON_S, RoundPolicy
 from cotenant.solvers import SolverBudget, SolverError
 from cotenant.solvers.program import Program
 
@@ -120,21 +120,19 @@ class Ratios:
 
     def asked_by(self, view: View) -> Why:
         """Answers by the rows of a decision."""
-        rows, ids = view.rows, view.rows
-        row_of = dict(zip(ids.tolist(), rows.tolist(), strict=True))
+        present = set(view.rows.tolist())
 
         def why(row: int) -> str:
-            mine = np.flatnonzero(self.ids == ids[np.flatnonzero(rows == row)[0]])
+            mine = np.flatnonzero(self.ids == row)
             if not len(mine) or not np.isfinite(self.rho[mine[0]]):
                 return ""
             worst = int(np.where(np.isfinite(self.rho), self.rho, -1.0).argmax())
             own = f"its finish time is planned at {self.rho[mine[0]]:.2f} times that on a share of its own"
-            other = row_of.get(int(self.ids[worst]))
             largest = f"the largest such ratio is {self.rho[worst]:.2f}"
             if worst == mine[0]:
                 largest = "nobody's ratio is larger"
-            elif other is not None:
-                largest += f", of row {other}"
+            elif int(self.ids[worst]) in present:
+                largest += f", of row {self.ids[worst]}"
             return "; ".join(part for part in (own, largest, self.scarce) if part)
 
         return why
@@ -163,21 +161,21 @@ class Arbiter:
         here = dict(zip(ids, view.pool.tolist(), strict=True))
         fresh = self._sale is not None and self._sale.at_s == now_s
         self._leases = {
-            ident: (pool, end_s) for ident, (pool, end_s) in self._leases.items()
-            if ident in here and end_s > now_s + EPSILON_S and (fresh or here[ident] == pool)
+            row: (pool, end_s) for row, (pool, end_s) in self._leases.items()
+            if row in here and end_s > now_s + EPSILON_S and (fresh or here[row] == pool)
         }  # fmt: skip
         room = view.pool_gpus
-        for at, ident in enumerate(ids):
-            if ident in self._leases:
-                room[self._leases[ident][0]] -= view.gpus[at]
+        for at, row in enumerate(ids):
+            if row in self._leases:
+                room[self._leases[row][0]] -= view.gpus[at]
         self._deal(view, problem, room)
-        where = np.array([self._leases.get(ident, (-1, 0.0))[0] for ident in ids], np.int64)
+        where = np.array([self._leases.get(row, (-1, 0.0))[0] for row in ids], np.int64)
         runs = where >= 0
         ends = [end_s for _, end_s in self._leases.values()]
         next_s = min([self._end_s, *ends]) if not runs.all() else np.inf
         pools = Pools(view.rows[runs], where[runs], np.full(int(runs.sum()), -1, np.int64))
         assert self._sale is not None
-        return Plan(pools=pools, next_s=next_s, why=self._sale.asked_by(view))
+        return Plan(pools=pools, next_s=next_s, why=self._sale.why)
 
     def _sell(self, view: View, problem: Problem) -> dict[int, tuple[int, float]]:
         """The worst-off bid for everything; who wins, where, and until when."""
@@ -202,7 +200,7 @@ class Arbiter:
         """What is left over goes at random, to those who gave it back last: a draw by seed, auction and job alone."""
         ids = view.rows
         smallest = int(problem.gangs.min(initial=1))
-        waiting = [at for at, ident in enumerate(ids.tolist()) if ident not in self._leases]
+        waiting = [at for at, row in enumerate(ids.tolist()) if row not in self._leases]
         if not waiting or room.max(initial=0) < smallest:
             return
         draw = {at: np.random.default_rng([self.seed, 20, self.auctions, int(ids[at])]).random() for at in waiting}
@@ -282,19 +280,14 @@ class Sale:
     bidders: Ints  # worst-off first
     jobs: int
 
-    def asked_by(self, view: View) -> Why:
-        """Answers by the rows of a decision."""
-        rows, ids = view.rows, view.rows
-        return lambda row: self.why(int(ids[np.flatnonzero(rows == row)[0]]))
-
-    def why(self, ident: int) -> str:
+    def why(self, row: int) -> str:
         """Why a job has no lease."""
         soon = f"next auction at {moment(self.next_s)}"
-        at = np.flatnonzero(self.ids == ident)
+        at = np.flatnonzero(self.ids == row)
         if not len(at):
             return f"it came after the auction at {moment(self.at_s)}, and no GPUs are left over for it; {soon}"
         own = f"even at full speed it would finish {self.rho[at[0]]:.2f} times as late as on a share of its own"
-        place = np.flatnonzero(self.bidders == ident)
+        place = np.flatnonzero(self.bidders == row)
         if len(place):
             bid = f"it bid as the worst-off but {place[0]} of {self.jobs}, and other bids were worth more together"
         else:

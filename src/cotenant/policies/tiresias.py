@@ -82,11 +82,7 @@ class TiresiasG(TiresiasL):
     name = "tiresias-g"
     source = "Tiresias-G, NSDI'19"
     order: ClassVar[tuple[int, ...]] = (col.BY_QUEUE, col.BY_GITTINS, col.BY_FIRST_START)
-    defaults: ClassVar[dict[str, Value]] = {
-        **TiresiasL.defaults,
-        "quantum": "queue",
-        "samples": "trace",
-    }
+    defaults: ClassVar[dict[str, Value]] = {**TiresiasL.defaults, "quantum": "queue", "samples": "trace"}
 
     @property
     def learns(self) -> bool:

@@ -2,7 +2,7 @@
 
 The command must use `cotenant.runtime` (that is where steps come from). Each point is a fresh start under a limit of
 cores: a quota of its control group where one can be had, so that half a core is a point too; else bound to whole cores.
-Which points are measured is the search of `cotenant.workload.profiling`.
+Which points are measured is the search of `cotenant.beliefs.profiling`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cotenant.backends.base import Backend, CallHome, LaunchSpec
+from cotenant.beliefs.profiling import search
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.runtime.protocol import Hello, JobMessage, Progress, Settings
 from cotenant.runtime.server import RuntimeServer
 from cotenant.workload.profiles.curves import Curve
-from cotenant.workload.profiling import search
 
 _START_S = 60.0  # a script that reports no step for so long is not going to
 _LOOK_S = 0.05

@@ -238,12 +238,7 @@ def load_chart(lines: Sequence[Line], aggregates: Sequence[Mapping[str, Any]]) -
         trace["hovertemplate"] = f"%{{y:.3~g}} {unit.name}<extra>%{{fullData.name}}</extra>"
         if len(loads) > 1:
             look = {"color": line.color, "dash": line.dash, "width": 2}
-            trace |= {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "x": [row["load"] for row in own],
-                "line": look,
-            }
+            trace |= {"type": "scatter", "mode": "lines+markers", "x": [row["load"] for row in own], "line": look}
         else:
             trace |= {"type": "bar", "x": [name], "marker": {"color": line.color}}
         data.append(trace)

@@ -56,10 +56,7 @@ def lay_out(outcomes: Sequence[Outcome], window_s: tuple[float, float] | None = 
     if not filled:
         return None
     names = np.unique(np.concatenate([s.node for s in filled]))
-    start, end = window_s or (
-        min(float(s.start_s.min()) for s in filled),
-        max(float(s.end_s.max()) for s in filled),
-    )
+    start, end = window_s or (min(float(s.start_s.min()) for s in filled), max(float(s.end_s.max()) for s in filled))
     heights = {int(node): max(_peak(_on_node(s, int(node))) for s in filled) for node in names[:MAX_NODES]}
     nodes: list[int] = []
     first: list[int] = []
@@ -78,11 +75,7 @@ def lay_out(outcomes: Sequence[Outcome], window_s: tuple[float, float] | None = 
 
 def _take(segments: Segments, keep: np.ndarray[tuple[int], np.dtype[np.bool_]] | Ints) -> Segments:
     return Segments(
-        segments.job[keep],
-        segments.node[keep],
-        segments.gpus[keep],
-        segments.start_s[keep],
-        segments.end_s[keep],
+        segments.job[keep], segments.node[keep], segments.gpus[keep], segments.start_s[keep], segments.end_s[keep]
     )
 
 

@@ -17,22 +17,6 @@ from cotenant.core.workload import Codes, Floats
 if TYPE_CHECKING:
     import polars
 
-COLUMNS = (
-    "job_id",
-    "submit_s",
-    "num_gpus",
-    "duration_s",
-    "tenant",
-    "model",
-    "first_start_s",
-    "finish_s",
-    "jct_s",
-    "queue_s",
-    "preemptions",
-    "restarts",
-    "lost_gpu_s",
-    "status",
-)
 STATUSES = ("not-started", "unfinished", "finished")
 
 
@@ -61,7 +45,7 @@ def write_jobs_csv(outcome: Outcome, path: str | PathLike[str]) -> None:
             "lost_gpu_s": _plain(outcome.lost_gpu_s),
             "status": _names(Codes(state, STATUSES)),
         }
-    ).select(COLUMNS)
+    )
     floats = [name for name, kind in frame.schema.items() if kind == pl.Float64]
     frame = frame.with_columns(pl.col(floats).fill_nan(None))
     # Opened here so that a bad path is an OSError like everywhere else.

@@ -14,25 +14,10 @@ from typing import Any
 from cotenant.report.units import number
 
 METRICS = (
-    "avg_jct_s",
-    "p50_jct_s",
-    "p95_jct_s",
-    "p99_jct_s",
-    "avg_queue_s",
-    "wdmr",
-    "value_earned",
-    "makespan_s",
-    "gpu_utilization",
-    "goodput",
-    "preemptions",
-    "restarts",
-    "lost_gpu_h",
-    "nodes_asleep",
-    "wakeups_per_day",
-    "saved_kwh",
-    "jobs_delayed_by_waking",
-    "fairness_jain",
-)
+    "avg_jct_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "avg_queue_s", "wdmr", "value_earned", "makespan_s",
+    "gpu_utilization", "goodput", "preemptions", "restarts", "lost_gpu_h", "nodes_asleep", "wakeups_per_day",
+    "saved_kwh", "jobs_delayed_by_waking", "fairness_jain",
+)  # fmt: skip
 """Columns of a comparison row that are averaged over seeds."""
 
 # Two-sided 95 % quantiles of Student's t for 1..30 degrees of freedom.

@@ -253,11 +253,7 @@ def _with_interval(kind: str, cell: object, unit: Unit | None, plus_minus: str) 
 
 
 def _print(
-    rows: Sequence[Mapping[str, Any]],
-    columns: Sequence[ShownColumn],
-    keys: Sequence[str],
-    console: Console,
-    note: str,
+    rows: Sequence[Mapping[str, Any]], columns: Sequence[ShownColumn], keys: Sequence[str], console: Console, note: str
 ) -> None:
     """Print the columns in as few tables as the width allows, then the notes."""
     if not rows:

@@ -77,7 +77,7 @@ class RuntimeServer:
             self._servers.append(await asyncio.start_server(self._serve, sock=sock, limit=MAX_LINE))
             return f"{address.rpartition(':')[0]}:{sock.getsockname()[1]}"
         path = os.path.abspath(where)
-        sock, self._inodes[path] = _unix_socket(path)
+        sock, self._inodes[path] = unix_socket(path)
         self._servers.append(await asyncio.start_unix_server(self._serve, sock=sock, limit=MAX_LINE))
         return f"unix:{path}"
 
@@ -156,7 +156,7 @@ class RuntimeServer:
             self._strangers -= 1
         if not isinstance(hello, Hello):
             return None
-        known = self._authenticate(hello) if hello.version == VERSION else None
+        known = self._authenticate(hello) if hello.version == VERSION and hello.token.isascii() else None
         if known is None:
             wrong_version = hello.version != VERSION
             reason = f"protocol version {VERSION} is spoken here" if wrong_version else "unknown job or token"
@@ -198,8 +198,8 @@ async def _receive(reader: asyncio.StreamReader) -> Message | None:
             return message
 
 
-def _unix_socket(path: str) -> tuple[socket.socket, int]:
-    """A listening socket of mode 0600 at path, and its inode. Nobody can connect before the mode is right."""
+def unix_socket(path: str, mode: int = 0o600, group: int = -1) -> tuple[socket.socket, int]:
+    """A listening socket at path, and its inode. Nobody can connect before mode and group are right."""
     fresh = f"{path}.{os.getpid()}"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(fresh)
@@ -207,7 +207,8 @@ def _unix_socket(path: str) -> tuple[socket.socket, int]:
     try:
         with short_name(fresh) as name:
             sock.bind(name)
-        os.chmod(fresh, 0o600)
+        os.chown(fresh, -1, group)
+        os.chmod(fresh, mode)
         sock.listen(128)
         os.rename(fresh, path)
     except BaseException:

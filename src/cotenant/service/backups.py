@@ -23,14 +23,13 @@ class Backups:
         self._thread = threading.Thread(target=self._run, name="backups", daemon=True)
 
     def start(self) -> None:
-        """Begin, where copies are wanted; the first one is made when the first period is over."""
-        if self._every_s:
-            self._thread.start()
+        """Begin; the first copy is made when the first period is over."""
+        self._thread.start()
 
     def stop(self) -> None:
         """End, after a copy that is being made."""
         self._ending.set()
-        if self._thread.ident is not None:
+        if self._thread.is_alive():
             self._thread.join(timeout=60)
 
     def _run(self) -> None:

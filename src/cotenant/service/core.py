@@ -18,15 +18,19 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from cotenant.backends.base import Backend, LogReader, NodeInfo, Stream
+from cotenant.backends.base import Backend, BackendError, Capabilities, LogReader, LogTimes, NodeInfo, Stream
+from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal, JournalError
 from cotenant.service.desk.admin import Admin
 from cotenant.service.desk.desk import Desk
 from cotenant.service.desk.parts import PlannerAnswers
+from cotenant.service.desk.submitting import Rules
 from cotenant.service.executor.executor import Executor
 from cotenant.service.facade import Unavailable
+from cotenant.service.notify.notifier import Notifier
 from cotenant.service.observer.observer import Observer
+from cotenant.service.observer.openings import Openings
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.planner.decision import LiveDecision, PlannerSteps
@@ -53,9 +57,23 @@ class ObservedMachines:
         """As they were at the last look."""
         return self.observer.nodes
 
+    def capabilities(self) -> Capabilities:
+        """As they were found at the start."""
+        return self.backend.capabilities()
+
     def open_log(self, key: str, stream: Stream) -> LogReader:
         """The output of an attempt."""
         return self.backend.open_log(key, stream)
+
+    def open_times(self, key: str) -> LogTimes:
+        """When it came."""
+        return self.backend.open_times(key)
+
+    def open_channel(self, key: str, asked: ChannelSpec) -> Channel:
+        """A way into an attempt that runs, if the backend knows of any of the kind."""
+        if asked.kind not in self.backend.capabilities().channels:
+            raise BackendError(f"the backend does not offer {asked.kind}")
+        return self.backend.open_channel(key, asked)
 
     def wake(self) -> None:
         """Have the scheduler look at once."""
@@ -83,11 +101,16 @@ class CoreService:
         self.executor = Executor(
             self.store, backend, self.reports, options, options.inline, self.counters, lambda: self.observer.nodes
         )
+        self.notifier = Notifier(options.notify)
+        self.store.heard = self.notifier.heard
+        hosts = not options.deals_out_hosts
+        self.openings = Openings(self.store, lambda: self.observer.nodes, hosts)
+        rules = Rules(hosts, options.max_priority, options.notify, options.most_unfinished)
         self.planner = planner(self) if planner is not None else _planner(self)
         machines = ObservedMachines(self.observer, backend)
-        self.desk = Desk(self.store, self.planner, machines, self.reports.of)
+        self.desk = Desk(self.store, self.planner, machines, self.reports.of, rules)
         self._winds_down = False
-        self._on_over: Callable[[], object] = bool
+        self._on_over: Callable[[], object] = lambda: None
         self.at_close = ExitStack()  # what else is to be given back in the end
         self.admin = Admin(
             self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready,
@@ -128,6 +151,7 @@ class CoreService:
         self.store.check_writable()
         if self._winds_down:
             return self._wind_down()
+        self.openings.look(self.options.clock())
         self.executor.press()
         now_s = self.options.clock()
         try:
@@ -142,6 +166,7 @@ class CoreService:
             self.observer.look()
             self.executor.carry_out(replace(decision, acts=starts))
             changed |= self.executor.perform()
+        self.admin.save_uses()
         self.store.snapshot_if_due()
         self.retention.retire_if_due()
         return 0.0 if changed else self._wait_s(decision, now_s)
@@ -182,6 +207,7 @@ class CoreService:
     def close(self) -> None:
         """Let what is under way come to its end, and leave a short replay. Jobs go on."""
         self.executor.close()
+        self.notifier.close()
         with suppress(JournalError):  # the next start replays more
             self.store.snapshot()
         self.store.journal.close()
@@ -193,4 +219,4 @@ def _planner(core: CoreService) -> PlannerPart:
     from cotenant.service.planner.planner import Planner
 
     nodes, capabilities = (lambda: core.observer.nodes), core.backend.capabilities()
-    return Planner(core.store, nodes, core.reports, capabilities, core.options, core.counters)
+    return Planner(core.store, nodes, core.reports, capabilities, core.options, core.counters, core.openings)

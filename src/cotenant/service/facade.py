@@ -7,14 +7,24 @@ journal. A job that the caller may not see does not exist for him: `NotFound`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from cotenant.backends.base import LogReader, Stream
 from cotenant.core.errors import CotenantError
 from cotenant.core.jobspec import JobSpec
-from cotenant.core.lifecycle import JobState
+from cotenant.service.asked import EVERY, Which
+from cotenant.service.job_info import AttemptInfo as AttemptInfo
+from cotenant.service.job_info import JobInfo as JobInfo
+from cotenant.service.job_info import JobList as JobList
+from cotenant.service.job_info import JobOutcome as JobOutcome
+from cotenant.service.window import NodeWindow
+
+if TYPE_CHECKING:
+    from cotenant.backends.base import LogReader, LogTimes, Stream
+    from cotenant.backends.channels import Channel, ChannelSpec
+
+WHATIF_BUDGET_S = 30.0
 
 
 class NotFound(CotenantError):
@@ -29,6 +39,10 @@ class Unavailable(CotenantError):
     """The service cannot take this now (disk full, shutting down, not ready yet); nothing was lost."""
 
 
+class TooMany(Unavailable):
+    """The caller has had his share of something; others have not."""
+
+
 class Role(StrEnum):
     """What a token may do: viewer reads, user also submits and touches his tenant's jobs, admin everything."""
 
@@ -37,13 +51,23 @@ class Role(StrEnum):
     VIEWER = "viewer"
 
 
+SCOPES = ("read", "submit", "manage", "admin", "metrics")
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. An empty tenant (admins, and viewers made without one) sees every tenant."""
+    """Who asks. An empty tenant (admins, and viewers made without one) sees every tenant.
+
+    `scopes` narrow what the role may: read (look), submit (new jobs), manage (cancel, hold, change, ...), admin
+    (nodes, policy, tokens, ...), metrics (numbers only); none given: all that the role may. `token`: the id of his
+    token.
+    """
 
     name: str
     role: Role
     tenant: str = ""
+    scopes: tuple[str, ...] = ()
+    token: str = field(default="", compare=False)
 
     def sees(self, tenant: str) -> bool:
         """Whether the jobs of a tenant exist for him."""
@@ -57,49 +81,6 @@ class Caller:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptInfo:
-    """One try at running a job. Times are Unix seconds; lost work is seconds since the last checkpoint."""
-
-    number: int
-    state: str
-    started_s: float | None = None
-    ended_s: float | None = None
-    exit_code: int | None = None
-    signal: int | None = None
-    why: str = ""
-    lost_s: float = 0.0
-    nodes: tuple[tuple[str, tuple[int, ...]], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class JobInfo:
-    """A job as shown to people."""
-
-    id: str
-    name: str
-    tenant: str
-    user: str
-    state: JobState
-    reason: str
-    gpus: int
-    priority: int
-    submitted_s: float
-    started_s: float | None
-    ended_s: float | None
-    expected_end_s: float | None
-    step: int | None
-    total_steps: int | None
-    step_time_s: float | None
-    metrics: dict[str, float] = field(default_factory=dict)
-    attempts: tuple[AttemptInfo, ...] = ()
-    spec: dict[str, Any] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
 class NodeStatus:
     """A node as shown to people."""
 
@@ -109,7 +90,7 @@ class NodeStatus:
     gpus_used: int
     cpus: int
     mem_gib: float
-    state: str  # up, draining, drained, down
+    state: str  # up, draining, drained, maintenance, reserved, down
     jobs: tuple[str, ...] = ()
     gpus_shared: int = 0  # of those used, the ones with several jobs
     gpu_mem_gib: float = 0.0  # of each GPU; 0 where not known
@@ -136,6 +117,24 @@ class TokenInfo:
     tenant: str
     created_s: float
     revoked: bool
+    scopes: tuple[str, ...] = ()
+    expires_s: float | None = None
+    used_s: float | None = None  # last, to about an hour
+
+
+@dataclass(slots=True)
+class WhatIfWatch:
+    """How far a what-if has come, for whoever waits for it. Each policy is played forward for at most `budget_s`."""
+
+    budget_s: float = WHATIF_BUDGET_S
+    policy: str = ""  # the one that is played now
+    done: int = 0  # jobs that it has finished
+    jobs: int = 0
+    partial: list[str] = field(default_factory=list)  # policies for which time was up
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"policy": self.policy, "done": self.done, "jobs": self.jobs}
 
 
 class JobDesk(Protocol):
@@ -148,8 +147,11 @@ class JobDesk(Protocol):
         of the request, and another one under the same key is a `Conflict`.
         """
 
-    def jobs(self, caller: Caller, *, states: tuple[str, ...] = (), limit: int = 1000) -> list[JobInfo]:
-        """Jobs that the caller may see, newest last; without spec and attempts."""
+    def jobs(self, caller: Caller, which: Which = EVERY, *, limit: int = 1000, skip: int | None = None) -> JobList:
+        """Jobs that the caller may see, newest last; without spec and attempts.
+
+        Of more than `limit`: those on GPUs, then suspended, next in line, last ended; with `skip` the next in order.
+        """
 
     def job(self, caller: Caller, job: str) -> JobInfo:
         """One job with spec and attempts."""
@@ -160,8 +162,10 @@ class JobDesk(Protocol):
     def deadline(self, caller: Caller, job: str) -> dict[str, Any]:
         """Whether the deadline of a job is promised, at risk or impossible, and what would help."""
 
-    def events(self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000) -> list[EventInfo]:
-        """History of one job, or of everything the caller may see."""
+    def events(
+        self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000, newest: bool = False
+    ) -> list[EventInfo]:
+        """History of one job, or of everything the caller may see: the oldest `limit` of it, or the newest."""
 
     def wait_events(self, after: int, timeout_s: float) -> int:
         """Block until the journal is past `after` or time is up; its last number."""
@@ -169,7 +173,13 @@ class JobDesk(Protocol):
     def open_log(self, caller: Caller, job: str, stream: Stream = "stdout", attempt: int = 0) -> LogReader | None:
         """The output of an attempt (0: the newest); None before there is one."""
 
-    def cancel(self, caller: Caller, job: str) -> None:
+    def open_times(self, caller: Caller, job: str, attempt: int) -> LogTimes:
+        """When the output of an attempt came."""
+
+    def open_channel(self, caller: Caller, job: str, asked: ChannelSpec) -> Channel:
+        """A way into a job that runs (a program beside it, its terminal, a port); `Conflict` where there is none."""
+
+    def cancel(self, caller: Caller, job: str, force: bool = False) -> None:
         """Ask a job to end for good. Cancelling a cancelled job is fine; a finished one is a `Conflict`."""
 
     def hold(self, caller: Caller, job: str) -> None:
@@ -178,11 +188,25 @@ class JobDesk(Protocol):
     def resume(self, caller: Caller, job: str) -> None:
         """Let a held job go on."""
 
+    def requeue(self, caller: Caller, job: str) -> None:
+        """Stop a job and let it wait again."""
+
+    def resubmit(self, caller: Caller, which: Which, changes: dict[str, Any]) -> list[list[str]]:
+        """New jobs like these, but for some fields; elements of an array become one. Their ids as of `submit`."""
+
+    def change(
+        self, caller: Caller, verb: str, which: Which, *, force: bool = False, changes: dict[str, Any] | None = None
+    ) -> list[JobOutcome]:
+        """Cancel, hold, resume, requeue or set all jobs that are meant; one that refuses does not stop the others."""
+
     def set(self, caller: Caller, job: str, changes: dict[str, Any]) -> None:
         """Change priority, deadline, max_runtime, retries, name or expected of a job that has not ended."""
 
-    def whatif(self, caller: Caller, policies: list[str]) -> dict[str, Any]:
-        """Per job the expected finish now and under each policy: {"now": p, "jobs": [{"id":, p: seconds|None}]}."""
+    def whatif(self, caller: Caller, policies: list[str], watch: WhatIfWatch | None = None) -> dict[str, Any]:
+        """Per job the expected finish now and under each policy: {"now": p, "jobs": [{"id":, p: seconds|None}]}.
+
+        `watch` is kept up to date. Policies for which time was up are named under "partial".
+        """
 
     def history(self, caller: Caller) -> Iterator[JobInfo]:
         """Finished jobs, oldest first."""
@@ -197,6 +221,15 @@ class ClusterDesk(Protocol):
     def drain(self, caller: Caller, node: str, undo: bool = False) -> None:
         """Let nothing new start on a node (admin)."""
 
+    def windows(self, caller: Caller) -> list[NodeWindow]:
+        """Maintenance and reservations to come or in force."""
+
+    def add_window(self, caller: Caller, window: NodeWindow, gpus: int = 0) -> NodeWindow:
+        """Shut nodes for a time (admin). Its id is given; `gpus`: as many nodes as it takes to have so many."""
+
+    def remove_window(self, caller: Caller, window: str) -> None:
+        """Give nodes back before their time is over (admin)."""
+
     def policy(self) -> str:
         """The live policy."""
 
@@ -206,14 +239,20 @@ class ClusterDesk(Protocol):
     def tokens(self, caller: Caller) -> list[TokenInfo]:
         """All tokens (admin)."""
 
-    def create_token(self, caller: Caller, name: str, role: Role, tenant: str) -> tuple[TokenInfo, str]:
-        """A new token and its secret, which is shown this once (admin)."""
+    def create_token(
+        self, caller: Caller, name: str, role: Role, tenant: str, *,
+        scopes: tuple[str, ...] = (), lasts_s: float | None = None,
+    ) -> tuple[TokenInfo, str]:  # fmt: skip
+        """A new token and its secret, which is shown this once (admin). `lasts_s`: for so long."""
 
-    def revoke_token(self, caller: Caller, token: str) -> None:
-        """Make a token useless at once (admin)."""
+    def revoke_token(self, caller: Caller, token: str, *, force: bool = False) -> None:
+        """Make a token useless at once (admin); the last of an admin only by force."""
 
     def authenticate(self, secret: str) -> Caller | None:
-        """Whose secret this is; compares in constant time."""
+        """Whose secret this is, in time that tells nothing of others. Never waits."""
+
+    def prove(self, hint: str, nonce: str, address: str) -> str:
+        """That this is the service of the token of this hint (`cotenant.core.proof`); '' if not. Never waits."""
 
     def backup(self, caller: Caller, path: str) -> None:
         """A consistent copy of the journal at a new file under the service's own folder (admin)."""

@@ -9,9 +9,11 @@ from math import inf
 from pathlib import Path
 
 from cotenant.core.errors import InputError
+from cotenant.service.notify.settings import NOBODY, NotifySettings
 
 DECISION_BUDGET_S = 2.0
 MOST_SUSPENDED = 8
+MOST_UNFINISHED = 250_000
 ROUND_S = 360.0
 
 
@@ -37,6 +39,7 @@ class Options:
     """Settings, clock and the tests' way in.
 
     `grace_s`: seconds a job gets to save and leave, and as many again to end after SIGTERM.
+    `most_unfinished`: jobs that one caller may have waiting and running.
     `steady`: seconds that nobody can set, beside which `clock` is watched; None: it need not be (virtual time).
     `keep`: how long what is left of ended jobs stays. `unknown_jobs`: adopt or end those that run though the journal
     does not know them; empty: refuse to start. `budget_s`: what a slow policy may take to decide.
@@ -45,8 +48,9 @@ class Options:
     `allocator` deals out cores and memory while jobs run (empty: each has what its file says), by the measured
     `curves` of a file. `policy`: the one to begin with, else that of the last time. `inline`: acts are done within a
     look instead of by threads, for virtual time. `check_invariants`: the engine's own rules are checked after every
-    decision, for tests. `hook` is called with a name before and after every journal write
-    and every act.
+    decision, for tests. `max_priority`: the highest that others than admins may ask for. `notify`: whom to tell
+    of jobs. `hook` is called with a
+    name before and after every journal write and every act.
     """
 
     home: Path
@@ -58,6 +62,7 @@ class Options:
     unknown_jobs: str = ""
     budget_s: float = DECISION_BUDGET_S
     max_suspended: int = MOST_SUSPENDED
+    most_unfinished: int = MOST_UNFINISHED
     round_s: float = ROUND_S
     profile: str = "none"
     allocator: str = ""
@@ -65,3 +70,10 @@ class Options:
     policy: str = ""
     inline: bool = False
     check_invariants: bool = False
+    max_priority: int = 0
+    notify: NotifySettings = NOBODY
+
+    @property
+    def deals_out_hosts(self) -> bool:
+        """Whether an allocator deals out cores and memory while jobs run: what they ask for binds nobody then."""
+        return bool(self.allocator) and self.allocator.split(":")[0] != "fixed"

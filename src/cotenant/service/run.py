@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cotenant.backends import open_backend
-from cotenant.core.errors import InputError
+from cotenant.core.jit_later import LATER
 from cotenant.journal import Journal, JournalError, open_journal
 from cotenant.service import home as homes
 from cotenant.service import logs
@@ -27,6 +26,8 @@ from cotenant.service.facade import Caller, Role, Unavailable
 from cotenant.service.garbage import LongLived
 from cotenant.service.options import Options
 
+_MANY = 20_000  # jobs with which the first decision takes longer by plain kernels than to load compiled ones
+_WARM_S = 5.0
 VERIFY_S = 5.0  # the longest that looking for damage may hold up a start
 _log = logging.getLogger(__name__)
 _LOCAL_ADMIN = Caller("local", Role.ADMIN)
@@ -34,23 +35,30 @@ _LOCAL_ADMIN = Caller("local", Role.ADMIN)
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a service keeps its journal, runs its jobs and listens.
+    """Where a service keeps its journal and runs its jobs.
 
-    `backend`: where jobs run, as in `local:gpus=4`. `gpus` and `share` are two of its options: how many GPUs, or the
-    type of each one, which makes them virtual; and how jobs share one. The journal is copied every `backup_every_s`
-    seconds (0: never), and the newest `backup_keep` such copies stay.
+    `backend`: where jobs run, as in `local:gpus=4`. Some of its options are here: how many GPUs, or the type of each
+    one, which makes them virtual; how jobs share one; how tenants are kept apart, what network their jobs have, and
+    which users they are. The journal is copied every `backup_every_s` seconds (0: never), and the newest `backup_keep`
+    such copies stay.
     """
 
     db: str | None = None
     backend: str = "local"
     gpus: int | Sequence[str] | None = None
     share: str = "time"
-    host: str = "127.0.0.1"
-    port: int = 8470
     backup_every_s: float = 0.0
     backup_keep: int = 8
     log_level: str = "info"
     log_format: str = "text"
+    isolation: str = "none"
+    network: str = "host"
+    user_map: str = ""
+
+    def backend_options(self) -> dict[str, Any]:
+        """Options of the backend that have options of `serve` of their own: those that differ from the usual."""
+        names = ("gpus", "share", "isolation", "network", "user_map")
+        return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(_HERE, name)}
 
 
 _HERE = Site()
@@ -78,8 +86,7 @@ def open_service(options: Options, site: Site = _HERE) -> CoreService:
 
 def _over(journal: Journal, options: Options, site: Site) -> CoreService:
     """The service over an open journal."""
-    given = ({} if site.gpus is None else {"gpus": site.gpus}) | ({} if site.share == "time" else {"share": site.share})
-    backend = open_backend(site.backend, options.home, **given)
+    backend = open_backend(site.backend, options.home, **site.backend_options())
     if options.profile == "h200":
         sharing = "mps" if backend.capabilities().share == "mps" else "time-sliced"
         options = replace(options, profile=f"h200:sharing={sharing}")
@@ -115,6 +122,9 @@ class Loop:
         self._thread.start()
 
     def _run(self) -> None:
+        if len(self._service.store.book.active) > _MANY:
+            LATER.want()
+            LATER.wait(_WARM_S)
         while not self._ending.is_set():
             try:
                 wait_s = self._service.tick()
@@ -144,61 +154,50 @@ class Loop:
         self._lives.release()
 
 
-MakeApp = Callable[[CoreService], Any]
+class HttpSide(Protocol):
+    """What the service asks of its doors, of which it knows nothing else."""
+
+    async def start(self) -> str:
+        """Listen; the URL."""
+
+    def stop(self) -> None:
+        """Ask it to end."""
+
+    async def ended(self) -> None:
+        """Serve until asked to end."""
 
 
-def serve(make_app: MakeApp, options: Options, site: Site) -> None:
-    """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start.
+MakeFront = Callable[[CoreService], HttpSide]
 
-    `make_app` builds the HTTP side from the service, which itself knows nothing of HTTP.
-    """
+
+def serve(make_front: MakeFront, options: Options, site: Site) -> None:
+    """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start."""
     logs.set_up(site.log_level, site.log_format)
-    door = listen(site.host, site.port)
     service = open_service(options, site)
     home = service.options.home
-    known = (home / "token").exists()
     backups = Backups(service.store.journal, home / "backups", site.backup_every_s, site.backup_keep)
     try:
+        front = make_front(service)
+        known = (home / "token").exists()
         secret = first_token(service, home)
         backups.start()
-        asyncio.run(_serve(service, make_app(service), door, None if known else secret))
+        asyncio.run(_serve(service, front, None if known else secret))
     finally:
         backups.stop()
         service.close()
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Take the address before anything else is touched."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        door = socket.create_server((host, port), family=family, backlog=2048)
-    except OSError as error:
-        why = "another service, or another program, has it" if error.errno == errno.EADDRINUSE else error.strerror
-        raise InputError(f"cannot listen on {host}:{port}: {why}: choose another --port or --host") from None
-    door.setblocking(False)
-    return door
-
-
-async def _serve(service: CoreService, app: Any, door: socket.socket, new_secret: str | None) -> None:
-    import uvicorn
-
+async def _serve(service: CoreService, front: HttpSide, new_secret: str | None) -> None:
+    ending = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        ending.add_signal_handler(number, front.stop)
+    service.on_over(partial(ending.call_soon_threadsafe, front.stop))
+    url = await front.start()
     await service.reports.start()
     scheduler = Loop(service)
     scheduler.start()
-    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=3)
-    server: Any = uvicorn.Server(config)
-    server.install_signal_handlers = lambda: None
-    ending = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        ending.add_signal_handler(number, lambda: setattr(server, "should_exit", True))
-    service.on_over(lambda: ending.call_soon_threadsafe(setattr, server, "should_exit", True))
-    task = asyncio.create_task(server.serve(sockets=[door]))
-    while not server.started and not task.done():
-        await asyncio.sleep(0.02)
-    if server.started:
-        host, port = door.getsockname()[:2]
-        _greet(service, f"http://{f'[{host}]' if ':' in host else host}:{port}", new_secret)
-    await task
+    _greet(service, url, new_secret)
+    await front.ended()
     scheduler.stop()
     await service.reports.stop()
 
@@ -209,5 +208,7 @@ def _greet(service: CoreService, url: str, new_secret: str | None) -> None:
     (home / "url").write_text(url + "\n", encoding="utf-8")
     gpus = sum(node.gpus for node in service.observer.nodes)
     sys.stdout.write(f"cotenant serves {gpus} GPUs under policy {service.store.book.policy} at {url}\n")
+    for line in service.backend.capabilities().unprotected:
+        sys.stdout.write(f"{line} (docs/threat-model.md)\n")
     sys.stdout.write(f"token: {new_secret}\n" if new_secret else f"token: kept in {home / 'token'}\n")
     sys.stdout.flush()

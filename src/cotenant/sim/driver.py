@@ -22,6 +22,7 @@ from cotenant.core.state import Matrix, Rule, State
 from cotenant.core.workload import Status, Workload
 from cotenant.engine.cycle import Engine
 from cotenant.engine.invariants import check
+from cotenant.engine.observe import walk_slices
 from cotenant.engine.tables import infeasible
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Context, make_policy
@@ -31,10 +32,10 @@ from cotenant.sim.failures import Outages
 from cotenant.sim.hosts import is_allocated, make_allocation
 from cotenant.sim.hosts import summary as host_summary
 from cotenant.sim.metrics import jct_metrics, peak_rss_mib
+from cotenant.sim.pair_watch import PairWatch
 from cotenant.sim.power import NodePower
 from cotenant.sim.setup import elastic_truth, facts, lay_out, pair_belief, pair_truth, truth
 from cotenant.sim.stall import Stall
-from cotenant.sim.truth import PairWatch
 from cotenant.workload.stages import profiled_stages, stages_of
 
 LEARN_EVERY = 100  # finished jobs after which a policy that learns from them is told
@@ -137,7 +138,7 @@ class Simulation:
                 code = self._power_step(code, limit_s, until_s)
             if self.experiment.check_invariants:
                 check(state)
-            if self.experiment.transitions and code != loop.NEEDS_DECISION:
+            if code != loop.NEEDS_DECISION:
                 self._write_down()
             if code == loop.NEEDS_DECISION:
                 now = float(state.t[col.NOW])
@@ -147,16 +148,14 @@ class Simulation:
                 if self._watch is not None and self._watch.look(state):
                     self.engine.facts = replace(self.engine.facts, pair=self._watch.belief.table())
                 loop.settle_decision(state, now)
-                if self.experiment.transitions:
-                    self._write_down()
+                self._write_down()
                 if self.power is not None:
                     self._sleep_and_wake(self.power, now)
                 if self.experiment.check_invariants:
                     check(state)
             elif code == loop.NEEDS_TURNS:
                 self.engine.settle(float(state.t[col.NOW]))
-                if self.experiment.transitions:
-                    self._write_down()
+                self._write_down()
             elif code == loop.NEEDS_OUTAGES:
                 self.outages.extend()
             elif code == loop.STUCK:
@@ -174,8 +173,9 @@ class Simulation:
                 progress(int(state.x[col.N_FINISHED]), len(self.work))
 
     def _write_down(self) -> None:
-        now_s = float(self.state.t[col.NOW])
-        self.transitions.extend((now_s, item) for item in self.engine.transitions())
+        if self.experiment.transitions:
+            now_s = float(self.state.t[col.NOW])
+            self.transitions.extend((now_s, item) for item in self.engine.transitions())
 
     def _power_step(self, code: int, limit_s: float, until_s: float) -> int:
         """Let nodes sleep and wake at their times and after events; go on where only that was waited for."""
@@ -306,11 +306,10 @@ def _open_segments(state: State) -> Matrix:
     now, rows = float(state.t[col.NOW]), []
     room = len(state.segments) - int(state.x[col.N_SEGMENTS])
     for job in np.flatnonzero(state.i[:, col.STATE] == col.RUNNING):
-        since, at = float(state.f[job, col.SINCE]), int(state.i[job, col.SLICE])
-        while at >= 0 and now > state.t[col.WINDOW_FROM] and since < state.t[col.WINDOW_TO]:
-            node, gpus, following, _ = (int(value) for value in state.slices[at])
-            rows.append((float(job), float(node), float(gpus), since, now))
-            at = following
+        since = float(state.f[job, col.SINCE])
+        if now > state.t[col.WINDOW_FROM] and since < state.t[col.WINDOW_TO]:
+            pieces = walk_slices(state, int(state.i[job, col.SLICE]))
+            rows += [(float(job), float(node), float(gpus), since, now) for node, gpus, _ in pieces]
     return np.array(rows[:room]).reshape(-1, 5)
 
 

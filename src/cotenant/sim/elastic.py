@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from cotenant.beliefs.company import SharedSpeeds
 from cotenant.core import columns as col
 from cotenant.core.goodput import efficiency
-from cotenant.core.plan import Places
 from cotenant.core.state import Rule, State
 from cotenant.core.training import Training
 from cotenant.core.workload import Floats, Ints
-from cotenant.engine.observe import running_rows
+from cotenant.engine.observe import places_of, running_rows, walk_slices
 from cotenant.engine.rates import rerate
 from cotenant.engine.resizing import go_on, lay_slices, let_go
-from cotenant.sim.truth import SharedTruth
 from cotenant.workload.elastic import ElasticJobs, speeds
 
 _FLOOR = 0.1  # share of the first loss that never goes
@@ -32,7 +31,7 @@ class ElasticTruth:
 
     def __init__(
         self, jobs: ElasticJobs, fixed_batch: bool, resize_s: float, load_s: float, seed: int,
-        company: SharedTruth | None = None,
+        company: SharedSpeeds | None = None,
     ) -> None:  # fmt: skip
         self.jobs, self.fixed, self.company = jobs, fixed_batch, company
         rows = len(jobs.asked)
@@ -103,7 +102,7 @@ class ElasticTruth:
         loading = ~np.isnan(ready) & (ready > now_s + 1e-9)
         over = ~np.isnan(ready) & ~loading
         for row in rows[over].tolist():  # the new workers join: everybody pauses
-            place = _place(state, row)
+            place = tuple(walk_slices(state, int(state.i[row, col.SLICE])))
             let_go(state, rule, row, int(state.i[row, col.GPUS]), now_s)
             go_on(state, rule, row, lay_slices(state, place), self.training.resize_s, now_s)
         self._ready_s[rows[over]] = np.nan
@@ -117,16 +116,6 @@ class ElasticTruth:
             state.t[col.NEXT_CALL] = min(float(state.t[col.NEXT_CALL]), float(ready[loading].min()))
 
 
-def _place(state: State, row: int) -> Places:
-    """(node, GPUs, mask) of a running job."""
-    found, at = [], int(state.i[row, col.SLICE])
-    while at >= 0:
-        node, gpus, following, mask = state.slices[at].tolist()
-        found.append((node, gpus, mask))
-        at = following
-    return tuple(found)
-
-
 def _nodes(state: State, rows: Ints) -> Ints:
     """Nodes that each running job sits on."""
-    return np.array([len(_place(state, row)) for row in rows.tolist()], np.int64)
+    return np.array([len(places_of(state, row)) for row in rows.tolist()], np.int64)

@@ -7,6 +7,8 @@ from functools import partial
 import numpy as np
 
 from cotenant.allocation import Share, demands, make_allocator, released_demands
+from cotenant.allocation.allocate import Allocation, Host, check_policy
+from cotenant.beliefs.profiling import optimistic
 from cotenant.compat import Compat
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
@@ -14,10 +16,8 @@ from cotenant.core.sensitivity import Sensitivity
 from cotenant.core.state import State
 from cotenant.core.traits import Traits
 from cotenant.core.workload import Floats, Workload
-from cotenant.engine.allocate import Allocation, Host, check_policy
 from cotenant.sim.experiment import Experiment
 from cotenant.workload.profiles import Profile
-from cotenant.workload.profiling import optimistic
 
 PLAIN = ("fixed", "proportional")
 """Allocators that need nothing of this where a profile says nothing about cores and memory."""

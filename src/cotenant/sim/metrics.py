@@ -10,6 +10,8 @@ import numpy as np
 from cotenant.core.outcome import Scalar
 from cotenant.core.workload import Floats
 
+_NAMES = ("avg_jct_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "max_jct_s", "avg_queue_s", "fairness_jain")
+
 
 def jct_metrics(jct_s: Floats, queue_s: Floats, duration_s: Floats) -> dict[str, Scalar]:
     """Completion and queueing of finished jobs.
@@ -17,28 +19,13 @@ def jct_metrics(jct_s: Floats, queue_s: Floats, duration_s: Floats) -> dict[str,
     `fairness_jain` is Jain's index of duration over completion time: 1 when all jobs are slowed down alike.
     """
     if not len(jct_s):
-        names = (
-            "avg_jct_s",
-            "p50_jct_s",
-            "p95_jct_s",
-            "p99_jct_s",
-            "max_jct_s",
-            "avg_queue_s",
-            "fairness_jain",
-        )
-        return dict.fromkeys(names)
+        return dict.fromkeys(_NAMES)
     p50, p95, p99 = np.percentile(jct_s, [50, 95, 99])
     rate = np.divide(duration_s, jct_s, out=np.ones_like(jct_s), where=jct_s > 0)
     squares = float((rate**2).sum())
-    return {
-        "avg_jct_s": float(jct_s.mean()),
-        "p50_jct_s": float(p50),
-        "p95_jct_s": float(p95),
-        "p99_jct_s": float(p99),
-        "max_jct_s": float(jct_s.max()),
-        "avg_queue_s": float(queue_s.mean()),
-        "fairness_jain": float(rate.sum() ** 2 / (len(rate) * squares)) if squares > 0 else 1.0,
-    }
+    jain = rate.sum() ** 2 / (len(rate) * squares) if squares > 0 else 1.0
+    values = jct_s.mean(), p50, p95, p99, jct_s.max(), queue_s.mean(), jain
+    return {name: float(value) for name, value in zip(_NAMES, values, strict=True)}
 
 
 def peak_rss_mib() -> float:

@@ -6,6 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from cotenant.beliefs.company import PairSpeeds, SharedSpeeds, StageSpeeds
+from cotenant.beliefs.estimators import estimate
+from cotenant.beliefs.pair_estimator import PairBelief, make_pair_belief
+from cotenant.beliefs.predictor import predicted_of
 from cotenant.compat import Compat
 from cotenant.core import columns as col
 from cotenant.core.deadlines import steps_of
@@ -16,7 +20,6 @@ from cotenant.core.traits import Traits
 from cotenant.core.view import Facts
 from cotenant.core.workload import Floats, Workload
 from cotenant.engine.rates import RateModel
-from cotenant.engine.stages import StageTruth
 from cotenant.engine.tables import build_state
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import make_policy
@@ -25,12 +28,8 @@ from cotenant.sim.costs import LOAD_S, RESIZE_S, restore_seconds
 from cotenant.sim.elastic import ElasticTruth
 from cotenant.sim.experiment import Experiment
 from cotenant.sim.hosts import is_allocated
-from cotenant.sim.truth import PairTruth, SharedTruth
 from cotenant.workload.elastic import LIMITS, ElasticJobs
-from cotenant.workload.estimators import estimate
 from cotenant.workload.model_facts import skew
-from cotenant.workload.pair_estimator import PairBelief, make_pair_belief
-from cotenant.workload.predictor import predicted_of
 from cotenant.workload.profiles import Profile, load_profile
 from cotenant.workload.profiles.together import nothing_known
 from cotenant.workload.stages import GPU_GIB, stage_memory, stages_of
@@ -116,7 +115,7 @@ def elastic_truth(
         return None
     jobs = ElasticJobs(work, int(state.node[:, col.NODE_SIZE].max()), e.cluster.gpus)
     free = e.costs == "none"
-    company = rates if isinstance(rates, SharedTruth) else None
+    company = rates if isinstance(rates, SharedSpeeds) else None
     return ElasticTruth(jobs, traits.fixed_batch, *((0.0, 0.0) if free else (RESIZE_S, LOAD_S)), e.seed, company)
 
 
@@ -127,19 +126,19 @@ def pair_belief(state: State, e: Experiment, profile: Profile, traits: Traits) -
     return make_pair_belief(traits.pair_belief, profile, e.seed)
 
 
-def pair_truth(state: State, profile: Profile) -> PairTruth | None:
+def pair_truth(state: State, profile: Profile) -> PairSpeeds | None:
     """How pairs really run; None where nothing is shared or known."""
     pairs = profile.pairs if state.x[col.SHARING] == 1 else None
-    return None if pairs is None else PairTruth(pairs.pair)
+    return None if pairs is None else PairSpeeds(pairs.pair)
 
 
 def truth(
-    e: Experiment, shared: PairTruth | None, traits: Traits, profile: Profile, stages: Stages | None = None
+    e: Experiment, shared: PairSpeeds | None, traits: Traits, profile: Profile, stages: Stages | None = None
 ) -> RateModel | None:
     """What moves jobs where that is more than a speed per kind and GPU type."""
     own = Compat(e.compat).rates(stages, traits, e.round_s, shared)
     if own is not None:
         return own
     if stages is not None and traits.interleaves:
-        return StageTruth(stages)
-    return SharedTruth(profile.together or nothing_known(profile)) if traits.names_gpus else shared
+        return StageSpeeds(stages)
+    return SharedSpeeds(profile.together or nothing_known(profile)) if traits.names_gpus else shared

@@ -3,9 +3,7 @@
     max_min(rates, gangs, capacity, weights)                  largest min_i (rate_i / weight_i)
     makespan(rates, gangs, capacity, work)                    smallest max_i (work_i / rate_i)
     finish_time(rates, gangs, capacity, work, elapsed, fair)  smallest max_i (elapsed_i + work_i / rate_i) / fair_i
-    deadlines(rates, gangs, capacity, work, time_left)        largest phi with rate_i >= phi * work_i / time_left_i
     max_sum(rates, gangs, capacity, values)                   largest sum of values[i, j] * x[i, j] (default: rates)
-    min_cost(rates, gangs, capacity, gpu_cost, required)      largest sum of rates / gpu_cost, with least rates
     max_sum_with_floors(values, rates, needed, gangs, capacity)
                                                               the same; least rates that cannot be had are given up
     hierarchical(rates, gangs, capacity, weights, entity, entity_weights, inner="fairness" or "fifo")
@@ -30,6 +28,9 @@ has passed `check_feasible`. Common options:
 
 from __future__ import annotations
 
+from math import inf
+from typing import TypedDict, Unpack
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -38,62 +39,37 @@ from cotenant.solvers.answer import Answer, Instance, check_feasible, column, in
 from cotenant.solvers.errors import Infeasible, OutOfTime, SolverBudget, SolverError
 from cotenant.solvers.floors import max_sum_with_floors
 from cotenant.solvers.matching import Lines, shortest_total
-from cotenant.solvers.need import Need
+from cotenant.solvers.need import Need, late_need
 from cotenant.solvers.sharing import inverted, packed_finish_time, packed_makespan, packed_max_min, solve_packed
 from cotenant.solvers.waterfill import hierarchical
 
 __all__ = [
-    "Answer",
-    "Infeasible",
-    "Instance",
-    "Lines",
-    "Need",
-    "OutOfTime",
-    "SolverBudget",
-    "SolverError",
-    "check_feasible",
-    "deadlines",
-    "finish_time",
-    "hierarchical",
-    "instance",
-    "makespan",
-    "max_min",
-    "max_sum",
-    "max_sum_with_floors",
-    "min_cost",
-    "packed_finish_time",
-    "packed_makespan",
-    "packed_max_min",
-    "shortest_total",
-    "solve_need",
-    "solve_packed",
-]
-
-NEVER = float("inf")
+    "Answer", "Infeasible", "Instance", "Lines", "Need", "OutOfTime", "SolverBudget", "SolverError", "check_feasible",
+    "finish_time", "hierarchical", "instance", "makespan", "max_min", "max_sum", "max_sum_with_floors",
+    "packed_finish_time", "packed_makespan", "packed_max_min", "shortest_total", "solve_need", "solve_packed",
+]  # fmt: skip
 
 
-def solve_need(
-    inst: Instance,
-    need: Need,
-    *,
-    counts: ArrayLike | None = None,
-    tol: float = 1e-6,
-    budget_s: float = NEVER,
-    warm: Answer | None = None,
-) -> Answer:
+class SolveOptions(TypedDict, total=False):
+    """The common options, as said above."""
+
+    counts: ArrayLike | None
+    tol: float
+    budget_s: float
+    warm: Answer | None
+
+
+def solve_need(inst: Instance, need: Need, **options: Unpack[SolveOptions]) -> Answer:
     """Best level at which every job gets its required rate: by prices, by the plain program if these do not end."""
-    budget = SolverBudget(budget_s)
+    budget, warm, counts = SolverBudget(options.get("budget_s", inf)), options.get("warm"), options.get("counts")
     times = None if counts is None else column(counts, len(inst.gangs), "counts")
+    whole = inst if times is None else Instance(inst.rates, inst.gangs * times, inst.capacity, inst.best)
+    start = None if warm is None else warm.prices
     try:
-        found = prices.solve(
-            inst, need, counts=times, tol=tol, budget=budget, warm=None if warm is None else warm.prices
-        )
+        found = prices.solve(inst, need, counts=times, tol=options.get("tol", 1e-6), budget=budget, warm=start)
     except prices.NotCertified:
-        whole = inst if times is None else Instance(inst.rates, inst.gangs * times, inst.capacity, inst.best)
         found = lp_reference.solve_need(whole, need, budget=budget)
-    if times is not None:
-        inst = Instance(inst.rates, inst.gangs * times, inst.capacity, inst.best)
-    return check_feasible(found, inst)
+    return check_feasible(found, whole)
 
 
 def max_min(
@@ -101,76 +77,28 @@ def max_min(
     gangs: ArrayLike,
     capacity: ArrayLike,
     weights: ArrayLike | None = None,
-    *,
-    counts: ArrayLike | None = None,
-    tol: float = 1e-6,
-    budget_s: float = NEVER,
-    warm: Answer | None = None,
+    **options: Unpack[SolveOptions],
 ) -> Answer:
     """Raise the smallest rate / weight. Jobs of weight 0, or that can run nowhere, get nothing."""
     inst = instance(rates, gangs, capacity)
-    need = Need(column(weights, len(inst.gangs), "weights"))
-    return solve_need(inst, need, counts=counts, tol=tol, budget_s=budget_s, warm=warm)
+    return solve_need(inst, Need(column(weights, len(inst.gangs), "weights")), **options)
 
 
 def makespan(
-    rates: ArrayLike,
-    gangs: ArrayLike,
-    capacity: ArrayLike,
-    work: ArrayLike,
-    *,
-    counts: ArrayLike | None = None,
-    tol: float = 1e-6,
-    budget_s: float = NEVER,
-    warm: Answer | None = None,
+    rates: ArrayLike, gangs: ArrayLike, capacity: ArrayLike, work: ArrayLike, **options: Unpack[SolveOptions]
 ) -> Answer:
     """Finish everything soonest: value and bound are times."""
     inst = instance(rates, gangs, capacity)
-    need = Need(column(work, len(inst.gangs), "work"))
-    found = solve_need(inst, need, counts=counts, tol=tol, budget_s=budget_s, warm=warm)
-    return inverted(found)
+    return inverted(solve_need(inst, Need(column(work, len(inst.gangs), "work")), **options))
 
 
 def finish_time(
-    rates: ArrayLike,
-    gangs: ArrayLike,
-    capacity: ArrayLike,
-    work: ArrayLike,
-    elapsed: ArrayLike,
-    fair: ArrayLike,
-    *,
-    counts: ArrayLike | None = None,
-    tol: float = 1e-6,
-    budget_s: float = NEVER,
-    warm: Answer | None = None,
-) -> Answer:
+    rates: ArrayLike, gangs: ArrayLike, capacity: ArrayLike, work: ArrayLike, elapsed: ArrayLike, fair: ArrayLike,
+    **options: Unpack[SolveOptions],
+) -> Answer:  # fmt: skip
     """Finish-time fairness: lower the largest (elapsed + work / rate) / fair finish time."""
     inst = instance(rates, gangs, capacity)
-    n = len(inst.gangs)
-    need = Need(column(work, n, "work"), column(fair, n, "fair"), column(elapsed, n, "elapsed"))
-    return solve_need(inst, need, counts=counts, tol=tol, budget_s=budget_s, warm=warm)
-
-
-def deadlines(
-    rates: ArrayLike,
-    gangs: ArrayLike,
-    capacity: ArrayLike,
-    work: ArrayLike,
-    time_left: ArrayLike,
-    *,
-    tol: float = 1e-6,
-    budget_s: float = NEVER,
-    warm: Answer | None = None,
-) -> Answer:
-    """Largest phi with rate >= phi * work / time left; 1 or more means that all deadlines are met.
-
-    Jobs whose deadline has passed (time left <= 0) are missed and get nothing.
-    """
-    inst = instance(rates, gangs, capacity)
-    n = len(inst.gangs)
-    left = np.broadcast_to(np.asarray(time_left, dtype=np.float64), (n,))
-    speed = np.where(left > 0.0, column(work, n, "work") / np.where(left > 0.0, left, 1.0), 0.0)
-    return solve_need(inst, Need(speed), tol=tol, budget_s=budget_s, warm=warm)
+    return solve_need(inst, late_need(len(inst.gangs), work, elapsed, fair), **options)
 
 
 def max_sum(
@@ -180,7 +108,7 @@ def max_sum(
     values: ArrayLike | None = None,
     *,
     tol: float = 1e-6,
-    budget_s: float = NEVER,
+    budget_s: float = inf,
     warm: Answer | None = None,
 ) -> Answer:
     """Raise the total value; `values[i, j]` (default: the rates) is earned by job i on type j all the time."""
@@ -191,25 +119,4 @@ def max_sum(
         found = sum_prices.solve(inst, worth, tol=tol, budget=budget, warm=None if warm is None else warm.prices)
     except prices.NotCertified:
         found = lp_reference.solve_sum(inst, worth, budget=budget)
-    return check_feasible(found, inst)
-
-
-def min_cost(
-    rates: ArrayLike,
-    gangs: ArrayLike,
-    capacity: ArrayLike,
-    gpu_cost: ArrayLike,
-    required: ArrayLike | None = None,
-    *,
-    tol: float = 1e-6,
-    budget_s: float = NEVER,
-    warm: Answer | None = None,
-) -> Answer:
-    """Raise the rate per money, with a least rate for each job where given (`Infeasible` if these cannot be had)."""
-    inst = instance(rates, gangs, capacity)
-    worth = inst.rates / np.asarray(gpu_cost, dtype=np.float64)[None, :]
-    if required is None or not np.any(np.asarray(required) > 0.0):
-        return max_sum(inst.rates, inst.gangs, inst.capacity, worth, tol=tol, budget_s=budget_s, warm=warm)
-    least = column(required, len(inst.gangs), "required")
-    found = lp_reference.solve_sum(inst, worth, required=least, budget=SolverBudget(budget_s))
     return check_feasible(found, inst)

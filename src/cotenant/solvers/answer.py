@@ -22,14 +22,6 @@ TOLERANCE = 1e-7
 """Relative excess that `check_feasible` accepts in any row."""
 
 
-def _no_ints() -> Ints:
-    return np.zeros(0, dtype=np.int64)
-
-
-def _no_pairs() -> Ints:
-    return np.zeros((0, 2), dtype=np.int64)
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """Time fractions with a certificate: the optimum lies between `value` and `bound`."""
@@ -46,9 +38,9 @@ class Answer:
     seconds: float
     gap: float
     """|bound - value| / |bound|."""
-    left_out: Ints = field(default_factory=_no_ints)
+    left_out: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Jobs that can run on no type; their rows are 0."""
-    pairs: Ints = field(default_factory=_no_pairs)
+    pairs: Ints = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     """P x 2 job numbers (first < second) that share GPUs; empty without space sharing."""
     pair_x: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     """P x K fractions of time of the pairs."""
@@ -56,6 +48,14 @@ class Answer:
     def __post_init__(self) -> None:
         if not len(self.pairs):
             object.__setattr__(self, "pair_x", np.zeros((0, self.x.shape[1])))
+
+    @classmethod
+    def nothing(cls, inst: Instance, value: float, method: str, seconds: float, left_out: Ints | None = None) -> Answer:
+        """Nobody needs anything, or nobody can run."""
+        left_out = inst.left_out if left_out is None else left_out
+        return cls(
+            np.zeros(inst.rates.shape), value, value, np.zeros(len(inst.capacity)), method, seconds, 0.0, left_out
+        )
 
     @property
     def note(self) -> str:

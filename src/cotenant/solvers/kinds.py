@@ -66,13 +66,7 @@ class _Options:
 
 
 def solve(
-    inst: Instance,
-    need: Need,
-    kind: Ints,
-    pair: Floats,
-    *,
-    tol: float = 1e-9,
-    budget: SolverBudget | None = None,
+    inst: Instance, need: Need, kind: Ints, pair: Floats, *, tol: float = 1e-9, budget: SolverBudget | None = None
 ) -> Answer:
     """Best theta with space sharing. `pair[a, b, k]`: rate of a job of kind a beside one of kind b on type k.
 
@@ -145,11 +139,7 @@ class _Model:
     def solve(self, tol: float, budget: SolverBudget) -> Answer:
         """Cut until every class can meet the needs of its members."""
         if not (self.need.work > 0.0).any():
-            value = 0.0 if self.need.falling else np.inf
-            shape = self.inst.rates.shape
-            return Answer(
-                np.zeros(shape), value, value, np.zeros(shape[1]), "kinds", budget.spent_s, 0.0, self.left_out
-            )
+            return Answer.nothing(self.inst, self.need.idle, "kinds", budget.spent_s, self.left_out)
         theta = self._physical() if self.need.falling else 1.0
         self.level = int(self.program.add_columns(1, lower=theta if self.need.falling else 0.0, cost=1.0)[0])
         for one in range(len(self.options)):
@@ -255,19 +245,10 @@ class _Model:
         bound = min(theta, value) if self.need.falling else max(theta, value)
         prices = np.abs(solution.row_duals[self.gpu_rows])
         worth = float(prices @ self.inst.capacity)
-        gap = relative_gap(value, bound)
         return Answer(
-            x,
-            value,
-            bound,
-            prices / worth if worth > 0.0 else prices,
-            "kinds",
-            budget.spent_s,
-            gap,
-            self.left_out,
-            pairs,
-            pair_x,
-        )
+            x, value, bound, prices / worth if worth > 0.0 else prices, "kinds", budget.spent_s,
+            relative_gap(value, bound), self.left_out, pairs, pair_x,
+        )  # fmt: skip
 
 
 def _pair_up(hours: dict[tuple[int, int, int], tuple[Ints, Floats]], types: int) -> tuple[Ints, Floats]:

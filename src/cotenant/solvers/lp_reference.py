@@ -118,9 +118,7 @@ def solve_need(
     need = Need(np.where(able, need.work, 0.0), need.span, need.elapsed)
     active = need.work > 0.0
     if not active.any():
-        value = 0.0 if need.falling else np.inf
-        shape = inst.rates.shape
-        return Answer(np.zeros(shape), value, value, np.zeros(shape[1]), "lp", budget.spent_s, 0.0, inst.left_out)
+        return Answer.nothing(inst, need.idle, "lp", budget.spent_s)
     theta = need.attained(_top(inst, pairs)) if need.falling else 0.0
     for _ in range(60):
         built = model(inst, pairs=pairs, required=_tangent(need, theta), maximise=not need.falling)

@@ -4,7 +4,6 @@
 |---|---|---|---|---|---|
 | max-min, weighted | t, large | t * weight | weight | | |
 | makespan T | 1/T, large | work / T | work left | | |
-| deadlines | phi, large | phi * work / time left | work / time left | | |
 | finish-time fairness | rho, small | work / (rho * span - elapsed) | work left | alone on its share | so far |
 
 So two families cover all: `work * theta`, and `work / (span * theta - elapsed)`. Jobs with work 0 need nothing.
@@ -15,8 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from cotenant.solvers.answer import Floats
+from cotenant.solvers.answer import Floats, column
 from cotenant.solvers.errors import SolverError
 
 
@@ -36,6 +36,11 @@ class Need:
     def falling(self) -> bool:
         """Whether small theta is wanted."""
         return self.span is not None
+
+    @property
+    def idle(self) -> float:
+        """The theta of nobody."""
+        return 0.0 if self.falling else np.inf
 
     def take(self, rows: Floats | np.ndarray[tuple[int], np.dtype[np.int64]]) -> Need:
         """The needs of some jobs."""
@@ -61,8 +66,13 @@ class Need:
         """The theta that given rates deliver."""
         rows = self.work > 0.0
         if not rows.any():
-            return 0.0 if self.falling else np.inf
+            return self.idle
         with np.errstate(divide="ignore"):
             if self.span is None or self.elapsed is None:
                 return float((rate[rows] / self.work[rows]).min())
             return float(((self.elapsed[rows] + self.work[rows] / rate[rows]) / self.span[rows]).max())
+
+
+def late_need(jobs: int, work: ArrayLike, elapsed: ArrayLike, fair: ArrayLike) -> Need:
+    """Finish-time fairness: small (elapsed + work / rate) / fair."""
+    return Need(column(work, jobs, "work"), column(fair, jobs, "fair"), column(elapsed, jobs, "elapsed"))

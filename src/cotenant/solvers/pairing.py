@@ -37,11 +37,6 @@ def pair_kinds(weight: Floats, counts: Ints, *, exact_up_to: int = EXACT_UP_TO) 
     return pairs + _exact(np.asarray(weight, np.float64), left)
 
 
-def total_weight(weight: Floats, pairs: Ints) -> float:
-    """What a table of pairs is worth."""
-    return float((weight * pairs).sum())
-
-
 def _bulk(weight: Floats, counts: Ints) -> Ints:
     """The part of the fractional optimum that no rounding can take back: rounded down, less a few."""
     a, b = np.triu_indices(len(counts))

@@ -26,15 +26,9 @@ def parts_for(inst: Instance, kind: Ints) -> int:
 
 
 def solve(
-    inst: Instance,
-    need: Need,
-    kind: Ints,
-    pair: Floats,
-    parts: int,
-    *,
-    budget: SolverBudget | None = None,
+    inst: Instance, need: Need, kind: Ints, pair: Floats, parts: int, *, budget: SolverBudget | None = None,
     seed: int = 0,
-) -> Answer:
+) -> Answer:  # fmt: skip
     """Best theta of the split problem; `bound` is the unsplit one's, as far as known, and `gap` the loss."""
     budget = budget or SolverBudget()
     if parts <= 1:
@@ -57,17 +51,9 @@ def solve(
     bound = _bound(inst, need, kind, pair)
     bound = min(bound, value) if need.falling else max(bound, value)
     return Answer(
-        x,
-        value,
-        bound,
-        np.zeros(len(inst.capacity)),
-        f"POP in {parts} parts",
-        budget.spent_s,
-        relative_gap(value, bound),
-        np.concatenate(left_out),
-        np.concatenate(pairs),
-        np.concatenate(pair_x),
-    )
+        x, value, bound, np.zeros(len(inst.capacity)), f"POP in {parts} parts", budget.spent_s,
+        relative_gap(value, bound), np.concatenate(left_out), np.concatenate(pairs), np.concatenate(pair_x),
+    )  # fmt: skip
 
 
 def _deal(inst: Instance, kind: Ints, parts: int, seed: int) -> Ints:

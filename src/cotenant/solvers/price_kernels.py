@@ -19,19 +19,9 @@ LESS, MORE = 1.0 - 1e-12, 1.0 + 1e-12  # costs nearer than this are equal
 
 
 def respond_loop(
-    a: Floats,
-    mass: Floats,
-    top: Floats,
-    work: Floats,
-    span: Floats,
-    elapsed: Floats,
-    falling: bool,
-    theta: float,
-    p: Floats,
-    usage: Floats,
-    sums: Floats,
-    x: Floats,
-) -> None:
+    a: Floats, mass: Floats, top: Floats, work: Floats, span: Floats, elapsed: Floats, falling: bool, theta: float,
+    p: Floats, usage: Floats, sums: Floats, x: Floats,
+) -> None:  # fmt: skip
     """Fill `usage` (GPUs per type) and `sums` (cost, its derivative by theta); `x` too unless it is empty.
 
     Required rate: work * theta, or with `falling` work / (span * theta - elapsed); never above the job's top rate.
@@ -102,19 +92,9 @@ def respond_loop(
 
 
 def respond_numpy(
-    a: Floats,
-    mass: Floats,
-    top: Floats,
-    work: Floats,
-    span: Floats,
-    elapsed: Floats,
-    falling: bool,
-    theta: float,
-    p: Floats,
-    usage: Floats,
-    sums: Floats,
-    x: Floats,
-) -> None:
+    a: Floats, mass: Floats, top: Floats, work: Floats, span: Floats, elapsed: Floats, falling: bool, theta: float,
+    p: Floats, usage: Floats, sums: Floats, x: Floats,
+) -> None:  # fmt: skip
     """The same in whole-array steps; expects jobs with work > 0 and top > 0 only."""
     n, types = a.shape
     if falling:

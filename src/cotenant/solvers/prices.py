@@ -40,20 +40,15 @@ class NotCertified(SolverError):
 
 
 def solve(
-    inst: Instance,
-    need: Need,
-    *,
-    counts: Floats | None = None,
-    tol: float = 1e-6,
-    budget: SolverBudget | None = None,
+    inst: Instance, need: Need, *, counts: Floats | None = None, tol: float = 1e-6, budget: SolverBudget | None = None,
     warm: Floats | None = None,
-) -> Answer:
+) -> Answer:  # fmt: skip
     """Best theta with its certificate. `counts`: how many equal jobs a row stands for; `warm`: earlier prices."""
     budget = budget or SolverBudget()
     search = _Search(inst, need, counts)
     budget.forgive(search.compile_s)
     if not len(search.rows) or not search.types.any():
-        return search.empty(budget)
+        return Answer.nothing(inst, need.idle, "prices", budget.spent_s)
     certified = search.run(tol, budget, warm)
     answer = search.answer(budget)
     if not certified and answer.gap > tol:
@@ -145,19 +140,9 @@ class _Search:
             p = np.concatenate([p, p / 2.0])
         usage = np.zeros(len(p))
         self.respond(
-            self.a,
-            self.mass,
-            self.top,
-            self.work,
-            self.span,
-            self.elapsed,
-            self.need.falling,
-            theta,
-            p,
-            usage,
-            self._sums,
-            np.zeros((0, len(p))) if x is None else x,
-        )
+            self.a, self.mass, self.top, self.work, self.span, self.elapsed, self.need.falling, theta, p, usage,
+            self._sums, np.zeros((0, len(p))) if x is None else x,
+        )  # fmt: skip
         if self.halves:
             usage = usage[: len(q)] + usage[len(q) :] / 2.0
         return float(self._sums[0]), float(self._sums[1]), usage / self.capacity
@@ -274,11 +259,3 @@ class _Search:
         out = np.zeros(len(self.inst.capacity))
         out[self.types] = self.best_price / self.capacity
         return out
-
-    def empty(self, budget: SolverBudget) -> Answer:
-        """Nobody needs anything, or nobody can run."""
-        shape = self.inst.rates.shape
-        value = 0.0 if self.need.falling else np.inf
-        return Answer(
-            np.zeros(shape), value, value, np.zeros(shape[1]), "prices", budget.spent_s, 0.0, self.inst.left_out
-        )

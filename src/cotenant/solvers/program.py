@@ -69,7 +69,7 @@ class Program:
         if self._highs is not None:
             raise SolverError("columns cannot be added after the first solve")
         for kept, given in ((self._lower, lower), (self._upper, upper), (self._cost, cost)):
-            kept.append(np.broadcast_to(np.asarray(given, dtype=np.float64), (count,)).copy())
+            kept.append(_wide(given, count))
         self._integer.append(np.full(count, integer))
         first, self.columns = self.columns, self.columns + count
         return np.arange(first, self.columns, dtype=np.int64)
@@ -79,7 +79,7 @@ class Program:
         if self._highs is not None:
             raise SolverError("use add_row after the first solve")
         for kept, given in ((self._row_lower, lower), (self._row_upper, upper)):
-            kept.append(np.broadcast_to(np.asarray(given, dtype=np.float64), (count,)).copy())
+            kept.append(_wide(given, count))
         first, self.rows = self.rows, self.rows + count
         return np.arange(first, self.rows, dtype=np.int64)
 
@@ -100,20 +100,17 @@ class Program:
 
     def set_cost(self, columns: Ints, cost: ArrayLike) -> None:
         """Change the objective of some columns after a solve."""
-        values = np.broadcast_to(np.asarray(cost, dtype=np.float64), columns.shape).copy()
-        self._highs.changeColsCost(len(columns), columns.astype(np.int32), values)
+        self._highs.changeColsCost(len(columns), columns.astype(np.int32), _wide(cost, len(columns)))
 
     def set_column_bounds(self, columns: Ints, lower: ArrayLike, upper: ArrayLike) -> None:
         """Change the bounds of some columns after a solve."""
-        low = np.broadcast_to(np.asarray(lower, dtype=np.float64), columns.shape).copy()
-        high = np.broadcast_to(np.asarray(upper, dtype=np.float64), columns.shape).copy()
-        self._highs.changeColsBounds(len(columns), columns.astype(np.int32), low, high)
+        count = len(columns)
+        self._highs.changeColsBounds(count, columns.astype(np.int32), _wide(lower, count), _wide(upper, count))
 
     def set_row_bounds(self, rows: Ints, lower: ArrayLike, upper: ArrayLike) -> None:
         """Change the bounds of some rows after a solve."""
-        low = np.broadcast_to(np.asarray(lower, dtype=np.float64), rows.shape).copy()
-        high = np.broadcast_to(np.asarray(upper, dtype=np.float64), rows.shape).copy()
-        self._highs.changeRowsBounds(len(rows), rows.astype(np.int32), low, high)
+        count = len(rows)
+        self._highs.changeRowsBounds(count, rows.astype(np.int32), _wide(lower, count), _wide(upper, count))
 
     def set_entry(self, row: int, column: int, value: float) -> None:
         """Change one value of the matrix after a solve."""
@@ -236,6 +233,11 @@ class Program:
         start = np.zeros(self.columns + 1, dtype=np.int32)
         np.cumsum(np.bincount(columns, minlength=self.columns), out=start[1:])
         return start, rows.astype(np.int32), values
+
+
+def _wide(values: ArrayLike, count: int) -> Floats:
+    """So many numbers, an array of one's own."""
+    return np.broadcast_to(np.asarray(values, dtype=np.float64), (count,)).copy()
 
 
 def _joined(parts: list[Floats]) -> Floats:

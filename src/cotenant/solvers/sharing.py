@@ -8,6 +8,7 @@ on type k, 0 where the two cannot share. Only gangs of one size share.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,21 +16,13 @@ from numpy.typing import ArrayLike
 from cotenant.solvers import pop
 from cotenant.solvers.answer import Answer, Floats, Instance, Ints, check_feasible, column, instance
 from cotenant.solvers.errors import SolverBudget, SolverError
-from cotenant.solvers.need import Need
-
-NEVER = float("inf")
+from cotenant.solvers.need import Need, late_need
 
 
 def packed_max_min(
-    rates: ArrayLike,
-    gangs: ArrayLike,
-    capacity: ArrayLike,
-    kind: ArrayLike,
-    pair: ArrayLike,
-    *,
-    scale: ArrayLike | None = None,
-    budget_s: float = NEVER,
-) -> Answer:
+    rates: ArrayLike, gangs: ArrayLike, capacity: ArrayLike, kind: ArrayLike, pair: ArrayLike, *,
+    scale: ArrayLike | None = None, budget_s: float = inf,
+) -> Answer:  # fmt: skip
     """Raise the smallest scale * rate (`scale` 0: the job gets nothing)."""
     inst = instance(rates, gangs, capacity)
     factor = column(scale, len(inst.gangs), "scale")
@@ -38,47 +31,25 @@ def packed_max_min(
 
 
 def packed_makespan(
-    rates: ArrayLike,
-    gangs: ArrayLike,
-    capacity: ArrayLike,
-    kind: ArrayLike,
-    pair: ArrayLike,
-    *,
-    work: ArrayLike,
-    budget_s: float = NEVER,
-) -> Answer:
+    rates: ArrayLike, gangs: ArrayLike, capacity: ArrayLike, kind: ArrayLike, pair: ArrayLike, *,
+    work: ArrayLike, budget_s: float = inf,
+) -> Answer:  # fmt: skip
     """Finish everything soonest."""
     inst = instance(rates, gangs, capacity)
     return inverted(solve_packed(inst, Need(column(work, len(inst.gangs), "work")), kind, pair, budget_s=budget_s))
 
 
 def packed_finish_time(
-    rates: ArrayLike,
-    gangs: ArrayLike,
-    capacity: ArrayLike,
-    kind: ArrayLike,
-    pair: ArrayLike,
-    *,
-    work: ArrayLike,
-    elapsed: ArrayLike,
-    fair: ArrayLike,
-    budget_s: float = NEVER,
-) -> Answer:
+    rates: ArrayLike, gangs: ArrayLike, capacity: ArrayLike, kind: ArrayLike, pair: ArrayLike, *,
+    work: ArrayLike, elapsed: ArrayLike, fair: ArrayLike, budget_s: float = inf,
+) -> Answer:  # fmt: skip
     """Lower the largest (elapsed + work / rate) / fair."""
     inst = instance(rates, gangs, capacity)
-    n = len(inst.gangs)
-    need = Need(column(work, n, "work"), column(fair, n, "fair"), column(elapsed, n, "elapsed"))
-    return solve_packed(inst, need, kind, pair, budget_s=budget_s)
+    return solve_packed(inst, late_need(len(inst.gangs), work, elapsed, fair), kind, pair, budget_s=budget_s)
 
 
 def solve_packed(
-    inst: Instance,
-    need: Need,
-    kind: ArrayLike,
-    pair: ArrayLike,
-    *,
-    parts: int | None = None,
-    budget_s: float = NEVER,
+    inst: Instance, need: Need, kind: ArrayLike, pair: ArrayLike, *, parts: int | None = None, budget_s: float = inf
 ) -> Answer:
     """Best theta with space sharing; in `parts` (None: as many as the number of classes asks for)."""
     budget = SolverBudget(budget_s)

@@ -25,8 +25,7 @@ def solve(
     v = np.where(inst.rates > 0.0, values, 0.0)
     scale = float(v.max(axis=1, initial=0.0).sum())
     if scale <= 0.0:
-        x = np.zeros(v.shape)
-        return Answer(x, 0.0, 0.0, np.zeros(v.shape[1]), "prices", budget.spent_s, 0.0, inst.left_out)
+        return Answer.nothing(inst, 0.0, "prices", budget.spent_s)
     v = v / scale
     price = np.zeros(v.shape[1]) if warm is None else np.maximum(warm, 0.0) / scale
     chosen: list[Ints] = []
@@ -56,17 +55,11 @@ def solve(
     for k in np.flatnonzero(mix > 0.0):
         rows = np.flatnonzero(chosen[k] >= 0)
         x[rows, chosen[k][rows]] += mix[k]
-    gap = relative_gap(attained, max(bound, attained))
+    bound = max(bound, attained)
     return Answer(
-        x,
-        attained * scale,
-        max(bound, attained) * scale,
-        best_price * scale,
-        "prices",
-        budget.spent_s,
-        gap,
+        x, attained * scale, bound * scale, best_price * scale, "prices", budget.spent_s, relative_gap(attained, bound),
         inst.left_out,
-    )
+    )  # fmt: skip
 
 
 def _respond(v: Floats, inst: Instance, price: Floats) -> tuple[float, Ints, float, Floats]:

@@ -67,7 +67,7 @@ def hierarchical(
     else:
         between = np.ones(0 if entity is None else int(group.max(initial=-1)) + 1)
     if not (weight > 0.0).any():
-        return Answer(np.zeros(inst.rates.shape), 0.0, 0.0, np.zeros(len(inst.capacity)), "water-filling", 0.0, 0.0)
+        return Answer.nothing(inst, 0.0, "water-filling", 0.0, np.zeros(0, np.int64))
     if inner == "fifo":
         x, level, rounds = fill_in_order(_as_levels(inst), weight > 0.0, group, between, budget)
         level = level[weight > 0.0]
@@ -79,16 +79,8 @@ def hierarchical(
         x, level, rounds = _fill(_as_levels(part), levels, budget)
         x, level = x[alike.of], level[weight[first] > 0.0]
     smallest = float(level.min())
-    found = Answer(
-        x,
-        smallest,
-        smallest,
-        np.zeros(len(inst.capacity)),
-        f"water-filling in {rounds} levels",
-        budget.spent_s,
-        0.0,
-        inst.left_out,
-    )
+    method, no_prices = f"water-filling in {rounds} levels", np.zeros(len(inst.capacity))
+    found = Answer(x, smallest, smallest, no_prices, method, budget.spent_s, 0.0, inst.left_out)
     return check_feasible(found, inst)
 
 

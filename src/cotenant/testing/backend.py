@@ -7,7 +7,8 @@
 
 Jobs are described by shell texts of the simplest kind (`sleep`, `exit`, `kill`, `trap`, `echo`). No test sleeps: all
 wait in `wait_change`, which a backend with a virtual clock answers at once. What concerns output, checkpoints, the way
-home, gangs and late launches is in `backend_far`; here is how jobs start, end and are acted on.
+home, gangs and late launches is in `backend_far`, ways into jobs in `backend_channels`; here is how jobs start, end
+and are acted on.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import pytest
 
 from cotenant.backends.base import Backend, BackendError, LaunchSpec
 from cotenant.core.errors import InputError
+from cotenant.testing.backend_channels import ChannelContract
 from cotenant.testing.backend_far import FarContract
 from cotenant.testing.backend_kit import PATIENCE_S, seen, until
 
 __all__ = ["PATIENCE_S", "BackendContract", "seen", "until"]
 
 
-class BackendContract(FarContract):
+class BackendContract(FarContract, ChannelContract):
     """Override the fixture `backend` and `reopen`; the rest of `BackendKit` where it will not do."""
 
     def test_nodes_have_names_and_room(self, backend: Backend) -> None:

@@ -285,9 +285,7 @@ class JournalContract:
                 use()
 
     def test_no_space(
-        self,
-        journal_factory: JournalFactory,
-        no_space: Callable[[Journal], AbstractContextManager[None]],
+        self, journal_factory: JournalFactory, no_space: Callable[[Journal], AbstractContextManager[None]]
     ) -> None:
         """A full disk refuses appends whole, loses nothing, and is forgotten when there is space again."""
         with journal_factory() as journal:

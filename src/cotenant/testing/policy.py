@@ -43,8 +43,8 @@ def jobs(*rows: tuple[float, int, float], tenants: Iterable[str] = (), models: I
         submit.astype(np.float64),
         gpus.astype(np.int64),
         duration.astype(np.float64),
-        tenant=_codes(list(tenants)),
-        model=_codes(list(models)),
+        tenant=Codes.of(list(tenants)) if tenants else None,
+        model=Codes.of(list(models)) if models else None,
     )
 
 
@@ -255,10 +255,3 @@ def _largest_pool(cluster: str) -> int:
     for group in Cluster.parse(cluster).groups:
         pools[group.gpu_type] = pools.get(group.gpu_type, 0) + group.gpus
     return max(pools.values())
-
-
-def _codes(texts: list[str]) -> Codes | None:
-    if not texts:
-        return None
-    names = tuple(dict.fromkeys(texts))
-    return Codes(np.array([names.index(text) for text in texts], np.int64), names)

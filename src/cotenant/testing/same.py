@@ -87,10 +87,8 @@ class TruePlanner(Planner):
     """Plans with such sessions."""
 
     def __init__(self, run: LiveRun, core: CoreService) -> None:
-        capabilities = core.backend.capabilities()
-        super().__init__(
-            core.store, lambda: core.observer.nodes, core.reports, capabilities, core.options, core.counters
-        )
+        capabilities, nodes = core.backend.capabilities(), lambda: core.observer.nodes
+        super().__init__(core.store, nodes, core.reports, capabilities, core.options, core.counters, core.openings)
         self._run = run
 
     def session(self, policy: str, nodes: Sequence[NodeInfo], now_s: float, kept: Any = None) -> Session:

@@ -13,12 +13,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cotenant.beliefs.company import SharedSpeeds
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.together import CURVE, LEVELS, Together
 from cotenant.core.workload import Codes, make_workload
 from cotenant.sim.driver import Experiment, Simulation
-from cotenant.sim.truth import SharedTruth
 
 
 def sharing(
@@ -67,15 +67,13 @@ def shared_run(
     """
     submit, gpus, duration = (np.array(column) for column in zip(*rows, strict=True))
     code = np.arange(len(rows)) if kinds is None else np.asarray(kinds, np.int64)
-    names = tuple(dict.fromkeys(tenants or ("",)))
-    owner = np.array([names.index(name) for name in tenants]) if tenants else np.zeros(len(rows), np.int64)
     work = make_workload(
         "rows",
         submit.astype(np.float64),
         gpus.astype(np.int64),
         duration.astype(np.float64),
         model=Codes(code, tuple(f"kind {k}" for k in range(int(code.max()) + 1))),
-        tenant=Codes(owner, names),
+        tenant=Codes.of(tenants) if tenants else None,
         priority=np.zeros(len(rows), np.int64) if priority is None else np.asarray(priority, np.int64),
     )
     spec = Cluster.parse(cluster) if isinstance(cluster, str) else cluster
@@ -87,5 +85,5 @@ def shared_run(
     state.f[:, col.GPU_GIB] = together.memory_gib[code, 0]
     state.gpu_gib[:] = together.gpu_gib
     run.engine.facts = replace(run.engine.facts, together=together)
-    run.engine.rates = SharedTruth(together)
+    run.engine.rates = SharedSpeeds(together)
     return run

@@ -21,8 +21,8 @@ from cotenant.core.state import make_rule
 from cotenant.engine.events import handle, node_down, node_up
 from cotenant.engine.keys import position_of, work_done
 from cotenant.engine.leaving import preempt
-from cotenant.engine.ledger import enqueue, heat, schedule_run, start
-from cotenant.engine.resizing import lay_slices, let_go, set_size
+from cotenant.engine.ledger import enqueue, rerun, resize, start
+from cotenant.engine.resizing import lay_slices, let_go
 from cotenant.engine.tables import StopCosts
 from cotenant.service.observer.outcomes import EXIT_PREEMPTED
 from cotenant.service.planner.nodes import NodeNumbers
@@ -60,7 +60,7 @@ class Truth:
             enqueue(state, self.rule, row, now_s)
         size = sum(gpus for _, gpus, _ in places)
         if size != state.i[row, col.GPUS]:
-            set_size(state, row, size)
+            resize(state, row, size)
         state.i[row, col.LEVEL] = terms.level
         self.agree(row, terms)
         start(state, self.rule, row, lay_slices(state, places), now_s)
@@ -90,8 +90,7 @@ class Truth:
 
     def _again(self, row: int) -> None:
         state = self.state
-        heat(state.f, state.i, state.slices, state.hot, state.x, row, position_of(state.run, state.x[col.N_RUN], row))
-        schedule_run(state.f, state.i, state.events, state.x, self.rule.thresholds, row)
+        rerun(state, self.rule, row, position_of(state.run, state.x[col.N_RUN], row))
 
     def shrink_or_grow(self, row: int, gpus: int, now_s: float) -> None:
         """A running job gives its GPUs back for a moment, to go on with so many others."""

@@ -36,13 +36,6 @@ def epoch_s(measured_s: Floats, data_gib: float, cached: Floats, cpus: Floats, s
     return np.maximum(measured_s, input_s(data_gib, cached, cpus, storage))
 
 
-def disk_needed_gib_s(measured_s: float, data_gib: float, cached: float, cpus: float, storage: Storage) -> float:
-    """Disk bandwidth with which the input keeps up; all there is where it cannot."""
-    if float(input_s(data_gib, np.array(cached), np.array(cpus), storage)) >= measured_s:
-        return storage.disk_gib_s
-    return (1 - cached) * data_gib / (measured_s - cached * data_gib / (storage.memory_gib_s * cpus))
-
-
 def speeds(
     cpu_axis: Floats, cached_speed: Floats, mem_axis: Floats, data_gib: float, reserve_gib: float, storage: Storage,
     epoch_at_1_s: float,

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cotenant.beliefs.company import SharedSpeeds
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.together import CURVE, Together
@@ -15,7 +16,6 @@ from cotenant.policies.bsbf.judging import cost, last_end
 from cotenant.policies.bsbf.pair_test import pays, shared_mean, waiting_mean
 from cotenant.policies.bsbf.policy import SjfBsbf, _scene, _scratch
 from cotenant.sim.driver import Experiment, Simulation
-from cotenant.sim.truth import SharedTruth
 
 
 def _run(
@@ -36,7 +36,7 @@ def _run(
     run.state.f[:, col.GPU_GIB] = together.memory_gib[run.state.i[:, col.SPEED_ROW], 0]
     run.state.gpu_gib[:] = together.gpu_gib
     run.engine.facts = replace(run.engine.facts, together=together)
-    run.engine.rates = SharedTruth(together)
+    run.engine.rates = SharedSpeeds(together)
     return run
 
 

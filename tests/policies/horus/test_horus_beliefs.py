@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cotenant.beliefs.predictor import predict_known
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.errors import InputError
@@ -15,7 +16,6 @@ from cotenant.core.workload import Codes, make_workload
 from cotenant.policies.horus.cost import gpu_cost
 from cotenant.sim.driver import Experiment, Simulation
 from cotenant.testing.sharing import shared_run, sharing
-from cotenant.workload.predictor import predict_known
 
 NAN = float("nan")
 

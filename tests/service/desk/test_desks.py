@@ -16,9 +16,10 @@ from cotenant.core.jobspec import parse_job
 from cotenant.core.reasons import Cause, Reason
 from cotenant.journal import Entry
 from cotenant.journal.memory import MemoryJournal, MemoryStore
+from cotenant.service.asked import Which
 from cotenant.service.desk.admin import Admin
 from cotenant.service.desk.desk import Desk
-from cotenant.service.facade import Caller, ClusterDesk, Conflict, JobDesk, NotFound, Role, Unavailable
+from cotenant.service.facade import Caller, ClusterDesk, Conflict, JobDesk, NotFound, Role, Unavailable, WhatIfWatch
 from cotenant.service.store.store import Store
 
 ADMIN = Caller("root", Role.ADMIN)
@@ -39,7 +40,7 @@ class Others:
         self.asked.append(job)
         return self.reasons.get(job)
 
-    def forecast(self, policies: Sequence[str]) -> dict[str, dict[str, float | None]]:
+    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> dict[str, dict[str, float | None]]:
         return {name: {"1": 10.0 + at} for at, name in enumerate(policies)}
 
     def check(self, policy: str) -> None:
@@ -95,7 +96,7 @@ def test_only_the_planner_knows_why_a_job_waits_that_could_start(office: Office)
     office.desk.hold(ADMIN, held)
     office.others.reasons[waits] = Reason(waits, 1000.0, Cause.OVER_QUOTA, "red has all it may have", 1)
     causes = {job: office.desk.why(ADMIN, job)["cause"] for job in (runs, waits, held, chained)}
-    assert causes == {runs: "running", waits: "over quota", held: "held", chained: f"after job {runs}"}
+    assert causes == {runs: "running", waits: "over quota", held: "held", chained: "waiting for another job"}
     assert office.others.asked == [waits]
     del office.others.reasons[waits]
     assert office.desk.why(ADMIN, waits)["cause"] == "waiting for capacity"
@@ -113,6 +114,10 @@ def test_whatif_is_the_planners_forecast(office: Office) -> None:
         {"id": one, "name": "a", "fifo": 10.0, "srtf": 11.0}, {"id": two, "name": "b", "fifo": None, "srtf": None},
     ]  # fmt: skip
     assert office.desk.whatif(ANN, [])["jobs"] == []
+    told = office.submit(name="c", expected=60)
+    office.others.said[one] = SimpleNamespace(step=1, total=9, step_time_s=2.0, metrics={})
+    answer = office.desk.whatif(ADMIN, [])
+    assert (answer["assumed"], answer["assumed_s"], told) == ([two], 3600.0, "3")
 
 
 def test_no_answer_holds_the_lock_while_it_is_built(office: Office) -> None:
@@ -144,12 +149,16 @@ def test_what_was_listed_stays_as_it_was(office: Office) -> None:
     assert office.desk.jobs(ADMIN) == []
 
 
-def test_the_newest_jobs_are_listed_oldest_first(office: Office) -> None:
+def test_of_too_many_jobs_those_that_run_are_listed_and_the_rest_is_counted(office: Office) -> None:
     jobs = [office.submit(caller) for caller in (ANN, BOB, ANN, ANN)]
     office.runs(jobs[2])
-    assert [info.id for info in office.desk.jobs(ADMIN, limit=2)] == jobs[2:]
-    assert [info.id for info in office.desk.jobs(ANN, limit=2)] == jobs[2:]
-    assert [info.id for info in office.desk.jobs(ADMIN, states=("pending",), limit=2)] == [jobs[1], jobs[3]]
+    some = office.desk.jobs(ADMIN, limit=2)
+    assert ([info.id for info in some], some.left_out) == ([jobs[0], jobs[2]], 2)
+    pending = office.desk.jobs(ADMIN, Which(states=("pending",)), limit=2)
+    assert ([info.id for info in pending], pending.left_out) == ([jobs[0], jobs[1]], 1)
+    office.happens("exit", jobs[2], to="failed", why="exit code 1")
+    assert [info.id for info in office.desk.jobs(ANN, limit=2)] == [jobs[0], jobs[3]]
+    assert [info.id for info in office.desk.jobs(ADMIN, skip=1)] == jobs[1:]
     assert [info.id for info in office.desk.jobs(BOB)] == [jobs[1]]
 
 

@@ -227,12 +227,19 @@ def test_a_cancel_wins_over_a_suspend_under_way(rig: PartsRig, monkeypatch: pyte
 
 
 def test_held_jobs_leave_and_stay_away(rig: PartsRig) -> None:
-    job = rig.start()
-    rig.tell("hold", job)
+    """One that cannot save is suspended where that is possible, else stopped."""
+    stands, leaves = rig.start(), rig.start(at=1, preemptible=False)
+    for job in (stands, leaves):
+        rig.tell("hold", job)
     rig.ticks(2)
-    assert (rig.state(job), rig.book.jobs[job].message) == ("pending", "held, signal 15")
-    rig.does(Act("start", job, _at(0)))
-    assert rig.state(job) == "pending"
+    assert (rig.state(stands), len(rig.book.jobs[stands].attempts)) == ("suspended", 1)
+    assert (rig.state(leaves), rig.book.jobs[leaves].message) == ("pending", "held, signal 15")
+    rig.does(Act("resume", stands), Act("start", leaves, _at(0)))
+    assert [rig.state(job) for job in (stands, leaves)] == ["suspended", "pending"]
+    rig.tell("resume", leaves)
+    rig.does(Act("start", leaves, _at(0)))
+    rig.ticks(1)
+    assert (rig.state(leaves), rig.book.jobs[leaves].message) == ("running", "")
 
 
 def test_time_limits_are_kept_to_the_moment_and_without_suspended_time(rig: PartsRig) -> None:

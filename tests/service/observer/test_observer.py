@@ -112,8 +112,8 @@ def test_those_after_a_failed_job_are_given_up_at_once(rig: PartsRig) -> None:
     second, third = rig.submit(after=[first]), rig.submit(after=["2"])
     _start(rig, first)
     rig.ticks(1)
-    assert [rig.state(job) for job in (first, second, third)] == ["failed"] * 3
-    assert rig.book.jobs[third].message == "job 2, which it comes after, has failed"
+    assert [rig.state(job) for job in (first, second, third)] == ["failed", "cancelled", "cancelled"]
+    assert rig.book.jobs[third].message == "job 2, which it comes after, has been cancelled"
 
 
 def test_a_crash_of_the_service_costs_a_job_nothing(rig: PartsRig) -> None:

@@ -17,7 +17,7 @@ import signal
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from cotenant.backends.base import (
     BackendError,
@@ -30,7 +30,10 @@ from cotenant.backends.base import (
     check_key,
     check_spec,
 )
-from cotenant.backends.local import cgroups, cuda, logs, members, mps, orders, procs
+from cotenant.backends.channels import Channel, ChannelSpec
+from cotenant.backends.local import cgroups, channels, containers, cuda, logs, members, mps, orders, procs
+from cotenant.backends.local.isolation.levels import NONE, Isolation, unprotected
+from cotenant.backends.local.isolation.tenants import Tenants
 from cotenant.backends.local.machine import Machine, Share, parse_gpus
 from cotenant.backends.local.records import KeeperRecord, all_records
 from cotenant.backends.local.watcher import Watcher
@@ -38,7 +41,6 @@ from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Value
 
 _SETTLE_S = 10.0
-_ROUNDS = 1000  # a job may fork while it is being killed, but not for ever
 
 
 class LocalBackend:
@@ -51,7 +53,11 @@ class LocalBackend:
     state directory.
     """
 
-    defaults: ClassVar[dict[str, Value]] = {"gpus": "auto", "share": "time", "listen": "unix"}
+    defaults: ClassVar[dict[str, Value]] = {
+        "gpus": "auto", "share": "time", "listen": "unix", "isolation": NONE.level, "network": NONE.network,
+        "user_map": "", "tenant_files": "", "tmp_gib": NONE.tmp_gib, "pids": NONE.pids, "expose": "",
+        "first_uid": NONE.first_uid,
+    }  # fmt: skip
 
     def __init__(
         self,
@@ -65,6 +71,7 @@ class LocalBackend:
         share: Share = "time",
         home: str | os.PathLike[str] | None = None,
         listen: str = "",
+        isolation: Isolation = NONE,
     ) -> None:
         root = Path(state_dir).absolute()
         self._home = root if home is None else Path(home).absolute()
@@ -76,17 +83,21 @@ class LocalBackend:
             shutil.rmtree(grave, ignore_errors=True)
         self._machine = Machine.find(name, gpus, gpu_types, share)
         self._mps = mps.start(root / "mps", self._machine.gpu) if share == "mps" else {}
-        self._cgroups = cgroups.find() if use_cgroups else cgroups.Cgroups(notes=("cgroups are switched off",))
+        apart = isolation.level != "none"
+        self._cgroups = cgroups.find(apart) if use_cgroups else cgroups.Cgroups(notes=("cgroups are switched off",))
         self._rlimit_as = rlimit_as
         moves = self._machine.gpu == "nvml" and share != "mps"  # the driver cannot take out a client of MPS
         self._cuda = cuda.method() if moves else "none"
         self.label = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
+        self._isolation, self._containers = isolation, containers.find_tool()
+        self._tenants = Tenants(isolation, self._home, self.label, self._machine) if apart else None
         self._watcher = Watcher(root / "notify")
 
     @classmethod
     def open(
-        cls, home: Path, *, gpus: str | int | Sequence[str] | None = None, share: str = "time", listen: str = "unix"
-    ) -> LocalBackend:
+        cls, home: Path, *, gpus: str | int | Sequence[str] | None = None, share: str = "time", listen: str = "unix",
+        isolation: str = "none", network: str = "host", tenant_files: str = "", **more: Any,
+    ) -> LocalBackend:  # fmt: skip
         """As `serve --backend local:gpus=[v100:2,k80:2],share=mps,listen=tcp:127.0.0.1:8471` asks for it."""
         if share not in ("time", "mps"):
             raise unknown("--share", share, ("time", "mps"))
@@ -96,7 +107,10 @@ class LocalBackend:
         few, types = (found, None) if found is None or isinstance(found, int) else (None, found)
         tcp = {"unix": "", "tcp": "tcp:127.0.0.1:0"}.get(listen, listen)
         shared: Share = "mps" if share == "mps" else "time"
-        return cls(home / "jobs", few, types, share=shared, home=home, listen=tcp)
+        chosen = Isolation.parse(isolation, network, folder=tenant_files, **more)
+        if tcp and chosen.network != "host":
+            raise InputError(f"--network {network}: jobs could not call home over TCP: take listen=unix")
+        return cls(home / "jobs", few, types, share=shared, home=home, listen=tcp, isolation=chosen)
 
     def close(self) -> None:
         """Let go of handles. Jobs run on."""
@@ -127,11 +141,17 @@ class LocalBackend:
             outlives_service=True,
             share=self._machine.share,
             notes=(*(f"{role}: {parent}" for role, parent in sorted(roles.items())), *self._cgroups.notes),
+            isolation=self._isolation.level,
+            unprotected=unprotected(self._isolation),
+            containers=self._containers,
+            channels=("exec", "attach", "port"),
         )
 
     def observe(self) -> list[Observed]:
         """Read every record and hold it against the kernel."""
         self._watcher.reap()
+        if self._tenants is not None:
+            self._tenants.link_socket()
         seen = map(self._observe, all_records(self._jobs))
         return [one for one in seen if one is not None]
 
@@ -159,8 +179,8 @@ class LocalBackend:
 
     def listen_at(self) -> tuple[str, ...]:
         """The socket at home, and before it the TCP address if there is one: older jobs know the socket only."""
-        socket = f"unix:{self._home / 'runtime.sock'}"
-        return (self._listen, socket) if self._listen else (socket,)
+        first = [self._listen] if self._listen else [self._tenants.address] if self._tenants is not None else []
+        return (*first, f"unix:{self._home / 'runtime.sock'}")
 
     def wait_change(self, timeout_s: float | None) -> bool:
         """Sleep on the keepers' notices and on the processes themselves: one may be killed before it can speak."""
@@ -180,35 +200,43 @@ class LocalBackend:
         """Start the job unless its key was ever started."""
         check_spec(spec, self._machine.nodes)
         self._check_here(spec)
+        groups = self._cgroups.paths(f"cotenant.{self.label}.{spec.key}")
+        facts = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "calls_home"}
+        facts |= {"env": sorted(spec.env), "cgroups": groups}
         record = KeeperRecord(self._jobs, spec.key)
-        lock = record.lock()
-        if lock is None:
-            return
+        lock: int | None = None
         try:
-            if record.started():
+            order = self._order(spec, groups)  # what it prepares may fail: so it comes before there is a record
+            lock = record.lock()
+            if lock is None or record.started():
                 return
-            groups = self._cgroups.paths(f"cotenant.{self.label}.{spec.key}")
-            facts = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "calls_home"}
-            facts |= {"env": sorted(spec.env), "cgroups": groups}
             record.write("spec.json", json.dumps(facts).encode())
-            record.write("keeper.in", self._order(spec, groups))
-            self._watcher.adopt(orders.spawn(record, lock))
+            record.write("keeper.in", order)
+            self._watcher.adopt(orders.spawn(record, lock, self._tenants is not None))
         except OSError as error:
             raise BackendError(f"job {spec.key}: nothing was started: {error}") from error
         finally:
-            os.close(lock)
+            if lock is not None:
+                os.close(lock)
 
     def _order(self, spec: LaunchSpec, groups: dict[str, str]) -> bytes:
         env = {**self._machine.gpu_env(spec.gpus, spec.gpu_mem_gib), **self._mps}
         env["COTENANT_MARK"] = f"{self.label}/{spec.key}"
-        entries = [("notify", str(self._watcher.path)), ("workdir", spec.workdir or str(self._home))]
+        entries = [("notify", str(self._watcher.path))]
+        if self._tenants is not None:
+            theirs, more = self._tenants.entries(spec, groups)
+            env, entries = env | theirs, entries + more
+        else:
+            entries.append(("workdir", spec.workdir or str(self._home)))
         if self._rlimit_as and spec.mem_gib is not None and "memory" not in groups:
             entries.append(("rlimit_as", str(int(spec.mem_gib * cgroups.GIB))))
-        return orders.written(spec, groups, env, entries)
+        return orders.written(spec, groups, env, entries, self._containers)
 
     def _check_here(self, spec: LaunchSpec) -> None:
-        if spec.workdir and not os.path.isdir(spec.workdir):
+        if self._tenants is None and spec.workdir and not os.path.isdir(spec.workdir):
             raise InputError(f"job {spec.key}: workdir '{spec.workdir}' is not an existing directory")
+        if spec.image and not self._containers:
+            raise InputError(f"job {spec.key}: nothing here runs image '{spec.image}': install apptainer or podman")
         if foreign := set(spec.cpus or ()) - os.sched_getaffinity(0):
             raise InputError(f"job {spec.key}: cores {sorted(foreign)} are not ours to give")
 
@@ -227,24 +255,7 @@ class LocalBackend:
     def kill(self, key: str) -> bool:
         """SIGKILL to the fence, the descendants and whoever carries the mark, until a look finds nobody new."""
         record = KeeperRecord(self._jobs, key)
-        return self._lives(record) and self._kill(record)
-
-    def _kill(self, record: KeeperRecord) -> bool:
-        track = record.cgroups().get("track")
-        done: set[int] = set()
-        for _ in range(_ROUNDS):
-            if track is not None:
-                cgroups.kill(track)
-            new = self._members(record) - done
-            if not new:
-                return True
-            for pid in new:
-                self._watcher.watch(pid)
-                procs.send(pid, signal.SIGKILL, lambda p: p in self._members(record))
-            if track is not None:
-                cgroups.freeze(track, False)  # in v1 the frozen cannot die
-            done |= new
-        return False
+        return self._lives(record) and members.kill(record, self.label, self._watcher.watch)
 
     def forget(self, key: str, keep_log: bool = False) -> None:
         """Remove records and groups of a job that is over. The record goes last: so whatever is left is tried again."""
@@ -283,7 +294,7 @@ class LocalBackend:
                 return
             if time.monotonic() > give_up:
                 raise BackendError(f"job {record.key}: processes {sorted(left)} do not die")
-            self._kill(record)
+            members.kill(record, self.label, self._watcher.watch)
             for pid in left:
                 procs.await_end(pid, 100)
             select.select([], [], [], 0.002)
@@ -304,6 +315,22 @@ class LocalBackend:
         folders = (record.path, self._kept(key))
         return logs.LocalLog(key, stream, folders, lambda: record.exit() is None and record.held())
 
+    def open_times(self, key: str) -> logs.LocalTimes:
+        """The marks beside them."""
+        folders = (KeeperRecord(self._jobs, key).path, self._kept(key))
+        return logs.LocalTimes(logs.LocalLog(key, "times", folders, lambda: False))
+
+    def open_channel(self, key: str, asked: ChannelSpec) -> Channel:
+        """Through the keeper, or straight to a port."""
+        record = KeeperRecord(self._jobs, key)
+        if not self._lives(record):
+            raise BackendError(f"job {record.key} does not run")
+        if asked.kind == "exec" and record.spec().get("image"):
+            raise BackendError("it runs in an image, which other programs cannot join")
+        if asked.kind != "port":
+            return channels.visit(record, asked)
+        return channels.connect(self._members(record), asked.port)
+
     def drop_log(self, key: str) -> None:
         """Delete the files that were kept."""
         shutil.rmtree(self._kept(check_key(key)), ignore_errors=True)
@@ -313,7 +340,10 @@ class LocalBackend:
 
     def checkpoint_dir(self, job: str, asked: str = "") -> str:
         """A folder at home, or the one asked for."""
-        folder = Path(asked) if asked else self._home / "checkpoints" / check_key(job)
+        usual = self._home / "checkpoints" / check_key(job)
+        if self._tenants is not None:
+            return self._tenants.checkpoint_dir(job, asked, usual)
+        folder = Path(asked) if asked else usual
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -323,6 +353,8 @@ class LocalBackend:
     def drop_checkpoints(self, job: str) -> None:
         """Delete the folder at home."""
         shutil.rmtree(self._home / "checkpoints" / check_key(job), ignore_errors=True)
+        if self._tenants is not None:
+            self._tenants.drop_checkpoints(job)
 
     # -- while it runs ---------------------------------------------------------------------------------------------
 
@@ -339,18 +371,11 @@ class LocalBackend:
         if moves and not cuda.move(self._members(record), True, self._cuda):
             cuda.move(self._members(record), False, self._cuda)
             return False
+        record.pause(True)
         track = record.cgroups().get("track")
         if track is not None and cgroups.freeze(track, True):
             return True
-        for _ in range(_ROUNDS):  # a signal takes a moment to arrive, and meanwhile the job may fork
-            mine = self._members(record)
-            moving = {pid for pid in mine if procs.state_of(pid) not in "TZX"}
-            if not moving:
-                return bool(mine)
-            for pid in moving:
-                procs.send(pid, signal.SIGSTOP, lambda p: p in self._members(record))
-            select.select([], [], [], 0.001)
-        return False
+        return members.stop(record, self.label)
 
     def resume(self, key: str) -> bool:
         """Run first, then GPU memory in."""
@@ -359,6 +384,7 @@ class LocalBackend:
             return False
         if track := record.cgroups().get("track"):
             cgroups.freeze(track, False)
+        record.pause(False)
         mine = self._members(record)
         for pid in mine:
             if procs.state_of(pid) == "T":

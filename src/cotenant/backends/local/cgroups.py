@@ -19,11 +19,15 @@ from cotenant.backends.local.keeper import put, text_of
 PERIOD_US = 100_000
 GIB = 1 << 30
 _V1_ROLES = {"freezer": "track", "memory": "memory", "cpu": "cpu"}
+_V1_APART = {"pids": "pids", "devices": "devices"}
 
 
 @dataclass(frozen=True, slots=True)
 class Cgroups:
-    """The directories under which a job's groups are made, by role: `track` (the fence), `memory`, `cpu`."""
+    """The directories under which a job's groups are made, by role: `track` (the fence), `memory`, `cpu`.
+
+    Where tenants are kept apart also `pids` and, in version 1, `devices`.
+    """
 
     parents: dict[str, Path] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -33,12 +37,12 @@ class Cgroups:
         return {role: str(parent / name) for role, parent in self.parents.items()}
 
 
-def find() -> Cgroups:
-    """Probe what can be created here, by creating and removing it."""
+def find(apart: bool = False) -> Cgroups:
+    """Probe what can be created here, by creating and removing it; `apart`: what keeps tenants apart, too."""
     parents: dict[str, Path] = {}
     notes: list[str] = []
     ours = own_groups()
-    for controller, role in _V1_ROLES.items():
+    for controller, role in (_V1_ROLES | (_V1_APART if apart else {})).items():
         if (parent := ours.get(controller)) is None:
             continue
         if _probe(parent) is not None:
@@ -46,7 +50,7 @@ def find() -> Cgroups:
         else:
             notes.append(f"cgroup v1 {controller}: {parent} is not writable")
     if "" in ours:
-        roles, parent = _find_v2(ours[""])
+        roles, parent = _find_v2(ours[""], apart)
         parents.update(dict.fromkeys(roles, parent))
         if missing := {"track", "memory", "cpu"} - parents.keys():
             hint = "under systemd, Delegate=yes and DelegateSubgroup= open it"
@@ -83,7 +87,7 @@ def _below(mount: str, path: str) -> Path:
     return full if full.is_dir() else Path(mount)
 
 
-def _find_v2(own: Path) -> tuple[list[str], Path]:
+def _find_v2(own: Path, apart: bool = False) -> tuple[list[str], Path]:
     """Our own group, or the one above it where that was handed to us.
 
     A group with processes in it cannot pass controllers on (v2 rule), so a service with `Delegate=yes` and
@@ -94,7 +98,7 @@ def _find_v2(own: Path) -> tuple[list[str], Path]:
     for parent in (own, own.parent):
         if not (parent / "cgroup.procs").exists() or (parent != own and not _is_delegated(parent)):
             continue
-        for controller in ("memory", "cpu"):
+        for controller in ("memory", "cpu", *(["pids"] if apart else [])):
             if controller not in text_of(str(parent / "cgroup.subtree_control")).split():
                 with contextlib.suppress(OSError):
                     put(str(parent / "cgroup.subtree_control"), f"+{controller}")
@@ -102,6 +106,7 @@ def _find_v2(own: Path) -> tuple[list[str], Path]:
         if files is None:
             continue
         needs = {"track": "cgroup.freeze", "memory": "memory.max", "cpu": "cpu.max"}
+        needs |= {"pids": "pids.max"} if apart else {}
         roles = [role for role, file in needs.items() if file in files]
         if len(roles) > len(best[0]):
             best = (roles, parent)

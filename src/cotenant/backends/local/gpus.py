@@ -19,6 +19,7 @@ class Gpu:
     gpu_type: str
     uuid: str = ""
     mem_gib: float = 0.0
+    minor: int = -1  # of its device file, /dev/nvidiaN; -1 where there is none
 
 
 class _Memory(ctypes.Structure):
@@ -56,13 +57,14 @@ def _list(nvml: ctypes.CDLL) -> list[Gpu]:
         handle = ctypes.c_void_p()
         name = ctypes.create_string_buffer(96)
         uuid = ctypes.create_string_buffer(96)
-        memory = _Memory()
+        memory, minor = _Memory(), ctypes.c_uint()
         if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) != 0:
             continue
         nvml.nvmlDeviceGetName(handle, name, 96)
         nvml.nvmlDeviceGetUUID(handle, uuid, 96)
         nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
-        gpus.append(Gpu(index, short_type(name.value.decode()), uuid.value.decode(), memory.total / 2**30))
+        device = minor.value if nvml.nvmlDeviceGetMinorNumber(handle, ctypes.byref(minor)) == 0 else index
+        gpus.append(Gpu(index, short_type(name.value.decode()), uuid.value.decode(), memory.total / 2**30, device))
     return gpus
 
 

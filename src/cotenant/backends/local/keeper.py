@@ -18,9 +18,34 @@ import signal
 import sys
 import time
 
+if __package__:
+    from cotenant.backends.local.output import Log, Marks
+    from cotenant.backends.local.overtime import Overtime
+    from cotenant.backends.local.visits import Visits
+else:  # started by path, with the folder of this file on the path
+    from output import Log, Marks  # type: ignore[import-not-found,no-redef]
+    from overtime import Overtime  # type: ignore[import-not-found,no-redef]
+    from visits import Visits  # type: ignore[import-not-found,no-redef]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
+    class Confine(Protocol):
+        """How a process becomes another user's, and is shut in: the module `isolation.confine`."""
+
+        def enter(self, job: KeptJob) -> None:
+            """For the first process of a job."""
+
+        def join(self, job: KeptJob, leader: int) -> None:
+            """For one more, beside the first."""
+
+
 SWEEP_MS = 50
 RESERVED = 4096
 LOCK = 3
+DOOR = 4  # a socket that listens in the record; something else where there can be none
 PR_SET_CHILD_SUBREAPER = 36
 POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -41,47 +66,6 @@ class KeptJob:
     def one(self, name: str) -> str:
         """The only value of a name."""
         return self.fields[name][0]
-
-
-class Log:
-    """Files of at most `limit` bytes, named by the number of their first byte: at least the newest `limit` are kept."""
-
-    def __init__(self, stream: str, limit: int) -> None:
-        self.stream, self.limit = stream, limit
-        self.first, self.size, self.before = 0, 0, ""
-        self.fd = self._open()
-
-    def _path(self) -> str:
-        return f"{self.stream}-{self.first}.log"
-
-    def _open(self) -> int:
-        return os.open(self._path(), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-
-    def _rotate(self) -> None:
-        """Begin a new file and let go of the one before the last."""
-        full, oldest = self._path(), self.before
-        self.first += self.size
-        try:
-            fd = self._open()
-        except OSError:
-            self.first -= self.size
-            raise
-        os.close(self.fd)
-        self.fd, self.size, self.before = fd, 0, full
-        if oldest:
-            os.unlink(oldest)
-
-    def write(self, data: bytes) -> None:
-        """Append. On a full disk the text is dropped: a job must not hang because nobody can store its chatter."""
-        while data:
-            try:
-                if self.size >= self.limit:
-                    self._rotate()
-                count = os.write(self.fd, data[: self.limit - self.size])
-            except OSError:
-                return
-            self.size += count
-            data = data[count:]
 
 
 def text_of(path: str) -> str:
@@ -145,6 +129,11 @@ def start_ticks(pid: int) -> int:
     return int(text_of(f"/proc/{pid}/stat").rpartition(")")[2].split()[19])
 
 
+def is_socket(fd: int) -> bool:
+    """Whether this handle is one."""
+    return os.fstat(fd).st_mode & 0o170000 == 0o140000
+
+
 def notify(fifo: str) -> None:
     """Wake the service, if one listens."""
     try:
@@ -186,10 +175,34 @@ def make_cgroups(job: KeptJob) -> None:
             print("cgroup limit:", path, error, file=sys.stderr, flush=True)
 
 
-def become(job: KeptJob, go: int, report: int, out: int, err: int) -> None:
+class Files:
+    """Standard input, output and error of a program, and our ends of them: a terminal is all three, and both ways."""
+
+    def __init__(self, tty: bool, fed: bool = True) -> None:
+        self.tty = tty
+        self.ours: tuple[int, ...]
+        if tty:
+            self.input, slave = os.openpty()
+            self.theirs, self.ours = (slave, slave, slave), (self.input,)
+            return
+        out_r, out_w = os.pipe()
+        err_r, err_w = os.pipe()
+        in_r, self.input = os.pipe() if fed else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1)
+        self.theirs, self.ours = (in_r, out_w, err_w), (out_r, err_r)
+
+    def let_go(self) -> None:
+        """The program has its ends."""
+        for fd in set(self.theirs):
+            os.close(fd)
+
+
+def become(job: KeptJob, go: int, report: int, files: Files, confine: Callable[[KeptJob], None] | None) -> None:
     """In the child: take on session, limits, files and directory, wait for the word, become the user's program."""
     try:
         os.setsid()
+        if files.tty:
+            import fcntl
+            import termios
         for path in job.all("cgroup"):
             try:
                 put(path + "/cgroup.procs", "0")
@@ -203,9 +216,13 @@ def become(job: KeptJob, go: int, report: int, out: int, err: int) -> None:
             resource.setrlimit(resource.RLIMIT_AS, (int(job.one("rlimit_as")),) * 2)
         if not os.read(go, 1):
             os._exit(0)  # the keeper died before it could record us: nothing has run
+        if confine is not None:
+            confine(job)
         os.chdir(job.one("workdir"))
-        for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):
+        for target, source in enumerate(files.theirs):
             os.dup2(source, target)
+        if files.tty:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         signal.set_wakeup_fd(-1)
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
@@ -253,44 +270,66 @@ def was_oom(job: KeptJob) -> bool:
 class Watch:
     """The wait for the end: pump the job's output, reap what dies, sweep what stays."""
 
-    def __init__(self, job: KeptJob, leader: int, wake: int, logs: dict[int, Log]) -> None:
-        self.job, self.leader, self.wake, self.logs = job, leader, wake, logs
+    def __init__(
+        self, job: KeptJob, leader: int, wake: int, logs: dict[int, Log], marks: Marks, confine: Confine | None
+    ) -> None:
+        self.job, self.leader, self.wake, self.logs, self.marks = job, leader, wake, logs, marks
+        self.terminal = next(iter(logs)) if job.all("tty") else -1
         self.status: int | None = None
         self.ended_s = 0.0
         self.deadline = 0.0
+        limits = float((job.all("max_s") or ["0"])[0]), float(job.one("grace_s"))
+        self.overtime = Overtime(*limits, leader, job.one("notify"), lambda: sweep(job))
         self.poller = select.poll()
-        for fd in (wake, *logs):
+        self.visits = Visits(self.poller, self.terminal, lambda asked: start_beside(job, asked, leader, confine))
+        for fd in (wake, *logs, *([DOOR] if is_socket(DOOR) else [])):
             os.set_blocking(fd, False)
             self.poller.register(fd, select.POLLIN)
 
     def run(self) -> None:
         """Return when the job and all its descendants are gone and their output is stored."""
         while self._reap():
-            wait_ms: float | None = None
+            wait_ms = self.overtime.press()
             if self.status is not None:
                 wait_ms = (self.deadline - time.monotonic()) * 1000
                 if wait_ms <= 0:
                     sweep(self.job)
                     wait_ms = SWEEP_MS
-            for fd, _ in self.poller.poll(wait_ms):
-                self._pump(fd)
+            for fd, events in self.poller.poll(wait_ms):
+                if fd == DOOR:
+                    self.visits.open(DOOR)
+                elif fd in self.logs or fd == self.wake:
+                    if events & ~select.POLLOUT:
+                        self._pump(fd)
+                    if events & select.POLLOUT:
+                        self.visits.handle(fd, events)
+                else:
+                    self.visits.handle(fd, events)
         for fd in list(self.logs):
             while self._pump(fd):
                 pass
+        self.visits.finish(self.status or 0)
 
     def _pump(self, fd: int) -> bool:
         try:
             data = os.read(fd, 1 << 16)
         except BlockingIOError:
             return False
+        except OSError:
+            data = b""  # a terminal that nobody has open any more
         if fd == self.wake:
             return True
         if data:
+            self.marks.note()
             self.logs[fd].write(data)
+            if fd == self.terminal:
+                self.visits.output(data)
         else:
             self.poller.unregister(fd)
             os.close(fd)
             del self.logs[fd]
+            if fd == self.terminal:
+                self.terminal = self.visits.terminal = -1
         return bool(data)
 
     def _reap(self) -> bool:
@@ -305,20 +344,42 @@ class Watch:
                 self.status, self.ended_s = status, time.time()
                 polite = os.path.exists("term") or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in POLITE)
                 self.deadline = time.monotonic() + (float(self.job.one("grace_s")) if polite else 0.0)
+            else:
+                self.visits.reaped(pid, status)
 
 
-def start(job: KeptJob) -> tuple[int, float, str, dict[int, Log]]:
-    """Fork, record, let go. Returns the child, its start, what went wrong at its exec ('' if nothing), its output."""
+def start_beside(
+    job: KeptJob, asked: bytes, leader: int, confine: Confine | None
+) -> tuple[int, int, int, dict[int, str]]:
+    """One more program, where and as the job runs. Returns the child, where it says what went wrong, and its files."""
+    wanted, own = KeptJob(asked), KeptJob(b"")
+    own.fields = {**job.fields, "argv": wanted.all("argv"), "env": job.all("env") + wanted.all("env")}
+    files = Files(bool(wanted.all("tty")))
     go_r, go_w = os.pipe()
     report_r, report_w = os.pipe()
-    out_r, out_w = os.pipe()
-    err_r, err_w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(LOCK)
+        become(own, go_r, report_w, files, (lambda job: confine.join(job, leader)) if confine is not None else None)
+    files.let_go()
+    os.write(go_w, b"!")
+    for fd in (go_r, go_w, report_w):
+        os.close(fd)
+    return pid, report_r, files.input, dict(zip(files.ours, "OE", strict=False))
+
+
+def start(job: KeptJob, confine: Confine | None) -> tuple[int, float, str, dict[int, Log], Marks]:
+    """Fork, record, let go. Returns the child, its start, what went wrong at its exec ('' if nothing), its output."""
+    files = Files(bool(job.all("tty")), fed=False)
+    go_r, go_w = os.pipe()
+    report_r, report_w = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(LOCK)  # it says that the keeper lives
         os.close(go_w)
-        become(job, go_r, report_w, out_w, err_w)
-    for fd in (go_r, report_w, out_w, err_w):
+        become(job, go_r, report_w, files, confine.enter if confine is not None else None)
+    files.let_go()
+    for fd in (go_r, report_w):
         os.close(fd)
     started_s = time.time()
     boot = text_of("/proc/sys/kernel/random/boot_id").strip()
@@ -337,11 +398,9 @@ def start(job: KeptJob) -> tuple[int, float, str, dict[int, Log]]:
     while part := os.read(report_r, 4096):
         failure += part
     os.close(report_r)
-    logs = {
-        out_r: Log("stdout", int(job.one("stdout_limit"))),
-        err_r: Log("stderr", int(job.one("stderr_limit"))),
-    }
-    return pid, started_s, failure.decode(errors="replace"), logs
+    kept = [Log(stream, int(job.one(f"{stream}_limit"))) for stream in ("stdout", "stderr")]
+    logs = dict(zip(files.ours, kept, strict=False))  # a terminal has one for both
+    return pid, started_s, failure.decode(errors="replace"), logs, Marks(*kept)
 
 
 def record_exit(job: KeptJob, status: int, started_s: float, ended_s: float, failure: str) -> None:
@@ -366,10 +425,11 @@ def record_exit(job: KeptJob, status: int, started_s: float, ended_s: float, fai
     )
 
 
-def main(record: str) -> None:
-    """Keep one job from start to end."""
-    os.closerange(LOCK + 1, 1 << 20)
-    os.set_inheritable(LOCK, False)
+def main(record: str, confine: Confine | None = None) -> None:
+    """Keep one job from start to end. `confine` makes its processes another user's."""
+    os.closerange(DOOR + 1, 1 << 20)
+    for fd in (LOCK, DOOR):
+        os.set_inheritable(fd, False)
     os.chdir(record)
     fd = os.open("keeper.in", os.O_RDONLY | os.O_CLOEXEC)
     raw = b""
@@ -390,9 +450,9 @@ def main(record: str) -> None:
         reserve("exit.json")
         adopt_orphans()
         make_cgroups(job)
-        pid, started_s, failure, logs = start(job)
+        pid, started_s, failure, logs, marks = start(job, confine)
         notify(job.one("notify"))
-        watch = Watch(job, pid, wake_r, logs)
+        watch = Watch(job, pid, wake_r, logs, marks, confine)
         watch.run()
         record_exit(job, watch.status or 0, started_s, watch.ended_s, failure)
     except Exception as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from cotenant.backends.base import NodeInfo
@@ -29,6 +29,7 @@ class Machine:
     nodes: dict[str, NodeInfo]
     slots: dict[str, tuple[int, ...]]
     share: Share = "time"
+    minors: Mapping[int, int] = field(default_factory=dict)  # of real GPUs: the number of the device file
 
     @classmethod
     def find(
@@ -65,11 +66,28 @@ class Machine:
                 gpu_mem_gib=min(gpu.mem_gib for gpu in members), address=_HERE,
             )  # fmt: skip
             slots[node] = tuple(gpu.index for gpu in members)
-        return cls(kind, nodes, slots, share)
+        minors = {gpu.index: gpu.minor for gpu in found} if kind == "nvml" else {}
+        return cls(kind, nodes, slots, share, minors)
+
+    @property
+    def virtual(self) -> frozenset[int]:
+        """Numbers of the GPUs that are not real."""
+        return frozenset(i for chosen in self.slots.values() for i in chosen) if self.gpu == "virtual" else frozenset()
+
+    def indexes(self, gpus: Sequence[tuple[str, Sequence[int]]]) -> list[int]:
+        """The devices behind GPUs that are named by node."""
+        return [self.slots[node][index] for node, chosen in gpus for index in chosen]
+
+    def renumbered(self, indexes: Sequence[int]) -> dict[str, str]:
+        """For a job that sees no other devices than its own: the driver counts those only."""
+        if self.gpu != "nvml":
+            return {}
+        own = sorted(indexes)
+        return {"CUDA_VISIBLE_DEVICES": ",".join(str(own.index(index)) for index in indexes)}
 
     def gpu_env(self, gpus: Sequence[tuple[str, Sequence[int]]], mem_gib: float | None = None) -> dict[str, str]:
         """What shows a job its GPUs and hides the others, and says how much of their memory it may use."""
-        indexes = [self.slots[node][index] for node, chosen in gpus for index in chosen]
+        indexes = self.indexes(gpus)
         env = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, indexes)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         if gpus:
             env["COTENANT_GPU_TYPE"] = self.nodes[gpus[0][0]].gpu_type

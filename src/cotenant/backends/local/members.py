@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
+from collections.abc import Callable
 
 from cotenant.backends.local import cgroups, procs
 from cotenant.backends.local.records import KeeperRecord
+
+_ROUNDS = 1000  # a job may fork while it is being killed, but not for ever
 
 
 def of(record: KeeperRecord, label: str) -> set[int]:
@@ -40,6 +44,38 @@ def signal_group(record: KeeperRecord, label: str, number: signal.Signals) -> bo
     for pid in of(record, label):  # the leader is gone, its group is not
         told |= procs.send(pid, number, lambda p: procs.group_of(p) == child.pid)
     return told
+
+
+def kill(record: KeeperRecord, label: str, watch: Callable[[int], None]) -> bool:
+    """SIGKILL until a look finds nobody new; `watch` hears of each. False when there is no end of it."""
+    track = record.cgroups().get("track")
+    done: set[int] = set()
+    for _ in range(_ROUNDS):
+        if track is not None:
+            cgroups.kill(track)
+        new = of(record, label) - done
+        if not new:
+            return True
+        for pid in new:
+            watch(pid)
+            procs.send(pid, signal.SIGKILL, lambda p: p in of(record, label))
+        if track is not None:
+            cgroups.freeze(track, False)  # in v1 the frozen cannot die
+        done |= new
+    return False
+
+
+def stop(record: KeeperRecord, label: str) -> bool:
+    """SIGSTOP until all stand still: a signal takes a moment to arrive, and meanwhile the job may fork."""
+    for _ in range(_ROUNDS):
+        mine = of(record, label)
+        moving = {pid for pid in mine if procs.state_of(pid) not in "TZX"}
+        if not moving:
+            return bool(mine)
+        for pid in moving:
+            procs.send(pid, signal.SIGSTOP, lambda p: p in of(record, label))
+        select.select([], [], [], 0.001)
+    return False
 
 
 def suspended(record: KeeperRecord) -> bool:

@@ -18,6 +18,7 @@ import os
 import shutil
 import struct
 import tempfile
+import time
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,13 @@ class KeeperRecord:
         with open(fd, "wb") as file:
             file.write(data)
         os.replace(temporary, self.path / name)
+
+    def pause(self, begins: bool) -> None:
+        """Note for the keeper that the job stands still from now on, or no more: its time does not count meanwhile."""
+        path = self.path / "paused"
+        lines = path.read_text().split() if path.exists() else []
+        if len(lines) % 2 != int(begins):
+            self.write("paused", "".join(f"{line}\n" for line in [*lines, repr(time.monotonic())]).encode())
 
     def keep_end(self, target: Path) -> None:
         """Put how it ended beside its log: a journal that is restored from a backup may have to ask."""

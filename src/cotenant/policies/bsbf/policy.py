@@ -18,7 +18,7 @@ from cotenant.core.plan import Places, Plan, Terms, Why
 from cotenant.core.spec import Value
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
-from cotenant.placement.room import SharedRoom
+from cotenant.placement.room import SharedRoom, as_places
 from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.beliefs import PairBeliefs
 from cotenant.policies.bsbf.scratch import (
@@ -260,15 +260,11 @@ def _place_parts(view: View, plan: Plan, jobs: Ints, scratch: Scratch) -> Plan:
 
 def _plan(view: View, scratch: Scratch, started: int, stop: frozenset[int] = frozenset()) -> Plan:
     """What the search found, as places with masks."""
-    first, rows = view.site.gpu_first, view.rows.tolist()
+    first, rows = view.site.gpu_first.tolist(), view.rows.tolist()
     run: dict[int, Places] = {}
     terms: dict[int, Terms] = {}
     for k in range(started):
         job, level, count = scratch.out[k].tolist()
-        masks: dict[int, int] = {}
-        for gpu in scratch.out_gpus[k, :count].tolist():
-            node = int(np.searchsorted(first, gpu, side="right")) - 1
-            masks[node] = masks.get(node, 0) | 1 << (gpu - int(first[node]))
-        run[rows[job]] = tuple((node, mask.bit_count(), mask) for node, mask in sorted(masks.items()))
+        run[rows[job]] = as_places(scratch.out_gpus[k, :count].tolist(), first)
         terms[rows[job]] = Terms(level=level)
     return Plan(run, terms, keep=True, stop=stop)

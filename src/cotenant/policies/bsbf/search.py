@@ -15,14 +15,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from cotenant.core.columns import (
-    NODE_CAP,
-    NODE_SIZE,
-    POOL_HI,
-    POOL_LO,
-    POOL_TYPE,
-    SLOTS,
-)
+from cotenant.core.columns import NODE_CAP, NODE_SIZE, POOL_HI, POOL_LO, POOL_TYPE, SLOTS
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Matrix
 from cotenant.core.workload import Floats, Ints

@@ -93,7 +93,7 @@ class Chronus(PlanPolicy):
 
     def decide(self, view: View) -> Plan:
         """Admit, make the timetable at a lease boundary, then places: leases first."""
-        now_s, ids = view.now_s, view.rows
+        now_s = view.now_s
         lease, slot = lease_at(now_s, self.lease_s), lease_at(now_s, self.slot_s)
         self.timetables.admit(view)
         if lease != self._lease:
@@ -101,21 +101,19 @@ class Chronus(PlanPolicy):
             self._lease = lease
         turn = slot != self._slot
         self._slot = slot
-        at_of = {ident: at for at, ident in enumerate(ids.tolist())}
-        self._held &= at_of.keys()
-        self._present = set(at_of)
-        holders = np.array(sorted(at_of[ident] for ident in self._held), np.int64)
+        self._present = set(view.rows.tolist())
+        self._held &= self._present
+        holders = np.array(sorted(view.at(row) for row in self._held), np.int64)
         run = self._places(view, holders, turn)
         return Plan(run, next_s=(slot + 1) * self.slot_s, why=self._answers(view, (slot + 1) * self.slot_s))
 
     def _answers(self, view: View, next_s: float) -> Why:
         """What it was told about its deadline, and which lease is its next; as of now."""
-        rows, ids, lease_s, lease = view.rows, view.rows, self.lease_s, self._lease
+        lease_s, lease = self.lease_s, self._lease
         answers, leases = self.timetables.answers, self.timetables.given()
 
         def why(row: int) -> str:
-            ident = int(ids[np.flatnonzero(rows == row)[0]])
-            answer, mine = answers[ident], leases.get(ident, ())
+            answer, mine = answers[row], leases.get(row, ())
             said = f"{answer.verdict}: {answer.reason}"
             coming = [number for number in mine if number > lease]
             if coming:

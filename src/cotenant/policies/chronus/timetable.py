@@ -52,11 +52,11 @@ class Timetables:
 
     def is_promised(self, ids: Ints) -> np.ndarray:
         """Whether each job has a promise."""
-        return np.fromiter((ident in self.promises for ident in ids.tolist()), bool, len(ids))
+        return np.fromiter((row in self.promises for row in ids.tolist()), bool, len(ids))
 
     def given(self) -> dict[int, Ints]:
-        """Identity -> leases that were given out; arrays that are replaced, never changed."""
-        return {ident: promise.leases for ident, promise in self.promises.items() if promise.leases is not None}
+        """Row -> leases that were given out; arrays that are replaced, never changed."""
+        return {row: promise.leases for row, promise in self.promises.items() if promise.leases is not None}
 
     def written(self, rows: set[int]) -> dict[int, list[Any]]:
         """Answers and promises of these jobs as plain data."""
@@ -107,14 +107,14 @@ class Timetables:
 
     def _forget(self, active: set[int]) -> None:
         """Jobs that are gone need no leases."""
-        for ident in self.promises.keys() - active:
-            del self.promises[ident]
+        for row in self.promises.keys() - active:
+            del self.promises[row]
 
-    def _answer(self, capacity: int, ident: int, ask: Ask, first: int) -> None:
+    def _answer(self, capacity: int, row: int, ask: Ask, first: int) -> None:
         answer = self.ask(capacity, ask, first)
-        self.answers[ident] = answer
+        self.answers[row] = answer
         if answer.promised:
-            self.promises[ident] = Promise(ask.gpus, first + ask.slots[answer.step], ask.need)
+            self.promises[row] = Promise(ask.gpus, first + ask.slots[answer.step], ask.need)
         else:
             self.refused = True
 
@@ -193,8 +193,8 @@ class Timetables:
     def _keep(self, ids: Ints, pairs: LeasePairs, chosen: Ints, held: dict[int, Ints], lease: int) -> set[int]:
         """Write the plan down."""
         now: set[int] = set()
-        for job, ident in enumerate(ids.tolist()):
-            promise, pair = self.promises[ident], int(chosen[job])
+        for job, row in enumerate(ids.tolist()):
+            promise, pair = self.promises[row], int(chosen[job])
             if pair < 0:
                 promise.leases = np.zeros(0, np.int64)
                 self.tally.left_out += 1
@@ -203,5 +203,5 @@ class Timetables:
             promise.gpus, promise.need = int(pairs.gpus[pair]), int(pairs.need[pair])
             promise.end = lease + int(pairs.slots[pair])
             if held[job][0] == 0:
-                now.add(ident)
+                now.add(row)
         return now

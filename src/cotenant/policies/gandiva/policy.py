@@ -160,17 +160,18 @@ class Gandiva(PlanPolicy):
 
     def _place(self, board: SharedRoom, view: View, servers: Servers, quota: Ints) -> bool:
         """Seat whoever waits, within the quotas; whether nobody was left without GPUs."""
-        waiting = view.rows[~view.running]
-        order = np.lexsort((waiting, view.submit_s[~view.running], -view.priority[~view.running]))
+        waiting = np.flatnonzero(~view.running)
+        at = waiting[np.lexsort((view.rows[waiting], view.submit_s[waiting], -view.priority[waiting]))]
+        columns = (view.rows[at], view.tenant[at], view.asked_gpus[at], view.class_number[at])
         failed: set[tuple[int, int]] = set()
         turns = bool(self.params["time_slicing"])
         full = (
             f"on every GPU that it could use {col.SLOTS} jobs take turns already" if turns else "too few GPUs are free"
         )
         self.refused_rows = {}
-        for row in waiting[order].tolist():
-            tenant, gang = board.tenant(row), board.gang(row)
-            shape = gang, int(view.class_number[view.at(row)])
+        for row, tenant, asked, kind in zip(*(column.tolist() for column in columns), strict=True):
+            gang = board.gang(row) if row in board.gpus_of else asked
+            shape = gang, kind
             if quota[tenant] < gang:
                 self.refused_rows[row] = "its tenant has no quota left for them"
                 continue

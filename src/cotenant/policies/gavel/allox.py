@@ -12,9 +12,9 @@ from cotenant.core.spec import Value
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
 from cotenant.policies.base import Context
-from cotenant.policies.gavel.problem import Problem, Targets
-from cotenant.policies.gavel.rounds import RoundPolicy
-from cotenant.policies.gavel.standing import Standing
+from cotenant.policies.rounds.problem import Problem, Targets
+from cotenant.policies.rounds.rounds import RoundPolicy
+from cotenant.policies.rounds.standing import Standing
 
 _NOBODY: Ints = np.zeros(0, np.int64)
 
@@ -41,8 +41,8 @@ class Allox(RoundPolicy):
         """Its place in the matching."""
         matched, lines, types = self._matched, self._lines, self._types
 
-        def words(ident: int) -> str:
-            at = np.flatnonzero(matched == ident)
+        def words(row: int) -> str:
+            at = np.flatnonzero(matched == row)
             if not len(at) or lines.type_[at[0]] < 0:
                 return f"it is not among the {len(matched)} jobs that were matched: the oldest come first"
             line = f"a line of {types[lines.type_[at[0]]]} GPUs"

@@ -15,7 +15,7 @@ import numpy as np
 from cotenant import solvers
 from cotenant.core.state import Matrix
 from cotenant.core.workload import Floats
-from cotenant.policies.gavel.problem import Problem
+from cotenant.policies.rounds.problem import Problem
 
 TRIES = 12
 SLACK = 0.02  # good enough: nobody could gain more by another try
@@ -36,7 +36,8 @@ def fair_finish(problem: Problem, fair_s: Floats, budget_s: float, memory: Memor
     rates, gangs, age_s, left_s = problem.rates, problem.gangs, problem.age_s, problem.left_s
     fastest = rates.argmax(axis=1)
     best = rates.max(axis=1)
-    least = (age_s + left_s / np.where(best > 0, best, 1.0)) / fair_s  # its ratio at full speed
+    full_s, due = age_s + left_s / np.where(best > 0, best, 1.0), fair_s > 0
+    least = np.where(due, full_s / np.where(due, fair_s, 1.0), np.where(full_s > 0, np.inf, 0.0))  # ratio at full speed
     order = np.argsort(-least, kind="stable")
     whole = np.zeros((len(problem) + 1, len(problem.capacity)))
     np.add.at(whole, (np.arange(1, len(problem) + 1), fastest[order]), gangs[order])

@@ -6,7 +6,7 @@ import numpy as np
 
 from cotenant.core.state import IntMatrix, Matrix
 from cotenant.core.workload import Floats, Ints
-from cotenant.policies.gavel.problem import Problem, Targets
+from cotenant.policies.rounds.problem import Problem, Targets
 
 PACKING_GAIN = 1.5  # a queued job joins a running one only above this sum of normalised rates
 
@@ -69,7 +69,7 @@ def pack_queued(problem: Problem, targets: Targets) -> Targets:
     for p, (mate, _) in enumerate(pairs):
         pair_x[p, pool[mate]] = 1.0
         x[mate] = 0.0
-    return Targets(x, np.array(pairs, np.int64).reshape(-1, 2), pair_x)
+    return Targets(x, as_matrix(pairs), pair_x)
 
 
 def _gain(problem: Problem, job: int, mates: Ints, pools: Ints) -> Floats:

@@ -9,12 +9,11 @@ import numpy as np
 
 from cotenant.core.spec import Value
 from cotenant.core.view import View
-from cotenant.core.workload import Ints
 from cotenant.policies.base import Context
 from cotenant.policies.gavel.ordered import as_matrix, normalised_sum
-from cotenant.policies.gavel.problem import Problem, Targets
-from cotenant.policies.gavel.rounds import RoundPolicy
-from cotenant.policies.gavel.standing import Standing
+from cotenant.policies.rounds.problem import Problem, Targets
+from cotenant.policies.rounds.rounds import RoundPolicy
+from cotenant.policies.rounds.standing import Standing
 
 KEEP_ABOVE = 1.0  # a pair stays while its summed normalised rate is at least this
 
@@ -38,10 +37,9 @@ class GandivaPacking(RoundPolicy):
         if problem.pair is None or (problem.gangs.sum() <= problem.capacity.sum()):
             self._mate = {}
             return Targets(problem.isolated * (problem.rates > 0))
-        ids = view.rows
-        pairs = self._keep(problem, ids)
+        pairs = self._keep(problem, view)
         pairs += self._draw(problem, {j for pair in pairs for j in pair})
-        self._mate = {int(ids[a]): int(ids[b]) for a, b in pairs}
+        self._mate = {int(view.rows[a]): int(view.rows[b]) for a, b in pairs}
         table = as_matrix(pairs)
         together = np.zeros(len(problem), bool)
         together[table.ravel()] = True
@@ -54,15 +52,15 @@ class GandivaPacking(RoundPolicy):
     def told(self) -> Callable[[int], str]:
         """Whether it has somebody to share with."""
         mates = {**self._mate, **{two: one for one, two in self._mate.items()}}
-        return lambda ident: "it is to share GPUs with a job of its size" if ident in mates else "it is to run alone"
+        return lambda row: "it is to share GPUs with a job of its size" if row in mates else "it is to run alone"
 
     def recalled(self, standing: Standing) -> None:
         """The pairs."""
         self._mate = {int(standing.ids[a]): int(standing.ids[b]) for a, b in standing.members.tolist() if b >= 0}
 
-    def _keep(self, problem: Problem, ids: Ints) -> list[tuple[int, int]]:
+    def _keep(self, problem: Problem, view: View) -> list[tuple[int, int]]:
         """Pairs of the last time whose members are both here and still gain."""
-        at = {int(row): place for place, row in enumerate(ids.tolist())}
+        at = {row: place for place, row in enumerate(view.rows.tolist())}
         old = [(at[a], at[b]) for a, b in self._mate.items() if a in at and b in at]
         if not old:
             return []

@@ -68,12 +68,12 @@ class MuriS(PlanPolicy):
 
     def _standing_values(self, view: View, nominal_s: Floats) -> Floats:
         """Values of the order, as they were when a job last came or went."""
-        by_ident = np.argsort(view.rows)
-        present = view.rows[by_ident]
+        by_row = np.argsort(view.rows)
+        present = view.rows[by_row]
         if not np.array_equal(present, self._present):
-            self._present, self._values = present, self.order_value(view, nominal_s)[by_ident]
-        value = np.empty(len(by_ident))
-        value[by_ident] = self._values
+            self._present, self._values = present, self.order_value(view, nominal_s)[by_row]
+        value = np.empty(len(by_row))
+        value[by_row] = self._values
         return value
 
     def decide(self, view: View) -> Plan:

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from cotenant.core.errors import InputError
-from cotenant.core.plan import Plan, Slices
+from cotenant.core.plan import Plan
 from cotenant.core.spec import Value
 from cotenant.core.training import Training
 from cotenant.core.view import View
@@ -31,7 +31,7 @@ from cotenant.policies.ones.evolution import (
     refresh,
 )
 from cotenant.policies.ones.predictor import ProgressModel, features
-from cotenant.policies.ones.reorder import place_sizes
+from cotenant.policies.ones.reorder import place_rigid, place_sizes
 from cotenant.policies.ones.saying import sizes_said
 from cotenant.policies.ones.scaling import TIMES_ASKED, Sizes, at_least
 from cotenant.policies.ones.throughput import Goodputs, sruf, throughputs
@@ -80,10 +80,9 @@ class Ones(PlanPolicy):
     def decide(self, view: View) -> Plan:
         """Rigid jobs as they are; sizes of the elastic ones by evolution."""
         board = Room(view)
-        run: dict[int, Slices] = {}
         elastic, training = view.facts.elastic, view.facts.training
         mine = np.zeros(len(view.rows), bool) if elastic is None or training is None else elastic[view.rows]
-        self._place_rigid(view, board, run, np.flatnonzero(~mine))
+        run = place_rigid(board, np.flatnonzero(~mine))
         which = np.flatnonzero(mine)
         later_s = view.now_s + self.number("interval")
         if not len(which) or training is None:
@@ -106,32 +105,32 @@ class Ones(PlanPolicy):
 
     def _evolve(self, view: View, training: Training, which: Ints, gpus: int) -> list[tuple[int, int]]:
         """Rows and their new sizes."""
-        rows, ids = view.rows[which], view.rows[which]
+        rows = view.rows[which]
         held = np.where(view.running[which], view.gpus[which], 0)
-        epochs = training.epochs[rows]
-        self._learn(training, rows, ids.tolist())
+        epochs, ids = training.epochs[rows], rows.tolist()
+        x = features(
+            training.epoch_size[rows], training.first_loss[rows], epochs, training.loss[rows], training.accuracy[rows]
+        )
+        self._learn(training, ids, x)
         if gpus <= 0:  # jobs that cannot change their size have everything
             return []
         young = epochs < _YOUNG
         cap, train = self.sizes.limits(view, which, held, epochs, gpus)
         fewest, most = view.size_limits(rows)
         cap, train = np.minimum(cap, most), np.minimum(train, most)
-        x = features(
-            training.epoch_size[rows], training.first_loss[rows], epochs, training.loss[rows], training.accuracy[rows]
-        )
         rho = np.clip(self.progress.draw(x, self.params["progress"] == "sample"), 1e-12, 1.0)
         told = training.left(rows)
         left = np.where(np.isnan(told), training.samples[rows] * (1.0 / rho - 1.0), told)
         left = np.where(young, 0.0, left)
         limits, cost = self._judge(view, training, which, held, young, left, cap, train, gpus)
-        genomes = self._population(ids.tolist(), gpus, cap)
+        genomes = self._population(ids, gpus, cap)
         for _ in range(int(self.number("generations"))):
             genomes = generation(
                 genomes, limits, cost, self.rng, cross=self.number("crossover"), mutation=self.number("mutation")
             )
-        self._genomes, self._jobs = genomes, ids.tolist()
+        self._genomes, self._jobs = genomes, ids
         target = counts_of(genomes[:1], len(rows))[0]
-        final = self.sizes.apply(ids.tolist(), held, target, epochs, gpus)
+        final = self.sizes.apply(ids, held, target, epochs, gpus)
         at_least(final, fewest, held, gpus)
         return [(int(row), int(size)) for row, size in zip(rows, final, strict=True) if size > 0]
 
@@ -168,41 +167,28 @@ class Ones(PlanPolicy):
         size = int(self.number("population"))
         if self._genomes is None:
             return first_population(size, gpus, len(ids), self.rng)
-        place = {ident: at for at, ident in enumerate(ids)}
-        renumber = np.array([place.get(ident, EMPTY) for ident in self._jobs], np.int64)
+        place = {row: at for at, row in enumerate(ids)}
+        renumber = np.array([place.get(row, EMPTY) for row in self._jobs], np.int64)
         genomes = self._genomes[:, :gpus]
         if genomes.shape[1] < gpus:
             more = np.full((len(genomes), gpus - genomes.shape[1]), EMPTY, np.int64)
             genomes = np.concatenate([genomes, more], axis=1)
         return refresh(genomes, renumber, cap)
 
-    def _learn(self, training: Training, rows: Ints, ids: list[int]) -> None:
+    def _learn(self, training: Training, rows: list[int], x: Floats) -> None:
         """Remember what jobs look like; when one is gone, learn from its whole course."""
-        for ident in self._looks.keys() - set(ids):
-            looks = self._looks.pop(ident)
-            total = self._samples.pop(ident)
-            course = [(x, samples / total) for x, samples in looks if 0 < samples < total]
+        for row in self._looks.keys() - set(rows):
+            looks = self._looks.pop(row)
+            total = self._samples.pop(row)
+            course = [(seen, samples / total) for seen, samples in looks if 0 < samples < total]
             if course:
-                self.progress.finish(np.stack([x for x, _ in course]), np.array([share for _, share in course]))
-            self.sizes.forget(ident)
-        x = features(
-            training.epoch_size[rows], training.first_loss[rows], training.epochs[rows], training.loss[rows],
-            training.accuracy[rows],
-        )  # fmt: skip
-        for k, ident in enumerate(ids):
-            looks, samples = self._looks.setdefault(ident, []), float(training.samples[rows[k]])
-            self._samples[ident] = samples
-            if samples > 0 and (not looks or samples > looks[-1][1] + 0.5 * training.epoch_size[rows[k]]):
+                self.progress.finish(np.stack([seen for seen, _ in course]), np.array([share for _, share in course]))
+            self.sizes.forget(row)
+        for k, row in enumerate(rows):
+            looks, samples = self._looks.setdefault(row, []), float(training.samples[row])
+            self._samples[row] = samples
+            if samples > 0 and (not looks or samples > looks[-1][1] + 0.5 * training.epoch_size[row]):
                 looks.append((x[k], samples))
-
-    def _place_rigid(self, view: View, board: Room, run: dict[int, Slices], which: Ints) -> None:
-        """Running ones stay, waiting ones start where they fit, in order of submission."""
-        order = which[np.lexsort((view.rows[which], view.submit_s[which], ~view.running[which]))]
-        for at in order.tolist():
-            row = int(view.rows[at])
-            place = board.keep(row) if view.running[at] else board.find(row, int(view.gpus[at]))
-            if place is not None:
-                run[row] = place
 
 
 def charge_gpu_s(cost: np.ndarray, held: Ints, resize_s: float, restore_s: Floats) -> None:

@@ -9,7 +9,23 @@ from __future__ import annotations
 import numpy as np
 
 from cotenant.core.plan import Slices
+from cotenant.core.workload import Ints
 from cotenant.placement.room import Room
+
+
+def place_rigid(board: Room, which: Ints) -> dict[int, Slices]:
+    """Jobs (places in the view) that keep their size: running ones stay, others start where they fit, oldest first."""
+    view, run = board.view, {}
+    order = which[np.lexsort((view.rows[which], view.submit_s[which], ~view.running[which]))]
+    rows, sizes, running = view.rows, view.gpus, view.running
+    for at in order.tolist():
+        if not board.left and not running[at]:
+            break
+        row = int(rows[at])
+        place = board.keep(row) if running[at] else board.find(row, int(sizes[at]))
+        if place is not None:
+            run[row] = place
+    return run
 
 
 def place_sizes(board: Room, wanted: list[tuple[int, int]], now: dict[int, Slices]) -> dict[int, Slices]:

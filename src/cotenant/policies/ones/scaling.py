@@ -29,24 +29,24 @@ class Sizes:
         self._scaled: dict[int, float] = {}  # epochs at the last change of size
         self._held: dict[int, int] = {}  # size then
 
-    def forget(self, ident: int) -> None:
+    def forget(self, row: int) -> None:
         """A job is gone."""
         for table in (self.largest, self._scaled, self._held):
-            table.pop(ident, None)
+            table.pop(row, None)
 
     def limits(self, view: View, which: Ints, held: Ints, epochs: Floats, gpus: int) -> tuple[Ints, Ints]:
         """Per job the limit of evolution and that of filling."""
         asked, ids = view.asked_gpus[which], view.rows[which].tolist()
         cap, train = np.ones(len(which), np.int64), np.ones(len(which), np.int64)
         ready = np.zeros(len(which), bool)
-        for k, ident in enumerate(ids):
-            largest = self.largest.setdefault(ident, 1)
-            if self._held.get(ident, 0) != held[k]:  # the driver gave it another size than was planned
-                self._held[ident], self._scaled[ident] = int(held[k]), float(epochs[k])
+        for k, row in enumerate(ids):
+            largest = self.largest.setdefault(row, 1)
+            if self._held.get(row, 0) != held[k]:  # the driver gave it another size than was planned
+                self._held[row], self._scaled[row] = int(held[k]), float(epochs[k])
             if held[k] > 0:
-                ready[k] = epochs[k] - self._scaled.get(ident, 0.0) >= BEFORE_SCALING
+                ready[k] = epochs[k] - self._scaled.get(row, 0.0) >= BEFORE_SCALING
                 if ready[k] and held[k] >= largest:
-                    self.largest[ident] = largest = min(gpus, 2 * largest)
+                    self.largest[row] = largest = min(gpus, 2 * largest)
             cap[k] = min(largest, TIMES_ASKED * int(asked[k])) if held[k] == 0 or ready[k] else max(int(held[k]), 1)
             train[k] = min(largest, gpus)
         self._cut_largest(view, which, held, ready, cap, gpus)
@@ -66,8 +66,8 @@ class Sizes:
         """Sizes to deploy: whoever has not finished an epoch since its last change keeps what it has; the others get
         what the winner gives them, as far as that leaves it."""
         locked = np.zeros(len(ids), bool)
-        for k, ident in enumerate(ids):
-            locked[k] = held[k] > 0 and epochs[k] - self._scaled.get(ident, 0.0) < BEFORE_CHANGE
+        for k, row in enumerate(ids):
+            locked[k] = held[k] > 0 and epochs[k] - self._scaled.get(row, 0.0) < BEFORE_CHANGE
         final = np.where(locked, held, target)
         excess = int(final.sum()) - gpus
         for k in np.argsort(-final * ~locked, kind="stable").tolist():  # largest free ones give way first
@@ -87,11 +87,11 @@ class Sizes:
             give = min(max(excess, 0), int(final[k]))
             final[k] -= give
             excess -= give
-        for k, ident in enumerate(ids):
+        for k, row in enumerate(ids):
             if final[k] != held[k]:
-                self._scaled[ident], self._held[ident] = float(epochs[k]), int(final[k])
+                self._scaled[row], self._held[row] = float(epochs[k]), int(final[k])
             if held[k] > 0 and final[k] == 0:
-                self.largest[ident] = max(self.largest[ident] // 2, 1)
+                self.largest[row] = max(self.largest[row] // 2, 1)
         return np.asarray(final, np.int64)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,9 +11,11 @@ from cotenant.core.errors import InputError
 from cotenant.journal import Entry
 from cotenant.service.desk import views as shown
 from cotenant.service.desk.parts import Machines, PlannerAnswers
-from cotenant.service.facade import Caller, Conflict, NodeStatus, NotFound, Role, TokenInfo
+from cotenant.service.desk.windows import checked
+from cotenant.service.facade import Caller, Conflict, NodeStatus, NotFound, Role, TokenInfo, Unavailable
 from cotenant.service.store.store import Store
-from cotenant.service.store.tokens import new_token, token_info, whose
+from cotenant.service.store.tokens import Keyring, last_admin, new_token
+from cotenant.service.window import NodeWindow
 
 
 class Admin:
@@ -29,11 +32,12 @@ class Admin:
     ) -> None:  # fmt: skip
         self._store, self._planner, self._machines, self._home = store, planner, machines, home
         self._counters, self._is_ready, self._shut_down = counters, is_ready, shut_down
+        self._keys = Keyring(lambda: store.book.tokens)
 
     def nodes(self, caller: Caller) -> list[NodeStatus]:
         """See the facade."""
         view = self._store.view()
-        statuses = shown.node_statuses(self._machines.nodes(), view)
+        statuses = shown.node_statuses(self._machines.nodes(), view, self._store.clock())
         if not caller.tenant:
             return statuses
         mine = {job.id for job in view.on_gpus.values() if caller.sees(job.tenant)}
@@ -45,6 +49,30 @@ class Admin:
         if node not in {item.name for item in self._machines.nodes()}:
             raise NotFound(f"there is no node '{node}'")
         self._store.write([Entry("drain", data={"node": node, "undo": undo})])
+        self._machines.wake()
+
+    def windows(self, caller: Caller) -> list[NodeWindow]:
+        """See the facade."""
+        return sorted(self._store.view().windows.values(), key=lambda window: (window.from_s, window.id))
+
+    def add_window(self, caller: Caller, window: NodeWindow, gpus: int = 0) -> NodeWindow:
+        """See the facade."""
+        caller.must_be(Role.ADMIN)
+        with self._store.lock:
+            book = self._store.book
+            made = checked(window, self._machines.nodes(), book.windows.values(), gpus, self._store.clock())
+            made = replace(made, id=f"w{book.seq + 1}")
+            self._store.write([Entry("window", data={"window": made.as_dict()})])
+        self._machines.wake()
+        return made
+
+    def remove_window(self, caller: Caller, window: str) -> None:
+        """See the facade."""
+        caller.must_be(Role.ADMIN)
+        with self._store.lock:
+            if window not in self._store.book.windows:
+                raise NotFound(f"there is no maintenance or reservation '{window}'")
+            self._store.write([Entry("window-removed", data={"id": window, "why": f"by {caller.name}"})])
         self._machines.wake()
 
     def policy(self) -> str:
@@ -64,29 +92,44 @@ class Admin:
         """See the facade."""
         caller.must_be(Role.ADMIN)
         with self._store.lock:
-            return [token_info(row) for row in self._store.book.tokens.values()]
+            return [self._keys.shown(row) for row in self._store.book.tokens.values()]
 
-    def create_token(self, caller: Caller, name: str, role: Role, tenant: str) -> tuple[TokenInfo, str]:
+    def create_token(
+        self, caller: Caller, name: str, role: Role, tenant: str, *,
+        scopes: tuple[str, ...] = (), lasts_s: float | None = None,
+    ) -> tuple[TokenInfo, str]:  # fmt: skip
         """See the facade."""
         caller.must_be(Role.ADMIN)
-        data, secret = new_token(name, role, tenant)
+        expires_s = None if lasts_s is None else self._store.clock() + lasts_s
+        data, secret = new_token(name, role, tenant, scopes, expires_s)
         with self._store.lock:
             self._store.write([Entry("token", data=data)])
-            return token_info(self._store.book.tokens[data["id"]]), secret
+            return self._keys.shown(self._store.book.tokens[data["id"]]), secret
 
-    def revoke_token(self, caller: Caller, token: str) -> None:
+    def revoke_token(self, caller: Caller, token: str, *, force: bool = False) -> None:
         """See the facade."""
         caller.must_be(Role.ADMIN)
         with self._store.lock:
-            if token not in self._store.book.tokens:
+            rows = self._store.book.tokens
+            if token not in rows:
                 raise NotFound(f"there is no token '{token}'")
+            if not force and last_admin(rows.values(), token, self._store.clock()):
+                raise Conflict(f"token {token} is the last of an admin: make another first, or say --force")
             self._store.write([Entry("revoke", data={"id": token})])
 
     def authenticate(self, secret: str) -> Caller | None:
         """See the facade."""
-        with self._store.lock:
-            rows = list(self._store.book.tokens.values())
-        return whose(rows, secret)
+        return self._keys.whose(secret, self._store.clock())
+
+    def prove(self, hint: str, nonce: str, address: str) -> str:
+        """See the facade."""
+        return self._keys.prove(hint, nonce, address, self._store.clock())
+
+    def save_uses(self) -> None:
+        """Tell the journal when tokens were used, now and then."""
+        if uses := self._keys.unsaved_uses():
+            with suppress(Unavailable):
+                self._store.write([Entry("used", data={"id": name, "at_s": at_s}) for name, at_s in uses.items()])
 
     def backup(self, caller: Caller, path: str) -> None:
         """See the facade."""

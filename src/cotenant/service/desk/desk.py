@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-from cotenant.backends.base import LogReader, Stream
-from cotenant.core.errors import InputError, unknown
-from cotenant.core.jobspec import JobSpec, parse_job
-from cotenant.core.lifecycle import WAITING, JobState
+from cotenant.backends.base import BackendError, LogReader, LogTimes, Stream
+from cotenant.backends.channels import Channel, ChannelSpec
+from cotenant.core.errors import unknown
+from cotenant.core.jobspec import JobSpec
+from cotenant.core.lifecycle import JobState
 from cotenant.core.reasons import Cause
-from cotenant.journal import Entry, Record
+from cotenant.journal import Record
+from cotenant.service.asked import EVERY, Which
+from cotenant.service.desk import changing, selecting
 from cotenant.service.desk import views as shown
 from cotenant.service.desk.deadlines import deadline_of
 from cotenant.service.desk.parts import Machines, PlannerAnswers, ReportedProgress
-from cotenant.service.desk.submitting import Submissions
-from cotenant.service.facade import Caller, Conflict, EventInfo, JobInfo, NotFound, Role
-from cotenant.service.store.job import LiveJob, waits_for
+from cotenant.service.desk.submitting import ANYTHING, Rules, Submissions, again
+from cotenant.service.facade import (
+    Caller,
+    Conflict,
+    EventInfo,
+    JobInfo,
+    JobList,
+    JobOutcome,
+    NotFound,
+    Role,
+    WhatIfWatch,
+)
+from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
+from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
 from cotenant.service.store.view import BookView
-
-SETTABLE = ("name", "priority", "deadline", "max_runtime", "retries", "expected", "gpus")
-_NAMES = {"deadline": "deadline_s", "max_runtime": "max_runtime_s", "expected": "expected_s"}
 
 
 class Desk:
     """The one implementation of `cotenant.service.facade.Jobs`.
 
-    `report` gives the newest report of a job.
+    `report` gives the newest report of a job. `rules`: what may be asked for.
+    `most_priority`: the highest that others than admins may ask for.
     """
 
     def __init__(
@@ -38,9 +50,11 @@ class Desk:
         planner: PlannerAnswers,
         machines: Machines,
         report: Callable[[str], ReportedProgress | None],
+        rules: Rules = ANYTHING,
     ) -> None:
         self._store, self._planner, self._machines, self._report = store, planner, machines, report
-        self._submissions = Submissions(store, machines)
+        self._submissions = Submissions(store, machines, rules)
+        self._changes, self._most_priority = changing.JobChanges(store, machines), rules.most_priority
 
     def submit(self, caller: Caller, specs: list[JobSpec], key: str = "", asked: str = "") -> list[list[str]]:
         """See the facade."""
@@ -49,20 +63,20 @@ class Desk:
         self._machines.wake()
         return ids
 
-    def jobs(self, caller: Caller, *, states: tuple[str, ...] = (), limit: int = 1000) -> list[JobInfo]:
+    def jobs(self, caller: Caller, which: Which = EVERY, *, limit: int = 1000, skip: int | None = None) -> JobList:
         """See the facade."""
         view = self._store.view()
-        newest = (
-            job
-            for job in reversed(view.jobs.values())
-            if caller.sees(job.tenant) and (not states or job.state in states)
-        )
-        return [self._shown(job, view, caller.tenant, whole=False) for job in [*islice(newest, limit)][::-1]]
+        found = [*selecting.chosen(view, caller, which)][skip or 0 :]
+        some = selecting.first(found, limit) if skip is None else found[:limit]
+        listed = JobList(self._shown(job, view, caller.tenant, whole=False) for job in some)
+        listed.left_out = len(found) - len(listed)
+        return listed
 
     def job(self, caller: Caller, job: str) -> JobInfo:
         """See the facade."""
-        view = self._store.around(job)
-        return self._shown(_visible(view.jobs.get(job), caller, job), view, caller.tenant, whole=True)
+        name = self._find(caller, job).id
+        view = self._store.around(name)
+        return self._shown(view.jobs[name], view, caller.tenant, whole=True)
 
     def history(self, caller: Caller) -> Iterator[JobInfo]:
         """See the facade."""
@@ -76,52 +90,57 @@ class Desk:
 
     def why(self, caller: Caller, job: str) -> dict[str, Any]:
         """See the facade. Only the planner knows why a job waits that could start."""
-        view, now_s = self._store.around(job), self._store.clock()
-        found = _visible(view.jobs.get(job), caller, job)
-        waits = found.state in WAITING
-        if not waits or found.held or found.stop_why or waits_for(found, view.members):
-            text = shown.reason(found, view, caller.tenant)
-            cause = shown.reason(found, view, "") if waits else str(found.state)
-            return {"job": job, "at_s": now_s, "cause": cause, "text": text or f"it is {found.state}"}
-        reason = self._planner.why(job, now_s)
+        name, now_s = self._find(caller, job).id, self._store.clock()
+        view = self._store.around(name)
+        found = view.jobs[name]
+        text, cause = shown.reason(found, view, caller.tenant), shown.cause(found, view)
+        if cause:
+            return {"job": name, "at_s": now_s, "cause": cause, "text": found.aside or text or f"it is {found.state}"}
+        reason = self._planner.why(name, now_s)
         if reason is not None:
             return reason.as_dict()
         up = any(node.state == "up" and node.name not in view.drained for node in self._machines.nodes())
         text = "the next decision comes at once" if up else "no node is up"
-        return {"job": job, "at_s": now_s, "cause": str(Cause.CAPACITY), "text": text}
+        return {"job": name, "at_s": now_s, "cause": str(Cause.CAPACITY), "text": text}
 
     def deadline(self, caller: Caller, job: str) -> dict[str, Any]:
         """See the facade."""
         view = self._store.view()
-        found = _visible(view.jobs.get(job), caller, job)
+        found = selecting.one(view, caller, job)
         return deadline_of(view, self._machines.nodes(), found, self._store.clock())
 
-    def whatif(self, caller: Caller, policies: list[str]) -> dict[str, Any]:
+    def whatif(self, caller: Caller, policies: list[str], watch: WhatIfWatch | None = None) -> dict[str, Any]:
         """See the facade."""
         view = self._store.view()
         names = list(dict.fromkeys([view.policy, *policies]))
-        finish = self._planner.forecast(names)
+        watch = watch or WhatIfWatch()
+        finish = self._planner.forecast(names, watch)
         mine = (job for job in view.active if caller.sees(job.tenant))
         rows = [
             {"id": job.id, "name": job.spec.name} | {name: finish[name].get(job.id) for name in names} for job in mine
         ]
-        return {"now": view.policy, "at_s": self._store.clock(), "policies": names, "jobs": rows}
+        seen = (job for job in view.active if caller.sees(job.tenant))
+        assumed = [job.id for job in seen if not shown.has_length(job, self._report(job.id))]
+        answer = {"now": view.policy, "at_s": self._store.clock(), "policies": names, "partial": watch.partial}
+        return {**answer, "jobs": rows, "assumed": assumed, "assumed_s": UNKNOWN_DURATION_S}
 
-    def events(self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000) -> list[EventInfo]:
+    def events(
+        self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000, newest: bool = False
+    ) -> list[EventInfo]:
         """See the facade."""
-        if job:
-            self._find(caller, job)
-        records: Iterable[Record] = self._store.story(job) if job else self._store.journal.read(after)
+        name = self._find(caller, job).id if job else ""
+        records: Iterable[Record] = self._store.story(name) if name else self._store.journal.read(after)
         told = (record for record in records if record.seq > after and self._told(caller, record))
-        return [shown.event(record) for record in islice(told, limit)]
+        return [shown.event(record) for record in (deque(told, limit) if newest else islice(told, limit))]
 
     def _told(self, caller: Caller, record: Record) -> bool:
         """Whether a record is for people at all, and for this one."""
-        if record.kind in ("token", "revoke", "once", "lineage"):
+        if record.kind in ("token", "revoke", "used", "once", "lineage"):
             return False
-        with self._store.lock:
-            owner = self._store.book.jobs.get(record.job)
-            return not caller.tenant or (owner is not None and caller.sees(owner.tenant))
+        if not caller.tenant:
+            return True
+        owner = self._store.book.jobs.get(record.job)  # without the lock: whose a job is never changes
+        return owner is not None and caller.sees(owner.tenant)
 
     def wait_events(self, after: int, timeout_s: float) -> int:
         """See the facade."""
@@ -129,69 +148,83 @@ class Desk:
 
     def open_log(self, caller: Caller, job: str, stream: Stream = "stdout", attempt: int = 0) -> LogReader | None:
         """See the facade."""
-        attempts = len(self._find(caller, job).attempts)
-        number = attempt or attempts
-        return self._machines.open_log(f"{job}-{number}", stream) if 1 <= number <= attempts else None
+        key = _attempt(self._find(caller, job), attempt)
+        return self._machines.open_log(key, stream) if key else None
 
-    def cancel(self, caller: Caller, job: str) -> None:
+    def open_times(self, caller: Caller, job: str, attempt: int) -> LogTimes:
         """See the facade."""
-        with self._changing(caller, job, but=JobState.CANCELLED) as found:
-            if not found.finished and found.stop_why != "cancel":
-                self._store.cancel(job)
+        return self._machines.open_times(_attempt(self._find(caller, job), attempt))
+
+    def open_channel(self, caller: Caller, job: str, asked: ChannelSpec) -> Channel:
+        """See the facade."""
+        caller.must_be(Role.USER)
+        found = self._find(caller, job)
+        if found.state != JobState.RUNNING:
+            raise Conflict(f"job {job} is {found.state}: only a running one can be joined")
+        try:
+            return self._machines.open_channel(found.key, asked)
+        except BackendError as error:
+            raise Conflict(f"job {job}: {error}") from None
+
+    def cancel(self, caller: Caller, job: str, force: bool = False) -> None:
+        """See the facade."""
+        self._changes.one(caller, job, changing.cancel(force), but=JobState.CANCELLED)
 
     def hold(self, caller: Caller, job: str) -> None:
         """See the facade."""
-        with self._changing(caller, job):
-            self._store.write([Entry("hold", job)])
+        self._changes.one(caller, job, changing.hold)
 
     def resume(self, caller: Caller, job: str) -> None:
         """See the facade."""
-        with self._changing(caller, job):
-            self._store.write([Entry("resume", job)])
+        self._changes.one(caller, job, changing.resume)
+
+    def requeue(self, caller: Caller, job: str) -> None:
+        """See the facade."""
+        self._changes.one(caller, job, changing.requeue)
 
     def set(self, caller: Caller, job: str, changes: dict[str, Any]) -> None:
         """See the facade."""
+        self._changes.one(caller, job, self._settings(caller, changes, f"job {job}"))
+
+    def change(
+        self, caller: Caller, verb: str, which: Which, *, force: bool = False, changes: dict[str, Any] | None = None
+    ) -> list[JobOutcome]:
+        """See the facade."""
+        simple = {"hold": changing.hold, "resume": changing.resume, "requeue": changing.requeue}
+        if verb == "cancel":
+            done = self._changes.many(caller, which, changing.cancel(force), but=JobState.CANCELLED)
+        elif verb == "set":
+            done = self._changes.many(caller, which, self._settings(caller, changes or {}, "change"))
+        elif verb in simple:
+            done = self._changes.many(caller, which, simple[verb])
+        else:
+            raise unknown("verb", verb, ("cancel", "set", *simple))
+        view = self._store.view()
+        jobs = {name: view.jobs[name] for name in done if name in view.jobs}
+        infos = {name: self._shown(job, view, caller.tenant, whole=False) for name, job in jobs.items()}
+        return [JobOutcome(name, error, infos.get(name)) for name, error in done.items()]
+
+    def resubmit(self, caller: Caller, which: Which, changes: dict[str, Any]) -> list[list[str]]:
+        """See the facade."""
         caller.must_be(Role.USER)
-        for key in changes:
-            if key not in SETTABLE:
-                raise unknown("field to set", key, SETTABLE)
-        spec = parse_job({"run": "-", **changes}, f"job {job}")
-        names = [_NAMES.get(key, key) for key in changes] + ["deadline_steps"] * ("deadline" in changes)
-        values = {name: getattr(spec, name) for name in names if name != "gpus"}
-        with self._changing(caller, job) as found:
-            entries = [Entry("set", job, values)] if values else []
-            if "gpus" in changes:
-                _check_size(found, spec.gpus)
-                entries.append(Entry("resize", job, {"gpus": spec.gpus}))
-            if entries:
-                self._store.write(entries)
+        found = list(selecting.chosen(self._store.view(), caller, which))
+        ids = self._submissions.take(caller, again(caller, found, changes), "", "")
+        self._machines.wake()
+        return ids
+
+    def _settings(self, caller: Caller, changes: dict[str, Any], where: str) -> changing.Make:
+        caller.must_be(Role.USER)
+        changing.check_priority(caller, int(changes.get("priority", 0)), self._most_priority)
+        return changing.settings(changes, where)
 
     def _find(self, caller: Caller, job: str) -> LiveJob:
         with self._store.lock:
-            return _visible(self._store.book.jobs.get(job), caller, job)
-
-    @contextmanager
-    def _changing(self, caller: Caller, job: str, but: JobState | None = None) -> Iterator[LiveJob]:
-        """A job that has not ended (`but` in this state), with the lock held; afterwards the scheduler looks."""
-        caller.must_be(Role.USER)
-        with self._store.lock:
-            found = self._find(caller, job)
-            if found.finished and found.state != but:
-                raise Conflict(f"job {job} has {found.state}")
-            yield found
-        self._machines.wake()
+            return selecting.one(self._store.book, caller, job)
 
 
-def _visible(found: LiveJob | None, caller: Caller, job: str) -> LiveJob:
-    if found is None or not caller.sees(found.tenant):
-        raise NotFound(f"there is no job '{job}'")
-    return found
-
-
-def _check_size(job: LiveJob, gpus: int) -> None:
-    """Only elastic jobs change their size, and only within the limits that they were submitted with."""
-    low, high = max(job.spec.min_gpus, 1), job.spec.max_gpus
-    if not high:
-        raise InputError(f"job {job.id} is not elastic: submit it with elastic: {{min_gpus: 1, max_gpus: 4}}")
-    if not low <= gpus <= high:
-        raise InputError(f"job {job.id} takes {low} to {high} GPUs, not {gpus}")
+def _attempt(job: LiveJob, number: int) -> str:
+    """The key of an attempt (0: the newest); '' before there is any."""
+    had = len(job.attempts)
+    if number > had:
+        raise NotFound(f"job '{job.id}' has no attempt {number}: it has had {had}")
+    return f"{job.id}-{number or had}" if had else ""

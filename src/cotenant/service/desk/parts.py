@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from cotenant.backends.base import LogReader, NodeInfo, Stream
+from cotenant.backends.base import Capabilities, LogReader, LogTimes, NodeInfo, Stream
+from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.core.reasons import Reason
+from cotenant.service.facade import WhatIfWatch
 
 
 class PlannerAnswers(Protocol):
@@ -15,7 +17,7 @@ class PlannerAnswers(Protocol):
     def why(self, job: str, now_s: float) -> Reason | None:
         """Why a job that could start does not, from the decision itself; None where it knows no such job."""
 
-    def forecast(self, policies: Sequence[str]) -> Mapping[str, Mapping[str, float | None]]:
+    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> Mapping[str, Mapping[str, float | None]]:
         """Under each policy when each job is expected to finish, Unix seconds, if nobody else arrives."""
 
     def check(self, policy: str) -> None:
@@ -28,8 +30,17 @@ class Machines(Protocol):
     def nodes(self) -> Sequence[NodeInfo]:
         """All nodes."""
 
+    def capabilities(self) -> Capabilities:
+        """What they can do."""
+
     def open_log(self, key: str, stream: Stream) -> LogReader:
         """The output of an attempt."""
+
+    def open_times(self, key: str) -> LogTimes:
+        """When it came."""
+
+    def open_channel(self, key: str, asked: ChannelSpec) -> Channel:
+        """A way into an attempt that runs."""
 
     def wake(self) -> None:
         """Have the scheduler look at once."""

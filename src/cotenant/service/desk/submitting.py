@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError
-from cotenant.core.jobspec import JobSpec
+from cotenant.core.jobspec import OK, JobSpec, changed_fields, dependency
 from cotenant.journal import Entry
-from cotenant.service.desk.admission import check_gpu_memory, check_place
+from cotenant.service.admission import check
+from cotenant.service.desk import selecting
+from cotenant.service.desk.changing import check_priority
 from cotenant.service.desk.parts import Machines
-from cotenant.service.facade import Caller
+from cotenant.service.facade import Caller, Conflict, NotFound, Role, TooMany
+from cotenant.service.notify.settings import NOBODY, NotifySettings
+from cotenant.service.options import MOST_UNFINISHED
 from cotenant.service.store import idempotency as once
+from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
+
+ARRAY_INDEX = "COTENANT_ARRAY_INDEX"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What may be asked for. `hosts`: whether cores and memory that jobs ask for bind them.
+
+    `most_priority`: the highest that others than admins may ask for. `notify`: whom jobs may have told.
+    `most_unfinished`: jobs that one caller may have waiting and running.
+    """
+
+    hosts: bool = True
+    most_priority: int = 0
+    notify: NotifySettings = NOBODY
+    most_unfinished: int = MOST_UNFINISHED
+
+
+ANYTHING = Rules()
 
 
 class Submissions:
     """Those that were taken, and those on their way to the disk."""
 
-    def __init__(self, store: Store, machines: Machines) -> None:
-        self._store, self._machines = store, machines
+    def __init__(self, store: Store, machines: Machines, rules: Rules) -> None:
+        self._store, self._machines, self._rules = store, machines, rules
         self._next_id = 1  # above every id that was ever given out, also to submissions on their way
         self._on_way: dict[str, tuple[once.GivenAnswer, Future[list[int]]]] = {}  # those with a key, by its name
 
@@ -37,6 +64,7 @@ class Submissions:
                 entries, ids, number = self._entries(caller, specs)
                 if not entries:
                     return ids
+                self._check_share(caller, entries)
                 if key:
                     entries.append(Entry("once", data={"name": name, "asked": asked, "ids": once.packed(ids)}))
                 future = store.begin_write(entries)
@@ -53,6 +81,15 @@ class Submissions:
                 self._on_way.pop(name, None)
         return ids
 
+    def _check_share(self, caller: Caller, entries: Sequence[Entry]) -> None:
+        """One caller's queue is bounded, so that he cannot fill everybody's."""
+        more = Counter(entry.data["tenant"] for entry in entries)
+        for tenant, count in more.items():
+            have = self._store.book.unfinished[tenant, caller.name]
+            most = self._rules.most_unfinished
+            if have + count > most:
+                raise TooMany(f"you have {have} unfinished jobs, and {most} is the most: let some end first")
+
     def _entries(self, caller: Caller, specs: Sequence[JobSpec]) -> tuple[list[Entry], list[list[str]], int]:
         """What to journal for a submission, the ids in it, and the next number after them."""
         nodes = self._machines.nodes()
@@ -66,7 +103,7 @@ class Submissions:
             for index in spec.array or (None,):
                 job_id = f"{number}" if index is None else f"{number}.{index}"
                 one = spec if index is None else replace(
-                    spec, array=(), env={**spec.env, "COTENANT_ARRAY_INDEX": str(index)}
+                    spec, array=(), env={**spec.env, ARRAY_INDEX: str(index)}
                 )  # fmt: skip
                 data = {"spec": one.as_dict(), "tenant": spec.tenant, "user": caller.name}
                 entries.append(Entry("submit", job_id, data))
@@ -81,19 +118,49 @@ class Submissions:
             raise InputError(
                 f"job '{spec.name}': field 'tenant' is '{tenant}', but your token is for '{caller.tenant}'"
             )
-        if spec.gpus < 1:
-            raise InputError(f"job '{spec.name}': field 'gpus' must be at least 1")
-        check_place(spec, nodes)
-        check_gpu_memory(spec, nodes)
-        after = tuple(named.get(other) or self._existing(caller, spec, other) for other in spec.after)
-        return replace(spec, tenant=tenant, after=after)
+        check(spec, nodes, self._rules.hosts)
+        check_priority(caller, spec.priority, self._rules.most_priority)
+        self._rules.notify.check(spec)
+        if spec.image and not self._machines.capabilities().containers:
+            why = "there is neither apptainer nor podman where jobs run: install one, or leave it out"
+            raise InputError(f"job '{spec.name}': field 'image' is '{spec.image}', but {why}")
+        folder = spec.checkpoint_dir
+        if folder and not os.path.isabs(folder):
+            if not os.path.isabs(spec.workdir):
+                raise InputError(f"job '{spec.name}': field 'checkpoint.dir' is '{folder}': write an absolute path")
+            folder = os.path.join(spec.workdir, folder)
+        after = tuple(self._dependency(caller, spec, item, named) for item in spec.after)
+        return replace(spec, tenant=tenant, after=after, checkpoint_dir=folder)
+
+    def _dependency(self, caller: Caller, spec: JobSpec, item: str, named: dict[str, str]) -> str:
+        how, other = dependency(item)
+        found = named.get(other) or self._existing(caller, spec, other)
+        return found if how == OK else f"{how}:{found}"
 
     def _existing(self, caller: Caller, spec: JobSpec, other: str) -> str:
         """The id that `after` means: an id, an array, or the newest job of that name."""
-        book = self._store.book
-        if any(caller.sees(job.tenant) for job in book.members(other)):
-            return other
-        for job in reversed(book.jobs.values()):
-            if job.spec.name == other and caller.sees(job.tenant):
-                return job.id.split(".")[0]
-        raise InputError(f"job '{spec.name}': field 'after' names '{other}', but there is no such job")
+        try:
+            found = selecting.named(self._store.book, caller, other)
+        except NotFound:
+            raise InputError(f"job '{spec.name}': field 'after' names '{other}', but there is no such job") from None
+        return found[0].id if len(found) == 1 else found[0].id.partition(".")[0]
+
+
+def again(caller: Caller, jobs: Sequence[LiveJob], changes: dict[str, Any]) -> list[JobSpec]:
+    """Specs of new jobs like these, but for some fields. Elements of one array are one; nobody is waited for.
+
+    An environment may hold secrets that are shown to nobody: whoever runs something else with it would see them.
+    """
+    values = changed_fields(changes, "change")
+    specs: dict[str, JobSpec] = {}
+    for job in jobs:
+        if job.spec.env.keys() - {ARRAY_INDEX} and caller.role is not Role.ADMIN and job.user != caller.name:
+            raise Conflict(f"job {job.id} has an environment: only {job.user} or an admin may submit it again")
+        array, dot, index = job.id.partition(".")
+        spec = replace(job.spec, tenant=job.tenant, gpus=job.asked_gpus or job.spec.gpus, after=())
+        if dot:
+            env = {name: value for name, value in spec.env.items() if name != ARRAY_INDEX}
+            before = specs[array].array if array in specs else ()
+            spec = replace(spec, env=env, array=(*before, int(index)))
+        specs[array] = spec
+    return [replace(spec, **values) for spec in specs.values()]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import nan
 from typing import Any
 
 from cotenant.backends.base import NodeInfo
 from cotenant.core.lifecycle import WAITING, JobState
+from cotenant.core.reasons import Cause
 from cotenant.journal import Record
 from cotenant.service.desk.parts import ReportedProgress
 from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus
@@ -15,12 +18,14 @@ from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob, waits_for
 from cotenant.service.store.records import WRITTEN
 from cotenant.service.store.view import BookView
+from cotenant.service.window import MAINTENANCE
 
 _MOST_TEXT = 200
 
 
 def job_info(job: LiveJob, reason: str, report: ReportedProgress | None, now_s: float, whole: bool) -> JobInfo:
     """One job; `whole` adds its spec and attempts."""
+    report = report or (_LastWord(**job.progress) if job.progress else None)
     expected = None
     if job.state == JobState.RUNNING and report is not None and report.total and report.step_time_s:
         expected = now_s + max(report.total - (report.step or 0), 0) * report.step_time_s
@@ -31,10 +36,31 @@ def job_info(job: LiveJob, reason: str, report: ReportedProgress | None, now_s: 
         gpus=job.spec.gpus, priority=job.spec.priority, submitted_s=job.submitted_s, started_s=job.started_s,
         ended_s=job.ended_s, expected_end_s=expected,
         step=report.step if report else None, total_steps=report.total if report else None,
-        step_time_s=report.step_time_s if report else None, metrics=dict(report.metrics) if report else {},
+        step_time_s=report.step_time_s if report else None, metrics=_numbers(report.metrics) if report else {},
         attempts=tuple(_attempt(job, number) for number in range(len(job.attempts))) if whole else (),
         spec=_spec(job.spec.as_dict()) if whole else {},
     )  # fmt: skip
+
+
+def has_length(job: LiveJob, report: ReportedProgress | None) -> bool:
+    """Whether anybody has said how long a job takes."""
+    told = report is not None and report.total and report.step_time_s
+    return bool(job.spec.expected_s or told) or job.left_s is not None
+
+
+@dataclass(slots=True)
+class _LastWord:
+    """What a job said last, as journaled."""
+
+    step: int | None
+    total: int | None
+    step_time_s: float | None
+    metrics: dict[str, float]
+
+
+def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    """What the journal could not hold was not a number."""
+    return {name: nan if value is None else value for name, value in metrics.items()}
 
 
 def _attempt(job: LiveJob, number: int) -> AttemptInfo:
@@ -48,8 +74,12 @@ def _attempt(job: LiveJob, number: int) -> AttemptInfo:
 
 
 def _spec(data: dict[str, Any]) -> dict[str, Any]:
-    """A spec without the values of its environment, which may be secrets."""
-    return {**data, "env": dict.fromkeys(data["env"], "***")} if data.get("env") else data
+    """A spec without what may be secrets: the values of its environment, and what webhooks are asked."""
+    if data.get("env"):
+        data = {**data, "env": dict.fromkeys(data["env"], "***")}
+    if data.get("notify"):
+        data = {**data, "notify": [url.partition("?")[0] + "?***" * ("?" in url) for url in data["notify"]]}
+    return data
 
 
 def reason(job: LiveJob, view: BookView, tenant: str) -> str:
@@ -60,8 +90,34 @@ def reason(job: LiveJob, view: BookView, tenant: str) -> str:
         return job.message
     if job.held:
         return "held"
+    if job.aside:
+        return f"set aside, {job.aside}"
     other = waits_for(job, view.members)
-    return f"after job {other}" if other else job.message or "waiting for GPUs"
+    if other:
+        return f"after job {other}"
+    if _full(job, view):
+        return f"its array runs {job.spec.array_most} at a time"
+    return job.message or "waiting for GPUs"
+
+
+def cause(job: LiveJob, view: BookView) -> str:
+    """What kind of reason that is; empty where only the planner knows."""
+    if job.state not in WAITING:
+        return str(job.state)
+    if job.held or job.stop_why:
+        return str(Cause.HELD) if job.held else "stopping"
+    if job.aside:
+        return str(Cause.ASIDE)
+    return str(Cause.DEPENDENCY) if waits_for(job, view.members) else str(Cause.ARRAY) if _full(job, view) else ""
+
+
+def _full(job: LiveJob, view: BookView) -> bool:
+    """Whether as many elements of its array are under way as may be."""
+    most = job.spec.array_most
+    if not most or job.attempts:
+        return False
+    array = f"{job.id.partition('.')[0]}."
+    return sum(other.id.startswith(array) for other in view.begun) >= most
 
 
 def _company(others: Sequence[LiveJob], tenant: str) -> str:
@@ -97,7 +153,7 @@ def _memory(key: str, value: Any) -> str:
     return f"the policy remembers '{key}': {text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + '…'}"
 
 
-def node_statuses(nodes: Sequence[NodeInfo], book: Book | BookView) -> list[NodeStatus]:
+def node_statuses(nodes: Sequence[NodeInfo], book: Book | BookView, now_s: float) -> list[NodeStatus]:
     """Nodes with what is used on them."""
     users: dict[str, Counter[int]] = {}
     jobs: dict[str, list[str]] = {}
@@ -109,7 +165,10 @@ def node_statuses(nodes: Sequence[NodeInfo], book: Book | BookView) -> list[Node
     for node in nodes:
         there = users.get(node.name, Counter())
         used, shared = len(there), sum(count > 1 for count in there.values())
-        state = ("draining" if used else "drained") if node.name in book.drained else node.state
+        state: str = ("draining" if used else "drained") if node.name in book.drained else node.state
+        on = [window.kind for window in book.windows.values() if window.on(now_s) and window.covers(node.name)]
+        if on and state == "up":
+            state = "maintenance" if MAINTENANCE in on else "reserved"
         found.append(NodeStatus(
             node.name, node.gpu_type, node.gpus, used, node.cpus, node.mem_gib, state, tuple(jobs.get(node.name, ())),
             shared, node.gpu_mem_gib,
@@ -121,7 +180,7 @@ def metrics(view: BookView, nodes: Sequence[NodeInfo], counters: Mapping[str, fl
     """Gauges and counters for Prometheus."""
     by_state = Counter(job.state for job in view.jobs.values())
     waits = [now_s - job.submitted_s for job in view.active if job.state in WAITING]
-    used = sum(status.gpus_used for status in node_statuses(nodes, view))
+    used = sum(status.gpus_used for status in node_statuses(nodes, view, now_s))
     rows = {f'cotenant_jobs{{state="{state}"}}': float(by_state[state]) for state in JobState}
     return {
         **rows,

@@ -43,9 +43,8 @@ class Executor:
         self._counters, self._nodes = counters, nodes
         self._capabilities = backend.capabilities()
         self.limits = HostLimits(options, reports, self._capabilities.cpu_quota)
-        shares_hosts = bool(options.allocator) and options.allocator.split(":")[0] != "fixed"
         alive = [*store.book.on_gpus.values(), *store.book.suspended.values()]
-        self.terms = AgreedTerms(reports, (job.key for job in alive), shares_hosts)
+        self.terms = AgreedTerms(reports, (job.key for job in alive), options.deals_out_hosts)
         self._acts = Acts(store, backend, reports, options, self.limits, self.terms, counters)
         self._errands = Errands(self._acts.do, backend.wake, inline)
         self.due_s = inf
@@ -151,20 +150,35 @@ class Executor:
         with self._store.lock:
             book, now_s = self._store.book, self._clock()
             self.due_s, stops = inf, []
+            going: list[LiveJob] = []
             for job in book.on_gpus.values():
                 why, due_s = why_stop(job, now_s)
                 self.due_s = min(self.due_s, due_s)
+                why = why or ("window" if self._shut_out(job, now_s) else "")
                 if why:
                     stops.append(Entry("stop", job.id, {"why": why}))
+                if why == "hold" and not self._reports.can_save(job.id) and self._may_suspend(job, going):
+                    going.append(job)
+                    stops.append(Entry("rung", job.id, {"rung": ASK if job.last.started_s is None else SUSPEND}))
+            shut_out = [job for job in book.suspended.values() if self._shut_out(job, now_s)]
+            stops += [Entry("stop", job.id, {"why": "window"}) for job in shut_out]
             if stops:
                 self._store.write(stops)
                 for entry in stops:
-                    self._asked(book.on_gpus[entry.job], entry.data["why"])
+                    if entry.kind == "stop" and entry.job in book.on_gpus:
+                        self._asked(book.on_gpus[entry.job], entry.data["why"])
             self._press(job for job in list(book.on_gpus.values()) if job.state == JobState.STOPPING)
             self._acts.told &= {job.key for job in book.on_gpus.values()}
             for job in book.suspended.values():
                 if job.stop_why:  # it cannot hear SIGTERM, and may not run to hear it: its GPUs belong to others
                     self._errands.put(Errand(job.id, job.key, KILL))
+
+    def _shut_out(self, job: LiveJob, now_s: float) -> bool:
+        """Whether a window has begun on a node of a job, and is not for it."""
+        if job.stop_why:
+            return False
+        begun = [w for w in self._store.book.windows.values() if w.on(now_s) and not w.is_for(job.tenant, job.user)]
+        return any(window.covers(node) for window in begun for node, _ in job.last.gpus)
 
     def _asked(self, job: LiveJob, why: str) -> None:
         """It is journaled that a job is to stop: let it save, unless it stands still soon."""

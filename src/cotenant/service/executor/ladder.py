@@ -6,7 +6,8 @@
    backend can, and only so many at a time, for every one of them keeps its host memory.
 3. Stop. SIGTERM, and SIGKILL after another grace period: it starts again from its last checkpoint.
 
-Cancelled, held and overdue jobs are not suspended. What each rung really cost goes to the journal. Everything here is
+Held jobs that cannot save are suspended too; cancelled and overdue ones are not, and have one grace period from SIGTERM
+to SIGKILL, or none where that is asked for. What each rung really cost goes to the journal. Everything here is
 a function of the book and the time, so a restart goes on from where it was.
 """
 
@@ -22,6 +23,7 @@ from cotenant.service.store.book import Book
 from cotenant.service.store.job import ASK, KILL, STOP, SUSPEND, LiveJob
 
 MEMORY_SHARE = 0.5  # of a node's memory, which suspended jobs that say how much they need may hold together
+ENDS = ("cancel", "timeout")  # reasons to stop for good
 _LATER_S = 0.001  # a period is over when a little more than it has passed
 
 
@@ -42,18 +44,21 @@ def next_rung(job: LiveJob, now_s: float, grace_s: float, listens: bool, suspend
     over_s = job.stop_asked_s + grace_s
     if job.rung == SUSPEND:
         return Rung()
+    if job.rung == KILL:
+        return Rung(KILL)
     unseen = suspendable and job.last.started_s is None
     if now_s <= over_s and (listens or unseen):
         return Rung(due_s=over_s + _LATER_S)
     if suspendable and not unseen and job.rung in ("", ASK):
         return Rung(SUSPEND)
-    last_s = job.rung_s + grace_s if job.rung == STOP else over_s + grace_s
-    return Rung(KILL) if job.rung == KILL or now_s > last_s else Rung(STOP, last_s + _LATER_S)
+    told_s = job.stop_asked_s if job.stop_why in ENDS and not listens else over_s
+    last_s = (job.rung_s if job.rung == STOP else told_s) + grace_s
+    return Rung(KILL) if now_s > last_s else Rung(STOP, last_s + _LATER_S)
 
 
 def falls_still(job: LiveJob, saves: bool) -> bool:
     """Whether suspending comes next for a job that is to leave: the planner wants it, or it was asked in vain."""
-    return job.rung == ASK or (not job.rung and saves and job.stop_why in ("preempt", "turn", "split"))
+    return job.rung == ASK or (not job.rung and saves and job.stop_why in ("preempt", "turn", "split", "hold"))
 
 
 def why_stop(job: LiveJob, now_s: float) -> tuple[str, float]:

@@ -86,5 +86,6 @@ def launch_spec(
         key=job.key, job=job.id, workdir=spec.workdir, script=spec.run, setup=spec.setup,
         env={**spec.env, **reports.environment(job, checkpoints)}, gpus=job.last.gpus, mem_gib=mem_gib,
         gpu_mem_gib=need_gib or spec.gpu_mem_gib or None, cpu_share=cpus, grace_s=grace_s,
-        calls_home=reports.calls_home(job),
+        max_runtime_s=spec.max_runtime_s,
+        calls_home=reports.calls_home(job), tenant=job.tenant, image=spec.image, tty=spec.tty,
     )  # fmt: skip

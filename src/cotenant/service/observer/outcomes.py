@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,21 +11,22 @@ from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry
 from cotenant.service.observer.reports import Report
 from cotenant.service.store.book import Book
-from cotenant.service.store.job import ASK, KILL, STOP, SUSPEND, LiveJob
+from cotenant.service.store.job import ASK, KILL, STOP, SUSPEND, LiveJob, never
 
 UNKNOWN_DURATION_S = 3600.0
 EXIT_PREEMPTED = 75  # what the runtime exits with after saving on request
-_ASKED = {
+ASKED = {
     "preempt": "preempted",
     "turn": "its turn was over",
     "hold": "held",
     "resize": "asked to change its size",
     "move": "moved to other GPUs",
     "split": "parted from the job beside it",
+    "requeue": "requeued",
+    "window": "its node was needed for a maintenance or a reservation",
     "shutdown": "stopped with the service",
 }
-_PAST = {JobState.FAILED: "failed", JobState.CANCELLED: "been cancelled"}
-MOST_LOSSES = 10  # how often the process of a job may be lost, with its node or otherwise, before it is given up
+MOST_LOSSES = 10  # of its process, with its node or otherwise, until a job is given up: it may be what takes nodes down
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,9 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
         how = item.message or "its process vanished"
     if job.stop_why == "cancel":
         return End(JobState.CANCELLED, "cancelled", code, signal, at_s, lost)
-    if job.stop_why == "timeout":
+    limit_s = job.spec.max_runtime_s
+    alone = limit_s and not job.stop_why and job.last.active_s(at_s) > limit_s  # ended while no service was there
+    if job.stop_why == "timeout" or alone:
         return End(
             JobState.FAILED, f"ran longer than max_runtime {job.spec.max_runtime_s:g} s", code, signal, at_s, lost
         )
@@ -77,8 +81,8 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
     if _without_gpus(job):
         why = "its GPUs were not to be had: starts again on others"
         return End(JobState.PENDING, why, code, signal, at_s, lost)
-    if job.stop_why in _ASKED:
-        why = _ASKED[job.stop_why]
+    if job.stop_why in ASKED:
+        why = ASKED[job.stop_why]
         return End(
             JobState.PENDING, f"{why}, {'work saved' if saved else how}", code, signal, at_s, 0.0 if saved else lost
         )
@@ -123,11 +127,11 @@ def lost_s(job: LiveJob, report: Report | None, at_s: float) -> float:
 
 
 def costs(job: LiveJob, end: End, report: Report | None) -> dict[str, Any]:
-    """What stopping and restoring really cost and by which rung, and what is left to do, as far as known."""
+    """What stopping and restoring really cost and by which rung; what is done and left to do, as far as known."""
     found: dict[str, Any] = {}
-    if _without_gpus(job) or (job.state == JobState.SUSPENDED and job.stop_why not in _ASKED):
+    if _without_gpus(job) or (job.state == JobState.SUSPENDED and job.stop_why not in ASKED):
         found["rung"] = SUSPEND
-    elif job.stop_why in _ASKED and end.code != 0:
+    elif job.stop_why in ASKED and end.code != 0:
         found["stop_s"] = max(end.at_s - job.stop_asked_s, 0.0)
         found["rung"] = ASK if _saved(end.code, report) else STOP
     if report is not None and report.restore_s is not None:
@@ -135,19 +139,17 @@ def costs(job: LiveJob, end: End, report: Report | None) -> dict[str, Any]:
     left = left_s(report)
     if left is not None and _saved(end.code, report):
         found["left_s"] = left
+    if report is not None and report.step is not None:
+        metrics = {name: value if math.isfinite(value) else None for name, value in report.metrics.items()}
+        steps = {"step": report.step, "total": report.total, "step_time_s": report.step_time_s}
+        found["progress"] = {**steps, "metrics": metrics}
     return found
 
 
 def orphans(book: Book) -> list[Entry]:
-    """What to journal of pending jobs that come after one that failed or was cancelled."""
-    entries = []
-    for job in book.chained.values():
-        before = (other for name in job.spec.after for other in book.members(name))
-        failed = next((other for other in before if other.state in _PAST), None)
-        if failed is not None:
-            why = f"job {failed.id}, which it comes after, has {_PAST[failed.state]}"
-            entries.append(Entry("reject", job.id, {"why": why}))
-    return entries
+    """What to journal of pending jobs that come after others and never can start any more: they are cancelled."""
+    never_to_start = ((job, never(job, book.members)) for job in book.chained.values())
+    return [Entry("reject", job.id, {"why": why, "to": str(JobState.CANCELLED)}) for job, why in never_to_start if why]
 
 
 def left_s(report: Report | None) -> float | None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cotenant.beliefs.live_profiles import LiveKind, LiveProfiles
 from cotenant.core.jobspec import JobSpec
 from cotenant.engine.live_rows import NewJob
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S, left_s
 from cotenant.service.observer.reports import Report, Reports
-from cotenant.service.planner.profiles import LiveKind, LiveProfiles
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import ASK, SUSPEND, Attempt, LiveJob
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from cotenant.core.plan import ALONE, Terms
 from cotenant.journal import Entry
-from cotenant.service.store.job import Gpus
+from cotenant.service.store.job import Gpus, LiveJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,43 @@ class LiveDecision:
     promised: Mapping[str, Gpus] = field(default_factory=dict)
     remembered: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[Entry, ...] = ()
+
+
+class Access(NamedTuple):
+    """Labels of nodes that are open to a job, and the one for which it does not wait behind others: it is reserved."""
+
+    labels: tuple[str, ...] = ()
+    line: str = ""
+
+
+class OpenNodes(Protocol):
+    """Which nodes are open, and to whom."""
+
+    def label(self, node: str) -> str:
+        """What keeps a node apart from others of its type; empty for nothing."""
+        ...
+
+    def open_to(self, job: LiveJob) -> Access:
+        """Nodes that are open to a job beside those without a label."""
+        ...
+
+    def shut(self, now_s: float) -> set[str]:
+        """Nodes on which nothing may start."""
+        ...
+
+
+class _Everywhere:
+    def label(self, node: str) -> str:
+        return ""
+
+    def open_to(self, job: LiveJob) -> Access:
+        return Access()
+
+    def shut(self, now_s: float) -> set[str]:
+        return set()
+
+
+EVERYWHERE: OpenNodes = _Everywhere()
 
 
 class PlannerSteps(Protocol):

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cotenant.backends.base import NodeInfo
+from cotenant.beliefs.training import Trainings
 from cotenant.core import columns as col
 from cotenant.core.deadlines import Steps, strict_steps
 from cotenant.core.lifecycle import JobState
 from cotenant.core.view import Facts
 from cotenant.engine.live_rows import LiveRows
 from cotenant.service.observer.reports import Reports
-from cotenant.service.planner.training import Trainings
 from cotenant.service.store.book import Book
 
 _SERVICES = 2000  # finished jobs from which a policy learns at most

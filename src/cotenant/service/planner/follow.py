@@ -7,25 +7,34 @@ a hold, a crash of the service (everything is new then) and a decision that coul
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
+from cotenant.beliefs.pairing import guests_of
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
-from cotenant.core.lifecycle import WAITING, JobState
+from cotenant.core.lifecycle import JobState
 from cotenant.core.traits import Traits
 from cotenant.core.workload import Floats
-from cotenant.engine.live_rows import LiveRows
-from cotenant.service.observer.outcomes import left_s
+from cotenant.engine.live_rows import LiveRows, NewJob
+from cotenant.service.observer.outcomes import ASKED, left_s
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
-from cotenant.service.planner.memory import PROMOTED
+from cotenant.service.planner.decision import Access
+from cotenant.service.planner.eligible import Eligible
 from cotenant.service.planner.nodes import NodeNumbers
-from cotenant.service.planner.pairing import guests_of
+from cotenant.service.planner.past import write_past
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import ASK, SUSPEND, LiveJob
 
-_BACK = ("preempt", "move", "turn", "resize", "split", "shutdown")  # reasons to stop after which a job waits again
+_BACK = ASKED.keys() - {"hold"}  # reasons to stop after which a job waits again
+
+
+def comes_back(job: LiveJob) -> bool:
+    """Whether a job that is to leave waits again afterwards."""
+    again = job.stop_why in _BACK and not job.resize_to  # of another size it waits only then
+    return again and job.spec.preemptible and not job.held
 
 
 class _Speaker(NamedTuple):
@@ -43,13 +52,15 @@ class Follower:
     def __init__(
         self, book: Book, tables: LiveRows, nodes: NodeNumbers, beliefs: LiveBeliefs,
         may_suspend: Callable[[LiveJob], bool], types: dict[str, str], traits: Traits,
+        open_to: Callable[[LiveJob], Access] = lambda job: Access(),
     ) -> None:  # fmt: skip
-        self._traits = traits
+        self._traits, self._open_to, self._eligible = traits, open_to, Eligible(book)
         self.book, self.tables, self.nodes, self.beliefs = book, tables, nodes, beliefs
         self._may_suspend, self._types = may_suspend, types
         self.row_of: dict[str, int] = {}
         self.job_at: dict[int, str] = {}
         self.durations: dict[int, Belief] = {}  # of those whose belief grows while they run
+        self._opened: dict[int, Access] = {}  # with which jobs are in the tables
         self._speaks: dict[str, _Speaker] = {}  # what does not change of running jobs while they only report
         self.shut: set[str] = set()
         self._parting: set[str] = set()
@@ -57,17 +68,13 @@ class Follower:
 
     # -- who may run ---------------------------------------------------------------------------------------------
 
-    def waits_for(self, job: LiveJob) -> str:
-        """The first job that must succeed before this one, if any; those long forgotten count as done."""
-        for name in job.spec.after:
-            for other in self.book.members(name):
-                if other.state != JobState.SUCCEEDED:
-                    return other.id
-        return ""
-
     def startable(self, job: LiveJob) -> bool:
         """Whether nothing but GPUs keeps it from running."""
-        return job.state in WAITING and not job.held and not job.stop_why and not self.waits_for(job)
+        return self._eligible.may_start(job)
+
+    def _new_job(self, job: LiveJob) -> NewJob:
+        made, access = self.beliefs.new_job(job), self._open_to(job)
+        return replace(made, parts=access.labels, line=access.line) if access.labels else made
 
     # -- events --------------------------------------------------------------------------------------------------
 
@@ -84,6 +91,7 @@ class Follower:
         ]
         self._parting = set(parting)
         concerned = {*changed, *self._parting}
+        concerned |= self._eligible.follow(concerned)
         if shut != self.shut:
             concerned.update(self.book.on_gpus)
         self.shut = set(shut)
@@ -125,7 +133,7 @@ class Follower:
             else:
                 yield from self._pinned(job, row, state)
         elif job.state == JobState.STOPPING:
-            back = self._back(job)
+            back = comes_back(job)
             if not runs and not leaving:
                 yield from self._adopted(row, state, places, job)
                 runs = True
@@ -133,6 +141,7 @@ class Follower:
                 yield Event(Kind.WITHDRAWN, row)
             if back and (runs or state == col.HELD):
                 yield Event(Kind.ARRIVED, row, since_s=now_s)
+                yield from self._promised(job, row)
         elif job.state == JobState.SUSPENDED:
             if leaving and not job.stop_why:
                 yield Event(Kind.STANDS, row)
@@ -140,9 +149,11 @@ class Follower:
                 if runs:  # it was to go on, and could not
                     yield Event(Kind.AGAIN, row)
                 yield Event(Kind.ARRIVED, row, since_s=job.since_s)
-                yield Event(Kind.ADOPTED_STILL, row, places)
+                leaving = comes_back(job)
+                yield Event(Kind.ENDING if leaving else Kind.ADOPTED_STILL, row, places)
+                yield from self._promised(job, row) if leaving else ()
                 state = col.WAITING
-            if not (leaving and self._back(job)):  # who is ended only to start elsewhere waits, or has a promise
+            if not (leaving and comes_back(job)):  # who is ended only to start elsewhere waits, or has a promise
                 yield from self._waits(job, row, state)
             if self._traits.takes_turns and self.startable(job):  # elsewhere it would begin anew
                 yield Event(Kind.PROMISED, row, places, since_s=job.since_s)
@@ -153,20 +164,18 @@ class Follower:
         else:
             yield from self._waits(job, row, state)
 
-    @staticmethod
-    def _back(job: LiveJob) -> bool:
-        """Whether a job that is to leave waits again afterwards."""
-        again = job.stop_why in _BACK and not job.resize_to  # of another size it waits only then
-        return again and job.spec.preemptible and not job.held
-
     def _waits(self, job: LiveJob, row: int, state: int) -> Iterator[Event]:
         startable = self.startable(job)
         if startable and state in (col.FUTURE, col.HELD):
             yield Event(Kind.ARRIVED, row, since_s=job.since_s)
-            if job.id in self.book.promises:
-                yield Event(Kind.PROMISED, row, self.nodes.places(self.book.promises[job.id]))
+            yield from self._promised(job, row)
         elif not startable and state in (col.WAITING, col.RUNNING):
             yield Event(Kind.WITHDRAWN, row)
+
+    def _promised(self, job: LiveJob, row: int) -> Iterator[Event]:
+        """The GPUs that it will have as soon as others have left them, and it its own."""
+        if job.id in self.book.promises:
+            yield Event(Kind.PROMISED, row, self.nodes.places(self.book.promises[job.id]))
 
     def _adopted(self, row: int, state: int, places: tuple[tuple[int, int, int], ...], job: LiveJob) -> Iterator[Event]:
         if state != col.WAITING:
@@ -184,28 +193,13 @@ class Follower:
     # -- columns -------------------------------------------------------------------------------------------------
 
     def _enter(self, job: LiveJob, now_s: float) -> int:
-        row = self.tables.enter(self.beliefs.new_job(job))
+        row = self.tables.enter(self._new_job(job))
         self.row_of[job.id], self.job_at[row] = row, job.id
-        f = self.tables.state.f[row]
-        forgiven_s = float(self.book.memory.get(PROMOTED, {}).get(job.id, 0.0))
-        ran_s = sum(one.ran_s for one in job.attempts)
-        since_s = job.last.since_s if job.attempts else None
-        held_s = ran_s + (max(now_s - since_s, 0.0) if since_s is not None else 0.0)
-        done_s = sum((one.ran_s - one.lost_s) * self.beliefs.pace(job, one, self._types) for one in job.attempts)
-        if since_s is not None:
-            done_s += max(now_s - since_s, 0.0) * self.beliefs.pace(job, job.last, self._types)
-        f[col.LOST] = job.spec.gpus * sum(one.lost_s for one in job.attempts)
-        f[col.OCCUPIED], f[col.ATTAINED] = held_s, max(held_s - forgiven_s, 0.0)
-        f[col.DONE] = f[col.SAVED] = max(done_s, 0.0)
-        f[col.FIRST] = np.nan if job.started_s is None else job.started_s
-        f[col.WAITED] = max(now_s - job.submitted_s - held_s, 0.0)
-        if job.state == JobState.SUSPENDED:
-            f[col.SAVED] = max(f[col.DONE] - job.last.unsaved_s, 0.0)
-        i = self.tables.state.i[row]
-        i[col.OWES], i[col.LEVEL] = int(f[col.DONE] > 0), job.last.level if job.attempts else 0
+        self._opened[row] = self._open_to(job)
+        write_past(self.tables, row, job, self.book, self.beliefs, self._types, now_s)
         if self._traits.overcommits and job.id in self.book.on_gpus:  # the policy makes guests more, if it can
             guests = guests_of(self.book.on_gpus.values()) if self.book.shared_gpus else {}
-            i[col.OPPORTUNISTIC] = int(job.spec.priority < 0 or job.id in guests)
+            self.tables.state.i[row, col.OPPORTUNISTIC] = int(job.spec.priority < 0 or job.id in guests)
         self.tables.state.i[row, col.QUEUE] = self.tables.queue_of(row)
         return row
 
@@ -214,6 +208,7 @@ class Follower:
         if row is not None:
             del self.job_at[row]
             self.durations.pop(row, None)
+            self._opened.pop(row, None)
             self._speaks.pop(name, None)
 
     def _update(self, job: LiveJob, row: int, now_s: float) -> bool:
@@ -237,9 +232,10 @@ class Follower:
             self._speaks[job.id] = _Speaker(row, self.beliefs.pace(job, job.last, self._types), saves, rung)
         if f[col.TIER] != -job.spec.priority:
             self.tables.set_priority(row, float(job.spec.priority))
-        resized, asked = False, state.cls[i[col.CLASS], col.C_GPUS]
-        if job.state == JobState.PENDING and i[col.HOME] < 0 and asked != job.spec.gpus:
-            resized = self.tables.set_gpus(row, job.spec.gpus, self.beliefs.new_job(job), now_s)
+        resized, asked = False, (state.cls[i[col.CLASS], col.C_GPUS], self._opened[row])
+        if job.state == JobState.PENDING and i[col.HOME] < 0 and asked != (job.spec.gpus, self._open_to(job)):
+            resized = self.tables.set_gpus(row, job.spec.gpus, self._new_job(job), now_s)
+            self._opened[row] = self._open_to(job)
         after = f[col.BELIEF], f[col.TIER], f[col.DEADLINE], i[col.GPUS]
         return resized or any(a != b and not (np.isnan(a) and np.isnan(b)) for a, b in zip(before, after, strict=True))
 

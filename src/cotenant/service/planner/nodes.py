@@ -6,7 +6,7 @@ number has bits becomes several.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from cotenant.backends.base import NodeInfo
@@ -15,6 +15,7 @@ from cotenant.core.plan import Places
 from cotenant.service.store.job import Gpus
 
 MOST_GPUS = 60  # bits of a mask that are used
+Label = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,16 @@ class _Part:
 
 
 class NodeNumbers:
-    """The nodes of a backend as a cluster; another list of nodes needs another one."""
+    """The nodes of a backend as a cluster; another list of nodes needs another one.
 
-    def __init__(self, nodes: Sequence[NodeInfo], quotas: dict[str, int] | None = None) -> None:
+    Nodes of another `label` are in a partition of that name.
+    """
+
+    def __init__(
+        self, nodes: Sequence[NodeInfo], quotas: dict[str, int] | None = None, label: Label = lambda node: ""
+    ) -> None:
         self.types: tuple[str, ...] = tuple(dict.fromkeys(node.gpu_type for node in nodes))
-        ordered = sorted(nodes, key=lambda node: self.types.index(node.gpu_type))
+        ordered = sorted(nodes, key=lambda node: (self.types.index(node.gpu_type), label(node.name)))
         self._parts: list[_Part] = []
         groups = []
         for node in ordered:
@@ -40,17 +46,19 @@ class NodeNumbers:
                 if size > 0:
                     share = size / node.gpus
                     self._parts.append(_Part(node.name, first, size))
-                    groups.append(NodeGroup(1, size, node.gpu_type, share * node.cpus, share * node.mem_gib))
+                    host = share * node.cpus, share * node.mem_gib
+                    groups.append(NodeGroup(1, size, node.gpu_type, *host, label(node.name)))
         self.cluster = Cluster(tuple(groups), quotas or {}, spec=f"{len(nodes)} nodes")
         self._of: dict[str, list[int]] = {}
         for number, part in enumerate(self._parts):
             self._of.setdefault(part.name, []).append(number)
-        self.shape = tuple((node.name, node.gpu_type, node.gpus, node.cpus, node.mem_gib) for node in ordered)
 
     @staticmethod
-    def shape_of(nodes: Iterable[NodeInfo]) -> set[tuple[str, str, int, int, float]]:
+    def shape_of(
+        nodes: Iterable[NodeInfo], label: Label = lambda node: ""
+    ) -> set[tuple[str, str, int, int, float, str]]:
         """What makes another cluster: two lists with the same shape have the same numbers."""
-        return {(node.name, node.gpu_type, node.gpus, node.cpus, node.mem_gib) for node in nodes}
+        return {(one.name, one.gpu_type, one.gpus, one.cpus, one.mem_gib, label(one.name)) for one in nodes}
 
     def numbers(self, name: str) -> Sequence[int]:
         """The numbers of a node."""

@@ -13,19 +13,21 @@ from dataclasses import replace
 from typing import Any
 
 from cotenant.backends.base import Capabilities, NodeInfo
+from cotenant.beliefs.pairing import Split
 from cotenant.core.decision import Change, Decision, Transition
+from cotenant.core.jit_later import LATER
 from cotenant.core.plan import ALONE, Terms
 from cotenant.core.reasons import Reason
 from cotenant.core.view import Facts
 from cotenant.journal import Entry
 from cotenant.policies import Policy, make_policy
 from cotenant.service.executor.ladder import may_suspend
+from cotenant.service.facade import WhatIfWatch
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.planner.budget import Budget
-from cotenant.service.planner.decision import Act, LiveDecision
+from cotenant.service.planner.decision import Act, LiveDecision, OpenNodes
 from cotenant.service.planner.forecast import forecast
-from cotenant.service.planner.pairing import Split
 from cotenant.service.planner.session import Session
 from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.store import Store
@@ -41,10 +43,10 @@ class Planner:
 
     def __init__(
         self, store: Store, nodes: Callable[[], Sequence[NodeInfo]], reports: Reports, capabilities: Capabilities,
-        options: Options, counters: dict[str, float],
+        options: Options, counters: dict[str, float], openings: OpenNodes,
     ) -> None:  # fmt: skip
         self._store, self._nodes, self._reports, self._options = store, nodes, reports, options
-        self._capabilities, self._counters = capabilities, counters
+        self._capabilities, self._counters, self._openings = capabilities, counters, openings
         self._lock = threading.RLock()  # one step or one answer at a time
         self._session: Session | None = None
         self._remembered: dict[str, Any] = dict(store.book.memory)
@@ -68,9 +70,10 @@ class Planner:
             began = time.perf_counter()
             if self._session is not None and self._session.busy:  # the answer to an earlier question comes first
                 return self._live(self._session, self._session.finish_decision(), now_s, ())
+            LATER.switch()
             with self._store.lock:
                 session, changed = self._current(now_s), self._store.changes()
-                events = session.take_in(changed, self._shut(), now_s, session.news())
+                events = session.take_in(changed, self._openings.shut(now_s), now_s, session.news())
                 again = [*session.unheard(), *session.partings()]
                 notes = tuple(note for split in session.splits for note in _parted(split))
             decision = session.decide(events, now_s)
@@ -114,16 +117,12 @@ class Planner:
         """An engine of its own for a policy, with nothing in its tables yet."""
         return Session(
             policy, nodes, self._store.book, self._reports, self._options, self._may_suspend, now_s, kept,
-            budget=self.budget,
+            budget=self.budget, openings=self._openings,
         )  # fmt: skip
 
     def _may_suspend(self, job: LiveJob) -> bool:
         book = self._store.book  # how many may be suspended at a time is for the engine to count
         return may_suspend(job, book, self._nodes(), self._capabilities, len(book.active) + 1)
-
-    def _shut(self) -> set[str]:
-        """Nodes on which nothing may start."""
-        return {n.name for n in self._nodes() if n.state != "up" or n.name in self._store.book.drained}
 
     def _acts(self, session: Session, decision: Decision) -> list[Act]:
         acts = []
@@ -184,14 +183,17 @@ class Planner:
         with self._lock:
             return self._session.engine.facts if self._session is not None else Facts()
 
-    def forecast(self, policies: Sequence[str]) -> Mapping[str, Mapping[str, float | None]]:
-        """When each job is expected to finish under each policy, if nobody else arrives and beliefs are true."""
+    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> Mapping[str, Mapping[str, float | None]]:
+        """When each job is expected to finish under each policy, if nobody else arrives and beliefs are true.
+
+        In the caller's thread and without the planner's lock: the scheduler goes on meanwhile.
+        """
         found, now_s = {}, self._store.clock()
         for policy in policies:
             with self._store.lock:
                 session = self.session(policy, list(self._nodes()), now_s)
-                events = session.take_in(set(self._store.book.active), self._shut(), now_s)
-            found[policy] = forecast(session, events, now_s)
+                events = session.take_in(set(self._store.book.active), self._openings.shut(now_s), now_s)
+            found[policy] = forecast(session, events, now_s, watch)
         return found
 
 

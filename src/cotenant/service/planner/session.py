@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 
 from cotenant.backends.base import NodeInfo
+from cotenant.beliefs.company import MeasuredSpeeds, PairSpeeds
+from cotenant.beliefs.live_profiles import LiveProfiles
+from cotenant.beliefs.pairing import Pairing, Split, guests_of
+from cotenant.beliefs.training import Trainings
 from cotenant.core import columns as col
-from cotenant.core import jit
 from cotenant.core.decision import Decision, Event
+from cotenant.core.jit_later import LATER
 from cotenant.core.lifecycle import JobState
 from cotenant.core.plan import ALONE, Places, Terms
 from cotenant.core.prices import prices_of
@@ -31,17 +35,13 @@ from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.planner.budget import Budget
-from cotenant.service.planner.decision import Act
+from cotenant.service.planner.decision import EVERYWHERE, Act, OpenNodes
 from cotenant.service.planner.facts import Names, deadline_steps, memory_by_type, services_of, with_training
 from cotenant.service.planner.follow import Follower
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
-from cotenant.service.planner.pairing import Pairing, Split, guests_of
-from cotenant.service.planner.profiles import LiveProfiles
-from cotenant.service.planner.training import Trainings
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
-from cotenant.sim.truth import Measured, PairTruth
 
 _MOST_ROWS = 200_000  # of a session, while few of them live; the next one begins with what was journaled
 _LARGE = 3000  # jobs from which on compiled kernels pay
@@ -62,12 +62,13 @@ class Session:
     def __init__(
         self, policy: str, nodes: Sequence[NodeInfo], book: Book, reports: Reports, options: Options,
         may_suspend: Callable[[LiveJob], bool], now_s: float, kept: Kept | None = None,
-        *, costs: StopCosts | None = None, budget: Budget | None = None,
+        *, costs: StopCosts | None = None, budget: Budget | None = None, openings: OpenNodes = EVERYWHERE,
     ) -> None:  # fmt: skip
-        self.policy_name, self._book, self._reports = policy, book, reports
-        self.nodes, self._types = NodeNumbers(nodes), {node.name: node.gpu_type for node in nodes}
-        self._shape = NodeNumbers.shape_of(nodes)
-        self._seen, self._same = nodes, True  # the nodes that were last compared with it, and what came of that
+        self.policy_name, self._book, self._reports, self._label = policy, book, reports, openings.label
+        self.nodes = NodeNumbers(nodes, label=openings.label)
+        self._types = {node.name: node.gpu_type for node in nodes}
+        self._shape = NodeNumbers.shape_of(nodes, openings.label)
+        self._seen, self._same = object(), True  # nodes that were last compared with it, and what came of that
         gpu_gib = memory_by_type(nodes)
         self.kept = kept or Kept(LiveProfiles(options.profile, self.nodes.types, gpu_gib))
         if self.kept.profiles.types != self.nodes.types:
@@ -82,12 +83,11 @@ class Session:
             costs=costs or StopCosts(np.inf, most_suspended=options.max_suspended, patience_s=options.grace_s),
             sharing=True, gpu_gib=room if self.traits.shares else None, start_s=now_s,
         )  # fmt: skip
-        self.follower = Follower(
-            book, self.tables, self.nodes, self.beliefs(options), may_suspend, self._types, self.traits
-        )
+        told = self.beliefs(options), may_suspend, self._types, self.traits, openings.open_to
+        self.follower = Follower(book, self.tables, self.nodes, *told)
         self.engine = Engine(self.tables, self._policy, rule)
-        self._kinds, self._budget, self._checks = 0, budget or Budget(options.budget_s), options.check_invariants
-        self.late = 0
+        self._budget, self._checks = budget or Budget(options.budget_s), options.check_invariants
+        self._kinds = self.late = 0
         self._parting: list[str] = []
         self._recalled, self._told = False, dict[str, Any]()
         self.splits: list[Split] = []  # pairs that were just seen not to pay
@@ -105,13 +105,13 @@ class Session:
 
     def beliefs(self, options: Options) -> LiveBeliefs:
         """What is believed of jobs one by one."""
-        shares_hosts = bool(options.allocator) and options.allocator.split(":")[0] != "fixed"
-        return LiveBeliefs(self._book, self._reports, self.kept.profiles, shares_hosts)
+        return LiveBeliefs(self._book, self._reports, self.kept.profiles, options.deals_out_hosts)
 
     def fits(self, policy: str, nodes: Sequence[NodeInfo]) -> bool:
         """Whether this is the policy, and the cluster has the same shape as when the session began."""
-        if nodes != self._seen:
-            self._seen, self._same = nodes, NodeNumbers.shape_of(nodes) == self._shape
+        seen = nodes, [self._label(node.name) for node in nodes]
+        if seen != self._seen:
+            self._seen, self._same = seen, NodeNumbers.shape_of(nodes, self._label) == self._shape
         worn = len(self.tables) > max(_MOST_ROWS, 4 * len(self.follower.row_of))  # most of its rows are dead
         return policy == self.policy_name and self._same and not worn
 
@@ -142,7 +142,7 @@ class Session:
             self._kinds = len(self.kept.profiles.kinds)
             self.tables.set_speeds(self.kept.profiles.speed)
         if len(self.follower.row_of) > _LARGE:
-            jit.enable()
+            LATER.want()
         return events
 
     def decide(self, events: Sequence[Event], now_s: float) -> Decision | None:
@@ -189,12 +189,12 @@ class Session:
             state.f[cut, col.GPU_GIB] = together.memory_gib[state.i[cut, col.SPEED_ROW], state.i[cut, col.LEVEL]]
             row_of, paces = self.follower.row_of, self.kept.pairing.paces
             measured = {row_of[job]: pace for job, pace in paces.items() if job in row_of and np.isfinite(pace)}
-            self.engine.rates = Measured(together, measured)
+            self.engine.rates = MeasuredSpeeds(together, measured)
         elif traits.shares:
             pair = profiles.pairs(seen.vetoes)
             facts = replace(facts, pair=pair)
             if pair is not None:
-                self.engine.rates = PairTruth(np.where(pair > 0, pair, 0.5))
+                self.engine.rates = PairSpeeds(np.where(pair > 0, pair, 0.5))
         if traits.interleaves:
             of, nominal_s = state.i[:rows, col.SPEED_ROW].copy(), state.f[:rows, col.BELIEF].copy()
             facts = replace(facts, stages=profiles.stages(of, nominal_s, seen.vetoes))

@@ -17,15 +17,17 @@ from cotenant.service.store.costs import Costs, before_rungs
 from cotenant.service.store.idempotency import Answers
 from cotenant.service.store.job import Gpus, LiveJob, frozen, read_gpus, thawed
 from cotenant.service.store.records import WRITTEN, change_book, change_job
+from cotenant.service.window import NodeWindow
 
 
 class Book:
-    """Jobs, tokens, policy and drained nodes; what jobs were promised, and what the policy remembers.
+    """Jobs, tokens, policy, drained nodes and windows; what jobs were promised, and what the policy remembers.
 
     `active`, `on_gpus`, `suspended`, `chained` (pending, with predecessors), `held` (not on GPUs) and `arrays` are
     indexes into `jobs`, so that nobody has to walk a long queue. `touched` collects jobs that changed, for whoever
-    mirrors them, and so does `unseen`, in the order in which they came, for the pictures that readers get.
-    `shared_gpus` counts the GPUs that several jobs have.
+    mirrors them, and so does `unseen`, in the order in which they came, for the pictures that readers get, and
+    `unplaced` of pending ones, for whoever compares what they ask with the nodes that are there.
+    `shared_gpus` counts the GPUs that several jobs have, `unfinished` the jobs of each tenant's users.
     """
 
     def __init__(self, policy: str = "fifo") -> None:
@@ -38,13 +40,16 @@ class Book:
         self.arrays: dict[str, list[str]] = {}
         self.touched: set[str] = set()
         self.unseen: dict[str, None] = {}
+        self.unplaced: set[str] = set()
         self.shared_gpus = 0
+        self.unfinished: Counter[tuple[str, str]] = Counter()
         self._users: Counter[tuple[str, int]] = Counter()  # jobs on each GPU
         self.promises: dict[str, Gpus] = {}
         self.memory: dict[str, Any] = {}
         self.costs, self.answers = Costs(), Answers()
         self.tokens: dict[str, dict[str, Any]] = {}
         self.drained: set[str] = set()
+        self.windows: dict[str, NodeWindow] = {}
         self.policy = policy
         self.lineage = ""  # by which a home knows its journal again, also as a copy in another database
         self.offset: tuple[str, float] | None = None  # boot of the machine, and wall time at its beginning
@@ -87,6 +92,9 @@ class Book:
         """Bring the indexes in line with the state of a job."""
         self.touched.add(job.id)
         self.unseen[job.id] = None
+        if job.state == JobState.PENDING:
+            self.unplaced.add(job.id)
+        self.unfinished[job.tenant, job.user] += (job.state not in FINAL) - (job.id in self.active)
         _keep(self.active, job, job.state not in FINAL)
         if (job.state in ON_GPUS) != (job.id in self.on_gpus):
             self._count_users(job, 1 if job.state in ON_GPUS else -1)
@@ -131,6 +139,7 @@ class Book:
             "tokens": tokens, "drained": sorted(self.drained), "policy": self.policy, "next_id": self.next_id,
             "seq": self.seq, "rungs": self.costs.rows(), "once": self.answers.rows(),
             "promises": dict(self.promises), "memory": dict(self.memory),
+            "windows": [window.as_dict() for window in self.windows.values()],
             "lineage": self.lineage, "offset": self.offset,
         }  # fmt: skip
 
@@ -149,6 +158,7 @@ class Book:
         book.answers = Answers(data.get("once"))
         book.promises = {job: read_gpus(gpus) for job, gpus in data.get("promises", {}).items()}
         book.memory = data.get("memory", {})
+        book.windows = {row["id"]: NodeWindow.from_dict(row) for row in data.get("windows", ())}
         book.lineage = data.get("lineage", "")
         book.offset = tuple(data["offset"]) if data.get("offset") else None
         return book

@@ -24,8 +24,8 @@ def since_boot_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def boot_id() -> str:
-    """Which start of the machine this is."""
+def _boot_id() -> str:
+    """The name of this run of the kernel."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
@@ -33,7 +33,7 @@ class ClockWatch:
     """Compares the service's clock with one that only goes on. `known`: boot and wall time at its beginning."""
 
     def __init__(self, clock: Callable[[], float], steady: Callable[[], float]) -> None:
-        self._clock, self._steady, self._boot = clock, steady, boot_id()
+        self._clock, self._steady, self._boot = clock, steady, _boot_id()
         self.known: tuple[str, float] | None = None
 
     def step(self) -> Entry | None:

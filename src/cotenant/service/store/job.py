@@ -7,13 +7,15 @@ from dataclasses import asdict, dataclass, field, fields
 from operator import attrgetter
 from typing import Any
 
-from cotenant.core.jobspec import JobSpec
+from cotenant.core.jobspec import ANY, FAILED, OK, JobSpec, dependency
 from cotenant.core.lifecycle import FINAL, ON_GPUS, JobState
 
 Gpus = tuple[tuple[str, tuple[int, ...]], ...]
 
 # Rungs of the preemption ladder. CONTINUE is none of them: it is what undoes SUSPEND.
 ASK, SUSPEND, STOP, KILL, CONTINUE = "ask", "suspend", "stop", "kill", "continue"
+
+PAST = {JobState.SUCCEEDED: "succeeded", JobState.FAILED: "failed", JobState.CANCELLED: "been cancelled"}
 
 
 @dataclass(slots=True)
@@ -85,6 +87,8 @@ class LiveJob:
     resize_to: int = 0  # GPUs that it shall have from its next attempt on; 0: as its spec says
     asked_gpus: int = 0  # what it was submitted with, once its size has changed; 0: as its spec says
     losses: int = 0  # how often its process was lost through no fault of its own
+    progress: dict[str, Any] | None = None  # the last word of an attempt that has ended: steps and metrics
+    aside: str = ""  # why no node that is there could hold it: it waits for others, and keeps nobody waiting
     attempts: list[Attempt] = field(default_factory=list)
 
     @property
@@ -143,9 +147,27 @@ class LiveJob:
 
 
 def waits_for(job: LiveJob, members: Callable[[str], Iterable[LiveJob]]) -> str:
-    """The first job that must succeed before this one, if any; those long forgotten count as done."""
-    others = (other for name in job.spec.after for other in members(name))
-    return next((other.id for other in others if other.state != JobState.SUCCEEDED), "")
+    """The first job that keeps this one waiting, if any; those long forgotten count as done."""
+    for item in job.spec.after:
+        how, name = dependency(item)
+        good = JobState.SUCCEEDED if how == OK else None
+        for other in members(name):
+            if not other.finished or (good is not None and other.state != good):
+                return other.id
+    return ""
+
+
+def never(job: LiveJob, members: Callable[[str], Iterable[LiveJob]]) -> str:
+    """Why a job can never start that comes after others; empty where it still can."""
+    for item in job.spec.after:
+        how, name = dependency(item)
+        others = list(members(name)) if how != ANY else []
+        bad = next((other for other in others if other.finished and other.state != JobState.SUCCEEDED), None)
+        if how == OK and bad is not None:
+            return f"job {bad.id}, which it comes after, has {PAST[bad.state]}"
+        if how == FAILED and others and bad is None and all(other.finished for other in others):
+            return f"job {name}, after whose failure it was to run, has succeeded"
+    return ""
 
 
 _SCALARS = [item.name for item in fields(LiveJob) if item.name not in ("spec", "attempts")]

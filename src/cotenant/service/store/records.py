@@ -11,6 +11,7 @@ from cotenant.core.lifecycle import FINAL, JobState, move
 from cotenant.journal import Record
 from cotenant.service.store.idempotency import GivenAnswer, unpacked
 from cotenant.service.store.job import ASK, CONTINUE, STOP, SUSPEND, Attempt, LiveJob, read_gpus
+from cotenant.service.window import NodeWindow
 
 if TYPE_CHECKING:
     from cotenant.service.store.book import Book
@@ -44,6 +45,13 @@ def change_book(book: Book, record: Record, now_s: float) -> None:
             book.tokens[data["id"]] = {**data, "created_s": now_s, "revoked": False}
         case "revoke":
             book.tokens[data["id"]]["revoked"] = True
+        case "window":
+            window = NodeWindow.from_dict(data["window"])
+            book.windows[window.id] = window
+        case "window-removed":
+            book.windows.pop(data["id"], None)
+        case "used":
+            book.tokens[data["id"]]["used_s"] = data["at_s"]
         case "memory" if data["value"] is None:  # the policy may forget it
             book.memory.pop(data["key"], None)
         case "memory":
@@ -54,12 +62,16 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
     """Records of what was asked of a job or promised to it, and of how it came to its GPUs and left them."""
     data = record.data
     match record.kind:
+        case "aside":  # no node that is there could hold it; or one could again
+            job.aside = data["why"]
         case "promise":  # GPUs on which it starts when others have left them, or none any more
             book.promises.pop(job.id, None)
             if data["gpus"] and not job.finished:
                 book.promises[job.id] = read_gpus(data["gpus"])
         case "hold" | "resume":
             job.held = record.kind == "hold"
+            if job.state == JobState.PENDING and not job.held:
+                job.message = ""
         case "set":
             job.spec = JobSpec.from_dict({**job.spec.as_dict(), **data})
         case "resize":
@@ -68,6 +80,7 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
             _start(book, job)
             gpus, level = read_gpus(data["gpus"]), int(data.get("level", 0))
             job.attempts.append(Attempt(len(job.attempts) + 1, gpus, now_s, level=level))
+            job.message = ""
         case "started":
             if job.state == JobState.STARTING:
                 job.state = JobState.RUNNING
@@ -90,7 +103,7 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
         case "exit":
             _exit(book, job, data, now_s)
         case "reject":
-            _end(book, job, JobState.FAILED, now_s, data["why"])
+            _end(book, job, JobState(data.get("to", JobState.FAILED)), now_s, data["why"])
 
 
 def _resize(job: LiveJob, gpus: int) -> None:
@@ -139,6 +152,7 @@ def _exit(book: Book, job: LiveJob, data: dict[str, Any], now_s: float) -> None:
     job.losses += int(data.get("gone", False))
     job.stop_why = job.rung = ""
     job.left_s = data.get("left_s")
+    job.progress = data.get("progress", job.progress)
     to = JobState(data["to"])
     if to in FINAL:
         _end(book, job, to, now_s, data["why"])
@@ -164,5 +178,5 @@ def _count_costs(book: Book, job: LiveJob, data: dict[str, Any]) -> None:
 
 def _end(book: Book, job: LiveJob, state: JobState, time_s: float, message: str) -> None:
     job.state = move(job.id, job.state, state)
-    job.ended_s, job.message = time_s, message
+    job.ended_s, job.message, job.aside = time_s, message, ""
     book.promises.pop(job.id, None)

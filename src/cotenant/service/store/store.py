@@ -14,6 +14,7 @@ from cotenant.journal import Entry, Journal, JournalError, JournalFull, JournalR
 from cotenant.service.facade import Unavailable
 from cotenant.service.store.book import Book, packed
 from cotenant.service.store.clock import ClockWatch
+from cotenant.service.store.job import LiveJob
 from cotenant.service.store.owed import OwedStops
 from cotenant.service.store.records import WRITTEN
 from cotenant.service.store.view import BookView, Pictures
@@ -26,7 +27,8 @@ class Store:
     """Writes records, takes them into the book, and wakes whoever waits for news.
 
     `book` is read with `lock` held, `view` and `around` by anybody. Only `write` and its two halves append to
-    `journal`. `hook` is called with a name before and after every write.
+    `journal`. `heard` is told of every record once the book has it, and must not take long. `hook` is called with a
+    name before and after every write.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Store:
         self._stepped_s = 0.0
         self._see_offset()
         self._pictures = Pictures(self.book)
+        self.heard: Callable[[Record, LiveJob | None], None] = lambda record, job: None
 
     def write(self, entries: Sequence[Entry]) -> list[int]:
         """Journal first, then the book. Nothing happened when this raises."""
@@ -92,7 +95,9 @@ class Store:
                 self._see_offset()
                 continue
             for number, entry in zip(future.result(), entries, strict=True):
-                self.book.apply(Record(number, entry.data[WRITTEN], entry.kind, entry.job, entry.data))
+                record = Record(number, entry.data[WRITTEN], entry.kind, entry.job, entry.data)
+                self.book.apply(record)
+                self.heard(record, self.book.jobs.get(record.job))
                 self._stepped_s += entry.data["by_s"] if entry.kind == "clock" else 0.0
             kinds += dict.fromkeys(entry.kind for entry in entries)
         if kinds:
@@ -125,14 +130,14 @@ class Store:
         """Jobs that are to end though it could not be journaled, and since when."""
         return self._owed.jobs
 
-    def cancel(self, job: str) -> None:
-        """Journal that a job is to end; on a full disk this is owed, and the job is ended all the same."""
+    def cancel(self, entries: Sequence[Entry]) -> None:
+        """Journal that jobs are to end; on a full disk this is owed, and they are ended all the same."""
         try:
-            self.write([Entry("stop", job, {"why": "cancel"})])
+            self.write(entries)
         except Unavailable as error:
             with self.lock:
                 local = isinstance(error.__cause__, JournalFull | JournalReadOnly)
-                if not local or not self._owed.add(job, self.clock()):
+                if not local or not all(self._owed.add(entry.job, self.clock()) for entry in entries):
                     raise
 
     def pay(self) -> None:

@@ -6,7 +6,7 @@ what has changed since the last one, and building an answer of it, however long,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from cotenant.service.store.book import Book
@@ -19,12 +19,18 @@ class BookView:
     def __init__(self, book: Book, jobs: dict[str, LiveJob]) -> None:
         self.seq, self.policy, self.drained = book.seq, book.policy, frozenset(book.drained)
         self.jobs, self.on_gpus = jobs, {name: jobs[name] for name in book.on_gpus if name in jobs}
+        self.windows = dict(book.windows)
         self.preemption_cost_s = book.preemption_cost_s(0.0)
 
     @cached_property
     def active(self) -> list[LiveJob]:
         """Jobs that have not ended."""
         return [job for job in self.jobs.values() if not job.finished]
+
+    @cached_property
+    def begun(self) -> list[LiveJob]:
+        """Jobs that have begun and not ended."""
+        return [job for job in self.jobs.values() if job.attempts and not job.finished]
 
     @cached_property
     def company(self) -> dict[str, list[LiveJob]]:
@@ -80,9 +86,11 @@ class Pictures:
         return self._view
 
     def around(self, name: str) -> BookView:
-        """One job with those that matter to it: who shares its GPUs, and the first that must succeed before it."""
+        """One job with those that matter to it: who shares its GPUs, is of its array, or keeps it waiting."""
         book, job = self._book, self._book.jobs.get(name)
-        others = book.on_gpus if book.shared_gpus and name in book.on_gpus else ()
+        others: Iterable[str] = book.on_gpus if book.shared_gpus and name in book.on_gpus else ()
+        if job is not None and job.spec.array_most:
+            others = book.arrays.get(name.partition(".")[0], ())
         before = waits_for(job, book.members) if job is not None else ""
         found = (book.jobs[other] for other in (name, before, *others) if other in book.jobs)
         return BookView(book, {one.id: picture(one) if one.id in book.unseen else self._jobs[one.id] for one in found})

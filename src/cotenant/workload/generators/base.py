@@ -22,14 +22,8 @@ Mixture = tuple[tuple[float, float, float], ...]
 """Log-normal components: (weight, mean of ln seconds, standard deviation of ln seconds)."""
 
 DEFAULTS: dict[str, Value] = {
-    "jobs": 2000,
-    "load": 0.9,
-    "seed": 0,
-    "gpus": 0,
-    "max_gpus": 0,
-    "mix": "",
-    "models": "tiresias",
-}
+    "jobs": 2000, "load": 0.9, "seed": 0, "gpus": 0, "max_gpus": 0, "mix": "", "models": "tiresias",
+}  # fmt: skip
 _HOUR_S = 3600.0
 _WEEK_H = 168
 
@@ -56,12 +50,7 @@ class WorkloadRequest:
         values = typed_params(spec, defaults, "generator")
         jobs, load, seed = int(values["jobs"]), float(values["load"]), int(values["seed"])  # type: ignore[arg-type]
         gpus, cap = int(values["gpus"]), int(values["max_gpus"])  # type: ignore[arg-type]
-        for name, value, low in (
-            ("jobs", jobs, 1),
-            ("seed", seed, 0),
-            ("gpus", gpus, 0),
-            ("max_gpus", cap, 0),
-        ):
+        for name, value, low in (("jobs", jobs, 1), ("seed", seed, 0), ("gpus", gpus, 0), ("max_gpus", cap, 0)):
             if value < low:
                 raise InputError(f"generator '{spec.name}': {name}={value} must be at least {low}")
         if not load >= 0:
@@ -181,6 +170,19 @@ def draw_arrivals(
     return times, notes
 
 
+def stretch(unit: Floats, request: WorkloadRequest, gpu_s: float, jobs_a_day: float) -> tuple[Floats, tuple[str, ...]]:
+    """Submit times a mean gap of 1 apart, stretched to exactly the load asked; to so many a day where that is open."""
+    if request.load == np.inf or request.jobs == 1:
+        return np.zeros(request.jobs), ()
+    if request.load > 0 and request.gpus:
+        span_s = gpu_s / (request.gpus * request.load)
+        submit_s = np.minimum(np.round(unit * (span_s / unit[-1]), 3), span_s)
+        submit_s[-1] = span_s
+        return np.asarray(submit_s, np.float64), ()
+    note = f"no GPUs to relate the load to; jobs arrive at {jobs_a_day:g} a day"
+    return np.asarray(np.round(unit * (86400 / jobs_a_day), 3), np.float64), (note,)
+
+
 def draw_models(rng: np.random.Generator, gpus: Ints, models: ModelSet) -> Codes:
     """One model of the set per job, evenly among those that run on as many GPUs."""
     if len(models.by_gpus) == 1:
@@ -218,12 +220,7 @@ def draw_people(
 
 
 def draw_status(
-    rng: np.random.Generator,
-    bucket: Ints,
-    rank: Floats,
-    killed: Floats,
-    failed: Floats,
-    tilt: tuple[float, float],
+    rng: np.random.Generator, bucket: Ints, rank: Floats, killed: Floats, failed: Floats, tilt: tuple[float, float]
 ) -> Ints:
     """Killed (2), failed (3) or passed (1), by size bucket and how long the job is among its like.
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from cotenant.core.errors import InputError
 from cotenant.core.spec import Spec, Value
 from cotenant.core.workload import Codes, Floats, Ints, Workload, make_workload
-from cotenant.workload.generators.base import DEFAULTS, Generator, WorkloadRequest
+from cotenant.workload.generators.base import DEFAULTS, Generator, WorkloadRequest, stretch
 from cotenant.workload.model_sets import ModelSet, model_set
 from cotenant.workload.readers.throughputs import find_throughputs
 
@@ -32,14 +32,8 @@ _HIGH_WEIGHT, _HIGH_SHARE = 5.0, 0.2
 _SLACKS = ((0.33, 1.2), (0.67, 2.0), (1.0, 10.0))  # cumulated share, deadline after how many durations
 _SEED_JOBS, _SEED_ARRIVALS, _SEED_SLO = 2, 3, 6  # what the authors add to the seed for each stream
 _OWN: dict[str, Value] = {
-    **DEFAULTS,
-    "models": "gavel",
-    "lam": 0.0,
-    "jobs_per_hour": 0.0,
-    "multi": True,
-    "weights": False,
-    "slos": False,
-}
+    **DEFAULTS, "models": "gavel", "lam": 0.0, "jobs_per_hour": 0.0, "multi": True, "weights": False, "slos": False,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,21 +114,12 @@ def _arrivals(
         )
     stream = Random(request.seed + _SEED_ARRIVALS)
     gaps = [0.0, *(-math.log(1.0 - stream.random()) for _ in range(request.jobs - 1))]
-    unit = np.cumsum(gaps)
     if lam > 0 or rate > 0:
         if "load" in spec.params:
             raise InputError(f"generator '{spec.name}': lam and jobs_per_hour replace load; leave one of them out")
         mean_s = lam or 3600.0 / rate
         return np.cumsum(np.array(gaps) * mean_s), ()
-    if request.load == math.inf or request.jobs == 1:
-        return np.zeros(request.jobs), ()
-    if request.load > 0 and request.gpus:
-        span_s = gpu_s / (request.gpus * request.load)
-        submit_s = np.minimum(np.round(unit * (span_s / unit[-1]), 3), span_s)
-        submit_s[-1] = span_s
-        return submit_s, ()
-    note = f"no GPUs to relate the load to; jobs arrive at {_JOBS_A_DAY:g} a day"
-    return np.round(unit * (86400 / _JOBS_A_DAY), 3), (note,)
+    return stretch(np.cumsum(gaps), request, gpu_s, _JOBS_A_DAY)
 
 
 def _slacks(request: WorkloadRequest) -> Floats:

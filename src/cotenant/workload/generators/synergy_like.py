@@ -15,7 +15,7 @@ import numpy as np
 from cotenant.core.errors import InputError
 from cotenant.core.spec import Spec, Value
 from cotenant.core.workload import Codes, Floats, Ints, Workload, make_workload
-from cotenant.workload.generators.base import DEFAULTS, Generator, WorkloadRequest, draw_sizes
+from cotenant.workload.generators.base import DEFAULTS, Generator, WorkloadRequest, draw_sizes, stretch
 from cotenant.workload.readers.synergy import ITERATION_S
 
 CLASSES = {
@@ -84,14 +84,7 @@ def _arrivals(
         if "load" in spec.params:
             raise InputError(f"generator '{spec.name}': jobs_per_hour replaces load; leave one of them out")
         return np.asarray(np.round(unit * (3600 / rate), 3), np.float64)
-    if request.load == math.inf or request.jobs == 1:
-        return np.zeros(request.jobs)
-    if request.load > 0 and request.gpus:
-        span_s = float(np.dot(gpus, duration_s)) / (request.gpus * request.load)
-        submit_s = np.minimum(np.round(unit * (span_s / unit[-1]), 3), span_s)
-        submit_s[-1] = span_s
-        return np.asarray(submit_s, np.float64)
-    return np.asarray(np.round(unit * (86400 / _JOBS_A_DAY), 3), np.float64)
+    return stretch(unit, request, float(np.dot(gpus, duration_s)), _JOBS_A_DAY)[0]
 
 
 SYNERGY_LIKE = Generator(

@@ -7,12 +7,13 @@ cannot run there (it does not fit the memory).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
+from cotenant.core.errors import unknown
 from cotenant.core.sensitivity import Sensitivity
 from cotenant.core.together import Together
 from cotenant.core.workload import Floats, Ints, Workload
@@ -85,6 +86,15 @@ def kinds_of(work: Workload) -> tuple[tuple[Kind, ...], Ints]:
 def normal(name: str) -> str:
     """How names of models and types are compared: without case and outer blanks."""
     return name.strip().lower()
+
+
+def own_types(profile: str, gpu_types: Sequence[str], reference: str, known: Collection[str]) -> list[str]:
+    """GPU types of a cluster as a profile names them; the one of a cluster that names none is its reference."""
+    types = [reference if normal(kind) == UNNAMED_TYPE else normal(kind) for kind in gpu_types]
+    for kind, shown in zip(types, gpu_types, strict=True):
+        if kind not in known:
+            raise unknown(f"GPU type of profile {profile}", shown, known)
+    return types
 
 
 def unknown_models(profile: str, kinds: Sequence[Kind], known: Sequence[bool]) -> tuple[str, ...]:

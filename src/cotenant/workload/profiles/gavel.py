@@ -9,19 +9,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cotenant.core.errors import unknown
 from cotenant.core.workload import Floats, Workload
-from cotenant.workload.profiles.base import UNNAMED_TYPE, Kind, Pairs, Profile, kinds_of, normal, unknown_models
+from cotenant.workload.profiles.base import Kind, Pairs, Profile, kinds_of, own_types, unknown_models
 from cotenant.workload.profiles.together import of_pairs
 from cotenant.workload.readers.throughputs import REFERENCE, Key, Throughputs
 
 
 def gavel_profile(name: str, rates: Throughputs, work: Workload, gpu_types: Sequence[str]) -> Profile:
     """Speeds of a workload's kinds; models that the file does not have run at 1 everywhere."""
-    types = [REFERENCE if normal(kind) == UNNAMED_TYPE else normal(kind) for kind in gpu_types]
-    for kind, shown in zip(types, gpu_types, strict=True):
-        if kind not in rates.alone:
-            raise unknown(f"GPU type of profile {name}", shown, rates.gpu_types)
+    types = own_types(name, gpu_types, REFERENCE, rates.gpu_types)
     kinds, row = kinds_of(work)
     keys = [rates.nearest(model, gpus) for model, gpus in kinds]
     speed = np.ones((len(kinds), len(types), 2))

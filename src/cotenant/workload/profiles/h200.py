@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from cotenant.core.errors import InputError, unknown
-from cotenant.core.workload import Workload
-from cotenant.workload.profiles.base import UNNAMED_TYPE, Kind, Pairs, Profile, kinds_of, normal, unknown_models
+from cotenant.core.together import Together
+from cotenant.core.workload import Floats, Workload
+from cotenant.workload.profiles.base import Kind, Pairs, Profile, kinds_of, normal, own_types, unknown_models
 from cotenant.workload.profiles.measured import FLOPS_PER_SAMPLE, REFERENCE, SHARING, default_batch, steps
-from cotenant.workload.profiles.measured import pairs as measured_pairs
-from cotenant.workload.profiles.roofline import GPUS, shared_ratios, step_seconds
+from cotenant.workload.profiles.roofline import GPUS, step_seconds
 from cotenant.workload.profiles.together import h200_together
 
 _NAME = re.compile(r"(?P<model>.+?)\s*\(batch size (?P<batch>\d+)\)")
@@ -40,10 +39,7 @@ def h200_profile(name: str, sharing: str, work: Workload, gpu_types: Sequence[st
     """Speeds against the H200; models that were not measured run at 1 everywhere."""
     if sharing not in SHARING:
         raise unknown("sharing of profile 'h200'", sharing, SHARING)
-    types = [REFERENCE if normal(kind) == UNNAMED_TYPE else normal(kind) for kind in gpu_types]
-    for kind, shown in zip(types, gpu_types, strict=True):
-        if kind not in GPUS:
-            raise unknown("GPU type of profile 'h200'", shown, GPUS)
+    types = own_types("'h200'", gpu_types, REFERENCE, GPUS)
     kinds, row = kinds_of(work)
     keys = [find(model) for model, _ in kinds]
     speed = np.ones((len(kinds), len(types), 2))
@@ -61,38 +57,25 @@ def h200_profile(name: str, sharing: str, work: Workload, gpu_types: Sequence[st
             for spread in (False, True):
                 speed[at, column, int(spread)] = base_s / step_seconds(steps()[key], seen, GPUS[kind], gpus, spread)
     notes = unknown_models(name, kinds, [key is not None for key in keys])
-    pairs = _pairs(sharing, kinds, keys, types, speed)
     together = h200_together(sharing, kinds, keys, types)
+    pairs = _pairs(kinds, keys, together, speed)
     return Profile(
         name, tuple(gpu_types), kinds, row, speed, steps_per_s, pairs, notes, together=together, stage_s=stage_s
     )
 
 
 def _pairs(
-    sharing: str, kinds: Sequence[Kind], keys: Sequence[tuple[str, int] | None], types: Sequence[str], speed: Any
+    kinds: Sequence[Kind], keys: Sequence[tuple[str, int] | None], together: Together, speed: Floats
 ) -> Pairs | None:
     """Pairs of equal GPU count at the measured batch sizes: every member of a gang is slowed like one GPU."""
-    measured = measured_pairs(sharing)
     some = [at for at, key in enumerate(keys) if key is not None and key[1] == default_batch(key[0])]
     if not some:
         return None
     place = np.full(len(kinds), -1, np.int64)
     place[some] = np.arange(len(some))
-    table = np.zeros((len(some), len(some), len(types)))
-    seen = GPUS[REFERENCE]
-    ratios: dict[tuple[tuple[str, int], tuple[str, int], str], float] = {}
-    for a, row_a in enumerate(some):
-        for b, row_b in enumerate(some):
-            key_a, key_b = keys[row_a], keys[row_b]
-            if kinds[row_a][1] != kinds[row_b][1] or key_a is None or key_b is None:
-                continue
-            for column, kind in enumerate(types):
-                if (key_a, key_b, kind) not in ratios:
-                    both = steps()[key_a], steps()[key_b]
-                    pair_ratios = shared_ratios(measured[key_a[0], key_b[0]], both, seen, GPUS[kind])
-                    ratios[key_a, key_b, kind] = pair_ratios[0]
-                table[a, b, column] = ratios[key_a, key_b, kind] * speed[row_a, column, 0]
-    return Pairs(place, table)
+    gpus = np.array([kinds[at][1] for at in some])
+    beside = together.ratio[np.ix_(some, some)] * speed[some][:, None, :, 0]
+    return Pairs(place, np.where((gpus[:, None] == gpus[None, :])[:, :, None], beside, 0.0))
 
 
 def sharing_of(params: dict[str, str]) -> str:

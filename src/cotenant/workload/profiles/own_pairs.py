@@ -107,18 +107,16 @@ def pairs_profile(path: Path, work: Workload, gpu_types: Sequence[str]) -> Profi
     for at, (one, _) in enumerate(kinds):
         for to, (two, _) in enumerate(kinds):
             ratio[at, to] = table.get((normal(one), normal(two)), 0.0)
-    pace, memory = np.zeros((len(kinds), LEVELS)), np.zeros((len(kinds), LEVELS))
-    pace[:, 0] = 1.0
+    memory = np.zeros((len(kinds), LEVELS))
     memory[:, 0] = [data["memory_gib"].get(normal(model), 0.0) for model, _ in kinds]
     busy = np.array([alone.get(normal(model), 1.0) for model, _ in kinds])
     models = list(dict.fromkeys(model for model, _ in kinds))
-    together = Together(
-        ratio=ratio,
-        pace=pace,
+    together = Together.of_ratio(
+        ratio,
+        np.array([memory_curve(model) for model, _ in kinds]).reshape(-1, len(CURVE)),
         memory_gib=memory,
         busy=busy,
         gpu_gib=np.full(len(gpu_types), np.inf if data["gpu_gib"] is None else float(data["gpu_gib"])),
-        curve=np.array([memory_curve(model) for model, _ in kinds]).reshape(-1, len(CURVE)),
         guess=guess_from_busy(ratio, busy),
         alike=np.array([models.index(model) for model, _ in kinds], np.int64),
     )

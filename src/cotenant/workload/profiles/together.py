@@ -178,29 +178,11 @@ def of_pairs(pairs: Pairs, speed: Floats, kinds: Sequence[Kind]) -> Together:
     """Sharing as far as a table of pairs (equal GPU counts) knows it; memory is not known."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.minimum(np.where(speed[:, None, :, 0] > 0, pairs.pair / speed[:, None, :, 0], 0.0), 1.0)
-    pace = np.zeros((len(kinds), LEVELS))
-    pace[:, 0] = 1.0
-    return Together(
-        ratio=ratio,
-        pace=pace,
-        memory_gib=np.zeros((len(kinds), LEVELS)),
-        busy=np.ones(len(kinds)),
-        gpu_gib=np.full(speed.shape[1], np.inf),
-        curve=np.array([memory_curve(model) for model, _ in kinds]),
-        guess=guess_from_busy(ratio, np.ones(len(kinds))),
-    )
+    curve = np.array([memory_curve(model) for model, _ in kinds])
+    return Together.of_ratio(ratio, curve, guess=guess_from_busy(ratio, np.ones(len(kinds))))
 
 
 def nothing_known(profile: Profile) -> Together:
     """Jobs of which nothing is known: they can take turns on a GPU, but not run side by side."""
     kinds, types = profile.speed.shape[:2]
-    pace = np.zeros((kinds, LEVELS))
-    pace[:, 0] = 1.0
-    return Together(
-        ratio=np.zeros((kinds, kinds, types)),
-        pace=pace,
-        memory_gib=np.zeros((kinds, LEVELS)),
-        busy=np.ones(kinds),
-        gpu_gib=np.full(types, np.inf),
-        curve=np.ones((kinds, len(CURVE))),
-    )
+    return Together.of_ratio(np.zeros((kinds, kinds, types)), np.ones((kinds, len(CURVE))))

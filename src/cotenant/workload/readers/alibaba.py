@@ -17,29 +17,21 @@ from numpy.typing import NDArray
 
 from cotenant.core.errors import InputError
 from cotenant.core.workload import Floats, Workload
-from cotenant.workload.readers.base import HeaderReader, build, keep_gpu_rows, statuses
-from cotenant.workload.readers.table import Table, encode, first_fields, load_csv, open_bytes
+from cotenant.workload.readers.base import Reader, build, keep_gpu_rows, statuses
+from cotenant.workload.readers.table import Table, first_fields, load_csv, open_bytes
 
 _PAI_STATES = ("Terminated", "Failed", "Running", "Waiting", "Interrupted")
 
 
-class PaiTaskLog:
+class PaiTaskLog(Reader):
     """`pai_task_table`: ten columns, shipped without a header."""
 
     name: ClassVar[str] = "pai-task"
     about: ClassVar[str] = "Alibaba PAI v2020 task table (job_name, task_name, inst_num, ..., plan_gpu)"
     required: ClassVar[tuple[str, ...]] = (
-        "job_name",
-        "task_name",
-        "inst_num",
-        "status",
-        "start_time",
-        "end_time",
-        "plan_cpu",
-        "plan_mem",
-        "plan_gpu",
+        "job_name", "task_name", "inst_num", "status", "start_time", "end_time", "plan_cpu", "plan_mem", "plan_gpu",
         "gpu_type",
-    )
+    )  # fmt: skip
     headerless: ClassVar[tuple[str, ...]] = required
 
     def matches(self, columns: tuple[str, ...]) -> bool:
@@ -68,14 +60,6 @@ class PaiTaskLog:
         _forward(table, start, end)
         names = pl.concat_str([table.text("job_name"), table.text("task_name")], separator="/")
         ids = table.frame.select(names).to_series()
-        extra = {"gpu_share": share / 100}
-        columns: dict[str, object] = {"extra": extra}
-        if table.has("plan_cpu"):
-            columns["cpus"] = instances * table.numbers("plan_cpu", empty=np.nan) / 100
-        if table.has("plan_mem"):
-            columns["mem_gib"] = instances * table.numbers("plan_mem", empty=np.nan)
-        if table.has("user"):
-            columns["user"] = table.codes("user")
         table = table.note("the table has no submit times; start times stand in for them")
         return build(
             table,
@@ -83,22 +67,21 @@ class PaiTaskLog:
             start,
             gpus,
             end - start,
+            user=table.codes("user"),
             status=statuses(table.text("status")),
-            **columns,
+            cpus=instances * table.optional("plan_cpu") / 100,
+            mem_gib=instances * table.optional("plan_mem"),
+            extra={"gpu_share": share / 100},
         )
 
 
-class PaiJobLog:
+class PaiJobLog(Reader):
     """`pai_job_table`: users, but no GPUs. Read together with the task table when that lies beside it."""
 
     name: ClassVar[str] = "pai-job"
     about: ClassVar[str] = "Alibaba PAI v2020 job table (needs the task table beside it)"
     required: ClassVar[tuple[str, ...]] = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
     headerless: ClassVar[tuple[str, ...]] = required
-
-    def matches(self, columns: tuple[str, ...]) -> bool:
-        """All six columns."""
-        return set(self.required) <= set(columns)
 
     def matches_cells(self, cells: tuple[str, ...]) -> bool:
         """Six cells with a PAI state in the fourth."""
@@ -122,18 +105,12 @@ class PaiJobLog:
         return replace(work, notes=(f"{table.path.name}: GPUs and times are read from {beside.name}", *work.notes))
 
 
-class OpenbLog(HeaderReader):
+class OpenbLog(Reader):
     """Pods of cluster-trace-gpu-v2023: `gpu_milli` is thousandths of a GPU, meaningful when num_gpu is 1."""
 
     name: ClassVar[str] = "openb"
     about: ClassVar[str] = "Alibaba v2023 openb pod list (num_gpu, gpu_milli, creation_time, ...)"
-    required: ClassVar[tuple[str, ...]] = (
-        "name",
-        "num_gpu",
-        "creation_time",
-        "deletion_time",
-        "scheduled_time",
-    )
+    required: ClassVar[tuple[str, ...]] = ("name", "num_gpu", "creation_time", "deletion_time", "scheduled_time")
 
     def parse(self, table: Table, profile: Path | None) -> Workload:
         """Submit = creation, duration = deletion - scheduling; pods never scheduled are left out."""
@@ -155,10 +132,10 @@ class OpenbLog(HeaderReader):
             table.numbers("creation_time"),
             gpus,
             end - start,
-            tenant=encode(table.text("qos")) if table.has("qos") else None,
+            tenant=table.codes("qos"),
             status=statuses(table.text("pod_phase")) if table.has("pod_phase") else None,
-            cpus=table.numbers("cpu_milli", empty=np.nan) / 1000 if table.has("cpu_milli") else None,
-            mem_gib=table.numbers("memory_mib", empty=np.nan) / 1024 if table.has("memory_mib") else None,
+            cpus=table.optional("cpu_milli") / 1000,
+            mem_gib=table.optional("memory_mib") / 1024,
             extra=extra,
         )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,54 +16,36 @@ if TYPE_CHECKING:
     import polars as pl
 
 _WORDS = {
-    Status.PASSED: (
-        "pass",
-        "passed",
-        "completed",
-        "complete",
-        "terminated",
-        "succeeded",
-        "success",
-        "finished",
-    ),
-    Status.KILLED: ("killed", "cancelled", "canceled", "cancel"),
-    Status.FAILED: ("failed", "fail", "unsuccessful", "timeout", "node_fail", "out_of_memory", "error"),
-    Status.UNKNOWN: ("", "unknown", "running", "waiting", "pending"),
+    Status.PASSED: "pass passed completed complete terminated succeeded success finished",
+    Status.KILLED: "killed cancelled canceled cancel",
+    Status.FAILED: "failed fail unsuccessful timeout node_fail out_of_memory error",
+    Status.UNKNOWN: "unknown running waiting pending",
 }
-STATUS_OF = {word: status for status, words in _WORDS.items() for word in words}
+STATUS_OF = {"": Status.UNKNOWN, **{word: status for status, words in _WORDS.items() for word in words.split()}}
 
 
-class Reader(Protocol):
-    """One log format: how to tell it by its columns, and how to make jobs of them."""
+class Reader(ABC):
+    """One log format: how to tell it by its columns, and how to make jobs of them.
+
+    `headerless` names the columns of a format that is also written without a header line.
+    """
 
     name: ClassVar[str]
     about: ClassVar[str]
     required: ClassVar[tuple[str, ...]]
-    headerless: ClassVar[tuple[str, ...]]
-
-    def matches(self, columns: tuple[str, ...]) -> bool:
-        """Whether a header with these columns is of this format."""
-
-    def matches_cells(self, cells: tuple[str, ...]) -> bool:
-        """Whether a first line with these cells is of this format, written without a header."""
-
-    def parse(self, table: Table, profile: Path | None) -> Workload:
-        """Make jobs of the table."""
-
-
-class HeaderReader:
-    """A format told by its required columns, which always come with a header line."""
-
-    required: ClassVar[tuple[str, ...]] = ()
     headerless: ClassVar[tuple[str, ...]] = ()
 
     def matches(self, columns: tuple[str, ...]) -> bool:
-        """All required columns are there."""
+        """Whether a header with these columns is of this format."""
         return set(self.required) <= set(columns)
 
     def matches_cells(self, cells: tuple[str, ...]) -> bool:
-        """Never: this format has a header."""
+        """Whether a first line with these cells is of this format, written without a header."""
         return False
+
+    @abstractmethod
+    def parse(self, table: Table, profile: Path | None) -> Workload:
+        """Make jobs of the table."""
 
 
 def is_number(cell: str) -> bool:
@@ -90,12 +73,7 @@ def keep_gpu_rows(table: Table, column: str) -> tuple[Table, Ints]:
 
 
 def build(
-    table: Table,
-    job_id: NDArray[np.object_],
-    submit_s: Floats,
-    gpus: Ints,
-    duration_s: Floats,
-    **columns: object,
+    table: Table, job_id: NDArray[np.object_], submit_s: Floats, gpus: Ints, duration_s: Floats, **columns: object
 ) -> Workload:
     """`make_workload` with the table's notes, and one more where rows had to be sorted."""
     if np.any(np.diff(submit_s) < 0):

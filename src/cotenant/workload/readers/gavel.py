@@ -14,33 +14,21 @@ import numpy as np
 
 from cotenant.core.errors import InputError
 from cotenant.core.workload import Workload
-from cotenant.workload.readers.base import build, is_number, keep_gpu_rows
+from cotenant.workload.readers.base import Reader, build, is_number, keep_gpu_rows
 from cotenant.workload.readers.table import Table
 from cotenant.workload.readers.throughputs import REFERENCE, load_throughputs
 
 
-class GavelLog:
+class GavelLog(Reader):
     """Told by its shape: ten tab-separated cells, the last six of them numbers."""
 
     name: ClassVar[str] = "gavel"
     about: ClassVar[str] = "Gavel trace (no header, 10 tab-separated columns; needs --profile)"
     required: ClassVar[tuple[str, ...]] = (
-        "job_type",
-        "command",
-        "working_directory",
-        "num_steps_arg",
-        "needs_data_dir",
-        "total_steps",
-        "scale_factor",
-        "weight",
-        "slo",
-        "arrival_s",
-    )
+        "job_type", "command", "working_directory", "num_steps_arg", "needs_data_dir", "total_steps", "scale_factor",
+        "weight", "slo", "arrival_s",
+    )  # fmt: skip
     headerless: ClassVar[tuple[str, ...]] = required
-
-    def matches(self, columns: tuple[str, ...]) -> bool:
-        """With a header the names must be exactly ours."""
-        return set(self.required) <= set(columns)
 
     def matches_cells(self, cells: tuple[str, ...]) -> bool:
         """Ten cells ending in six numbers."""

@@ -8,16 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-import numpy as np
-
 from cotenant.core.workload import Workload
-from cotenant.workload.readers.base import HeaderReader, build, keep_gpu_rows, statuses
+from cotenant.workload.readers.base import Reader, build, keep_gpu_rows, statuses
 from cotenant.workload.readers.table import Table
 
 _OPTIONAL = ("node_num", "start_time", "end_time", "queue", "cpu_num", "vc", "user", "state")
 
 
-class HeliosLog(HeaderReader):
+class HeliosLog(Reader):
     """Told by `gpu_num` beside `submit_time` and `duration`."""
 
     name: ClassVar[str] = "helios"
@@ -38,5 +36,5 @@ class HeliosLog(HeaderReader):
             tenant=table.codes("vc"),
             user=table.codes("user"),
             status=statuses(table.text("state")) if table.has("state") else None,
-            cpus=table.numbers("cpu_num", empty=np.nan) if table.has("cpu_num") else None,
+            cpus=table.optional("cpu_num"),
         )

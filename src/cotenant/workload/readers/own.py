@@ -21,30 +21,17 @@ from cotenant.core.deadlines import STRICT_VALUE
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.workload import Codes, Floats, Ints, Workload
 from cotenant.workload.elastic import BY_NAME, LIMITS
-from cotenant.workload.readers.base import STATUS_OF, HeaderReader, build, keep_gpu_rows, statuses
+from cotenant.workload.readers.base import STATUS_OF, Reader, build, keep_gpu_rows, statuses
 from cotenant.workload.readers.table import Table
 
 REQUIRED = ("job_id", "submit_s", "num_gpus", "duration_s")
 OPTIONAL = (
-    "tenant",
-    "vc",
-    "user",
-    "model",
-    "status",
-    "cpus",
-    "mem_gib",
-    "deadline_s",
-    "deadlines",
-    "min_gpus",
-    "max_gpus",
-    "priority",
-    "gpu_type",
-    "nodes",
-    "attempts",
-)
+    "tenant", "vc", "user", "model", "status", "cpus", "mem_gib", "deadline_s", "deadlines", "min_gpus", "max_gpus",
+    "priority", "gpu_type", "nodes", "attempts",
+)  # fmt: skip
 
 
-class OwnLog(HeaderReader):
+class OwnLog(Reader):
     """The format that `cotenant generate` writes."""
 
     name: ClassVar[str] = "cotenant"
@@ -69,12 +56,12 @@ class OwnLog(HeaderReader):
             submit_s,
             gpus,
             duration_s,
-            tenant=_tenant(table),
+            tenant=table.codes("tenant" if table.has("tenant") else "vc"),
             user=table.codes("user"),
             model=model,
             status=_status(table),
-            cpus=_optional(table, "cpus"),
-            mem_gib=_optional(table, "mem_gib"),
+            cpus=table.optional("cpus"),
+            mem_gib=table.optional("mem_gib"),
             deadline_s=deadline_s,
             priority=_whole(table, "priority", low=None),
             gpu_type=table.codes("gpu_type"),
@@ -84,21 +71,11 @@ class OwnLog(HeaderReader):
         )
 
 
-def _tenant(table: Table) -> Codes:
-    return table.codes("tenant" if table.has("tenant") else "vc")
-
-
-def _optional(table: Table, column: str) -> Floats | None:
-    low = None if column == "deadline_s" else 0.0
-    return table.numbers(column, low=low, empty=np.nan) if table.has(column) else None
-
-
-def _deadlines(table: Table, submit_s: Floats) -> tuple[Floats | None, dict[str, NDArray[np.generic]]]:
+def _deadlines(table: Table, submit_s: Floats) -> tuple[Floats, dict[str, NDArray[np.generic]]]:
     """First deadlines, and where jobs have soft ones the steps of all, as `core.deadlines` reads them."""
-    strict_s = _optional(table, "deadline_s")
+    first_s = table.optional("deadline_s", low=None)
     if not table.has("deadlines"):
-        return strict_s, {}
-    first_s = np.full(len(table), np.nan) if strict_s is None else strict_s.copy()
+        return first_s, {}
     times, values = np.empty(len(table), object), np.empty(len(table), object)
     known: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {}
     for row, cell in enumerate(table.text("deadlines").to_list()):

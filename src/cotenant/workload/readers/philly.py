@@ -56,8 +56,8 @@ class PhillyLog:
             np.array([row[2] for row in jobs], np.int64),
             np.array([sum(row[3]) for row in jobs], np.float64),
             job_id=np.array([row[0] for row in jobs], dtype=object),
-            tenant=_encode([row[4] for row in jobs]),
-            user=_encode([row[5] for row in jobs]),
+            tenant=Codes.of([row[4] for row in jobs]),
+            user=Codes.of([row[5] for row in jobs]),
             status=np.array([row[6] for row in jobs], np.int64),
             attempts={at: tuple(row[3][:-1]) for at, row in enumerate(jobs) if len(row[3]) > 1},
             notes=tuple(notes),
@@ -92,11 +92,6 @@ def _seconds(text: str | None) -> float | None:
     if not text or text == "None":
         return None
     return (datetime.fromisoformat(text[:19]) - _EPOCH).total_seconds()
-
-
-def _encode(names: list[str]) -> Codes:
-    index = {name: code for code, name in enumerate(dict.fromkeys(names))}
-    return Codes(np.array([index[name] for name in names], np.int64), tuple(index))
 
 
 def _no_duplicates(path: Path, ids: list[str]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.workload import Workload
-from cotenant.workload.readers.base import build, is_number, keep_gpu_rows
+from cotenant.workload.readers.base import Reader, build, is_number, keep_gpu_rows
 from cotenant.workload.readers.table import Table
 
 ITERATION_S = {
@@ -30,17 +30,13 @@ ITERATION_S = {
 }
 
 
-class SynergyLog:
+class SynergyLog(Reader):
     """Told by its first line: number, name, number, number, number."""
 
     name: ClassVar[str] = "synergy"
     about: ClassVar[str] = "Synergy CSV (no header: job_id, model, arrival in s, iterations, GPUs)"
     required: ClassVar[tuple[str, ...]] = ("job_id", "model", "arrival", "iterations", "gpus")
     headerless: ClassVar[tuple[str, ...]] = required
-
-    def matches(self, columns: tuple[str, ...]) -> bool:
-        """With a header the names must be exactly ours."""
-        return set(self.required) <= set(columns)
 
     def matches_cells(self, cells: tuple[str, ...]) -> bool:
         """Five cells, all numbers but the second."""

@@ -127,12 +127,9 @@ class Table:
         import polars as pl
 
         series = self.frame[column]
-        if series.dtype == pl.String:
-            series = series.str.strip_chars() if self._needs_strip(series) else series
-            cast = series.cast(pl.Float64, strict=False)
-        else:
-            cast = series.cast(pl.Float64, strict=False)
-        values = cast.fill_null(np.nan).to_numpy().astype(np.float64, copy=True)
+        if series.dtype == pl.String and self._needs_strip(series):
+            series = series.str.strip_chars()
+        values = series.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy().astype(np.float64, copy=True)
         bad = ~np.isfinite(values)
         if bad.any():
             blank = (self.text(column).str.strip_chars() == "").to_numpy()
@@ -150,6 +147,10 @@ class Table:
                 "correct or remove that row"
             )
         return values
+
+    def optional(self, column: str, *, low: float | None = 0.0) -> Floats:
+        """The same where cells may be empty and the column missing: NaN there."""
+        return self.numbers(column, low=low, empty=np.nan) if self.has(column) else np.full(len(self), np.nan)
 
     @staticmethod
     def _needs_strip(series: pl.Series) -> bool:

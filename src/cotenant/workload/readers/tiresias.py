@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cotenant.core.errors import InputError
 from cotenant.core.workload import Workload
-from cotenant.workload.readers.base import HeaderReader, build, extras, keep_gpu_rows
+from cotenant.workload.readers.base import Reader, build, extras, keep_gpu_rows
 from cotenant.workload.readers.table import Table
 
 _COMMON = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration")
@@ -22,61 +22,51 @@ _MS = 1e-3
 _MIN = 60.0
 
 
-class TiresiasLog(HeaderReader):
+class TiresiasLog(Reader):
     """Times in seconds."""
 
     name: ClassVar[str] = "tiresias"
     about: ClassVar[str] = "Tiresias simulator CSV (job_id, num_gpu, submit_time, ..., in seconds)"
     required: ClassVar[tuple[str, ...]] = _COMMON
+    unit_s: ClassVar[float] = 1.0
+
+    def kept(self, table: Table) -> dict[str, tuple[str, float]]:
+        """Columns that are kept as extra: name with unit, and factor."""
+        return {"iterations": ("iterations", 1.0), "interval": ("interval_s", self.unit_s)}
 
     def parse(self, table: Table, profile: Path | None) -> Workload:
-        """`iterations` and `interval_s` are kept as extra columns."""
-        table = table.ignore_others((*_COMMON, "interval"))
-        table, gpus = keep_gpu_rows(table, "num_gpu")
-        kept = {"iterations": ("iterations", 1.0), "interval": ("interval_s", 1.0)}
-        return build(
-            table,
-            table.ids("job_id"),
-            table.numbers("submit_time", low=None),
-            gpus,
-            table.numbers("duration"),
-            model=table.codes("model_name"),
-            extra=extras(table, kept),
-        )
-
-
-class MuriLog(HeaderReader):
-    """Times in milliseconds; `resource_time_0..2` are data, GPU and network stages of one iteration."""
-
-    name: ClassVar[str] = "muri"
-    about: ClassVar[str] = "Muri CSV (Tiresias columns and resource_time_0.., in milliseconds)"
-    required: ClassVar[tuple[str, ...]] = (*_COMMON, "resource_time_0")
-
-    def parse(self, table: Table, profile: Path | None) -> Workload:
-        """Everything beyond the common columns is kept as extra, times in seconds."""
-        stages = [name for name in table.columns if name.startswith("resource_time_")]
-        kept = {
-            "iterations": ("iterations", 1.0),
-            "interval": ("interval_s", _MS),
-            "batch_size": ("batch_size", 1.0),
-            "iteration_time": ("iteration_time_s", _MS),
-            "priority": ("priority", 1.0),
-            **{name: (f"{name}_s", _MS) for name in stages},
-        }
+        """Columns as they are, in seconds."""
+        kept = self.kept(table)
         table = table.ignore_others((*_COMMON, *kept))
         table, gpus = keep_gpu_rows(table, "num_gpu")
         return build(
             table,
             table.ids("job_id"),
-            table.numbers("submit_time", low=None) * _MS,
+            table.numbers("submit_time", low=None) * self.unit_s,
             gpus,
-            table.numbers("duration") * _MS,
+            table.numbers("duration") * self.unit_s,
             model=table.codes("model_name"),
             extra=extras(table, kept),
         )
 
 
-class ChronusLog(HeaderReader):
+class MuriLog(TiresiasLog):
+    """Times in milliseconds; `resource_time_0..2` are data, GPU and network stages of one iteration."""
+
+    name: ClassVar[str] = "muri"
+    about: ClassVar[str] = "Muri CSV (Tiresias columns and resource_time_0.., in milliseconds)"
+    required: ClassVar[tuple[str, ...]] = (*_COMMON, "resource_time_0")
+    unit_s: ClassVar[float] = _MS
+
+    def kept(self, table: Table) -> dict[str, tuple[str, float]]:
+        """Everything beyond the common columns, times in seconds."""
+        stages = [name for name in table.columns if name.startswith("resource_time_")]
+        more = {"batch_size": ("batch_size", 1.0), "priority": ("priority", 1.0)}
+        times = {name: (f"{name}_s", _MS) for name in ("iteration_time", *stages)}
+        return {**super().kept(table), **more, **times}
+
+
+class ChronusLog(Reader):
     """Times in minutes; deadlines are steps after submission, each worth a value."""
 
     name: ClassVar[str] = "chronus"

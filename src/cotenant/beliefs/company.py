@@ -1,0 +1,128 @@
+"""How fast running jobs go in company, as rate models of the engine: by a table of pairs, on terms, or stage by stage.
+
+What moves simulated jobs by the truth moves live ones, between two reports, by what is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core import columns as col
+from cotenant.core.cycles import Cycles
+from cotenant.core.stages import Stages
+from cotenant.core.state import Rule, State
+from cotenant.core.together import CURVE, Together
+from cotenant.core.workload import Floats, Ints
+from cotenant.engine.observe import running_rows
+from cotenant.engine.rates import paired_speeds, rerate, restart, shared_speeds
+
+
+class PairSpeeds:
+    """Jobs on one GPU slow each other down as a table of pairs says."""
+
+    def __init__(self, pair: NDArray[np.float64]) -> None:
+        self.pair = np.ascontiguousarray(pair, np.float64)
+
+    def speeds(self, state: State, rows: Ints) -> Floats:
+        """Speed of each running job in its present company."""
+        out = np.empty(len(rows))
+        paired_speeds(state, self.pair, rows, out)
+        return out
+
+    def update(self, state: State, rule: Rule, now_s: float) -> None:
+        """Rerate everybody; those whose company has not changed are left alone."""
+        rows = running_rows(state)
+        rerate(state, rule, rows, self.speeds(state, rows), now_s)
+
+
+class SharedSpeeds:
+    """Jobs on one GPU slow each other down by pairs, in proportion to what each is allowed; memory limits cost too."""
+
+    def __init__(self, together: Together) -> None:
+        self.ratio = np.ascontiguousarray(together.ratio, np.float64)
+        self.pace = np.ascontiguousarray(together.pace, np.float64)
+        self.curve = np.ascontiguousarray(together.curve, np.float64)
+        self.busy = np.ascontiguousarray(together.busy, np.float64)
+
+    def update(self, state: State, rule: Rule, now_s: float) -> None:
+        """Rerate everybody; those whose company and terms have not changed are left alone."""
+        rows = running_rows(state)
+        rerate(state, rule, rows, self.speeds(state, rows), now_s)
+
+    def speeds(self, state: State, rows: Ints) -> Floats:
+        """Speed of each running job on its terms and in its present company."""
+        speeds = np.empty(len(rows))
+        shared_speeds(state, self.ratio, self.pace, self.curve, CURVE, self.busy, rows, speeds)
+        return speeds
+
+
+class MeasuredSpeeds(SharedSpeeds):
+    """The same as believed, but for rows of which it was measured how fast they are against alone."""
+
+    def __init__(self, together: Together, paces: Mapping[int, float]) -> None:
+        super().__init__(together)
+        self.paces = paces
+
+    def speeds(self, state: State, rows: Ints) -> Floats:
+        """As measured, else as believed."""
+        speeds = super().speeds(state, rows)
+        for at, row in enumerate(rows.tolist()):
+            if row in self.paces:
+                speeds[at] = state.f[row, col.ALONE] * min(self.paces[row], 1.0)
+        return speeds
+
+
+class StageSpeeds:
+    """Jobs on the same GPUs move in lock step; a group that somebody joins starts anew, and everybody pays for it.
+
+    What a start costs is the engine's price of restoring, summed over the members: one process holds them all.
+    """
+
+    def __init__(self, stages: Stages) -> None:
+        self.stages, self.cycles = stages, Cycles(stages)
+        self._company: dict[int, frozenset[int]] = {}
+
+    def groups(self, state: State, rows: Ints) -> list[list[int]]:
+        """Running jobs by the GPUs they sit on."""
+        host = state.i[rows, col.HOST]
+        leader = np.where(host >= 0, host, rows)
+        found: dict[int, list[int]] = {}
+        for row, first in zip(rows.tolist(), leader.tolist(), strict=True):
+            found.setdefault(first, []).append(row)
+        return list(found.values())
+
+    def speed(self, state: State, members: list[int]) -> Floats:
+        """Seconds of work per second of each member."""
+        alone = state.f[members, col.ALONE]
+        if len(members) == 1:
+            return np.asarray(alone)
+        kinds = self.stages.of[members].tolist()
+        cycle = self.cycles.cycle_s(tuple(sorted(kinds)))
+        return np.asarray(alone * [self.cycles.alone_s(kind) / cycle for kind in kinds])
+
+    def update(self, state: State, rule: Rule, now_s: float) -> None:
+        """Rerate groups whose members have changed."""
+        rows = running_rows(state)
+        company: dict[int, frozenset[int]] = {}
+        jobs: list[int] = []
+        speeds: list[float] = []
+        pauses: list[float] = []
+        for members in self.groups(state, rows):
+            together = frozenset(members)
+            company.update(dict.fromkeys(members, together))
+            started = state.f[members, col.SINCE] == now_s
+            if not started.any() and all(self._company.get(job) == together for job in members):
+                continue
+            joined = len(members) > 1 and (
+                bool(started.any()) or any(not together <= self._company.get(job, frozenset()) for job in members)
+            )
+            pause = float(state.f[members, col.RESTORE].sum()) if joined else 0.0
+            jobs += members
+            speeds += self.speed(state, members).tolist()
+            pauses += [pause] * len(members)
+        self._company = company
+        if jobs:
+            restart(state, rule, np.array(jobs, np.int64), np.array(speeds), np.array(pauses), now_s)

@@ -1,0 +1,244 @@
+"""How fast live jobs run on which GPU type, from the same profiles that the simulator loads.
+
+Looked up once per kind of job (model and GPU count). A job that names a GPU type runs at 0 on all others, and so does
+one on types whose GPUs have less memory than it needs. Two kinds share GPUs as the profile says, unless their memory
+does not fit, one of them may not be stopped (nobody could undo it), or it was seen not to pay.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core.errors import InputError
+from cotenant.core.stages import Stages
+from cotenant.core.together import CURVE, LEVELS, Together
+from cotenant.core.workload import Codes, Floats, Ints, make_workload
+from cotenant.workload.profiles import Kind, Profile, load_profile
+
+Veto = tuple[Kind, Kind, str]
+"""Two kinds, in order, that do not gain from sharing GPUs of a type."""
+
+
+def veto(one: Kind, two: Kind, gpu_type: str) -> Veto:
+    """The veto of a pair, whichever is named first."""
+    return (one, two, gpu_type) if one <= two else (two, one, gpu_type)
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was measured of pairs: those that do not pay, and speeds against alone of the first beside the second."""
+
+    vetoes: frozenset[Veto] = frozenset()
+    ratios: dict[tuple[Kind, Kind, str], float] = field(default_factory=dict)
+    changes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LiveKind:
+    """What jobs have in common that run alike here: `only` on that GPU type, `mem_gib` per GPU, `alone` on GPUs.
+
+    Their `batch` per GPU may be cut into smaller ones whose gradients they add up; 0: it may not.
+    """
+
+    kind: Kind
+    only: str = ""
+    mem_gib: float = 0.0
+    alone: bool = False
+    batch: int = 0
+
+    def runs_on(self, gpu_type: str, room_gib: float) -> bool:
+        """Whether it may have GPUs of this type and size (0: nobody knows)."""
+        return self.only in ("", gpu_type) and (not room_gib or self.mem_gib <= room_gib)
+
+    def fits(self, other: LiveKind, room_gib: float) -> bool:
+        """Whether both may sit on a GPU of this size; memory that nobody states is believed to fit."""
+        fit = not room_gib or self.mem_gib + other.mem_gib <= room_gib
+        return fit and not (self.alone or other.alone)
+
+
+class LiveProfiles:
+    """Speeds of the kinds seen so far on the GPU types of the backend. A kind keeps its number for ever."""
+
+    def __init__(self, profile: str, types: Iterable[str], gpu_gib: Mapping[str, float]) -> None:
+        self.profile, self.types, self.gpu_gib = profile, tuple(dict.fromkeys(types)), dict(gpu_gib)
+        self.kinds: list[LiveKind] = []
+        self._numbers: dict[LiveKind, int] = {}
+        self._speed = np.ones((0, len(self.types), 2))
+        self._known: dict[Kind, Floats] = {}
+        self._steps: dict[Kind, float] = {}
+        self._paired: tuple[object, NDArray[np.float64] | None] = None, None
+        self._beside: tuple[object, Together | None] = None, None
+        self._raw: tuple[frozenset[Kind], Profile | None] = frozenset(), None
+        self._load([("", 1)])  # a profile that cannot be read, or lacks a type, is refused at the start
+
+    @property
+    def speed(self) -> NDArray[np.float64]:
+        """Kind x type x (consolidated, spread); 0 where a kind does not run."""
+        return self._speed
+
+    def kind_of(self, kind: LiveKind) -> int:
+        """The number of a kind, known or new."""
+        number = self._numbers.get(kind)
+        if number is None:
+            number = self._numbers[kind] = len(self.kinds)
+            self.kinds.append(kind)
+            own = self._of(kind.kind) if self.profile != "none" else np.ones((len(self.types), 2))
+            runs = [kind.runs_on(name, self.gpu_gib.get(name, 0.0)) for name in self.types]
+            self._speed = np.concatenate([self._speed, np.where(np.array(runs)[:, None], own, 0.0)[None]])
+        return number
+
+    def steps_per_s(self, kind: LiveKind) -> float:
+        """Steps per second of work of such jobs, NaN where nobody knows."""
+        return self._steps.get(kind.kind, np.nan)
+
+    def of(self, model: str, gpus: int, gpu_type: str) -> float:
+        """Seconds of work per second of such a job; 1 on types that nobody knew at the start."""
+        if self.profile == "none" or gpu_type not in self.types:
+            return 1.0
+        return float(self._of((model, gpus))[self.types.index(gpu_type), 0])
+
+    def pairs(self, vetoes: frozenset[Veto]) -> NDArray[np.float64] | None:
+        """Kind x kind x type: speed of the first beside the second; None where the profile knows no pairs.
+
+        The same object for the same question: policies solve anew when they see another one.
+        """
+        asked = len(self.kinds), vetoes
+        if self._paired[0] != asked:
+            self._paired = asked, self._pairs(vetoes)
+        return self._paired[1]
+
+    def _pairs(self, vetoes: frozenset[Veto]) -> NDArray[np.float64] | None:
+        kinds, types = self.kinds, self.types
+        profiled, place = self._profiled()
+        known = profiled.pairs if profiled is not None else None
+        if known is None:
+            return None
+        found = np.zeros((len(kinds), len(kinds), len(types)))
+        for a, one in enumerate(kinds):
+            for b, two in enumerate(kinds[: a + 1]):
+                for column, name in enumerate(types):
+                    if veto(one.kind, two.kind, name) in vetoes:
+                        continue
+                    if one.kind[1] != two.kind[1] or not one.fits(two, self.gpu_gib.get(name, 0.0)):
+                        continue
+                    if {one.only, two.only} - {"", name}:
+                        continue
+                    speeds = known.pair_speed(place[one.kind], place[two.kind], column)
+                    if min(speeds) > 0:
+                        found[a, b, column], found[b, a, column] = speeds
+        return found
+
+    def together(self, seen: Seen) -> Together:
+        """What is believed of these kinds in company; the same object for the same question.
+
+        What was seen of a pair goes before the profile; a pair that does not pay counts as impossible. Memory is what
+        jobs ask for. Nothing of it can lie on the host, so a job that has less than it needs does not run at all.
+        """
+        asked = len(self.kinds), seen.vetoes, len(seen.ratios), seen.changes
+        if self._beside[0] != asked or self._beside[1] is None:
+            self._beside = asked, self._together(seen)
+        found = self._beside[1]
+        assert found is not None
+        return found
+
+    def _together(self, seen: Seen) -> Together:
+        kinds, types = self.kinds, self.types
+        profiled, place = self._profiled()
+        known = profiled.together if profiled is not None else None
+        ratio, guess = np.zeros((2, len(kinds), len(kinds), len(types)))
+        pace, memory = np.zeros((len(kinds), LEVELS)), np.zeros((len(kinds), LEVELS))
+        busy, curve = np.ones(len(kinds)), np.zeros((len(kinds), len(CURVE)))
+        curve[:, -1] = pace[:, 0] = 1.0
+        for a, one in enumerate(kinds):
+            memory[a] = one.mem_gib
+            own = place.get(one.kind, -1)
+            if known is not None and own >= 0:
+                busy[a] = known.busy[own]
+                if one.batch > 0:
+                    cut = np.array([one.batch % 2**level == 0 for level in range(LEVELS)])
+                    pace[a] = np.where(cut, known.pace[own], 0.0)
+                    whole = known.memory_gib[own, 0]
+                    memory[a] = one.mem_gib * (known.memory_gib[own] / whole if whole > 0 else 1.0)
+            for b, two in enumerate(kinds):
+                for column, name in enumerate(types):
+                    if one.alone or two.alone or {one.only, two.only} - {"", name}:
+                        continue
+                    if veto(one.kind, two.kind, name) in seen.vetoes:
+                        continue
+                    believed = 0.0
+                    if known is not None and min(own, place.get(two.kind, -1)) >= 0:
+                        at = own, place[two.kind], column
+                        believed = float(known.ratio[at])
+                        guess[a, b, column] = believed if known.guess is None else known.guess[at]
+                    ratio[a, b, column] = seen.ratios.get((one.kind, two.kind, name), believed)
+        ratio[(ratio <= 0) | (ratio.transpose(1, 0, 2) <= 0)] = 0.0
+        room = np.array([self.gpu_gib.get(name, 0.0) or np.inf for name in types])
+        guess = np.where((ratio > 0) & (guess > 0), guess, ratio)  # what nobody can guess is believed as it is known
+        return Together(np.minimum(ratio, 1.0), pace, memory, busy, room, curve, guess=np.minimum(guess, 1.0))
+
+    def stages(self, of: Ints, nominal_s: Floats, vetoes: frozenset[Veto]) -> Stages | None:
+        """Stage times of the jobs' steps, where the profile knows them; `of` is the kind of each row."""
+        kinds, types = self.kinds, self.types
+        profiled, place = self._profiled()
+        if profiled is None or profiled.stage_s is None:
+            return None
+        times = np.array([profiled.stage_s[place[kind.kind]] for kind in kinds]).reshape(-1, 4)
+        known = np.isfinite(times).all(axis=1) & ~np.array([kind.alone for kind in kinds])
+        times = np.where(known[:, None], times, 0.0)
+        apart = frozenset(
+            (a, b)
+            for a, one in enumerate(kinds)
+            for b, two in enumerate(kinds[a:], a)
+            if any(veto(one.kind, two.kind, name) in vetoes for name in types)
+        )
+        return Stages(
+            of=np.where(known[of], of, -1).astype(np.int64),
+            gpus=np.array([kind.kind[1] for kind in kinds], np.int64),
+            times=times,
+            alone_s=times.sum(axis=1),
+            start_s=np.zeros(len(kinds)),
+            gpu_gib=np.array([kind.mem_gib for kind in kinds]),
+            nominal_s=nominal_s,
+            apart=apart,
+        )
+
+    def _profiled(self) -> tuple[Profile | None, dict[Kind, int]]:
+        """What the profile says of the kinds seen so far (None where there is none), and their numbers in it."""
+        kinds = frozenset(kind.kind for kind in self.kinds)
+        if kinds != self._raw[0]:
+            found = None
+            if self.profile != "none" and kinds:
+                try:
+                    found = self._profile(sorted(kinds))
+                except (InputError, OSError) as error:  # it could be read at the start: go on without
+                    sys.stderr.write(f"cotenant: profile {self.profile}: {error}; nothing is shared\n")
+            self._raw = kinds, found
+        profile = self._raw[1]
+        return profile, {} if profile is None else {kind: number for number, kind in enumerate(profile.kinds)}
+
+    def _of(self, kind: Kind) -> Floats:
+        if kind not in self._known:
+            try:
+                self._load([kind])
+            except (InputError, OSError) as error:  # it could be read at the start: go on without
+                sys.stderr.write(f"cotenant: profile {self.profile}: {error}; model '{kind[0]}' runs at speed 1\n")
+                self._known[kind], self._steps[kind] = np.ones((len(self.types), 2)), np.nan
+        return self._known[kind]
+
+    def _load(self, kinds: Sequence[Kind]) -> None:
+        if self.profile == "none":
+            return
+        found = self._profile(kinds)
+        for kind, speed, steps in zip(found.kinds, found.speed, found.steps_per_s.tolist(), strict=True):
+            self._steps[kind] = steps
+            self._known[kind] = speed
+
+    def _profile(self, kinds: Sequence[Kind]) -> Profile:
+        models = Codes(np.arange(len(kinds)), tuple(model for model, _ in kinds))
+        gpus, one = np.array([count for _, count in kinds], np.int64), np.ones(len(kinds))
+        return load_profile(self.profile, make_workload("live", 0 * one, gpus, one, model=models), self.types)

@@ -1,0 +1,80 @@
+"""Who may start as far as the book says: not held, not set aside, after those it comes after, let in by its array.
+
+Of some arrays only so many elements may run at a time (`--array 0-99%5`).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from cotenant.core.lifecycle import ON_GPUS, WAITING
+from cotenant.service.store.book import Book
+from cotenant.service.store.job import LiveJob, waits_for
+
+
+@dataclass(slots=True)
+class _Line:
+    """One array: elements that are let in, and those that wait for that, oldest first."""
+
+    inside: set[str] = field(default_factory=set)
+    outside: list[tuple[int, str]] = field(default_factory=list)
+
+
+class Eligible:
+    """An element of an array that is let in stays so until it ends or is held; then the oldest of the others is.
+
+    It follows the book, as the engine's tables do; after a restart those that have begun come first.
+    """
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._lines: dict[str, _Line] = {}
+
+    def may_start(self, job: LiveJob) -> bool:
+        """Whether nothing but GPUs keeps a job from running."""
+        kept = job.held or job.stop_why or job.aside or waits_for(job, self._book.members)
+        return job.state in WAITING and not kept and self._let_in(job)
+
+    def _let_in(self, job: LiveJob) -> bool:
+        if not job.spec.array_most:
+            return True
+        line = self._lines.get(_array(job.id))
+        return line is not None and job.id in line.inside
+
+    def follow(self, changed: Iterable[str]) -> set[str]:
+        """Take in what changed; elements that are let in by it."""
+        book, concerned, come = self._book, dict[str, int](), set[str]()
+        for name in changed:
+            job = book.jobs.get(name)
+            if job is None or not job.spec.array_most:
+                continue
+            array = _array(name)
+            line = self._lines.setdefault(array, _Line())
+            concerned[array] = job.spec.array_most
+            if job.finished or (job.held and job.state in WAITING):
+                line.inside.discard(name)
+            elif job.state in ON_GPUS:
+                line.inside.add(name)
+            elif name not in line.inside:
+                heapq.heappush(line.outside, (job.order, name))
+        for array, most in concerned.items():
+            come |= self._fill(self._lines[array], most)
+            if not self._lines[array].inside and not self._lines[array].outside:
+                del self._lines[array]
+        return come
+
+    def _fill(self, line: _Line, most: int) -> set[str]:
+        come = set[str]()
+        while line.outside and len(line.inside) < most:
+            _, name = heapq.heappop(line.outside)
+            job = self._book.active.get(name)  # it may have ended, been held or been let in meanwhile
+            if job is not None and not job.held and name not in line.inside:
+                line.inside.add(name)
+                come.add(name)
+        return come
+
+
+def _array(job: str) -> str:
+    return job.partition(".")[0]
