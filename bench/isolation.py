@@ -138,6 +138,7 @@ def _service(column: str, folder: Path) -> Iterator[CoreService]:
         asyncio.run_coroutine_threadsafe(service.reports.stop(), events).result(10)
         events.call_soon_threadsafe(events.stop)
         thread.join()
+        events.close()
         service.close()
 
 

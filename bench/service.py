@@ -148,7 +148,7 @@ def served(home: Path, drained: bool = True) -> Iterator[tuple[str, int, str]]:
     try:
         assert server.stdout is not None
         url = server.stdout.readline().rsplit(" ", 1)[-1].strip()
-        token = server.stdout.readline().split()[-1]
+        token = next(line for line in server.stdout if line.startswith("token:")).split()[-1]
         host, port = url.removeprefix("http://").split(":")
         if drained:
             asyncio.run(_drain(host, int(port), token))

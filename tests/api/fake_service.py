@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from cotenant.backends.base import Stream
+from cotenant.backends.channels import ChannelSpec
+from cotenant.backends.fake_channel import FakeChannel
 from cotenant.backends.local.logs import LocalLog, LocalTimes
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.jobspec import JobSpec
@@ -204,8 +206,10 @@ class FakeService:
     def open_times(self, caller: Caller, job: str, attempt: int) -> LocalTimes:
         return LocalTimes(LocalLog(f"{job}-1", "times", (self.folder / job,), lambda: False))
 
-    def open_channel(self, caller: Caller, job: str, spec: object) -> None:
-        raise Conflict(f"job '{self._visible(caller, job).id}' has no way in")
+    def open_channel(self, caller: Caller, job: str, asked: ChannelSpec) -> FakeChannel:
+        if self._visible(caller, job).state is not JobState.RUNNING:
+            raise Conflict(f"job '{job}' does not run")
+        return FakeChannel()
 
     def cancel(self, caller: Caller, job: str, force: bool = False) -> None:
         info = self._visible(caller, job)

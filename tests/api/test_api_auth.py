@@ -45,7 +45,13 @@ OPERATIONS = list(_operations())
 
 
 def _url(path: str) -> str:
-    return path.replace("{job}", "1").replace("{name}", "n0").replace("{token}", "t1").replace("{question}", "0" * 32)
+    return (
+        path.replace("{job}", "1")
+        .replace("{name}", "n0")
+        .replace("{token}", "t1")
+        .replace("{question}", "0" * 32)
+        .replace("{channel}", "0" * 32)
+    )
 
 
 def test_the_document_has_every_route() -> None:

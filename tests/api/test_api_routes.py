@@ -167,6 +167,37 @@ def test_bad_paths_and_queries(admin: TestClient, path: str) -> None:
     answer = admin.get(path)
     assert answer.status_code == 422, answer.text
     assert list(answer.json()) == ["error"]
+    assert "pattern" not in answer.text, "nobody is shown a regular expression"
+
+
+def test_several_jobs_at_once(admin: TestClient, user_a: TestClient, service: FakeService) -> None:
+    _submit(admin, {"run": "true"}, {"run": "true"})
+    held = admin.post("/v1/changes/hold", json={"jobs": ["1", "9"]}).json()["jobs"]
+    assert [(item["id"], bool(item["error"]), item["job"] and item["job"]["reason"]) for item in held] == [
+        ("1", False, "held"), ("9", True, None),
+    ]  # fmt: skip
+    assert admin.post("/v1/changes/set", json={"jobs": ["2"], "changes": {"deadline": "2h"}}).status_code == 200
+    assert service.set_calls == [{"deadline": 7200.0}]
+    assert len(admin.post("/v1/changes/cancel", json={"all": True}).json()["jobs"]) == 2
+    assert admin.post("/v1/resubmit", json={"jobs": ["1"], "changes": {"gpus": 2}}).json() == {"ids": [["3"]]}
+    for verb, wrong in (
+        ("cancel", {}), ("set", {"jobs": ["1"]}), ("explode", {"jobs": ["1"]}), ("cancel", {"jobs": ["a\nb"]}),
+        ("cancel", {"states": ["asleep"], "all": True}),
+    ):  # fmt: skip
+        assert admin.post(f"/v1/changes/{verb}", json=wrong).status_code == 422, (verb, wrong)
+    assert user_a.post("/v1/resubmit", json={"jobs": ["1"], "changes": {"tenant": "b"}}).status_code == 403
+    assert admin.get("/v1/jobs?limit=1").json()["left_out"] == 2
+
+
+def test_windows(admin: TestClient, user_a: TestClient) -> None:
+    body = {"kind": "maintenance", "nodes": ["n0"], "from_s": NOW, "to_s": NOW + 60}
+    made = admin.post("/v1/windows", json=body)
+    assert (made.status_code, made.json()["id"], made.json()["nodes"]) == (201, "w1", ["n0"])
+    assert user_a.get("/v1/windows").json()["windows"] == [made.json()]
+    assert user_a.post("/v1/windows", json=body).status_code == 403
+    assert admin.post("/v1/windows", json={**body, "kind": "party"}).status_code == 422
+    assert admin.delete("/v1/windows/w1").status_code == 204
+    assert admin.delete("/v1/windows/w1").status_code == 404
 
 
 def test_unknown_paths_and_methods_with_a_token(admin: TestClient) -> None:

@@ -20,6 +20,7 @@ from cotenant.testing.backend import PATIENCE_S, BackendContract, seen
 class TestFake(BackendContract):
     nodes: tuple[NodeInfo, ...] = (NodeInfo("fake", "gpu", 4, 8, 64.0),)
     launch_s = 0.0
+    real_ports = False
 
     @pytest.fixture
     def backend(self) -> Iterator[FakeBackend]:

@@ -8,6 +8,7 @@ import random
 import select
 import signal
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -116,12 +117,16 @@ def test_keeper_killed_at_random_instants(world: LocalWorld) -> None:
     """At most one start ever; what was started is reported (lost), what was not can be launched again."""
     instants = random.Random(SEED + 1)
     fates = []
+    began_s = time.monotonic()
+    world.launch("first-1", "exit 0")
+    world.until("first-1", "exited")
+    long_s = 1.5 * (time.monotonic() - began_s)  # on a busy machine a keeper takes its time
     for turn in range(20):
         key = f"orphan-{turn}"
         before = set(world.backend._watcher.children)
         world.launch(key, f"echo $$ >> {world.work}/{key}.starts; sleep infinity")
         (keeper,) = world.backend._watcher.children - before
-        select.select([], [], [], instants.uniform(0.0, 0.06))
+        select.select([], [], [], instants.uniform(0.0, long_s))
         os.kill(keeper, signal.SIGKILL)
         wait_gone(keeper)
         while (one := world.seen(key)) and one.state == "starting":  # its child has not let go of the lock yet

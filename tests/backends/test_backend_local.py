@@ -92,7 +92,7 @@ def test_secrets_stay_out_of_sight(world: LocalWorld) -> None:
     assert world.record("sec-1").stat().st_mode & 0o077 == 0
     for path in files:
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
-        assert b"s3cr3t" not in path.read_bytes(), path
+        assert not path.is_file() or b"s3cr3t" not in path.read_bytes(), path
 
 
 def test_grandchildren_die_with_the_job(world: LocalWorld) -> None:

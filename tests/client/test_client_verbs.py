@@ -54,7 +54,7 @@ def test_submit_a_command(service: FakeService, tmp_path: Path) -> None:
 
 
 def test_submit_files(service: FakeService, tmp_path: Path) -> None:
-    (tmp_path / "one.yaml").write_text("run: python a.py\ngpus: 2\nenv: {A: 1}\n")
+    (tmp_path / "one.yaml").write_text("run: python a.py\ngpus: 2\nenv: {A: 1}\ncheckpoint: {dir: ck}\n")
     (tmp_path / "many.yaml").write_text("- run: a\n- run: b\n  workdir: sub\n---\nrun: c\n")
     words = ("submit", tmp_path / "one.yaml", tmp_path / "many.yaml", "--priority", "3", "--env", "B=2", "--json")
     ran = cotenant(*words, cwd=tmp_path)
@@ -62,6 +62,7 @@ def test_submit_files(service: FakeService, tmp_path: Path) -> None:
     assert {job.priority for job in service.infos.values()} == {3}
     assert service.infos["1"].spec["env"] == {"A": "1", "B": "2"}
     assert service.infos["3"].spec["workdir"] == str(tmp_path / "sub")
+    assert service.infos["1"].spec["checkpoint_dir"] == str(tmp_path / "ck")
 
 
 @pytest.mark.parametrize(
@@ -139,6 +140,7 @@ def test_changes(service: FakeService) -> None:
     assert _json("resume", "1")[0]["state"] == "pending"
     assert _out("set", "1", "priority=5", "deadline=2h") == "1: priority 5, deadline 2h\n"
     assert service.set_calls == [{"priority": 5, "deadline": 7200.0}]
+    assert _json("set", "1", "priority=6")["priority"] == 6
     assert "pending (requeued)" in _out("requeue", "1")
     ran = cotenant("cancel", "29", "1")
     assert (ran.code, ran.out, ran.err) == (2, "1: cancelled (requeued)\n", "cotenant: no job '29'\n")
@@ -264,7 +266,7 @@ def test_serve_hands_over(monkeypatch: pytest.MonkeyPatch, at_home: Path) -> Non
     assert called == [
         (Options(at_home, policy="fifo", steady=since_boot_s), Site()),
         (
-            Options(Path("/h"), steady=since_boot_s, **given),
+            Options(Path("/h"), **given),
             Site("sqlite:///x", "local", ["v100", "k80", "k80"], "mps"),
         ),
     ]

@@ -115,7 +115,8 @@ def test_a_terminal_is_joined_by_several_and_resized(rig: Live) -> None:
     for channel, rest in ((one, shown), (other, also)):
         assert b"exit" in b"".join(data for _, data in rest)
         assert channel.exit_code == 4
-    (info,) = rig.client.wait([job])
+    rig.client.wait([job])
+    info = rig.client.job(job)
     assert (str(info.state), info.attempts[-1].exit_code) == ("failed", 4)
     assert b"a 2-way terminal" in b"".join(rig.client.output(job))
     plain = _running(rig)

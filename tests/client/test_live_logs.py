@@ -78,7 +78,7 @@ def test_binary_output_of_attempts_that_fail_and_are_tried_again(rig: Live, tmp_
     assert len(rig.client.job(job).attempts) == 3
 
 
-def test_suspended_held_and_begun_anew(rig: Live, tmp_path: Path) -> None:
+def test_suspended_and_begun_anew(rig: Live, tmp_path: Path) -> None:
     """A shorter job has it suspended (srtf), then somebody stops it: it begins again, and all is shown once."""
     written, gate = tmp_path / "written", tmp_path / "gate"
     count = "for ((i = 0; i < 60; i++)); do echo $BASHPID $i; sleep 0.02; done"
@@ -88,9 +88,7 @@ def test_suspended_held_and_begun_anew(rig: Live, tmp_path: Path) -> None:
     rig.client.wait([rig.submit("sleep 0.1", gpus=4, expected=1)])
     followed.until(b"waits\n")
     gate.touch()
-    rig.client.hold(job)
-    rig.until(lambda: rig.client.job(job).state == "pending")
-    rig.client.resume(job)
+    rig.client.requeue(job)
     assert followed.end() == written.read_bytes()
     assert written.read_bytes().count(b" 59\n") == 2
     kinds = [item.kind for item in rig.client.events(job)]

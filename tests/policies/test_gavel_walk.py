@@ -5,7 +5,7 @@ import pytest
 
 from cotenant.core.errors import InputError
 from cotenant.policies import make_policy
-from cotenant.policies.gavel.select import one_line, pick_in_line
+from cotenant.policies.rounds.select import one_line, pick_in_line
 
 
 def test_one_line_serves_whoever_is_furthest_behind_on_any_type() -> None:

@@ -15,8 +15,8 @@ from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.errors import InputError
 from cotenant.policies import make_policy
-from cotenant.policies.gavel.problem import Problem
 from cotenant.policies.gavel.targets import TargetOptions, finish_time
+from cotenant.policies.rounds.problem import Problem
 from cotenant.policies.themis import LEAST_KEPT, bid_gains, isolated_finish_s, partial_allocation, ratio
 from cotenant.sim.driver import Experiment, simulate
 from cotenant.testing.policy import PolicyContract, assert_same, jobs, random_workload, stops

@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 
 import pytest
-from cotenant.service.planner.training import Trainings
 from service_kit import ADMIN, Rig
 
+from cotenant.beliefs.training import Trainings
 from cotenant.core.errors import InputError
 from cotenant.core.jobspec import parse_job
 from cotenant.runtime.protocol import Progress
@@ -93,6 +93,19 @@ def test_of_an_array_only_so_many_run_at_a_time(tmp_path: Path, policy: str) -> 
     assert [str(info.state) for info in rig.service.desk.jobs(ADMIN)] == ["succeeded"] * 6
 
 
+def test_a_suspended_element_waits_for_its_turn(rig: Rig) -> None:
+    array = rig.submit("sleep 10", array="0-3%1")
+    rig.ticks(2)
+    rig.service.desk.hold(ADMIN, f"{array}.0")
+    rig.ticks(3)
+    assert [rig.state(f"{array}.{k}") for k in range(2)] == ["suspended", "running"]
+    rig.service.desk.resume(ADMIN, f"{array}.0")
+    rig.ticks(2)
+    assert [rig.state(f"{array}.{k}") for k in range(2)] == ["suspended", "running"]
+    rig.finish()
+    assert [rig.attempts(f"{array}.{k}") for k in range(4)] == [[1]] * 4
+
+
 def test_after_any_and_after_failed(rig: Rig) -> None:
     good, bad = rig.submit("sleep 2"), rig.submit("sleep 2; exit 1")
     jobs = {how: rig.submit("sleep 1", after=[how]) for how in (f"ok:{good}", f"any:{bad}", f"failed:{bad}")}
@@ -144,6 +157,8 @@ def test_resubmit_gives_new_jobs_like_the_old_ones(rig: Rig) -> None:
     rig.finish()
     with pytest.raises(NotFound):
         rig.service.desk.resubmit(BOB, Which((old,)), {})
+    with pytest.raises(Conflict, match="has an environment: only ann or an admin"):
+        rig.service.desk.resubmit(Caller("amy", Role.USER, "red"), Which((old,)), {"run": "env"})
 
 
 def test_only_admins_raise_priorities(tmp_path: Path) -> None:

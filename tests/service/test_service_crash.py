@@ -140,7 +140,7 @@ def test_crash_between_accept_and_dequeue(tmp_path: Path) -> None:
 
 def world_steps_to(point: str, home: Path) -> int:
     """Steps of the first tick with one waiting job, up to a point."""
-    world = MemoryWorld(home)
+    world = MemoryWorld(home / "other")
     service = world.start()
     world.submit(service, JobSpec("sleep 10", name="seven"))
     before = len(world.fuse.points)

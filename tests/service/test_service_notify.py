@@ -128,6 +128,9 @@ def test_start_end_and_failure_reach_whom_they_are_for(tmp_path: Path, hook: Hoo
     rig = Rig(tmp_path, notify=settings)
     good = rig.submit("sleep 2", notify={"to": hook.url, "when": ["start", "end"]})
     bad = rig.submit("exit 3", name="bad", notify=[f"{hook.url}/all", "ann@example.org"])
+    secret = rig.submit("sleep 1", notify={"to": "https://example.org/a?key=1", "when": "start"})
+    assert rig.service.desk.job(ADMIN, secret).spec["notify"] == ["https://example.org/a?***"]
+    rig.service.desk.cancel(ADMIN, secret)
     rig.finish()
     until(lambda: len(hook.got) == 3 and len(mail_server.mails) == 1 and ran.exists())
     told = {(item["job"], item["event"], item["state"]) for item in hook.got}

@@ -13,8 +13,8 @@ from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError
 from cotenant.core.plan import Plan
 from cotenant.core.view import View
-from cotenant.policies.gavel.rounds import RoundPolicy
-from cotenant.policies.gavel.standing import Standing
+from cotenant.policies.rounds.rounds import RoundPolicy
+from cotenant.policies.rounds.standing import Standing
 from cotenant.service.core import CoreService
 
 TYPES = ("v100", "p100", "k80")

@@ -79,7 +79,8 @@ class _Open:
     channel: Channel
     caller: Caller
     opened_s: float = field(default_factory=time.monotonic)
-    read: bool = False
+    read: bool = False  # somebody has come for it
+    begun: bool = False  # and has begun to get it
 
 
 class OpenChannels:
@@ -98,7 +99,7 @@ class OpenChannels:
     def check_room(self, caller: Caller) -> None:
         """Raise where there is none. Those that nobody came for are closed."""
         late_s = time.monotonic() - UNREAD_S
-        for name in [name for name, one in self._all.items() if not one.read and one.opened_s < late_s]:
+        for name in [name for name, one in self._all.items() if not one.begun and one.opened_s < late_s]:
             self.drop(name)
         mine = sum(one.caller == caller for one in self._all.values())
         if mine >= MOST_PER_CALLER or len(self._all) >= MOST_CHANNELS:
@@ -154,6 +155,7 @@ async def output(request: Request, channel: ChannelId) -> Response:
     found.read = True
 
     async def frames() -> AsyncIterator[bytes]:
+        found.begun = True
         try:
             async for text in _frames(Listener(request, seat), found.channel, channels.readers):
                 yield text

@@ -38,7 +38,9 @@ async def change(request: Request, verb: s.Verb, body: s.ManyChanges) -> Respons
     door, caller, which = door_of(request), caller_of(request), body.which()
     if which == EVERY and not body.all:
         raise InputError("name jobs or give a filter; with all=true every unfinished job is meant")
-    changes = checked_changes(body.changes or s.Changes.model_validate({})) if verb is s.Verb.SET else None
+    if verb is s.Verb.SET and body.changes is None:
+        raise InputError("nothing to change: give changes")
+    changes = checked_changes(body.changes) if body.changes is not None else None
 
     def act() -> bytes:
         done = door.desk.change(caller, verb.value, which, force=body.force, changes=changes)

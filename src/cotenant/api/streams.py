@@ -142,7 +142,7 @@ class LogFollower:
 
     def __init__(self, listener: Listener, asked: AskedLog, cursor: str, exact: bool) -> None:
         self.listener, self.asked, self.cursor = listener, asked, cursor
-        self._say = _exact if exact else _Text(len(asked.streams))
+        self._say = _exact if exact else _ReplacedText(len(asked.streams))
 
     async def run(self) -> AsyncIterator[str]:
         """Events `log`, `gap` where output was rotated away before it was read, `end` with the state."""
@@ -176,7 +176,7 @@ def _exact(pieces: Sequence[Piece]) -> dict[str, str]:
     return {"base64": base64.b64encode(data).decode()} if data else {}
 
 
-class _Text:
+class _ReplacedText:
     """Bytes as text: what is none is replaced, half a character waits for its rest, or for the end: no pieces."""
 
     def __init__(self, streams: int) -> None:

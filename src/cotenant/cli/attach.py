@@ -25,7 +25,8 @@ def attach(job: remote.Job) -> None:
             info = join(client, job)
         else:
             terminal.show_output(client, job, _TAIL)
-            (info,) = client.wait([job])
+            client.wait([job])
+            info = client.job(job)
     raise typer.Exit(terminal.exit_code(info))
 
 

@@ -33,10 +33,10 @@ def complete_nodes(incomplete: str) -> list[str]:
 
 def complete_policies(incomplete: str) -> list[str]:
     """Names of policies for the shell; of several, of the last."""
-    from cotenant.policies.registry import BUILT_IN
+    from cotenant.policies.registry import known_policies
 
     before, comma, word = incomplete.rpartition(",")
-    return [before + comma + name for name in sorted(policy.name for policy in BUILT_IN) if name.startswith(word)]
+    return [before + comma + name for name in sorted(known_policies()) if name.startswith(word)]
 
 
 def _ask_soon(question: Callable[[Client], list[Any]]) -> list[Any]:
@@ -132,12 +132,15 @@ def state_of(job: JobInfo) -> str:
 
 
 def change(verb: str, which: Which, json_: bool, told: Callable[[JobInfo], str] | None = None, **more: Any) -> None:
-    """Do something to several jobs and say what came of each: exit code 2 if one refused."""
+    """Do something to several jobs and say what came of each, as `told` does: exit code 2 if one refused.
+
+    The JSON of a verb that takes one job (which has its own way to tell) is an object where it was one.
+    """
     with connected() as client:
         done = client.change(verb, which, **more)
     if json_:
         rows = [{**({"id": item.id} if item.job is None else plain(item.job)), "error": item.error} for item in done]
-        print_json(rows)
+        print_json(rows[0] if told and len(rows) == 1 else rows)
     for item in done:
         if item.error:
             typer.echo(f"cotenant: {clean(item.error)}", err=True)

@@ -57,7 +57,8 @@ def run(
             terminal.show_output(client, id_)
         except KeyboardInterrupt:
             _interrupted(client, id_, on_interrupt)
-        (info,) = client.wait([id_])
+        client.wait([id_])
+        info = client.job(id_)
     raise typer.Exit(terminal.exit_code(info))
 
 

@@ -28,11 +28,11 @@ from cotenant.core.state import Matrix
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
 from cotenant.policies.base import Context
-from cotenant.policies.gavel.history import History
-from cotenant.policies.gavel.last_good import LastGood
-from cotenant.policies.gavel.problem import Problem, Targets
-from cotenant.policies.gavel.rounds import EPSILON_S, RoundPolicy
 from cotenant.policies.gavel.targets import TargetOptions, finish_time
+from cotenant.policies.rounds.history import History
+from cotenant.policies.rounds.last_good import LastGood
+from cotenant.policies.rounds.problem import Problem, Targets
+from cotenant.policies.rounds.rounds import EPSILON_S, RoundPolicy
 from cotenant.solvers import SolverBudget, SolverError
 from cotenant.solvers.program import Program
 

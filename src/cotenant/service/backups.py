@@ -29,7 +29,8 @@ class Backups:
     def stop(self) -> None:
         """End, after a copy that is being made."""
         self._ending.set()
-        self._thread.join(timeout=60)
+        if self._thread.is_alive():
+            self._thread.join(timeout=60)
 
     def _run(self) -> None:
         while not self._ending.wait(self._every_s):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import sys
 import time
 
 import pytest
@@ -23,7 +25,9 @@ def read_all(channel: Channel) -> tuple[bytes, bytes, ChannelPart]:
 
 
 class ChannelContract(BackendKit):
-    """Skipped where a backend does not offer the kind."""
+    """Skipped where a backend does not offer the kind. `real_ports`: what listens is looked up in the world."""
+
+    real_ports = True
 
     def test_a_program_beside_a_job(self, backend: Backend) -> None:
         """Its output, its exit code, as often as asked; none beside a job that does not run."""
@@ -67,6 +71,34 @@ class ChannelContract(BackendKit):
             read_all(backend.open_channel("plain-1", ChannelSpec("attach")))
         backend.kill("plain-1")
         until(backend, "plain-1", "exited")
+
+    def test_a_port_is_reached(self, backend: Backend) -> None:
+        """One at which the job listens, in whichever network it is; no other's, not even on the same machine."""
+        self._offered(backend, "port")
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            taken = ChannelSpec("port", port=other.getsockname()[1])
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                asked = ChannelSpec("port", port=free.getsockname()[1])
+            server = f"{sys.executable} -m http.server {asked.port} --bind 127.0.0.1 &"
+            backend.launch(self.spec("serves-1", f"{server}\nsleep infinity"))
+            until(backend, "serves-1", "running")
+            channel, deadline = None, time.monotonic() + PATIENCE_S
+            while channel is None:
+                try:
+                    channel = backend.open_channel("serves-1", asked)
+                except BackendError:
+                    assert time.monotonic() < deadline
+                    backend.wait_change(0.05)
+            channel.write(b"HEAD / HTTP/1.0\r\n\r\n", PATIENCE_S)
+            channel.end_input()
+            out, _, end = read_all(channel)
+            assert b"HTTP/1.0" in out
+            assert end.signal is None
+            if self.real_ports:
+                with pytest.raises(BackendError):
+                    backend.open_channel("serves-1", taken)
+        backend.kill("serves-1")
+        until(backend, "serves-1", "exited")
 
     def _offered(self, backend: Backend, kind: str) -> None:
         if kind not in backend.capabilities().channels:

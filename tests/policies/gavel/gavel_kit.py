@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cotenant.core.cluster import Cluster
 from cotenant.core.workload import Codes, Workload, make_workload
-from cotenant.policies.gavel.problem import Problem, Targets
+from cotenant.policies.rounds.problem import Problem, Targets
 from cotenant.sim.driver import Experiment
 
 seeds = st.integers(0, 2**31)

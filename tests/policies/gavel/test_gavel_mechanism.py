@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from cotenant.compat import SYSTEMS, parse_compat
 from cotenant.core.errors import InputError
 from cotenant.policies import make_policy
-from cotenant.policies.gavel.history import History
 from cotenant.policies.gavel.ordered import any_type
-from cotenant.policies.gavel.problem import Targets
-from cotenant.policies.gavel.rounds import quirks_of
-from cotenant.policies.gavel.select import by_priority, fill, pick, rank
+from cotenant.policies.rounds.history import History
+from cotenant.policies.rounds.problem import Targets
+from cotenant.policies.rounds.rounds import quirks_of
+from cotenant.policies.rounds.select import by_priority, fill, pick, rank
 from cotenant.sim.driver import Simulation, simulate
 
 # -- history ---------------------------------------------------------------------------------------------------------

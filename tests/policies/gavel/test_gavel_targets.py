@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from cotenant import solvers
 from cotenant.core.errors import InputError
 from cotenant.policies.gavel.centre import bisected, centre
-from cotenant.policies.gavel.problem import Problem, Targets
 from cotenant.policies.gavel.targets import OBJECTIVES, TargetOptions
+from cotenant.policies.rounds.problem import Problem, Targets
 from cotenant.solvers import Need, instance, lp_reference
 
 AWARE, AGNOSTIC = TargetOptions(budget_s=np.inf), TargetOptions(aware=False, budget_s=np.inf)

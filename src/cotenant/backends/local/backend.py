@@ -325,6 +325,8 @@ class LocalBackend:
         record = KeeperRecord(self._jobs, key)
         if not self._lives(record):
             raise BackendError(f"job {record.key} does not run")
+        if asked.kind == "exec" and record.spec().get("image"):
+            raise BackendError("it runs in an image, which other programs cannot join")
         if asked.kind != "port":
             return channels.visit(record, asked)
         return channels.connect(self._members(record), asked.port)

@@ -12,9 +12,9 @@ from cotenant.core.spec import Value
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
 from cotenant.policies.base import Context
-from cotenant.policies.gavel.problem import Problem, Targets
-from cotenant.policies.gavel.rounds import RoundPolicy
-from cotenant.policies.gavel.standing import Standing
+from cotenant.policies.rounds.problem import Problem, Targets
+from cotenant.policies.rounds.rounds import RoundPolicy
+from cotenant.policies.rounds.standing import Standing
 
 _NOBODY: Ints = np.zeros(0, np.int64)
 

@@ -15,7 +15,7 @@ import numpy as np
 from cotenant import solvers
 from cotenant.core.state import Matrix
 from cotenant.core.workload import Floats
-from cotenant.policies.gavel.problem import Problem
+from cotenant.policies.rounds.problem import Problem
 
 TRIES = 12
 SLACK = 0.02  # good enough: nobody could gain more by another try

@@ -6,7 +6,7 @@ import numpy as np
 
 from cotenant.core.state import IntMatrix, Matrix
 from cotenant.core.workload import Floats, Ints
-from cotenant.policies.gavel.problem import Problem, Targets
+from cotenant.policies.rounds.problem import Problem, Targets
 
 PACKING_GAIN = 1.5  # a queued job joins a running one only above this sum of normalised rates
 

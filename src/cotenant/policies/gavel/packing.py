@@ -11,9 +11,9 @@ from cotenant.core.spec import Value
 from cotenant.core.view import View
 from cotenant.policies.base import Context
 from cotenant.policies.gavel.ordered import as_matrix, normalised_sum
-from cotenant.policies.gavel.problem import Problem, Targets
-from cotenant.policies.gavel.rounds import RoundPolicy
-from cotenant.policies.gavel.standing import Standing
+from cotenant.policies.rounds.problem import Problem, Targets
+from cotenant.policies.rounds.rounds import RoundPolicy
+from cotenant.policies.rounds.standing import Standing
 
 KEEP_ABOVE = 1.0  # a pair stays while its summed normalised rate is at least this
 

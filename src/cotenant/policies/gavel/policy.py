@@ -11,10 +11,10 @@ from cotenant.core.spec import Value
 from cotenant.core.view import View
 from cotenant.policies.base import Context
 from cotenant.policies.gavel import ordered
-from cotenant.policies.gavel.last_good import LastGood
-from cotenant.policies.gavel.problem import Problem, Targets
-from cotenant.policies.gavel.rounds import RoundPolicy
 from cotenant.policies.gavel.targets import OBJECTIVES, TargetOptions
+from cotenant.policies.rounds.last_good import LastGood
+from cotenant.policies.rounds.problem import Problem, Targets
+from cotenant.policies.rounds.rounds import RoundPolicy
 from cotenant.solvers import SolverError
 
 INNER = ("fairness", "fifo")

@@ -18,7 +18,7 @@ from cotenant.core.workload import Floats
 from cotenant.policies.gavel import ordered
 from cotenant.policies.gavel.centre import bisected, centre
 from cotenant.policies.gavel.levels import Memory, fair_finish
-from cotenant.policies.gavel.problem import Problem, Targets
+from cotenant.policies.rounds.problem import Problem, Targets
 
 TOLERANCE = 1e-6
 

@@ -148,12 +148,12 @@ class Desk:
 
     def open_log(self, caller: Caller, job: str, stream: Stream = "stdout", attempt: int = 0) -> LogReader | None:
         """See the facade."""
-        key = self._attempt(caller, job, attempt)
+        key = _attempt(self._find(caller, job), attempt)
         return self._machines.open_log(key, stream) if key else None
 
     def open_times(self, caller: Caller, job: str, attempt: int) -> LogTimes:
         """See the facade."""
-        return self._machines.open_times(self._attempt(caller, job, attempt))
+        return self._machines.open_times(_attempt(self._find(caller, job), attempt))
 
     def open_channel(self, caller: Caller, job: str, asked: ChannelSpec) -> Channel:
         """See the facade."""
@@ -165,14 +165,6 @@ class Desk:
             return self._machines.open_channel(found.key, asked)
         except BackendError as error:
             raise Conflict(f"job {job}: {error}") from None
-
-    def _attempt(self, caller: Caller, job: str, attempt: int) -> str:
-        """The key of an attempt (0: the newest); '' before there is any."""
-        found = self._find(caller, job)
-        had = len(found.attempts)
-        if attempt > had:
-            raise NotFound(f"job '{job}' has no attempt {attempt}: it has had {had}")
-        return f"{found.id}-{attempt or had}" if had else ""
 
     def cancel(self, caller: Caller, job: str, force: bool = False) -> None:
         """See the facade."""
@@ -216,7 +208,7 @@ class Desk:
         """See the facade."""
         caller.must_be(Role.USER)
         found = list(selecting.chosen(self._store.view(), caller, which))
-        ids = self._submissions.take(caller, again(found, changes), "", "")
+        ids = self._submissions.take(caller, again(caller, found, changes), "", "")
         self._machines.wake()
         return ids
 
@@ -228,3 +220,11 @@ class Desk:
     def _find(self, caller: Caller, job: str) -> LiveJob:
         with self._store.lock:
             return selecting.one(self._store.book, caller, job)
+
+
+def _attempt(job: LiveJob, number: int) -> str:
+    """The key of an attempt (0: the newest); '' before there is any."""
+    had = len(job.attempts)
+    if number > had:
+        raise NotFound(f"job '{job.id}' has no attempt {number}: it has had {had}")
+    return f"{job.id}-{number or had}" if had else ""

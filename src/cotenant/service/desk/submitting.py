@@ -17,7 +17,7 @@ from cotenant.service.admission import check
 from cotenant.service.desk import selecting
 from cotenant.service.desk.changing import check_priority
 from cotenant.service.desk.parts import Machines
-from cotenant.service.facade import Caller, NotFound, TooMany
+from cotenant.service.facade import Caller, Conflict, NotFound, Role, TooMany
 from cotenant.service.notify.settings import NOBODY, NotifySettings
 from cotenant.service.options import MOST_UNFINISHED
 from cotenant.service.store import idempotency as once
@@ -146,11 +146,16 @@ class Submissions:
         return found[0].id if len(found) == 1 else found[0].id.partition(".")[0]
 
 
-def again(jobs: Sequence[LiveJob], changes: dict[str, Any]) -> list[JobSpec]:
-    """Specs of new jobs like these, but for some fields. Elements of one array are one; nobody is waited for."""
+def again(caller: Caller, jobs: Sequence[LiveJob], changes: dict[str, Any]) -> list[JobSpec]:
+    """Specs of new jobs like these, but for some fields. Elements of one array are one; nobody is waited for.
+
+    An environment may hold secrets that are shown to nobody: whoever runs something else with it would see them.
+    """
     values = changed_fields(changes, "change")
     specs: dict[str, JobSpec] = {}
     for job in jobs:
+        if job.spec.env.keys() - {ARRAY_INDEX} and caller.role is not Role.ADMIN and job.user != caller.name:
+            raise Conflict(f"job {job.id} has an environment: only {job.user} or an admin may submit it again")
         array, dot, index = job.id.partition(".")
         spec = replace(job.spec, tenant=job.tenant, gpus=job.asked_gpus or job.spec.gpus, after=())
         if dot:

@@ -74,8 +74,12 @@ def _attempt(job: LiveJob, number: int) -> AttemptInfo:
 
 
 def _spec(data: dict[str, Any]) -> dict[str, Any]:
-    """A spec without the values of its environment, which may be secrets."""
-    return {**data, "env": dict.fromkeys(data["env"], "***")} if data.get("env") else data
+    """A spec without what may be secrets: the values of its environment, and what webhooks are asked."""
+    if data.get("env"):
+        data = {**data, "env": dict.fromkeys(data["env"], "***")}
+    if data.get("notify"):
+        data = {**data, "notify": [url.partition("?")[0] + "?***" * ("?" in url) for url in data["notify"]]}
+    return data
 
 
 def reason(job: LiveJob, view: BookView, tenant: str) -> str:

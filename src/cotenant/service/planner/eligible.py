@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from cotenant.core.lifecycle import WAITING, JobState
+from cotenant.core.lifecycle import ON_GPUS, WAITING
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob, waits_for
 
@@ -55,7 +55,7 @@ class Eligible:
             concerned[array] = job.spec.array_most
             if job.finished or (job.held and job.state in WAITING):
                 line.inside.discard(name)
-            elif job.state != JobState.PENDING:
+            elif job.state in ON_GPUS:
                 line.inside.add(name)
             elif name not in line.inside:
                 heapq.heappush(line.outside, (job.order, name))

@@ -73,8 +73,8 @@ class Follower:
         return self._eligible.may_start(job)
 
     def _new_job(self, job: LiveJob) -> NewJob:
-        access = self._open_to(job)
-        return replace(self.beliefs.new_job(job), parts=access.labels, line=access.line)
+        made, access = self.beliefs.new_job(job), self._open_to(job)
+        return replace(made, parts=access.labels, line=access.line) if access.labels else made
 
     # -- events --------------------------------------------------------------------------------------------------
 

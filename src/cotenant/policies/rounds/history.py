@@ -10,8 +10,8 @@ import numpy as np
 
 from cotenant.core.state import IntMatrix, Matrix
 from cotenant.core.workload import Floats, Ints
-from cotenant.policies.gavel.problem import Targets
-from cotenant.policies.gavel.standing import Standing
+from cotenant.policies.rounds.problem import Targets
+from cotenant.policies.rounds.standing import Standing
 
 
 class History:

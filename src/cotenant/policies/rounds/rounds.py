@@ -19,10 +19,10 @@ from cotenant.core.state import IntMatrix
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
 from cotenant.policies.base import Context, PlanPolicy
-from cotenant.policies.gavel.history import History
-from cotenant.policies.gavel.problem import Problem, Targets
-from cotenant.policies.gavel.select import by_priority, fill, one_line, pick, pick_in_line
-from cotenant.policies.gavel.standing import Standing, no_more
+from cotenant.policies.rounds.history import History
+from cotenant.policies.rounds.problem import Problem, Targets
+from cotenant.policies.rounds.select import by_priority, fill, one_line, pick, pick_in_line
+from cotenant.policies.rounds.standing import Standing, no_more
 
 EPSILON_S = 1e-6
 _NONE: Ints = np.zeros(0, np.int64)

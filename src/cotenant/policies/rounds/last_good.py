@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cotenant.core.workload import Ints
-from cotenant.policies.gavel.problem import Problem, Targets
+from cotenant.policies.rounds.problem import Problem, Targets
 
 
 class LastGood:
