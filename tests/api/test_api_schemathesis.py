@@ -38,7 +38,8 @@ def _service() -> FakeService:
     return service
 
 
-schema = schemathesis.openapi.from_asgi("/openapi.json", make_app(_service(), poll_s=0.01, limits=PATIENT), headers=HEADERS)
+APP = make_app(_service(), poll_s=0.01, limits=PATIENT)
+schema = schemathesis.openapi.from_asgi("/openapi.json", APP, headers=HEADERS)
 schema = schema.exclude(path="/v1/events/stream")  # has no end: see test_api_streams
 
 
