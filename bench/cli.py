@@ -31,8 +31,10 @@ def main() -> None:
     options, others = parser.parse_args(), Others()
     print(f"{'verb':40} {'CPU s':>7} {'wall s':>7}   (least of {options.calls})", flush=True)
     with tempfile.TemporaryDirectory() as home, served(Path(home), drained=False):
-        env = {**os.environ, "COTENANT_HOME": home}
+        env = {**os.environ, "COTENANT_HOME": home, "PYTHONPYCACHEPREFIX": f"{home}/bytecode"}
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
         for verb in VERBS:
+            _call(verb.split(), env)  # leaves bytecode behind, as an installed package has it
             cpu_s, wall_s = zip(*(_call(verb.split(), env) for _ in range(options.calls)), strict=True)
             missed = "" if min(cpu_s) <= TARGET_S else f"   MISSED: {TARGET_S} s"
             print(f"{verb:40} {min(cpu_s):7.2f} {min(wall_s):7.2f}{missed}", flush=True)

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from cotenant.api.app import make_app
 from cotenant.core.errors import CotenantError
-from cotenant.service import logs
 from cotenant.service.options import Options
 from cotenant.service.run import Site, serve
 from cotenant.service.store.clock import since_boot_s
@@ -38,7 +37,6 @@ def main() -> None:
         given.home, grace_s=2.0, policy="fifo", unknown_jobs=given.unknown_jobs,
         clock=lambda: time.time() + sum(shifts()), steady=lambda: since_boot_s() + shifts()[1],
     )  # fmt: skip
-    logs.set_up("info", "text")
     try:
         serve(make_app, options, Site(given.db, gpus=2, port=0))
     except CotenantError as error:

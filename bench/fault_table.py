@@ -1,12 +1,12 @@
 """What befalls a service from below, one fault after the other, and what its operator sees.
 
-    python -m bench.fault_table [--only WORD ...] [--long] [--markdown]
+    python -m bench.fault_table [--only WORD ...] [--long]
 
 Every row starts a real service on two virtual GPUs with two running jobs and one that waits, breaks something, looks,
 mends it, and lets the jobs end; each job keeps a diary, by which lost, doubled and killed ones are counted. Loopback
-only; the clock that is set is that of the service's process alone. `--long` has PostgreSQL stay away for 60 s of real
-time, else for 5 s only. Ten minutes are shortened: the service is told that they have passed. Rows that need root (a
-small tmpfs) or PostgreSQL are left out where those are missing, and say so.
+only; the clock that is set is that of the service's process alone. Rows are printed as they are done, in Markdown.
+`--long` has PostgreSQL stay away for 60 s of real time too. Ten minutes are shortened: the service is told that they
+have passed. Rows that need root (a small tmpfs) or PostgreSQL are left out where those are missing, and say so.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -340,15 +341,11 @@ def try_one(fault: str) -> Row:
 
 
 def _plain(text: str, folder: Path) -> str:
-    """What was said, without names of this very run."""
-    return " ".join(text.replace(str(folder), "...").split()).removeprefix("cotenant: ")
-
-
-def shown(rows: list[Row]) -> str:
-    """A table in Markdown."""
-    lines = ["| fault | lost | doubled | killed | what the operator saw |", "|---|---|---|---|---|"]
-    lines += [f"| {r.fault} | {r.lost} | {r.doubled} | {r.killed} | {r.seen.replace('|', '/')} |" for r in rows]
-    return "\n".join(lines)
+    """What was said, without names and times of this very run, nor what the driver had to say."""
+    text = " ".join(text.replace(str(folder), "...").split()).removeprefix("cotenant: ")
+    text = re.sub(r"postgresql://[^']*", "postgresql://...", text)
+    text = re.sub(r" \(connection failed: [^)]*\)", "", text)
+    return re.sub(r"^[-0-9]+ [:0-9]+ ", "", text)
 
 
 def main() -> None:
@@ -357,20 +354,23 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], help="rows whose name holds one of these words")
     parser.add_argument("--long", action="store_true", help="those too that take more than half a minute")
     given = parser.parse_args()
-    rows, bad = [], 0
+    sys.stdout.write("| fault | lost | doubled | killed | what the operator saw |\n|---|---|---|---|---|\n")
+    bad = 0
     for fault in ROWS:
         if (given.only and not any(word in fault for word in given.only)) or (fault in LONG and not given.long):
             continue
         try:
-            rows.append(try_one(fault))
-            bad += not rows[-1].good
-            sys.stderr.write(f"{fault}: {rows[-1].seconds:.0f} s\n")
+            row = try_one(fault)
+            bad += not row.good
+            sys.stdout.write(
+                f"| {fault} | {row.lost} | {row.doubled} | {row.killed} | {row.seen.replace('|', '/')} |\n"
+            )
+            sys.stdout.flush()
         except LeftOut as why:
             sys.stderr.write(f"{fault}: left out: {why}\n")
         except (RuntimeError, TimeoutError, CotenantError) as error:
             bad += 1
             sys.stderr.write(f"{fault}: FAILED: {error}\n")
-    sys.stdout.write(shown(rows) + "\n")
     sys.exit(1 if bad else 0)
 
 

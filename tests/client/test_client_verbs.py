@@ -266,7 +266,7 @@ def test_serve_hands_over(monkeypatch: pytest.MonkeyPatch, at_home: Path) -> Non
     assert called == [
         (Options(at_home, policy="fifo", steady=since_boot_s), Site()),
         (
-            Options(Path("/h"), steady=since_boot_s, **given),
+            Options(Path("/h"), **given),
             Site("sqlite:///x", "local", ["v100", "k80", "k80"], "mps"),
         ),
     ]

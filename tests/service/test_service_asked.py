@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 
 import pytest
-from cotenant.service.planner.training import Trainings
 from service_kit import ADMIN, Rig
 
+from cotenant.beliefs.training import Trainings
 from cotenant.core.errors import InputError
 from cotenant.core.jobspec import parse_job
 from cotenant.runtime.protocol import Progress

@@ -9,7 +9,8 @@ from service_kit import ADMIN, EPOCH_S, Rig, play
 
 from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError
-from cotenant.service.facade import Caller, Conflict, NotFound, Role
+from cotenant.journal import Entry
+from cotenant.service.facade import Caller, Conflict, NotFound, Role, Unavailable
 from cotenant.service.window import MAINTENANCE, RESERVATION, NodeWindow
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")
@@ -57,6 +58,25 @@ def test_what_can_no_longer_run_is_set_aside_and_comes_back(tmp_path: Path, poli
     rig.backend.world.nodes["n1"] = TWO[1]
     rig.finish(100)
     assert rig.state(wide) == "succeeded"
+
+
+def test_a_journal_that_cannot_be_written_loses_nobody_who_is_to_be_set_aside(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "fifo", TWO)
+    rig.service.admin.drain(ADMIN, "n1")
+    wide = rig.submit("sleep 5", gpus=4)
+    write = rig.service.store.write
+
+    def fails(entries: list[Entry]) -> list[int]:
+        if any(entry.kind == "aside" for entry in entries):
+            raise Unavailable("the disk is full")
+        return write(entries)
+
+    rig.service.store.write = fails  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        rig.service.tick()
+    rig.service.store.write = write  # type: ignore[method-assign]
+    rig.ticks(1)
+    assert "set aside" in rig.service.desk.job(ADMIN, wide).reason
 
 
 def test_a_drained_node_sets_aside_and_undoing_it_brings_back(tmp_path: Path) -> None:

@@ -136,13 +136,12 @@ def serve(
         keep=_keep(keep_jobs, keep_logs, keep_checkpoints), unknown_jobs=unknown_jobs, most_unfinished=max_jobs,
     )  # fmt: skip
     every_s = _time(backup_every or "0", "--backup-every")
-    logs.set_up(log_level, log_format)
     apart = {"isolation": isolation, "network": network, "user_map": user_map}
     doors = Doors(
         folder.absolute(), host, port, socket, socket_group, tls, read_provider(oidc) if oidc else None,
         dict(map(read_peer, peer or ())), read_limits(limits),
     )  # fmt: skip
-    site = run.Site(db or None, backend, count, share, every_s, backup_keep, **apart)
+    site = run.Site(db or None, backend, count, share, every_s, backup_keep, log_level, log_format, **apart)
     run.serve(partial(open_front, doors), options, site)
 
 

@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-import httpx
-
 from cotenant.client.errors import Denied, Unreachable
 from cotenant.client.home import Login
+from cotenant.client.slim import httpx
 
 _DEVICE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 _WAIT_S = 300.0

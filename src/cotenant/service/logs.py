@@ -16,7 +16,7 @@ LogFormat = Literal["text", "json"]
 def set_up(level: str, form: str) -> None:
     """Send every logger of this process there, those of libraries from warnings on."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if form == "json" else _Text())
+    handler.setFormatter(_Json() if form == "json" else _Plain())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(max(logging.WARNING, _number(level)))
@@ -39,7 +39,7 @@ def _message(record: logging.LogRecord) -> str:
     return f"{text}: {type(error).__name__}: {' '.join(str(error).split())}" if error is not None else text
 
 
-class _Text(logging.Formatter):
+class _Plain(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         return f"{when} {record.levelname.lower():<7} {_part(record)}: {_message(record)}"

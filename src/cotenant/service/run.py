@@ -19,6 +19,7 @@ from cotenant.backends import open_backend
 from cotenant.core.jit_later import LATER
 from cotenant.journal import Journal, JournalError, open_journal
 from cotenant.service import home as homes
+from cotenant.service import logs
 from cotenant.service.backups import Backups
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role, Unavailable
@@ -48,6 +49,8 @@ class Site:
     share: str = "time"
     backup_every_s: float = 0.0
     backup_keep: int = 8
+    log_level: str = "info"
+    log_format: str = "text"
     isolation: str = "none"
     network: str = "host"
     user_map: str = ""
@@ -169,6 +172,7 @@ MakeFront = Callable[[CoreService], HttpSide]
 
 def serve(make_front: MakeFront, options: Options, site: Site) -> None:
     """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start."""
+    logs.set_up(site.log_level, site.log_format)
     service = open_service(options, site)
     home = service.options.home
     backups = Backups(service.store.journal, home / "backups", site.backup_every_s, site.backup_keep)

@@ -89,13 +89,12 @@ class Openings:
             every = seen != self._seen or now_s >= self._due_s or (bool(book.windows) and bool(book.unplaced))
             names: Iterable[str] = book.active if every else book.unplaced
             pending = [job for name in names if (job := book.active.get(name)) and job.state == JobState.PENDING]
-            self._seen, book.unplaced = seen, set()
             if every:
                 self._label(pending, now_s)
             entries = self._judged(pending, nodes, now_s)
             if entries:
                 self._store.write(entries)
-                book.unplaced.clear()
+            self._seen, book.unplaced = seen, set()
 
     def _label(self, pending: Sequence[LiveJob], now_s: float) -> None:
         """Which windows are near, and when that or who is let in changes next."""

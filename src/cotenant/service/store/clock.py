@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-from cotenant.backends.local.procs import boot_id
 from cotenant.journal import Entry
 
 STEP_S = 5.0  # a smaller difference is what daemons correct bit by bit
@@ -24,11 +24,16 @@ def since_boot_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def _boot_id() -> str:
+    """The name of this run of the kernel."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
 class ClockWatch:
     """Compares the service's clock with one that only goes on. `known`: boot and wall time at its beginning."""
 
     def __init__(self, clock: Callable[[], float], steady: Callable[[], float]) -> None:
-        self._clock, self._steady, self._boot = clock, steady, boot_id()
+        self._clock, self._steady, self._boot = clock, steady, _boot_id()
         self.known: tuple[str, float] | None = None
 
     def step(self) -> Entry | None:
