@@ -36,6 +36,15 @@ def test_verbs_of_a_live_service_load_nothing_heavy() -> None:
 
 
 @pytest.mark.usefixtures("at_home")
+def test_verbs_that_go_into_a_job_load_nothing_heavy() -> None:
+    """They find no such job; what they would load after that is what `logs` does."""
+    words = "exec 99 -- true;attach 99;port 99 80"
+    strict = RUN.replace("assert not end.code", "assert end.code == 2")
+    ran = subprocess.run([sys.executable, "-c", strict, words], capture_output=True, text=True, check=False)
+    assert ran.stdout.splitlines()[-1:] == ["LOADED"], ran.stderr
+
+
+@pytest.mark.usefixtures("at_home")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
