@@ -53,8 +53,8 @@ class Doors:
 class Front:
     """One service's doors. `start` on the loop that serves; `ended` is over when somebody has asked it to stop."""
 
-    def __init__(self, service: Service, doors: Doors) -> None:
-        self._doors = doors
+    def __init__(self, service: Service, doors: Doors, tcp: socket.socket | None = None) -> None:
+        self._doors, self._tcp = doors, tcp
         limits = doors.limits.within(descriptors())
         self._tls: ssl.SSLContext | None = None
         pin = ""
@@ -81,7 +81,7 @@ class Front:
     async def start(self) -> str:
         """Listen; the URL."""
         bound_logs()
-        tcp = self._tcp()
+        tcp = self._tcp or listen(self._doors)
         self._task = asyncio.create_task(self._server.serve(sockets=[]))
         while not self._server.started and not self._task.done():
             await asyncio.sleep(0.01)
@@ -109,16 +109,6 @@ class Front:
                 os.unlink(self._path)
             self._audit.close()
 
-    def _tcp(self) -> socket.socket:
-        doors = self._doors
-        try:
-            return tcp_socket(doors.host, doors.port)
-        except (OSError, UnicodeError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            raise InputError(
-                f"cannot listen at {doors.host} port {doors.port}: {why}: take another --port (0: any that is free)"
-            ) from None
-
     def _unix(self) -> socket.socket:
         try:
             group = grp.getgrnam(self._doors.group).gr_gid if self._doors.group else -1
@@ -128,6 +118,17 @@ class Front:
             raise InputError(f"--socket-group {self._doors.group}: there is no such group") from None
         except OSError as error:
             raise InputError(f"cannot listen at {self._path}: {error.strerror or error}: see --socket") from None
+
+
+def listen(doors: Doors) -> socket.socket:
+    """Take the address, before anything else is touched."""
+    try:
+        return tcp_socket(doors.host, doors.port)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise InputError(
+            f"cannot listen at {doors.host} port {doors.port}: {why}: take another --port (0: any that is free)"
+        ) from None
 
 
 def _peers(doors: Doors) -> dict[int, Caller]:
@@ -159,6 +160,6 @@ def read_peer(text: str) -> tuple[str, Caller]:
     return name, Caller(name, Role(role), tenant)
 
 
-def open_front(doors: Doors, service: Any) -> Front:
+def open_front(doors: Doors, tcp: socket.socket, service: Any) -> Front:
     """As `Front`, for `functools.partial`."""
-    return Front(service, doors)
+    return Front(service, doors, tcp)

@@ -91,7 +91,7 @@ def serve(
 ) -> None:
     """Run the service: API and scheduler in one process. Prints its URL; the token is at home, in `token`."""
     from cotenant.allocation import make_allocator
-    from cotenant.api.front import Doors, open_front, read_peer
+    from cotenant.api.front import Doors, listen, open_front, read_peer
     from cotenant.api.shares import read_limits
     from cotenant.api.signon import read_provider
     from cotenant.backends.local.isolation.levels import Isolation
@@ -142,7 +142,7 @@ def serve(
         dict(map(read_peer, peer or ())), read_limits(limits),
     )  # fmt: skip
     site = run.Site(db or None, backend, count, share, every_s, backup_keep, log_level, log_format, **apart)
-    run.serve(partial(open_front, doors), options, site)
+    run.serve(partial(open_front, doors, listen(doors)), options, site)
 
 
 def _keep(jobs: str, logs: str, checkpoints: str) -> Keep:

@@ -106,7 +106,7 @@ def _raw() -> Iterator[None]:
     import tty
 
     before = termios.tcgetattr(0)
-    tty.setraw(0)
+    tty.setraw(0, termios.TCSADRAIN)  # what was typed ahead is for the job
     try:
         yield
     finally:
