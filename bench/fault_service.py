@@ -11,9 +11,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
-from cotenant.api.app import make_app
+from cotenant.api.front import Doors, open_front
 from cotenant.core.errors import CotenantError
 from cotenant.service.options import Options
 from cotenant.service.run import Site, serve
@@ -38,7 +39,8 @@ def main() -> None:
         clock=lambda: time.time() + sum(shifts()), steady=lambda: since_boot_s() + shifts()[1],
     )  # fmt: skip
     try:
-        serve(make_app, options, Site(given.db, gpus=2, port=0))
+        doors = Doors(given.home, port=0, socket="none")
+        serve(partial(open_front, doors), options, Site(given.db, gpus=2))
     except CotenantError as error:
         sys.exit(f"cotenant: {error}")
 

@@ -217,7 +217,8 @@ class Timed(Planner):
 
 def _timed(core: CoreService) -> Timed:
     capabilities = core.backend.capabilities()
-    return Timed(core.store, lambda: core.observer.nodes, core.reports, capabilities, core.options, core.counters)
+    nodes, options, counters = (lambda: core.observer.nodes), core.options, core.counters
+    return Timed(core.store, nodes, core.reports, capabilities, options, counters, core.openings)
 
 
 def _busy_service(policy: str, pending: int, home: Path, nodes: int = 1000) -> tuple[CoreService, FakeBackend]:

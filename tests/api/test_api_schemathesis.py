@@ -13,9 +13,11 @@ from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import load_all_checks
 
 from cotenant.api import make_app
+from cotenant.api.shares import CallerLimits
 from cotenant.core.lifecycle import JobState
 
 load_all_checks()
+PATIENT = CallerLimits(rate=1e6, burst=1e6, strangers=1e6)
 HEADERS = {"Authorization": f"Bearer {ADMIN}"}
 
 
@@ -36,7 +38,8 @@ def _service() -> FakeService:
     return service
 
 
-schema = schemathesis.openapi.from_asgi("/openapi.json", make_app(_service(), poll_s=0.01), headers=HEADERS)
+APP = make_app(_service(), poll_s=0.01, limits=PATIENT)
+schema = schemathesis.openapi.from_asgi("/openapi.json", APP, headers=HEADERS)
 schema = schema.exclude(path="/v1/events/stream")  # has no end: see test_api_streams
 
 

@@ -104,10 +104,6 @@ class Later:
             self._thread = threading.Thread(target=self._work, name="kernels", daemon=True)
             self._thread.start()
 
-    def wait(self, timeout_s: float) -> None:
-        """Until what the cache holds is loaded, or time is up: for a start, never between two decisions."""
-        self._prepared.wait(timeout_s)
-
     def switch(self) -> None:
         """Take them if they are there. To be called between two decisions."""
         if not self._switched and self._prepared.is_set():

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cotenant.backends import open_backend
-from cotenant.core.jit_later import LATER
 from cotenant.journal import Journal, JournalError, open_journal
 from cotenant.service import home as homes
 from cotenant.service import logs
@@ -26,8 +25,6 @@ from cotenant.service.facade import Caller, Role, Unavailable
 from cotenant.service.garbage import LongLived
 from cotenant.service.options import Options
 
-_MANY = 20_000  # jobs with which the first decision takes longer by plain kernels than to load compiled ones
-_WARM_S = 5.0
 VERIFY_S = 5.0  # the longest that looking for damage may hold up a start
 _log = logging.getLogger(__name__)
 _LOCAL_ADMIN = Caller("local", Role.ADMIN)
@@ -122,9 +119,6 @@ class Loop:
         self._thread.start()
 
     def _run(self) -> None:
-        if len(self._service.store.book.active) > _MANY:
-            LATER.want()
-            LATER.wait(_WARM_S)
         while not self._ending.is_set():
             try:
                 wait_s = self._service.tick()
