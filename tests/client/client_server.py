@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from types import TracebackType
 
 import uvicorn
 
 from cotenant.api import make_app
+from cotenant.api.listening import tcp_socket
 from cotenant.service.facade import Service
 
 
@@ -16,7 +16,7 @@ class Server:
     """Ready when entered: the socket listens before the thread starts, so that nobody has to wait."""
 
     def __init__(self, service: Service) -> None:
-        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.socket = tcp_socket("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
         config = uvicorn.Config(
             make_app(service, poll_s=0.01), log_level="warning", lifespan="off", timeout_graceful_shutdown=1
