@@ -125,6 +125,29 @@ class Besieged:
         finally:
             conn.close()
 
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Its only GPU is taken meanwhile, so that whatever else comes waits."""
+        made = self.ask("POST", "/v1/jobs", {"jobs": [{"run": "exec sleep 3600", "gpus": 1, "priority": 1}]})
+        assert isinstance(made, dict)
+        path = f"/v1/jobs/{made['ids'][0][0]}"
+        self._until(path, "running")
+        try:
+            yield
+        finally:
+            self.ask("POST", f"{path}/cancel")
+            self._until(path, "cancelled")
+
+    def _until(self, path: str, state: str) -> None:
+        end_s = time.monotonic() + 60
+        while True:
+            found = self.ask("GET", path)
+            if isinstance(found, dict) and found["state"] == state:
+                return
+            if time.monotonic() > end_s:
+                raise TimeoutError(f"{path} is not {state}")
+            time.sleep(0.1)
+
     def token(self, name: str, role: str, tenant: str) -> str:
         """A new caller."""
         made = self.ask("POST", "/v1/tokens", {"name": name, "role": role, "tenant": tenant})
@@ -161,7 +184,9 @@ def besieged(home: Path) -> Iterator[Besieged]:
         until_s = time.monotonic() + 90
         while not (home / "url").exists() and process.poll() is None and time.monotonic() < until_s:
             time.sleep(0.1)
-        yield Besieged(home, process)
+        service = Besieged(home, process)
+        with service.busy():
+            yield service
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -244,7 +269,6 @@ def run(home: Path, seconds: float, only: Sequence[str] = ()) -> bool:
     with besieged(home) as service:
         honest = service.token("honest", "user", "honest")
         enemies = [service.token(f"enemy-{number}", "user", f"enemy-{number}") for number in range(CALLERS)]
-        service.ask("POST", "/v1/jobs", {"jobs": [{"run": "sleep 36000", "gpus": 1}]})
         service.ask("POST", "/v1/jobs", {"jobs": [{"run": "true", "gpus": 1, "array": f"1-{WAITING}"}]})
         measure(service, honest, "warm", min(5.0, seconds), [])
         quiet = measure(service, honest, "quiet", seconds, [])
