@@ -238,7 +238,7 @@ def test_a_token_that_is_not_for_this(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_doctor(at_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checks = {check["name"]: check for check in _json("doctor")}
-    assert list(checks) == ["python", "home", "token", "disk", "service", "gpus", "cgroups"]
+    assert list(checks) == ["python", "home", "token", "disk", "service", "gpus", "cgroups", "isolation"]
     assert {checks[name]["result"] for name in ("python", "home", "token", "service")} == {"ok"}
     (at_home / "token").chmod(0o644)
     assert "fail  token" in _out("doctor", code=1)
