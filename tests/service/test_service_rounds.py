@@ -138,9 +138,9 @@ def test_why_tells_targets_received_and_the_next_round(rig: Rig) -> None:
 
 
 def test_a_gpu_type_can_be_asked_for(rig: Rig) -> None:
-    with pytest.raises(InputError, match="GPU type"):
+    with pytest.raises(InputError, match="asks for type 'h200'; there is v100"):
         rig.submit(gpus="h200:1")
-    with pytest.raises(InputError, match="there are 2 of type 'k80'"):
+    with pytest.raises(InputError, match="the largest pool has 2 of type 'k80'"):
         rig.submit(gpus="k80:3")
     jobs = [rig.submit("sleep infinity", gpus="k80:1") for _ in range(3)]
     play(rig, 4 * ROUND_S)

@@ -105,7 +105,8 @@ def _too_much(ask: PoolDemand, pools: Sequence[Pool]) -> str:
     sized = replace(bare, gpu_mem_gib=ask.gpu_mem_gib)
     if not any(_holds(sized, pool) for pool in pools):
         most_gib = max((_gpu_gib(pool) for pool in pools if _holds(bare, pool)), default=0.0)
-        return f"field 'gpu_mem' is {ask.gpu_mem_gib:g} GiB per GPU; {ask.gpus} GPUs with at most {most_gib:g} exist"
+        best = f"the most is {most_gib:g} where there are {ask.gpus} GPUs together"
+        return f"field 'gpu_mem' is {ask.gpu_mem_gib:g} GiB per GPU; {best}"
     for name, unit in (("cpus", "cores"), ("mem_gib", "GiB")):
         if not any(_holds(replace(sized, **{name: getattr(ask, name)}), pool) for pool in pools):
             amount = max(_most(sized, pool, name) for pool in pools)

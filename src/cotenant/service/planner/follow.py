@@ -145,6 +145,10 @@ class Follower:
         elif job.state == JobState.SUSPENDED:
             if leaving and not job.stop_why:
                 yield Event(Kind.STANDS, row)
+                if state == col.HELD:  # it may not go on yet, but only there
+                    yield Event(Kind.ARRIVED, row, since_s=job.since_s)
+                    yield Event(Kind.ADOPTED_STILL, row, places)
+                    state = col.WAITING
             elif not leaving and not still:
                 if runs:  # it was to go on, and could not
                     yield Event(Kind.AGAIN, row)
