@@ -109,7 +109,8 @@ def test_a_terminal_is_joined_by_several_and_resized(rig: Live) -> None:
     assert b"33 99" in seen
     also = other.output()
     _until(also, lambda text: b"a 2-way terminal" in text)  # what was shown lately comes first
-    one.write(b"sleep 1000\n")
+    one.write(b"sh -c 'echo it; echo runs; exec sleep 1000'\n")
+    _until(shown, lambda text: b"it\r\nruns\r\n" in text)
     one.write(b"\x03")
     one.write(b"exit 4\n")
     for channel, rest in ((one, shown), (other, also)):
