@@ -14,7 +14,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from cotenant.api.front import Doors, open_front
+from cotenant.api.front import Doors, listen, open_front
 from cotenant.core.errors import CotenantError
 from cotenant.service.options import Options
 from cotenant.service.run import Site, serve
@@ -40,7 +40,7 @@ def main() -> None:
     )  # fmt: skip
     try:
         doors = Doors(given.home, port=0, socket="none")
-        serve(partial(open_front, doors), options, Site(given.db, gpus=2))
+        serve(partial(open_front, doors, listen(doors)), options, Site(given.db, gpus=2))
     except CotenantError as error:
         sys.exit(f"cotenant: {error}")
 

@@ -82,7 +82,7 @@ def serve(home: Path) -> None:
     """A service as `cotenant serve` makes it, which writes down how long each decision took."""
     from functools import partial
 
-    from cotenant.api.front import Doors, Front, open_front
+    from cotenant.api.front import Doors, Front
     from cotenant.service import run
     from cotenant.service.core import CoreService
     from cotenant.service.options import Options
@@ -98,7 +98,7 @@ def serve(home: Path) -> None:
                 times.write(f"{time.perf_counter() - began!r} {time.thread_time() - cpu!r}\n")
 
         service.planner.step = measured  # type: ignore[method-assign, assignment]
-        return open_front(doors, service)
+        return Front(service, doors)
 
     run.serve(partial(timed, Doors(home, port=0)), Options(home, policy="srtf"), run.Site(gpus=1))
 

@@ -13,7 +13,9 @@ from cotenant.cli import remote
 
 
 def restore(
-    backup: Annotated[Path, typer.Argument(help="A file that `cotenant backup` or `serve --backup-every` wrote.")],
+    backup: Annotated[
+        Path, typer.Argument(help="What `cotenant backup` printed: a name in backups/ at home, or a file.")
+    ],
     to: Annotated[str, typer.Option(help="Home of the service; else COTENANT_HOME or ~/.cotenant.")] = "",
     db: Annotated[str, typer.Option(help="Journal, as in `serve --db`; else the file at home.")] = "",
     force: Annotated[
@@ -28,8 +30,11 @@ def restore(
 
     home = homes.prepare(Path(to).expanduser() if to else default_home())
     held = homes.hold(home)
+    at_home = home / "backups" / backup
     try:
-        done = replace_journal(backup, db or str(home / "journal.db"), force)
+        done = replace_journal(
+            backup if backup.exists() or not at_home.exists() else at_home, db or str(home / "journal.db"), force
+        )
     finally:
         held.release()
     if json_:
