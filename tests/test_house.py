@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -106,3 +107,16 @@ def test_tests_ask_the_service_by_its_interface() -> None:
             if any(part in ("service", "core", "again") for part in owner):
                 found.append(f"{path.relative_to(ROOT)}:{line}: {ast.unparse(node)}")
     assert found == []
+
+
+def test_tests_that_design_notes_name_exist() -> None:
+    named, tests = 0, Path(__file__).parent
+    for note in (tests.parent / "docs" / "design").glob("*.md"):
+        file = ""
+        for path, _, name in re.findall(r"`([a-z_/]+/test_\w+\.py)?(::(\w+))?`", note.read_text(encoding="utf-8")):
+            file = path or file
+            if path or name:
+                named += 1
+                assert (tests / file).is_file(), f"{note.name}: {file}"
+                assert not name or f"def {name}(" in (tests / file).read_text(encoding="utf-8"), f"{note.name}: {name}"
+    assert named > 30
