@@ -10,7 +10,7 @@ import pytest
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.outcome import Outcome
-from cotenant.engine.keys import gittins_index
+from cotenant.engine.gittins import gittins_index
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Context, make_policy
 from cotenant.sim.driver import Experiment, Simulation, simulate

@@ -229,10 +229,10 @@ class LiveRows:
         more = max(_LEAST_ROWS, len(self.state.f))
         f, i = np.zeros((more, col.FLOAT_COLUMNS)), np.zeros((more, col.INT_COLUMNS), np.int64)
         f[:, col.SPEED] = f[:, col.SHARE] = f[:, col.CAP] = f[:, col.ALONE] = 1.0
-        f[:, [col.FIRST, col.FINISH, col.BARRED]] = np.nan
+        f[:, [col.FIRST, col.FINISH, col.BARRED, col.GAIN, col.COST]] = np.nan
         f[:, [col.FAIL_AT, col.EVENT, col.LEAVES]] = np.inf
         f[:, col.SAVE], f[:, col.START_UP] = self.costs.save_s, self.costs.start_s
-        f[:, col.RESUME] = self.costs.resume_s
+        f[:, col.RESUME], f[:, col.SAVING] = self.costs.resume_s, self.costs.saving_s
         i[:, col.RUNG], i[:, col.YIELDS] = int(self.costs.suspends), 2 + int(self.costs.suspends)
         i[:, [col.HEAP_AT, col.EVENT_AT, col.SLICE, col.HOST, col.OLD, col.HOME]] = -1
         state = self.state

@@ -30,6 +30,13 @@ class StopCosts:
     suspends: bool = False
     most_suspended: int = 0
     patience_s: float = 30.0
+    believed_save_s: float = np.nan  # where only the world can tell; NaN: as `save_s`, if that is finite
+
+    @property
+    def saving_s(self) -> float:
+        """What saving is weighed with."""
+        known = self.save_s if np.isnan(self.believed_save_s) else self.believed_save_s
+        return known if known < np.inf else 0.0
 
     @property
     def lags(self) -> bool:
@@ -94,6 +101,7 @@ def build_state(
     cls, members, tree_size = _lay_out_classes(cls, of, tier, i, placement.relax_after_s < np.inf)
     cls, members = _with_bound_classes(cls, members, i, costs.most_suspended)
     f[:, col.SAVE], f[:, col.START_UP], f[:, col.RESUME] = costs.save_s, costs.start_s, costs.resume_s
+    f[:, col.SAVING] = costs.saving_s
     i[:, col.RUNG], i[:, col.YIELDS] = int(costs.suspends), 2 + int(costs.suspends)
     attempts, attempt_of = _attempts(work)
     have = attempt_of[:, 1] > 0
@@ -115,7 +123,8 @@ def build_state(
     t[col.NOW] = t[col.BUSY_SINCE] = work.submit_s[0] if rows else 0.0
     t[col.WINDOW_FROM], t[col.WINDOW_TO] = gantt_window
     t[col.LAST_SAMPLE] = -np.inf
-    t[col.PATIENCE], t[col.NEXT_TURN] = costs.patience_s, np.inf
+    t[col.PATIENCE] = costs.patience_s
+    t[[col.NEXT_TURN, col.NEXT_LOOSE, col.NEXT_WARM]] = np.inf
     nodes, room = len(node), 2 * most + 16
     return State(
         f=f,
@@ -176,7 +185,8 @@ def _jobs(
     i[:, col.ARRIVAL] = np.arange(len(work))
     weight = work.extra.get("weight")
     f[:, col.WEIGHT] = 1.0 if weight is None else np.asarray(weight, np.float64)
-    f[:, col.LEAVES], f[:, col.BARRED] = np.inf, np.nan
+    f[:, col.LEAVES] = np.inf
+    f[:, [col.BARRED, col.GAIN, col.COST]] = np.nan
     for name in (col.HEAP_AT, col.EVENT_AT, col.SLICE, col.HOST, col.OLD, col.HOME):
         i[:, name] = -1
     return f, i

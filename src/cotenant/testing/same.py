@@ -48,7 +48,7 @@ class TrueSession(Session):
         self._run, self._known = run, Simulation(replace(run.experiment, transitions=True))
         self._told_s = -inf
         costs = run.experiment.stop_costs
-        super().__init__(*args, costs=replace(costs, save_s=inf if costs.lags else 0.0))
+        super().__init__(*args, costs=replace(costs, save_s=inf if costs.lags else 0.0, believed_save_s=costs.save_s))
         self.tables.set_speeds(self._known.state.speed)
         facts = replace(self._known.engine.facts, rates=None)
         self.engine = engine = TrueEngine(self.tables, self._policy, self.engine.rule, facts, self._known.engine.rates)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, nan
 from typing import Any, NamedTuple, Protocol
 
 from cotenant.core.plan import ALONE, Terms
@@ -19,6 +19,7 @@ class Act:
     `kind` is start, stop, suspend, resume, end (a suspended job is killed, for its GPUs are not to be had) or terms.
     `gpus` are those of a start, by index; they are free by now. `why` says for what a job is stopped, suspended or
     ended: preempt, turn, resize, move or split. `need_gib` is the memory per GPU on these terms, 0 as the job asks.
+    `gain_s` and `cost_s` are those of an order's stop, as in `Transition`.
     """
 
     kind: str
@@ -27,6 +28,8 @@ class Act:
     why: str = ""
     terms: Terms = ALONE
     need_gib: float = 0.0
+    gain_s: float = nan
+    cost_s: float = nan
 
 
 @dataclass(frozen=True, slots=True)

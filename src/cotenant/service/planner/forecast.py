@@ -37,7 +37,7 @@ def forecast(session: Session, events: Sequence[Event], now_s: float, watch: Wha
         gone(state, rule, row, now_s)
     begin_promised(state, rule, now_s)
     for row in active[state.i[active, col.STATE] == col.RUNNING].tolist():
-        schedule_run(state.f, state.i, state.events, state.x, rule.thresholds, row)
+        schedule_run(state, rule, row)
     state.x[col.NEXT_ARRIVAL] = len(state.f)
     state.x[col.MEASURE_FROM], state.x[col.MEASURE_TO] = 0, len(state.f)
     state.x[col.N_MEASURED_LEFT] = int((state.i[active, col.STATE] != col.PINNED).sum())
@@ -66,6 +66,8 @@ def _play(session: Session, now_s: float, watch: WhatIfWatch) -> bool:
             now = float(state.t[col.NOW])
             engine.cycle(now)
             loop.settle_decision(state, now)
+        elif code == loop.NEEDS_TURNS:
+            engine.settle(float(state.t[col.NOW]))
         elif code != loop.PAUSED:
             return True
         if stall.at() >= 0:  # jobs stop each other before they have restored: whoever is left has no finish

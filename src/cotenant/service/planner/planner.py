@@ -131,7 +131,8 @@ class Planner:
             if kind and job is not None:
                 gpus = session.gpus(transition.places) if kind == "start" else ()
                 need = session.need_gib(transition.row) if kind in ("start", "terms") else 0.0
-                acts.append(Act(kind, job, gpus, self._why(session, transition), transition.terms, need))
+                weighed = transition.gain_s, transition.cost_s
+                acts.append(Act(kind, job, gpus, self._why(session, transition), transition.terms, need, *weighed))
         return acts
 
     @staticmethod
