@@ -313,7 +313,7 @@ def _compiled() -> Iterator[Row]:
 
 
 def _weighed() -> Iterator[Row]:
-    """Orders that stop nobody for less than that costs; without costs they are those of the books, and have their bytes."""
+    """Orders that stop nobody for less than that costs; without costs they are those of the books, with their bytes."""
     orders = (*WEIGHING, "las:round=300", "tiresias-l:thresholds=[300,3000],knob=8", "srtf:min_run=0")
     yield from _each("weighed", "log/plain", QUAD, orders)
     yield from _each("weighed.tiers", "log/tiers", QUAD, WEIGHING)

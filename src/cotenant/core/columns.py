@@ -25,7 +25,7 @@ FUTURE, WAITING, RUNNING, FINISHED, HELD, PINNED = 0, 1, 2, 3, 4, 5
 
 # Hot rows of running jobs: what the walk needs, side by side. H_NODE is -1 for gangs of several nodes.
 # H_BELOW and H_WITHIN remember where a job stands among the Gittins samples; -1 where that is not known.
-# H_COST is what stopping it costs, and H_RISK 1 where work that it does from now on comes on top; it does since H_BEGAN.
+# H_COST is what stopping it costs; H_RISK is 1 where work that it does from now on comes on top. H_BEGAN is its WARM.
 (
     H_LEFT, H_WARM, H_SPEED, H_GPUS, H_ATTAINED, H_SINCE, H_QUEUE, H_FIRST, H_NODE, H_TENANT, H_BELOW, H_WITHIN,
     H_COST, H_RISK, H_BEGAN,

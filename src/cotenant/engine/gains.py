@@ -25,7 +25,7 @@ def _own_column(rule: Rule, place: int) -> int:
 @kernel
 def believed_s(s: State, rule: Rule, column: int, job: int, now: float) -> float:
     """For how long a job is believed to need its GPUs, by the measure of an order column; NaN where it has none."""
-    if column == BY_REMAINING or column == BY_REMAINING_GPU:
+    if column in (BY_REMAINING, BY_REMAINING_GPU):
         return needs_s(s.f, s.i, job, now)
     if column == BY_ATTAINED_GPU:
         return attained_s(s.f, s.i, rule, job, now)

@@ -204,7 +204,7 @@ def _hot_column(hot: Matrix, out: Floats, count: int, column: int, boundary: flo
 def _weighed_column(hot: Matrix, out: Floats, count: int, column: int, boundary: float, now: float) -> None:
     """The same as `_weighed_key`."""
     left, warm, speed, gpus, cost, risk = hot[H_LEFT], hot[H_WARM], hot[H_SPEED], hot[H_GPUS], hot[H_COST], hot[H_RISK]
-    if column == BY_REMAINING or column == BY_REMAINING_GPU:
+    if column in (BY_REMAINING, BY_REMAINING_GPU):
         for k in range(count):
             worked = max(now - warm[k], 0.0) * speed[k]
             needs = max(left[k] - worked, 0.0) + max(warm[k] - now, 0.0)

@@ -1,8 +1,8 @@
 """How fast running jobs really go, where that changes while they run: co-runners, cores, whole steps.
 
 `start` gives a job the speed of its kind on its GPU type. A rate model then says otherwise after every decision;
-`rerate` settles what was done at the old speed and goes on at the new one, without a restart. Start-up is a phase of its
-own: a job that imports and builds is no company yet, and NEXT_WARM is when the first such job becomes one.
+`rerate` settles what was done at the old speed and goes on at the new one, without a restart. Start-up is a phase of
+its own: a job that imports and builds is no company yet, and NEXT_WARM is when the first such job becomes one.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from cotenant.core.columns import *
-from cotenant.core.jit import entry, kernel
+from cotenant.core.jit import kernel
 from cotenant.core.state import IntMatrix, Matrix
 
 
@@ -32,7 +32,7 @@ def loses_work(i: IntMatrix, job: int, moved: bool) -> bool:
     return bool(i[job, YIELDS] & 2 == 0 and (moved or i[job, RUNG] == 0))
 
 
-@entry
+@kernel
 def stop_cost(f: Matrix, i: IntMatrix, job: int, moved: bool) -> float:
     """What stopping a job costs now, but for the work that it has done since RATED; `moved`: it begins elsewhere."""
     leaving = 2.0 * f[job, SAVING]

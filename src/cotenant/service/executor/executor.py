@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from math import inf, isfinite
+from math import inf
 
 from cotenant.backends.base import Backend, NodeInfo
 from cotenant.core.lifecycle import JobState
@@ -105,10 +105,8 @@ class Executor:
             return [Entry("continue", job.id)]
         if act.kind == "terms":
             return []
-        weighed = {
-            key: round(value, 3) for key, value in (("gain_s", act.gain_s), ("cost_s", act.cost_s)) if isfinite(value)
-        }
-        entries = [Entry("stop", job.id, {"why": "move" if act.kind == "end" else act.why or "preempt", **weighed})]
+        why = "move" if act.kind == "end" else act.why or "preempt"
+        entries = [Entry("stop", job.id, {"why": why, **act.weighed})]
         if act.kind == "suspend" and self._may_suspend(job, going, ending):
             going.append(job)
             asks = act.why != "turn" and self._reports.can_save(job.id)  # who makes room for a while need not save

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf, nan
+from math import inf, isfinite, nan
 from typing import Any, NamedTuple, Protocol
 
 from cotenant.core.plan import ALONE, Terms
@@ -30,6 +30,12 @@ class Act:
     need_gib: float = 0.0
     gain_s: float = nan
     cost_s: float = nan
+
+    @property
+    def weighed(self) -> dict[str, float]:
+        """What is journaled of that: numbers only."""
+        known = {"gain_s": self.gain_s, "cost_s": self.cost_s}
+        return {name: round(value, 3) for name, value in known.items() if isfinite(value)}
 
 
 @dataclass(frozen=True, slots=True)
