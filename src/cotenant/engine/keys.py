@@ -248,6 +248,20 @@ def _shield(s: State, rule: Rule, now: float) -> None:
 
 
 @kernel
+def note_shield(s: State, rule: Rule, job: int, now: float) -> None:
+    """A run begins: NEXT_LOOSE is when its minimum run is over, if that comes first and holds somebody back."""
+    if rule.flags[WEIGHS] == 0 or s.x[N_WAITING] == 0:
+        return
+    cost = stop_cost(s.f, s.i, job, False)
+    until = shielded_until(s.f[job, SINCE], s.f[job, WARM], cost, rule.numbers[MIN_RUN_S])
+    if now < until < s.t[NEXT_LOOSE]:
+        own = 1 if rule.columns[0] == BY_TIER else 0
+        first = _first_waiting(s, KEY2 if own == 1 else KEY1)
+        if _key(s.f, s.i, rule, rule.columns[own], job, now) > first:
+            s.t[NEXT_LOOSE] = until
+
+
+@kernel
 def _first_waiting(s: State, key: int) -> float:
     """The smallest such key of the first waiting jobs of all classes."""
     first = math.inf

@@ -9,7 +9,7 @@ from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix, Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.heaps import drop_event, push_waiting, remove_waiting, set_event
-from cotenant.engine.keys import compact_running, position_of, set_keys, work_done
+from cotenant.engine.keys import compact_running, note_shield, position_of, set_keys, work_done
 from cotenant.engine.queues import crossing_s, stand_in_queue
 from cotenant.engine.sharing import is_clear, occupy, take_host, vacate
 from cotenant.engine.slices import bind_class, free_slices, unbind
@@ -202,6 +202,7 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     s.x[N_RUN] += 1
     s.x[N_RUNNING] += 1
     s.x[N_STARTED_GPUS] += s.i[job, GPUS]
+    note_shield(s, rule, job, now)
 
 
 @kernel
@@ -253,6 +254,7 @@ def begin_now(s: State, rule: Rule, job: int, k: int, now: float) -> None:
     s.f[job, SINCE] = s.f[job, RATED] = now
     _begin(s, job, now)
     rerun(s, rule, job, k)
+    note_shield(s, rule, job, now)
 
 
 @entry

@@ -121,8 +121,9 @@ class Planner:
         )  # fmt: skip
 
     def _may_suspend(self, job: LiveJob) -> bool:
-        book = self._store.book  # how many may be suspended at a time is for the engine to count
-        return may_suspend(job, book, self._nodes(), self._capabilities, len(book.active) + 1)
+        book = self._store.book  # how many may be suspended at a time is for the engine to count, but for none at all
+        most = len(book.active) + 1 if self._options.max_suspended else 0
+        return may_suspend(job, book, self._nodes(), self._capabilities, most)
 
     def _acts(self, session: Session, decision: Decision) -> list[Act]:
         acts = []
