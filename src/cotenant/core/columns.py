@@ -127,8 +127,9 @@ Q_LIMIT, Q_USED, Q_CLAIMED = 0, 1, 2
     N_EVICTED,  # running jobs that lose their GPUs in this walk to a suspended job which is bound to them
     ROTATES,  # 1 when jobs of different turns are never on a GPU together; else they share its time as a fluid
     N_WEIGHED,  # stops by an order, of which gain and cost are known and finite
-) = range(42)
-INT_SCALARS = 42
+    FULL,  # 1 while as many jobs are suspended as may be: whoever has to leave begins anew
+) = range(43)
+INT_SCALARS = 43
 
 # Float scalars of the engine.
 # NEXT_CALL: when a policy that sets its own times wants to be asked again.

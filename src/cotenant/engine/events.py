@@ -258,7 +258,7 @@ def reheat(s: State) -> None:
         if job >= 0:
             s.hot[H_LEFT, k] = s.f[job, BELIEF] - s.f[job, DONE]
             s.hot[H_WARM, k] = max(s.f[job, WARM], s.f[job, RATED])
-            heat_cost(s.f, s.i, s.hot, job, k)
+            heat_cost(s.f, s.i, s.hot, s.x, job, k)
 
 
 @entry

@@ -91,7 +91,8 @@ def _for_whom(s: State, job: int) -> int:
 @kernel
 def worth_moving(s: State, rule: Rule, job: int, now: float) -> bool:
     """Whether a job that could stand still on its GPUs rather begins anew elsewhere."""
-    return bool(believed_s(s, rule, _own_column(rule, 0), job, now) > cost_now(s.f, s.i, job, now, True))
+    other = _for_whom(s, job)
+    return bool(other < 0 or gain_s(s, rule, job, other, True, now) > cost_now(s.f, s.i, job, now, True))
 
 
 @kernel
@@ -101,7 +102,7 @@ def weigh_stop(s: State, rule: Rule, job: int, moved: bool, now: float) -> None:
         return
     other = _for_whom(s, job)
     gain = math.nan if other < 0 else gain_s(s, rule, job, other, moved, now)
-    s.f[job, GAIN], s.f[job, COST] = gain, cost_now(s.f, s.i, job, now, moved)
+    s.f[job, GAIN], s.f[job, COST] = gain, cost_now(s.f, s.i, job, now, moved or s.x[FULL] == 1)
     if gain < math.inf:
         s.x[N_WEIGHED] += 1
         s.t[GAINED_S] += gain

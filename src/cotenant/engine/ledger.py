@@ -12,7 +12,7 @@ from cotenant.engine.heaps import drop_event, push_waiting, remove_waiting, set_
 from cotenant.engine.keys import compact_running, note_shield, position_of, set_keys, work_done
 from cotenant.engine.queues import crossing_s, stand_in_queue
 from cotenant.engine.sharing import is_clear, occupy, take_host, vacate
-from cotenant.engine.slices import bind_class, free_slices, unbind
+from cotenant.engine.slices import bind_class, free_bound, free_slices, unbind
 from cotenant.engine.weighing import loses_work, stop_cost
 from cotenant.placement.fit import fewest_nodes
 
@@ -79,7 +79,7 @@ def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
     elif s.x[LAGS] == 1:
         ask_anew(s, job)
     if rule.flags[WEIGHS] == 1 and len(rule.thresholds) > 0:
-        stand_in_queue(s.f, s.i, rule.thresholds, job, 0.0)
+        stand_in_queue(s.f, s.i, rule.thresholds, job, 0.0, 0.0)
     set_keys(s.f, s.i, rule, job, now)
     stand_in_line(s, job)
     if rule.flags[EASY] == 1:
@@ -147,7 +147,7 @@ def schedule_run(s: State, rule: Rule, job: int) -> None:
         target, kind = f[job, FAIL_AT], FAIL
     time_s = max(f[job, WARM], f[job, RATED]) + (target - f[job, DONE]) / f[job, SPEED]
     if i[job, QUEUE] < len(rule.thresholds):
-        crossing = crossing_s(f, i, rule, job)
+        crossing = crossing_s(f, i, rule, job, s.x[FULL] == 1)
         if crossing < time_s:
             time_s, kind = crossing, CROSS
     set_event(f, i, s.events, s.x, job, time_s, kind)
@@ -183,7 +183,7 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     s.i[job, SLICE] = head
     s.i[job, STATE] = RUNNING
     if rule.flags[WEIGHS] == 1 and len(rule.thresholds) > 0:
-        stand_in_queue(s.f, s.i, rule.thresholds, job, stop_cost(s.f, s.i, job, False))
+        stand_in_queue(s.f, s.i, rule.thresholds, job, 0.0, stop_cost(s.f, s.i, job, s.x[FULL] == 1))
     s.f[job, WAITED] += now - s.f[job, SINCE]
     s.f[job, SINCE] = now
     s.f[job, RATED] = now
@@ -277,18 +277,35 @@ def heat(f: Matrix, i: IntMatrix, slices: IntMatrix, hot: Matrix, x: Ints, job: 
     hot[H_FIRST, k] = f[job, FIRST]
     hot[H_TENANT, k] = i[job, TENANT]
     hot[H_BELOW, k] = hot[H_WITHIN, k] = -1.0
-    heat_cost(f, i, hot, job, k)
+    heat_cost(f, i, hot, x, job, k)
     head = i[job, SLICE]
     one_node = slices[head, SLICE_NEXT] < 0 and x[USE_HOST] == 0
     hot[H_NODE, k] = slices[head, SLICE_NODE] if one_node else -1
 
 
 @kernel
-def heat_cost(f: Matrix, i: IntMatrix, hot: Matrix, job: int, k: int) -> None:
+def heat_cost(f: Matrix, i: IntMatrix, hot: Matrix, x: Ints, job: int, k: int) -> None:
     """The part of it that is about what stopping the job costs."""
-    hot[H_COST, k] = stop_cost(f, i, job, False)
-    hot[H_RISK, k] = 1.0 if loses_work(i, job, False) else 0.0
+    hot[H_COST, k] = stop_cost(f, i, job, x[FULL] == 1)
+    hot[H_RISK, k] = 1.0 if loses_work(i, job, x[FULL] == 1) else 0.0
     hot[H_BEGAN, k] = f[job, WARM]
+
+
+@kernel
+def count_standing(s: State, rule: Rule, now: float) -> None:
+    """Nobody more can stand still, or somebody can again: that changes what stops cost."""
+    full = 1 if s.x[LAGS] == 1 and free_bound(s) < 0 else 0
+    if full == s.x[FULL]:
+        return
+    s.x[FULL] = full
+    s.x[EPOCH] += 1
+    for k in range(s.x[N_RUN]):
+        job = s.run[k]
+        if job >= 0 and s.i[job, RUNG] == 1 and s.i[job, PROMISED] == 0:
+            if rule.flags[WEIGHS] == 1 and len(rule.thresholds) > 0:
+                cost = stop_cost(s.f, s.i, job, full == 1)
+                stand_in_queue(s.f, s.i, rule.thresholds, job, now - s.f[job, SINCE], cost)
+            rerun(s, rule, job, k)
 
 
 @kernel
