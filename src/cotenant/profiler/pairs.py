@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from cotenant.profiler.runs import CommandError, ProfiledCommand, Run, Station
+from cotenant.profiler.runs import CommandError, ProfiledCommand, WatchedRun, Station
 from cotenant.profiler.speed import StepRate, rate_since, steady_since
 from cotenant.workload.profiles.profile_file import MeasuredPair
 
@@ -36,7 +36,7 @@ def measure_pairs(
     gpu_type: str, share: str, told: Callable[[str], object],
 ) -> Iterator[MeasuredPair | CommandError | None]:  # fmt: skip
     """The pairs in turn; None in the place of one that does not fit, an error of one that could not be measured."""
-    standing = Standing(station, commands, company)
+    standing = PausedRuns(station, commands, company)
     for at, (a, b) in enumerate(todo):
         try:
             if not standing.fits(a, b):
@@ -52,12 +52,12 @@ def measure_pairs(
     standing.end()
 
 
-class Standing:
+class PausedRuns:
     """Processes that are warm and stand still, as many as fit."""
 
     def __init__(self, station: Station, commands: Mapping[str, ProfiledCommand], company: Company) -> None:
         self.station, self.commands, self.company = station, commands, company
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, WatchedRun] = {}
         self.alone: dict[str, StepRate] = {}
 
     def need_gib(self, name: str) -> float:
@@ -69,7 +69,7 @@ class Standing:
         """Whether these can be on the GPU at once."""
         return sum(self.need_gib(name) for name in names) <= _FILLED * self.company.gpu_gib
 
-    def both(self, a: str, b: str, later: Sequence[str]) -> tuple[Run, Run]:
+    def both(self, a: str, b: str, later: Sequence[str]) -> tuple[WatchedRun, WatchedRun]:
         """Two runs that stand still, started if need be, with others that come later as far as they fit.
 
         A command beside itself is two processes.
@@ -112,13 +112,13 @@ class Standing:
         for name in names:
             self.alone[name] = self._measure(self.runs[name])[0]
 
-    def _measure(self, *runs: Run) -> list[StepRate]:
+    def _measure(self, *runs: WatchedRun) -> list[StepRate]:
         """Speeds of processes that run at the same time, from when on all are steady."""
         for run in runs:
             self.station.go_on(run)
         since, window_s = time.time(), self.company.window_s
 
-        def after(run: Run) -> list[tuple[float, int]]:
+        def after(run: WatchedRun) -> list[tuple[float, int]]:
             return [point for point in run.points if point[0] >= since]
 
         def begins() -> float:

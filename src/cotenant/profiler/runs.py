@@ -1,6 +1,6 @@
 """Commands as processes that are watched: started on a backend, heard through their runtimes, told settings.
 
-A command must use `cotenant.runtime`: that is where steps come from. A `Station` listens for all of them; a `Run` is
+A command must use `cotenant.runtime`: that is where steps come from. A `Station` listens for all of them; a `WatchedRun` is
 one process with the moments of everything that it told. Moments are Unix seconds, as the backend's are.
 """
 
@@ -38,6 +38,7 @@ from cotenant.runtime.protocol import (
 from cotenant.runtime.server import RuntimeServer
 
 LOOK_S = 0.05
+_OBSERVE_S = 0.1
 _PAUSE_S = 1e6  # between two steps: until told otherwise
 _NEVER_S = "86400"  # between periodic checkpoints: none while we measure
 _TAIL = 2000
@@ -59,7 +60,7 @@ class ProfiledCommand:
     cuts: bool = True
 
 
-class Run:
+class WatchedRun:
     """One process of a command."""
 
     def __init__(self, command: ProfiledCommand, key: str, folder: str, settings: Settings) -> None:
@@ -79,6 +80,7 @@ class Run:
         self.declined = ""
         self.paused = False
         self.stands = False  # it has to be stopped by a signal where others pause by themselves
+        self.looked_s = 0.0
         self.end: Observed | None = None
 
     def hear(self, message: JobMessage) -> None:
@@ -117,7 +119,7 @@ class Station:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self.runs: dict[str, Run] = {}
+        self.runs: dict[str, WatchedRun] = {}
         self._events = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._events.run_forever, daemon=True)
         self._server = RuntimeServer(backend.listen_at(), self._known, self._heard)
@@ -155,10 +157,10 @@ class Station:
     def start(
         self, command: ProfiledCommand, *, folder: str = "", settings: Settings | None = None,
         cpus: Sequence[int] | None = None, cpu_share: float | None = None,
-    ) -> Run:  # fmt: skip
+    ) -> WatchedRun:  # fmt: skip
         """Start it. A `folder` of checkpoints (an earlier run's) lets it go on from there."""
         key = f"profile-{secrets.token_hex(4)}"
-        run = Run(command, key, folder or key, settings or Settings())
+        run = WatchedRun(command, key, folder or key, settings or Settings())
         self.runs[key] = run
         mine = {
             "COTENANT_JOB_ID": key, "COTENANT_CHECKPOINT_DIR": self.backend.checkpoint_dir(run.folder),
@@ -182,7 +184,7 @@ class Station:
         return () if node is None else ((node.name, tuple(range(command.gpus))),)
 
     def wait(
-        self, run: Run, until: Callable[[], bool], limit_s: float, look: Callable[[], object] | None = None
+        self, run: WatchedRun, until: Callable[[], bool], limit_s: float, look: Callable[[], object] | None = None
     ) -> bool:
         """Wait until something holds (True), the time is over or the process has ended; `look` is called meanwhile."""
         give_up = time.time() + limit_s
@@ -195,12 +197,13 @@ class Station:
             self.backend.wait_change(min(LOOK_S, max(give_up - time.time(), 0.001)))
         return True
 
-    def _look_at(self, run: Run) -> None:
-        if run.end is None:
+    def _look_at(self, run: WatchedRun) -> None:
+        if run.end is None and time.time() >= run.looked_s + _OBSERVE_S:
+            run.looked_s = time.time()
             seen = next((one for one in self.backend.observe() if one.key == run.key), None)
             run.end = seen if seen is not None and seen.state in ("exited", "lost") else None
 
-    def first_step(self, run: Run, limit_s: float) -> None:
+    def first_step(self, run: WatchedRun, limit_s: float) -> None:
         """Wait for its first step; an error that says what is wrong where none comes."""
         if self.wait(run, lambda: run.stepped, limit_s):
             return
@@ -216,26 +219,26 @@ class Station:
             )
         raise CommandError(f"'{name}' has made no step in {limit_s:.0f} s: give a larger --budget")
 
-    def last_words(self, run: Run) -> str:
+    def last_words(self, run: WatchedRun) -> str:
         """The last line of its standard error, for messages."""
         log = self.backend.open_log(run.key, "stderr")
         end = log.span()[1]
         lines = log.read(max(end - _TAIL, 0), _TAIL).data.decode("utf-8", "replace").strip().splitlines()
         return f": {lines[-1][:300]}" if lines else ""
 
-    def tell(self, run: Run, settings: Settings) -> None:
+    def tell(self, run: WatchedRun, settings: Settings) -> None:
         """New settings, from its next step on."""
         run.settings = run.settings.updated(settings)
         self._send(run, Set(**settings.given()))  # type: ignore[arg-type]
 
-    def ask_to_leave(self, run: Run, grace_s: float) -> None:
+    def ask_to_leave(self, run: WatchedRun, grace_s: float) -> None:
         """Ask it to save and end."""
         self._send(run, Stop(grace_s))
 
-    def _send(self, run: Run, message: Set | Stop) -> None:
+    def _send(self, run: WatchedRun, message: Set | Stop) -> None:
         self._events.call_soon_threadsafe(self._server.send, run.key, message)
 
-    def pause(self, run: Run, patience_s: float = 0.0) -> None:
+    def pause(self, run: WatchedRun, patience_s: float = 0.0) -> None:
         """Let it stand still between two steps. With patience: see that it does, or else stop it by a signal.
 
         Trainers that keep their own loop may not pause there.
@@ -254,7 +257,7 @@ class Station:
         if run.stands:
             _signal(run, signal.SIGSTOP)
 
-    def go_on(self, run: Run) -> None:
+    def go_on(self, run: WatchedRun) -> None:
         """Undo `pause`."""
         if run.paused:
             run.paused = False
@@ -262,7 +265,7 @@ class Station:
                 _signal(run, signal.SIGCONT)
             self.tell(run, Settings(throttle_s=0.0))
 
-    def end(self, run: Run) -> None:
+    def end(self, run: WatchedRun) -> None:
         """Kill it, if need be, and remove all traces but its checkpoints."""
         for _ in range(200):
             self._look_at(run)
@@ -274,13 +277,13 @@ class Station:
             self.backend.forget(run.key)
 
 
-def _gap_s(run: Run) -> float:
+def _gap_s(run: WatchedRun) -> float:
     """The longest recent time between two reports."""
     moments = [at for at, _ in run.points[-5:]]
     return max((two - one for one, two in itertools.pairwise(moments)), default=0.0)
 
 
-def _signal(run: Run, number: signal.Signals) -> None:
+def _signal(run: WatchedRun, number: signal.Signals) -> None:
     for pid in {run.pid} | descendants(run.pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)

@@ -29,7 +29,7 @@ def with_durations(work: Workload, profile: str | Path | None) -> Workload:
         model = work.model.names[work.model.code[at]]
         raise InputError(
             f"{work.source}: job '{work.job_id[at]}' has steps and no duration_s, and profile {profile} does not know"
-            f" how fast model '{model}' is on {work.gpus[at]} GPU{'s' * (work.gpus[at] > 1)}"
+            f" how fast model '{model}' is on {work.gpus[at]} GPU{'s' * int(work.gpus[at] > 1)}"
         )
     steps = np.asarray(work.extra["steps"], np.float64)
     return replace(work, duration_s=np.where(lacks, steps / np.where(lacks, rate, 1.0), work.duration_s))
