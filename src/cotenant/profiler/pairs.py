@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from cotenant.profiler.runs import CommandError, ProfiledCommand, WatchedRun, Station
+from cotenant.profiler.runs import CommandError, CommandRun, ProfiledCommand, Station
 from cotenant.profiler.speed import StepRate, rate_since, steady_since
 from cotenant.workload.profiles.profile_file import MeasuredPair
 
@@ -57,7 +57,7 @@ class PausedRuns:
 
     def __init__(self, station: Station, commands: Mapping[str, ProfiledCommand], company: Company) -> None:
         self.station, self.commands, self.company = station, commands, company
-        self.runs: dict[str, WatchedRun] = {}
+        self.runs: dict[str, CommandRun] = {}
         self.alone: dict[str, StepRate] = {}
 
     def need_gib(self, name: str) -> float:
@@ -69,7 +69,7 @@ class PausedRuns:
         """Whether these can be on the GPU at once."""
         return sum(self.need_gib(name) for name in names) <= _FILLED * self.company.gpu_gib
 
-    def both(self, a: str, b: str, later: Sequence[str]) -> tuple[WatchedRun, WatchedRun]:
+    def both(self, a: str, b: str, later: Sequence[str]) -> tuple[CommandRun, CommandRun]:
         """Two runs that stand still, started if need be, with others that come later as far as they fit.
 
         A command beside itself is two processes.
@@ -112,13 +112,13 @@ class PausedRuns:
         for name in names:
             self.alone[name] = self._measure(self.runs[name])[0]
 
-    def _measure(self, *runs: WatchedRun) -> list[StepRate]:
+    def _measure(self, *runs: CommandRun) -> list[StepRate]:
         """Speeds of processes that run at the same time, from when on all are steady."""
         for run in runs:
             self.station.go_on(run)
         since, window_s = time.time(), self.company.window_s
 
-        def after(run: WatchedRun) -> list[tuple[float, int]]:
+        def after(run: CommandRun) -> list[tuple[float, int]]:
             return [point for point in run.points if point[0] >= since]
 
         def begins() -> float:

@@ -1,7 +1,7 @@
 """Commands as processes that are watched: started on a backend, heard through their runtimes, told settings.
 
-A command must use `cotenant.runtime`: that is where steps come from. A `Station` listens for all of them; a `WatchedRun` is
-one process with the moments of everything that it told. Moments are Unix seconds, as the backend's are.
+A command must use `cotenant.runtime`: that is where steps come from. A `Station` listens for all of them; a
+`CommandRun` is one process with the moments of everything that it told, in Unix seconds, as the backend has them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ProfiledCommand:
     cuts: bool = True
 
 
-class WatchedRun:
+class CommandRun:
     """One process of a command."""
 
     def __init__(self, command: ProfiledCommand, key: str, folder: str, settings: Settings) -> None:
@@ -119,7 +119,7 @@ class Station:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self.runs: dict[str, WatchedRun] = {}
+        self.runs: dict[str, CommandRun] = {}
         self._events = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._events.run_forever, daemon=True)
         self._server = RuntimeServer(backend.listen_at(), self._known, self._heard)
@@ -157,10 +157,10 @@ class Station:
     def start(
         self, command: ProfiledCommand, *, folder: str = "", settings: Settings | None = None,
         cpus: Sequence[int] | None = None, cpu_share: float | None = None,
-    ) -> WatchedRun:  # fmt: skip
+    ) -> CommandRun:  # fmt: skip
         """Start it. A `folder` of checkpoints (an earlier run's) lets it go on from there."""
         key = f"profile-{secrets.token_hex(4)}"
-        run = WatchedRun(command, key, folder or key, settings or Settings())
+        run = CommandRun(command, key, folder or key, settings or Settings())
         self.runs[key] = run
         mine = {
             "COTENANT_JOB_ID": key, "COTENANT_CHECKPOINT_DIR": self.backend.checkpoint_dir(run.folder),
@@ -184,7 +184,7 @@ class Station:
         return () if node is None else ((node.name, tuple(range(command.gpus))),)
 
     def wait(
-        self, run: WatchedRun, until: Callable[[], bool], limit_s: float, look: Callable[[], object] | None = None
+        self, run: CommandRun, until: Callable[[], bool], limit_s: float, look: Callable[[], object] | None = None
     ) -> bool:
         """Wait until something holds (True), the time is over or the process has ended; `look` is called meanwhile."""
         give_up = time.time() + limit_s
@@ -197,13 +197,13 @@ class Station:
             self.backend.wait_change(min(LOOK_S, max(give_up - time.time(), 0.001)))
         return True
 
-    def _look_at(self, run: WatchedRun) -> None:
+    def _look_at(self, run: CommandRun) -> None:
         if run.end is None and time.time() >= run.looked_s + _OBSERVE_S:
             run.looked_s = time.time()
             seen = next((one for one in self.backend.observe() if one.key == run.key), None)
             run.end = seen if seen is not None and seen.state in ("exited", "lost") else None
 
-    def first_step(self, run: WatchedRun, limit_s: float) -> None:
+    def first_step(self, run: CommandRun, limit_s: float) -> None:
         """Wait for its first step; an error that says what is wrong where none comes."""
         if self.wait(run, lambda: run.stepped, limit_s):
             return
@@ -219,26 +219,26 @@ class Station:
             )
         raise CommandError(f"'{name}' has made no step in {limit_s:.0f} s: give a larger --budget")
 
-    def last_words(self, run: WatchedRun) -> str:
+    def last_words(self, run: CommandRun) -> str:
         """The last line of its standard error, for messages."""
         log = self.backend.open_log(run.key, "stderr")
         end = log.span()[1]
         lines = log.read(max(end - _TAIL, 0), _TAIL).data.decode("utf-8", "replace").strip().splitlines()
         return f": {lines[-1][:300]}" if lines else ""
 
-    def tell(self, run: WatchedRun, settings: Settings) -> None:
+    def tell(self, run: CommandRun, settings: Settings) -> None:
         """New settings, from its next step on."""
         run.settings = run.settings.updated(settings)
         self._send(run, Set(**settings.given()))  # type: ignore[arg-type]
 
-    def ask_to_leave(self, run: WatchedRun, grace_s: float) -> None:
+    def ask_to_leave(self, run: CommandRun, grace_s: float) -> None:
         """Ask it to save and end."""
         self._send(run, Stop(grace_s))
 
-    def _send(self, run: WatchedRun, message: Set | Stop) -> None:
+    def _send(self, run: CommandRun, message: Set | Stop) -> None:
         self._events.call_soon_threadsafe(self._server.send, run.key, message)
 
-    def pause(self, run: WatchedRun, patience_s: float = 0.0) -> None:
+    def pause(self, run: CommandRun, patience_s: float = 0.0) -> None:
         """Let it stand still between two steps. With patience: see that it does, or else stop it by a signal.
 
         Trainers that keep their own loop may not pause there.
@@ -257,7 +257,7 @@ class Station:
         if run.stands:
             _signal(run, signal.SIGSTOP)
 
-    def go_on(self, run: WatchedRun) -> None:
+    def go_on(self, run: CommandRun) -> None:
         """Undo `pause`."""
         if run.paused:
             run.paused = False
@@ -265,7 +265,7 @@ class Station:
                 _signal(run, signal.SIGCONT)
             self.tell(run, Settings(throttle_s=0.0))
 
-    def end(self, run: WatchedRun) -> None:
+    def end(self, run: CommandRun) -> None:
         """Kill it, if need be, and remove all traces but its checkpoints."""
         for _ in range(200):
             self._look_at(run)
@@ -277,13 +277,13 @@ class Station:
             self.backend.forget(run.key)
 
 
-def _gap_s(run: WatchedRun) -> float:
+def _gap_s(run: CommandRun) -> float:
     """The longest recent time between two reports."""
     moments = [at for at, _ in run.points[-5:]]
     return max((two - one for one, two in itertools.pairwise(moments)), default=0.0)
 
 
-def _signal(run: WatchedRun, number: signal.Signals) -> None:
+def _signal(run: CommandRun, number: signal.Signals) -> None:
     for pid in {run.pid} | descendants(run.pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)

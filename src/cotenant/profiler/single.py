@@ -17,7 +17,7 @@ from typing import Any
 from cotenant.backends.local import gpus as devices
 from cotenant.beliefs.profiling import search
 from cotenant.profiler.gauges import GpuGauge, cpu_seconds, memory_gib
-from cotenant.profiler.runs import CommandError, ProfiledCommand, WatchedRun, Station
+from cotenant.profiler.runs import CommandError, CommandRun, ProfiledCommand, Station
 from cotenant.profiler.speed import StepRate, rate_since, steady_since, typical
 from cotenant.runtime.protocol import Settings
 from cotenant.workload.profiles.lifecycle import NAMES, LifecycleRow
@@ -100,7 +100,7 @@ class Measurement:
 
     # -- the first run ---------------------------------------------------------------------------------------------
 
-    def _first(self, run: WatchedRun) -> None:
+    def _first(self, run: CommandRun) -> None:
         self.station.first_step(run, max(self.left_s, _STARTS_S))
         cpu_s, at_s = cpu_seconds(run.pid), time.time()
         self.gauge.take_busy()
@@ -119,7 +119,7 @@ class Measurement:
         if "cores" in self.found:
             self.told(f"host memory {self.found['mem_gib']:.2f} GiB, {self.found['cores']:.2f} cores")
 
-    def _measure(self, run: WatchedRun, window_s: float) -> StepRate:
+    def _measure(self, run: CommandRun, window_s: float) -> StepRate:
         """Speed, from where it is steady; of a command that ended meanwhile as far as it came."""
         since = time.time()
 
@@ -146,14 +146,14 @@ class Measurement:
             self._looked_s = time.time()
             self.gauge.sample()
 
-    def _suspend(self, run: WatchedRun) -> None:
+    def _suspend(self, run: CommandRun) -> None:
         able = self.station.backend.capabilities()
         if run.end is not None:
             return
         if able.suspend == "none" or (able.gpu == "nvml" and able.gpu_suspend == "none"):
             self.notes.append("suspend, resume: this machine cannot take a job off its GPU")
             return
-        needed_s = 2.0 + 0.4 * _known(self.found["gpu_gib"])
+        needed_s = 0.5 if able.gpu != "nvml" else 2.0 + 0.4 * _known(self.found["gpu_gib"])
         if self.left_s < needed_s + self._restart_s():
             self.notes.append(f"suspend, resume: no time left for about {needed_s:.0f} s")
             return
@@ -171,9 +171,9 @@ class Measurement:
 
     def _restart_s(self) -> float:
         """What leaving and starting again will take, about."""
-        return _known(self.found["start_s"]) + 3.0 if "restart" in self.wanted.aspects else 0.0
+        return _known(self.found["start_s"]) + 1.0 if "restart" in self.wanted.aspects else 0.0
 
-    def _leave(self, run: WatchedRun) -> bool:
+    def _leave(self, run: CommandRun) -> bool:
         """Ask it to save and leave; whether the second run can go on from there."""
         if run.end is None and not run.saves:
             self.notes.append("save, restore, exit: it does not save checkpoints (see docs/jobs.md)")
@@ -218,7 +218,7 @@ class Measurement:
         finally:
             self.station.end(run)
 
-    def _second(self, run: WatchedRun, sizes: Sequence[tuple[int, int]]) -> None:
+    def _second(self, run: CommandRun, sizes: Sequence[tuple[int, int]]) -> None:
         """Restoring, the start itself, and speeds from the smallest batch to the usual one."""
         self.found["restore_s"] = run.restored_s
         rates = [rate for size, parts in sizes if (rate := self._at_batch(run, size, parts)) is not None]
@@ -240,7 +240,7 @@ class Measurement:
         cut = [(self.batch // part, part) for part in PARTS if self.batch % part == 0] if self.command.cuts else []
         return sorted(plain + cut)
 
-    def _at_batch(self, run: WatchedRun, size: int, parts: int) -> StepRate | None:
+    def _at_batch(self, run: CommandRun, size: int, parts: int) -> StepRate | None:
         cut = f" x {parts} sub-batches" if parts > 1 else ""
         if run.end is not None or self.left_s < _SETTLE_S:
             self.notes.append(f"batch {size}{cut}: no time left")
@@ -254,7 +254,7 @@ class Measurement:
         self.told(f"batch {size}{cut}: {_said(rate)}")
         return rate
 
-    def _cores(self, run: WatchedRun) -> None:
+    def _cores(self, run: CommandRun) -> None:
         """Fewer and fewer cores for the process as it runs."""
         backend, able = self.station.backend, self.station.backend.capabilities()
         most = self.wanted.most_cores or float(sum(node.cpus for node in backend.nodes()) or 1)
@@ -305,7 +305,7 @@ def gpu_numbers(station: Station, command: ProfiledCommand) -> list[int]:
     return [gpu.index for gpu in devices.find()[: command.gpus]] if real else []
 
 
-def start_seconds(run: WatchedRun, rate: StepRate) -> float:
+def start_seconds(run: CommandRun, rate: StepRate) -> float:
     """From the launch to the first finished step, as if all later ones had been as fast as they are by now.
 
     So what further slow steps cost at the beginning is part of it.

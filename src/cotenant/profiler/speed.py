@@ -1,12 +1,11 @@
 """How fast a command is, from the moments at which its runtime has told its steps: pure functions.
 
 First steps are slow (compilation, search for algorithms, allocation), and so are those after a change of settings.
-Speed counts from where it is steady: two stretches in a row that differ by less than a tenth.
+Speed counts from where it is steady: stretches in a row that differ by less than a tenth from what it is by now.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,12 +41,19 @@ def stretches(points: Points, least_s: float = _STRETCH_S) -> list[tuple[float, 
 
 
 def steady_since(points: Points) -> float | None:
-    """From when on the speed is steady; None while it is not."""
+    """From when on the speed is what it is by now; None while it changes.
+
+    One stretch out of line (an evaluation, a checkpoint) does not end it.
+    """
     found = stretches(points)
-    for (begin, one), (_, two) in itertools.pairwise(found):
-        if abs(math.log(two / one)) < _ALIKE:
-            return begin
-    return None
+    kept = found[-1:]
+    for at in range(len(found) - 2, -1, -1):
+        middle = median(rate for _, rate in kept)
+        alike = [abs(math.log(rate / middle)) < _ALIKE for _, rate in found[max(at - 1, 0) : at + 1]]
+        if not alike[-1] and not (len(kept) > 1 and alike[0]):
+            break
+        kept.append(found[at])
+    return kept[-1][0] if len(kept) > 1 else None
 
 
 def rate_since(points: Points, since_s: float) -> StepRate | None:
