@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
