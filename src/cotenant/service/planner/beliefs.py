@@ -24,11 +24,15 @@ RESTORE_S = 10.0  # believed cost of stopping a live job, until measured ones ar
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """How long a job takes in all: the most of what is done + `more_s`, `least_s`, and `times` what it has attained."""
+    """How long a job takes in all: the most of what is done + `more_s`, `least_s`, and `times` what it has attained.
+
+    `spread` is the standard deviation of the logarithm of the seconds that are left: 0.1 is about 10 percent.
+    """
 
     more_s: float = -np.inf
     least_s: float = 0.0
     times: float = 0.0
+    spread: float = 2.0
 
 
 class LiveBeliefs:
@@ -81,6 +85,26 @@ class LiveBeliefs:
         if job.spec.expected_s:
             return Belief(more_s=1.0, least_s=job.spec.expected_s)
         return Belief(least_s=UNKNOWN_DURATION_S, times=2.0)
+
+    def start_up_s(self, job: LiveJob) -> float:
+        """From the launch of its process to its first finished step, without loading a checkpoint."""
+        return 0.0
+
+    def save_s(self, job: LiveJob) -> float:
+        """From the request to leave until its GPUs are free, if it saves."""
+        return 2.0
+
+    def suspend_s(self, job: LiveJob) -> float:
+        """From the request to leave until its GPUs are free, if it is suspended."""
+        return 2.0
+
+    def resume_s(self, job: LiveJob) -> float:
+        """Going on after a suspension."""
+        return 0.0
+
+    def exit_s(self, job: LiveJob) -> float:
+        """From its last step until its process has ended."""
+        return 0.0
 
     def restore_s(self, job: LiveJob) -> float:
         """What stopping it costs: as measured of its name and likely rung, else of all, else a guess."""
