@@ -93,14 +93,16 @@ class LiveBeliefs:
 
     # -- how long ------------------------------------------------------------------------------------------------
 
-    def duration(self, job: LiveJob, types: dict[str, str], speed: float | None = None) -> Belief:
-        """How long it takes in all at speed 1; `speed`: at which it runs now, where that is known.
+    def duration(
+        self, job: LiveJob, types: dict[str, str], speed: float | None = None, each: Guess | None = None
+    ) -> Belief:
+        """How long it takes in all at speed 1; `speed`: at which it runs now, `each`: as `step_before`, where known.
 
         What a job says is left is in seconds on the GPUs, and in the company, where it said so.
         """
         report = self.reports.of(job.id) if job.attempts else None
         if report is not None and report.total and report.step is not None:
-            each = self.step_before(job, report.total, types)
+            each = each or self.step_before(job, report.total, types)
             if report.speed.step_s is not None and report.speed.mean_s:
                 rate = self.pace(job, job.last, types) if speed is None else speed
                 measured = np.log(report.speed.mean_s * rate), np.asarray(report.speed.spread)
