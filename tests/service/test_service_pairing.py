@@ -121,3 +121,20 @@ def test_what_was_measured_of_pairs_survives_a_crash(tmp_path: Path) -> None:
     play(rig, 6 * ROUND_S)
     assert rig.service.store.book.memory["pairs"]["vetoes"] == kept["vetoes"]
     assert "running" in states(rig, jobs)
+
+
+def test_what_is_left_in_company_is_not_slowed_by_company_twice(tmp_path: Path) -> None:
+    """A job says what is left in seconds beside its guest; forecasts count work alone, and slow it down once."""
+    rig = plan_rig(tmp_path, "sjf-ffs")
+    host = rig.submit("sleep infinity", model="lstm", expected=1000)
+    play(rig, 1.0)
+    measured(rig, [host], 1, 0.1)
+    guest = rig.submit("sleep infinity", model="lstm", expected=900)
+    play(rig, 2.0)
+    measured(rig, [host, guest], 100, 0.15)
+    rig.says(host, Progress(1000, 2000, 0.15))
+    rig.says(guest, Progress(1000, 9000, 0.15))
+    rig.service.tick()
+    for policy in ("sjf-ffs", "fifo"):
+        (rows,) = [row for row in rig.service.desk.whatif(ADMIN, [policy])["jobs"] if row["job"] == host]
+        assert rows[policy] - rig.backend.now_s == pytest.approx(150.0 if policy == "sjf-ffs" else 100.0, rel=0.03)

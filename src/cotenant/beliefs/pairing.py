@@ -11,8 +11,8 @@ What was measured is written down and survives a restart.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from cotenant.beliefs.live_profiles import Seen, Veto, veto
@@ -49,6 +49,8 @@ class Pairing:
     def __init__(self) -> None:
         self.seen = Seen()
         self.paces: dict[str, float] = {}  # by job: its speed against alone, once it has settled in its company
+        self.company: dict[str, list[Watched]] = {}  # by job: who else is on its GPUs; only where somebody is
+        self.gpu_type: dict[str, str] = {}
         self._stays: dict[str, _Stay] = {}  # by key of the attempt
         self._alone_s: dict[tuple[str | Kind, str], float] = {}  # job or kind, and GPU type -> step time alone
 
@@ -75,6 +77,8 @@ class Pairing:
                 if not company[job.id]:
                     kind = _kind(job), _type(job, types)
                     self._alone_s[kind] = self._alone_s[job.id, kind[1]] = step_s
+        self.company = {name: others for name, others in company.items() if others}
+        self.gpu_type = {job.id: _type(job, types) for job in jobs}
         alive = {job.key for job in jobs}
         self._stays = {key: stay for key, stay in self._stays.items() if key in alive}
         self.paces = {job.id: self._pace(job, settled, _type(job, types)) for job in jobs if job.id in settled}
@@ -123,6 +127,24 @@ class Pairing:
         if abs(self.seen.ratios.get(pair, 0.0) - pace) > LEARN_BY:
             self.seen.ratios[pair] = pace
             self.seen.changes += 1
+
+    def measured(self, row_of: Mapping[str, int]) -> dict[int, tuple[float, frozenset[int]]]:
+        """By row: speed against alone, and beside which rows that was measured."""
+        found = {}
+        for job, pace in self.paces.items():
+            others = [one.id for one in self.company.get(job, ())]
+            if math.isfinite(pace) and row_of.keys() >= {job, *others}:
+                found[row_of[job]] = pace, frozenset(row_of[one] for one in others)
+        return found
+
+    def copy(self) -> Pairing:
+        """All that is known by now, for somebody else to go on with."""
+        made = Pairing()
+        made.seen = Seen(self.seen.vetoes, dict(self.seen.ratios), self.seen.changes)
+        made.paces, made.company, made.gpu_type = dict(self.paces), dict(self.company), dict(self.gpu_type)
+        made._stays = {key: replace(stay) for key, stay in self._stays.items()}
+        made._alone_s = dict(self._alone_s)
+        return made
 
     def keeps(self) -> dict[str, list[Any]]:
         """What was measured, as plain data: it must survive a restart."""

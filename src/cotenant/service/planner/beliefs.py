@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotenant.beliefs.live_profiles import LiveKind, LiveProfiles
+from cotenant.beliefs.pairing import Pairing
 from cotenant.core.jobspec import JobSpec
 from cotenant.engine.live_rows import NewJob
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S, left_s
@@ -34,8 +35,11 @@ class Belief:
 class LiveBeliefs:
     """Beliefs from reports, measured costs and a profile."""
 
-    def __init__(self, book: Book, reports: Reports, profiles: LiveProfiles, shares_hosts: bool) -> None:
+    def __init__(
+        self, book: Book, reports: Reports, profiles: LiveProfiles, shares_hosts: bool, pairing: Pairing | None = None
+    ) -> None:
         self.book, self.reports, self.profiles, self._shares_hosts = book, reports, profiles, shares_hosts
+        self._pairing = pairing or Pairing()
 
     def new_job(self, job: LiveJob) -> NewJob:
         """A job as the engine takes it in."""
@@ -66,6 +70,22 @@ class LiveBeliefs:
         """Seconds of work per second of an attempt on its GPUs."""
         return self.profiles.of(job.spec.model, job.spec.gpus, types.get(attempt.gpus[0][0], ""))
 
+    def in_company(self, job: LiveJob) -> float:
+        """Speed of its steps beside its present company against alone, as measured, else as believed.
+
+        What a job says is left is in seconds in this company: times this it is in seconds alone, as work is counted.
+        """
+        others = self._pairing.company.get(job.id, ())
+        pace = self._pairing.paces.get(job.id, np.nan)
+        if not others or np.isfinite(pace):
+            return min(pace, 1.0) if others else 1.0
+        numbers = [self.profiles.kind_of(self.kind(one.spec)) for one in (job, *others)]
+        together, types = self.profiles.together(self._pairing.seen), self.profiles.types
+        at = types.index(self._pairing.gpu_type[job.id]) if self._pairing.gpu_type[job.id] in types else 0
+        ratios = together.ratio[numbers[0], numbers[1:], at]
+        believed = 1.0 / (1.0 + float((1.0 / np.where(ratios > 0, ratios, 0.5) - 1.0).sum()))
+        return believed * (float(together.pace[numbers[0], job.last.level]) or 1.0)
+
     def lost_s(self, job: LiveJob, types: dict[str, str]) -> float:
         """Work of its last attempt that is in no checkpoint, at speed 1."""
         return job.last.lost_s * self.pace(job, job.last, types)
@@ -74,7 +94,7 @@ class LiveBeliefs:
         """How long it takes in all at speed 1. What a job says is left is in seconds on the GPUs where it said so."""
         left = left_s(self.reports.of(job.id)) if job.attempts else None
         if left is not None:
-            return Belief(left * self.pace(job, job.last, types))
+            return Belief(left * self.pace(job, job.last, types) * self.in_company(job))
         if job.left_s is not None:
             ended = next((one for one in reversed(job.attempts) if one.ended_s is not None), job.last)
             return Belief(job.left_s * self.pace(job, ended, types))

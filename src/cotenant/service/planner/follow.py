@@ -263,7 +263,7 @@ class Follower:
             if known.rung not in costs_s:
                 costs_s[known.rung] = self.beliefs.restore_s(self.book.jobs[name])
             rows.append(known.row)
-            more_s.append(left * known.pace)
+            more_s.append(left * known.pace * self.beliefs.in_company(self.book.jobs[name]))
             restore_s.append(costs_s[known.rung])
         f = self.tables.state.f
         if rows:

@@ -191,7 +191,8 @@ class Planner:
         found, now_s = {}, self._store.clock()
         for policy in policies:
             with self._store.lock:
-                session = self.session(policy, list(self._nodes()), now_s)
+                kept = self._session.kept.apart() if self._session is not None else None
+                session = self.session(policy, list(self._nodes()), now_s, kept)
                 events = session.take_in(set(self._store.book.active), self._openings.shut(now_s), now_s)
             found[policy] = forecast(session, events, now_s, watch)
         return found

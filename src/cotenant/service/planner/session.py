@@ -55,6 +55,11 @@ class Kept:
     pairing: Pairing = field(default_factory=Pairing)
     trainings: Trainings = field(default_factory=Trainings)
 
+    def apart(self) -> Kept:
+        """The same for somebody who plays forward while this goes on being measured."""
+        profiles = LiveProfiles(self.profiles.profile, self.profiles.types, self.profiles.gpu_gib)
+        return Kept(profiles, self.pairing.copy())
+
 
 class Session:
     """Keeps the engine in step with the book and lets it decide."""
@@ -105,7 +110,8 @@ class Session:
 
     def beliefs(self, options: Options) -> LiveBeliefs:
         """What is believed of jobs one by one."""
-        return LiveBeliefs(self._book, self._reports, self.kept.profiles, options.deals_out_hosts)
+        kept, hosts = self.kept, options.deals_out_hosts
+        return LiveBeliefs(self._book, self._reports, kept.profiles, hosts, kept.pairing)
 
     def fits(self, policy: str, nodes: Sequence[NodeInfo]) -> bool:
         """Whether this is the policy, and the cluster has the same shape as when the session began."""
@@ -187,9 +193,7 @@ class Session:
             facts = replace(facts, together=together)
             cut = np.flatnonzero(state.i[:rows, col.LEVEL])
             state.f[cut, col.GPU_GIB] = together.memory_gib[state.i[cut, col.SPEED_ROW], state.i[cut, col.LEVEL]]
-            row_of, paces = self.follower.row_of, self.kept.pairing.paces
-            measured = {row_of[job]: pace for job, pace in paces.items() if job in row_of and np.isfinite(pace)}
-            self.engine.rates = MeasuredSpeeds(together, measured)
+            self.engine.rates = MeasuredSpeeds(together, self.kept.pairing.measured(self.follower.row_of))
         elif traits.shares:
             pair = profiles.pairs(seen.vetoes)
             facts = replace(facts, pair=pair)
@@ -209,7 +213,7 @@ class Session:
 
     def _look_at_pairs(self) -> None:
         """Take in what jobs that share say of their steps."""
-        if not self.traits.shares:
+        if not (self.traits.shares or self._book.shared_gpus or self.kept.pairing.company):
             return
         running = [job for job in self._book.on_gpus.values() if job.state == JobState.RUNNING]
         state, row_of = self.tables.state, self.follower.row_of
