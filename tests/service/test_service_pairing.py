@@ -8,7 +8,7 @@ import pytest
 from service_kit import ADMIN, ONE, Rig, plan_rig, play, states
 from test_service_sharing import ROUND_S, sharing
 
-from cotenant.beliefs.pairing import WINDOW_STEPS
+from cotenant.beliefs.pairing import WARM_STEPS, WINDOW_S, WINDOW_STEPS
 from cotenant.runtime.protocol import Progress
 
 POLICIES = ["gandiva-packing", "gavel:sharing=true"]
@@ -20,10 +20,11 @@ def step(rig: Rig, job: str, steps: int, step_time_s: float) -> None:
 
 
 def measured(rig: Rig, jobs: list[str], first: int, step_time_s: float) -> None:
-    """All jobs make enough steps of that time in their present company, while looked at."""
-    for steps in (first, first + WINDOW_STEPS):
+    """All jobs make enough steps of that time in their present company, while looked at: the first few are cold."""
+    for wait_s, steps in ((0.0, 0), (0.1, WARM_STEPS), (WINDOW_S, WARM_STEPS + WINDOW_STEPS)):
+        rig.backend.advance(wait_s)
         for job in jobs:
-            step(rig, job, steps, step_time_s)
+            step(rig, job, first + steps, step_time_s)
         rig.service.tick()
 
 
@@ -33,7 +34,7 @@ def pair(rig: Rig) -> list[str]:
     play(rig, 1.0)
     measured(rig, [host], 1, 0.1)
     guest = rig.submit("sleep infinity", model="bert")
-    play(rig, 2 * ROUND_S)
+    play(rig, 2 * ROUND_S - WINDOW_S)  # there is time to be measured before the next round
     assert states(rig, [host, guest]) == ["running"] * 2
     return [host, guest]
 
@@ -136,5 +137,5 @@ def test_what_is_left_in_company_is_not_slowed_by_company_twice(tmp_path: Path) 
     rig.says(guest, Progress(1000, 9000, 0.15))
     rig.service.tick()
     for policy in ("sjf-ffs", "fifo"):
-        (rows,) = [row for row in rig.service.desk.whatif(ADMIN, [policy])["jobs"] if row["job"] == host]
+        (rows,) = [row for row in rig.service.desk.whatif(ADMIN, [policy])["jobs"] if row["id"] == host]
         assert rows[policy] - rig.backend.now_s == pytest.approx(150.0 if policy == "sjf-ffs" else 100.0, rel=0.03)

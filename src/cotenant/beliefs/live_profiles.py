@@ -29,20 +29,38 @@ def veto(one: Kind, two: Kind, gpu_type: str) -> Veto:
     return (one, two, gpu_type) if one <= two else (two, one, gpu_type)
 
 
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a kind of job keeps of a GPU alone: its share of the time, and GiB of its memory."""
+
+    busy: float
+    gib: float
+
+
 @dataclass(slots=True)
 class Seen:
-    """What was measured of pairs: those that do not pay, and speeds against alone of the first beside the second."""
+    """What was measured of pairs: those that do not pay, and speeds against alone of the first beside the second.
+
+    `uses` is what kinds use on a GPU type; `guesses` are the same speeds of pairs that may be tried.
+    """
 
     vetoes: frozenset[Veto] = frozenset()
     ratios: dict[tuple[Kind, Kind, str], float] = field(default_factory=dict)
     changes: int = 0
+    uses: dict[tuple[Kind, str], Use] = field(default_factory=dict)
+    guesses: dict[tuple[Kind, Kind, str], float] = field(default_factory=dict)
+
+    def copy(self) -> Seen:
+        """As it is now."""
+        return Seen(self.vetoes, dict(self.ratios), self.changes, dict(self.uses), dict(self.guesses))
 
 
 @dataclass(frozen=True, slots=True)
 class LiveKind:
     """What jobs have in common that run alike here: `only` on that GPU type, `mem_gib` per GPU, `alone` on GPUs.
 
-    Their `batch` per GPU may be cut into smaller ones whose gradients they add up; 0: it may not.
+    Their `batch` per GPU may be cut into smaller ones whose gradients they add up; 0: it may not. `program` is what
+    they are known by to whoever learns from them, where they name no model.
     """
 
     kind: Kind
@@ -50,6 +68,12 @@ class LiveKind:
     mem_gib: float = 0.0
     alone: bool = False
     batch: int = 0
+    program: str = ""
+
+    @property
+    def learned(self) -> Kind:
+        """What is learned of them is kept by this."""
+        return self.kind[0] or self.program, self.kind[1]
 
     def runs_on(self, gpu_type: str, room_gib: float) -> bool:
         """Whether it may have GPUs of this type and size (0: nobody knows)."""
@@ -122,7 +146,7 @@ class LiveProfiles:
         for a, one in enumerate(kinds):
             for b, two in enumerate(kinds[: a + 1]):
                 for column, name in enumerate(types):
-                    if veto(one.kind, two.kind, name) in vetoes:
+                    if veto(one.learned, two.learned, name) in vetoes:
                         continue
                     if one.kind[1] != two.kind[1] or not one.fits(two, self.gpu_gib.get(name, 0.0)):
                         continue
@@ -136,8 +160,9 @@ class LiveProfiles:
     def together(self, seen: Seen) -> Together:
         """What is believed of these kinds in company; the same object for the same question.
 
-        What was seen of a pair goes before the profile; a pair that does not pay counts as impossible. Memory is what
-        jobs ask for. Nothing of it can lie on the host, so a job that has less than it needs does not run at all.
+        What was seen of a pair goes before the profile; a pair that does not pay counts as impossible; one that the
+        profile does not know is as guessed. Memory is what jobs ask for, else what they were seen to use. Nothing of it
+        can lie on the host, so a job that has less than it needs does not run at all.
         """
         asked = len(self.kinds), seen.vetoes, len(seen.ratios), seen.changes
         if self._beside[0] != asked or self._beside[1] is None:
@@ -154,10 +179,17 @@ class LiveProfiles:
         pace, memory = np.zeros((len(kinds), LEVELS)), np.zeros((len(kinds), LEVELS))
         busy, curve = np.ones(len(kinds)), np.zeros((len(kinds), len(CURVE)))
         curve[:, -1] = pace[:, 0] = 1.0
+
+        def knows(kind: LiveKind) -> bool:
+            return known is not None and bool((known.ratio[place[kind.kind]] > 0).any())
+
         for a, one in enumerate(kinds):
-            memory[a] = one.mem_gib
+            used = [use for name in types if (use := seen.uses.get((one.learned, name))) is not None]
+            memory[a] = one.mem_gib or max((use.gib for use in used), default=0.0)
             own = place.get(one.kind, -1)
-            if known is not None and own >= 0:
+            if used and not knows(one):
+                busy[a] = max(use.busy for use in used)
+            elif known is not None and own >= 0:
                 busy[a] = known.busy[own]
                 if one.batch > 0:
                     cut = np.array([one.batch % 2**level == 0 for level in range(LEVELS)])
@@ -168,14 +200,15 @@ class LiveProfiles:
                 for column, name in enumerate(types):
                     if one.alone or two.alone or {one.only, two.only} - {"", name}:
                         continue
-                    if veto(one.kind, two.kind, name) in seen.vetoes:
+                    if veto(one.learned, two.learned, name) in seen.vetoes:
                         continue
-                    believed = 0.0
+                    pair = one.learned, two.learned, name
+                    believed = 0.0 if knows(one) and knows(two) else seen.guesses.get(pair, 0.0)
                     if known is not None and min(own, place.get(two.kind, -1)) >= 0:
                         at = own, place[two.kind], column
-                        believed = float(known.ratio[at])
+                        believed = float(known.ratio[at]) or believed
                         guess[a, b, column] = believed if known.guess is None else known.guess[at]
-                    ratio[a, b, column] = seen.ratios.get((one.kind, two.kind, name), believed)
+                    ratio[a, b, column] = seen.ratios.get(pair, believed)
         ratio[(ratio <= 0) | (ratio.transpose(1, 0, 2) <= 0)] = 0.0
         room = np.array([self.gpu_gib.get(name, 0.0) or np.inf for name in types])
         guess = np.where((ratio > 0) & (guess > 0), guess, ratio)  # what nobody can guess is believed as it is known
@@ -194,7 +227,7 @@ class LiveProfiles:
             (a, b)
             for a, one in enumerate(kinds)
             for b, two in enumerate(kinds[a:], a)
-            if any(veto(one.kind, two.kind, name) in vetoes for name in types)
+            if any(veto(one.learned, two.learned, name) in vetoes for name in types)
         )
         return Stages(
             of=np.where(known[of], of, -1).astype(np.int64),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from cotenant.core.jobspec import JobSpec
+
+_SET = re.compile(r"\w+=\S*")  # a variable before a command
+_SCRIPT = re.compile(r"[\w./-]+\.(?:py|sh|pl|jl|R)")
 
 
 class Told(Protocol):
@@ -26,6 +30,10 @@ class Told(Protocol):
     @property
     def metrics(self) -> Mapping[str, float]:
         """What else it says."""
+
+    @property
+    def marks(self) -> Sequence[tuple[float, int]]:
+        """When it was heard to have made so many steps, the last few times."""
 
 
 class WatchedRun(Protocol):
@@ -64,3 +72,19 @@ class Watched(Protocol):
     @property
     def size(self) -> int:
         """GPUs that it has, or asks for."""
+
+
+def program_of(run: str) -> str:
+    """What a command runs, by the names of its program and script: `python train.py`."""
+    words = [word for word in run.split() if not _SET.fullmatch(word)]
+    if not words:
+        return ""
+    script = next((word for word in words[1:] if _SCRIPT.fullmatch(word)), "")
+    if not script and "-m" in words[1:-1]:
+        script = words[words.index("-m") + 1]
+    return " ".join(word.rpartition("/")[2] for word in (words[0], script) if word)
+
+
+def learned_kind(job: Watched) -> tuple[str, int]:
+    """What jobs have in common that run alike: their model, else their tenant and program; and their GPUs."""
+    return job.spec.model or f"{job.tenant}:{program_of(job.spec.run)}", job.spec.gpus

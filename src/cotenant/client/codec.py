@@ -52,7 +52,7 @@ def token(data: Mapping[str, Any]) -> TokenInfo:
 
 _SAME = (
     "run", "name", "setup", "workdir", "env", "cpus", "nodes", "tenant", "priority", "retries", "preemptible",
-    "model", "image", "tty",
+    "exclusive", "model", "image", "tty",
 )  # fmt: skip
 _RENAMED = {
     "mem_gib": "mem",

@@ -23,6 +23,7 @@ from .protocol import (
     Done,
     Hello,
     JobMessage,
+    Pause,
     Progress,
     Restored,
     ServiceMessage,
@@ -41,6 +42,7 @@ _WELCOME_WAIT_S = 1.0
 _CLOSE_WAIT_S = 1.0
 _NAP_S = 0.05  # how quickly a throttled job notices that it should stop
 _METRICS_LIMIT = 64
+_LONGEST_PAUSE_S = 10.0
 
 
 class Job:
@@ -72,6 +74,7 @@ class Job:
         self._on_change: list[Callable[[Settings], object]] = []
         self._asked = False  # by the scheduler
         self._sigterm = SigtermWatch()
+        self._pause_s = self._pauses_here_s = 0.0  # asked for, and agreed on at this step boundary
         self._stops_here = False  # all ranks have agreed to stop at this step boundary
         self._declined = False  # told the scheduler that this request cannot be met
         self._leads = self.rank == 0
@@ -331,6 +334,8 @@ class Job:
             self.grace_s = message.grace_s
             self._declined = False
             self._asked = True
+        elif isinstance(message, Pause):
+            self._pause_s = min(max(message.seconds, 0.0), _LONGEST_PAUSE_S)
         elif isinstance(message, Settings):
             with self._staging:
                 self._staged = self._staged.updated(message)
@@ -343,7 +348,9 @@ class Job:
 
     def _confer(self) -> None:
         """At a step boundary: take over new settings and decide whether to stop here, as the leading rank does."""
-        stops, *settings = self._agreed([float(self.should_stop and not self._declined), *self._told().numbers()])
+        pause_s, self._pause_s = self._pause_s, 0.0
+        wish = float(self.should_stop and not self._declined), pause_s
+        stops, self._pauses_here_s, *settings = self._agreed([*wish, *self._told().numbers()])
         self._stops_here = bool(stops)
         self._take(Settings.from_numbers(settings))
 
@@ -381,7 +388,7 @@ class Job:
         return floats
 
     def _throttle(self) -> None:
-        until = time.monotonic() + self.throttle_s
+        until = time.monotonic() + self.throttle_s + self._pauses_here_s
         while not (self.should_stop and not self._declined) and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, _NAP_S))
 

@@ -13,6 +13,7 @@ import os
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from cotenant.runtime.protocol import (
     Declined,
     Hello,
     JobMessage,
+    Pause,
     Progress,
     Restored,
     Set,
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from cotenant.service.store.job import LiveJob
 
 _SECRET_BYTES = 32
+_MARKS = 64  # of a job's progress that are kept; it speaks about five times a second
 
 
 @dataclass(slots=True)
@@ -52,6 +55,7 @@ class Report:
     checkpoint_s: float | None = None
     restore_s: float | None = None
     left_saved: bool = False  # its last word: all work saved, leaving
+    marks: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_MARKS))  # when, and how many steps
 
 
 class Reports:
@@ -153,6 +157,7 @@ class Reports:
             self._news.add(hello.job)
             if isinstance(message, Progress):
                 report.step, report.total = message.step, message.total
+                report.marks.append((self._clock(), message.step))
                 report.step_time_s, report.saves = message.step_time_s, message.saves
                 report.metrics = {key: float(value) for key, value in message.metrics.items()}
             elif isinstance(message, Checkpoint):
@@ -231,6 +236,11 @@ class Reports:
         """Change the samples per step of a job, and how many such batches make one step of its optimizer."""
         self.set_for(job, Settings(batch_size=size, accumulation=accumulation))
 
+    def stand_still(self, job: str, seconds: float) -> None:
+        """Have a job wait so long after its present step, once. It is not told again when it connects anew."""
+        if self._server is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._server.send, job, Pause(seconds))
+
     def withdraw(self, job: str) -> None:
         """A job is no longer asked to stop: it was suspended instead."""
         with self._lock:
@@ -248,6 +258,7 @@ class Reports:
         """The clock was set: whatever was saved was saved so much later."""
         with self._lock:
             for report in self._reports.values():
+                report.marks.clear()
                 if report.checkpoint_s is not None:
                     report.checkpoint_s += by_s
 

@@ -13,13 +13,14 @@ import numpy as np
 
 from cotenant.beliefs.live_profiles import LiveKind, LiveProfiles
 from cotenant.beliefs.pairing import Pairing
-from cotenant.core.jobspec import JobSpec
+from cotenant.beliefs.watched import Watched, learned_kind
 from cotenant.engine.live_rows import NewJob
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S, left_s
 from cotenant.service.observer.reports import Report, Reports
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import ASK, SUSPEND, Attempt, LiveJob
 
+_PROGRAMS = 64  # that are told apart: what is believed of pairs is looked up for all of them
 RESTORE_S = 10.0  # believed cost of stopping a live job, until measured ones are known
 
 
@@ -40,10 +41,11 @@ class LiveBeliefs:
     ) -> None:
         self.book, self.reports, self.profiles, self._shares_hosts = book, reports, profiles, shares_hosts
         self._pairing = pairing or Pairing()
+        self._programs = {kind.program for kind in profiles.kinds}
 
     def new_job(self, job: LiveJob) -> NewJob:
         """A job as the engine takes it in."""
-        spec, kind = job.spec, self.kind(job.spec)
+        spec, kind = job.spec, self.kind(job)
         cpus, mem_gib = (0.0, 0.0) if self._shares_hosts else (spec.cpus, spec.mem_gib)
         return NewJob(
             gpus=spec.gpus, submit_s=job.submitted_s, tenant=job.tenant, kind=self.profiles.kind_of(kind), cpus=cpus,
@@ -52,10 +54,16 @@ class LiveBeliefs:
             draw=zlib.crc32(job.id.encode()) / 2**32, steps_per_s=self.profiles.steps_per_s(kind),
         )  # fmt: skip
 
-    @staticmethod
-    def kind(spec: JobSpec) -> LiveKind:
-        """What jobs have in common that run alike."""
-        return LiveKind((spec.model, spec.gpus), spec.gpu_type, spec.gpu_mem_gib, not spec.preemptible, spec.batch_size)
+    def kind(self, job: Watched) -> LiveKind:
+        """What jobs have in common that run alike; without a model, those of one program, while these are few."""
+        spec, program = job.spec, "" if job.spec.model else learned_kind(job)[0]
+        if program not in self._programs:
+            if len(self._programs) < _PROGRAMS:
+                self._programs.add(program)
+            else:
+                program = ""
+        alone = spec.exclusive or not spec.preemptible
+        return LiveKind((spec.model, spec.gpus), spec.gpu_type, spec.gpu_mem_gib, alone, spec.batch_size, program)
 
     def _barred(self, kind: LiveKind) -> int:
         number = self.profiles.kind_of(kind)
@@ -79,7 +87,7 @@ class LiveBeliefs:
         pace = self._pairing.paces.get(job.id, np.nan)
         if not others or np.isfinite(pace):
             return min(pace, 1.0) if others else 1.0
-        numbers = [self.profiles.kind_of(self.kind(one.spec)) for one in (job, *others)]
+        numbers = [self.profiles.kind_of(self.kind(one)) for one in (job, *others)]
         together, types = self.profiles.together(self._pairing.seen), self.profiles.types
         at = types.index(self._pairing.gpu_type[job.id]) if self._pairing.gpu_type[job.id] in types else 0
         ratios = together.ratio[numbers[0], numbers[1:], at]
