@@ -20,6 +20,7 @@ from cotenant.core.together import CURVE, LEVELS, Together
 from cotenant.core.workload import Codes, Floats, Ints, make_workload
 from cotenant.workload.profiles import Kind, Profile, load_profile
 
+HEADROOM = 0.9  # of a GPU's memory that two may take together who are tried
 Veto = tuple[Kind, Kind, str]
 """Two kinds, in order, that do not gain from sharing GPUs of a type."""
 
@@ -203,7 +204,8 @@ class LiveProfiles:
                     if veto(one.learned, two.learned, name) in seen.vetoes:
                         continue
                     pair = one.learned, two.learned, name
-                    believed = 0.0 if knows(one) and knows(two) else seen.guesses.get(pair, 0.0)
+                    tries = self._may_try(one, two, name, seen) and not (knows(one) and knows(two))
+                    believed = seen.guesses.get(pair, 0.0) if tries else 0.0
                     if known is not None and min(own, place.get(two.kind, -1)) >= 0:
                         at = own, place[two.kind], column
                         believed = float(known.ratio[at]) or believed
@@ -213,6 +215,13 @@ class LiveProfiles:
         room = np.array([self.gpu_gib.get(name, 0.0) or np.inf for name in types])
         guess = np.where((ratio > 0) & (guess > 0), guess, ratio)  # what nobody can guess is believed as it is known
         return Together(np.minimum(ratio, 1.0), pace, memory, busy, room, curve, guess=np.minimum(guess, 1.0))
+
+    def _may_try(self, one: LiveKind, two: LiveKind, gpu_type: str, seen: Seen) -> bool:
+        """Whether a GPU holds two that nobody has seen together, with some to spare: all of it has to be known."""
+        uses = (seen.uses.get((kind.learned, gpu_type)) for kind in (one, two))
+        used_gib = [use.gib if use is not None else 0.0 for use in uses]
+        needs_gib = [max(kind.mem_gib, gib) for kind, gib in zip((one, two), used_gib, strict=True)]
+        return min(needs_gib) > 0 and sum(needs_gib) <= HEADROOM * self.gpu_gib.get(gpu_type, 0.0)
 
     def stages(self, of: Ints, nominal_s: Floats, vetoes: frozenset[Veto]) -> Stages | None:
         """Stage times of the jobs' steps, where the profile knows them; `of` is the kind of each row."""

@@ -31,7 +31,7 @@ class Standstill:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _UnderWay:
     still: Watched
     moves: Watched
     from_s: float
@@ -43,7 +43,7 @@ class Standstills:
     """Who was asked to stand still, and what came of it. `asked` are new ones, for whoever carries them out."""
 
     asked: list[Standstill] = field(default_factory=list)
-    _under_way: dict[tuple[str, str], _Asked] = field(default_factory=dict)
+    _under_way: dict[tuple[str, str], _UnderWay] = field(default_factory=dict)
     _done: set[tuple[str, str]] = field(default_factory=set)
     _times: Counter[str] = field(default_factory=Counter)
 
@@ -56,7 +56,7 @@ class Standstills:
         seconds = lead_s + min(max(STEPS * moves_step_s, LEAST_S), MOST_S)
         self._done.add(pair)
         self._times[still.key] += 1
-        self._under_way[pair] = _Asked(still, moves, now_s + lead_s, now_s + seconds)
+        self._under_way[pair] = _UnderWay(still, moves, now_s + lead_s, now_s + seconds)
         self.asked.append(Standstill(still.id, moves.id, round(seconds, 3)))
         return True
 
@@ -87,7 +87,7 @@ class Standstills:
         return Standstills([], dict(self._under_way), set(self._done), Counter(self._times))
 
 
-def _marks(report: Told | None, asked: _Asked) -> list[tuple[float, int]]:
+def _marks(report: Told | None, asked: _UnderWay) -> list[tuple[float, int]]:
     marks: Sequence[tuple[float, int]] = report.marks if report is not None else ()
     return [mark for mark in marks if asked.from_s <= mark[0] <= asked.until_s]
 

@@ -1,10 +1,11 @@
 """Which pairs of kinds that nobody knows are worth a try, and what is believed of them until they were measured.
 
 A kind's busy share and memory are watched while jobs of it run and are past their start-up. Two kinds may be tried on
-one GPU when the memory of both is known and fits with some to spare, the busy share of one at least was measured, and
-both together would not keep the GPU busier than `limit`. A kind that has not run yet is believed to be busy half of
-the time. What is believed of the pair follows from the busy shares by the formula that was fitted to measured pairs,
-less some doubt. Whether it is tried is for the policy to say, and whether it pays is then measured (`pairing`).
+one GPU when the memory of both is known and fits with some to spare (`LiveProfiles`), the busy share of one at least
+was measured, and both together would not keep the GPU busier than `BUSY_LIMIT`. A kind that has not run yet is
+believed to be busy half of the time. What is believed of the pair follows from the busy shares by the formula that was
+fitted to measured pairs, less some doubt. Whether it is tried is for the policy to say, and whether it pays is then
+measured (`pairing`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from cotenant.workload.profiles.together import fitted, formula
 
 BUSY_LIMIT = {"time": 1.2, "mps": 2.0}  # sum of busy shares: at once, even two busy ones leave each other room
 UNSEEN_BUSY = 0.5
-HEADROOM = 0.9  # of a GPU's memory that two may take together
 DOUBT = 0.1  # by which a guessed slowdown is made larger
 MOST_TRIALS = 4  # pairs of kinds at a time
 SAMPLES = 5  # before a busy share counts
@@ -103,12 +103,10 @@ class Trying:
             seen.uses[at] = Use(round(busy, 3), max(gib, known.gib if known is not None else 0.0))
             seen.changes += 1
 
-    def offer(
-        self, kinds: Sequence[LiveKind], gpu_gib: Mapping[str, float], seen: Seen, tried: Collection[Veto]
-    ) -> None:
+    def offer(self, kinds: Sequence[LiveKind], types: Iterable[str], seen: Seen, tried: Collection[Veto]) -> None:
         """Write down what is believed of pairs that may be tried; while enough are being tried, of no others."""
         found: dict[tuple[Kind, Kind, str], float] = {}
-        for gpu_type, room_gib in gpu_gib.items():
+        for gpu_type in types:
             for a, one in enumerate(kinds):
                 for two in kinds[: a + 1]:
                     pair = veto(one.learned, two.learned, gpu_type)
@@ -117,21 +115,16 @@ class Trying:
                     there, back = (one.learned, two.learned, gpu_type), (two.learned, one.learned, gpu_type)
                     if pair in tried:  # it goes on as it was begun, until it was measured
                         found[there], found[back] = seen.guesses[there], seen.guesses[back]
-                    elif ratios := self.believed(one, two, gpu_type, room_gib, seen):
+                    elif ratios := self.believed(one, two, gpu_type, seen):
                         found[there], found[back] = ratios
         if found != seen.guesses:
             seen.guesses = found
             seen.changes += 1
 
-    def believed(
-        self, one: LiveKind, two: LiveKind, gpu_type: str, room_gib: float, seen: Seen
-    ) -> tuple[float, float] | None:
+    def believed(self, one: LiveKind, two: LiveKind, gpu_type: str, seen: Seen) -> tuple[float, float] | None:
         """Speeds of both against alone, as guessed; None where they are not to be tried."""
         uses = [seen.uses.get((kind.learned, gpu_type)) for kind in (one, two)]
         if not any(uses) or one.alone or two.alone:
-            return None
-        gib = [max(kind.mem_gib, use.gib if use else 0.0) for kind, use in zip((one, two), uses, strict=True)]
-        if not room_gib or min(gib) <= 0 or sum(gib) > HEADROOM * room_gib:
             return None
         busy = [use.busy if use else UNSEEN_BUSY for use in uses]
         if sum(busy) > BUSY_LIMIT[self._share]:

@@ -76,7 +76,7 @@ class Watched(Protocol):
 
 def program_of(run: str) -> str:
     """What a command runs, by the names of its program and script: `python train.py`."""
-    words = [word for word in run.split() if not _SET.fullmatch(word)]
+    words = [word for word in re.split(r"[\s;&|()]+", run) if word and not _SET.fullmatch(word)]
     if not words:
         return ""
     script = next((word for word in words[1:] if _SCRIPT.fullmatch(word)), "")

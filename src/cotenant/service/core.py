@@ -110,13 +110,13 @@ class CoreService:
         rules = Rules(hosts, options.max_priority, options.notify, options.most_unfinished)
         self.planner = planner(self) if planner is not None else _planner(self)
         machines = ObservedMachines(self.observer, backend)
-        self.desk = Desk(self.store, self.planner, machines, self.reports.of, rules)
+        self.desk = Desk(self.store, self.planner, machines, self.reports.of, rules, self.usage)
         self._winds_down = False
         self._on_over: Callable[[], object] = lambda: None
         self.at_close = ExitStack()  # what else is to be given back in the end
         self.admin = Admin(
             self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready,
-            self.shut_down,
+            self.shut_down, self.usage,
         )  # fmt: skip
         if options.policy:
             self.planner.check(options.policy)

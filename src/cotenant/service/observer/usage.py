@@ -17,17 +17,15 @@ _log = logging.getLogger(__name__)
 class Usage:
     """The newest sample. Taken by one thread, or by whoever moves virtual time; read from any."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend | None = None) -> None:
         self._backend = backend if isinstance(backend, Measures) else None
         self.gpus: tuple[GpuUse, ...] = ()
-        self.taken = 0  # samples so far
 
     def sample(self) -> bool:
         """Take one; whether anything is known here at all."""
         if self._backend is None:
             return False
         self.gpus = self._backend.gpu_use()
-        self.taken += 1
         return bool(self.gpus)
 
     def of(self, job: LiveJob, alone: bool) -> JobUse | None:

@@ -35,7 +35,7 @@ class Kept:
         return Kept(profiles, self.pairing.copy())
 
 
-class Pairs:
+class SideBySide:
     """One look after the other at the jobs that have GPUs. `splits` are pairs that were just seen not to pay."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Pairs:
         trying.watch(running, uses, pairing, seen)
         state = len(profiles.kinds), seen.changes, seen.vetoes, pairing.tried
         if state != self._offered:
-            trying.offer(profiles.kinds, profiles.gpu_gib, seen, pairing.tried)
+            trying.offer(profiles.kinds, profiles.types, seen, pairing.tried)
             self._offered = len(profiles.kinds), seen.changes, seen.vetoes, pairing.tried
 
     def standstills(self) -> list[Act]:

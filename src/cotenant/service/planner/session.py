@@ -37,7 +37,7 @@ from cotenant.service.planner.facts import Names, deadline_steps, memory_by_type
 from cotenant.service.planner.follow import Follower
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
-from cotenant.service.planner.pairs import Kept, Pairs, UseOf
+from cotenant.service.planner.pairs import Kept, SideBySide, UseOf
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
 
@@ -80,7 +80,7 @@ class Session:
         self._kinds = self.late = 0
         self._parting: list[str] = []
         self._recalled, self._told = False, dict[str, Any]()
-        self.pairs = Pairs(book, reports, self.kept, self._types, self.traits, use_of)
+        self.pairs = SideBySide(book, reports, self.kept, self._types, self.traits, use_of)
 
     @property
     def policy(self) -> Policy:
