@@ -8,7 +8,8 @@ import pytest
 from service_kit import ADMIN, ONE, Rig, plan_rig, play, states
 from test_service_sharing import ROUND_S, sharing
 
-from cotenant.beliefs.pairing import WARM_STEPS, WINDOW_S, WINDOW_STEPS
+from cotenant.beliefs.pairing import WINDOW_S, WINDOW_STEPS
+from cotenant.beliefs.speed import LASTS
 from cotenant.runtime.protocol import Progress
 
 POLICIES = ["gandiva-packing", "gavel:sharing=true"]
@@ -21,7 +22,7 @@ def step(rig: Rig, job: str, steps: int, step_time_s: float) -> None:
 
 def measured(rig: Rig, jobs: list[str], first: int, step_time_s: float) -> None:
     """All jobs make enough steps of that time in their present company, while looked at: the first few are cold."""
-    for wait_s, steps in ((0.0, 0), (0.1, WARM_STEPS), (WINDOW_S, WARM_STEPS + WINDOW_STEPS)):
+    for wait_s, steps in ((0.0, 0), (0.1, LASTS), (WINDOW_S, LASTS + WINDOW_STEPS)):
         rig.backend.advance(wait_s)
         for job in jobs:
             step(rig, job, first + steps, step_time_s)

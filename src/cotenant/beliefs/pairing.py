@@ -27,8 +27,7 @@ from cotenant.workload.profiles import Kind
 _Job = TypeVar("_Job", bound=Watched)
 WINDOW_STEPS, WINDOW_S = 30, 2.0  # in one company before its step time counts; the average remembers about ten steps
 FEW_STEPS, LONG_S = 5, 10.0  # or so, where steps are long
-WARM_STEPS = 3  # after which a start-up is over
-SILENT_S = 60.0  # or that long, of a job that says nothing of its steps
+SILENT_S = 60.0  # after which a start-up is over, of a job that says nothing of its steps
 MARGIN = 0.05  # what a pair has to gain over taking turns
 LEARN_BY = 0.02  # of the speed alone: less does not change what is believed
 _MANY = 1000
@@ -64,10 +63,10 @@ class Pairing:
         self.gpu_type: dict[str, str] = {}
         self.warm: set[str] = set()  # jobs that are past their start-up
         self.tried: frozenset[Veto] = frozenset()  # pairs side by side of which nobody knows yet whether they pay
-        self._first_step: dict[str, int] = {}  # by key of the attempt: where it was when it was first heard
-        self._stays: dict[str, _Stay] = {}  # likewise
+        self._stays: dict[str, _Stay] = {}  # by key of the attempt
         self._alone_s: dict[tuple[str | Kind, str], float] = {}  # job or kind, and GPU type -> step time alone
         self._still = Standstills()
+        self._live = True  # what jobs are in is for this one to tell their speeds
         self._until_s: dict[Veto, float] = {}  # when a veto is over
 
     @property
@@ -129,19 +128,11 @@ class Pairing:
                 kind, gpu_type = learned_kind(job), self.gpu_type[job.id]
                 pairs |= {veto(kind, learned_kind(one), gpu_type) for one in near.values()}
         self.tried = frozenset(pair for pair in pairs if pair not in self.seen.ratios and pair in self.seen.guesses)
-        self.warm = {job.id for job in jobs if self._is_warm(job, report_of(job.id), now_s)}
+        self.warm = {job.id for job in jobs if _is_warm(job, report_of(job.id), now_s)}
         alive = {job.key for job in jobs}
-        for kept in (self._stays, self._first_step):
-            for key in kept.keys() - alive:
-                del kept[key]
+        for key in self._stays.keys() - alive:
+            del self._stays[key]
         self._still.forget(alive)
-
-    def _is_warm(self, job: Watched, report: Told | None, now_s: float) -> bool:
-        """Whether it has made some steps, or has run for long and says nothing of any."""
-        if report is None or report.step is None:
-            return now_s - job.last.launched_s >= SILENT_S
-        first = self._first_step.setdefault(job.key, report.step)
-        return report.step - first >= WARM_STEPS
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -151,6 +142,8 @@ class Pairing:
         company = frozenset(other.key for other in others)
         stay = self._stays.get(job.key)
         if stay is None or stay.company != company:
+            if self._live and report is not None and stay is not None:
+                report.speed.new_company()
             stay = self._stays[job.key] = _Stay(company)
         if report is None or report.step is None or not report.step_time_s or self._still.concerns(job.key):
             return None
@@ -183,7 +176,7 @@ class Pairing:
         """Take in what was measured while somebody stood still; in company all begin to count anew."""
         for stood, moved, step_s in self._still.over(report_of, now_s):
             for job in (stood, moved):
-                self._stays.pop(job.key, None)
+                self._stays[job.key] = _Stay(frozenset())  # which it has not: so its steps count anew
             if step_s is not None and moved.id in self.gpu_type:
                 self._know_alone(moved, step_s)
 
@@ -246,7 +239,7 @@ class Pairing:
         made = Pairing()
         made.seen, made.tried, made._still = self.seen.copy(), self.tried, self._still.copy()
         made.paces, made.company, made.gpu_type = dict(self.paces), dict(self.company), dict(self.gpu_type)
-        made.warm, made._first_step = set(self.warm), dict(self._first_step)
+        made.warm, made._live = set(self.warm), False
         made._stays = {key: replace(stay) for key, stay in self._stays.items()}
         made._alone_s, made._until_s = dict(self._alone_s), dict(self._until_s)
         return made
@@ -300,6 +293,13 @@ def guests_of(jobs: Iterable[_Job]) -> dict[str, _Job]:
         if hosts and not job.stop_why:
             found[job.id] = hosts[0]
     return found
+
+
+def _is_warm(job: Watched, report: Told | None, now_s: float) -> bool:
+    """Whether it has made some steps, or has run for long and says nothing of any."""
+    if report is None or report.step is None:
+        return now_s - job.last.launched_s >= SILENT_S
+    return report.speed.warm
 
 
 def _typical_s(report: Told, since_s: float) -> float | None:

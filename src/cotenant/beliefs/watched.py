@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Protocol
 
+from cotenant.beliefs.speed import SpeedBelief
 from cotenant.core.jobspec import JobSpec
 
-_SET = re.compile(r"\w+=\S*")  # a variable before a command
-_SCRIPT = re.compile(r"[\w./-]+\.(?:py|sh|pl|jl|R)")
+_SCRIPT = re.compile(r"(?:^|[\s/'\"=])([\w.-]+\.py)\b|\s-m\s+([\w.]+)")
+_READ = 1000  # characters of a command in which its program is looked for
 
 
 class Told(Protocol):
@@ -30,6 +32,10 @@ class Told(Protocol):
     @property
     def metrics(self) -> Mapping[str, float]:
         """What else it says."""
+
+    @property
+    def speed(self) -> SpeedBelief:
+        """How fast it goes, by what it said."""
 
     @property
     def marks(self) -> Sequence[tuple[float, int]]:
@@ -74,17 +80,16 @@ class Watched(Protocol):
         """GPUs that it has, or asks for."""
 
 
-def program_of(run: str) -> str:
-    """What a command runs, by the names of its program and script: `python train.py`."""
-    words = [word for word in re.split(r"[\s;&|()]+", run) if word and not _SET.fullmatch(word)]
-    if not words:
-        return ""
-    script = next((word for word in words[1:] if _SCRIPT.fullmatch(word)), "")
-    if not script and "-m" in words[1:-1]:
-        script = words[words.index("-m") + 1]
-    return " ".join(word.rpartition("/")[2] for word in (words[0], script) if word)
+@lru_cache(4096)
+def program(run: str) -> str:
+    """What a command runs: its script or module where it is Python's, else its first word."""
+    found = _SCRIPT.search(run[:_READ])
+    if found is not None:
+        return found[1] or found[2]
+    words = [word for word in run[:_READ].split() if "=" not in word]
+    return words[0].rsplit("/", 1)[-1] if words else ""
 
 
 def learned_kind(job: Watched) -> tuple[str, int]:
     """What jobs have in common that run alike: their model, else their tenant and program; and their GPUs."""
-    return job.spec.model or f"{job.tenant}:{program_of(job.spec.run)}", job.spec.gpus
+    return job.spec.model or f"{job.tenant}:{program(job.spec.run)}", job.spec.gpus

@@ -40,6 +40,7 @@ from cotenant.service.planner.nodes import NodeNumbers
 from cotenant.service.planner.pairs import Kept, SideBySide, UseOf
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
+from cotenant.service.store.learned import what_runs
 
 _MOST_ROWS = 200_000  # of a session, while few of them live; the next one begins with what was journaled
 _LARGE = 3000  # jobs from which on compiled kernels pay
@@ -113,9 +114,11 @@ class Session:
 
     def news(self) -> set[str]:
         """Running jobs that have said something, or whose like were measured, since this was asked last."""
-        names, self._book.costs.news = self._book.costs.news, set()
-        on_gpus = self._book.on_gpus
-        return self._reports.news() & on_gpus.keys() | {job.id for job in on_gpus.values() if job.spec.name in names}
+        learned, on_gpus = self._book.learned, self._book.on_gpus
+        runs, learned.news = learned.news, set()
+        like = {job.id for job in on_gpus.values() if what_runs(job) in runs} if runs else set()
+        self.follower.hearing.doubt(like)
+        return self._reports.news() & on_gpus.keys() | like
 
     # -- one step --------------------------------------------------------------------------------------------------
 
@@ -125,7 +128,7 @@ class Session:
         self._parting = self.pairs.partings()
         changed = changed | self._book.chained.keys()
         events = self.follower.events(changed, shut, now_s, self._parting)
-        events += self.follower.heard(spoke - changed, now_s)
+        events += self.follower.hearing.heard(spoke - changed, now_s)
         if not self._recalled:
             self._recalled = True
             recall(self._policy, self.policy_name, self._book.memory.get(POLICY), self.follower.row_of)
@@ -157,6 +160,7 @@ class Session:
         self.follower.believe(now_s)
         self.renew(now_s)
         self.engine.observe(now_s, events)
+        self.follower.hearing.warm(now_s)
         reheat(self.tables.state)
 
     def finish_decision(self) -> Decision | None:
