@@ -21,6 +21,7 @@ from cotenant.core.workload import Codes, Floats, Ints, make_workload
 from cotenant.workload.profiles import Kind, Profile, load_profile
 from cotenant.workload.profiles.lifecycle import UNKNOWN, LifecycleRow
 
+UNSEEN_BUSY = 0.5  # of a kind that has not run yet
 HEADROOM = 0.9  # of a GPU's memory that two may take together who are tried
 Veto = tuple[Kind, Kind, str]
 """Two kinds, in order, that do not gain from sharing GPUs of a type."""
@@ -189,14 +190,12 @@ class LiveProfiles:
         busy, curve = np.ones(len(kinds)), np.zeros((len(kinds), len(CURVE)))
         curve[:, -1] = pace[:, 0] = 1.0
 
-        def knows(kind: LiveKind) -> bool:
-            return known is not None and bool((known.ratio[place[kind.kind]] > 0).any())
-
+        knows = [known is not None and bool((known.ratio[place[kind.kind]] > 0).any()) for kind in kinds]
         for a, one in enumerate(kinds):
             used = [use for name in types if (use := seen.uses.get((one.learned, name))) is not None]
-            memory[a] = one.mem_gib or max((use.gib for use in used), default=0.0)
+            memory[a] = self._needs_gib(one, types, seen)
             own = place.get(one.kind, -1)
-            if used and not knows(one):
+            if used and not knows[a]:
                 busy[a] = max(use.busy for use in used)
             elif known is not None and own >= 0:
                 busy[a] = known.busy[own]
@@ -212,8 +211,8 @@ class LiveProfiles:
                     if veto(one.learned, two.learned, name) in seen.vetoes:
                         continue
                     pair = one.learned, two.learned, name
-                    tries = self._may_try(one, two, name, seen) and not (knows(one) and knows(two))
-                    believed = seen.guesses.get(pair, 0.0) if tries else 0.0
+                    guessed = seen.guesses.get(pair, 0.0) if not (knows[a] and knows[b]) else 0.0
+                    believed = guessed if guessed and self._may_try(one, two, name, seen) else 0.0
                     if known is not None and min(own, place.get(two.kind, -1)) >= 0:
                         at = own, place[two.kind], column
                         believed = float(known.ratio[at]) or believed
@@ -231,20 +230,33 @@ class LiveProfiles:
         needs_gib = [max(kind.mem_gib, gib) for kind, gib in zip((one, two), used_gib, strict=True)]
         return min(needs_gib) > 0 and sum(needs_gib) <= HEADROOM * self.gpu_gib.get(gpu_type, 0.0)
 
-    def stages(self, of: Ints, nominal_s: Floats, vetoes: frozenset[Veto]) -> Stages | None:
-        """Stage times of the jobs' steps, where the profile knows them; `of` is the kind of each row."""
+    def stages(self, of: Ints, nominal_s: Floats, seen: Seen) -> Stages | None:
+        """Stage times of the jobs' steps; `of` is the kind of each row.
+
+        Of kinds that the profile does not know, those that may be tried have two stages: computing on the GPU while
+        they were seen to keep it busy, and on the host the rest of the time.
+        """
         kinds, types = self.kinds, self.types
         profiled, place = self._profiled()
-        if profiled is None or profiled.stage_s is None:
+        times = np.full((len(kinds), 4), np.nan)
+        if profiled is not None and profiled.stage_s is not None:
+            times = np.array([profiled.stage_s[place[kind.kind]] for kind in kinds]).reshape(-1, 4)
+        told = np.isfinite(times).all(axis=1)
+        usual_s = float(np.median(times[told].sum(axis=1))) if told.any() else 1.0
+        uses = [max((use.busy for name in types if (use := seen.uses.get((kind.learned, name)))), default=UNSEEN_BUSY)
+                for kind in kinds]  # fmt: skip
+        tried = {one for one, _, _ in seen.guesses}
+        for number in np.flatnonzero([kind.learned in tried for kind in kinds] & ~told).tolist():
+            times[number] = 0.0, usual_s * (1.0 - uses[number]), usual_s * uses[number], 0.0
+        known = np.isfinite(times).all(axis=1) & ~np.array([kind.alone for kind in kinds], bool)
+        if not known.any():
             return None
-        times = np.array([profiled.stage_s[place[kind.kind]] for kind in kinds]).reshape(-1, 4)
-        known = np.isfinite(times).all(axis=1) & ~np.array([kind.alone for kind in kinds])
         times = np.where(known[:, None], times, 0.0)
         apart = frozenset(
             (a, b)
             for a, one in enumerate(kinds)
             for b, two in enumerate(kinds[a:], a)
-            if any(veto(one.learned, two.learned, name) in vetoes for name in types)
+            if known[a] and known[b] and not self._may_group(one, two, bool(told[a] and told[b]), seen)
         )
         return Stages(
             of=np.where(known[of], of, -1).astype(np.int64),
@@ -252,10 +264,25 @@ class LiveProfiles:
             times=times,
             alone_s=times.sum(axis=1),
             start_s=np.zeros(len(kinds)),
-            gpu_gib=np.array([kind.mem_gib for kind in kinds]),
+            gpu_gib=np.array([self._needs_gib(kind, types, seen) for kind in kinds]),
             nominal_s=nominal_s,
             apart=apart,
         )
+
+    def _may_group(self, one: LiveKind, two: LiveKind, told: bool, seen: Seen) -> bool:
+        """Whether two may interleave on every GPU type: the profile says how (`told`), or they may be tried there."""
+        pairs = [veto(one.learned, two.learned, name) for name in self.types]
+        if told or any(pair in seen.vetoes for pair in pairs):
+            return not any(pair in seen.vetoes for pair in pairs)
+        return all(
+            (pair in seen.guesses or pair in seen.ratios) and self._may_try(one, two, pair[2], seen) for pair in pairs
+        )
+
+    @staticmethod
+    def _needs_gib(kind: LiveKind, types: Iterable[str], seen: Seen) -> float:
+        """What it asks for, else what such jobs were seen to use; 0 where nobody knows."""
+        used = (seen.uses.get((kind.learned, name)) for name in types)
+        return kind.mem_gib or max((use.gib for use in used if use is not None), default=0.0)
 
     def _profiled(self) -> tuple[Profile | None, dict[Kind, int]]:
         """What the profile says of the kinds seen so far (None where there is none), and their numbers in it."""

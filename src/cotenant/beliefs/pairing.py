@@ -31,6 +31,7 @@ SILENT_S = 60.0  # after which a start-up is over, of a job that says nothing of
 MARGIN = 0.05  # what a pair has to gain over taking turns
 LEARN_BY = 0.02  # of the speed alone: less does not change what is believed
 _MANY = 1000
+WORTH_S = 60.0  # that both have left, or it is not worth while to have one stand still
 VETO_S = 24 * 3600.0  # before kinds that did not pay may be put together again
 
 
@@ -62,6 +63,7 @@ class Pairing:
         self.company: dict[str, list[Watched]] = {}  # by job: who else is on its GPUs; only where somebody is
         self.gpu_type: dict[str, str] = {}
         self.warm: set[str] = set()  # jobs that are past their start-up
+        self.settling: set[str] = set()  # those whose speed alone is known, but not yet what their company makes of it
         self.tried: frozenset[Veto] = frozenset()  # pairs side by side of which nobody knows yet whether they pay
         self._stays: dict[str, _Stay] = {}  # by key of the attempt
         self._alone_s: dict[tuple[str | Kind, str], float] = {}  # job or kind, and GPU type -> step time alone
@@ -91,6 +93,9 @@ class Pairing:
             if job.id in settled and job.id not in self.company:
                 self._know_alone(job, settled[job.id])
         self.paces = {job.id: self._pace(job, settled) for job in jobs if job.id in settled}
+        self.settling = {
+            job for job in self.company if job not in settled and (job, self.gpu_type[job]) in self._alone_s
+        }
         splits: list[Split] = []
         for job in jobs:
             other = self._only_one_beside(job)
@@ -197,9 +202,11 @@ class Pairing:
             silent = job.id in self.warm and (report is None or report.step is None)
             if job.id not in settled and not silent:
                 return []
-            asks = job.id in settled and other.id in settled and job.id not in paces
-            if asks and self._still.ask(other, job, settled[other.id], settled[job.id], now_s):
-                return []
+            if job.id in settled and other.id in settled and job.id not in paces:
+                steps_s = settled[other.id], settled[job.id]
+                soon = _left_s(report, steps_s[1]), _left_s(report_of(other.id), steps_s[0])
+                if min(soon) < WORTH_S or self._still.ask(other, job, *steps_s, now_s):
+                    return []
         if not paces:
             return []
         both = [paces.get(job.id, next(iter(paces.values()))) for job in (one, two)]
@@ -226,10 +233,10 @@ class Pairing:
     # -- for others ------------------------------------------------------------------------------------------------
 
     def measured(self, row_of: Mapping[str, int]) -> dict[int, tuple[float, frozenset[int]]]:
-        """By row: speed against alone, and beside which rows that was measured."""
+        """By row of those in company: speed against alone, and beside which rows that was measured."""
         found = {}
-        for job, pace in self.paces.items():
-            others = [one.id for one in self.company.get(job, ())]
+        for job, company in self.company.items():
+            pace, others = self.paces.get(job, math.nan), [one.id for one in company]
             if math.isfinite(pace) and row_of.keys() >= {job, *others}:
                 found[row_of[job]] = pace, frozenset(row_of[one] for one in others)
         return found
@@ -239,7 +246,7 @@ class Pairing:
         made = Pairing()
         made.seen, made.tried, made._still = self.seen.copy(), self.tried, self._still.copy()
         made.paces, made.company, made.gpu_type = dict(self.paces), dict(self.company), dict(self.gpu_type)
-        made.warm, made._live = set(self.warm), False
+        made.warm, made.settling, made._live = set(self.warm), set(self.settling), False
         made._stays = {key: replace(stay) for key, stay in self._stays.items()}
         made._alone_s, made._until_s = dict(self._alone_s), dict(self._until_s)
         return made
@@ -300,6 +307,13 @@ def _is_warm(job: Watched, report: Told | None, now_s: float) -> bool:
     if report is None or report.step is None:
         return now_s - job.last.launched_s >= SILENT_S
     return report.speed.warm
+
+
+def _left_s(report: Told | None, step_s: float) -> float:
+    """How long a job still takes, as far as it says so."""
+    if report is None or report.step is None or not report.total:
+        return math.inf
+    return (report.total - report.step) * step_s
 
 
 def _typical_s(report: Told, since_s: float) -> float | None:

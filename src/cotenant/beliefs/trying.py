@@ -14,13 +14,12 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from cotenant.beliefs.live_profiles import LiveKind, Seen, Use, Veto, veto
+from cotenant.beliefs.live_profiles import UNSEEN_BUSY, LiveKind, Seen, Use, Veto, veto
 from cotenant.beliefs.watched import Watched, learned_kind
 from cotenant.workload.profiles import Kind
 from cotenant.workload.profiles.together import fitted, formula
 
 BUSY_LIMIT = {"time": 1.2, "mps": 2.0}  # sum of busy shares: at once, even two busy ones leave each other room
-UNSEEN_BUSY = 0.5
 DOUBT = 0.1  # by which a guessed slowdown is made larger
 MOST_TRIALS = 4  # pairs of kinds at a time
 SAMPLES = 5  # before a busy share counts
@@ -106,26 +105,24 @@ class Trying:
     def offer(self, kinds: Sequence[LiveKind], types: Iterable[str], seen: Seen, tried: Collection[Veto]) -> None:
         """Write down what is believed of pairs that may be tried; while enough are being tried, of no others."""
         found: dict[tuple[Kind, Kind, str], float] = {}
+        names = sorted({kind.learned for kind in kinds if not kind.alone})
         for gpu_type in types:
-            for a, one in enumerate(kinds):
-                for two in kinds[: a + 1]:
-                    pair = veto(one.learned, two.learned, gpu_type)
-                    if pair in seen.vetoes or (len(tried) >= MOST_TRIALS and pair not in tried):
-                        continue
-                    there, back = (one.learned, two.learned, gpu_type), (two.learned, one.learned, gpu_type)
-                    if pair in tried:  # it goes on as it was begun, until it was measured
-                        found[there], found[back] = seen.guesses[there], seen.guesses[back]
-                    elif ratios := self.believed(one, two, gpu_type, seen):
-                        found[there], found[back] = ratios
+            known = [name for name in names if (name, gpu_type) in seen.uses]
+            for pair in {veto(one, two, gpu_type) for one in known for two in names}:
+                if pair in seen.vetoes or (len(tried) >= MOST_TRIALS and pair not in tried):
+                    continue
+                back = pair[1], pair[0], gpu_type
+                if pair in tried:  # it goes on as it was begun, until it was measured
+                    found[pair], found[back] = seen.guesses[pair], seen.guesses[back]
+                elif ratios := self.believed(*pair, seen):
+                    found[pair], found[back] = ratios
         if found != seen.guesses:
             seen.guesses = found
             seen.changes += 1
 
-    def believed(self, one: LiveKind, two: LiveKind, gpu_type: str, seen: Seen) -> tuple[float, float] | None:
+    def believed(self, one: Kind, two: Kind, gpu_type: str, seen: Seen) -> tuple[float, float] | None:
         """Speeds of both against alone, as guessed; None where they are not to be tried."""
-        uses = [seen.uses.get((kind.learned, gpu_type)) for kind in (one, two)]
-        if not any(uses) or one.alone or two.alone:
-            return None
+        uses = [seen.uses.get((kind, gpu_type)) for kind in (one, two)]
         busy = [use.busy if use else UNSEEN_BUSY for use in uses]
         if sum(busy) > BUSY_LIMIT[self._share]:
             return None

@@ -128,7 +128,7 @@ class Session:
         self._parting = self.pairs.partings()
         changed = changed | self._book.chained.keys()
         events = self.follower.events(changed, shut, now_s, self._parting)
-        events += self.follower.hearing.heard(spoke - changed, now_s)
+        events += self.follower.hearing.heard(spoke - changed - self.kept.pairing.settling, now_s)
         if not self._recalled:
             self._recalled = True
             recall(self._policy, self.policy_name, self._book.memory.get(POLICY), self.follower.row_of)
@@ -186,11 +186,12 @@ class Session:
         elif traits.shares:
             pair = profiles.pairs(seen.vetoes)
             facts = replace(facts, pair=pair)
-            if pair is not None:
-                self.engine.rates = PairSpeeds(np.where(pair > 0, pair, 0.5))
+            measured = self.kept.pairing.measured(self.follower.row_of)
+            tried = MeasuredSpeeds(profiles.together(seen), measured) if pair is None and seen.guesses else None
+            self.engine.rates = tried if pair is None else PairSpeeds(np.where(pair > 0, pair, 0.5))
         if traits.interleaves:
             of, nominal_s = state.i[:rows, col.SPEED_ROW].copy(), state.f[:rows, col.BELIEF].copy()
-            facts = replace(facts, stages=profiles.stages(of, nominal_s, seen.vetoes))
+            facts = replace(facts, stages=profiles.stages(of, nominal_s, seen))
         if traits.resizes:
             row_of, trainings = self.follower.row_of, self.kept.trainings
             facts = with_training(facts, self.tables, row_of, self._book, self._reports, trainings)
