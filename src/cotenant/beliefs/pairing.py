@@ -31,7 +31,6 @@ SILENT_S = 60.0  # after which a start-up is over, of a job that says nothing of
 MARGIN = 0.05  # what a pair has to gain over taking turns
 LEARN_BY = 0.02  # of the speed alone: less does not change what is believed
 _MANY = 1000
-WORTH_S = 60.0  # that both have left, or it is not worth while to have one stand still
 VETO_S = 24 * 3600.0  # before kinds that did not pay may be put together again
 
 
@@ -204,14 +203,16 @@ class Pairing:
                 return []
             if job.id in settled and other.id in settled and job.id not in paces:
                 steps_s = settled[other.id], settled[job.id]
-                soon = _left_s(report, steps_s[1]), _left_s(report_of(other.id), steps_s[0])
-                if min(soon) < WORTH_S or self._still.ask(other, job, *steps_s, now_s):
+                left_s = min(_left_s(report_of(other.id), steps_s[0]), _left_s(report, steps_s[1]))
+                if self._still.ask(other, job, steps_s, left_s, now_s) is not False:
                     return []
         if not paces:
             return []
         both = [paces.get(job.id, next(iter(paces.values()))) for job in (one, two)]
-        self._learn((learned_kind(one), learned_kind(two), gpu_type), both[0])
-        self._learn((learned_kind(two), learned_kind(one), gpu_type), both[1])
+        kinds = learned_kind(one), learned_kind(two)
+        paired = both if kinds[0] != kinds[1] else [sum(both) / 2] * 2
+        self._learn((*kinds, gpu_type), paired[0])
+        self._learn((*kinds[::-1], gpu_type), paired[1])
         return [Split(one.id, two.id, sum(both), against)] if sum(both) < 1.0 + MARGIN else []
 
     def _learn(self, pair: tuple[Kind, Kind, str], pace: float) -> None:

@@ -3,7 +3,8 @@
 Who stands still does so between two of its steps and counts the seconds itself. So nobody has to let it go on, and a
 service that dies meanwhile leaves nothing behind. From when on it stands is not told; it is taken to be when a step of
 it must be over. What the other does from then on counts, unless the first was seen to make steps all the same: its
-runtime may be too old to know of this. It costs a job two or three seconds, once for each neighbour.
+runtime may be too old to know of this. It costs a job two or three seconds (seven, where steps are long), once for
+each neighbour, and is not done to those who are nearly done.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from dataclasses import dataclass, field
 
 from cotenant.beliefs.watched import Told, Watched
 
-STEPS, LEAST_S, MOST_S = 20, 1.0, 3.0  # of the one that is measured: so many steps, within this time
-LEAST_STEPS = 3  # or nothing can be said
-LONGEST_STEP_S = 2.0  # of the one that stands still: or it would take too long until it does
+STEPS, LEAST_S, MOST_S = 20, 1.0, 4.0  # of the one that is measured: so many steps, within this time
+LEAST_STEPS = 2  # or nothing can be said
+WORTH = 20  # times as long as that both must have left
+LONGEST_STEP_S = 3.0  # of the one that stands still: or it would take too long until it does
 MOST = 3  # times that an attempt stands still
 _WORD_S = 0.3  # until it has heard of it
 
@@ -47,13 +49,20 @@ class Standstills:
     _done: set[tuple[str, str]] = field(default_factory=set)
     _times: Counter[str] = field(default_factory=Counter)
 
-    def ask(self, still: Watched, moves: Watched, still_step_s: float, moves_step_s: float, now_s: float) -> bool:
-        """Have one stand still to measure the other; whether that can be done, at most once for the two."""
+    def ask(
+        self, still: Watched, moves: Watched, steps_s: tuple[float, float], left_s: float, now_s: float
+    ) -> bool | None:
+        """Have one stand still to measure the other; whether that can be done, at most once for the two.
+
+        `steps_s` are steps of both in company, `left_s` what the sooner of them has left. None: it is not worth while.
+        """
         pair = still.key, moves.key
-        if pair in self._done or self._times[still.key] >= MOST or still_step_s > LONGEST_STEP_S:
+        if pair in self._done or self._times[still.key] >= MOST or steps_s[0] > LONGEST_STEP_S:
             return False
-        lead_s = still_step_s + _WORD_S
-        seconds = lead_s + min(max(STEPS * moves_step_s, LEAST_S), MOST_S)
+        lead_s = steps_s[0] + _WORD_S
+        seconds = lead_s + min(max(STEPS * steps_s[1], LEAST_S), MOST_S)
+        if left_s < WORTH * seconds:
+            return None
         self._done.add(pair)
         self._times[still.key] += 1
         self._under_way[pair] = _UnderWay(still, moves, now_s + lead_s, now_s + seconds)
