@@ -113,8 +113,8 @@ class LiveBeliefs:
         if report is not None and report.total and report.step is not None:
             each = self.step_before(job, report.total, types)
             if report.speed.step_s is not None and report.speed.mean_s:
-                known = self.pace(job, job.last, types) * in_company(self, job) if speed is None else speed
-                measured = np.log(report.speed.mean_s * known), np.asarray(report.speed.spread)
+                rate = self.pace(job, job.last, types) * in_company(self, job) if speed is None else speed
+                measured = np.log(report.speed.mean_s * rate), np.asarray(report.speed.spread)
                 log, spread = with_progress(np.log(each.seconds), np.asarray(each.spread**-2), *measured)
                 each = Guess(float(np.exp(log)), float(spread))
             left_s = max(report.total - report.step, 0) * each.seconds
