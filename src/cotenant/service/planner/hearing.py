@@ -24,7 +24,7 @@ class _Speaker(NamedTuple):
     row: int
     saves: bool
     total: int | None
-    ready: bool
+    begun: bool
 
 
 class Hearing:
@@ -58,11 +58,11 @@ class Hearing:
         if row >= len(self._before):
             more = np.zeros((max(len(self._tables.state.f), row + 1) - len(self._before), 3))
             self._before = np.concatenate([self._before, more])
-        total, saves, ready = (None, False, False) if report is None else (report.total, report.saves, report.ready_s)
+        total, saves, begun = (None, False, False) if report is None else (report.total, report.saves, report.has_begun)
         if total:
             each = self._beliefs.step_before(job, total, self._types)
             self._before[row] = np.log(each.seconds), each.spread**-2, self._beliefs.exit_s(job)
-        self._speaks[job.id] = _Speaker(row, saves, total, ready is not None)
+        self._speaks[job.id] = _Speaker(row, saves, total, begun)
         if job.state in (JobState.STARTING, JobState.RUNNING) and not job.last.suspensions:
             self._cold[row] = job.id
             self.warm(now_s, [row])
