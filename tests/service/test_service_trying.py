@@ -119,7 +119,7 @@ def test_a_pair_that_does_not_pay_is_parted_and_not_formed_again_within_its_veto
     assert rig.service.store.book.memory["pairs"]["until_s"][0] == pytest.approx(rig.backend.now_s + VETO_S, rel=0.01)
 
 
-def speak(rig: Rig, job: str, first: int, step_s: float, seconds: float = 4.0) -> None:
+def speak(rig: Rig, job: str, first: int, step_s: float, seconds: float = 5.0) -> None:
     """A job makes steps of that length and says so."""
     until_s, steps = rig.backend.now_s + seconds, first
     while rig.backend.now_s < until_s:
