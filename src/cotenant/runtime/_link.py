@@ -23,6 +23,7 @@ from .protocol import (
     Checkpoint,
     Hello,
     JobMessage,
+    Pause,
     Progress,
     ProtocolError,
     Refused,
@@ -223,7 +224,7 @@ class Link:
             message = decode(bytes(line))
             if isinstance(message, Refused):
                 raise _RefusedError(message.reason)
-            if isinstance(message, Welcome | Set | Stop):
+            if isinstance(message, Welcome | Set | Stop | Pause):
                 self._receive(message)
             welcomed = welcomed or isinstance(message, Welcome)
         return welcomed

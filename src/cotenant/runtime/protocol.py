@@ -18,6 +18,7 @@ something to say; nothing is acknowledged. A job reconnects when the service com
                      refused    reason
                      set        settings            seen by the job at its next step boundary
                      stop       grace_s
+                     pause      seconds             stand still so long at the next step boundary, once
 
 A step number is the count of finished steps. Unknown fields and unknown types are ignored, so that either side may
 learn new ones; `VERSION` changes only when an old peer would misunderstand. Numbers that JSON lacks (a loss that is
@@ -188,6 +189,14 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Stand still so long at the next step boundary, once: the job beside this one is measured meanwhile."""
+
+    type: ClassVar[str] = "pause"
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """The service does not know this job, its token or its version of the protocol."""
 
@@ -196,12 +205,12 @@ class Refused:
 
 
 JobMessage: TypeAlias = Hello | Progress | Restored | Checkpoint | Stopping | Declined | Done
-ServiceMessage: TypeAlias = Welcome | Set | Stop | Refused
+ServiceMessage: TypeAlias = Welcome | Set | Stop | Pause | Refused
 Message: TypeAlias = JobMessage | ServiceMessage
 
 _KINDS: dict[str, type[Message]] = {
     kind.type: kind
-    for kind in (Hello, Progress, Restored, Checkpoint, Stopping, Declined, Done, Welcome, Set, Stop, Refused)
+    for kind in (Hello, Progress, Restored, Checkpoint, Stopping, Declined, Done, Welcome, Set, Stop, Pause, Refused)
 }
 
 

@@ -21,6 +21,7 @@ from .protocol import (
     Hello,
     JobMessage,
     Message,
+    Pause,
     ProtocolError,
     Refused,
     ServiceMessage,
@@ -109,7 +110,7 @@ class RuntimeServer:
         """Jobs with at least one process connected."""
         return frozenset(self._writers)
 
-    def send(self, job_id: str, message: Set | Stop) -> bool:
+    def send(self, job_id: str, message: Set | Stop | Pause) -> bool:
         """Send to every process of a job; False when none is connected. Call it on the loop."""
         reached = [self._write(writer, message) for writer in self._writers.get(job_id, ())]
         return any(reached)

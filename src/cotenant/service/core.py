@@ -32,6 +32,7 @@ from cotenant.service.notify.notifier import Notifier
 from cotenant.service.observer.observer import Observer
 from cotenant.service.observer.openings import Openings
 from cotenant.service.observer.reports import Reports
+from cotenant.service.observer.usage import Usage
 from cotenant.service.options import Options
 from cotenant.service.planner.decision import LiveDecision, PlannerSteps
 from cotenant.service.retention import Retention
@@ -94,6 +95,7 @@ class CoreService:
         self.backend, self.counters = backend, dict.fromkeys(COUNTERS, 0.0)
         self.store = Store(journal, options.clock, options.hook, options.home / "owed", options.steady)
         self.reports = Reports(options.home, backend.listen_at(), options.clock)
+        self.usage = Usage(backend)
         self.retention = Retention(self.store, backend, self.reports, options.keep)
         self.observer = Observer(
             self.store, backend, self.reports, options, self.counters, lambda: self.executor.in_flight
@@ -108,13 +110,13 @@ class CoreService:
         rules = Rules(hosts, options.max_priority, options.notify, options.most_unfinished)
         self.planner = planner(self) if planner is not None else _planner(self)
         machines = ObservedMachines(self.observer, backend)
-        self.desk = Desk(self.store, self.planner, machines, self.reports.of, rules)
+        self.desk = Desk(self.store, self.planner, machines, self.reports.of, rules, self.usage)
         self._winds_down = False
         self._on_over: Callable[[], object] = lambda: None
         self.at_close = ExitStack()  # what else is to be given back in the end
         self.admin = Admin(
             self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready,
-            self.shut_down,
+            self.shut_down, self.usage,
         )  # fmt: skip
         if options.policy:
             self.planner.check(options.policy)
@@ -148,6 +150,8 @@ class CoreService:
     def _look_and_act(self) -> float:
         """Observe, press, decide, act. No backend is called and nothing is decided with the lock held."""
         self.observer.look()
+        if self.options.inline:
+            self.usage.sample()
         self.store.check_writable()
         if self._winds_down:
             return self._wind_down()
@@ -219,4 +223,5 @@ def _planner(core: CoreService) -> PlannerPart:
     from cotenant.service.planner.planner import Planner
 
     nodes, capabilities = (lambda: core.observer.nodes), core.backend.capabilities()
-    return Planner(core.store, nodes, core.reports, capabilities, core.options, core.counters, core.openings)
+    told = core.options, core.counters, core.openings, core.usage.of
+    return Planner(core.store, nodes, core.reports, capabilities, *told)

@@ -32,6 +32,7 @@ from cotenant.service.facade import (
     WhatIfWatch,
 )
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
+from cotenant.service.observer.usage import Usage
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
 from cotenant.service.store.view import BookView
@@ -40,7 +41,7 @@ from cotenant.service.store.view import BookView
 class Desk:
     """The one implementation of `cotenant.service.facade.Jobs`.
 
-    `report` gives the newest report of a job. `rules`: what may be asked for.
+    `report` gives the newest report of a job, `usage` what it uses. `rules`: what may be asked for.
     `most_priority`: the highest that others than admins may ask for.
     """
 
@@ -51,7 +52,9 @@ class Desk:
         machines: Machines,
         report: Callable[[str], ReportedProgress | None],
         rules: Rules = ANYTHING,
+        usage: Usage | None = None,
     ) -> None:
+        self._usage = usage or Usage()
         self._store, self._planner, self._machines, self._report = store, planner, machines, report
         self._submissions = Submissions(store, machines, rules)
         self._changes, self._most_priority = changing.JobChanges(store, machines), rules.most_priority
@@ -86,7 +89,9 @@ class Desk:
 
     def _shown(self, job: LiveJob, view: BookView, tenant: str, whole: bool) -> JobInfo:
         reason, report = shown.reason(job, view, tenant), self._report(job.id)
-        return shown.job_info(job, reason, report, self._store.clock(), whole)
+        on_gpus = whole and job.id in view.on_gpus
+        use = self._usage.of(job, not view.company.get(job.id)) if on_gpus else None
+        return shown.job_info(job, reason, report, self._store.clock(), whole, use)
 
     def why(self, caller: Caller, job: str) -> dict[str, Any]:
         """See the facade. Only the planner knows why a job waits that could start."""

@@ -24,6 +24,7 @@ from cotenant.runtime.protocol import (
     Declined,
     Hello,
     JobMessage,
+    Pause,
     Progress,
     Restored,
     Set,
@@ -216,13 +217,11 @@ class Reports:
             message = Set(**settings.given())  # type: ignore[arg-type]
             self._loop.call_soon_threadsafe(self._server.send, job, message)
 
-    def pace(self, job: str, delay_s: float) -> None:
-        """Have a job wait so long after each step."""
-        self.set_for(job, Settings(throttle_s=delay_s))
-
-    def batch(self, job: str, size: int | None = None, accumulation: int | None = None) -> None:
-        """Change the samples per step of a job, and how many such batches make one step of its optimizer."""
-        self.set_for(job, Settings(batch_size=size, accumulation=accumulation))
+    def stand_still(self, job: str, seconds: float) -> None:
+        """Have a job wait so long after its present step, once. It is not told again when it connects anew."""
+        self.paused(job)
+        if self._server is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._server.send, job, Pause(seconds))
 
     def withdraw(self, job: str) -> None:
         """A job is no longer asked to stop: it was suspended instead."""

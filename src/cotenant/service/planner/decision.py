@@ -16,9 +16,11 @@ from cotenant.service.store.job import Gpus, LiveJob
 class Act:
     """One transition of one job.
 
-    `kind` is start, stop, suspend, resume, end (a suspended job is killed, for its GPUs are not to be had) or terms.
+    `kind` is start, stop, suspend, resume, end (a suspended job is killed, for its GPUs are not to be had), terms
+    or pause.
     `gpus` are those of a start, by index; they are free by now. `why` says for what a job is stopped, suspended or
     ended: preempt, turn, resize, move or split. `need_gib` is the memory per GPU on these terms, 0 as the job asks.
+    `pause` has a job stand still for `seconds` between two steps, so that the one beside it (`why`) can be measured.
     """
 
     kind: str
@@ -27,6 +29,7 @@ class Act:
     why: str = ""
     terms: Terms = ALONE
     need_gib: float = 0.0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 from cotenant.backends.base import Capabilities, NodeInfo
 from cotenant.beliefs.pairing import Split
+from cotenant.beliefs.trying import Trying
 from cotenant.core.decision import Change, Decision, Transition
 from cotenant.core.jit_later import LATER
 from cotenant.core.plan import ALONE, Terms
@@ -28,6 +29,7 @@ from cotenant.service.options import Options
 from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import Act, LiveDecision, OpenNodes
 from cotenant.service.planner.forecast import forecast
+from cotenant.service.planner.pairs import UseOf
 from cotenant.service.planner.session import Session
 from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.store import Store
@@ -43,10 +45,11 @@ class Planner:
 
     def __init__(
         self, store: Store, nodes: Callable[[], Sequence[NodeInfo]], reports: Reports, capabilities: Capabilities,
-        options: Options, counters: dict[str, float], openings: OpenNodes,
+        options: Options, counters: dict[str, float], openings: OpenNodes, use_of: UseOf = lambda job, alone: None,
     ) -> None:  # fmt: skip
         self._store, self._nodes, self._reports, self._options = store, nodes, reports, options
         self._capabilities, self._counters, self._openings = capabilities, counters, openings
+        self._use_of = use_of
         self._lock = threading.RLock()  # one step or one answer at a time
         self._session: Session | None = None
         self._remembered: dict[str, Any] = dict(store.book.memory)
@@ -74,8 +77,8 @@ class Planner:
             with self._store.lock:
                 session, changed = self._current(now_s), self._store.changes()
                 events = session.take_in(changed, self._openings.shut(now_s), now_s, session.news())
-                again = [*session.unheard(), *session.partings()]
-                notes = tuple(note for split in session.splits for note in _parted(split))
+                again = [*session.unheard(), *session.partings(), *session.pairs.standstills()]
+                notes = tuple(note for split in session.pairs.splits for note in _parted(split))
             decision = session.decide(events, now_s)
             if decision is not None and decision.asked:
                 self._counters["decisions"] += 1
@@ -109,6 +112,7 @@ class Planner:
         if self._session is None or not self._session.fits(book.policy, nodes):
             kept = self._session.kept if self._session is not None else None
             self._session = self.session(book.policy, nodes, now_s, kept)
+            self._session.kept.trying = self._session.kept.trying or Trying(self._capabilities.share)
             self._store.changes()
             book.touched.update(book.active)
         return self._session
@@ -117,7 +121,7 @@ class Planner:
         """An engine of its own for a policy, with nothing in its tables yet."""
         return Session(
             policy, nodes, self._store.book, self._reports, self._options, self._may_suspend, now_s, kept,
-            budget=self.budget, openings=self._openings,
+            budget=self.budget, openings=self._openings, use_of=self._use_of,
         )  # fmt: skip
 
     def _may_suspend(self, job: LiveJob) -> bool:
@@ -191,7 +195,8 @@ class Planner:
         found, now_s = {}, self._store.clock()
         for policy in policies:
             with self._store.lock:
-                session = self.session(policy, list(self._nodes()), now_s)
+                kept = self._session.kept.apart() if self._session is not None else None
+                session = self.session(policy, list(self._nodes()), now_s, kept)
                 events = session.take_in(set(self._store.book.active), self._openings.shut(now_s), now_s)
             found[policy] = forecast(session, events, now_s, watch)
         return found

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from cotenant.beliefs.duration import Tally
+from cotenant.beliefs.watched import program
 from cotenant.service.store.job import LiveJob
 
 START, SAVE, RESTORE, SUSPENDING, RESUME, EXIT = "start", "save", "restore", "suspend", "resume", "exit"
@@ -20,21 +21,10 @@ LENGTH, WORD, STEP = "length", "word", "step"
 MOST_KEYS = 5000  # the longest unused are dropped
 
 Key = tuple[str, ...]
-_SCRIPT = re.compile(r"(?:^|[\s/'\"=])([\w.-]+\.py)\b|\s-m\s+([\w.]+)")
 _PYTHON = re.compile(r"\bpython|\.py\b|\btorchrun\b|\baccelerate\b|\bdeepspeed\b")
 _LEAST = 1e-3  # seconds: what takes no time has no logarithm
 _FEW, _NEWS = 2, 0.2  # it is news what the first few values say, and what changes the mean by so much (a logarithm)
 _READ = 1000  # characters of a command in which its program is looked for
-
-
-@lru_cache(4096)
-def program(run: str) -> str:
-    """What a command runs: its script or module where it is Python's, else its first word."""
-    found = _SCRIPT.search(run[:_READ])
-    if found is not None:
-        return found[1] or found[2]
-    words = [word for word in run[:_READ].split() if "=" not in word]
-    return words[0].rsplit("/", 1)[-1] if words else ""
 
 
 @lru_cache(4096)
