@@ -3,6 +3,7 @@
     store      journal and book behind one lock
     observer   what really runs, how it ended, what is left of it
     planner    what should run, on which GPUs, on what terms
+    forecasts  when jobs will end, made beside all this and kept for whoever asks
     executor   carries that out
     desk       what people ask for: jobs;  admin: nodes, policy, tokens
 
@@ -28,6 +29,8 @@ from cotenant.service.desk.parts import PlannerAnswers
 from cotenant.service.desk.submitting import Rules
 from cotenant.service.executor.executor import Executor
 from cotenant.service.facade import Unavailable
+from cotenant.service.forecasts.background import Forecasts, InPlace, Scenes
+from cotenant.service.forecasts.worker import Worker
 from cotenant.service.notify.notifier import Notifier
 from cotenant.service.observer.observer import Observer
 from cotenant.service.observer.openings import Openings
@@ -42,7 +45,7 @@ _STOPPING_S = 0.2  # while somebody is about to leave: what his runtime says doe
 COUNTERS = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s", "suspensions")
 
 
-class PlannerPart(PlannerSteps, PlannerAnswers, Protocol):
+class PlannerPart(PlannerSteps, PlannerAnswers, Scenes, Protocol):
     """Decides, and answers questions about it."""
 
 
@@ -108,7 +111,9 @@ class CoreService:
         rules = Rules(hosts, options.max_priority, options.notify, options.most_unfinished)
         self.planner = planner(self) if planner is not None else _planner(self)
         machines = ObservedMachines(self.observer, backend)
-        self.desk = Desk(self.store, self.planner, machines, self.reports.of, rules)
+        plays = InPlace() if options.inline else Worker()
+        self.forecasts = Forecasts(self.store, self.planner, self.reports.of, options.forecast_every_s, plays)
+        self.desk = Desk(self.store, self.planner, machines, self.reports.of, self.forecasts, rules)
         self._winds_down = False
         self._on_over: Callable[[], object] = lambda: None
         self.at_close = ExitStack()  # what else is to be given back in the end
@@ -167,6 +172,8 @@ class CoreService:
             self.executor.carry_out(replace(decision, acts=starts))
             changed |= self.executor.perform()
         self.admin.save_uses()
+        if self.options.inline and self.options.forecast_every_s:
+            self.forecasts.look()
         self.store.snapshot_if_due()
         self.retention.retire_if_due()
         return 0.0 if changed else self._wait_s(decision, now_s)
@@ -206,6 +213,7 @@ class CoreService:
 
     def close(self) -> None:
         """Let what is under way come to its end, and leave a short replay. Jobs go on."""
+        self.forecasts.close()
         self.executor.close()
         self.notifier.close()
         with suppress(JournalError):  # the next start replays more

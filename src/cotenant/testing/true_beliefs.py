@@ -18,6 +18,8 @@ from cotenant.testing.truth import TrueWorld, Truth
 class TrueBeliefs(LiveBeliefs):
     """What a simulation believes of its jobs, and what the truth says that they lost."""
 
+    spread = 0.0  # nothing is in doubt
+
     def __init__(self, live: LiveBeliefs, known: Simulation, truth: Truth) -> None:
         super().__init__(live.book, live.reports, live.profiles, False)
         self._known, self._truth = known, truth
@@ -46,11 +48,15 @@ class TrueBeliefs(LiveBeliefs):
 
     def duration(self, job: LiveJob, types: dict[str, str]) -> Belief:
         """As estimated."""
-        return Belief(least_s=float(self._known.state.f[TrueWorld.row_of(job.id), col.BELIEF]))
+        return Belief(least_s=float(self._known.state.f[TrueWorld.row_of(job.id), col.BELIEF]), spread=self.spread)
 
     def restore_s(self, job: LiveJob) -> float:
         """What stopping costs."""
         return float(self._known.state.f[TrueWorld.row_of(job.id), col.RESTORE])
+
+    def save_s(self, job: LiveJob) -> float:
+        """What leaving takes."""
+        return self._truth.costs.save_s
 
     def ways(self, job: LiveJob, stands: bool) -> tuple[int, int]:
         """As the cost table says: all can save, and rather stand still where they can."""

@@ -19,16 +19,21 @@ from cotenant.service.observer.reports import Report, Reports
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import ASK, SUSPEND, Attempt, LiveJob
 
+SAID_SPREAD, STEADY_SPREAD, UNKNOWN_SPREAD = 0.5, 0.05, 1.0  # of what an owner says, of progress, of neither
 RESTORE_S = 10.0  # believed cost of stopping a live job, until measured ones are known
 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """How long a job takes in all: the most of what is done + `more_s`, `least_s`, and `times` what it has attained."""
+    """How long a job takes in all: the most of what is done + `more_s`, `least_s`, and `times` what it has attained.
+
+    `spread`: the doubt about what is left, as the standard deviation of its logarithm.
+    """
 
     more_s: float = -np.inf
     least_s: float = 0.0
     times: float = 0.0
+    spread: float = SAID_SPREAD
 
 
 class LiveBeliefs:
@@ -74,18 +79,28 @@ class LiveBeliefs:
         """How long it takes in all at speed 1. What a job says is left is in seconds on the GPUs where it said so."""
         left = left_s(self.reports.of(job.id)) if job.attempts else None
         if left is not None:
-            return Belief(left * self.pace(job, job.last, types))
+            return Belief(left * self.pace(job, job.last, types), spread=STEADY_SPREAD)
         if job.left_s is not None:
             ended = next((one for one in reversed(job.attempts) if one.ended_s is not None), job.last)
-            return Belief(job.left_s * self.pace(job, ended, types))
+            return Belief(job.left_s * self.pace(job, ended, types), spread=STEADY_SPREAD)
         if job.spec.expected_s:
             return Belief(more_s=1.0, least_s=job.spec.expected_s)
-        return Belief(least_s=UNKNOWN_DURATION_S, times=2.0)
+        return Belief(least_s=UNKNOWN_DURATION_S, times=2.0, spread=UNKNOWN_SPREAD)
 
     def restore_s(self, job: LiveJob) -> float:
         """What stopping it costs: as measured of its name and likely rung, else of all, else a guess."""
         cost_s = self.book.costs.measured_s(job.spec.name, self._likely_rung(job, self.reports.of(job.id)))
         return self.book.preemption_cost_s(RESTORE_S) if cost_s is None else cost_s
+
+    def save_s(self, job: LiveJob) -> float:
+        """From the order to leave until its GPUs are free."""
+        rung = self._likely_rung(job, self.reports.of(job.id))
+        cost = next((cost for name in (job.spec.name, "") if (cost := self.book.costs.of(name, rung)).taken), None)
+        return cost.free_s / cost.taken if cost is not None else 0.0
+
+    def exit_s(self, job: LiveJob) -> float:
+        """From its last step until its process has ended."""
+        return 0.0
 
     @staticmethod
     def _likely_rung(job: LiveJob, report: Report | None) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from cotenant.core.lifecycle import FINAL, ON_GPUS, JobState
 from cotenant.journal import Record
+from cotenant.service.forecasts.calibration import Calibration
 from cotenant.service.store.costs import Costs, before_rungs
 from cotenant.service.store.idempotency import Answers
 from cotenant.service.store.job import Gpus, LiveJob, frozen, read_gpus, thawed
@@ -46,7 +47,7 @@ class Book:
         self._users: Counter[tuple[str, int]] = Counter()  # jobs on each GPU
         self.promises: dict[str, Gpus] = {}
         self.memory: dict[str, Any] = {}
-        self.costs, self.answers = Costs(), Answers()
+        self.costs, self.answers, self.calibration = Costs(), Answers(), Calibration()
         self.tokens: dict[str, dict[str, Any]] = {}
         self.drained: set[str] = set()
         self.windows: dict[str, NodeWindow] = {}
@@ -140,7 +141,7 @@ class Book:
             "seq": self.seq, "rungs": self.costs.rows(), "once": self.answers.rows(),
             "promises": dict(self.promises), "memory": dict(self.memory),
             "windows": [window.as_dict() for window in self.windows.values()],
-            "lineage": self.lineage, "offset": self.offset,
+            "lineage": self.lineage, "offset": self.offset, "calibration": self.calibration.rows(),
         }  # fmt: skip
 
     @classmethod
@@ -155,7 +156,7 @@ class Book:
         book.tokens, book.drained = data["tokens"], set(data["drained"])
         book.next_id, book.seq = data["next_id"], data["seq"]
         book.costs = Costs(data["rungs"] if "rungs" in data else before_rungs(data["costs"]))
-        book.answers = Answers(data.get("once"))
+        book.answers, book.calibration = Answers(data.get("once")), Calibration(data.get("calibration"))
         book.promises = {job: read_gpus(gpus) for job, gpus in data.get("promises", {}).items()}
         book.memory = data.get("memory", {})
         book.windows = {row["id"]: NodeWindow.from_dict(row) for row in data.get("windows", ())}

@@ -1,0 +1,155 @@
+"""Keeps what is foretold up to date, beside the scheduler and never inside a decision.
+
+When something has happened, and now and then without, the live tables are copied (milliseconds), a process of its own
+plays them forward, and the answer replaces the last one as a whole. The more that takes, the rarer it is done, so that
+it never has more than a few per cent of one core. With too many jobs nothing is foretold, and nothing old is shown.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+from cotenant.service.facade import Unavailable
+from cotenant.service.forecasts.foretold import NOTHING_FORETOLD, Foretold, Outlook
+from cotenant.service.forecasts.moments import SaidSteps, due, moment_of
+from cotenant.service.store.store import Store
+from cotenant.service.store.view import BookView
+
+MOST_JOBS = 3000
+_PART = 0.03  # of one core
+_REST_S = 3.0  # for all plays of one answer but the first
+_STALE_S = 60.0  # after which beliefs have changed, though nothing has happened
+_log = logging.getLogger(__name__)
+
+
+class Scenes(Protocol):
+    """Whoever knows what is to be played."""
+
+    def scene(self, policy: str = "") -> Any:
+        """The live state, ready to be played under the live policy."""
+        ...
+
+
+class Foreteller(Protocol):
+    """Whoever plays scenes."""
+
+    def foretell(self, scene: Any, rest_s: float) -> dict[str, Foretold | None]:
+        """When each job will end."""
+        ...
+
+    def close(self) -> None:
+        """It is not needed any more."""
+        ...
+
+
+class Forecasts:
+    """The newest outlook. `look` makes a new one if it is time; a thread does that, or a test.
+
+    `every_s`: the least time between two; 0: nothing is foretold.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        planner: Scenes,
+        report: Callable[[str], SaidSteps | None],
+        every_s: float,
+        plays: Foreteller,
+    ) -> None:
+        self._store, self._planner, self._report, self._every_s = store, planner, report, every_s
+        self._plays, self._outlook = plays, NOTHING_FORETOLD
+        self._seen, self._next_s, self._complained = -1, 0.0, False
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def of(self, job: str) -> Foretold | None:
+        """What is foretold of a job, unless that is old."""
+        outlook = self._outlook
+        old = self._store.clock() - outlook.at_s > _STALE_S + 3 * self._every_s
+        return None if old else outlook.jobs.get(job)
+
+    @property
+    def outlook(self) -> Outlook:
+        """The newest one, however old."""
+        return self._outlook
+
+    def calibrated(self, policy: str, found: Mapping[str, Foretold | None], view: BookView, at_s: float) -> Outlook:
+        """An outlook whose intervals are as wide as past errors say that they have to be here."""
+        calibration, jobs = view.calibration, {}
+        for name, told in found.items():
+            job = view.jobs.get(name)
+            if told is not None and job is not None:
+                at = moment_of(job, self._report(name), told, at_s)
+                jobs[name] = told.widened(at_s, calibration.get(at, 1.0))
+        return Outlook(at_s, policy, jobs)
+
+    # -- keeping it up to date -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        if self._every_s > 0:
+            self._thread = threading.Thread(target=self._run, name="forecasts", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """End."""
+        self._ending.set()
+        self._plays.close()
+        if self._thread is not None:
+            self._thread.join(timeout=10)
+
+    def _run(self) -> None:
+        while not self._ending.wait(self._every_s):
+            try:
+                self.look()
+            except Exception as error:  # nobody depends on it; the next look begins anew
+                if not self._complained and not self._ending.is_set():
+                    _log.warning("nothing can be foretold just now: %s: %s", type(error).__name__, error)
+                self._complained, self._outlook = True, NOTHING_FORETOLD
+
+    def look(self) -> bool:
+        """Make a new outlook if anything is new and it is time; whether one was made."""
+        store, steady_s = self._store, time.monotonic()
+        seq, active = store.book.seq, len(store.book.active)  # without the lock: a look more or less
+        stale = active > 0 and store.clock() - self._outlook.at_s > _STALE_S
+        if (seq == self._seen and not stale) or steady_s < self._next_s:
+            return False
+        if not 0 < active <= MOST_JOBS:
+            self._outlook, self._seen = NOTHING_FORETOLD, seq
+            return False
+        scene = self._planner.scene()
+        found = self._plays.foretell(scene, _REST_S)
+        self._next_s = time.monotonic() + (time.monotonic() - steady_s) * (1.0 / _PART - 1.0)
+        view = store.view()
+        self._outlook = self.calibrated(scene.name, found, view, scene.now_s)
+        self._seen, self._complained = seq, False
+        self._write_down(view)
+        return True
+
+    def _write_down(self, view: BookView) -> None:
+        entries = due(view.active, self._outlook, self._report)
+        with suppress(Unavailable):  # then this is no time to write what nobody needs
+            with self._store.lock:
+                entries = [entry for entry in entries if entry.job in self._store.book.active]
+                future = self._store.begin_write(entries) if entries else None
+            if future is not None:
+                self._store.end_write(future)
+                self._seen += len(entries)
+
+
+class InPlace:
+    """Plays scenes in the thread that asks."""
+
+    def foretell(self, scene: Any, rest_s: float) -> dict[str, Foretold | None]:
+        """When each job will end."""
+        from cotenant.service.planner.forecast import Patience, forecast
+
+        return forecast(scene, Patience(rest_s, rest_s))[0]
+
+    def close(self) -> None:
+        """Nothing to end."""

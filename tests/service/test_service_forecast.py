@@ -1,0 +1,66 @@
+"""What is foretold of live jobs, in worlds whose jobs behave as believed, or nearly so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cotenant.core.cluster import Cluster
+from cotenant.core.lifecycle import JobState
+from cotenant.core.workload import Codes, make_workload
+from cotenant.engine.tables import StopCosts
+from cotenant.service.planner.forecast import Patience, forecast
+from cotenant.sim.experiment import Experiment
+from cotenant.testing.same import LiveRun
+
+POLICIES = (
+    "fifo", "easy", "srtf", "las", "tiresias-l:threshold=600,knob=4", "sjf-bsbf", "sjf-ffs", "gandiva", "antman", "muri-s",
+)  # fmt: skip
+COSTS = StopCosts(save_s=3.0, start_s=20.0, resume_s=2.0, suspends=True, most_suspended=4)
+MODELS = ("resnet50", "vit_b_16", "gpt2", "bert", "lstm", "recsys", "mlp_rl")
+JOBS = 16
+
+
+def experiment(policy: str, costs: StopCosts, seed: int = 3) -> Experiment:
+    """Twice as many jobs as fit, of one to ten minutes; nothing fails."""
+    draw = np.random.default_rng(seed)
+    work = make_workload(
+        "test", np.arange(JOBS) * 10.0, draw.choice([1, 1, 1, 2], JOBS), np.floor(60 * 10 ** draw.random(JOBS)),
+        model=Codes(draw.integers(0, len(MODELS), JOBS), MODELS),
+    )  # fmt: skip
+    cluster = Cluster.parse("1x4:h200")
+    return Experiment(
+        work, cluster, policy, profile="h200", round_s=60.0, seed=seed, costs="10", stop_costs=costs, compiled=False
+    )
+
+
+def foretell(policy: str, costs: StopCosts, home: Path) -> tuple[np.ndarray, np.ndarray, float]:
+    """Foretold and happened ends of the jobs that were left when the last one had come, and that moment."""
+    run = LiveRun(experiment(policy, costs), home)
+    told: dict[str, float] = {}
+    asked_s = float(run.truth.run.work.submit_s[-1]) + 25.0
+    at: list[float] = []
+
+    def after(now_s: float) -> None:
+        if now_s >= asked_s and not at:
+            at.append(now_s)
+            found, whole = forecast(run.service.planner.scene(policy), Patience(rest_s=0.0))
+            assert whole
+            told.update({job: one.end_s for job, one in found.items() if one is not None})
+
+    run.play(after)
+    book = run.service.store.book
+    left = [job for job in book.jobs.values() if (job.ended_s or 0.0) > at[0]]
+    assert {job.id for job in left} == told.keys()
+    assert all(job.state == JobState.SUCCEEDED for job in left)
+    return np.array([told[job.id] for job in left]), np.array([job.ended_s for job in left]), at[0]
+
+
+@pytest.mark.parametrize("costs", [StopCosts(), COSTS], ids=["free", "slow"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_jobs_that_behave_as_believed_end_as_foretold(policy: str, costs: StopCosts, tmp_path: Path) -> None:
+    told_s, ended_s, at_s = foretell(policy, costs, tmp_path)
+    assert len(told_s) >= 3
+    assert np.abs(told_s - ended_s).max() < 0.01
