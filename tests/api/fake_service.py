@@ -258,6 +258,9 @@ class FakeService:
         ]
         return {"now": self.live_policy, "at_s": NOW, "jobs": rows}
 
+    def evaluation(self, caller: Caller) -> dict[str, Any]:
+        return {"errors": [], "calibration": [], "scales": {}, "forecasts": []}
+
     def _add_token(self, secret: str, name: str, role: Role, tenant: str) -> TokenInfo:
         token = TokenInfo(f"t{len(self.secrets) + 1}", name, role, tenant, NOW, False)
         self.secrets[secret] = (token, Caller(name, role, tenant))

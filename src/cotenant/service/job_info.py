@@ -42,11 +42,11 @@ class JobInfo:
     step: int | None
     total_steps: int | None
     step_time_s: float | None
-    expected_end_low_s: float | None = None  # it ends between these limits 9 times of 10
-    expected_end_high_s: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     attempts: tuple[AttemptInfo, ...] = ()
     spec: dict[str, Any] = field(default_factory=dict)
+    expected_end_low_s: float | None = None  # it ends between these limits 9 times of 10
+    expected_end_high_s: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
