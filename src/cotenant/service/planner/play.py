@@ -78,7 +78,7 @@ class Player:
         """Let jobs take as long as drawn; when those end with whom nobody plans, the last of them first."""
         scene, f, i, now_s = self._scene, state.f, state.i, self._scene.now_s
         f[scene.rows, col.START_UP] *= drawn.start
-        more_s = scene.left_s * drawn.work + scene.exit_s
+        more_s = scene.left_s * drawn.work
         f[scene.rows, col.WORK] = scene.done_s + more_s
         state.x[col.LOGGING] = state.x[col.N_LOG] = 0
         state.x[col.NEXT_ARRIVAL], state.x[col.MEASURE_FROM], state.x[col.MEASURE_TO] = len(f), 0, len(f)

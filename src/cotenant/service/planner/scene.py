@@ -49,8 +49,8 @@ class ForecastScene:
     """Tables that are never changed: each play has a copy. The columns below go with `rows`.
 
     `done_s` and `left_s` are what jobs have done by now and still have to do at speed 1, `spread` the doubt about it
-    (of its logarithm), `exit_s` what their processes take to end. `loses` are those who lose unsaved work when they
-    are stopped, `array_of` says of which limited arrays jobs are.
+    (of its logarithm). `loses` are those who lose unsaved work when they are stopped, `array_of` says of which limited
+    arrays jobs are.
     """
 
     name: str
@@ -66,7 +66,6 @@ class ForecastScene:
     done_s: Floats = field(default_factory=lambda: np.zeros(0))
     left_s: Floats = field(default_factory=lambda: np.zeros(0))
     spread: Floats = field(default_factory=lambda: np.zeros(0))
-    exit_s: Floats = field(default_factory=lambda: np.zeros(0))
     chains: list[Chain] = field(default_factory=list)
     array_of: dict[int, str] = field(default_factory=dict)
     loses: frozenset[int] = frozenset()
@@ -125,7 +124,6 @@ def fill(scene: ForecastScene, view: BookView, beliefs: LiveBeliefs, types: dict
     scene.rows = np.array([live[job] for job in scene.jobs], np.int64)
     jobs = [view.jobs[job] for job in scene.jobs]
     scene.spread = np.array([beliefs.duration(job, types).spread for job in jobs])
-    scene.exit_s = np.array([beliefs.exit_s(job) for job in jobs])
     scene.done_s = np.array([_done_s(state, row, scene.now_s) for row in scene.rows.tolist()])
     scene.left_s = np.maximum(state.f[scene.rows, col.BELIEF] - scene.done_s, _LEAST_LEFT_S)
     scene.array_of = {row: job.partition(".")[0] for job, row in live.items() if view.jobs[job].spec.array_most}
@@ -151,7 +149,8 @@ def _time_leaving(scene: ForecastScene, jobs: Mapping[int, LiveJob], beliefs: Li
     if not state.x[col.LAGS]:
         return
     for row, job in jobs.items():
-        save_s = state.f[row, col.SAVE] = max(beliefs.save_s(job), 0.0)
+        still = state.i[row, col.RUNG] == 1 or (state.x[col.ROTATES] and state.i[row, col.YIELDS] & 1)
+        save_s = state.f[row, col.SAVE] = beliefs.suspend_s(job) if still else beliefs.save_s(job)
         if not state.i[row, col.LEAVING]:
             continue
         asked_s = job.stop_asked_s if job.stop_why else now_s

@@ -44,6 +44,8 @@ class Attempt:
     suspensions: int = 0
     rung: str = ""  # the one that ended it, where the ladder did
     level: int = 0  # its steps are cut into 2**level sub-batches
+    gpu_type: str = ""
+    start_s: float = 0.0  # from its launch until its steps began, loading a checkpoint included; 0: not known
 
     def active_s(self, now_s: float) -> float:
         """Seconds in which it has run, without those in which it was suspended."""
