@@ -28,7 +28,8 @@ def render(found: Mapping[str, Any]) -> str:
         for at in _WHEN
     )
     body = [
-        f'<header>\n<p class="brand">Cotenant · forecasts</p>\n<h1>Forecasts against what happened</h1>\n<p>{about}</p></header>',
+        '<header>\n<p class="brand">Cotenant · forecasts</p>\n<h1>Forecasts against what happened</h1>',
+        f"<p>{about}</p></header>",
         f'<main><section id="charts"><div class="legend">{legend}</div>',
         f'<div class="grid">{"".join(place_of(chart) for chart in charts)}</div></section></main>',
     ]  # fmt: skip

@@ -14,6 +14,7 @@ doing one again is harmless.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -111,8 +112,8 @@ class CoreService:
         rules = Rules(hosts, options.max_priority, options.notify, options.most_unfinished)
         self.planner = planner(self) if planner is not None else _planner(self)
         machines = ObservedMachines(self.observer, backend)
-        plays = InPlace() if options.inline else Worker()
-        self.forecasts = Forecasts(self.store, self.planner, self.reports.of, options.forecast_every_s, plays)
+        playing = (InPlace(), options.clock) if options.inline else (Worker(), time.monotonic)
+        self.forecasts = Forecasts(self.store, self.planner, self.reports.of, options.forecast_every_s, *playing)
         self.desk = Desk(self.store, self.planner, machines, self.reports.of, self.forecasts, rules)
         self._winds_down = False
         self._on_over: Callable[[], object] = lambda: None

@@ -209,7 +209,8 @@ class JobDesk(Protocol):
     def whatif(self, caller: Caller, policies: list[str], watch: WhatIfWatch | None = None) -> dict[str, Any]:
         """Per job the expected finish now and under each policy: {"now": p, "jobs": [{"id":, p: seconds|None}]}.
 
-        "forecasts" of a job has the intervals by policy. `watch` is kept up to date. Policies for which time was up are named under "partial".
+        "forecasts" of a job has its intervals by policy. `watch` is kept up to date. Policies for which time was up
+        are named under "partial".
         """
 
     def evaluation(self, caller: Caller) -> dict[str, Any]:

@@ -48,9 +48,9 @@ class Options:
     `allocator` deals out cores and memory while jobs run (empty: each has what its file says), by the measured
     `curves` of a file. `policy`: the one to begin with, else that of the last time. `inline`: acts are done within a
     look instead of by threads, for virtual time. `check_invariants`: the engine's own rules are checked after every
-    decision, for tests. `forecast_every_s`: the least time between two forecasts of all jobs; 0: there are none. `max_priority`: the highest that others than admins may ask for. `notify`: whom to tell
-    of jobs. `hook` is called with a
-    name before and after every journal write and every act.
+    decision, for tests. `max_priority`: the highest that others than admins may ask for. `notify`: whom to tell
+    of jobs. `forecast_every_s`: the least time between two forecasts of all jobs; 0: there are none. `hook` is called
+    with a name before and after every journal write and every act.
     """
 
     home: Path

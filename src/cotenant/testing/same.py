@@ -140,7 +140,7 @@ class LiveRun:
                 self.world.sizes[item.row] = sum(gpus for _, gpus, _ in item.places), float(warm_s[item.row])
 
     def play(self, after: Callable[[float], object] = lambda now_s: None) -> Floats:
-        """From the first arrival to the last end; when each job finished. `after` is called at the end of each instant."""
+        """From the first arrival to the last end; when each job finished. `after` is called after each instant."""
         work, truth, outages = self.truth.run.work, self.truth, self.truth.outages
         book, arrived, failed = self.service.store.book, 0, 0
         now_s = float(work.submit_s[0])

@@ -60,9 +60,11 @@ class Forecasts:
         report: Callable[[str], SaidSteps | None],
         every_s: float,
         plays: Foreteller,
+        steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._planner, self._report, self._every_s = store, planner, report, every_s
-        self._plays, self._outlook = plays, NOTHING_FORETOLD
+        self._plays, self._steady, self._outlook = plays, steady, NOTHING_FORETOLD
+        self._holds_s = _STALE_S  # for so long an outlook is shown
         self._seen, self._next_s, self._complained = -1, 0.0, False
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
@@ -70,13 +72,7 @@ class Forecasts:
     def of(self, job: str) -> Foretold | None:
         """What is foretold of a job, unless that is old."""
         outlook = self._outlook
-        old = self._store.clock() - outlook.at_s > _STALE_S + 3 * self._every_s
-        return None if old else outlook.jobs.get(job)
-
-    @property
-    def outlook(self) -> Outlook:
-        """The newest one, however old."""
-        return self._outlook
+        return outlook.jobs.get(job) if self._store.clock() - outlook.at_s <= self._holds_s else None
 
     def calibrated(self, policy: str, found: Mapping[str, Foretold | None], view: BookView, at_s: float) -> Outlook:
         """An outlook whose intervals are as wide as past errors say that they have to be here."""
@@ -114,17 +110,18 @@ class Forecasts:
 
     def look(self) -> bool:
         """Make a new outlook if anything is new and it is time; whether one was made."""
-        store, steady_s = self._store, time.monotonic()
+        store, began_s = self._store, self._steady()
         seq, active = store.book.seq, len(store.book.active)  # without the lock: a look more or less
         stale = active > 0 and store.clock() - self._outlook.at_s > _STALE_S
-        if (seq == self._seen and not stale) or steady_s < self._next_s:
+        if (seq == self._seen and not stale) or began_s < self._next_s:
             return False
         if not 0 < active <= MOST_JOBS:
             self._outlook, self._seen = NOTHING_FORETOLD, seq
             return False
         scene = self._planner.scene()
         found = self._plays.foretell(scene, _REST_S)
-        self._next_s = time.monotonic() + (time.monotonic() - steady_s) * (1.0 / _PART - 1.0)
+        period_s = max(self._every_s, (self._steady() - began_s) / _PART)
+        self._next_s, self._holds_s = began_s + period_s, _STALE_S + 3 * period_s
         view = store.view()
         self._outlook = self.calibrated(scene.name, found, view, scene.now_s)
         self._seen, self._complained = seq, False

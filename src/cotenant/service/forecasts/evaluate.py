@@ -1,7 +1,7 @@
 """How right forecasts were: what was foretold at submission, at start and half-way, against when jobs ended.
 
-Only jobs that succeeded count: nobody foretells a failure. Times are what was left at the moment of the forecast. Between
-the limits of an interval quantiles are interpolated as of a log-normal whose two halves differ in width.
+Only jobs that succeeded count: nobody foretells a failure. Times are what was left at the moment of the forecast.
+Between the limits of an interval quantiles are interpolated as of a log-normal whose two halves differ in width.
 """
 
 from __future__ import annotations

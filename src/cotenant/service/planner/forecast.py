@@ -1,9 +1,9 @@
 """When jobs will end: the live state played forward often enough in the simulator, with what is not known drawn anew.
 
-The first play takes beliefs at their word, so that an answer is there at once. In the others what jobs have left to do,
-their start-ups and what company costs them are drawn from the doubt about each (logarithms are normal). Draws are spread
-evenly over the distribution of each job (a Latin hypercube) and depend on the job's name alone: policies are compared by
-the same luck.
+The first play takes beliefs at their word, so that an answer is there at once. In the others what jobs have left to
+do, their start-ups and what company costs them are drawn from the doubt about each (logarithms are normal). Draws are
+spread evenly over the distribution of each job (a Latin hypercube) and depend on the job's name alone: policies are
+compared by the same luck.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from statistics import NormalDist
 import numpy as np
 
 from cotenant.beliefs.company import SharedSpeeds
+from cotenant.core import columns as col
 from cotenant.core.jit_later import LATER
 from cotenant.core.workload import Floats
 from cotenant.engine.rates import RateModel
@@ -29,8 +30,10 @@ PLAYS, MANY_PLAYS = 20, 40  # beside the first one
 _FEW_JOBS = 60  # up to which there are many plays
 _LEAST_PLAYS = 9  # for an interval
 _LONG_S = 2.0  # from then on compiled kernels pay
+_LEAST_LEFT = 1e-3  # of the whole work
 START_SPREAD = 0.2  # of a start-up
 PAIR_SPREAD = 0.2  # of what company costs
+_cdf, _inverse = np.vectorize(NormalDist().cdf, [float]), np.vectorize(NormalDist().inv_cdf, [float])
 
 
 @dataclass(slots=True)
@@ -55,8 +58,8 @@ def forecast(scene: ForecastScene, patience: Patience) -> tuple[dict[str, Foreto
         return time.monotonic() - began_s <= limit_s
 
     player = Player(scene, told)
-    sure = np.ones(len(scene.jobs))
-    plain, whole = player.play(Drawn(sure, sure))
+    middle = np.zeros((1, len(scene.jobs)))
+    plain, whole = player.play(Drawn(_left_s(scene, middle)[0], np.exp(middle[0])))
     limit_s = player.took_s + patience.rest_s
     drawn = _ends(scene, player, began_s + limit_s) if whole else np.zeros((0, len(scene.jobs)))
     return dict(zip(scene.jobs, _summed_up(plain, drawn), strict=True)), whole
@@ -65,17 +68,33 @@ def forecast(scene: ForecastScene, patience: Patience) -> tuple[dict[str, Foreto
 def _ends(scene: ForecastScene, player: Player, until_s: float) -> Floats:
     """Play x job: when each ends, as far as there was time."""
     count = MANY_PLAYS if len(scene.jobs) <= _FEW_JOBS else PLAYS
-    work = np.exp(scene.spread * _normal(scene.jobs, count, "work"))
+    left_s = _left_s(scene, _normal(scene.jobs, count, "work"))
     start = np.exp(START_SPREAD * _normal(scene.jobs, count, "start"))
     found = []
     for k in range(count):
         if time.monotonic() + player.took_s > until_s:
             break
-        ends_s, whole = player.play(Drawn(work[k], start[k], _doubted(scene.rates, k)))
+        ends_s, whole = player.play(Drawn(left_s[k], start[k], _doubted(scene.rates, k)))
         if not whole:
             break
         found.append(ends_s)
     return np.array(found).reshape(len(found), len(scene.jobs))
+
+
+def _left_s(scene: ForecastScene, normal: Floats) -> Floats:
+    """Play x job: what is left to do, by normal numbers.
+
+    Of a job of which only its whole length is believed it is known that it is longer than what was done already.
+    """
+    found = scene.left_s * np.exp(scene.spread * normal)
+    some = scene.whole & (scene.done_s > 0) & (scene.spread > 0)
+    if some.any():
+        done_s, spread = scene.done_s[some], scene.spread[some]
+        all_s = scene.state.f[scene.rows[some], col.BELIEF]
+        over = _cdf(np.log(done_s / all_s) / spread)
+        level = np.minimum(over + _cdf(normal[:, some]) * (1.0 - over), 1.0 - 1e-9)
+        found[:, some] = np.maximum(all_s * np.exp(spread * _inverse(level)) - done_s, _LEAST_LEFT * all_s)
+    return np.asarray(found)
 
 
 def _normal(jobs: list[str], count: int, what: str) -> Floats:

@@ -32,9 +32,9 @@ _LOOK_EVENTS = 500  # between two looks at the clock
 
 @dataclass(slots=True)
 class Drawn:
-    """What is drawn for one play: factors of what is left to do and of start-ups, by place in `ForecastScene.rows`."""
+    """What is drawn for one play, by place in `ForecastScene.rows`: work that is left, factors of start-ups."""
 
-    work: Floats
+    left_s: Floats
     start: Floats
     rates: RateModel | None = None  # None: as believed
 
@@ -78,8 +78,7 @@ class Player:
         """Let jobs take as long as drawn; when those end with whom nobody plans, the last of them first."""
         scene, f, i, now_s = self._scene, state.f, state.i, self._scene.now_s
         f[scene.rows, col.START_UP] *= drawn.start
-        more_s = scene.left_s * drawn.work
-        f[scene.rows, col.WORK] = scene.done_s + more_s
+        f[scene.rows, col.WORK] = scene.done_s + drawn.left_s
         state.x[col.LOGGING] = state.x[col.N_LOG] = 0
         state.x[col.NEXT_ARRIVAL], state.x[col.MEASURE_FROM], state.x[col.MEASURE_TO] = len(f), 0, len(f)
         state.x[col.N_MEASURED_LEFT] = len(scene.rows)
@@ -89,7 +88,7 @@ class Player:
                 schedule_run(f, i, state.events, state.x, self._engine.rule.thresholds, row)
             elif i[row, col.STATE] == col.PINNED:
                 warm_s = max(float(f[row, col.WARM]) - now_s, 0.0)
-                took_s = warm_s + more_s[at] / max(float(f[row, col.SPEED]), 1e-9)
+                took_s = warm_s + drawn.left_s[at] / max(float(f[row, col.SPEED]), 1e-9)
                 pinned.append((now_s + float(took_s), row))
         return sorted(pinned, reverse=True)
 

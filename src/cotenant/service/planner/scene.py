@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotenant.core import columns as col
 from cotenant.core.jobspec import FAILED, OK, dependency
@@ -49,8 +50,8 @@ class ForecastScene:
     """Tables that are never changed: each play has a copy. The columns below go with `rows`.
 
     `done_s` and `left_s` are what jobs have done by now and still have to do at speed 1, `spread` the doubt about it
-    (of its logarithm). `loses` are those who lose unsaved work when they are stopped, `array_of` says of which limited
-    arrays jobs are.
+    (of its logarithm); where `whole`, about what they have to do in all. `loses` are those who lose unsaved work when
+    they are stopped, `array_of` says of which limited arrays jobs are.
     """
 
     name: str
@@ -66,6 +67,7 @@ class ForecastScene:
     done_s: Floats = field(default_factory=lambda: np.zeros(0))
     left_s: Floats = field(default_factory=lambda: np.zeros(0))
     spread: Floats = field(default_factory=lambda: np.zeros(0))
+    whole: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
     chains: list[Chain] = field(default_factory=list)
     array_of: dict[int, str] = field(default_factory=dict)
     loses: frozenset[int] = frozenset()
@@ -73,10 +75,11 @@ class ForecastScene:
 
 def copied(state: State, used: int) -> State:
     """The tables with their first `used` rows, without what only reports need."""
-    share = {"speed": state.speed, "series": np.zeros((0, 4)), "segments": np.zeros((0, 5))}
-    rows = {"f": state.f[:used].copy(), "i": state.i[:used].copy(), "attempt_of": state.attempt_of[:used].copy()}
-    rest = {name: getattr(state, name).copy() for name in state._fields if name not in share and name not in rows}
-    made = State(**share, **rows, **rest)
+    some = state._replace(
+        f=state.f[:used], i=state.i[:used], attempt_of=state.attempt_of[:used],
+        series=np.zeros((0, 4)), segments=np.zeros((0, 5)),
+    )  # fmt: skip
+    made = State(*(array.copy() for array in some))._replace(speed=state.speed)
     made.t[col.SERIES_GAP] = made.t[col.WINDOW_FROM] = np.inf
     made.t[col.LAST_SAMPLE] = 0.0
     return made
@@ -123,7 +126,9 @@ def fill(scene: ForecastScene, view: BookView, beliefs: LiveBeliefs, types: dict
     scene.jobs = [job for job, row in live.items() if state.i[row, col.STATE] in _PLANNED or row in waits]
     scene.rows = np.array([live[job] for job in scene.jobs], np.int64)
     jobs = [view.jobs[job] for job in scene.jobs]
-    scene.spread = np.array([beliefs.duration(job, types).spread for job in jobs])
+    believed = [beliefs.duration(job, types) for job in jobs]
+    scene.spread = np.array([belief.spread for belief in believed])
+    scene.whole = np.array([belief.least_s > 0 for belief in believed])
     scene.done_s = np.array([_done_s(state, row, scene.now_s) for row in scene.rows.tolist()])
     scene.left_s = np.maximum(state.f[scene.rows, col.BELIEF] - scene.done_s, _LEAST_LEFT_S)
     scene.array_of = {row: job.partition(".")[0] for job, row in live.items() if view.jobs[job].spec.array_most}
