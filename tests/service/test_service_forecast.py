@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 from service_kit import ADMIN, Rig
 
+from cotenant.backends.base import NodeInfo
 from cotenant.beliefs.duration import WORD_SPREAD
 from cotenant.core.cluster import Cluster
 from cotenant.core.lifecycle import JobState
 from cotenant.core.workload import Codes, make_workload
 from cotenant.engine.tables import StopCosts
+from cotenant.policies.registry import BUILT_IN
 from cotenant.service.planner.forecast import Patience, forecast
 from cotenant.sim.experiment import Experiment
 from cotenant.testing.same import LiveRun
@@ -101,3 +104,20 @@ def test_nine_of_ten_ends_lie_in_their_intervals(policy: str, tmp_path: Path) ->
         inside += [one["low_s"] <= one["took_s"] <= one["high_s"] for one in found["forecasts"]]
     assert len(inside) > 90
     assert 0.80 <= np.mean(inside) <= 0.97
+
+
+@pytest.mark.parametrize("policy", [one.name for one in BUILT_IN])
+def test_any_policy_can_be_played_by_another_process(policy: str, tmp_path: Path) -> None:
+    """What is played goes there and back as bytes, and leaves the live policy as it was."""
+    rig = Rig(tmp_path, policy, (NodeInfo("n0", "gpu", 2, 8, 64.0, gpu_mem_gib=80.0),), profile="h200", budget_s=60.0)
+    rig.shares = rig.in_parts = True
+    jobs = [rig.submit("sleep 20", model=model, expected=20, gpu_mem=10) for model in ("bert", "lstm", "gpt2", "bert")]
+    rig.ticks(2)
+    scene = rig.service.planner.scene()
+    before = [array.copy() for array in scene.state]
+    told, whole = forecast(pickle.loads(pickle.dumps(scene)), Patience(rest_s=0.0))
+    assert whole
+    assert [job for job in jobs if told[job] is None] == []
+    assert [one.end_s for one in told.values()] == [one.end_s for one in forecast(scene, Patience(rest_s=0.0))[0].values()]
+    assert all(np.array_equal(one, other, equal_nan=True) for one, other in zip(before, scene.state, strict=True))
+    rig.finish()

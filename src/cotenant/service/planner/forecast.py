@@ -26,9 +26,8 @@ from cotenant.service.forecasts.foretold import HIGH, LOW, Foretold
 from cotenant.service.planner.play import Drawn, Player
 from cotenant.service.planner.scene import ForecastScene
 
-PLAYS, MANY_PLAYS = 20, 40  # beside the first one
-_FEW_JOBS = 60  # up to which there are many plays
-_LEAST_PLAYS = 9  # for an interval
+LEAST_PLAYS, MOST_PLAYS = 8, 40  # beside the first one, for an interval
+_MOST_OVER = 3.0  # times the given time that the least number of plays may take
 _LONG_S = 2.0  # from then on compiled kernels pay
 _LEAST_LEFT = 1e-3  # of the whole work
 START_SPREAD = 0.2  # of a start-up
@@ -60,20 +59,26 @@ def forecast(scene: ForecastScene, patience: Patience) -> tuple[dict[str, Foreto
     player = Player(scene, told)
     middle = np.zeros((1, len(scene.jobs)))
     plain, whole = player.play(Drawn(_left_s(scene, middle)[0], np.exp(middle[0])))
-    limit_s = player.took_s + patience.rest_s
-    drawn = _ends(scene, player, began_s + limit_s) if whole else np.zeros((0, len(scene.jobs)))
+    limit_s = player.took_s + _MOST_OVER * patience.rest_s
+    count = _plays(patience.rest_s, player.took_s) if whole else 0
+    drawn = _ends(scene, player, count)
     return dict(zip(scene.jobs, _summed_up(plain, drawn), strict=True)), whole
 
 
-def _ends(scene: ForecastScene, player: Player, until_s: float) -> Floats:
+def _plays(rest_s: float, took_s: float) -> int:
+    """An even number of further plays for which there is time after one that took so long; 0: for too few."""
+    count = min(int(rest_s / max(took_s, 1e-6)), MOST_PLAYS) // 2 * 2
+    if count < LEAST_PLAYS:
+        return LEAST_PLAYS if LEAST_PLAYS * took_s <= _MOST_OVER * rest_s else 0
+    return count
+
+
+def _ends(scene: ForecastScene, player: Player, count: int) -> Floats:
     """Play x job: when each ends, as far as there was time."""
-    count = MANY_PLAYS if len(scene.jobs) <= _FEW_JOBS else PLAYS
     left_s = _left_s(scene, _normal(scene.jobs, count, "work"))
     start = np.exp(START_SPREAD * _normal(scene.jobs, count, "start"))
     found = []
     for k in range(count):
-        if time.monotonic() + player.took_s > until_s:
-            break
         ends_s, whole = player.play(Drawn(left_s[k], start[k], _doubted(scene.rates, k)))
         if not whole:
             break
@@ -125,7 +130,7 @@ def _doubted(rates: RateModel | None, play: int) -> RateModel | None:
 
 def _summed_up(plain: Floats, drawn: Floats) -> list[Foretold | None]:
     """Median and interval per job; the first play alone where there were too few others."""
-    if len(drawn) < _LEAST_PLAYS:
+    if len(drawn) < LEAST_PLAYS:
         return [Foretold(float(end_s)) if np.isfinite(end_s) else None for end_s in plain]
     known = np.isfinite(plain) & np.isfinite(drawn).all(axis=0)
     quantiles = np.quantile(np.where(known, drawn, 0.0), (LOW, 0.5, HIGH), axis=0, method="hazen")
