@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from service_kit import ADMIN, Rig
+from service_kit import ADMIN, EPOCH_S, Rig
 
 from cotenant.backends.base import NodeInfo
 from cotenant.beliefs.duration import WORD_SPREAD
@@ -16,7 +16,12 @@ from cotenant.core.lifecycle import JobState
 from cotenant.core.workload import Codes, make_workload
 from cotenant.engine.tables import StopCosts
 from cotenant.policies.registry import BUILT_IN
+from cotenant.service.facade import Caller, Role
+from cotenant.service.forecasts import background
+from cotenant.service.forecasts.calibration import Calibration
+from cotenant.service.forecasts.worker import Worker
 from cotenant.service.planner.forecast import Patience, forecast
+from cotenant.service.store.book import Book
 from cotenant.sim.experiment import Experiment
 from cotenant.testing.same import LiveRun
 
@@ -118,6 +123,98 @@ def test_any_policy_can_be_played_by_another_process(policy: str, tmp_path: Path
     told, whole = forecast(pickle.loads(pickle.dumps(scene)), Patience(rest_s=0.0))
     assert whole
     assert [job for job in jobs if told[job] is None] == []
-    assert [one.end_s for one in told.values()] == [one.end_s for one in forecast(scene, Patience(rest_s=0.0))[0].values()]
+    assert [one.end_s for one in told.values()] == [
+        one.end_s for one in forecast(scene, Patience(rest_s=0.0))[0].values()
+    ]
     assert all(np.array_equal(one, other, equal_nan=True) for one, other in zip(before, scene.state, strict=True))
     rig.finish()
+
+
+def told(rig: Rig) -> dict[str, list[str]]:
+    """At which moments it was written down what is foretold of each job."""
+    found: dict[str, list[str]] = {}
+    for record in rig.service.store.journal.read(0):
+        if record.kind == "forecast":
+            found.setdefault(record.job, []).append(record.data["at"])
+    return found
+
+
+def test_what_is_foretold_is_shown_written_down_once_and_survives(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, forecast_every_s=2.0)
+    first, second = (rig.submit("sleep 100", gpus=4, expected=100) for _ in range(2))
+    rig.ticks(3)
+    waits, runs = rig.service.desk.job(ADMIN, second), rig.service.desk.job(ADMIN, first)
+    assert waits.expected_end_s == pytest.approx(EPOCH_S + 200, rel=0.0, abs=40)
+    assert waits.expected_end_low_s is not None
+    assert waits.expected_end_high_s is not None
+    assert runs.expected_end_s < waits.expected_end_low_s < waits.expected_end_s < waits.expected_end_high_s
+    assert told(rig) == {first: ["submit", "start"], second: ["submit"]}
+    book = rig.service.store.book
+    assert Book.thaw(book.freeze()).jobs[first].foretold == book.jobs[first].foretold
+    rig.restart()
+    rig.ticks(70)
+    assert told(rig) == {first: ["submit", "start", "half"], second: ["submit"]}, "and not again by the new service"
+    rig.finish()
+    assert told(rig) == {job: ["submit", "start", "half"] for job in (first, second)}
+    ended = rig.service.desk.job(ADMIN, first)
+    assert (ended.expected_end_s, ended.expected_end_low_s, ended.expected_end_high_s) == (None, None, None)
+    found = rig.service.desk.evaluation(ADMIN)
+    assert [(row["at"], row["forecasts"]) for row in found["errors"]] == [("submit", 2), ("start", 2), ("half", 2)]
+    assert all(row["relative"] < 0.4 and row["inside"] == 1.0 for row in found["errors"])
+    assert rig.service.desk.evaluation(Caller("bob", Role.USER, "other"))["errors"] == []
+    scales = rig.service.store.book.calibration.scales
+    assert scales != Calibration().scales
+    assert rig.restart().store.book.calibration.scales == scales, "what was learned comes from the journal"
+
+
+def test_forecasts_follow_those_who_wait_for_others(tmp_path: Path) -> None:
+    """A chain, an array of which one element runs at a time, and whoever waits for a job that may not be stopped."""
+    rig = Rig(tmp_path)
+    fixed = rig.submit("sleep 50", gpus=4, expected=50, preemptible=False)
+    rig.ticks(1)
+    chained = rig.submit("sleep 30", gpus=4, expected=30, after=[fixed])
+    array = rig.submit("sleep 10", gpus=4, expected=10, array="0-2%1")
+    held = rig.submit("sleep 10", expected=10)
+    rig.service.desk.hold(ADMIN, held)
+    rig.ticks(1)
+    names = [fixed, chained, *(f"{array}.{k}" for k in range(3))]
+    found, _ = forecast(rig.service.planner.scene(), Patience(rest_s=0.0))
+    assert found.keys() == set(names), "nobody knows when a held job goes on"
+    ends_s = {name: found[name].end_s for name in names}
+    rig.service.desk.cancel(ADMIN, held)
+    rig.finish()
+    ended_s = {name: rig.service.desk.job(ADMIN, name).ended_s for name in names}
+    assert ends_s == pytest.approx(ended_s, abs=12.0), "starting is believed to take a moment, and takes none here"
+
+
+def test_too_many_jobs_and_an_old_outlook_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(tmp_path, forecast_every_s=2.0)
+    job = rig.submit("sleep 5000", expected=5000)
+    rig.ticks(3)
+    assert rig.service.desk.job(ADMIN, job).expected_end_low_s is not None
+    monkeypatch.setattr(background, "MOST_JOBS", 1)
+    rig.submit("sleep 5000", expected=5000)
+    rig.ticks(3)
+    assert rig.service.desk.job(ADMIN, job).expected_end_low_s is None
+    monkeypatch.setattr(background, "MOST_JOBS", 9)
+    rig.submit("sleep 5000", expected=5000)
+    rig.ticks(3)
+    assert rig.service.desk.job(ADMIN, job).expected_end_low_s is not None
+    rig.backend.advance(300)
+    assert rig.service.desk.job(ADMIN, job).expected_end_low_s is None, "it was foretold five minutes ago"
+
+
+def test_a_process_of_its_own_plays_and_ends_with_the_service(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    job = rig.submit("sleep 50", expected=50)
+    rig.ticks(1)
+    worker = Worker()
+    try:
+        (told_there,) = worker.foretell(rig.service.planner.scene(), 2.0).values()
+        assert told_there is not None
+        assert told_there.low_s is not None
+        assert worker.foretell(rig.service.planner.scene(), 2.0).keys() == {job}
+    finally:
+        worker.close()
+    with pytest.raises((AttributeError, pickle.PicklingError)):
+        worker.foretell(lambda: None, 1.0)

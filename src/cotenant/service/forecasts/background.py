@@ -21,7 +21,7 @@ from cotenant.service.store.store import Store
 from cotenant.service.store.view import BookView
 
 MOST_JOBS = 3000
-_PART = 0.03  # of one core
+_PART = 0.05  # of one core
 _REST_S = 3.0  # for all plays of one answer but the first
 _STALE_S = 60.0  # after which beliefs have changed, though nothing has happened
 _log = logging.getLogger(__name__)

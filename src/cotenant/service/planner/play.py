@@ -19,7 +19,7 @@ from cotenant.core.decision import Event, Kind
 from cotenant.core.state import State
 from cotenant.core.workload import Floats
 from cotenant.engine.cycle import Engine, Fixed
-from cotenant.engine.events import arrive, begin_step, rekey
+from cotenant.engine.events import arrive, begin_step, next_own_time, rekey, wants_decision
 from cotenant.engine.ledger import schedule_run
 from cotenant.engine.rates import RateModel
 from cotenant.engine.taking_in import take_in
@@ -52,6 +52,23 @@ class _Waiting:
             self.after[chain.row] = set(chain.after)
         if chain.array:
             self.arrays[chain.array].append(chain.row)
+
+    def come(self, ended: list[int], arrays: list[str]) -> list[int]:
+        """Who need not wait any longer now that these, of these arrays, have ended."""
+        self.ended.update(ended)
+        free = []
+        for row in list(self.after):
+            self.after[row].difference_update(ended)
+            if not self.after[row]:
+                del self.after[row]
+                free += [] if any(row in line for line in self.arrays.values()) else [row]
+        for array in arrays:
+            line = self.arrays.get(array, [])
+            first = next((row for row in line if row not in self.after), None)
+            if first is not None:
+                line.remove(first)
+                free.append(first)
+        return free
 
 
 class Player:
@@ -94,71 +111,78 @@ class Player:
 
     def _run(self, state: State, pinned: list[tuple[float, int]]) -> bool:
         """Whether it came to its end in time."""
-        scene, engine, waiting = self._scene, self._engine, _Waiting()
+        scene, waiting = self._scene, _Waiting()
         for chain in scene.chains:
             waiting.add(chain)
-        one_by_one = bool(scene.chains or scene.loses)
-        begin_step(state, engine.rule, scene.now_s)
+        go_on = self._step if scene.chains or scene.loses else self._many_steps
+        begin_step(state, self._engine.rule, scene.now_s)
         state.x[col.DIRTY] = 1
         self._cycle(scene.now_s)
-        none, stall = np.zeros((0, 3)), Stall(state)
-        while True:
+        stall = Stall(state)
+        while state.x[col.N_MEASURED_LEFT] > 0:
             until_s = pinned[-1][0] if pinned else np.inf
-            code = loop.run(state, engine.rule, none, np.inf, until_s, 1 if one_by_one else _LOOK_EVENTS)
-            now_s = float(state.t[col.NOW])
-            if code == loop.NEEDS_DECISION:
-                self._cycle(now_s)
-            elif code == loop.NEEDS_TURNS:
-                engine.settle(now_s)
-            elif code in (loop.REACHED_UNTIL, loop.STUCK) and pinned:
-                now_s, row = pinned.pop()
-                self._end_pinned(state, row, now_s)
-                self._cycle(now_s)
-            elif code != loop.PAUSED:
-                return True
-            if one_by_one and self._follow(state, waiting, now_s):
-                self._cycle(now_s)
+            if not go_on(state, waiting, until_s):
+                if not pinned:
+                    return True
+                self._end_pinned(state, pinned.pop()[1], waiting, until_s)
             if stall.at() >= 0:  # jobs stop each other before they have restored: whoever is left has no finish
                 return True
             if not self._told(len(scene.rows) - int(state.x[col.N_MEASURED_LEFT])):
                 return False
+        return True
+
+    def _many_steps(self, state: State, waiting: _Waiting, until_s: float) -> bool:
+        """Let happen what does not need Python, and then what does; whether anything was left to happen before then."""
+        code = loop.run(state, self._engine.rule, np.zeros((0, 3)), np.inf, until_s, _LOOK_EVENTS)
+        if code == loop.NEEDS_DECISION:
+            self._cycle(float(state.t[col.NOW]))
+        elif code == loop.NEEDS_TURNS:
+            self._engine.settle(float(state.t[col.NOW]))
+        return bool(code in (loop.NEEDS_DECISION, loop.NEEDS_TURNS, loop.PAUSED))
+
+    def _step(self, state: State, waiting: _Waiting, until_s: float) -> bool:
+        """The same of one moment, with what follows from it for others, as the service does."""
+        rule, now_s = self._engine.rule, float(next_own_time(state, self._engine.rule))
+        if now_s > until_s or now_s == np.inf:
+            return False
+        begin_step(state, rule, now_s)
+        if self._let_come(state, waiting, now_s) or wants_decision(state, rule, now_s):
+            self._engine.decide(now_s)
+        self._engine.settle(now_s)
+        loop.settle_decision(state, now_s)
+        self._lose(state, now_s)
+        return True
 
     def _cycle(self, now_s: float) -> None:
         self._engine.cycle(now_s)
         loop.settle_decision(self._tables.state, now_s)
 
-    def _end_pinned(self, state: State, row: int, now_s: float) -> None:
-        state.t[col.NOW] = now_s
+    def _end_pinned(self, state: State, row: int, waiting: _Waiting, now_s: float) -> None:
+        """Somebody with whom nobody plans has come to its end."""
+        begin_step(state, self._engine.rule, now_s)
         take_in(state, self._engine.rule, Event(Kind.OVER, row), now_s)
         state.f[row, col.FINISH], state.i[row, col.STATE] = now_s, col.FINISHED
         state.x[col.N_MEASURED_LEFT] -= 1
+        self._let_come(state, waiting, now_s)
+        self._cycle(now_s)
 
-    def _follow(self, state: State, waiting: _Waiting, now_s: float) -> bool:
-        """What follows from what has just happened; whether anybody has come to wait for GPUs."""
-        f, i, scene = state.f, state.i, self._scene
-        for row in scene.loses:
+    def _lose(self, state: State, now_s: float) -> None:
+        """Whoever cannot save and was told to leave has lost what it did since its start."""
+        f, i = state.f, state.i
+        for row in self._scene.loses:
             if i[row, col.LEAVING] == 1 and i[row, col.HOME] < 0 and f[row, col.DONE] > f[row, col.SAVED]:
                 f[row, col.DONE], i[row, col.OWES] = f[row, col.SAVED], int(f[row, col.SAVED] > 0)
                 if i[row, col.STATE] == col.WAITING:
                     rekey(state, self._engine.rule, row, now_s)
+
+    def _let_come(self, state: State, waiting: _Waiting, now_s: float) -> bool:
+        """Let those wait for GPUs who waited for others that have ended; whether there are any."""
+        scene = self._scene
         if not scene.chains:
             return False
-        rows = scene.rows[i[scene.rows, col.STATE] == col.FINISHED].tolist()
+        rows = scene.rows[state.i[scene.rows, col.STATE] == col.FINISHED].tolist()
         ended = [row for row in rows if row not in waiting.ended]
-        waiting.ended.update(ended)
-        come = []
-        for row in list(waiting.after):
-            waiting.after[row].difference_update(ended)
-            if not waiting.after[row]:
-                del waiting.after[row]
-                if not any(row in line for line in waiting.arrays.values()):
-                    come.append(row)
-        for row in ended:
-            line = waiting.arrays.get(scene.array_of.get(row, ""), [])
-            free = next((one for one in line if one not in waiting.after), None)
-            if free is not None:
-                line.remove(free)
-                come.append(free)
+        come = waiting.come(ended, [scene.array_of.get(row, "") for row in ended])
         for row in come:
             arrive(state, self._engine.rule, row, now_s)
         return bool(come)
