@@ -49,8 +49,8 @@ class Others:
     def scene(self, policy: str = "") -> Any:
         return SimpleNamespace(name="fifo", now_s=1000.0)
 
-    def foretell(self, scene: Any, rest_s: float) -> dict[str, Foretold | None]:
-        return self.foretold
+    def foretell(self, scene: Any, rest_s: float) -> tuple[dict[str, Foretold | None], float]:
+        return self.foretold, 0.0
 
     def close(self) -> None:
         pass

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from cotenant.service.forecasts.background import Allowance
 from cotenant.service.forecasts.calibration import Calibration
 from cotenant.service.forecasts.evaluate import Comparison, evaluate
 from cotenant.service.forecasts.foretold import ForecastRecord, Foretold
@@ -72,3 +73,14 @@ def test_the_errors_of_three_forecasts() -> None:
 
 def test_nothing_to_evaluate() -> None:
     assert evaluate([], {}) == {"errors": [], "calibration": [], "scales": {}, "forecasts": []}
+
+
+def test_forecasts_may_use_a_few_per_cent_of_a_core() -> None:
+    """Five seconds at once are saved up; then a forecast of a second comes every 20 s."""
+    allowance, now_s, waits = Allowance(), 1000.0, []
+    for _ in range(12):
+        waits.append(allowance.spend(1.0, 2.0, now_s))
+        now_s += waits[-1]
+    assert waits[:5] == [2.0] * 5
+    assert waits[-1] == pytest.approx(20.0, abs=0.1)
+    assert Allowance().spend(50.0, 2.0, 1000.0) == pytest.approx(900.0)

@@ -22,7 +22,8 @@ from cotenant.service.store.view import BookView
 
 MOST_JOBS = 3000
 _PART = 0.05  # of one core
-_REST_S = 3.0  # for all plays of one answer but the first
+_SAVED_S = 5.0
+_REST_S = 1.0  # for all plays of one answer but the first
 _STALE_S = 60.0  # after which beliefs have changed, though nothing has happened
 _log = logging.getLogger(__name__)
 
@@ -38,13 +39,26 @@ class Scenes(Protocol):
 class Foreteller(Protocol):
     """Whoever plays scenes."""
 
-    def foretell(self, scene: Any, rest_s: float) -> dict[str, Foretold | None]:
-        """When each job will end."""
+    def foretell(self, scene: Any, rest_s: float) -> tuple[dict[str, Foretold | None], float]:
+        """When each job will end, and how many seconds of a core it took to find out."""
         ...
 
     def close(self) -> None:
         """It is not needed any more."""
         ...
+
+
+class Allowance:
+    """Seconds of a core: a few per cent of the time that passes, saved up to `_SAVED_S` while little was asked."""
+
+    def __init__(self) -> None:
+        self._left_s, self._at_s = _SAVED_S, 0.0
+
+    def spend(self, cost_s: float, least_s: float, now_s: float) -> float:
+        """So much was used; after how many seconds there is something to spend again, at least `least_s`."""
+        self._left_s = min(self._left_s + max(now_s - self._at_s, 0.0) * _PART, _SAVED_S) - cost_s
+        self._at_s = now_s
+        return max(least_s, -self._left_s / _PART)
 
 
 class Forecasts:
@@ -64,7 +78,7 @@ class Forecasts:
     ) -> None:
         self._store, self._planner, self._report, self._every_s = store, planner, report, every_s
         self._plays, self._steady, self._outlook = plays, steady, NOTHING_FORETOLD
-        self._holds_s = _STALE_S  # for so long an outlook is shown
+        self._holds_s, self._allowance = _STALE_S, Allowance()  # for so long an outlook is shown
         self._seen, self._next_s, self._complained = -1, 0.0, False
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
@@ -119,9 +133,9 @@ class Forecasts:
             self._outlook, self._seen = NOTHING_FORETOLD, seq
             return False
         scene = self._planner.scene()
-        found = self._plays.foretell(scene, _REST_S)
-        period_s = max(self._every_s, (self._steady() - began_s) / _PART)
-        self._next_s, self._holds_s = began_s + period_s, _STALE_S + 3 * period_s
+        found, cost_s = self._plays.foretell(scene, _REST_S)
+        self._next_s = began_s + self._allowance.spend(cost_s, self._every_s, began_s)
+        self._holds_s = _STALE_S + 3 * cost_s / _PART
         view = store.view()
         self._outlook = self.calibrated(scene.name, found, view, scene.now_s)
         self._seen, self._complained = seq, False
@@ -142,11 +156,11 @@ class Forecasts:
 class InPlace:
     """Plays scenes in the thread that asks."""
 
-    def foretell(self, scene: Any, rest_s: float) -> dict[str, Foretold | None]:
-        """When each job will end."""
+    def foretell(self, scene: Any, rest_s: float) -> tuple[dict[str, Foretold | None], float]:
+        """When each job will end; that takes no virtual time."""
         from cotenant.service.planner.forecast import Patience, forecast
 
-        return forecast(scene, Patience(rest_s, rest_s))[0]
+        return forecast(scene, Patience(rest_s=rest_s))[0], 0.0
 
     def close(self) -> None:
         """Nothing to end."""

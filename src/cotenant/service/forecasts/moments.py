@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from cotenant.journal import Entry
-from cotenant.service.forecasts.foretold import HALF, START, SUBMIT, Foretold, Outlook
+from cotenant.service.forecasts.foretold import HALF, MOMENTS, START, SUBMIT, Foretold, Outlook
 from cotenant.service.store.job import LiveJob
 
 MOST_AT_ONCE = 500
+_JUST_S = 30.0
 
 
 class SaidSteps(Protocol):
@@ -35,11 +36,17 @@ def due(jobs: Iterable[LiveJob], outlook: Outlook, report: Callable[[str], SaidS
         told = outlook.jobs.get(job.id)
         if told is None or told.low_s is None or told.high_s is None or len(found) >= MOST_AT_ONCE:
             continue
-        at = moment_of(job, report(job.id), told, outlook.at_s)
-        if at not in job.foretold:
-            ends_s = {"expected_end_s": told.end_s, "low_s": told.low_s, "high_s": told.high_s}
-            times = {name: round(end_s, 3) for name, end_s in ends_s.items()}
-            scale = {"scale": round(told.scale, 4)} if told.scale != 1.0 else {}
-            made_s = {"made_s": round(outlook.at_s, 3)}
-            found.append(Entry("forecast", job.id, {"at": at, "policy": outlook.policy, **times, **made_s, **scale}))
+        ends_s = {"expected_end_s": told.end_s, "low_s": told.low_s, "high_s": told.high_s, "made_s": outlook.at_s}
+        times = {name: round(end_s, 3) for name, end_s in ends_s.items()}
+        scale = {"scale": round(told.scale, 4)} if told.scale != 1.0 else {}
+        for at in _have_come(job, moment_of(job, report(job.id), told, outlook.at_s), outlook.at_s):
+            if at not in job.foretold:
+                found.append(Entry("forecast", job.id, {"at": at, "policy": outlook.policy, **times, **scale}))
     return found
+
+
+def _have_come(job: LiveJob, now: str, now_s: float) -> list[str]:
+    """The moment that it is now, and those that have passed only just: many jobs start at once, and some are short."""
+    passed = {SUBMIT: job.submitted_s, START: job.started_s or now_s}
+    before = MOMENTS[: MOMENTS.index(now)]
+    return [*(at for at in before if now_s - passed[at] <= _JUST_S), now]

@@ -11,6 +11,7 @@ import pickle
 import struct
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from typing import IO, Any
 
@@ -26,8 +27,10 @@ class Worker:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def foretell(self, scene: Any, rest_s: float) -> dict[str, Foretold | None]:
-        """Play a scene; raises `OSError`, `EOFError` or `pickle.PicklingError` where that cannot be done."""
+    def foretell(self, scene: Any, rest_s: float) -> tuple[dict[str, Foretold | None], float]:
+        """Play a scene; when each job will end, and the seconds of a core that it took.
+
+        Raises `OSError`, `EOFError` or `pickle.PicklingError` where that cannot be done."""
         asked = pickle.dumps((scene, rest_s), pickle.HIGHEST_PROTOCOL)
         process = self._process
         if process is None or process.poll() is not None:
@@ -38,7 +41,7 @@ class Worker:
         assert process.stdout is not None
         try:
             _write(process.stdin, asked)
-            found: dict[str, Foretold | None] = pickle.loads(_read(process.stdout))
+            found: tuple[dict[str, Foretold | None], float] = pickle.loads(_read(process.stdout))
         except (OSError, EOFError):
             self.close()
             raise
@@ -86,10 +89,11 @@ def main() -> None:
             asked = _read(sys.stdin.buffer)
         except EOFError:
             return
+        began_s = time.process_time()
         LATER.switch()
         scene, rest_s = pickle.loads(asked)
-        found, _ = forecast(scene, Patience(rest_s, rest_s))
-        _write(answers, pickle.dumps(found, pickle.HIGHEST_PROTOCOL))
+        found, _ = forecast(scene, Patience(rest_s=rest_s))
+        _write(answers, pickle.dumps((found, time.process_time() - began_s), pickle.HIGHEST_PROTOCOL))
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def copied(state: State, used: int) -> State:
         f=state.f[:used], i=state.i[:used], attempt_of=state.attempt_of[:used],
         series=np.zeros((0, 4)), segments=np.zeros((0, 5)),
     )  # fmt: skip
-    made = State(*(array.copy() for array in some))._replace(speed=state.speed)
+    made = State._make(array.copy() for array in some)._replace(speed=state.speed)
     made.t[col.SERIES_GAP] = made.t[col.WINDOW_FROM] = np.inf
     made.t[col.LAST_SAMPLE] = 0.0
     return made
