@@ -23,6 +23,7 @@ from cotenant.core.errors import InputError
 from cotenant.runtime.protocol import (
     Checkpoint,
     Declined,
+    Go,
     Hello,
     JobMessage,
     Progress,
@@ -33,6 +34,7 @@ from cotenant.runtime.protocol import (
     Stopping,
 )
 from cotenant.runtime.server import RuntimeServer
+from cotenant.service.observer.holding import Holding
 
 if TYPE_CHECKING:
     from cotenant.service.store.job import LiveJob
@@ -62,7 +64,7 @@ class Reports:
     """
 
     def __init__(self, home: Path, addresses: Sequence[str], clock: Callable[[], float] = time.time) -> None:
-        self.addresses, self._clock = tuple(addresses), clock
+        self.addresses, self._clock, self.holding = tuple(addresses), clock, Holding()
         self._known = home / "runtime.addresses"
         self._secret = self._load_secret(home / "runtime.key")
         self._lock = threading.Lock()
@@ -164,8 +166,11 @@ class Reports:
             elif isinstance(message, Declined):
                 self._stops.pop(hello.job, None)  # no use in waiting: the next rung
             grace = self._stops.get(hello.job)
+        self.holding.hear(hello, message)
         if isinstance(message, Hello) and grace is not None and self._server is not None:
             self._server.send(hello.job, Stop(grace_s=grace))
+        if isinstance(message, Hello) and self._server is not None and self.holding.lets_go(message):
+            self._server.send(hello.job, Go())
 
     def told(self, job: str) -> Settings:
         """What a job was told to keep to."""
@@ -223,6 +228,11 @@ class Reports:
             message = Set(**settings.given())  # type: ignore[arg-type]
             self._loop.call_soon_threadsafe(self._server.send, job, message)
 
+    def go(self, job: str) -> None:
+        """Its GPUs are its own: whoever waits for them in its start goes on, now or when it connects."""
+        if self.holding.release(job) and self._server is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._server.send, job, Go())
+
     def pace(self, job: str, delay_s: float) -> None:
         """Have a job wait so long after each step."""
         self.set_for(job, Settings(throttle_s=delay_s))
@@ -238,6 +248,7 @@ class Reports:
 
     def drop(self, job: str, attempt: int) -> None:
         """An attempt is over: what it said no longer holds."""
+        self.holding.release(job)
         with self._lock:
             self._over[job] = attempt
             self._reports.pop(job, None)

@@ -25,6 +25,7 @@ from cotenant.service.executor.ladder import may_suspend
 from cotenant.service.facade import WhatIfWatch
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
+from cotenant.service.planner.ahead import AheadStarts
 from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import Act, LiveDecision, OpenNodes
 from cotenant.service.planner.forecast import forecast
@@ -51,6 +52,8 @@ class Planner:
         self._session: Session | None = None
         self._remembered: dict[str, Any] = dict(store.book.memory)
         self.budget = Budget(options.budget_s)
+        can_call = options.prefetch_starts and bool(reports.addresses)
+        self._ahead = AheadStarts(store, nodes, can_call)
 
     @property
     def live(self) -> Session | None:
@@ -92,8 +95,9 @@ class Planner:
             return LiveDecision(now_s, session.policy_name, tuple(again))
         acts = (*again, *self._acts(session, decision))
         return LiveDecision(
-            now_s, session.policy_name, acts, decision.next_s, session.promised(), self._memory(session, decision.asked)
-        )
+            now_s, session.policy_name, acts, decision.next_s, session.promised(),
+            self._memory(session, decision.asked), ahead=self._ahead.choose(session, now_s),
+        )  # fmt: skip
 
     def begin_anew(self) -> None:
         """As after a restart: a new session, and what the journal remembers."""
