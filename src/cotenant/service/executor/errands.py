@@ -190,6 +190,7 @@ class Acts:
         """It is journaled that the GPUs are its own: whoever waits for them in its start goes on."""
         self._hook("before:go")
         self._reports.go(job)
+        self._backend.wake()
         self._hook("after:go")
 
     def _switch(self, errand: Errand) -> bool:

@@ -124,6 +124,8 @@ class Observer:
             self._store.write(new)
 
     def _started_s(self, job: LiveJob, item: Observed) -> float:
+        if job.last.ahead_s and item.started_s is not None:  # its process was there before it had its GPUs
+            return max(item.started_s, job.last.launched_s)
         return outcomes.likely_s(item.started_s, job.last.launched_s, self._clock())
 
     def _journal_ends(self, ended: Sequence[tuple[LiveJob, Observed]]) -> None:

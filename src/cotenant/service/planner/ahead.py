@@ -68,10 +68,10 @@ class AheadStarts:
         )[:MOST_ENDS]
         for (left_s, _), starts in zip(ends, next_starts(session.engine, (row for _, row in ends), now_s), strict=True):
             for row, places in starts:
-                name = session.name_of(row)
-                if name is not None:
+                found = session.name_of(row)
+                if found is not None:
                     start_up_s = float(state.f[row, col.START_UP]) or START_UP_S
-                    yield name, session.gpus(places), left_s <= start_up_s + _SLACK_S
+                    yield found, session.gpus(places), left_s <= start_up_s + _SLACK_S
 
     def _new(self, job: LiveJob, gpus: Gpus, book: Book) -> Ahead | None:
         if job.state != JobState.PENDING or job.stop_why or not _worth_while(job):
