@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_service_real import ADMIN, ROOT, running, until
@@ -16,7 +17,8 @@ def test_the_next_one_is_built_while_the_gpu_is_busy_and_works_when_it_is_free(t
     """With memory for both it waits before its first step, else before it builds."""
     gate, trail = tmp_path / "gate", tmp_path / "trail"
     script = f"{sys.executable} {ROOT / 'bench' / 'ahead_job.py'} --import 0 --build 0 --steps 3 --step-time 0.01"
-    run = {"run": f"{script} --trail {trail} --gate {gate}", "expected": 1, "gpu_mem": gpu_mem}
+    run: dict[str, Any] = {"run": f"{script} --trail {trail} --gate {gate}", "expected": 1, "gpu_mem": gpu_mem}
+    run["env"] = {"PYTHONPATH": str(ROOT / "src")}
 
     def said(word: str, job: str) -> bool:
         return trail.exists() and f"{word} {job}-1 " in trail.read_text()
@@ -37,4 +39,4 @@ def test_the_next_one_is_built_while_the_gpu_is_busy_and_works_when_it_is_free(t
         for job in (first, second):
             (attempt,) = service.desk.job(ADMIN, job).attempts
             assert (attempt.exit_code, attempt.lost_s) == (0, 0.0)
-        assert service.backend.observe() == []
+        until(service, lambda: service.backend.observe() == [])
