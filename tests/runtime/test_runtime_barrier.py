@@ -10,7 +10,7 @@ from runtime_service import Service
 
 from cotenant import runtime
 from cotenant.runtime import _barrier
-from cotenant.runtime.protocol import Go, Hello, Ready, decode, encode
+from cotenant.runtime.protocol import Built, Go, Hello, decode, encode
 
 JOIN_S = 60.0
 
@@ -34,7 +34,7 @@ def test_no_step_is_made_before_the_word(
     monkeypatch.setattr(_barrier, "_FIRST_WORD_S", 0.05)
     done: list[int] = []
     thread = _train(done)
-    inside.wait_for(lambda message: isinstance(message, Hello if place == "job" else Ready))
+    inside.wait_for(lambda message: isinstance(message, Hello if place == "job" else Built))
     hello = inside.wait_for(lambda message: isinstance(message, Hello))
     assert isinstance(hello, Hello)
     assert hello.waits
@@ -61,7 +61,7 @@ def test_nobody_else_waits_but_says_that_it_would(inside: Service) -> None:
     assert isinstance(hello, Hello)
     assert hello.untouched
     assert not hello.waits
-    assert inside.wait_for(lambda message: isinstance(message, Ready)) == Ready(0)
+    assert inside.wait_for(lambda message: isinstance(message, Built)) == Built(0)
 
 
 def test_a_loop_of_somebody_else_waits_before_its_first_step(inside: Service) -> None:
@@ -70,7 +70,7 @@ def test_a_loop_of_somebody_else_waits_before_its_first_step(inside: Service) ->
         job.ready()
         job.boundary(2, 2)
     inside.wait_for(lambda message: message.type == "done")
-    assert not any(isinstance(message, Ready) for message in inside.heard)
+    assert not any(isinstance(message, Built) for message in inside.heard)
 
 
 def test_whoever_used_a_gpu_or_may_have_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

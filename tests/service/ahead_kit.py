@@ -11,7 +11,7 @@ from service_kit import ONE, Rig, cells
 from cotenant.backends.base import LaunchSpec, NodeInfo
 from cotenant.backends.fake import FakeJob
 from cotenant.backends.fake_script import Script, read_script
-from cotenant.runtime.protocol import Hello, Ready
+from cotenant.runtime.protocol import Built, Hello
 from cotenant.service.core import CoreService
 from cotenant.service.desk import views
 
@@ -69,7 +69,7 @@ class AheadRig(Rig):
     def knows(self, job: str) -> None:
         """A job that runs says that it would have waited, at both places."""
         self.says(job, Hello("", job, 1, 1, untouched=True))
-        self.says(job, Ready(0))
+        self.says(job, Built(0))
 
     def check(self) -> None:
         """As ever, but for those who only wait."""

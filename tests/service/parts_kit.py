@@ -17,7 +17,7 @@ from cotenant.journal import Entry, Record
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.service.core import CoreService, PlannerPart
 from cotenant.service.facade import WhatIfWatch
-from cotenant.service.observer.reports import Report
+from cotenant.service.observer.report import Report
 from cotenant.service.planner.decision import Act, LiveDecision
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob

@@ -9,7 +9,7 @@ import pytest
 from test_service_real import ADMIN, running, until
 
 from cotenant.core.jobspec import parse_job
-from cotenant.service.observer.reports import Report
+from cotenant.service.observer.report import Report
 from cotenant.testing.backend_kit import whole
 
 # A step holds the one lock that stands for the GPU: beside another such job it takes twice as long.

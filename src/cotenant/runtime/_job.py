@@ -18,7 +18,9 @@ from ._environment import number
 from ._link import Link
 from ._scaling import LrScale, ScalingRule
 from ._sigterm import SigtermWatch
+from ._timing import StepTiming
 from .protocol import (
+    Built,
     Checkpoint,
     Declined,
     Done,
@@ -26,7 +28,6 @@ from .protocol import (
     Hello,
     JobMessage,
     Progress,
-    Ready,
     Restored,
     ServiceMessage,
     Settings,
@@ -87,8 +88,7 @@ class Job:
         self._total: int | None = None
         self._built = self._started = False
         self._metrics: dict[str, Any] = {}
-        self._step_time_s = 0.0
-        self._timed = 0
+        self._timing = StepTiming()
         self._step_began = self._saved_at = time.monotonic()
         self._reported_at = 0.0
         self._link: Link | None = None
@@ -226,7 +226,7 @@ class Job:
         """
         if not (self._built or self._started) and self._link is not None:
             self._built = True
-            self._tell(Ready(self._done))
+            self._tell(Built(self._done))
             self._barrier.wait(STEPS, self._in_touch)
             self._step_began = self._saved_at = time.monotonic()
 
@@ -268,14 +268,14 @@ class Job:
         self._started = True
         self._sigterm.watch()
         if done > self._done:
-            self._time_steps(done - self._done)
+            self._timing.finished(done, done - self._done, time.monotonic() - self._step_began)
         self._done, self._total = done, total
         self._confer()
         now = time.monotonic()
         if now - self._reported_at >= _PROGRESS_INTERVAL_S or done == total:
             self._reported_at = now
             if self._link is not None:
-                self._tell(Progress(done, total, self._step_time_s, self._floats(), saves or self._can_save()))
+                self._tell(self._progress(saves or self._can_save()))
         self._step_began = now
 
     @property
@@ -311,6 +311,7 @@ class Job:
         """Someone else, e.g. a trainer, has made a complete and durable checkpoint of the finished steps."""
         self._safe = self._done
         self._saved_at = time.monotonic()
+        self._timing.saved(seconds)
         self._tell(Checkpoint(self._done, os.fspath(path), seconds))
 
     def preempted(self) -> NoReturn:
@@ -388,11 +389,12 @@ class Job:
     def _size(self) -> int:
         return self.gpus or self.ranks
 
-    def _time_steps(self, count: int) -> None:
-        """Moving average: the plain mean at first, then a memory of about ten reports."""
-        self._timed += 1
-        each_s = (time.monotonic() - self._step_began) / count
-        self._step_time_s += (each_s - self._step_time_s) * max(0.1, 1 / self._timed)
+    def _progress(self, saves: bool) -> Progress:
+        timing = self._timing
+        return Progress(
+            self._done, self._total, timing.step_time_s, self._floats(), saves,
+            timing.age_s, timing.ready_s, timing.ready_step, timing.saving_s,
+        )  # fmt: skip
 
     def _floats(self) -> dict[str, float]:
         floats = {}

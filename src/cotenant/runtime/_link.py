@@ -20,13 +20,13 @@ from collections.abc import Callable
 from ._address import connect
 from .protocol import (
     MAX_LINE,
+    Built,
     Checkpoint,
     Go,
     Hello,
     JobMessage,
     Progress,
     ProtocolError,
-    Ready,
     Refused,
     Restored,
     ServiceMessage,
@@ -203,7 +203,7 @@ class Link:
         with self._lock:
             if self._outbox and self._outbox[0] is message:
                 self._outbox.popleft()
-            if isinstance(message, Restored | Checkpoint | Progress | Ready):
+            if isinstance(message, Restored | Checkpoint | Progress | Built):
                 self._repeat.pop(type(message), None)
                 self._repeat[type(message)] = message
 

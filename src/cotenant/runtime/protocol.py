@@ -7,8 +7,9 @@ something to say; nothing is acknowledged. A job reconnects when the service com
 `restored` and `checkpoint`, so these arrive at least once and repeats are harmless; `progress` may be lost.
 
     job -> service   hello      version, token, job, attempt, pid, untouched, waits
-                     progress   step, total, step_time_s, metrics, saves   (at most about five a second)
-                     ready      step                all is built, the first step comes next
+                     progress   step, total, step_time_s, metrics, saves, age_s, ready_s, ready_step, saving_s
+                                (at most about five a second)
+                     built      step                the first step comes next
                      restored   step, path, seconds
                      checkpoint step, path, seconds
                      stopping   step, saved         the process ends now
@@ -106,9 +107,11 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Steps done so far, of how many, the moving average of a step's time, and the latest metrics.
+    """Steps done so far, of how many, the median of the last steps' times, and the latest metrics.
 
     `saves` says whether the job could write a checkpoint if asked to stop; where it could not, asking is in vain.
+    `age_s`: how old the process is; `ready_s`: how old it was when it had finished its first step, which was number
+    `ready_step` (0 before that); `saving_s`: what it has spent in checkpoints since. Runtimes of before say none of it.
     """
 
     type: ClassVar[str] = "progress"
@@ -117,13 +120,17 @@ class Progress:
     step_time_s: float = 0.0
     metrics: dict[str, float] = field(default_factory=dict)
     saves: bool = False
+    age_s: float = 0.0
+    ready_s: float = 0.0
+    ready_step: int = 0
+    saving_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class Built:
     """Everything is built and no step was made: here a job that was started ahead of its GPUs waits for `go`."""
 
-    type: ClassVar[str] = "ready"
+    type: ClassVar[str] = "built"
     step: int
 
 
@@ -210,7 +217,7 @@ class Refused:
     reason: str
 
 
-JobMessage: TypeAlias = Hello | Progress | Ready | Restored | Checkpoint | Stopping | Declined | Done
+JobMessage: TypeAlias = Hello | Progress | Built | Restored | Checkpoint | Stopping | Declined | Done
 ServiceMessage: TypeAlias = Welcome | Set | Stop | Go | Refused
 Message: TypeAlias = JobMessage | ServiceMessage
 
@@ -219,7 +226,7 @@ _KINDS: dict[str, type[Message]] = {
     for kind in (
         Hello,
         Progress,
-        Ready,
+        Built,
         Restored,
         Checkpoint,
         Stopping,

@@ -10,9 +10,10 @@ from cotenant.engine.cycle import Engine
 from cotenant.engine.events import rekey
 from cotenant.engine.live_rows import NewJob
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
-from cotenant.service.store.job import LiveJob
+from cotenant.service.store.job import Attempt, LiveJob
 from cotenant.sim.driver import Simulation
 from cotenant.testing.truth import TrueWorld, Truth
+from cotenant.workload.profiles.lifecycle import LifecycleRow
 
 
 class TrueBeliefs(LiveBeliefs):
@@ -44,13 +45,27 @@ class TrueBeliefs(LiveBeliefs):
         """What is really lost."""
         return float(self._truth.lost_s[TrueWorld.row_of(job.id)])
 
-    def duration(self, job: LiveJob, types: dict[str, str]) -> Belief:
+    def duration(self, job: LiveJob, types: dict[str, str], speed: float | None = None) -> Belief:
         """As estimated."""
         return Belief(least_s=float(self._known.state.f[TrueWorld.row_of(job.id), col.BELIEF]))
 
-    def restore_s(self, job: LiveJob) -> float:
-        """What stopping costs."""
-        return float(self._known.state.f[TrueWorld.row_of(job.id), col.RESTORE])
+    def phases(self, job: LiveJob) -> LifecycleRow:
+        """What coming and going costs; the world tells how long leaving takes."""
+        f = self._known.state.f[TrueWorld.row_of(job.id)]
+        start_s, restore_s, resume_s = f[[col.START_UP, col.RESTORE, col.RESUME]].tolist()
+        return LifecycleRow(start_s, 0.0, restore_s, 0.0, resume_s, 0.0)
+
+    def come_s(self, job: LiveJob, attempt: Attempt) -> float:
+        """Nothing: the truth says what is done."""
+        return 0.0
+
+    def warm_s(self, job: LiveJob, now_s: float) -> float:
+        """As the engine has it."""
+        return float("nan")
+
+    def is_ready(self, job: LiveJob, now_s: float) -> bool:
+        """Nobody has to look again."""
+        return True
 
     def ways(self, job: LiveJob, stands: bool) -> tuple[int, int]:
         """As the cost table says: all can save, and rather stand still where they can."""

@@ -214,6 +214,8 @@ class Acts:
             if entries and suspends and done:
                 self._reports.withdraw(job.id)
                 self._counters["suspensions"] += 1
+            elif entries:
+                self._reports.paused(job.id)
             return True
 
     def _suspended(self, job: LiveJob, done: bool) -> list[Entry]:

@@ -113,9 +113,7 @@ class Executor:
         entries = [Entry("stop", job.id, {"why": "move" if act.kind == "end" else act.why or "preempt"})]
         if act.kind == "suspend" and self._may_suspend(job, going, ending):
             going.append(job)
-            asks = act.why != "turn" and self._reports.can_save(job.id)  # who makes room for a while need not save
-            at_once = not asks and job.last.started_s is not None
-            entries.append(Entry("rung", job.id, {"rung": SUSPEND if at_once else ASK}))
+            entries.append(Entry("rung", job.id, {"rung": ASK if job.last.started_s is None else SUSPEND}))
         return entries
 
     def _promises(self, decision: LiveDecision, starts: set[str]) -> list[Entry]:

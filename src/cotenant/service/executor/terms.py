@@ -13,7 +13,8 @@ from cotenant.backends.base import LaunchSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.plan import ALONE, Terms
 from cotenant.service.executor.host_limits import Given
-from cotenant.service.observer.reports import Report, Reports
+from cotenant.service.observer.report import Report
+from cotenant.service.observer.reports import Reports
 from cotenant.service.store.job import LiveJob
 
 _LONGEST_PAUSE_S = 60.0

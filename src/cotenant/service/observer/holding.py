@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from cotenant.runtime.protocol import Hello, JobMessage, Ready
+from cotenant.runtime.protocol import Built, Hello, JobMessage
 
 JOB, STEPS = "job", "steps"  # places, as in COTENANT_HOLD
 
@@ -36,7 +36,7 @@ class Holding:
 
     def hear(self, hello: Hello, message: JobMessage) -> None:
         """Note at which places a job would wait."""
-        place = JOB if isinstance(message, Hello) and message.untouched else STEPS if isinstance(message, Ready) else ""
+        place = JOB if isinstance(message, Hello) and message.untouched else STEPS if isinstance(message, Built) else ""
         if place:
             with self._lock:
                 self._said.setdefault(hello.job, set()).add(place)

@@ -83,6 +83,7 @@ class Observer:
             ended = [(job, item) for job, item in owned if _over(item)]
             self._journal_starts(owned)
             self._journal_places()
+            self._journal_ready()
             self._journal_ends(ended)
             self._give_up_orphans()
         for key in awake:
@@ -103,7 +104,7 @@ class Observer:
 
     def _journal_starts(self, owned: Sequence[tuple[LiveJob, Observed]]) -> None:
         started = [
-            Entry("started", job.id, {"at_s": self._started_s(job, item)})
+            Entry("started", job.id, {"at_s": self._started_s(job, item), "type": self._gpu_type(job)})
             for job, item in owned
             if job.last.started_s is None
             and not job.holds
@@ -122,6 +123,19 @@ class Observer:
         new = [Entry("barrier", data={"kind": k, "place": p}) for k, p in found if p not in book.barriers.places(k)]
         if new:
             self._store.write(new)
+
+    def _journal_ready(self) -> None:
+        """Jobs that have made their first steps: how long that took is learned at once, for others like them."""
+        on_gpus = self._store.book.on_gpus
+        ready = [job for name in self._reports.warm() if (job := on_gpus.get(name)) and not job.last.start_s]
+        if ready:
+            self._store.write(
+                [Entry("ready", job.id, outcomes.timings(job, self._reports.of(job.id))) for job in ready]
+            )
+
+    def _gpu_type(self, job: LiveJob) -> str:
+        first = job.last.gpus[0][0] if job.last.gpus else ""
+        return next((node.gpu_type for node in self.nodes if node.name == first), "")
 
     def _started_s(self, job: LiveJob, item: Observed) -> float:
         if job.last.ahead_s and item.started_s is not None:  # its process was there before it had its GPUs

@@ -9,7 +9,7 @@ from typing import Any
 from cotenant.backends.base import Observed
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry
-from cotenant.service.observer.reports import Report
+from cotenant.service.observer.report import Report
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import ASK, KILL, STOP, SUSPEND, LiveJob, never
 
@@ -168,10 +168,26 @@ def costs(job: LiveJob, end: End, report: Report | None) -> dict[str, Any]:
     left = left_s(report)
     if left is not None and _saved(end.code, report):
         found["left_s"] = left
+    found |= timings(job, report)
+    if report is not None and end.code == 0 and report.stepped_s is not None and report.step == report.total:
+        found["exit_s"] = max(end.at_s - report.stepped_s, 0.0)
     if report is not None and report.step is not None:
         metrics = {name: value if math.isfinite(value) else None for name, value in report.metrics.items()}
         steps = {"step": report.step, "total": report.total, "step_time_s": report.step_time_s}
         found["progress"] = {**steps, "metrics": metrics}
+    return found
+
+
+def timings(job: LiveJob, report: Report | None) -> dict[str, Any]:
+    """How long it took to come to its steps, and what these take, as far as known. Its first step counts as work."""
+    if report is None or report.ready_s is None:
+        return {}
+    step_s = report.speed.step_s
+    found = {} if step_s is None else {"step_s": step_s}
+    if not job.last.start_s:
+        found["start_s"] = max(report.ready_s - job.last.launched_s - (step_s or 0.0), 0.0)
+    if report.restore_s is not None:
+        found["restore_s"] = report.restore_s
     return found
 
 
@@ -182,7 +198,7 @@ def orphans(book: Book) -> list[Entry]:
 
 
 def left_s(report: Report | None) -> float | None:
-    """Seconds that a job said were left, on the GPUs on which it said so."""
-    if report is None or not report.total or not report.step_time_s or report.step is None:
+    """Seconds that a job needs for the steps that are left, on the GPUs on which it said so; None while it is cold."""
+    if report is None or not report.total or report.step is None or report.speed.mean_s is None:
         return None
-    return max(report.total - report.step, 0) * report.step_time_s
+    return max(report.total - report.step, 0) * report.speed.mean_s if report.speed.warm else None

@@ -14,7 +14,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,25 +34,12 @@ from cotenant.runtime.protocol import (
 )
 from cotenant.runtime.server import RuntimeServer
 from cotenant.service.observer.holding import Holding
+from cotenant.service.observer.report import Report
 
 if TYPE_CHECKING:
     from cotenant.service.store.job import LiveJob
 
 _SECRET_BYTES = 32
-
-
-@dataclass(slots=True)
-class Report:
-    """The newest word of one job."""
-
-    step: int | None = None
-    total: int | None = None
-    step_time_s: float | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
-    saves: bool = False
-    checkpoint_s: float | None = None
-    restore_s: float | None = None
-    left_saved: bool = False  # its last word: all work saved, leaving
 
 
 class Reports:
@@ -70,6 +56,7 @@ class Reports:
         self._lock = threading.Lock()
         self._reports: dict[str, Report] = {}
         self._news: set[str] = set()
+        self._warm: set[str] = set()
         self._stops: dict[str, float] = {}
         self._settings: dict[str, Settings] = {}
         self._over: dict[str, int] = {}  # the last attempt that has ended: what it still says is old
@@ -154,13 +141,13 @@ class Reports:
             report = self._reports.setdefault(hello.job, Report())
             self._news.add(hello.job)
             if isinstance(message, Progress):
-                report.step, report.total = message.step, message.total
-                report.step_time_s, report.saves = message.step_time_s, message.saves
-                report.metrics = {key: float(value) for key, value in message.metrics.items()}
+                if report.take(message, self._clock()):
+                    self._warm.add(hello.job)
             elif isinstance(message, Checkpoint):
                 report.checkpoint_s = self._clock()
             elif isinstance(message, Restored):
-                report.step, report.restore_s = message.step, message.seconds
+                report.step = report.first = message.step
+                report.restore_s = message.seconds
             elif isinstance(message, Stopping):
                 report.left_saved = message.saved
             elif isinstance(message, Declined):
@@ -187,6 +174,12 @@ class Reports:
         with self._lock:
             said, self._news = self._news, set()
             return said
+
+    def warm(self) -> set[str]:
+        """Jobs whose start has turned out to be over since this was asked last."""
+        with self._lock:
+            found, self._warm = self._warm, set()
+            return found
 
     def of_all(self, jobs: Iterable[str]) -> list[Report | None]:
         """The newest reports of many."""
@@ -245,6 +238,13 @@ class Reports:
         """A job is no longer asked to stop: it was suspended instead."""
         with self._lock:
             self._stops.pop(job, None)
+        self.paused(job)
+
+    def paused(self, job: str) -> None:
+        """A job stands still, or has just gone on: that is not its speed."""
+        with self._lock:
+            if (report := self._reports.get(job)) is not None:
+                report.speed.gap()
 
     def drop(self, job: str, attempt: int) -> None:
         """An attempt is over: what it said no longer holds."""
@@ -259,8 +259,7 @@ class Reports:
         """The clock was set: whatever was saved was saved so much later."""
         with self._lock:
             for report in self._reports.values():
-                if report.checkpoint_s is not None:
-                    report.checkpoint_s += by_s
+                report.shift(by_s)
 
     def forget(self, job: str) -> None:
         """A job is retired."""

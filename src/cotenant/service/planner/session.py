@@ -42,6 +42,7 @@ from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions,
 from cotenant.service.planner.nodes import NodeNumbers
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
+from cotenant.service.store.learned import what_runs
 
 _MOST_ROWS = 200_000  # of a session, while few of them live; the next one begins with what was journaled
 _LARGE = 3000  # jobs from which on compiled kernels pay
@@ -122,9 +123,11 @@ class Session:
 
     def news(self) -> set[str]:
         """Running jobs that have said something, or whose like were measured, since this was asked last."""
-        names, self._book.costs.news = self._book.costs.news, set()
-        on_gpus = self._book.on_gpus
-        return self._reports.news() & on_gpus.keys() | {job.id for job in on_gpus.values() if job.spec.name in names}
+        learned, on_gpus = self._book.learned, self._book.on_gpus
+        runs, learned.news = learned.news, set()
+        like = {job.id for job in on_gpus.values() if what_runs(job) in runs} if runs else set()
+        self.follower.hearing.doubt(like)
+        return self._reports.news() & on_gpus.keys() | like
 
     # -- one step --------------------------------------------------------------------------------------------------
 
@@ -134,7 +137,7 @@ class Session:
         self._parting = self._partings()
         changed = changed | self._book.chained.keys()
         events = self.follower.events(changed, shut, now_s, self._parting)
-        events += self.follower.heard(spoke - changed, now_s)
+        events += self.follower.hearing.heard(spoke - changed, now_s)
         if not self._recalled:
             self._recalled = True
             recall(self._policy, self.policy_name, self._book.memory.get(POLICY), self.follower.row_of)
@@ -166,6 +169,7 @@ class Session:
         self.follower.believe(now_s)
         self.renew(now_s)
         self.engine.observe(now_s, events)
+        self.follower.hearing.warm(now_s)
         reheat(self.tables.state)
 
     def finish_decision(self) -> Decision | None:

@@ -17,6 +17,7 @@ from cotenant.service.store.barriers import Barriers
 from cotenant.service.store.costs import Costs, before_rungs
 from cotenant.service.store.idempotency import Answers
 from cotenant.service.store.job import Gpus, LiveJob, frozen, read_gpus, thawed
+from cotenant.service.store.learned import Learned
 from cotenant.service.store.records import WRITTEN, change_book, change_job
 from cotenant.service.window import NodeWindow
 
@@ -49,7 +50,7 @@ class Book:
         self._users: Counter[tuple[str, int]] = Counter()  # jobs on each GPU
         self.promises: dict[str, Gpus] = {}
         self.memory: dict[str, Any] = {}
-        self.costs, self.answers, self.barriers = Costs(), Answers(), Barriers()
+        self.costs, self.learned, self.answers, self.barriers = Costs(), Learned(), Answers(), Barriers()
         self.tokens: dict[str, dict[str, Any]] = {}
         self.drained: set[str] = set()
         self.windows: dict[str, NodeWindow] = {}
@@ -115,6 +116,10 @@ class Book:
                 self._users[node, index] = before + change
                 self.shared_gpus += (before + change > 1) - (before > 1)
 
+    def shares(self, job: LiveJob) -> bool:
+        """Whether others are on its GPUs too."""
+        return bool(self.shared_gpus) and any(self._users[node, k] > 1 for node, of in job.last.gpus for k in of)
+
     def shift(self, by_s: float) -> None:
         """The clock was set: what is under way began so much later, so that it has lasted as long as it has."""
         for job in self.active.values():
@@ -141,7 +146,7 @@ class Book:
         tokens = {name: dict(token) for name, token in self.tokens.items()}
         return {
             "tokens": tokens, "drained": sorted(self.drained), "policy": self.policy, "next_id": self.next_id,
-            "seq": self.seq, "rungs": self.costs.rows(), "once": self.answers.rows(),
+            "seq": self.seq, "rungs": self.costs.rows(), "learned": self.learned.rows(), "once": self.answers.rows(),
             "promises": dict(self.promises), "memory": dict(self.memory),
             "windows": [window.as_dict() for window in self.windows.values()],
             "lineage": self.lineage, "offset": self.offset, "barriers": self.barriers.rows(),
@@ -159,6 +164,7 @@ class Book:
         book.tokens, book.drained = data["tokens"], set(data["drained"])
         book.next_id, book.seq = data["next_id"], data["seq"]
         book.costs = Costs(data["rungs"] if "rungs" in data else before_rungs(data["costs"]))
+        book.learned = Learned(data.get("learned", ()))
         book.answers = Answers(data.get("once"))
         book.promises = {job: read_gpus(gpus) for job, gpus in data.get("promises", {}).items()}
         book.memory = data.get("memory", {})

@@ -46,6 +46,8 @@ class Attempt:
     level: int = 0  # its steps are cut into 2**level sub-batches
     ahead_s: float = 0.0  # when its process was started ahead of its GPUs; 0: it was not
     holds: bool = False  # it waits for its GPUs, or ended without having had them
+    gpu_type: str = ""
+    start_s: float = 0.0  # from its launch until its steps began, loading a checkpoint included; 0: not known
 
     def active_s(self, now_s: float) -> float:
         """Seconds in which it has run, without those in which it was suspended."""

@@ -11,6 +11,7 @@ from cotenant.core.lifecycle import FINAL, JobState, move
 from cotenant.journal import Record
 from cotenant.service.store.idempotency import GivenAnswer, unpacked
 from cotenant.service.store.job import ASK, CONTINUE, STOP, SUSPEND, WITHDRAW, Attempt, LiveJob, read_gpus
+from cotenant.service.store.learned import RESUME, SUSPENDING, learn_end, learn_start, phase_keys
 from cotenant.service.window import NodeWindow
 
 if TYPE_CHECKING:
@@ -89,8 +90,11 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
         case "started":
             if job.state == JobState.STARTING:
                 job.state = JobState.RUNNING
+            job.last.gpu_type = data.get("type", "")
             if job.last.started_s is None:
                 job.last.started_s = job.last.since_s = data.get("at_s", now_s)
+        case "ready":  # its first steps are made
+            learn_start(book.learned, job, data)
         case "stop":
             _stop(book, job, data["why"], now_s)
         case "rung":  # the next rung of the ladder is about to be taken
@@ -103,6 +107,7 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
         case "continued":
             job.last.since_s = now_s if job.last.since_s is None else job.last.since_s
             book.costs.add_resumed(job.spec.name, SUSPEND, data["seconds"])
+            book.learned.add(RESUME, phase_keys(job, job.last.gpu_type), data["seconds"])
             if job.rung == CONTINUE:
                 job.state, job.rung = move(job.id, job.state, JobState.RUNNING), ""
         case "exit":
@@ -159,7 +164,9 @@ def _suspended(book: Book, job: LiveJob, unsaved_s: float, now_s: float) -> None
     job.last.pause(now_s)
     job.last.unsaved_s = unsaved_s
     job.last.suspensions += 1
-    book.costs.add_taken(job.spec.name, SUSPEND, max(now_s - job.stop_asked_s, 0.0), 0.0)
+    free_s = max(now_s - job.stop_asked_s, 0.0)
+    book.costs.add_taken(job.spec.name, SUSPEND, free_s, 0.0)
+    book.learned.add(SUSPENDING, phase_keys(job, job.last.gpu_type), free_s)
     job.state = move(job.id, job.state, JobState.SUSPENDED)
     job.stop_why = job.rung = ""
     job.message = "suspended; it goes on when its GPUs are free"
@@ -176,12 +183,13 @@ def _exit(book: Book, job: LiveJob, data: dict[str, Any], now_s: float) -> None:
     attempt.stop_s, attempt.restore_s = data.get("stop_s", 0.0), data.get("restore_s", 0.0)
     attempt.pause(attempt.ended_s or 0.0)
     _count_costs(book, job, data)
+    to = JobState(data["to"])
+    learn_end(book.learned, job, data, attempt.rung == ASK, to == JobState.SUCCEEDED and not book.shares(job))
     job.failures += int(data.get("failure", False))
     job.losses += int(data.get("gone", False))
     job.stop_why = job.rung = ""
     job.left_s = data.get("left_s")
     job.progress = data.get("progress", job.progress)
-    to = JobState(data["to"])
     if to in FINAL:
         _end(book, job, to, now_s, data["why"])
         return
