@@ -11,11 +11,11 @@ from service_kit import ONE, Rig, cells
 from cotenant.backends.base import LaunchSpec, NodeInfo
 from cotenant.backends.fake import FakeJob
 from cotenant.backends.fake_script import Script, read_script
-from cotenant.runtime.protocol import Built, Hello
+from cotenant.runtime.protocol import Built, Hello, Progress
 from cotenant.service.core import CoreService
 from cotenant.service.desk import views
 
-START_S = 10.0
+START_S, STEP_S = 10.0, 0.5
 
 
 class AheadRig(Rig):
@@ -23,6 +23,7 @@ class AheadRig(Rig):
 
     def __init__(self, home: Path, policy: str = "fifo", nodes: tuple[NodeInfo, ...] = ONE, **more: Any) -> None:
         self.waiting: dict[str, float] = {}  # keys that wait for `go`, and when they were started
+        self.works: dict[str, tuple[float, float, float]] = {}  # when it was started, begins to work, and for how long
         super().__init__(home, policy, nodes, **{"prefetch_starts": True, "max_suspended": 0, **more})
 
     def _open(self, policy: str) -> CoreService:
@@ -35,14 +36,34 @@ class AheadRig(Rig):
             self._knock(service)
 
         service.reports.go = go  # type: ignore[method-assign]
+        look = service.tick
+
+        def tick() -> float:
+            self._report(service)
+            return look()
+
+        service.tick = tick  # type: ignore[method-assign]
         self._knock(service)
         return service
+
+    def _report(self, service: CoreService) -> None:
+        """Whoever works says how far it is: two steps a second."""
+        for key, (began_s, from_s, work_s) in self.works.items():
+            job, now_s = self.backend.world.jobs.get(key), self.backend.now_s
+            if job is not None and job.state == "running" and now_s >= from_s + STEP_S:
+                name, _, attempt = key.rpartition("-")
+                done, ready_s = int((now_s - from_s) / STEP_S), from_s + STEP_S - began_s
+                progress = Progress(
+                    done, int(work_s / STEP_S), STEP_S, age_s=now_s - began_s, ready_s=ready_s, ready_step=1
+                )
+                service.reports.hear(Hello("", name, int(attempt), 1), progress)
 
     def _behave(self, spec: LaunchSpec) -> Script:
         script = read_script(spec)
         if "COTENANT_HOLD" in spec.env and script.exit_code == 0:
             self.waiting[spec.key] = self.backend.now_s
             return Script(inf)
+        self.works[spec.key] = self.backend.now_s, self.backend.now_s + START_S, script.duration_s
         return Script(script.duration_s + START_S, script.exit_code, stubborn=script.stubborn)
 
     def _knock(self, service: CoreService) -> None:
@@ -59,7 +80,9 @@ class AheadRig(Rig):
         for other, there in self.backend.world.jobs.items():
             alive = there.state in ("starting", "running") and other not in self.waiting and other != key
             assert not (alive and mine & cells(there.spec.gpus)), f"{key} works on the GPUs of {other}"
-        left_s = max(START_S - (self.backend.now_s - began_s), 0.0) + read_script(job.spec).duration_s
+        start_s, work_s = max(START_S - (self.backend.now_s - began_s), 0.0), read_script(job.spec).duration_s
+        left_s = start_s + work_s
+        self.works[key] = began_s, self.backend.now_s + start_s, work_s
         job.script = Script(left_s)
         job.left_s = left_s
         if job.state == "running":

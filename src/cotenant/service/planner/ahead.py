@@ -26,7 +26,7 @@ START_UP_S = 15.0  # believed, before any was measured
 MOST_ENDS = 8  # of running jobs that are looked ahead to
 MOST_IN_VAIN = 2  # starts ahead of one job that came to nothing
 LONGEST_S = 600.0  # that a process waits for its GPUs before it is ended
-_SLACK_S = 1.0
+_EARLY, _SLACK_S = 1.5, 1.0  # times its start-up, and seconds: who is too early waits, who is late costs GPU time
 _SIGKILL = 9
 
 Cells = set[tuple[str, int]]
@@ -71,7 +71,7 @@ class AheadStarts:
                 found = session.name_of(row)
                 if found is not None:
                     start_up_s = float(state.f[row, col.START_UP]) or START_UP_S
-                    yield found, session.gpus(places), left_s <= start_up_s + _SLACK_S
+                    yield found, session.gpus(places), left_s <= _EARLY * start_up_s + _SLACK_S
 
     def _new(self, job: LiveJob, gpus: Gpus, book: Book) -> Ahead | None:
         if job.state != JobState.PENDING or job.stop_why or not _worth_while(job):
