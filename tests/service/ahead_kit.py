@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from service_kit import ONE, Rig, cells
 
@@ -21,6 +22,8 @@ START_S, STEP_S = 10.0, 0.5
 class AheadRig(Rig):
     """Every `sleep N` is N seconds of work after `START_S` of imports; whoever has COTENANT_HOLD waits before it."""
 
+    isolation: Literal["none", "user"] = "none"
+
     def __init__(self, home: Path, policy: str = "fifo", nodes: tuple[NodeInfo, ...] = ONE, **more: Any) -> None:
         self.waiting: dict[str, float] = {}  # keys that wait for `go`, and when they were started
         self.works: dict[str, tuple[float, float, float]] = {}  # when it was started, begins to work, and for how long
@@ -28,6 +31,8 @@ class AheadRig(Rig):
 
     def _open(self, policy: str) -> CoreService:
         self.backend.behave = self._behave
+        found = replace(self.backend.capabilities(), isolation=self.isolation)
+        self.backend.capabilities = lambda: found  # type: ignore[method-assign]
         service = super()._open(policy)
         release = service.reports.go
 

@@ -11,8 +11,10 @@ from crash_memory import Crash
 from service_kit import ADMIN, EPOCH_S
 
 from cotenant.backends.base import NodeInfo
+from cotenant.service.facade import Caller, Role
 
 TRAIN = "sleep 30"
+ANN, BOB = Caller("ann", Role.USER, "a"), Caller("bob", Role.USER, "b")
 DEAF = "trap '' TERM; sleep 100"
 
 
@@ -76,6 +78,21 @@ def test_nobody_is_started_ahead_who_may_not_know_the_barrier(tmp_path: Path) ->
     names += [rig.submit("sleep 30 | cat", expected=40), rig.submit("bash sleep.sh", expected=40)]
     rig.finish()
     assert not any("ahead" in rig.kinds(name) for name in names)
+
+
+@pytest.mark.parametrize("isolation", ["none", "user"])
+def test_tenants_that_are_kept_apart_are_not_let_near_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str
+) -> None:
+    monkeypatch.setattr(AheadRig, "isolation", isolation)
+    rig = AheadRig(tmp_path)
+    alone = rig.submit(TRAIN, caller=BOB, expected=40)
+    rig.ticks(2)
+    rig.knows(alone)
+    rig.ticks(40)
+    names = [rig.submit(TRAIN, caller=caller, expected=40) for caller in (ANN, BOB, BOB)]
+    rig.finish()
+    assert ["ahead" in rig.kinds(name) for name in names] == [False, isolation == "none", True]
 
 
 def test_a_promise_is_prepared_while_others_leave(tmp_path: Path) -> None:

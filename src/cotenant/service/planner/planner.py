@@ -52,8 +52,8 @@ class Planner:
         self._session: Session | None = None
         self._remembered: dict[str, Any] = dict(store.book.memory)
         self.budget = Budget(options.budget_s)
-        can_call = options.prefetch_starts and bool(reports.addresses)
-        self._ahead = AheadStarts(store, nodes, can_call)
+        wanted, apart = options.prefetch_starts and bool(reports.addresses), capabilities.isolation != "none"
+        self._ahead = AheadStarts(store, nodes, wanted, apart)
 
     @property
     def live(self) -> Session | None:

@@ -27,6 +27,9 @@ class Barriers:
     def __init__(self, rows: Mapping[str, Sequence[str]] | None = None) -> None:
         self._places = {kind: tuple(places) for kind, places in (rows or {}).items()}
 
+    def __bool__(self) -> bool:
+        return bool(self._places)
+
     def learn(self, kind: str, place: str) -> None:
         """Jobs of this kind wait there."""
         self._places[kind] = tuple(dict.fromkeys((*self._places.pop(kind, ()), place)))
