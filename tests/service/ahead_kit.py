@@ -34,13 +34,13 @@ class AheadRig(Rig):
         found = replace(self.backend.capabilities(), isolation=self.isolation)
         self.backend.capabilities = lambda: found  # type: ignore[method-assign]
         service = super()._open(policy)
-        release = service.reports.go
+        release = service.reports.holding.go
 
         def go(job: str) -> None:
             release(job)
             self._knock(service)
 
-        service.reports.go = go  # type: ignore[method-assign]
+        service.reports.holding.go = go  # type: ignore[method-assign]
         look = service.tick
 
         def tick() -> float:

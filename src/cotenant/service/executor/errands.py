@@ -189,7 +189,7 @@ class Acts:
     def go(self, job: str) -> None:
         """It is journaled that the GPUs are its own: whoever waits for them in its start goes on."""
         self._hook("before:go")
-        self._reports.go(job)
+        self._reports.holding.go(job)
         self._backend.wake()
         self._hook("after:go")
 

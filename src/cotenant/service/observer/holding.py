@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
-from cotenant.runtime.protocol import Built, Hello, JobMessage
+from cotenant.runtime.protocol import Built, Go, Hello, JobMessage
 
 JOB, STEPS = "job", "steps"  # places, as in COTENANT_HOLD
 
 
 class Holding:
-    """Asked and told from any thread. Nobody in here hears `go`, not even after a restart of the service."""
+    """Asked and told from any thread. Nobody in here hears `go`, not even after a restart of the service.
+
+    `say(job, message)` reaches the processes of a job that are connected.
+    """
 
     def __init__(self) -> None:
+        self.say: Callable[[str, Go], object] = lambda job, message: None
         self._lock = threading.Lock()
         self._waits: set[str] = set()
         self._said: dict[str, set[str]] = {}
@@ -22,12 +27,15 @@ class Holding:
         with self._lock:
             self._waits.add(job)
 
-    def release(self, job: str) -> bool:
-        """It need not wait any more; whether it did."""
+    def go(self, job: str) -> None:
+        """Its GPUs are its own: whoever waits for them in its start goes on, now or when it connects."""
+        self.release(job)
+        self.say(job, Go())
+
+    def release(self, job: str) -> None:
+        """Its process need not wait any more, or is gone."""
         with self._lock:
-            waited = job in self._waits
             self._waits.discard(job)
-            return waited
 
     def lets_go(self, hello: Hello) -> bool:
         """Whether somebody who asks is to be told `go`."""

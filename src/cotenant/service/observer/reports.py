@@ -14,6 +14,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,6 +112,7 @@ class Reports:
                 failure = error
                 continue
             self._server, self.addresses = server, server.addresses
+            self.holding.say = partial(self._loop.call_soon_threadsafe, server.send)
             self._known.write_text("\n".join(server.addresses) + "\n", encoding="utf-8")
             return
         raise InputError(f"no job could call home at {', '.join(self.addresses)}: {failure}") from failure
@@ -220,11 +222,6 @@ class Reports:
         if self._server is not None and self._loop is not None:
             message = Set(**settings.given())  # type: ignore[arg-type]
             self._loop.call_soon_threadsafe(self._server.send, job, message)
-
-    def go(self, job: str) -> None:
-        """Its GPUs are its own: whoever waits for them in its start goes on, now or when it connects."""
-        if self.holding.release(job) and self._server is not None and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._server.send, job, Go())
 
     def pace(self, job: str, delay_s: float) -> None:
         """Have a job wait so long after each step."""
