@@ -112,7 +112,7 @@ class Reports:
                 failure = error
                 continue
             self._server, self.addresses = server, server.addresses
-            self.holding.say = partial(self._loop.call_soon_threadsafe, server.send)
+            self.holding.say = partial(_say_soon, self._loop, server)
             self._known.write_text("\n".join(server.addresses) + "\n", encoding="utf-8")
             return
         raise InputError(f"no job could call home at {', '.join(self.addresses)}: {failure}") from failure
@@ -262,6 +262,10 @@ class Reports:
         """A job is retired."""
         with self._lock:
             self._over.pop(job, None)
+
+
+def _say_soon(loop: asyncio.AbstractEventLoop, server: RuntimeServer, job: str, message: Go) -> None:
+    loop.call_soon_threadsafe(server.send, job, message)
 
 
 def _size(job: LiveJob) -> dict[str, str]:
