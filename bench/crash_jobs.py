@@ -186,7 +186,7 @@ def workload(
         return job(f"short-{number}", text, chance.uniform(0.5, 2), gpus=chance.choice((1, 1, 1, 2)), **more)
 
     def early(number: int) -> JobSpec:
-        text, chosen = f'{python} "$TRAIL/ahead.py" {chance.uniform(0.02, 0.15):.3f}', chance.choice((0.0, 10.0))
+        text, chosen = f'{python} "$TRAIL/ahead.py" {chance.uniform(0.4, 1.2):.3f}', chance.choice((0.0, 10.0))
         return JobSpec(run=text, name=f"early-{number}", env=ours, expected_s=0.4, workdir=workdir, gpu_mem_gib=chosen)
 
     shorts = [short(number) for number in range(max(2, count - 21))]
