@@ -174,7 +174,7 @@ class CoreService:
         starts = tuple(act for act in late if act.kind == "start")
         if starts:  # where leaving takes no time, a job that moves has left by now
             self.observer.look()
-            self.executor.carry_out(replace(decision, acts=starts))
+            self.executor.carry_out(replace(decision, acts=starts, ahead=None))
             changed |= self.executor.perform()
         self.admin.save_uses()
         if self.options.inline and self.options.forecast_every_s:
@@ -212,7 +212,8 @@ class CoreService:
         self.executor.press()
         self.executor.perform()
         with self.store.lock:
-            if not self.store.book.on_gpus and not self.store.book.suspended:
+            book = self.store.book
+            if not (book.on_gpus or book.suspended or book.ahead):
                 self._on_over()
         return _STOPPING_S
 

@@ -175,7 +175,7 @@ class Desk:
         """See the facade."""
         caller.must_be(Role.USER)
         found = self._find(caller, job)
-        if found.state != JobState.RUNNING:
+        if found.state != JobState.RUNNING and not found.holds:
             raise Conflict(f"job {job} is {found.state}: only a running one can be joined")
         try:
             return self._machines.open_channel(found.key, asked)

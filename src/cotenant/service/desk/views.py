@@ -118,6 +118,8 @@ def reason(job: LiveJob, view: BookView, tenant: str) -> str:
         return f"after job {other}"
     if _full(job, view):
         return f"its array runs {job.spec.array_most} at a time"
+    if job.holds:
+        return "starting ahead, waits for its GPUs"
     return job.message or "waiting for GPUs"
 
 
@@ -153,6 +155,8 @@ def event(record: Record) -> EventInfo:
     data = {key: value for key, value in record.data.items() if key != WRITTEN}
     if record.kind == "promise":
         data["text"] = _promise(data["gpus"])
+    elif record.kind == "barrier":
+        data["text"] = f"jobs of kind {data['kind']} can be started ahead and wait at '{data['place']}'"
     elif record.kind == "memory":
         data = {"key": data["key"], "text": _memory(data["key"], data["value"])}
     elif "spec" in data:

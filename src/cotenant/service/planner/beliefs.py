@@ -202,7 +202,8 @@ class LiveBeliefs:
         """What an attempt took, or is believed to take, until its steps began."""
         if attempt.start_s:
             return attempt.start_s
-        return self.start_up_s(job) + (self.restore_s(job) if attempt.number > 1 and job.progress else 0.0)
+        come_s = self.start_up_s(job) + (self.restore_s(job) if attempt.number > 1 and job.progress else 0.0)
+        return max(come_s - (attempt.launched_s - attempt.ahead_s), 0.0) if attempt.ahead_s else come_s
 
     def warm_s(self, job: LiveJob, now_s: float) -> float:
         """When its present process begins, or began, to make steps; while none is made it is pushed on. NaN: unknown.

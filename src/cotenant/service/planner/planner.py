@@ -27,6 +27,7 @@ from cotenant.service.facade import WhatIfWatch
 from cotenant.service.forecasts.foretold import Foretold
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
+from cotenant.service.planner.ahead import AheadStarts
 from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import Act, LiveDecision, OpenNodes
 from cotenant.service.planner.forecast import Patience, forecast
@@ -56,6 +57,8 @@ class Planner:
         self._session: Session | None = None
         self._remembered: dict[str, Any] = dict(store.book.memory)
         self.budget = Budget(options.budget_s)
+        wanted, apart = options.prefetch_starts and bool(reports.addresses), capabilities.isolation != "none"
+        self._ahead = AheadStarts(store, nodes, wanted, apart)
 
     @property
     def live(self) -> Session | None:
@@ -97,8 +100,9 @@ class Planner:
             return LiveDecision(now_s, session.policy_name, tuple(again))
         acts = (*again, *self._acts(session, decision))
         return LiveDecision(
-            now_s, session.policy_name, acts, decision.next_s, session.promised(), self._memory(session, decision.asked)
-        )
+            now_s, session.policy_name, acts, decision.next_s, session.promised(),
+            self._memory(session, decision.asked), ahead=self._ahead.choose(session, now_s),
+        )  # fmt: skip
 
     def begin_anew(self) -> None:
         """As after a restart: a new session, and what the journal remembers."""
