@@ -163,7 +163,7 @@ class Live:
 
     def __init__(self, policy: Policy, cluster: str = "1x1") -> None:
         policy.begin(Context())
-        rule, costs = policy.rule(Context()), StopCosts(inf, most_suspended=4, patience_s=5.0, believed_save_s=1.0)
+        rule, costs = policy.rule(Context()), StopCosts(inf, most_suspended=4, patience_s=5.0)
         placement = parse_placement("consolidated")
         self.tables = LiveRows(Cluster.parse(cluster), placement, rule, np.ones((1, 1, 2)), costs=costs, sharing=True)
         self.engine = Engine(self.tables, policy, rule)
@@ -171,7 +171,7 @@ class Live:
 
     def job(self, gpus: int, belief_s: float, priority: float = 0.0) -> int:
         row = self.tables.enter(NewJob(gpus, 0.0, priority=priority))
-        self.tables.state.f[row, [col.BELIEF, col.START_UP, col.RESTORE]] = belief_s, 8.0, 2.0
+        self.tables.state.f[row, [col.BELIEF, col.START_UP, col.RESTORE, col.SAVING]] = belief_s, 8.0, 2.0, 1.0
         return row
 
     def tell(self, now_s: float, *events: Event) -> list[Transition]:

@@ -232,7 +232,7 @@ class LiveRows:
         f[:, [col.FIRST, col.FINISH, col.BARRED, col.GAIN, col.COST]] = np.nan
         f[:, [col.FAIL_AT, col.EVENT, col.LEAVES]] = np.inf
         f[:, col.SAVE], f[:, col.START_UP] = self.costs.save_s, self.costs.start_s
-        f[:, col.RESUME], f[:, col.SAVING] = self.costs.resume_s, self.costs.saving_s
+        f[:, col.RESUME] = self.costs.resume_s
         i[:, col.RUNG], i[:, col.YIELDS] = int(self.costs.suspends), 2 + int(self.costs.suspends)
         i[:, [col.HEAP_AT, col.EVENT_AT, col.SLICE, col.HOST, col.OLD, col.HOME]] = -1
         state = self.state
