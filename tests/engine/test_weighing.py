@@ -102,7 +102,10 @@ def test_every_stop_gains_more_than_it_costs_and_none_is_in_vain(policy: str, co
 
 
 def restarted_for_nothing(stream: list[tuple[float, Transition]]) -> list[tuple[float, int]]:
-    """Who was stopped by an order and then started on the very GPUs that it had, on which nobody else had run."""
+    """Who was stopped by an order and then started on the very GPUs that it had, on which nobody else had run.
+
+    A promise that an owner's priority takes back is the only excuse.
+    """
     had: dict[int, Places] = {}
     left: dict[int, tuple[Places, set[tuple[int, int]]]] = {}  # where it ran, and which of those GPUs others have had
     wrong = []
@@ -118,6 +121,9 @@ def restarted_for_nothing(stream: list[tuple[float, Transition]]) -> list[tuple[
                     used |= cells(places) & cells(item.places)
         elif item.change in (Change.STOP, Change.SUSPEND) and item.row in had:
             left[item.row] = had.pop(item.row), set()
+        elif item.change == Change.WITHDRAW:
+            for _, used in left.values():
+                used.add((-1, item.row))
     return wrong
 
 
@@ -239,7 +245,12 @@ def test_whatever_is_believed_nobody_is_stopped_for_nothing(policy: str, data: s
                 row = draw(st.sampled_from(known))
                 state.f[row, col.BELIEF] = state.f[row, col.DONE] + draw(seconds)
                 events.append(Event(Kind.CHANGED, row))
-        for item in live.tell(now_s, *events):
+        made = live.tell(now_s, *events)
+        tiers = {item.row: live.tables.state.f[item.row, col.TIER] for item in made}
+        given_ = [tiers[item.row] for item in made if item.change in (Change.PROMISE, Change.START, Change.RESUME)]
+        for item in made:
+            if item.change == Change.WITHDRAW:
+                assert min(given_) < tiers[item.row], "only an owner's priority takes a promise back"
             if item.change in (Change.STOP, Change.SUSPEND, Change.END):
                 leaving[item.row] = now_s + draw(st.sampled_from([0.0, 1.0, 7.0, 30.0]))
                 assert policy == "numpy" or item.change == Change.END or item.gain_s > item.cost_s - 1e-6
