@@ -132,13 +132,13 @@ def cells(places: Places) -> set[tuple[int, int]]:
 
 
 def test_a_minimum_run_holds_back_the_order_but_not_a_priority() -> None:
-    """Stopping costs 40 s, so the first run is left alone for 40 s, or less where that is the most: 30 by default."""
-    work = jobs((0, 1, 500), (10, 1, 5))
-    for policy, starts_s in (("srtf", 30.0), ("srtf:min_run=90", 40.0), ("srtf:min_run=0", 10.0)):
+    """Stopping costs 40 s, so the first run is left alone for 40 s, or less where that is the most: 10 by default."""
+    work = jobs((0, 1, 500), (5, 1, 5))
+    for policy, starts_s in (("srtf", 10.0), ("srtf:min_run=25", 25.0), ("srtf:min_run=90", 40.0), ("srtf:min_run=0", 5.0)):
         assert told(policy, work, costs="40").state.f[1, col.FIRST] == starts_s
     first = replace(work, priority=np.array([0, 1]))
     run = told("srtf", first, costs="40")
-    assert run.state.f[1, col.FIRST] == 10.0
+    assert run.state.f[1, col.FIRST] == 5.0
     ((_, stop),) = [one for one in run.transitions if one[1].change == Change.STOP]
     assert (stop.gain_s, stop.cost_s) == (inf, 40.0)
 

@@ -26,7 +26,7 @@ from cotenant.core.view import View
 from cotenant.core.workload import Floats
 from cotenant.policies.words import by_column
 
-WEIGHING: dict[str, Value] = {"weigh": True, "min_run": 30.0}
+WEIGHING: dict[str, Value] = {"weigh": True, "min_run": 10.0}
 """Parameters of orders that preempt: nobody is stopped unless that gains more than it costs, or in a minimum run of at
 most so many seconds."""
 
