@@ -110,7 +110,7 @@ class Hearing:
         measured = np.log(said[:, 1] * f[rows, col.SPEED])
         logs, _ = with_progress(before[:, 0], before[:, 1], measured, said[:, 2])
         belief_s = self.done_s(rows, now_s) + np.maximum(said[:, 0], 0.0) * np.exp(logs) + before[:, 2]
-        changed = rows[belief_s != f[rows, col.BELIEF]][:1].tolist()
+        changed: list[int] = rows[belief_s != f[rows, col.BELIEF]][:1].tolist()
         f[rows, col.BELIEF] = belief_s
         return changed
 
