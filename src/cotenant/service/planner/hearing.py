@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cotenant.beliefs.duration import Guess, with_progress
+from cotenant.beliefs.duration import DurationGuess, with_progress
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import JobState
@@ -52,7 +52,7 @@ class Hearing:
         for name in names:
             self._speaks.pop(name, None)
 
-    def listen(self, job: LiveJob, row: int, now_s: float) -> Guess | None:
+    def listen(self, job: LiveJob, row: int, now_s: float) -> DurationGuess | None:
         """What its reports mean from here on, and when its start is, or was, over; a step as thought before."""
         report = self._beliefs.reports.of(job.id)
         if row >= len(self._before):
