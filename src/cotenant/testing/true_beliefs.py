@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cotenant.beliefs.duration import Guess
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
 from cotenant.engine.cycle import Engine
@@ -47,7 +48,9 @@ class TrueBeliefs(LiveBeliefs):
         """What is really lost."""
         return float(self._truth.lost_s[TrueWorld.row_of(job.id)])
 
-    def duration(self, job: LiveJob, types: dict[str, str], speed: float | None = None) -> Belief:
+    def duration(
+        self, job: LiveJob, types: dict[str, str], speed: float | None = None, each: Guess | None = None
+    ) -> Belief:
         """As estimated."""
         return Belief(least_s=float(self._known.state.f[TrueWorld.row_of(job.id), col.BELIEF]), spread=self.spread)
 

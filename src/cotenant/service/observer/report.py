@@ -12,7 +12,8 @@ from cotenant.runtime.protocol import Progress
 class Report:
     """What a job has said last; times are Unix seconds.
 
-    `ready_s`: when the first step of its process was finished, None before. `stepped_s`: when it last had made one.
+    `ready_s`: when the first step of its process was finished, None where that is not known. `stepped_s`: when it last
+    had made one. `first`: steps that were done before its process began, as far as that is known.
     """
 
     step: int | None = None
@@ -25,8 +26,13 @@ class Report:
     left_saved: bool = False  # its last word: all work saved, leaving
     ready_s: float | None = None
     stepped_s: float | None = None
-    first: int = 0  # steps that were done before this process began, as far as is known
+    first: int = 0
     speed: SpeedBelief = field(default_factory=SpeedBelief)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its process has made a step."""
+        return self.ready_s is not None or (self.step or 0) > self.first
 
     def take(self, said: Progress, now_s: float) -> bool:
         """Its progress; whether it has just become warm, so that its start is over."""
@@ -42,7 +48,8 @@ class Report:
                 self.speed.add(said.ready_s, said.ready_step)
             self.speed.add(said.age_s, said.step, said.saving_s)
         elif not said.age_s and said.step_time_s and said.step > self.first:  # an older runtime, which says less
-            self.ready_s = now_s if self.ready_s is None else self.ready_s
+            if said.step == self.first + 1 and self.ready_s is None:
+                self.ready_s = now_s
             self.speed.told(said.step_time_s, said.step - self.first)
         return self.speed.warm and not was_warm
 

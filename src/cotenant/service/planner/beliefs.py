@@ -34,6 +34,7 @@ from cotenant.workload.profiles.lifecycle import LifecycleRow
 
 _BEFORE_SPREAD = 0.15  # of what an earlier attempt of the job has shown
 _STEP_SPREAD = 0.3  # of the steps of jobs of one kind, before their scatter is known
+_CLEARLY, _BOUND_S = 1.25, 1.0  # what a suspension must be better by than saving and starting again
 _LATE = 0.2  # a start that takes longer than believed is believed to take so much of its age longer
 
 
@@ -92,14 +93,16 @@ class LiveBeliefs:
 
     # -- how long ------------------------------------------------------------------------------------------------
 
-    def duration(self, job: LiveJob, types: dict[str, str], speed: float | None = None) -> Belief:
-        """How long it takes in all at speed 1; `speed`: at which it runs now, where that is known.
+    def duration(
+        self, job: LiveJob, types: dict[str, str], speed: float | None = None, each: Guess | None = None
+    ) -> Belief:
+        """How long it takes in all at speed 1; `speed`: at which it runs now, `each`: as `step_before`, where known.
 
         What a job says is left is in seconds on the GPUs, and in the company, where it said so.
         """
         report = self.reports.of(job.id) if job.attempts else None
         if report is not None and report.total and report.step is not None:
-            each = self.step_before(job, report.total, types)
+            each = each or self.step_before(job, report.total, types)
             if report.speed.step_s is not None and report.speed.mean_s:
                 rate = self.pace(job, job.last, types) if speed is None else speed
                 measured = np.log(report.speed.mean_s * rate), np.asarray(report.speed.spread)
@@ -195,8 +198,8 @@ class LiveBeliefs:
         Of a process that has never spoken nobody knows when that is: it is believed to begin as its like do.
         """
         report, attempt = self.reports.of(job.id), job.last
-        if report is not None and report.ready_s is not None:
-            return report.ready_s - (report.speed.step_s or 0.0)
+        if report is not None and report.has_begun:
+            return np.nan if report.ready_s is None else report.ready_s - (report.speed.step_s or 0.0)
         warm_s = attempt.launched_s + self.come_s(job, attempt)
         if report is None or attempt.start_s or now_s < warm_s:
             return warm_s
@@ -205,7 +208,7 @@ class LiveBeliefs:
     def is_ready(self, job: LiveJob, now_s: float) -> bool:
         """Whether its start is over, as far as anybody will ever know."""
         report = self.reports.of(job.id)
-        return self.warm_s(job, now_s) <= now_s if report is None else report.ready_s is not None
+        return self.warm_s(job, now_s) <= now_s if report is None else report.has_begun
 
     # -- leaving ---------------------------------------------------------------------------------------------------
 
@@ -217,8 +220,10 @@ class LiveBeliefs:
     def ways(self, job: LiveJob, stands: bool) -> tuple[int, int]:
         """How it leaves GPUs (1: it stands still) and how it could, as in `YIELDS`; `stands`: it can be suspended.
 
-        Whoever can do both does what is believed to cost less until it is back at work.
+        Whoever can do both does what is believed to cost less until it is back at work; standing still has to cost
+        clearly less, for it keeps memory and binds the job to its GPUs.
         """
         saves, phases = self.saves(job), self.phases(job)
-        still = phases.suspend_s + phases.resume_s < phases.save_s + phases.start_s + phases.restore_s
+        still_s, anew_s = phases.suspend_s + phases.resume_s, phases.save_s + phases.start_s + phases.restore_s
+        still = _CLEARLY * still_s + _BOUND_S < anew_s
         return int(stands and (still or not saves)), stands + 2 * saves if job.spec.preemptible else 0

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cotenant.beliefs.duration import with_progress
+from cotenant.beliefs.duration import Guess, with_progress
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import JobState
@@ -24,7 +24,7 @@ class _Speaker(NamedTuple):
     row: int
     saves: bool
     total: int | None
-    ready: bool
+    begun: bool
 
 
 class Hearing:
@@ -52,22 +52,23 @@ class Hearing:
         for name in names:
             self._speaks.pop(name, None)
 
-    def listen(self, job: LiveJob, row: int, now_s: float) -> None:
-        """What its reports mean from here on, and when its start is, or was, over."""
+    def listen(self, job: LiveJob, row: int, now_s: float) -> Guess | None:
+        """What its reports mean from here on, and when its start is, or was, over; a step as thought before."""
         report = self._beliefs.reports.of(job.id)
         if row >= len(self._before):
             more = np.zeros((max(len(self._tables.state.f), row + 1) - len(self._before), 3))
             self._before = np.concatenate([self._before, more])
-        total, saves, ready = (None, False, False) if report is None else (report.total, report.saves, report.ready_s)
-        if total:
-            each = self._beliefs.step_before(job, total, self._types)
+        total, saves, begun = (None, False, False) if report is None else (report.total, report.saves, report.has_begun)
+        each = self._beliefs.step_before(job, total, self._types) if total else None
+        if each is not None:
             self._before[row] = np.log(each.seconds), each.spread**-2, self._beliefs.exit_s(job)
-        self._speaks[job.id] = _Speaker(row, saves, total, ready is not None)
+        self._speaks[job.id] = _Speaker(row, saves, total, begun)
         if job.state in (JobState.STARTING, JobState.RUNNING) and not job.last.suspensions:
             self._cold[row] = job.id
             self.warm(now_s, [row])
         else:
             self._cold.pop(row, None)
+        return each
 
     def warm(self, now_s: float, rows: Iterable[int] | None = None) -> None:
         """Tell the tables when running jobs begin to make progress, of which that is not known yet."""

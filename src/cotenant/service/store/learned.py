@@ -23,7 +23,7 @@ Key = tuple[str, ...]
 _SCRIPT = re.compile(r"(?:^|[\s/'\"=])([\w.-]+\.py)\b|\s-m\s+([\w.]+)")
 _PYTHON = re.compile(r"\bpython|\.py\b|\btorchrun\b|\baccelerate\b|\bdeepspeed\b")
 _LEAST = 1e-3  # seconds: what takes no time has no logarithm
-_FEW, _NEWS = 3, 0.2  # it is news what the first few values say, and what changes the mean by so much (a logarithm)
+_FEW, _NEWS = 2, 0.2  # it is news what the first few values say, and what changes the mean by so much (a logarithm)
 _READ = 1000  # characters of a command in which its program is looked for
 
 
@@ -88,7 +88,7 @@ class Learned:
             before = tally.mean
             tally.add(max(value, _LEAST))
             self._of[what, key] = tally  # at the end: it was used last
-            if key[0] != "type" and (tally.count <= _FEW or abs(tally.mean - before) > _NEWS):
+            if key[0] == "runs" and (tally.count <= _FEW or abs(tally.mean - before) > _NEWS):
                 self.news.add(key[1])
         while len(self._of) > MOST_KEYS:
             del self._of[next(iter(self._of))]
