@@ -40,7 +40,7 @@ class Patience:
     """How long a forecast may take: its first play, and all the others together. `told` hears how far it has come."""
 
     first_s: float = 30.0
-    rest_s: float = 5.0
+    rest_s: float = 3.0
     told: Callable[[int], object] = lambda done: None
 
 
