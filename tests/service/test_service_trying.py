@@ -58,6 +58,9 @@ def test_a_pair_that_nobody_knows_is_tried_and_stays_if_it_pays(tmp_path: Path, 
     play(rig, 25.0)
     assert states(rig, [host, guest]) == ["running"] * 2
     assert shared(rig) == 1
+    (told,) = [event.data for event in rig.service.desk.events(ADMIN, guest) if event.kind == "try"]
+    assert told["beside"] == host
+    assert 0.5 < told["believed"] < 1
 
 
 def test_what_jobs_use_keeps_them_apart(tmp_path: Path) -> None:
