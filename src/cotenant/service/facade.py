@@ -134,6 +134,10 @@ class WhatIfWatch:
     jobs: int = 0
     partial: list[str] = field(default_factory=list)  # policies for which time was up
 
+    def hear(self, done: int) -> None:
+        """So many jobs have come to their end in the play."""
+        self.done = done
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {"policy": self.policy, "done": self.done, "jobs": self.jobs}
@@ -207,8 +211,12 @@ class JobDesk(Protocol):
     def whatif(self, caller: Caller, policies: list[str], watch: WhatIfWatch | None = None) -> dict[str, Any]:
         """Per job the expected finish now and under each policy: {"now": p, "jobs": [{"id":, p: seconds|None}]}.
 
-        `watch` is kept up to date. Policies for which time was up are named under "partial".
+        "forecasts" of a job has its intervals by policy. `watch` is kept up to date. Policies for which time was up
+        are named under "partial".
         """
+
+    def evaluation(self, caller: Caller) -> dict[str, Any]:
+        """How right forecasts were: errors by moment and policy, calibration, and forecasts one by one."""
 
     def history(self, caller: Caller) -> Iterator[JobInfo]:
         """Finished jobs, oldest first."""

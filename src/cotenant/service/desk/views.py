@@ -14,6 +14,7 @@ from cotenant.core.reasons import Cause
 from cotenant.journal import Record
 from cotenant.service.desk.parts import ReportedProgress
 from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus
+from cotenant.service.forecasts.foretold import Foretold
 from cotenant.service.observer.usage import Usage
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob, waits_for
@@ -25,12 +26,15 @@ _MOST_TEXT = 200
 
 
 def job_info(
-    job: LiveJob, reason: str, report: ReportedProgress | None, now_s: float, whole: bool, use: JobUse | None = None
-) -> JobInfo:
-    """One job; `whole` adds its spec and attempts."""
+    job: LiveJob, reason: str, report: ReportedProgress | None, told: Foretold | None, now_s: float, whole: bool,
+    use: JobUse | None = None,
+) -> JobInfo:  # fmt: skip
+    """One job with what is foretold of it; `whole` adds its spec and attempts."""
     report = report or (_LastWord(**job.progress) if job.progress else None)
-    expected = None
-    if job.state == JobState.RUNNING and report is not None and report.total and report.step_time_s:
+    expected, told = None, None if job.finished else told
+    if told is not None:
+        expected = max(told.end_s, now_s)
+    elif job.state == JobState.RUNNING and report is not None and report.total and report.step_time_s:
         expected = now_s + max(report.total - (report.step or 0), 0) * report.step_time_s
     elif job.state == JobState.RUNNING and job.spec.expected_s:
         expected = now_s + max(job.spec.expected_s - job.attained_s(now_s), 0.0)
@@ -40,11 +44,23 @@ def job_info(
         ended_s=job.ended_s, expected_end_s=expected,
         step=report.step if report else None, total_steps=report.total if report else None,
         step_time_s=report.step_time_s if report else None, metrics=_numbers(report.metrics) if report else {},
+        expected_end_low_s=told.low_s if told else None, expected_end_high_s=told.high_s if told else None,
         attempts=tuple(_attempt(job, number) for number in range(len(job.attempts))) if whole else (),
         spec=_spec(job.spec.as_dict()) if whole else {},
         gpu_busy=round(use.busy, 2) if use is not None else None,
         gpu_used_gib=round(use.used_gib, 2) if use is not None else None,
     )  # fmt: skip
+
+
+def foretold(job: LiveJob, finish: Mapping[str, Foretold | None]) -> dict[str, Any]:
+    """A job in the answer to a what-if: when it ends under each policy, and with what certainty."""
+    ends = {name: told.end_s if told else None for name, told in finish.items()}
+    limits = {
+        name: {"expected_end_s": told.end_s, "expected_end_low_s": told.low_s, "expected_end_high_s": told.high_s}
+        for name, told in finish.items()
+        if told
+    }
+    return {"id": job.id, "name": job.spec.name, **ends, "forecasts": limits}
 
 
 def has_length(job: LiveJob, report: ReportedProgress | None) -> bool:
@@ -102,6 +118,8 @@ def reason(job: LiveJob, view: BookView, tenant: str) -> str:
         return f"after job {other}"
     if _full(job, view):
         return f"its array runs {job.spec.array_most} at a time"
+    if job.holds:
+        return "starting ahead, waits for its GPUs"
     return job.message or "waiting for GPUs"
 
 
@@ -137,6 +155,8 @@ def event(record: Record) -> EventInfo:
     data = {key: value for key, value in record.data.items() if key != WRITTEN}
     if record.kind == "promise":
         data["text"] = _promise(data["gpus"])
+    elif record.kind == "barrier":
+        data["text"] = f"jobs of kind {data['kind']} can be started ahead and wait at '{data['place']}'"
     elif record.kind == "memory":
         data = {"key": data["key"], "text": _memory(data["key"], data["value"])}
     elif "spec" in data:

@@ -14,6 +14,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from cotenant.core.errors import InputError
 from cotenant.runtime.protocol import (
     Checkpoint,
     Declined,
+    Go,
     Hello,
     JobMessage,
     Pause,
@@ -33,6 +35,7 @@ from cotenant.runtime.protocol import (
     Stopping,
 )
 from cotenant.runtime.server import RuntimeServer
+from cotenant.service.observer.holding import Holding
 from cotenant.service.observer.report import Report
 
 if TYPE_CHECKING:
@@ -49,7 +52,7 @@ class Reports:
     """
 
     def __init__(self, home: Path, addresses: Sequence[str], clock: Callable[[], float] = time.time) -> None:
-        self.addresses, self._clock = tuple(addresses), clock
+        self.addresses, self._clock, self.holding = tuple(addresses), clock, Holding()
         self._known = home / "runtime.addresses"
         self._secret = self._load_secret(home / "runtime.key")
         self._lock = threading.Lock()
@@ -110,6 +113,7 @@ class Reports:
                 failure = error
                 continue
             self._server, self.addresses = server, server.addresses
+            self.holding.say = partial(_say_soon, self._loop, server)
             self._known.write_text("\n".join(server.addresses) + "\n", encoding="utf-8")
             return
         raise InputError(f"no job could call home at {', '.join(self.addresses)}: {failure}") from failure
@@ -152,8 +156,11 @@ class Reports:
             elif isinstance(message, Declined):
                 self._stops.pop(hello.job, None)  # no use in waiting: the next rung
             grace = self._stops.get(hello.job)
+        self.holding.hear(hello, message)
         if isinstance(message, Hello) and grace is not None and self._server is not None:
             self._server.send(hello.job, Stop(grace_s=grace))
+        if isinstance(message, Hello) and self._server is not None and self.holding.lets_go(message):
+            self._server.send(hello.job, Go())
 
     def told(self, job: str) -> Settings:
         """What a job was told to keep to."""
@@ -237,6 +244,7 @@ class Reports:
 
     def drop(self, job: str, attempt: int) -> None:
         """An attempt is over: what it said no longer holds."""
+        self.holding.release(job)
         with self._lock:
             self._over[job] = attempt
             self._reports.pop(job, None)
@@ -253,6 +261,10 @@ class Reports:
         """A job is retired."""
         with self._lock:
             self._over.pop(job, None)
+
+
+def _say_soon(loop: asyncio.AbstractEventLoop, server: RuntimeServer, job: str, message: Go) -> None:
+    loop.call_soon_threadsafe(server.send, job, message)
 
 
 def _size(job: LiveJob) -> dict[str, str]:

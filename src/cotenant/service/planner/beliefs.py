@@ -105,14 +105,16 @@ class LiveBeliefs:
 
     # -- how long ------------------------------------------------------------------------------------------------
 
-    def duration(self, job: LiveJob, types: dict[str, str], speed: float | None = None) -> Belief:
-        """How long it takes in all at speed 1; `speed`: at which it runs now, where that is known.
+    def duration(
+        self, job: LiveJob, types: dict[str, str], speed: float | None = None, each: Guess | None = None
+    ) -> Belief:
+        """How long it takes in all at speed 1; `speed`: at which it runs now, `each`: as `step_before`, where known.
 
         What a job says is left is in seconds on the GPUs, and in the company, where it said so.
         """
         report = self.reports.of(job.id) if job.attempts else None
         if report is not None and report.total and report.step is not None:
-            each = self.step_before(job, report.total, types)
+            each = each or self.step_before(job, report.total, types)
             if report.speed.step_s is not None and report.speed.mean_s:
                 rate = self.pace(job, job.last, types) * in_company(self, job) if speed is None else speed
                 measured = np.log(report.speed.mean_s * rate), np.asarray(report.speed.spread)
@@ -200,7 +202,8 @@ class LiveBeliefs:
         """What an attempt took, or is believed to take, until its steps began."""
         if attempt.start_s:
             return attempt.start_s
-        return self.start_up_s(job) + (self.restore_s(job) if attempt.number > 1 and job.progress else 0.0)
+        come_s = self.start_up_s(job) + (self.restore_s(job) if attempt.number > 1 and job.progress else 0.0)
+        return max(come_s - (attempt.launched_s - attempt.ahead_s), 0.0) if attempt.ahead_s else come_s
 
     def warm_s(self, job: LiveJob, now_s: float) -> float:
         """When its present process begins, or began, to make steps; while none is made it is pushed on. NaN: unknown.

@@ -32,11 +32,19 @@ class Act:
     seconds: float = 0.0
 
 
+class Ahead(NamedTuple):
+    """A start ahead of its GPUs: which ones, and at what place of its start the process waits for them."""
+
+    gpus: Gpus
+    place: str
+
+
 @dataclass(frozen=True, slots=True)
 class LiveDecision:
     """Acts, and when to decide again if nothing happens before.
 
-    `promised` are all jobs that will start on these GPUs when others have left. `remembered` is what must outlive a
+    `promised` are all jobs that will start on these GPUs when others have left. `ahead` are all jobs of which a process
+    shall wait for GPUs that others still have; None: as it is. `remembered` is what must outlive a
     crash, by key: keys that are not named stay as they are, None removes one. Both are journaled where they changed.
     `notes` are for people to read in the stories of jobs.
     """
@@ -48,6 +56,7 @@ class LiveDecision:
     promised: Mapping[str, Gpus] = field(default_factory=dict)
     remembered: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[Entry, ...] = ()
+    ahead: Mapping[str, Ahead] | None = None
 
 
 class Access(NamedTuple):

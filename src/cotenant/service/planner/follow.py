@@ -210,9 +210,8 @@ class Follower:
         state = self.tables.state
         f, i = state.f[row], state.i[row]
         before = f[col.BELIEF], f[col.TIER], f[col.DEADLINE], i[col.GPUS]
-        if job.attempts:
-            self.hearing.listen(job, row, now_s)
-        belief = self.beliefs.duration(job, self._types, f[col.SPEED] if i[col.STATE] == col.RUNNING else None)
+        each = self.hearing.listen(job, row, now_s) if job.attempts else None
+        belief = self.beliefs.duration(job, self._types, f[col.SPEED] if i[col.STATE] == col.RUNNING else None, each)
         if belief.times:
             self.durations[row] = belief
         else:

@@ -7,6 +7,7 @@ survives restarts, and is the same after each.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from functools import lru_cache
@@ -14,7 +15,7 @@ from typing import Any
 
 from cotenant.beliefs.duration import Tally
 from cotenant.beliefs.watched import program
-from cotenant.service.store.job import LiveJob
+from cotenant.service.store.job import Attempt, LiveJob
 
 START, SAVE, RESTORE, SUSPENDING, RESUME, EXIT = "start", "save", "restore", "suspend", "resume", "exit"
 LENGTH, WORD, STEP = "length", "word", "step"
@@ -23,7 +24,7 @@ MOST_KEYS = 5000  # the longest unused are dropped
 Key = tuple[str, ...]
 _PYTHON = re.compile(r"\bpython|\.py\b|\btorchrun\b|\baccelerate\b|\bdeepspeed\b")
 _LEAST = 1e-3  # seconds: what takes no time has no logarithm
-_FEW, _NEWS = 3, 0.2  # it is news what the first few values say, and what changes the mean by so much (a logarithm)
+_FEW, _NEWS = 2, 0.2  # it is news what the first few values say, and what changes the mean by so much (a logarithm)
 _READ = 1000  # characters of a command in which its program is looked for
 
 
@@ -78,7 +79,7 @@ class Learned:
             before = tally.mean
             tally.add(max(value, _LEAST))
             self._of[what, key] = tally  # at the end: it was used last
-            if key[0] != "type" and (tally.count <= _FEW or abs(tally.mean - before) > _NEWS):
+            if key[0] == "runs" and (tally.count <= _FEW or abs(tally.mean - before) > _NEWS):
                 self.news.add(key[1])
         while len(self._of) > MOST_KEYS:
             del self._of[next(iter(self._of))]
@@ -100,7 +101,8 @@ def learn_start(learned: Learned, job: LiveJob, data: dict[str, Any]) -> None:
         return
     attempt.start_s = max(float(data["start_s"]), _LEAST)
     keys = phase_keys(job, attempt.gpu_type)
-    learned.add(START, keys, attempt.start_s - restore_s)
+    if not attempt.ahead_s:  # else most of it was over before it had its GPUs
+        learned.add(START, keys, attempt.start_s - restore_s)
     if restore_s:
         learned.add(RESTORE, keys, restore_s)
 
@@ -116,8 +118,15 @@ def learn_end(learned: Learned, job: LiveJob, data: dict[str, Any], saved: bool,
     if "step_s" in data:
         learned.add(STEP, length_keys(job), float(data["step_s"]))
     if succeeded:
-        again_s = sum(attempt.start_s for attempt in job.attempts[1:])
-        lasted_s = sum(attempt.ran_s - attempt.lost_s for attempt in job.attempts) - again_s
+        first, *others = [attempt for attempt in job.attempts if not attempt.holds]
+        lasted_s = sum(attempt.ran_s - attempt.lost_s for attempt in job.attempts)
+        lasted_s += _hidden_s(learned, first, keys) - sum(attempt.start_s for attempt in others)
         learned.add(LENGTH, length_keys(job), lasted_s)
         if job.spec.expected_s:
             learned.add(WORD, word_keys(job), lasted_s / job.spec.expected_s)
+
+
+def _hidden_s(learned: Learned, attempt: Attempt, keys: Iterable[Key]) -> float:
+    """What is believed to have been over of the start of an attempt before it had its GPUs."""
+    usual = learned.of(START, keys) if attempt.ahead_s else None
+    return max(math.exp(usual.mean) - attempt.start_s, 0.0) if usual is not None else 0.0
