@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from cotenant.backends.base import Capabilities, NodeInfo
-from cotenant.beliefs.pairing import Split
 from cotenant.beliefs.trying import Trying
 from cotenant.core.decision import Change, Decision, Transition
 from cotenant.core.jit_later import LATER
 from cotenant.core.plan import ALONE, Terms
 from cotenant.core.reasons import Reason
 from cotenant.core.view import Facts
-from cotenant.journal import Entry
 from cotenant.policies import Policy, make_policy
 from cotenant.service.executor.ladder import may_suspend
 from cotenant.service.facade import WhatIfWatch
@@ -84,7 +82,7 @@ class Planner:
                 session, changed = self._current(now_s), self._store.changes()
                 events = session.take_in(changed, self._openings.shut(now_s), now_s, session.news())
                 again = [*session.unheard(), *session.partings(), *session.pairs.standstills()]
-                notes = tuple(note for split in session.pairs.splits for note in _parted(split))
+                notes = tuple(session.pairs.notes())
             decision = session.decide(events, now_s)
             if decision is not None and decision.asked:
                 self._counters["decisions"] += 1
@@ -248,9 +246,3 @@ class Planner:
                 take_over(fresh, self._session, now_s)
         types = {node.name: node.gpu_type for node in nodes}
         return fill(copy_scene(fresh, now_s), view, fresh.follower.beliefs, types)
-
-
-def _parted(split: Split) -> Iterator[Entry]:
-    """What both jobs of a pair that does not pay are told."""
-    for job, other in ((split.one, split.two), (split.two, split.one)):
-        yield Entry("split", job, {"beside": other, "worth": round(split.worth, 3)})
