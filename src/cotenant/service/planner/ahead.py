@@ -29,7 +29,7 @@ MOST_ENDS = 8  # of running jobs that are looked ahead to
 MOST_IN_VAIN = 2  # starts ahead of one job that came to nothing
 LONGEST_S = 600.0  # that a process waits for its GPUs before it is ended
 _EARLY, _SLACK_S = 1.5, 1.0  # times its start-up, and seconds: who is too early waits, who is late costs GPU time
-_SIGKILL = 9
+_ENDED = (None, 9)  # signals: it never came to be, or was killed since it was not needed
 
 Cells = set[tuple[str, int]]
 
@@ -121,7 +121,7 @@ def _left_s(session: Session, row: int, now_s: float) -> float:
 def _worth_while(job: LiveJob) -> bool:
     """Not where that came to nothing twice, or its process ended by itself before it had its GPUs."""
     vain = [one for one in job.attempts if one.holds]
-    return len(vain) < MOST_IN_VAIN and all(one.signal == _SIGKILL for one in vain)
+    return len(vain) < MOST_IN_VAIN and all(one.exit_code is None and one.signal in _ENDED for one in vain)
 
 
 def _gpus_hold(job: LiveJob, gpus: Gpus, there: Iterable[LiveJob], nodes: dict[str, NodeInfo]) -> bool:
