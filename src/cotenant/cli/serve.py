@@ -35,6 +35,10 @@ def serve(
     round_: Annotated[
         float, typer.Option("--round", help="Seconds per round, for policies that have rounds (gavel, allox, ...).")
     ] = 360.0,
+    prefetch_starts: Annotated[
+        bool,
+        typer.Option(help="Start jobs ahead of their GPUs; they load and wait for them (docs/operations.md)."),
+    ] = False,
     profile: Annotated[
         str, typer.Option(help="Speeds by model and GPU type: none, h200, tiresias or a file, as in `simulate`.")
     ] = "none",
@@ -138,6 +142,7 @@ def serve(
         curves=curves, policy=policy, max_priority=max_priority, notify=told, steady=since_boot_s,
         keep=_keep(keep_jobs, keep_logs, keep_checkpoints), unknown_jobs=unknown_jobs, most_unfinished=max_jobs,
         forecast_every_s=_time(forecast_every, "--forecast-every"),
+        prefetch_starts=prefetch_starts,
     )  # fmt: skip
     every_s = _time(backup_every or "0", "--backup-every")
     apart = {"isolation": isolation, "network": network, "user_map": user_map}

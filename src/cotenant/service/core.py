@@ -36,6 +36,7 @@ from cotenant.service.notify.notifier import Notifier
 from cotenant.service.observer.observer import Observer
 from cotenant.service.observer.openings import Openings
 from cotenant.service.observer.reports import Reports
+from cotenant.service.observer.usage import Usage
 from cotenant.service.options import Options
 from cotenant.service.planner.decision import LiveDecision, PlannerSteps
 from cotenant.service.retention import Retention
@@ -98,6 +99,7 @@ class CoreService:
         self.backend, self.counters = backend, dict.fromkeys(COUNTERS, 0.0)
         self.store = Store(journal, options.clock, options.hook, options.home / "owed", options.steady)
         self.reports = Reports(options.home, backend.listen_at(), options.clock)
+        self.usage = Usage(backend)
         self.retention = Retention(self.store, backend, self.reports, options.keep)
         self.observer = Observer(
             self.store, backend, self.reports, options, self.counters, lambda: self.executor.in_flight
@@ -114,13 +116,13 @@ class CoreService:
         machines = ObservedMachines(self.observer, backend)
         playing = (InPlace(), options.clock) if options.inline else (Worker(), time.monotonic)
         self.forecasts = Forecasts(self.store, self.planner, self.reports.of, options.forecast_every_s, *playing)
-        self.desk = Desk(self.store, self.planner, machines, self.reports.of, self.forecasts, rules)
+        self.desk = Desk(self.store, self.planner, machines, self.reports.of, self.forecasts, rules, self.usage)
         self._winds_down = False
         self._on_over: Callable[[], object] = lambda: None
         self.at_close = ExitStack()  # what else is to be given back in the end
         self.admin = Admin(
             self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready,
-            self.shut_down,
+            self.shut_down, self.usage,
         )  # fmt: skip
         if options.policy:
             self.planner.check(options.policy)
@@ -154,6 +156,8 @@ class CoreService:
     def _look_and_act(self) -> float:
         """Observe, press, decide, act. No backend is called and nothing is decided with the lock held."""
         self.observer.look()
+        if self.options.inline:
+            self.usage.sample()
         self.store.check_writable()
         if self._winds_down:
             return self._wind_down()
@@ -170,7 +174,7 @@ class CoreService:
         starts = tuple(act for act in late if act.kind == "start")
         if starts:  # where leaving takes no time, a job that moves has left by now
             self.observer.look()
-            self.executor.carry_out(replace(decision, acts=starts))
+            self.executor.carry_out(replace(decision, acts=starts, ahead=None))
             changed |= self.executor.perform()
         self.admin.save_uses()
         if self.options.inline and self.options.forecast_every_s:
@@ -208,7 +212,8 @@ class CoreService:
         self.executor.press()
         self.executor.perform()
         with self.store.lock:
-            if not self.store.book.on_gpus and not self.store.book.suspended:
+            book = self.store.book
+            if not (book.on_gpus or book.suspended or book.ahead):
                 self._on_over()
         return _STOPPING_S
 
@@ -228,4 +233,5 @@ def _planner(core: CoreService) -> PlannerPart:
     from cotenant.service.planner.planner import Planner
 
     nodes, capabilities = (lambda: core.observer.nodes), core.backend.capabilities()
-    return Planner(core.store, nodes, core.reports, capabilities, core.options, core.counters, core.openings)
+    told = core.options, core.counters, core.openings, core.usage.of
+    return Planner(core.store, nodes, core.reports, capabilities, *told)

@@ -94,6 +94,8 @@ class NodeStatus:
     jobs: tuple[str, ...] = ()
     gpus_shared: int = 0  # of those used, the ones with several jobs
     gpu_mem_gib: float = 0.0  # of each GPU; 0 where not known
+    gpu_busy: tuple[float, ...] = ()  # of each GPU: share of the time in which it computes; none where not known
+    gpu_used_gib: tuple[float, ...] = ()  # of the memory of each
 
 
 @dataclass(frozen=True, slots=True)

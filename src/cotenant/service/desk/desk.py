@@ -33,6 +33,7 @@ from cotenant.service.facade import (
 )
 from cotenant.service.forecasts.evaluate import evaluate, points_of
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
+from cotenant.service.observer.usage import Usage
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
 from cotenant.service.store.view import BookView
@@ -41,7 +42,8 @@ from cotenant.service.store.view import BookView
 class Desk:
     """The one implementation of `cotenant.service.facade.Jobs`.
 
-    `report` gives the newest report of a job, `told` what is foretold of it. `rules`: what may be asked for.
+    `report` gives the newest report of a job, `told` what is foretold of it, `usage` what it uses.
+    `rules`: what may be asked for.
     `most_priority`: the highest that others than admins may ask for.
     """
 
@@ -53,7 +55,9 @@ class Desk:
         report: Callable[[str], ReportedProgress | None],
         told: ToldEnds,
         rules: Rules = ANYTHING,
+        usage: Usage | None = None,
     ) -> None:
+        self._usage = usage or Usage()
         self._store, self._planner, self._machines, self._report = store, planner, machines, report
         self._told_ends = told
         self._submissions = Submissions(store, machines, rules)
@@ -89,7 +93,10 @@ class Desk:
 
     def _shown(self, job: LiveJob, view: BookView, tenant: str, whole: bool) -> JobInfo:
         reason, report = shown.reason(job, view, tenant), self._report(job.id)
-        return shown.job_info(job, reason, report, self._told_ends.of(job.id), self._store.clock(), whole)
+        on_gpus = whole and job.id in view.on_gpus
+        use = self._usage.of(job, not view.company.get(job.id)) if on_gpus else None
+        told = self._told_ends.of(job.id)
+        return shown.job_info(job, reason, report, told, self._store.clock(), whole, use)
 
     def why(self, caller: Caller, job: str) -> dict[str, Any]:
         """See the facade. Only the planner knows why a job waits that could start."""
@@ -168,7 +175,7 @@ class Desk:
         """See the facade."""
         caller.must_be(Role.USER)
         found = self._find(caller, job)
-        if found.state != JobState.RUNNING:
+        if found.state != JobState.RUNNING and not found.holds:
             raise Conflict(f"job {job} is {found.state}: only a running one can be joined")
         try:
             return self._machines.open_channel(found.key, asked)

@@ -222,6 +222,7 @@ class Follower:
         f[col.START_UP], f[col.RESTORE], f[col.RESUME] = phases.start_s, phases.restore_s, phases.resume_s
         f[col.DEADLINE] = self.beliefs.deadline_s(job)
         i[col.RUNG], i[col.YIELDS] = self.beliefs.ways(job, self._may_suspend(job))
+        f[col.SAVING] = phases.suspend_s if i[col.RUNG] else phases.save_s
         if f[col.TIER] != -job.spec.priority:
             self.tables.set_priority(row, float(job.spec.priority))
         resized, asked = False, (state.cls[i[col.CLASS], col.C_GPUS], self._opened[row])

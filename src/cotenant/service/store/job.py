@@ -15,6 +15,7 @@ Gpus = tuple[tuple[str, tuple[int, ...]], ...]
 
 # Rungs of the preemption ladder. CONTINUE is none of them: it is what undoes SUSPEND.
 ASK, SUSPEND, STOP, KILL, CONTINUE = "ask", "suspend", "stop", "kill", "continue"
+WITHDRAW = "withdraw"  # why a process is ended that was started ahead: its GPUs are not to be had, the job waits on
 
 PAST = {JobState.SUCCEEDED: "succeeded", JobState.FAILED: "failed", JobState.CANCELLED: "been cancelled"}
 
@@ -44,6 +45,8 @@ class Attempt:
     suspensions: int = 0
     rung: str = ""  # the one that ended it, where the ladder did
     level: int = 0  # its steps are cut into 2**level sub-batches
+    ahead_s: float = 0.0  # when its process was started ahead of its GPUs; 0: it was not
+    holds: bool = False  # it waits for its GPUs, or ended without having had them
     gpu_type: str = ""
     start_s: float = 0.0  # from its launch until its steps began, loading a checkpoint included; 0: not known
 
@@ -68,6 +71,7 @@ class Attempt:
 class LiveJob:
     """A job. `stop_why` is set while it is asked to end: preempt, turn, hold, cancel, timeout, move, or resize.
 
+    While it `holds`, `withdraw` ends its process and not its waiting.
     `rung` is the rung of the ladder that was taken last, at `rung_s`; empty when it was only asked.
     """
 
@@ -111,6 +115,11 @@ class LiveJob:
         return sum(len(indexes) for _, indexes in self.last.gpus) if self.attempts else self.spec.gpus
 
     @property
+    def holds(self) -> bool:
+        """Whether it waits for GPUs with a process that was started ahead of them."""
+        return self.state == JobState.PENDING and bool(self.attempts) and self.last.holds and self.last.ended_s is None
+
+    @property
     def elastic(self) -> bool:
         """Whether it may change its number of GPUs."""
         return self.spec.max_gpus > 0
@@ -127,7 +136,7 @@ class LiveJob:
             return self.last.since_s or (self.rung_s if self.rung == CONTINUE else self.last.launched_s)
         if self.state == JobState.SUSPENDED:
             return self.rung_s
-        return (self.last.ended_s if self.attempts else None) or self.submitted_s
+        return next((one.ended_s for one in reversed(self.attempts) if not one.holds), None) or self.submitted_s
 
     def attained_s(self, now_s: float) -> float:
         """Seconds in which it has held GPUs."""
@@ -141,6 +150,7 @@ class LiveJob:
         self.foretold = {at: told.shifted(by_s) for at, told in self.foretold.items()}
         for attempt in self.attempts:
             attempt.launched_s += by_s
+            attempt.ahead_s += by_s if attempt.ahead_s else 0.0
             for name in ("started_s", "since_s", "ended_s"):
                 if (at_s := getattr(attempt, name)) is not None:
                     setattr(attempt, name, at_s + by_s)
