@@ -24,6 +24,7 @@ _COLD = 2.0  # spread after the first sample, should it be cold; it falls with t
 _LEAST = 0.03  # spread that always remains
 _DAMPING = 5  # steps that count as made without anything on top
 _ALIKE = math.exp(APART)
+_AVERAGED = 5  # steps of such a job that are worth one sample
 _LATE = 1  # reports of before a pause that may come after it
 _NOTHING = (math.inf, 0.0)
 
@@ -69,10 +70,10 @@ class SpeedBelief:
         self.step_s = None
 
     def told(self, step_s: float, steps: int) -> None:
-        """A job that says only what its steps take of late, after so many of them."""
-        self.mean_s, self._samples = step_s, steps
+        """A job that says only what its steps took on average, the cold ones included, after so many of them."""
+        self.mean_s, self._samples = step_s, steps // _AVERAGED
         self.step_s = step_s if self.warm else None
-        self.spread = math.hypot(_COLD / max(steps, 1), 0.1)
+        self.spread = math.hypot(_COLD / max(self._samples, 1), 0.1)
 
     def add(self, moment_s: float, step: int, saving_s: float = 0.0) -> None:
         """So many steps were finished by this moment; `saving_s`: what it has spent in checkpoints so far.

@@ -85,6 +85,9 @@ def serve(
     keep_checkpoints: Annotated[
         str, typer.Option(help="How long checkpoints in the service's folder outlive their job.")
     ] = FOREVER,
+    forecast_every: Annotated[
+        str, typer.Option(help="Foretell the ends of all jobs at most so often; 0: never (docs/forecasts.md).")
+    ] = "5s",
     backup_every: Annotated[str, typer.Option(help="Copy the journal so often, e.g. 6h, to backups/ at home.")] = "",
     backup_keep: Annotated[int, typer.Option(min=1, help="How many such copies are kept.")] = 8,
     unknown_jobs: Annotated[
@@ -138,6 +141,7 @@ def serve(
         folder, grace, max_suspended=max_suspended, round_s=round_, profile=profile, allocator=allocator,
         curves=curves, policy=policy, max_priority=max_priority, notify=told, steady=since_boot_s,
         keep=_keep(keep_jobs, keep_logs, keep_checkpoints), unknown_jobs=unknown_jobs, most_unfinished=max_jobs,
+        forecast_every_s=_time(forecast_every, "--forecast-every"),
         prefetch_starts=prefetch_starts,
     )  # fmt: skip
     every_s = _time(backup_every or "0", "--backup-every")

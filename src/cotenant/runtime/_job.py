@@ -27,6 +27,7 @@ from .protocol import (
     Go,
     Hello,
     JobMessage,
+    Pause,
     Progress,
     Restored,
     ServiceMessage,
@@ -43,8 +44,9 @@ EXIT_TERMINATED = 143  # 128 + SIGTERM: ended by the signal, nothing could be sa
 _PROGRESS_INTERVAL_S = 0.2
 _WELCOME_WAIT_S = 1.0
 _CLOSE_WAIT_S = 1.0
-_NAP_S = 0.05  # how quickly a throttled job notices that it should stop
+_NAP_S = 0.05  # how quickly a throttled job notices that it should stop, or go on
 _METRICS_LIMIT = 64
+_LONGEST_PAUSE_S = 10.0
 
 
 class Job:
@@ -76,6 +78,7 @@ class Job:
         self._on_change: list[Callable[[Settings], object]] = []
         self._asked = False  # by the scheduler
         self._sigterm = SigtermWatch()
+        self._pause_s = self._pauses_here_s = 0.0  # asked for, and agreed on at this step boundary
         self._stops_here = False  # all ranks have agreed to stop at this step boundary
         self._declined = False  # told the scheduler that this request cannot be met
         self._leads = self.rank == 0
@@ -352,6 +355,8 @@ class Job:
             self.grace_s = message.grace_s
             self._declined = False
             self._asked = True
+        elif isinstance(message, Pause):
+            self._pause_s = min(max(message.seconds, 0.0), _LONGEST_PAUSE_S)
         elif isinstance(message, Go):
             self._barrier.open()
         elif isinstance(message, Settings):
@@ -369,7 +374,9 @@ class Job:
 
     def _confer(self) -> None:
         """At a step boundary: take over new settings and decide whether to stop here, as the leading rank does."""
-        stops, *settings = self._agreed([float(self.should_stop and not self._declined), *self._told().numbers()])
+        pause_s, self._pause_s = self._pause_s, 0.0
+        wish = float(self.should_stop and not self._declined), pause_s
+        stops, self._pauses_here_s, *settings = self._agreed([*wish, *self._told().numbers()])
         self._stops_here = bool(stops)
         self._take(Settings.from_numbers(settings))
 
@@ -408,8 +415,14 @@ class Job:
         return floats
 
     def _throttle(self) -> None:
-        until = time.monotonic() + self.throttle_s
-        while not (self.should_stop and not self._declined) and (left := until - time.monotonic()) > 0:
+        """Pause as long as told; another length that is told meanwhile counts at once, so that a pause can be ended."""
+        began = time.monotonic()
+        while not (self.should_stop and not self._declined):
+            staged = self._staged.throttle_s
+            throttle_s = self.throttle_s if staged is None else staged
+            left = began + throttle_s + self._pauses_here_s - time.monotonic()
+            if left <= 0:
+                return
             time.sleep(min(left, _NAP_S))
 
     def _release_sigterm(self) -> None:

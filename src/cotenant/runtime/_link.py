@@ -25,6 +25,7 @@ from .protocol import (
     Go,
     Hello,
     JobMessage,
+    Pause,
     Progress,
     ProtocolError,
     Refused,
@@ -233,7 +234,7 @@ class Link:
             message = decode(bytes(line))
             if isinstance(message, Refused):
                 raise _RefusedError(message.reason)
-            if isinstance(message, Welcome | Set | Stop | Go):
+            if isinstance(message, Welcome | Set | Stop | Pause | Go):
                 self._receive(message)
             welcomed = welcomed or isinstance(message, Welcome)
         return welcomed

@@ -19,6 +19,7 @@ something to say; nothing is acknowledged. A job reconnects when the service com
                      refused    reason
                      set        settings            seen by the job at its next step boundary
                      stop       grace_s
+                     pause      seconds             stand still so long at the next step boundary, once
                      go                             the GPUs are yours
 
 A step number is the count of finished steps. Unknown fields and unknown types are ignored, so that either side may
@@ -203,6 +204,14 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Stand still so long at the next step boundary, once: the job beside this one is measured meanwhile."""
+
+    type: ClassVar[str] = "pause"
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Go:
     """The GPUs are the job's now. Who was not started ahead need not wait for it, and who does not know it never is."""
 
@@ -218,7 +227,7 @@ class Refused:
 
 
 JobMessage: TypeAlias = Hello | Progress | Built | Restored | Checkpoint | Stopping | Declined | Done
-ServiceMessage: TypeAlias = Welcome | Set | Stop | Go | Refused
+ServiceMessage: TypeAlias = Welcome | Set | Stop | Pause | Go | Refused
 Message: TypeAlias = JobMessage | ServiceMessage
 
 _KINDS: dict[str, type[Message]] = {
@@ -235,6 +244,7 @@ _KINDS: dict[str, type[Message]] = {
         Welcome,
         Set,
         Stop,
+        Pause,
         Go,
         Refused,
     )

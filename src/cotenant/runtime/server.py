@@ -22,6 +22,7 @@ from .protocol import (
     Hello,
     JobMessage,
     Message,
+    Pause,
     ProtocolError,
     Refused,
     ServiceMessage,
@@ -110,7 +111,7 @@ class RuntimeServer:
         """Jobs with at least one process connected."""
         return frozenset(self._writers)
 
-    def send(self, job_id: str, message: Set | Stop | Go) -> bool:
+    def send(self, job_id: str, message: Set | Stop | Pause | Go) -> bool:
         """Send to every process of a job; False when none is connected. Call it on the loop."""
         reached = [self._write(writer, message) for writer in self._writers.get(job_id, ())]
         return any(reached)

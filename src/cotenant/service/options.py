@@ -49,8 +49,9 @@ class Options:
     `curves` of a file. `prefetch_starts`: jobs are started ahead of their GPUs, and wait for them. `policy`: the one to
     begin with, else that of the last time. `inline`: acts are done within a look instead of by threads, for virtual
     time. `check_invariants`: the engine's own rules are checked after every decision, for tests. `max_priority`: the
-    highest that others than admins may ask for. `notify`: whom to tell of jobs. `hook` is called with a
-    name before and after every journal write and every act.
+    highest that others than admins may ask for. `notify`: whom to tell of jobs. `forecast_every_s`: the least time
+    between two forecasts of all jobs; 0: there are none. `hook` is called with a name before and after every journal
+    write and every act.
     """
 
     home: Path
@@ -73,6 +74,7 @@ class Options:
     check_invariants: bool = False
     max_priority: int = 0
     notify: NotifySettings = NOBODY
+    forecast_every_s: float = 0.0
 
     @property
     def deals_out_hosts(self) -> bool:

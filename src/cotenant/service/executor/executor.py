@@ -26,7 +26,7 @@ from cotenant.service.planner.decision import Act, LiveDecision
 from cotenant.service.store.job import ASK, CONTINUE, KILL, STOP, SUSPEND, LiveJob
 from cotenant.service.store.store import Store
 
-_ORDER = ("stop", "suspend", "end", "resume", "start", "terms")
+_ORDER = ("stop", "suspend", "end", "resume", "start", "terms", "pause")
 
 
 class Executor:
@@ -90,7 +90,7 @@ class Executor:
     def _subject(self, act: Act) -> LiveJob | None:
         """The job of an act, if it can still be done: people may have held or cancelled it meanwhile."""
         book = self._store.book
-        if act.kind in ("stop", "suspend"):
+        if act.kind in ("stop", "suspend", "pause"):
             job = book.on_gpus.get(act.job)
         elif act.kind in ("end", "resume"):
             job = book.suspended.get(act.job)
@@ -110,7 +110,10 @@ class Executor:
             return [Entry("continue", job.id)]
         if act.kind == "terms":
             return []
-        entries = [Entry("stop", job.id, {"why": "move" if act.kind == "end" else act.why or "preempt"})]
+        if act.kind == "pause":  # for people to read: it goes on by itself, whatever happens to the service
+            return [Entry("pause", job.id, {"seconds": act.seconds, "beside": act.why})]
+        why = "move" if act.kind == "end" else act.why or "preempt"
+        entries = [Entry("stop", job.id, {"why": why, **act.weighed})]
         if act.kind == "suspend" and self._may_suspend(job, going, ending):
             going.append(job)
             entries.append(Entry("rung", job.id, {"rung": ASK if job.last.started_s is None else SUSPEND}))
@@ -139,6 +142,8 @@ class Executor:
                 self._errands.put(Errand(job.id, job.key, KILL))
             elif act.kind in ("start", "resume", "terms"):
                 self.terms.agree(job, act.terms)
+            elif act.kind == "pause":
+                self._reports.stand_still(job.id, act.seconds)
         self._press(job for act, job in acts if act.kind in ("stop", "suspend"))
         starts = [(act, job) for act, job in acts if act.kind == "start"]
         if starts:

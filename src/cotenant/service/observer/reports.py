@@ -26,6 +26,7 @@ from cotenant.runtime.protocol import (
     Go,
     Hello,
     JobMessage,
+    Pause,
     Progress,
     Restored,
     Set,
@@ -53,7 +54,7 @@ class Reports:
     def __init__(self, home: Path, addresses: Sequence[str], clock: Callable[[], float] = time.time) -> None:
         self.addresses, self._clock, self.holding = tuple(addresses), clock, Holding()
         self._known = home / "runtime.addresses"
-        self._secret = self._load_secret(home / "runtime.key")
+        self._secret = _load_secret(home / "runtime.key")
         self._lock = threading.Lock()
         self._reports: dict[str, Report] = {}
         self._news: set[str] = set()
@@ -63,22 +64,6 @@ class Reports:
         self._over: dict[str, int] = {}  # the last attempt that has ended: what it still says is old
         self._server: RuntimeServer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-
-    @staticmethod
-    def _load_secret(path: Path) -> bytes:
-        """The key behind job tokens; it outlives the service, as do the jobs that hold such tokens."""
-        if path.exists() and len(secret := path.read_bytes()) == _SECRET_BYTES:
-            return secret
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(secrets.token_bytes(_SECRET_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-        return path.read_bytes()
 
     def token(self, job: str, attempt: int) -> str:
         """The short-lived token of one attempt: useless for any other."""
@@ -223,13 +208,11 @@ class Reports:
             message = Set(**settings.given())  # type: ignore[arg-type]
             self._loop.call_soon_threadsafe(self._server.send, job, message)
 
-    def pace(self, job: str, delay_s: float) -> None:
-        """Have a job wait so long after each step."""
-        self.set_for(job, Settings(throttle_s=delay_s))
-
-    def batch(self, job: str, size: int | None = None, accumulation: int | None = None) -> None:
-        """Change the samples per step of a job, and how many such batches make one step of its optimizer."""
-        self.set_for(job, Settings(batch_size=size, accumulation=accumulation))
+    def stand_still(self, job: str, seconds: float) -> None:
+        """Have a job wait so long after its present step, once. It is not told again when it connects anew."""
+        self.paused(job)
+        if self._server is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._server.send, job, Pause(seconds))
 
     def withdraw(self, job: str) -> None:
         """A job is no longer asked to stop: it was suspended instead."""
@@ -266,6 +249,22 @@ class Reports:
 
 def _say_soon(loop: asyncio.AbstractEventLoop, server: RuntimeServer, job: str, message: Go) -> None:
     loop.call_soon_threadsafe(server.send, job, message)
+
+
+def _load_secret(path: Path) -> bytes:
+    """The key behind job tokens; it outlives the service, as do the jobs that hold such tokens."""
+    if path.exists() and len(secret := path.read_bytes()) == _SECRET_BYTES:
+        return secret
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(secrets.token_bytes(_SECRET_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(fresh, path)
+    return path.read_bytes()
 
 
 def _size(job: LiveJob) -> dict[str, str]:

@@ -17,12 +17,13 @@ from cotenant.beliefs.duration import (
     PROFILE_SPREAD,
     UNKNOWN_SPREAD,
     WORD_SPREAD,
-    Guess,
+    DurationGuess,
     blend,
     with_progress,
 )
 from cotenant.beliefs.live_profiles import LiveKind, LiveProfiles
-from cotenant.core.jobspec import JobSpec
+from cotenant.beliefs.pairing import Pairing
+from cotenant.beliefs.watched import Watched, learned_kind
 from cotenant.engine.live_rows import NewJob
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
 from cotenant.service.observer.reports import Reports
@@ -32,6 +33,7 @@ from cotenant.service.store.job import Attempt, LiveJob
 from cotenant.service.store.learned import LENGTH, STEP, WORD, length_keys, word_keys
 from cotenant.workload.profiles.lifecycle import LifecycleRow
 
+_PROGRAMS = 64  # that are told apart: what is believed of pairs is looked up for all of them
 _BEFORE_SPREAD = 0.15  # of what an earlier attempt of the job has shown
 _STEP_SPREAD = 0.3  # of the steps of jobs of one kind, before their scatter is known
 _CLEARLY, _BOUND_S = 1.25, 1.0  # what a suspension must be better by than saving and starting again
@@ -54,13 +56,17 @@ class Belief:
 class LiveBeliefs:
     """Beliefs from reports, measured costs and a profile."""
 
-    def __init__(self, book: Book, reports: Reports, profiles: LiveProfiles, shares_hosts: bool) -> None:
+    def __init__(
+        self, book: Book, reports: Reports, profiles: LiveProfiles, shares_hosts: bool, pairing: Pairing | None = None
+    ) -> None:
         self.book, self.reports, self.profiles, self._shares_hosts = book, reports, profiles, shares_hosts
+        self.pairing = pairing or Pairing()
+        self._programs = {kind.program for kind in profiles.kinds}
         self._phases = Phases(book, profiles)
 
     def new_job(self, job: LiveJob) -> NewJob:
         """A job as the engine takes it in."""
-        spec, kind = job.spec, self.kind(job.spec)
+        spec, kind = job.spec, self.kind(job)
         cpus, mem_gib = (0.0, 0.0) if self._shares_hosts else (spec.cpus, spec.mem_gib)
         return NewJob(
             gpus=spec.gpus, submit_s=job.submitted_s, tenant=job.tenant, kind=self.profiles.kind_of(kind), cpus=cpus,
@@ -69,10 +75,16 @@ class LiveBeliefs:
             draw=zlib.crc32(job.id.encode()) / 2**32, steps_per_s=self.profiles.steps_per_s(kind),
         )  # fmt: skip
 
-    @staticmethod
-    def kind(spec: JobSpec) -> LiveKind:
-        """What jobs have in common that run alike."""
-        return LiveKind((spec.model, spec.gpus), spec.gpu_type, spec.gpu_mem_gib, not spec.preemptible, spec.batch_size)
+    def kind(self, job: Watched) -> LiveKind:
+        """What jobs have in common that run alike; without a model, those of one program, while these are few."""
+        spec, program = job.spec, "" if job.spec.model else learned_kind(job)[0]
+        if program not in self._programs:
+            if len(self._programs) < _PROGRAMS:
+                self._programs.add(program)
+            else:
+                program = ""
+        alone = spec.exclusive or not spec.preemptible
+        return LiveKind((spec.model, spec.gpus), spec.gpu_type, spec.gpu_mem_gib, alone, spec.batch_size, program)
 
     def _barred(self, kind: LiveKind) -> int:
         number = self.profiles.kind_of(kind)
@@ -93,19 +105,21 @@ class LiveBeliefs:
 
     # -- how long ------------------------------------------------------------------------------------------------
 
-    def duration(self, job: LiveJob, types: dict[str, str], speed: float | None = None) -> Belief:
-        """How long it takes in all at speed 1; `speed`: at which it runs now, where that is known.
+    def duration(
+        self, job: LiveJob, types: dict[str, str], speed: float | None = None, each: DurationGuess | None = None
+    ) -> Belief:
+        """How long it takes in all at speed 1; `speed`: at which it runs now, `each`: as `step_before`, where known.
 
         What a job says is left is in seconds on the GPUs, and in the company, where it said so.
         """
         report = self.reports.of(job.id) if job.attempts else None
         if report is not None and report.total and report.step is not None:
-            each = self.step_before(job, report.total, types)
+            each = each or self.step_before(job, report.total, types)
             if report.speed.step_s is not None and report.speed.mean_s:
-                rate = self.pace(job, job.last, types) if speed is None else speed
+                rate = self.pace(job, job.last, types) * in_company(self, job) if speed is None else speed
                 measured = np.log(report.speed.mean_s * rate), np.asarray(report.speed.spread)
                 log, spread = with_progress(np.log(each.seconds), np.asarray(each.spread**-2), *measured)
-                each = Guess(float(np.exp(log)), float(spread))
+                each = DurationGuess(float(np.exp(log)), float(spread))
             left_s = max(report.total - report.step, 0) * each.seconds
             return Belief(left_s + self.exit_s(job), spread=each.spread)
         if job.left_s is not None:
@@ -115,23 +129,23 @@ class LiveBeliefs:
             return Belief(least_s=UNKNOWN_DURATION_S, times=2.0)
         return Belief(more_s=1.0, least_s=self._work_s(job, known.seconds), spread=known.spread)
 
-    def step_before(self, job: LiveJob, total: int, types: dict[str, str]) -> Guess:
+    def step_before(self, job: LiveJob, total: int, types: dict[str, str]) -> DurationGuess:
         """What a step of it was thought to take at speed 1, all told, before its present process showed it."""
-        steps_per_s = self.profiles.steps_per_s(self.kind(job.spec))
-        profiled = Guess(1 / steps_per_s, PROFILE_SPREAD) if steps_per_s > 0 else None
+        steps_per_s = self.profiles.steps_per_s(self.kind(job))
+        profiled = DurationGuess(1 / steps_per_s, PROFILE_SPREAD) if steps_per_s > 0 else None
         like = self.book.learned.of(STEP, length_keys(job))
         length = self._length(job)
-        whole = Guess(self._work_s(job, length.seconds) / total, length.spread) if length is not None else None
+        whole = DurationGuess(self._work_s(job, length.seconds) / total, length.spread) if length is not None else None
         shown = self._shown(job, total, types)
         found = blend((whole, profiled, like.guess(_STEP_SPREAD) if like is not None else None, shown))
-        return found or Guess(UNKNOWN_DURATION_S / total, UNKNOWN_SPREAD)
+        return found or DurationGuess(UNKNOWN_DURATION_S / total, UNKNOWN_SPREAD)
 
-    def _length(self, job: LiveJob) -> Guess | None:
+    def _length(self, job: LiveJob) -> DurationGuess | None:
         """How long such a job lasts in all, its start included: its owner's word, and how long its like took."""
         learned, word = self.book.learned, None
         if job.spec.expected_s:
             before = learned.of(WORD, word_keys(job), least=2)
-            word = Guess(job.spec.expected_s, WORD_SPREAD)
+            word = DurationGuess(job.spec.expected_s, WORD_SPREAD)
             word = before.correct(job.spec.expected_s, WORD_SPREAD) if before is not None else word
         like = learned.of(LENGTH, length_keys(job))
         return blend((word, like.guess(HISTORY_SPREAD) if like is not None else None))
@@ -145,14 +159,14 @@ class LiveBeliefs:
         ended = next((one for one in reversed(job.attempts) if one.ended_s is not None), job.last)
         return (job.left_s or 0.0) * self.pace(job, ended, types)
 
-    def _shown(self, job: LiveJob, total: int, types: dict[str, str]) -> Guess | None:
+    def _shown(self, job: LiveJob, total: int, types: dict[str, str]) -> DurationGuess | None:
         """What a step took in an earlier attempt."""
         last = job.progress or {}
         steps = total - int(last.get("step") or 0)
         if job.left_s is not None and steps > 0:
-            return Guess(self._left_s(job, types) / steps, _BEFORE_SPREAD)
+            return DurationGuess(self._left_s(job, types) / steps, _BEFORE_SPREAD)
         step_s = last.get("step_time_s")
-        return Guess(float(step_s), 2 * _BEFORE_SPREAD) if step_s else None
+        return DurationGuess(float(step_s), 2 * _BEFORE_SPREAD) if step_s else None
 
     # -- coming and going ------------------------------------------------------------------------------------------
 
@@ -226,3 +240,19 @@ class LiveBeliefs:
         still_s, anew_s = phases.suspend_s + phases.resume_s, phases.save_s + phases.start_s + phases.restore_s
         still = _CLEARLY * still_s + _BOUND_S < anew_s
         return int(stands and (still or not saves)), stands + 2 * saves if job.spec.preemptible else 0
+
+
+def in_company(beliefs: LiveBeliefs, job: LiveJob) -> float:
+    """Speed of a job's steps beside its present company against alone, as measured, else as believed.
+
+    What a job says is left is in seconds in this company: times this it is in seconds alone, as work is counted.
+    """
+    pairing, profiles = beliefs.pairing, beliefs.profiles
+    others, pace = pairing.company.get(job.id, ()), pairing.paces.get(job.id, np.nan)
+    if not others or np.isfinite(pace):
+        return min(pace, 1.0) if others else 1.0
+    numbers = [profiles.kind_of(beliefs.kind(one)) for one in (job, *others)]
+    together, types, gpu_type = profiles.together(pairing.seen), profiles.types, pairing.gpu_type[job.id]
+    ratios = together.ratio[numbers[0], numbers[1:], types.index(gpu_type) if gpu_type in types else 0]
+    believed = 1.0 / (1.0 + float((1.0 / np.where(ratios > 0, ratios, 0.5) - 1.0).sum()))
+    return believed * (float(together.pace[numbers[0], job.last.level]) or 1.0)

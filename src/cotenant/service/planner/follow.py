@@ -210,9 +210,8 @@ class Follower:
         state = self.tables.state
         f, i = state.f[row], state.i[row]
         before = f[col.BELIEF], f[col.TIER], f[col.DEADLINE], i[col.GPUS]
-        if job.attempts:
-            self.hearing.listen(job, row, now_s)
-        belief = self.beliefs.duration(job, self._types, f[col.SPEED] if i[col.STATE] == col.RUNNING else None)
+        each = self.hearing.listen(job, row, now_s) if job.attempts else None
+        belief = self.beliefs.duration(job, self._types, f[col.SPEED] if i[col.STATE] == col.RUNNING else None, each)
         if belief.times:
             self.durations[row] = belief
         else:
@@ -223,6 +222,7 @@ class Follower:
         f[col.START_UP], f[col.RESTORE], f[col.RESUME] = phases.start_s, phases.restore_s, phases.resume_s
         f[col.DEADLINE] = self.beliefs.deadline_s(job)
         i[col.RUNG], i[col.YIELDS] = self.beliefs.ways(job, self._may_suspend(job))
+        f[col.SAVING] = phases.suspend_s if i[col.RUNG] else phases.save_s
         if f[col.TIER] != -job.spec.priority:
             self.tables.set_priority(row, float(job.spec.priority))
         resized, asked = False, (state.cls[i[col.CLASS], col.C_GPUS], self._opened[row])

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cotenant.beliefs.duration import with_progress
+from cotenant.beliefs.duration import DurationGuess, with_progress
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import JobState
@@ -52,15 +52,15 @@ class Hearing:
         for name in names:
             self._speaks.pop(name, None)
 
-    def listen(self, job: LiveJob, row: int, now_s: float) -> None:
-        """What its reports mean from here on, and when its start is, or was, over."""
+    def listen(self, job: LiveJob, row: int, now_s: float) -> DurationGuess | None:
+        """What its reports mean from here on, and when its start is, or was, over; a step as thought before."""
         report = self._beliefs.reports.of(job.id)
         if row >= len(self._before):
             more = np.zeros((max(len(self._tables.state.f), row + 1) - len(self._before), 3))
             self._before = np.concatenate([self._before, more])
         total, saves, begun = (None, False, False) if report is None else (report.total, report.saves, report.has_begun)
-        if total:
-            each = self._beliefs.step_before(job, total, self._types)
+        each = self._beliefs.step_before(job, total, self._types) if total else None
+        if each is not None:
             self._before[row] = np.log(each.seconds), each.spread**-2, self._beliefs.exit_s(job)
         self._speaks[job.id] = _Speaker(row, saves, total, begun)
         if job.state in (JobState.STARTING, JobState.RUNNING) and not job.last.suspensions:
@@ -68,6 +68,7 @@ class Hearing:
             self.warm(now_s, [row])
         else:
             self._cold.pop(row, None)
+        return each
 
     def warm(self, now_s: float, rows: Iterable[int] | None = None) -> None:
         """Tell the tables when running jobs begin to make progress, of which that is not known yet."""
@@ -109,7 +110,7 @@ class Hearing:
         measured = np.log(said[:, 1] * f[rows, col.SPEED])
         logs, _ = with_progress(before[:, 0], before[:, 1], measured, said[:, 2])
         belief_s = self.done_s(rows, now_s) + np.maximum(said[:, 0], 0.0) * np.exp(logs) + before[:, 2]
-        changed = rows[belief_s != f[rows, col.BELIEF]][:1].tolist()
+        changed: list[int] = rows[belief_s != f[rows, col.BELIEF]][:1].tolist()
         f[rows, col.BELIEF] = belief_s
         return changed
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from cotenant.core.lifecycle import FINAL, ON_GPUS, JobState
 from cotenant.journal import Record
+from cotenant.service.forecasts.calibration import Calibration
 from cotenant.service.store.barriers import Barriers
 from cotenant.service.store.costs import Costs, before_rungs
 from cotenant.service.store.idempotency import Answers
@@ -51,6 +52,7 @@ class Book:
         self.promises: dict[str, Gpus] = {}
         self.memory: dict[str, Any] = {}
         self.costs, self.learned, self.answers, self.barriers = Costs(), Learned(), Answers(), Barriers()
+        self.calibration = Calibration()  # of forecasts
         self.tokens: dict[str, dict[str, Any]] = {}
         self.drained: set[str] = set()
         self.windows: dict[str, NodeWindow] = {}
@@ -149,7 +151,8 @@ class Book:
             "seq": self.seq, "rungs": self.costs.rows(), "learned": self.learned.rows(), "once": self.answers.rows(),
             "promises": dict(self.promises), "memory": dict(self.memory),
             "windows": [window.as_dict() for window in self.windows.values()],
-            "lineage": self.lineage, "offset": self.offset, "barriers": self.barriers.rows(),
+            "lineage": self.lineage, "offset": self.offset, "calibration": self.calibration.rows(),
+            "barriers": self.barriers.rows(),
         }  # fmt: skip
 
     @classmethod
@@ -165,7 +168,7 @@ class Book:
         book.next_id, book.seq = data["next_id"], data["seq"]
         book.costs = Costs(data["rungs"] if "rungs" in data else before_rungs(data["costs"]))
         book.learned = Learned(data.get("learned", ()))
-        book.answers = Answers(data.get("once"))
+        book.answers, book.calibration = Answers(data.get("once")), Calibration(data.get("calibration"))
         book.promises = {job: read_gpus(gpus) for job, gpus in data.get("promises", {}).items()}
         book.memory = data.get("memory", {})
         book.windows = {row["id"]: NodeWindow.from_dict(row) for row in data.get("windows", ())}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, astuple, dataclass, field, fields
 from operator import attrgetter
 from typing import Any
 
 from cotenant.core.jobspec import ANY, FAILED, OK, JobSpec, dependency
 from cotenant.core.lifecycle import FINAL, ON_GPUS, JobState
+from cotenant.service.forecasts.foretold import ForecastRecord
 
 Gpus = tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -95,6 +96,7 @@ class LiveJob:
     losses: int = 0  # how often its process was lost through no fault of its own
     progress: dict[str, Any] | None = None  # the last word of an attempt that has ended: steps and metrics
     aside: str = ""  # why no node that is there could hold it: it waits for others, and keeps nobody waiting
+    foretold: dict[str, ForecastRecord] = field(default_factory=dict)  # what was written down of its end, by moment
     attempts: list[Attempt] = field(default_factory=list)
 
     @property
@@ -145,6 +147,7 @@ class LiveJob:
         self.submitted_s, self.stop_asked_s, self.rung_s = (
             at_s + by_s if at_s else at_s for at_s in (self.submitted_s, self.stop_asked_s, self.rung_s)
         )
+        self.foretold = {at: told.shifted(by_s) for at, told in self.foretold.items()}
         for attempt in self.attempts:
             attempt.launched_s += by_s
             attempt.ahead_s += by_s if attempt.ahead_s else 0.0
@@ -182,7 +185,7 @@ def never(job: LiveJob, members: Callable[[str], Iterable[LiveJob]]) -> str:
     return ""
 
 
-_SCALARS = [item.name for item in fields(LiveJob) if item.name not in ("spec", "attempts")]
+_SCALARS = [item.name for item in fields(LiveJob) if item.name not in ("spec", "attempts", "foretold")]
 _VALUES = attrgetter(*(item.name for item in fields(LiveJob)))
 _ATTEMPT = attrgetter(*(item.name for item in fields(Attempt)))
 _NO_ATTEMPTS: list[Attempt] = []
@@ -201,12 +204,15 @@ def picture(job: LiveJob) -> LiveJob:
 def frozen(job: LiveJob) -> dict[str, Any]:
     """A job as plain data, for a snapshot."""
     row = {name: getattr(job, name) for name in _SCALARS}
+    if job.foretold:
+        row["foretold"] = {at: astuple(told) for at, told in job.foretold.items()}
     return {**row, "spec": job.spec.as_dict(), "attempts": [asdict(attempt) for attempt in job.attempts]}
 
 
 def thawed(row: dict[str, Any]) -> LiveJob:
     """The inverse of `frozen`, also for snapshots of versions that could not suspend."""
-    row = {**row, "spec": JobSpec.from_dict(row["spec"]), "state": JobState(row["state"])}
+    foretold = {at: ForecastRecord(*told) for at, told in row.get("foretold", {}).items()}
+    row = {**row, "spec": JobSpec.from_dict(row["spec"]), "state": JobState(row["state"]), "foretold": foretold}
     return LiveJob(**{**row, "attempts": [_thawed_attempt(item) for item in row["attempts"]]})
 
 

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from cotenant.beliefs.duration import Tally
+from cotenant.beliefs.duration import LogTally
+from cotenant.beliefs.watched import program
 from cotenant.service.store.job import Attempt, LiveJob
 
 START, SAVE, RESTORE, SUSPENDING, RESUME, EXIT = "start", "save", "restore", "suspend", "resume", "exit"
@@ -21,21 +22,10 @@ LENGTH, WORD, STEP = "length", "word", "step"
 MOST_KEYS = 5000  # the longest unused are dropped
 
 Key = tuple[str, ...]
-_SCRIPT = re.compile(r"(?:^|[\s/'\"=])([\w.-]+\.py)\b|\s-m\s+([\w.]+)")
 _PYTHON = re.compile(r"\bpython|\.py\b|\btorchrun\b|\baccelerate\b|\bdeepspeed\b")
 _LEAST = 1e-3  # seconds: what takes no time has no logarithm
-_FEW, _NEWS = 3, 0.2  # it is news what the first few values say, and what changes the mean by so much (a logarithm)
+_FEW, _NEWS = 2, 0.2  # it is news what the first few values say, and what changes the mean by so much (a logarithm)
 _READ = 1000  # characters of a command in which its program is looked for
-
-
-@lru_cache(4096)
-def program(run: str) -> str:
-    """What a command runs: its script or module where it is Python's, else its first word."""
-    found = _SCRIPT.search(run[:_READ])
-    if found is not None:
-        return found[1] or found[2]
-    words = [word for word in run[:_READ].split() if "=" not in word]
-    return words[0].rsplit("/", 1)[-1] if words else ""
 
 
 @lru_cache(4096)
@@ -76,25 +66,25 @@ class Learned:
     """
 
     def __init__(self, rows: Iterable[list[Any]] = ()) -> None:
-        self._of: dict[tuple[str, Key], Tally] = {}
+        self._of: dict[tuple[str, Key], LogTally] = {}
         for what, key, count, mean, variance in rows:
-            self._of[what, tuple(key)] = Tally(count, mean, variance)
+            self._of[what, tuple(key)] = LogTally(count, mean, variance)
         self.version, self.news = 0, set[str]()
 
     def add(self, what: str, keys: Iterable[Key], value: float) -> None:
         """One more value, of each of these."""
         self.version += 1
         for key in keys:
-            tally = self._of.pop((what, key), None) or Tally()
+            tally = self._of.pop((what, key), None) or LogTally()
             before = tally.mean
             tally.add(max(value, _LEAST))
             self._of[what, key] = tally  # at the end: it was used last
-            if key[0] != "type" and (tally.count <= _FEW or abs(tally.mean - before) > _NEWS):
+            if key[0] == "runs" and (tally.count <= _FEW or abs(tally.mean - before) > _NEWS):
                 self.news.add(key[1])
         while len(self._of) > MOST_KEYS:
             del self._of[next(iter(self._of))]
 
-    def of(self, what: str, keys: Iterable[Key], least: int = 1) -> Tally | None:
+    def of(self, what: str, keys: Iterable[Key], least: int = 1) -> LogTally | None:
         """The first tally of these that holds at least so many values."""
         found = (self._of.get((what, key)) for key in keys)
         return next((tally for tally in found if tally is not None and tally.count >= least), None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL, JobState, move
 from cotenant.journal import Record
+from cotenant.service.forecasts.foretold import ForecastRecord
 from cotenant.service.store.idempotency import GivenAnswer, unpacked
 from cotenant.service.store.job import ASK, CONTINUE, STOP, SUSPEND, WITHDRAW, Attempt, LiveJob, read_gpus
 from cotenant.service.store.learned import RESUME, SUSPENDING, learn_end, learn_start, phase_keys
@@ -110,6 +111,8 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
             book.learned.add(RESUME, phase_keys(job, job.last.gpu_type), data["seconds"])
             if job.rung == CONTINUE:
                 job.state, job.rung = move(job.id, job.state, JobState.RUNNING), ""
+        case "forecast":
+            job.foretold = {**job.foretold, data["at"]: ForecastRecord.read(data, now_s)}
         case "exit":
             _exit(book, job, data, now_s)
         case "reject":
@@ -223,3 +226,6 @@ def _end(book: Book, job: LiveJob, state: JobState, time_s: float, message: str)
     job.state = move(job.id, job.state, state)
     job.ended_s, job.message, job.aside = time_s, message, ""
     book.promises.pop(job.id, None)
+    if state == JobState.SUCCEEDED and job.attempts:
+        for at, told in job.foretold.items():
+            book.calibration.add(at, told, job.last.ended_s or time_s)
