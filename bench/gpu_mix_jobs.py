@@ -1,0 +1,127 @@
+"""The mix that `bench.gpu_mix` plays: eight training jobs, and under which policies."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+GAP_S = 4.0  # between two submissions
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A job of the mix. `batch` is 0 where it must not be cut; `spare`: opportunistic under AntMan.
+
+    As a stand-in it starts for `start_s` and then takes `host_s` and `gpu_s` per step.
+    """
+
+    model: str
+    script: str
+    steps: int
+    batch: int = 0
+    size: str = "small"
+    gpu_gib: float = 16.0
+    spare: bool = False
+    start_s: float = 1.5
+    host_s: float = 0.01
+    gpu_s: float = 0.04
+
+
+MIX = (
+    Member("gpt2", "gpt2.py", 300, 32),
+    Member("resnet18", "resnet.py", 300, spare=True, host_s=0.02, gpu_s=0.02),
+    Member("resnet50", "resnet.py", 200, size="large"),
+    Member("bert", "bert.py", 300, 64),
+    Member("rl", "rl.py", 200, 256, spare=True, host_s=0.04, gpu_s=0.002),
+    Member("vit", "vit.py", 300, 256),
+    Member("lstm", "lstm.py", 500, 32, spare=True, host_s=0.02, gpu_s=0.015),
+    Member("recommender", "recommender.py", 1000, 4096, spare=True, host_s=0.02, gpu_s=0.01),
+)
+STAND_IN_STEPS = {
+    "gpt2": 180, "resnet18": 100, "resnet50": 140, "bert": 120, "rl": 100, "vit": 100, "lstm": 120, "recommender": 120,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """One run of the mix. Without `saves` jobs cannot save, and are suspended where they have to make room.
+
+    `within` is how far the simulator may be off, `foretells` how far a forecast may.
+    """
+
+    name: str
+    policy: str
+    share: str = "time"
+    saves: bool = True
+    within: float = 0.10
+    foretells: float = 0.15
+
+
+PLAYS = {
+    play.name: play
+    for play in (
+        Play("fifo", "fifo", within=0.05, foretells=0.10),
+        Play("srtf", "srtf", within=0.05, foretells=0.10),
+        Play("tiresias-l", "tiresias-l:threshold=12", saves=False, within=0.05, foretells=0.10),
+        Play("sjf-bsbf", "sjf-bsbf"),
+        Play("sjf-ffs", "sjf-ffs", share="mps"),
+        Play("gandiva", "gandiva:quantum=15,watch_s=5,trial_s=5"),
+        Play("antman", "antman:control_s=2"),
+        Play("muri-s", "muri-s"),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where the mix is played: on the GPU, or with stand-ins that leave marks in `busy_dir`."""
+
+    state: Path
+    busy_dir: Path | None = None
+
+    @property
+    def stand_in(self) -> bool:
+        """Whether there is no GPU."""
+        return self.busy_dir is not None
+
+    @property
+    def profile(self) -> Path:
+        """The file of what `cotenant profile` has measured."""
+        return self.state / "profile.json"
+
+    def steps(self, member: Member) -> int:
+        """How many steps it makes."""
+        return STAND_IN_STEPS[member.model] if self.stand_in else member.steps
+
+    def command(self, member: Member, saves: bool = True) -> str:
+        """What a job of the mix runs."""
+        keeps = [] if saves else ["--no-save"]
+        if self.busy_dir is None:
+            script = ROOT / "examples" / "train" / member.script
+            words = [sys.executable, str(script), "--size", member.size, "--steps", str(member.steps)]
+            words += ["--batch", str(member.batch)] if member.batch else []
+            return shlex.join([*words, *keeps])
+        script = ROOT / "bench" / "stand_in_job.py"
+        times = ["--start", str(member.start_s), "--host", str(member.host_s), "--gpu", str(member.gpu_s)]
+        steps = ["--steps", str(self.steps(member)), "--busy-dir", str(self.busy_dir)]
+        return shlex.join([sys.executable, str(script), *times, *steps, *keeps])
+
+    def job(self, member: Member, play: Play | None = None, expected_s: float = 0.0) -> dict[str, Any]:
+        """A job file's content."""
+        path = os.pathsep.join(dict.fromkeys([str(ROOT / "src"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]))
+        job: dict[str, Any] = {
+            "run": self.command(member, play is None or play.saves), "name": member.model, "model": member.model,
+            "gpus": 1, "gpu_mem": member.gpu_gib, "workdir": str(self.state), "env": {"PYTHONPATH": path},
+        }  # fmt: skip
+        if member.batch:
+            job["batch"] = {"size": member.batch}
+        if expected_s:
+            job["expected"] = round(expected_s)
+        if play is not None and play.name == "antman" and member.spare:
+            job["priority"] = -1
+        return job
