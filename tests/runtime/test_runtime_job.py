@@ -6,6 +6,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -113,6 +114,19 @@ def test_settings_change_at_step_boundaries_only(inside: Service) -> None:
         assert (job.batch_size, job.accumulation, job.workers, job.gpus) == (128, 4, 1, 2)
         assert (job.throttle_s, job.learning_rate_scale) == (0.001, 2.0)
     assert [change.batch_size for change in changes] == [128]
+
+
+def test_a_long_pause_between_steps_is_ended_by_new_settings(inside: Service) -> None:
+    with runtime.job() as job:
+        inside.wait_for(lambda message: isinstance(message, Hello))
+        began = time.monotonic()
+        for step in job.steps(4):
+            if step == 1:
+                inside.send(Set(throttle_s=10 * PATIENCE_S))
+                staged(job)
+                threading.Timer(0.1, inside.send, (Set(throttle_s=0.0),)).start()
+        assert job.step == 4
+        assert time.monotonic() - began < PATIENCE_S
 
 
 def staged(job: runtime.Job) -> None:

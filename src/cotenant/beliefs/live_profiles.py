@@ -19,6 +19,7 @@ from cotenant.core.stages import Stages
 from cotenant.core.together import CURVE, LEVELS, Together
 from cotenant.core.workload import Codes, Floats, Ints, make_workload
 from cotenant.workload.profiles import Kind, Profile, load_profile
+from cotenant.workload.profiles.lifecycle import UNKNOWN, LifecycleRow
 
 Veto = tuple[Kind, Kind, str]
 """Two kinds, in order, that do not gain from sharing GPUs of a type."""
@@ -71,6 +72,7 @@ class LiveProfiles:
         self._speed = np.ones((0, len(self.types), 2))
         self._known: dict[Kind, Floats] = {}
         self._steps: dict[Kind, float] = {}
+        self._lifecycle: dict[Kind, LifecycleRow] = {}
         self._paired: tuple[object, NDArray[np.float64] | None] = None, None
         self._beside: tuple[object, Together | None] = None, None
         self._raw: tuple[frozenset[Kind], Profile | None] = frozenset(), None
@@ -95,6 +97,12 @@ class LiveProfiles:
     def steps_per_s(self, kind: LiveKind) -> float:
         """Steps per second of work of such jobs, NaN where nobody knows."""
         return self._steps.get(kind.kind, np.nan)
+
+    def lifecycle_of(self, kind: LiveKind) -> LifecycleRow:
+        """How long such jobs take to come and go by the profile, NaN where it does not say."""
+        if self.profile != "none":
+            self._of(kind.kind)
+        return self._lifecycle.get(kind.kind, UNKNOWN)
 
     def of(self, model: str, gpus: int, gpu_type: str) -> float:
         """Seconds of work per second of such a job; 1 on types that nobody knew at the start."""
@@ -237,6 +245,8 @@ class LiveProfiles:
         for kind, speed, steps in zip(found.kinds, found.speed, found.steps_per_s.tolist(), strict=True):
             self._steps[kind] = steps
             self._known[kind] = speed
+        if found.lifecycle is not None:
+            self._lifecycle |= {kind: found.lifecycle.row(number) for number, kind in enumerate(found.kinds)}
 
     def _profile(self, kinds: Sequence[Kind]) -> Profile:
         models = Codes(np.arange(len(kinds)), tuple(model for model, _ in kinds))

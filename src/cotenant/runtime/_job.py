@@ -39,7 +39,7 @@ EXIT_TERMINATED = 143  # 128 + SIGTERM: ended by the signal, nothing could be sa
 _PROGRESS_INTERVAL_S = 0.2
 _WELCOME_WAIT_S = 1.0
 _CLOSE_WAIT_S = 1.0
-_NAP_S = 0.05  # how quickly a throttled job notices that it should stop
+_NAP_S = 0.05  # how quickly a throttled job notices that it should stop, or go on
 _METRICS_LIMIT = 64
 
 
@@ -381,8 +381,13 @@ class Job:
         return floats
 
     def _throttle(self) -> None:
-        until = time.monotonic() + self.throttle_s
-        while not (self.should_stop and not self._declined) and (left := until - time.monotonic()) > 0:
+        """Pause as long as told; another length that is told meanwhile counts at once, so that a pause can be ended."""
+        began = time.monotonic()
+        while not (self.should_stop and not self._declined):
+            staged = self._staged.throttle_s
+            left = began + (self.throttle_s if staged is None else staged) - time.monotonic()
+            if left <= 0:
+                return
             time.sleep(min(left, _NAP_S))
 
     def _release_sigterm(self) -> None:

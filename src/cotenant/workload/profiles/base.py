@@ -17,6 +17,7 @@ from cotenant.core.errors import unknown
 from cotenant.core.sensitivity import Sensitivity
 from cotenant.core.together import Together
 from cotenant.core.workload import Floats, Ints, Workload
+from cotenant.workload.profiles.lifecycle import Lifecycle
 
 Kind = tuple[str, int]
 UNNAMED_TYPE = "gpu"  # the type of a cluster that names none: it is the reference
@@ -71,6 +72,7 @@ class Profile:
     sensitivity: Sensitivity | None = None  # how speed depends on cores and memory, where that is known
     together: Together | None = None
     stage_s: Floats | None = None
+    lifecycle: Lifecycle | None = None  # how long jobs take to come and go, where that was measured
 
 
 def kinds_of(work: Workload) -> tuple[tuple[Kind, ...], Ints]:
