@@ -33,18 +33,19 @@ class Member:
 
 
 MIX = (
-    Member("gpt2", "gpt2.py", 300, 32),
-    Member("resnet18", "resnet.py", 300, spare=True, host_s=0.02, gpu_s=0.02),
-    Member("resnet50", "resnet.py", 200, size="large"),
-    Member("bert", "bert.py", 300, 64),
-    Member("rl", "rl.py", 200, 256, spare=True, host_s=0.04, gpu_s=0.002),
-    Member("vit", "vit.py", 300, 256),
-    Member("lstm", "lstm.py", 500, 32, spare=True, host_s=0.02, gpu_s=0.015),
-    Member("recommender", "recommender.py", 1000, 4096, spare=True, host_s=0.02, gpu_s=0.01),
+    Member("gpt2", "gpt2.py", 480, 32, gpu_gib=10.0),
+    Member("resnet18", "resnet.py", 400, gpu_gib=4.0, spare=True, host_s=0.02, gpu_s=0.02),
+    Member("resnet50", "resnet.py", 350, size="large", gpu_gib=10.0),
+    Member("bert", "bert.py", 280, 64, gpu_gib=8.0),
+    Member("rl", "rl.py", 70, 256, gpu_gib=3.0, spare=True, host_s=0.04, gpu_s=0.002),
+    Member("vit", "vit.py", 155, 256, gpu_gib=10.0),
+    Member("lstm", "lstm.py", 340, 32, gpu_gib=4.0, spare=True, host_s=0.02, gpu_s=0.015),
+    Member("recommender", "recommender.py", 1130, 4096, gpu_gib=4.0, spare=True, host_s=0.02, gpu_s=0.01),
 )
 STAND_IN_STEPS = {
-    "gpt2": 180, "resnet18": 100, "resnet50": 140, "bert": 120, "rl": 100, "vit": 100, "lstm": 120, "recommender": 120,
+    "gpt2": 280, "resnet18": 110, "resnet50": 200, "bert": 180, "rl": 120, "vit": 180, "lstm": 140, "recommender": 130,
 }  # fmt: skip
+ENDLESS = 10**6  # steps of a job that is profiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,25 +99,26 @@ class Setting:
         """How many steps it makes."""
         return STAND_IN_STEPS[member.model] if self.stand_in else member.steps
 
-    def command(self, member: Member, saves: bool = True) -> str:
+    def command(self, member: Member, steps: int, saves: bool = True) -> str:
         """What a job of the mix runs."""
         keeps = [] if saves else ["--no-save"]
         if self.busy_dir is None:
             script = ROOT / "examples" / "train" / member.script
-            words = [sys.executable, str(script), "--size", member.size, "--steps", str(member.steps)]
+            words = [sys.executable, str(script), "--size", member.size, "--steps", str(steps)]
             words += ["--batch", str(member.batch)] if member.batch else []
             return shlex.join([*words, *keeps])
         script = ROOT / "bench" / "stand_in_job.py"
         times = ["--start", str(member.start_s), "--host", str(member.host_s), "--gpu", str(member.gpu_s)]
-        steps = ["--steps", str(self.steps(member)), "--busy-dir", str(self.busy_dir)]
-        return shlex.join([sys.executable, str(script), *times, *steps, *keeps])
+        more = ["--steps", str(steps), "--batch", str(member.batch), "--busy-dir", str(self.busy_dir)]
+        return shlex.join([sys.executable, str(script), *times, *more, *keeps])
 
     def job(self, member: Member, play: Play | None = None, expected_s: float = 0.0) -> dict[str, Any]:
-        """A job file's content."""
+        """A job file's content; without a play it is one that is profiled. Bytecode is kept, as usual."""
         path = os.pathsep.join(dict.fromkeys([str(ROOT / "src"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]))
+        run = self.command(member, ENDLESS) if play is None else self.command(member, self.steps(member), play.saves)
         job: dict[str, Any] = {
-            "run": self.command(member, play is None or play.saves), "name": member.model, "model": member.model,
-            "gpus": 1, "gpu_mem": member.gpu_gib, "workdir": str(self.state), "env": {"PYTHONPATH": path},
+            "run": run, "name": member.model, "model": member.model, "gpus": 1, "gpu_mem": member.gpu_gib,
+            "workdir": str(self.state), "env": {"PYTHONPATH": path, "PYTHONPYCACHEPREFIX": f"{self.state}/bytecode"},
         }  # fmt: skip
         if member.batch:
             job["batch"] = {"size": member.batch}

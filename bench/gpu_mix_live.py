@@ -27,7 +27,7 @@ class Shell:
     def __init__(self, home: Path) -> None:
         path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
         self.env = {**os.environ, "COTENANT_HOME": str(home), "PYTHONPATH": path}
-        self.command = [sys.executable, "-m", "cotenant"]
+        self.command = [sys.executable, "-m", "cotenant.cli.main"]
 
     def run(self, *words: str, check: bool = True) -> str:
         """The output of one call."""

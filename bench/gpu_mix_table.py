@@ -13,7 +13,6 @@ import numpy as np
 from bench.gpu_mix_jobs import MIX, PLAYS, Play
 from cotenant.core.cluster import Cluster
 from cotenant.core.workload import Codes, make_workload
-from cotenant.engine.tables import StopCosts
 from cotenant.sim.driver import Experiment, simulate
 from cotenant.workload.profiles.profile_file import ProfileFile, load_profile_file
 
@@ -51,18 +50,18 @@ def live_times(run: Run) -> Times:
 
 
 def work_s(file: ProfileFile, model: str, steps: int) -> float:
-    """Seconds of the steps after the first one, alone; the first is part of the start."""
+    """Seconds of the steps, alone."""
     known = file.model(model)
     assert known is not None, f"{model} is not in the profile"
-    return (steps - 1) / known.on[file.reference].steps_per_s
+    return steps / known.on[file.reference].steps_per_s
 
 
 def alone_s(file: ProfileFile, model: str, steps: int) -> float:
-    """How long a whole run takes alone."""
+    """How long a whole run takes alone; its first step is part of the start."""
     known = file.model(model)
     assert known is not None
     cycle = known.on[file.reference].lifecycle
-    return float(np.nansum([cycle.start_s, work_s(file, model, steps), cycle.exit_s]))
+    return float(np.nansum([cycle.start_s, work_s(file, model, steps - 1), cycle.exit_s]))
 
 
 def simulated(path: Path, play: Play, run: Run, steps: Mapping[str, int]) -> Times:
@@ -80,11 +79,11 @@ def simulated(path: Path, play: Play, run: Run, steps: Mapping[str, int]) -> Tim
         model=Codes.of(names),
         priority=np.array([-int(name in spare) for name in names]),
     )
-    costs = StopCosts() if play.saves else StopCosts(suspends=True, most_suspended=8)
+    costs = f"profile:max_suspended=8,saves={str(play.saves).lower()}"
     outcome = simulate(
         Experiment(
             work, Cluster.parse(f"1x1:{file.reference}"), play.policy, profile=f"{path}:sharing={play.share}",
-            costs="profile", stop_costs=costs, compiled=False,
+            costs=costs, compiled=False,
         )
     )  # fmt: skip
     return Times(float(outcome.jct_s.mean()), float(outcome.finish_s.max()))

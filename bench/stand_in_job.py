@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--host", type=float, default=0.01, help="seconds of a step in which the GPU has nothing to do")
     parser.add_argument("--gpu", type=float, default=0.04, help="seconds of a step on the GPU, alone")
+    parser.add_argument("--batch", type=int, default=0, help="samples per step, for what the runtime is told")
     parser.add_argument("--busy-dir", type=Path, required=True, help="where those that use the GPU leave marks")
     parser.add_argument("--no-save", action="store_true", help="it cannot save, and is suspended instead")
     args = parser.parse_args()
@@ -39,7 +40,7 @@ def main() -> None:
         time.sleep(SAVE_S)
         (path / "state.json").write_text(json.dumps(state))
 
-    with runtime.job(batch_size=16) as job:
+    with runtime.job(batch_size=max(args.batch, 1)) as job:
         if not args.no_save:
             job.save(save)
             job.restore(lambda path: state.update(json.loads((path / "state.json").read_text())))
