@@ -319,7 +319,8 @@ def _all_speak(service: CoreService) -> None:
     """Every running job says how far it is, as the runtime makes jobs do five times a second: a step takes 1 s."""
     now_s = service.store.clock()
     for job in service.store.book.on_gpus.values():
-        said = Progress(int(job.attained_s(now_s)), int(job.spec.expected_s), 1.0, {}, True)
+        age_s = job.attained_s(now_s)
+        said = Progress(int(age_s), int(job.spec.expected_s), 1.0, {}, True, age_s, min(age_s, 1.0), 1)
         service.reports.hear(Hello("", job.id, len(job.attempts), 1), said)
 
 

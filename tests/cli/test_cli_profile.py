@@ -73,7 +73,7 @@ def test_a_mix_with_batches_and_pairs_serves_the_simulator(tmp_path: Path) -> No
         (("--batches", "8,x", "--", "true"), "--batches 8,x: write batch sizes"),
         (("--least", "3", "--most", "2", "--", "true"), "cores from 3 to 2"),
         (("--out", "curves.json", "--", "true"), "curves.json is there and is not a profile file"),
-        (("--beside", "nobody", "--", "true"), "'true' ended"),
+        (("--beside", "nobody", "--", "true"), "unknown model to measure pairs with 'nobody'"),
     ],
 )
 def test_what_is_wrong_is_one_line(words: tuple[str, ...], says: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from cotenant.core.jobspec import parse_job
 from cotenant.runtime.protocol import Progress
 from cotenant.service.asked import Which
 from cotenant.service.facade import Caller, Conflict, NotFound, Role
-from cotenant.service.observer.reports import Report
+from cotenant.service.observer.report import Report
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")
 

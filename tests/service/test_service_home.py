@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,16 @@ def test_copies_are_made_and_the_oldest_deleted(tmp_path: Path) -> None:
     )
     with open_journal(str(made[3])) as copy:
         assert copy.last_seq == 4
+
+
+def test_who_asks_for_no_copies_gets_none(tmp_path: Path) -> None:
+    with open_journal(str(tmp_path / "journal.db")) as journal:
+        backups = Backups(journal, tmp_path / "backups", every_s=0.0, keep=2)
+        backups.start()
+        running = [thread for thread in threading.enumerate() if thread.name == "backups"]
+        backups.stop()
+    assert running == []
+    assert not (tmp_path / "backups").exists()
 
 
 @pytest.mark.parametrize(

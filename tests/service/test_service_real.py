@@ -94,7 +94,7 @@ def test_a_preempted_job_goes_on_from_its_checkpoint(tmp_path: Path, script: str
     plain = subprocess.run(
         [*command, "--step-time", "0"], check=True, capture_output=True, text=True, cwd=tmp_path
     ).stdout  # fmt: skip
-    with running(tmp_path / "home", "srtf", grace_s=20.0) as service:
+    with running(tmp_path / "home", "srtf", grace_s=20.0, max_suspended=0) as service:
         train = " ".join([*command, "--step-time", "0.03"])
         ((long,),) = service.desk.submit(ADMIN, [parse_job({"run": train, "gpus": 4, "expected": 60})])
         until(service, lambda: (report := service.reports.of(long)) is not None and (report.step or 0) > 5)

@@ -129,7 +129,7 @@ def test_what_is_believed_of_a_job_grows_with_its_work(tmp_path: Path) -> None:
     assert believed(rig, silent) == pytest.approx((3600, 100, 100))
     rig.backend.advance(3900)
     assert believed(rig, silent) == pytest.approx((8000, 4000, 4000))
-    rig.says(told, Progress(5, 10, 20.0))
+    rig.says(told, Progress(500, 505, 20.0))
     assert believed(rig, told) == pytest.approx((4100, 4000, 4000))
     assert rig.backend.now_s - began_s == 4000
 

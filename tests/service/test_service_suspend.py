@@ -20,8 +20,10 @@ from cotenant.runtime.protocol import Progress
 from cotenant.service.executor.ladder import can_suspend
 from cotenant.service.observer import outcomes
 from cotenant.service.planner.beliefs import LiveBeliefs
+from cotenant.service.planner.phases import GUESSED
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import SUSPEND, Attempt
+from cotenant.service.store.learned import SUSPENDING, phase_keys
 
 
 @pytest.fixture
@@ -338,23 +340,18 @@ def test_suspended_processes_on_a_lost_node_are_lost(tmp_path: Path) -> None:
     assert rig.service.desk.job(ADMIN, job).attempts[0].lost_s == pytest.approx(5, abs=1.1)
 
 
-def test_measured_costs_are_what_forecasts_believe(rig: Rig) -> None:
-    costs, beliefs = rig.service.store.book.costs, LiveBeliefs(
-        rig.service.store.book, rig.service.reports, LiveProfiles("none", ("gpu",), {}), shares_hosts=False
-    )  # fmt: skip
-    costs.add_taken("slow", SUSPEND, 40.0, 0.0)
-    costs.add_resumed("slow", SUSPEND, 20.0)
-    slow = rig.submit("sleep 30", gpus=4, expected=500, name="slow")
-    rig.ticks(3)
-    rig.submit("sleep 100", gpus=4, expected=1)
-    rig.ticks(2)
-    assert rig.state(slow) == "suspended"
-    measured = costs.of("slow", SUSPEND)
-    assert measured.taken == 2
-    jobs = rig.service.store.book.jobs
-    assert beliefs.restore_s(jobs[slow]) == pytest.approx(measured.free_s / 2 + 20.0)
-    unknown = rig.submit(name="never-seen")
-    assert beliefs.restore_s(jobs[unknown]) == pytest.approx(rig.service.store.book.preemption_cost_s(0.0))
+def test_measured_times_are_what_is_believed(rig: Rig) -> None:
+    """Of its kind first, then of whatever runs the same, then on such GPUs; before that it is a guess."""
+    book = rig.service.store.book
+    beliefs = LiveBeliefs(book, rig.service.reports, LiveProfiles("none", ("gpu",), {}), shares_hosts=False)
+    mine, same, other = rig.submit("slow 30"), rig.submit("slow 40", gpus=2), rig.submit("else 5")
+    believed = [beliefs.suspend_s(book.jobs[job]) for job in (mine, same, other)]
+    assert believed == [GUESSED.suspend_s] * 3
+    book.learned.add(SUSPENDING, phase_keys(book.jobs[mine], "gpu"), 40.0)
+    book.learned.add(SUSPENDING, phase_keys(book.jobs[same], "gpu"), 10.0)
+    believed = [beliefs.suspend_s(book.jobs[job]) for job in (mine, same, other)]
+    assert believed == pytest.approx([40.0, 10.0, 20.0])
+    assert beliefs.restore_s(book.jobs[mine]) == GUESSED.restore_s
 
 
 def test_lost_work_counts_only_time_in_which_it_ran() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,11 +47,21 @@ def test_a_preempted_job_saves_and_restores(tmp_path: Path) -> None:
     assert finished(tmp_path, "srtf", "profile") == pytest.approx([229.0, 115.0])
 
 
-@pytest.mark.parametrize("saves", ["", ",saves=false"])
-def test_a_job_that_does_not_save_is_suspended(tmp_path: Path, saves: str) -> None:
+@pytest.mark.parametrize(
+    ("cycle", "saves"),
+    [(CYCLE, ""), (CYCLE, ",saves=false"), (replace(CYCLE, save_s=np.nan, restore_s=np.nan), "")],
+    ids=["cheaper", "told", "cannot save"],
+)
+def test_a_job_is_suspended_where_that_is_better_or_the_only_way(
+    tmp_path: Path, cycle: LifecycleRow, saves: str
+) -> None:
     # Off the GPU after 0.5 s instead of 2, and back in 0.25 s instead of 6: b ends at 113.5, a at 113.5 + 0.25 + 108.
-    cycle = CYCLE if saves else LifecycleRow(5.1, np.nan, np.nan, 0.5, 0.25, 3.0)
     assert finished(tmp_path, "srtf", f"profile:max_suspended=1{saves}", cycle) == pytest.approx([221.75, 113.5])
+
+
+def test_a_job_saves_where_suspending_is_slow(tmp_path: Path) -> None:
+    slow = replace(CYCLE, suspend_s=6.0, resume_s=2.0)
+    assert finished(tmp_path, "srtf", "profile:max_suspended=1", slow) == pytest.approx([229.0, 115.0])
 
 
 def test_a_profile_that_knows_none_is_refused(tmp_path: Path) -> None:

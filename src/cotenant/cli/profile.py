@@ -187,7 +187,9 @@ def _summary(out: str, file: ProfileFile, report: MixReport) -> str:
             rows.append((name, kind, str(one.batch or "-"), *("-" if x != x else f"{x:.4g}" for x in figures)))
     table = TextTable(heads, rows, heads[2:]).text() + "\n" if rows else ""
     spent = sum(report.seconds.values())
-    lines = [f"{table}{len(report.seconds)} commands measured in {spent:.0f} s, {report.pairs} pairs; all is in {out}"]
+    lines = [
+        f"{table}commands measured: {len(report.seconds)}, in {spent:.0f} s; pairs: {report.pairs}; all is in {out}"
+    ]
     if report.errors:
         lines.append(f"{len(report.errors)} could not be measured: see above")
     if report.left:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,7 +44,7 @@ class GpuGauge:
                 if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0:
                     self._handles.append(handle)
         self.before_gib = self.used_gib()
-        self._busy: list[float] = []
+        self._busy: list[tuple[float, float]] = []
 
     @property
     def works(self) -> bool:
@@ -68,11 +69,11 @@ class GpuGauge:
         for handle in self._handles:
             rates = _Rates()
             if self._nvml is not None and self._nvml.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(rates)) == 0:
-                self._busy.append(rates.gpu / 100)
+                self._busy.append((time.time(), rates.gpu / 100))
 
-    def take_busy(self) -> float:
-        """The mean over the looks since the last call, NaN where there were none."""
-        looks, self._busy = self._busy, []
+    def busy_since(self, since_s: float) -> float:
+        """The mean over the looks from a moment on, NaN where there were none."""
+        looks = [busy for at, busy in self._busy if at >= since_s]
         return sum(looks) / len(looks) if looks else math.nan
 
 

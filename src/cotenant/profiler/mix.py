@@ -77,6 +77,9 @@ class Mix:
 
     def run(self, open_backend: OpenBackend) -> MixReport:
         """Measure what is not known yet."""
+        for name in self.options.beside:
+            if normal(name) not in self.commands and self.file.model(name) is None:
+                raise unknown("model to measure pairs with", name, (*self.commands, *self.file.models))
         with open_backend("time") as backend:
             node = _node(backend)
             todo = [
@@ -137,14 +140,11 @@ class Mix:
             if model.command and normal(name) not in found and node.gpu_type in model.on:
                 env = next((command.env for command in self.commands.values()), {})
                 found[normal(name)] = ProfiledCommand(name, model.command, model.workdir, env, model.gpus)
-        for name in self.options.beside:
-            if normal(name) not in found:
-                raise unknown("model to measure pairs with", name, found)
         return found
 
     def _open_pairs(self, partners: Mapping[str, ProfiledCommand], node: NodeInfo, share: str) -> list[tuple[str, str]]:
         """Pairs of equal GPU count to measure, those of a command with itself last."""
-        others = [normal(name) for name in self.options.beside] or list(partners)
+        others = [name for name in map(normal, self.options.beside or partners) if name in partners]
         mine = [name for name in self.commands if name in partners]
         pairs = {tuple(sorted((a, b))) for a in mine for b in others if partners[a].gpus == partners[b].gpus}
         known = self.file.pair

@@ -15,7 +15,7 @@ from cotenant.profiler.runs import CommandError, CommandRun, ProfiledCommand, St
 from cotenant.profiler.speed import StepRate, rate_since, steady_since
 from cotenant.workload.profiles.profile_file import MeasuredPair
 
-_PATIENCE_S = 10.0
+_PATIENCE_S, _COLD_S, _SETTLE_S = 10.0, 10.0, 0.5
 _STEPS = 3  # a slow command makes at least so many in a measurement
 _FILLED = 0.95  # of the GPU's memory
 
@@ -110,45 +110,57 @@ class PausedRuns:
                 raise
             self.station.pause(self.runs[name], _PATIENCE_S)
         for name in names:
-            self.alone[name] = self._measure(self.runs[name])[0]
+            self.alone[name] = self._measure_alone(self.runs[name])
 
-    def _measure(self, *runs: CommandRun) -> list[StepRate]:
-        """Speeds of processes that run at the same time, from when on all are steady."""
-        for run in runs:
-            self.station.go_on(run)
+    def _measure_alone(self, run: CommandRun) -> StepRate:
+        """Its speed, from where it is steady: some of its first steps may still be ahead."""
         since, window_s = time.time(), self.company.window_s
-
-        def after(run: CommandRun) -> list[tuple[float, int]]:
-            return [point for point in run.points if point[0] >= since]
-
-        def begins() -> float:
-            steady = [steady_since(after(run)) for run in runs]
-            return max((math.inf if at is None else at for at in steady), default=math.inf)
+        self.station.go_on(run)
 
         def enough() -> bool:
-            return time.time() >= begins() + window_s and all(len(after(run)) > _STEPS for run in runs)
+            begin = steady_since(_after(run, since))
+            return begin is not None and time.time() >= begin + window_s
 
-        self.station.wait(runs[0], enough, 5 * window_s)
-        begin = begins()
-        rates = [rate_since(after(run), since + window_s if math.isinf(begin) else begin) for run in runs]
+        self.station.wait(run, enough, 5 * window_s + _COLD_S)
+        points = _after(run, since)
+        begin = steady_since(points)
+        rate = rate_since(points, since + window_s if begin is None else begin)
+        self.station.pause(run)
+        if rate is None:
+            raise CommandError(f"'{run.command.name}' made too few steps to tell its speed alone")
+        return rate
+
+    def _measure_both(self, *runs: CommandRun) -> list[StepRate]:
+        """Speeds of processes that are warm and run at the same time, after a moment to settle."""
+        since = time.time() + _SETTLE_S
+        for run in runs:
+            self.station.go_on(run)
+
+        def enough() -> bool:
+            return time.time() >= since + self.company.window_s and all(
+                len(_after(run, since)) > _STEPS for run in runs
+            )
+
+        self.station.wait(runs[0], enough, _SETTLE_S + 5 * self.company.window_s)
+        rates = [rate_since(_after(run, since), since) for run in runs]
         for run in runs:
             self.station.pause(run)
         found = [rate for rate in rates if rate is not None]
         if len(found) < len(runs):
-            slow = runs[rates.index(None)]
-            raise CommandError(f"'{slow.command.name}' made too few steps in {5 * window_s:.0f} s")
+            slow = runs[rates.index(None)].command.name
+            raise CommandError(f"'{slow}' made too few steps in {5 * self.company.window_s:.0f} s: give more --seconds")
         return found
 
     def together(self, a: str, b: str, later: Sequence[str]) -> list[tuple[float, float]]:
         """(speed against alone, spread) of each of two; once more where one of them had come to its end."""
         one, two = self.both(a, b, later)
         try:
-            rates = self._measure(one, two)
+            rates = self._measure_both(one, two)
         except CommandError:
             if one.end is None and two.end is None:
                 raise
             one, two = self.both(a, b, later)
-            rates = self._measure(one, two)
+            rates = self._measure_both(one, two)
         names = {run.key: name for name, run in self.runs.items()}
         found = []
         for run, rate in zip((one, two), rates, strict=True):
@@ -166,6 +178,10 @@ class PausedRuns:
         """End all processes."""
         for name in list(self.runs):
             self._drop(name)
+
+
+def _after(run: CommandRun, since_s: float) -> list[tuple[float, int]]:
+    return [point for point in run.points if point[0] >= since_s]
 
 
 def _twin(name: str) -> str:

@@ -25,9 +25,9 @@ from cotenant.workload.profiles.profile_file import Measured, SpeedPoint
 
 PARTS = (4, 2)  # sub-batches, and parts of the batch as batches of their own
 _STARTS_S = 60.0  # a first start may take so long, however small the budget
-_LEAVE_S = 60.0
+_LEAVE_S, _TERMINATE_S = 60.0, 10.0
 _SETTLE_S = 1.0
-_LOOK_AT_GPU_S = 0.1
+_LOOK_S = 0.15  # between two looks at GPUs and cores
 _FIGURES = ("gpu_gib", "busy", "cores", "mem_gib", "cold_start_s")
 ASPECTS = ("suspend", "restart", "batches", "cores")
 """What can be left out by name; start, speed, memory and busy time cannot."""
@@ -73,7 +73,7 @@ class Measurement:
         self.by_cores: list[tuple[float, float]] = []
         self.batch = 0
         self.rates: list[StepRate] = []
-        self._looked_s = 0.0
+        self._cpu: list[tuple[float, float]] = [(0.0, 0.0)]  # looks at the CPU time of the process
 
     @property
     def left_s(self) -> float:
@@ -102,12 +102,10 @@ class Measurement:
 
     def _first(self, run: CommandRun) -> None:
         self.station.first_step(run, max(self.left_s, _STARTS_S))
-        cpu_s, at_s = cpu_seconds(run.pid), time.time()
-        self.gauge.take_busy()
         rate = self._measure(run, self.wanted.window_s)
-        self.found["gpu_gib"], self.found["busy"] = self.gauge.own_gib(), self.gauge.take_busy()
+        self.found["gpu_gib"], self.found["busy"] = self.gauge.own_gib(), self.gauge.busy_since(rate.from_s)
         if run.end is None:
-            self.found["cores"] = (cpu_seconds(run.pid) - cpu_s) / (time.time() - at_s)
+            self.found["cores"] = self._cores_since(rate.from_s)
             self.found["mem_gib"] = memory_gib(run.pid)
         self.found["cold_start_s"] = self.found["start_s"] = start_seconds(run, rate)
         self.batch = run.batch
@@ -116,7 +114,7 @@ class Measurement:
         self.told(f"start {self.found['start_s']:.2f} s, {_said(rate)}{at_batch}")
         if self.gauge.works:
             self.told(f"GPU memory {self.found['gpu_gib']:.2f} GiB, busy {self.found['busy']:.0%}")
-        if "cores" in self.found:
+        if run.end is None:
             self.told(f"host memory {self.found['mem_gib']:.2f} GiB, {self.found['cores']:.2f} cores")
 
     def _measure(self, run: CommandRun, window_s: float) -> StepRate:
@@ -127,7 +125,7 @@ class Measurement:
             steady = steady_since([point for point in run.points if point[0] >= since])
             return steady is not None and time.time() >= steady + window_s
 
-        self.station.wait(run, enough, max(min(4 * window_s, self.left_s), window_s), self._look)
+        self.station.wait(run, enough, max(min(4 * window_s, self.left_s), window_s), lambda: self._look(run))
         points = [point for point in run.points if point[0] >= since]
         if len(points) < 3:
             points = run.points[-max(len(run.points) // 2, 3) :]
@@ -141,10 +139,15 @@ class Measurement:
             )
         return rate
 
-    def _look(self) -> None:
-        if time.time() >= self._looked_s + _LOOK_AT_GPU_S:
-            self._looked_s = time.time()
+    def _look(self, run: CommandRun) -> None:
+        if time.time() >= self._cpu[-1][0] + _LOOK_S:
+            self._cpu.append((time.time(), cpu_seconds(run.pid)))
             self.gauge.sample()
+
+    def _cores_since(self, since_s: float) -> float:
+        """CPU time over time between the looks from a moment on."""
+        looks = [look for look in self._cpu if look[0] >= since_s]
+        return (looks[-1][1] - looks[0][1]) / (looks[-1][0] - looks[0][0]) if len(looks) > 1 else math.nan
 
     def _suspend(self, run: CommandRun) -> None:
         able = self.station.backend.capabilities()
@@ -163,6 +166,7 @@ class Measurement:
             self.station.backend.resume(run.key)
             return
         self.found["suspend_s"] = time.time() - began
+        self.station.wait(run, lambda: False, 0.1)  # what it told before it stood still
         began, done = time.time(), run.points[-1][1]
         self.station.backend.resume(run.key)
         self.station.wait(run, lambda: run.points[-1][1] > done, _LEAVE_S)
@@ -171,12 +175,13 @@ class Measurement:
 
     def _restart_s(self) -> float:
         """What leaving and starting again will take, about."""
-        return _known(self.found["start_s"]) + 1.0 if "restart" in self.wanted.aspects else 0.0
+        return self.found["start_s"] + 0.1 * self.wanted.budget_s if "restart" in self.wanted.aspects else 0.0
 
     def _leave(self, run: CommandRun) -> bool:
         """Ask it to save and leave; whether the second run can go on from there."""
         if run.end is None and not run.saves:
-            self.notes.append("save, restore, exit: it does not save checkpoints (see docs/jobs.md)")
+            self.notes.append("save, restore: it does not save checkpoints (see docs/jobs.md)")
+            self._terminate(run)
             return False
         asked_s = time.time()
         if run.end is None:
@@ -195,6 +200,14 @@ class Measurement:
         self.found["exit_s"] = max(ended_s - last_s, 0.0)
         self.told((f"save {self.found['save_s']:.2f} s, " if stops else "") + f"exit {self.found['exit_s']:.2f} s")
         return stops
+
+    def _terminate(self, run: CommandRun) -> None:
+        """End one that does not save: it leaves after its step, without a checkpoint."""
+        self.station.backend.terminate(run.key)
+        self.station.wait(run, lambda: run.end is not None, _TERMINATE_S)
+        if run.end is not None and not math.isnan(run.stopping_s):
+            self.found["exit_s"] = max((run.end.ended_s or time.time()) - run.stopping_s, 0.0)
+            self.told(f"exit {self.found['exit_s']:.2f} s")
 
     # -- the second run --------------------------------------------------------------------------------------------
 
@@ -246,11 +259,10 @@ class Measurement:
             self.notes.append(f"batch {size}{cut}: no time left")
             return None
         self.station.tell(run, _cut(size, parts))
-        self.gauge.take_busy()
         rate = self._measure(run, _SETTLE_S)
         at, name = (size, "batches") if parts == 1 else (parts, "sub_batches")
-        point = SpeedPoint(at, rate.steps_per_s, rate.spread, self.gauge.own_gib(), self.gauge.take_busy())
-        self.points[name].append(point)
+        busy = self.gauge.busy_since(rate.from_s)
+        self.points[name].append(SpeedPoint(at, rate.steps_per_s, rate.spread, self.gauge.own_gib(), busy))
         self.told(f"batch {size}{cut}: {_said(rate)}")
         return rate
 

@@ -23,8 +23,9 @@ class Backups:
         self._thread = threading.Thread(target=self._run, name="backups", daemon=True)
 
     def start(self) -> None:
-        """Begin; the first copy is made when the first period is over."""
-        self._thread.start()
+        """Begin; the first copy is made when the first period is over. Nobody who wants none (0) gets any."""
+        if self._every_s > 0:
+            self._thread.start()
 
     def stop(self) -> None:
         """End, after a copy that is being made."""

@@ -23,6 +23,7 @@ from cotenant.service.backups import Backups
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role, Unavailable
 from cotenant.service.garbage import LongLived
+from cotenant.service.observer.usage import Sampler
 from cotenant.service.options import Options
 from cotenant.workload.profiles import as_shared
 
@@ -110,11 +111,13 @@ class Loop:
         self._service = service
         self._ending = threading.Event()
         self._lives = LongLived()
+        self._sampler = Sampler(service.usage)
         self._trouble = ""
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
     def start(self) -> None:
         """Begin."""
+        self._sampler.start()
         self._thread.start()
 
     def _run(self) -> None:
@@ -144,6 +147,7 @@ class Loop:
         self._ending.set()
         self._service.backend.wake()
         self._thread.join(timeout=10)
+        self._sampler.stop()
         self._lives.release()
 
 
@@ -189,6 +193,7 @@ async def _serve(service: CoreService, front: HttpSide, new_secret: str | None) 
     await service.reports.start()
     scheduler = Loop(service)
     scheduler.start()
+    service.forecasts.start()
     _greet(service, url, new_secret)
     await front.ended()
     scheduler.stop()

@@ -19,6 +19,7 @@ from cotenant.core.workload import Floats, Workload
 from cotenant.engine.tables import JobCosts
 from cotenant.workload.model_facts import preemption_costs_s
 from cotenant.workload.profiles import Profile
+from cotenant.workload.profiles.lifecycle import better_suspended
 from cotenant.workload.stages import start_seconds_of
 
 FLAT_S = 60.0
@@ -26,7 +27,7 @@ RESIZE_S = 2.0  # pause of an elastic job that changes its size: groups are buil
 LOAD_S = 10.0  # until the new workers of a growing job are ready; the old ones train on
 MEASURED: dict[str, Value] = {
     "max_suspended": 0,  # so many jobs may be suspended at a time, as with `serve --max-suspended`
-    "saves": True,  # jobs that were seen to save are asked to, as the service does; otherwise they are suspended
+    "saves": True,  # jobs that were seen to save are asked to unless suspending is better; otherwise nobody can save
 }
 """Parameters of the costs `profile`."""
 
@@ -71,7 +72,7 @@ def _measured(work: Workload, profile: Profile, usual_s: Floats, most: int, save
     seen = np.isfinite(of.start_s) | np.isfinite(of.restore_s)
     can_save = np.isfinite(of.save_s) & saves
     stands = np.isfinite(of.suspend_s) & (most > 0)
-    rung = stands & ~can_save
+    rung = stands & (~can_save | better_suspended(of))
     leaves_s = np.where(rung | (stands & takes_turns), of.suspend_s, of.save_s)
     jobs = JobCosts(
         save_s=np.nan_to_num(leaves_s),

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cotenant.beliefs.duration import Guess
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
 from cotenant.engine.cycle import Engine
 from cotenant.engine.events import rekey
 from cotenant.engine.live_rows import NewJob
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
-from cotenant.service.store.job import LiveJob
+from cotenant.service.store.job import Attempt, LiveJob
 from cotenant.sim.driver import Simulation
 from cotenant.testing.truth import TrueWorld, Truth
+from cotenant.workload.profiles.lifecycle import LifecycleRow
 
 
 class TrueBeliefs(LiveBeliefs):
     """What a simulation believes of its jobs, and what the truth says that they lost."""
+
+    spread = 0.0  # nothing is in doubt
 
     def __init__(self, live: LiveBeliefs, known: Simulation, truth: Truth) -> None:
         super().__init__(live.book, live.reports, live.profiles, False)
@@ -44,13 +48,30 @@ class TrueBeliefs(LiveBeliefs):
         """What is really lost."""
         return float(self._truth.lost_s[TrueWorld.row_of(job.id)])
 
-    def duration(self, job: LiveJob, types: dict[str, str]) -> Belief:
+    def duration(
+        self, job: LiveJob, types: dict[str, str], speed: float | None = None, each: Guess | None = None
+    ) -> Belief:
         """As estimated."""
-        return Belief(least_s=float(self._known.state.f[TrueWorld.row_of(job.id), col.BELIEF]))
+        return Belief(least_s=float(self._known.state.f[TrueWorld.row_of(job.id), col.BELIEF]), spread=self.spread)
 
-    def restore_s(self, job: LiveJob) -> float:
-        """What stopping costs."""
-        return float(self._known.state.f[TrueWorld.row_of(job.id), col.RESTORE])
+    def phases(self, job: LiveJob) -> LifecycleRow:
+        """What coming and going costs."""
+        f = self._known.state.f[TrueWorld.row_of(job.id)]
+        start_s, restore_s, resume_s = f[[col.START_UP, col.RESTORE, col.RESUME]].tolist()
+        save_s = self._truth.costs.save_s
+        return LifecycleRow(start_s, save_s, restore_s, save_s, resume_s, 0.0)
+
+    def come_s(self, job: LiveJob, attempt: Attempt) -> float:
+        """Nothing: the truth says what is done."""
+        return 0.0
+
+    def warm_s(self, job: LiveJob, now_s: float) -> float:
+        """As the engine has it."""
+        return float("nan")
+
+    def is_ready(self, job: LiveJob, now_s: float) -> bool:
+        """Nobody has to look again."""
+        return True
 
     def ways(self, job: LiveJob, stands: bool) -> tuple[int, int]:
         """As the cost table says: all can save, and rather stand still where they can."""

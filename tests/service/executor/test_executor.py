@@ -86,16 +86,12 @@ def test_a_job_that_saves_is_asked_and_waited_for(rig: PartsRig, why: str, then:
     assert rig.state(job) == then
 
 
-def test_one_asked_in_vain_is_suspended_where_the_planner_wants_it(rig: PartsRig) -> None:
+def test_one_that_could_save_is_suspended_at_once_where_the_planner_wants_it(rig: PartsRig) -> None:
     job = rig.start()
     rig.saves(job)
     rig.does(Act("suspend", job, why="preempt"))
-    rig.play(4.9)
-    assert rig.state(job) == "stopping"
-    rig.restart()  # also when the service forgets that it had asked
-    rig.play(0.2)
     assert rig.state(job) == "suspended"
-    assert [row.data["rung"] for row in rig.records(job) if row.kind == "rung"] == ["ask", "suspend"]
+    assert [row.data["rung"] for row in rig.records(job) if row.kind == "rung"] == ["suspend"]
 
 
 def test_suspended_for_a_turn_without_being_asked_and_resumed(rig: PartsRig) -> None:

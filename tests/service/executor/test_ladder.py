@@ -15,7 +15,7 @@ from cotenant.core.lifecycle import JobState
 from cotenant.core.plan import Terms
 from cotenant.runtime.protocol import Settings
 from cotenant.service.executor.ladder import Rung, may_suspend, next_rung
-from cotenant.service.observer.reports import Report
+from cotenant.service.observer.report import Report
 from cotenant.service.planner.decision import Act
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Attempt, LiveJob

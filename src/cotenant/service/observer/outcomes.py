@@ -9,7 +9,7 @@ from typing import Any
 from cotenant.backends.base import Observed
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry
-from cotenant.service.observer.reports import Report
+from cotenant.service.observer.report import Report
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import ASK, KILL, STOP, SUSPEND, LiveJob, never
 
@@ -61,14 +61,14 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
     waits again; so does one that failed with retries left, and one that was lost with its node or killed while it
     was suspended, which costs no retry. Lost work is the time it ran since its last checkpoint.
     """
+    if job.last.ahead_s and (job.holds or (item.ended_s is not None and item.ended_s < job.last.launched_s)):
+        return _in_vain(job, item, now_s)
     at_s = likely_s(item.ended_s, job.last.started_s or job.last.launched_s, now_s)
     code, signal = item.exit_code, item.signal
     lost = lost_s(job, report, at_s)
     if code == 0:
         return End(JobState.SUCCEEDED, "exit code 0", code, signal, at_s)
-    how = "out of memory" if item.oom else f"signal {signal}" if signal is not None else f"exit code {code}"
-    if item.state == "lost":
-        how = item.message or "its process vanished"
+    how = _how(item)
     if job.stop_why == "cancel":
         return End(JobState.CANCELLED, "cancelled", code, signal, at_s, lost)
     limit_s = job.spec.max_runtime_s
@@ -94,6 +94,33 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
         left = job.spec.retries - job.failures - 1
         return End(JobState.PENDING, f"{how}; tries again, {left} retries left", code, signal, at_s, lost, failure=True)
     return End(JobState.FAILED, how, code, signal, at_s, lost, failure=True)
+
+
+def _in_vain(job: LiveJob, item: Observed, now_s: float) -> End:
+    """The end of a process that was started ahead and never had its GPUs.
+
+    Only success counts. Whatever else ended it may be the fault of its early start: the job waits on as if nothing had
+    been, and is started when its GPUs are free.
+    """
+    at_s = likely_s(item.ended_s, job.last.ahead_s, now_s)
+    if item.exit_code == 0:
+        return End(JobState.SUCCEEDED, "exit code 0", 0, None, at_s)
+    if job.stop_why == "cancel":
+        return End(JobState.CANCELLED, "cancelled before it had its GPUs", item.exit_code, item.signal, at_s)
+    how = "not needed yet" if job.stop_why else f"ended by itself ({_how(item)})"
+    return End(JobState.PENDING, f"started ahead, {how}", item.exit_code, item.signal, at_s)
+
+
+def _how(item: Observed) -> str:
+    if item.state == "lost":
+        return item.message or "its process vanished"
+    return (
+        "out of memory"
+        if item.oom
+        else f"signal {item.signal}"
+        if item.signal is not None
+        else f"exit code {item.exit_code}"
+    )
 
 
 def likely_s(at_s: float | None, first_s: float, now_s: float) -> float:
@@ -129,6 +156,8 @@ def lost_s(job: LiveJob, report: Report | None, at_s: float) -> float:
 def costs(job: LiveJob, end: End, report: Report | None) -> dict[str, Any]:
     """What stopping and restoring really cost and by which rung; what is done and left to do, as far as known."""
     found: dict[str, Any] = {}
+    if job.holds:
+        return found
     if _without_gpus(job) or (job.state == JobState.SUSPENDED and job.stop_why not in ASKED):
         found["rung"] = SUSPEND
     elif job.stop_why in ASKED and end.code != 0:
@@ -139,10 +168,26 @@ def costs(job: LiveJob, end: End, report: Report | None) -> dict[str, Any]:
     left = left_s(report)
     if left is not None and _saved(end.code, report):
         found["left_s"] = left
+    found |= timings(job, report)
+    if report is not None and end.code == 0 and report.stepped_s is not None and report.step == report.total:
+        found["exit_s"] = max(end.at_s - report.stepped_s, 0.0)
     if report is not None and report.step is not None:
         metrics = {name: value if math.isfinite(value) else None for name, value in report.metrics.items()}
         steps = {"step": report.step, "total": report.total, "step_time_s": report.step_time_s}
         found["progress"] = {**steps, "metrics": metrics}
+    return found
+
+
+def timings(job: LiveJob, report: Report | None) -> dict[str, Any]:
+    """How long it took to come to its steps, and what these take, as far as known. Its first step counts as work."""
+    if report is None or report.ready_s is None:
+        return {}
+    step_s = report.speed.step_s
+    found = {} if step_s is None else {"step_s": step_s}
+    if not job.last.start_s:
+        found["start_s"] = max(report.ready_s - job.last.launched_s - (step_s or 0.0), 0.0)
+    if report.restore_s is not None:
+        found["restore_s"] = report.restore_s
     return found
 
 
@@ -153,7 +198,7 @@ def orphans(book: Book) -> list[Entry]:
 
 
 def left_s(report: Report | None) -> float | None:
-    """Seconds that a job said were left, on the GPUs on which it said so."""
-    if report is None or not report.total or not report.step_time_s or report.step is None:
+    """Seconds that a job needs for the steps that are left, on the GPUs on which it said so; None while it is cold."""
+    if report is None or not report.total or report.step is None or report.speed.mean_s is None:
         return None
-    return max(report.total - report.step, 0) * report.step_time_s
+    return max(report.total - report.step, 0) * report.speed.mean_s if report.speed.warm else None

@@ -14,7 +14,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +23,10 @@ from cotenant.core.errors import InputError
 from cotenant.runtime.protocol import (
     Checkpoint,
     Declined,
+    Go,
     Hello,
     JobMessage,
+    Pause,
     Progress,
     Restored,
     Set,
@@ -33,25 +35,13 @@ from cotenant.runtime.protocol import (
     Stopping,
 )
 from cotenant.runtime.server import RuntimeServer
+from cotenant.service.observer.holding import Holding
+from cotenant.service.observer.report import Report
 
 if TYPE_CHECKING:
     from cotenant.service.store.job import LiveJob
 
 _SECRET_BYTES = 32
-
-
-@dataclass(slots=True)
-class Report:
-    """The newest word of one job."""
-
-    step: int | None = None
-    total: int | None = None
-    step_time_s: float | None = None
-    metrics: dict[str, float] = field(default_factory=dict)
-    saves: bool = False
-    checkpoint_s: float | None = None
-    restore_s: float | None = None
-    left_saved: bool = False  # its last word: all work saved, leaving
 
 
 class Reports:
@@ -62,12 +52,13 @@ class Reports:
     """
 
     def __init__(self, home: Path, addresses: Sequence[str], clock: Callable[[], float] = time.time) -> None:
-        self.addresses, self._clock = tuple(addresses), clock
+        self.addresses, self._clock, self.holding = tuple(addresses), clock, Holding()
         self._known = home / "runtime.addresses"
         self._secret = self._load_secret(home / "runtime.key")
         self._lock = threading.Lock()
         self._reports: dict[str, Report] = {}
         self._news: set[str] = set()
+        self._warm: set[str] = set()
         self._stops: dict[str, float] = {}
         self._settings: dict[str, Settings] = {}
         self._over: dict[str, int] = {}  # the last attempt that has ended: what it still says is old
@@ -122,6 +113,7 @@ class Reports:
                 failure = error
                 continue
             self._server, self.addresses = server, server.addresses
+            self.holding.say = partial(_say_soon, self._loop, server)
             self._known.write_text("\n".join(server.addresses) + "\n", encoding="utf-8")
             return
         raise InputError(f"no job could call home at {', '.join(self.addresses)}: {failure}") from failure
@@ -152,20 +144,23 @@ class Reports:
             report = self._reports.setdefault(hello.job, Report())
             self._news.add(hello.job)
             if isinstance(message, Progress):
-                report.step, report.total = message.step, message.total
-                report.step_time_s, report.saves = message.step_time_s, message.saves
-                report.metrics = {key: float(value) for key, value in message.metrics.items()}
+                if report.take(message, self._clock()):
+                    self._warm.add(hello.job)
             elif isinstance(message, Checkpoint):
                 report.checkpoint_s = self._clock()
             elif isinstance(message, Restored):
-                report.step, report.restore_s = message.step, message.seconds
+                report.step = report.first = message.step
+                report.restore_s = message.seconds
             elif isinstance(message, Stopping):
                 report.left_saved = message.saved
             elif isinstance(message, Declined):
                 self._stops.pop(hello.job, None)  # no use in waiting: the next rung
             grace = self._stops.get(hello.job)
+        self.holding.hear(hello, message)
         if isinstance(message, Hello) and grace is not None and self._server is not None:
             self._server.send(hello.job, Stop(grace_s=grace))
+        if isinstance(message, Hello) and self._server is not None and self.holding.lets_go(message):
+            self._server.send(hello.job, Go())
 
     def told(self, job: str) -> Settings:
         """What a job was told to keep to."""
@@ -182,6 +177,12 @@ class Reports:
         with self._lock:
             said, self._news = self._news, set()
             return said
+
+    def warm(self) -> set[str]:
+        """Jobs whose start has turned out to be over since this was asked last."""
+        with self._lock:
+            found, self._warm = self._warm, set()
+            return found
 
     def of_all(self, jobs: Iterable[str]) -> list[Report | None]:
         """The newest reports of many."""
@@ -223,21 +224,27 @@ class Reports:
             message = Set(**settings.given())  # type: ignore[arg-type]
             self._loop.call_soon_threadsafe(self._server.send, job, message)
 
-    def pace(self, job: str, delay_s: float) -> None:
-        """Have a job wait so long after each step."""
-        self.set_for(job, Settings(throttle_s=delay_s))
-
-    def batch(self, job: str, size: int | None = None, accumulation: int | None = None) -> None:
-        """Change the samples per step of a job, and how many such batches make one step of its optimizer."""
-        self.set_for(job, Settings(batch_size=size, accumulation=accumulation))
+    def stand_still(self, job: str, seconds: float) -> None:
+        """Have a job wait so long after its present step, once. It is not told again when it connects anew."""
+        self.paused(job)
+        if self._server is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._server.send, job, Pause(seconds))
 
     def withdraw(self, job: str) -> None:
         """A job is no longer asked to stop: it was suspended instead."""
         with self._lock:
             self._stops.pop(job, None)
+        self.paused(job)
+
+    def paused(self, job: str) -> None:
+        """A job stands still, or has just gone on: that is not its speed."""
+        with self._lock:
+            if (report := self._reports.get(job)) is not None:
+                report.speed.gap()
 
     def drop(self, job: str, attempt: int) -> None:
         """An attempt is over: what it said no longer holds."""
+        self.holding.release(job)
         with self._lock:
             self._over[job] = attempt
             self._reports.pop(job, None)
@@ -248,13 +255,16 @@ class Reports:
         """The clock was set: whatever was saved was saved so much later."""
         with self._lock:
             for report in self._reports.values():
-                if report.checkpoint_s is not None:
-                    report.checkpoint_s += by_s
+                report.shift(by_s)
 
     def forget(self, job: str) -> None:
         """A job is retired."""
         with self._lock:
             self._over.pop(job, None)
+
+
+def _say_soon(loop: asyncio.AbstractEventLoop, server: RuntimeServer, job: str, message: Go) -> None:
+    loop.call_soon_threadsafe(server.send, job, message)
 
 
 def _size(job: LiveJob) -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""What is believed of live jobs: how long they take, how fast they go, what stopping them costs and how.
+"""What is believed of live jobs: how long they take, how fast they go, what coming and going costs, and how they leave.
 
-Durations come from a job's own progress, else from what its owner says, else from a default; costs from what was
-measured of jobs of its name. The planner writes all of it into the engine's tables.
+Durations are blended of what a job's owner says, how long its like took, what a profile knows and, once it is warm, of
+its own steps. What coming and going takes was measured of its kind, else of wider circles, else it is a guess. The
+planner writes all of it into the engine's tables.
 """
 
 from __future__ import annotations
@@ -11,35 +12,61 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cotenant.beliefs.duration import (
+    HISTORY_SPREAD,
+    PROFILE_SPREAD,
+    UNKNOWN_SPREAD,
+    WORD_SPREAD,
+    Guess,
+    blend,
+    with_progress,
+)
 from cotenant.beliefs.live_profiles import LiveKind, LiveProfiles
-from cotenant.core.jobspec import JobSpec
+from cotenant.beliefs.pairing import Pairing
+from cotenant.beliefs.watched import Watched, learned_kind
 from cotenant.engine.live_rows import NewJob
-from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S, left_s
-from cotenant.service.observer.reports import Report, Reports
+from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
+from cotenant.service.observer.reports import Reports
+from cotenant.service.planner.phases import Phases
 from cotenant.service.store.book import Book
-from cotenant.service.store.job import ASK, SUSPEND, Attempt, LiveJob
+from cotenant.service.store.job import Attempt, LiveJob
+from cotenant.service.store.learned import LENGTH, STEP, WORD, length_keys, word_keys
+from cotenant.workload.profiles.lifecycle import LifecycleRow
 
-RESTORE_S = 10.0  # believed cost of stopping a live job, until measured ones are known
+_PROGRAMS = 64  # that are told apart: what is believed of pairs is looked up for all of them
+_BEFORE_SPREAD = 0.15  # of what an earlier attempt of the job has shown
+_STEP_SPREAD = 0.3  # of the steps of jobs of one kind, before their scatter is known
+_CLEARLY, _BOUND_S = 1.25, 1.0  # what a suspension must be better by than saving and starting again
+_LATE = 0.2  # a start that takes longer than believed is believed to take so much of its age longer
 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """How long a job takes in all: the most of what is done + `more_s`, `least_s`, and `times` what it has attained."""
+    """How long a job takes in all: the most of what is done + `more_s`, `least_s`, and `times` what it has attained.
+
+    `spread` is the standard deviation of the logarithm of the seconds that are left: 0.1 is about 10 percent.
+    """
 
     more_s: float = -np.inf
     least_s: float = 0.0
     times: float = 0.0
+    spread: float = UNKNOWN_SPREAD
 
 
 class LiveBeliefs:
     """Beliefs from reports, measured costs and a profile."""
 
-    def __init__(self, book: Book, reports: Reports, profiles: LiveProfiles, shares_hosts: bool) -> None:
+    def __init__(
+        self, book: Book, reports: Reports, profiles: LiveProfiles, shares_hosts: bool, pairing: Pairing | None = None
+    ) -> None:
         self.book, self.reports, self.profiles, self._shares_hosts = book, reports, profiles, shares_hosts
+        self.pairing = pairing or Pairing()
+        self._programs = {kind.program for kind in profiles.kinds}
+        self._phases = Phases(book, profiles)
 
     def new_job(self, job: LiveJob) -> NewJob:
         """A job as the engine takes it in."""
-        spec, kind = job.spec, self.kind(job.spec)
+        spec, kind = job.spec, self.kind(job)
         cpus, mem_gib = (0.0, 0.0) if self._shares_hosts else (spec.cpus, spec.mem_gib)
         return NewJob(
             gpus=spec.gpus, submit_s=job.submitted_s, tenant=job.tenant, kind=self.profiles.kind_of(kind), cpus=cpus,
@@ -48,10 +75,16 @@ class LiveBeliefs:
             draw=zlib.crc32(job.id.encode()) / 2**32, steps_per_s=self.profiles.steps_per_s(kind),
         )  # fmt: skip
 
-    @staticmethod
-    def kind(spec: JobSpec) -> LiveKind:
-        """What jobs have in common that run alike."""
-        return LiveKind((spec.model, spec.gpus), spec.gpu_type, spec.gpu_mem_gib, not spec.preemptible, spec.batch_size)
+    def kind(self, job: Watched) -> LiveKind:
+        """What jobs have in common that run alike; without a model, those of one program, while these are few."""
+        spec, program = job.spec, "" if job.spec.model else learned_kind(job)[0]
+        if program not in self._programs:
+            if len(self._programs) < _PROGRAMS:
+                self._programs.add(program)
+            else:
+                program = ""
+        alone = spec.exclusive or not spec.preemptible
+        return LiveKind((spec.model, spec.gpus), spec.gpu_type, spec.gpu_mem_gib, alone, spec.batch_size, program)
 
     def _barred(self, kind: LiveKind) -> int:
         number = self.profiles.kind_of(kind)
@@ -70,29 +103,127 @@ class LiveBeliefs:
         """Work of its last attempt that is in no checkpoint, at speed 1."""
         return job.last.lost_s * self.pace(job, job.last, types)
 
-    def duration(self, job: LiveJob, types: dict[str, str]) -> Belief:
-        """How long it takes in all at speed 1. What a job says is left is in seconds on the GPUs where it said so."""
-        left = left_s(self.reports.of(job.id)) if job.attempts else None
-        if left is not None:
-            return Belief(left * self.pace(job, job.last, types))
+    # -- how long ------------------------------------------------------------------------------------------------
+
+    def duration(
+        self, job: LiveJob, types: dict[str, str], speed: float | None = None, each: Guess | None = None
+    ) -> Belief:
+        """How long it takes in all at speed 1; `speed`: at which it runs now, `each`: as `step_before`, where known.
+
+        What a job says is left is in seconds on the GPUs, and in the company, where it said so.
+        """
+        report = self.reports.of(job.id) if job.attempts else None
+        if report is not None and report.total and report.step is not None:
+            each = each or self.step_before(job, report.total, types)
+            if report.speed.step_s is not None and report.speed.mean_s:
+                rate = self.pace(job, job.last, types) * in_company(self, job) if speed is None else speed
+                measured = np.log(report.speed.mean_s * rate), np.asarray(report.speed.spread)
+                log, spread = with_progress(np.log(each.seconds), np.asarray(each.spread**-2), *measured)
+                each = Guess(float(np.exp(log)), float(spread))
+            left_s = max(report.total - report.step, 0) * each.seconds
+            return Belief(left_s + self.exit_s(job), spread=each.spread)
         if job.left_s is not None:
-            ended = next((one for one in reversed(job.attempts) if one.ended_s is not None), job.last)
-            return Belief(job.left_s * self.pace(job, ended, types))
+            return Belief(self._left_s(job, types) + self.exit_s(job), spread=_BEFORE_SPREAD)
+        known = self._length(job)
+        if known is None:
+            return Belief(least_s=UNKNOWN_DURATION_S, times=2.0)
+        return Belief(more_s=1.0, least_s=self._work_s(job, known.seconds), spread=known.spread)
+
+    def step_before(self, job: LiveJob, total: int, types: dict[str, str]) -> Guess:
+        """What a step of it was thought to take at speed 1, all told, before its present process showed it."""
+        steps_per_s = self.profiles.steps_per_s(self.kind(job))
+        profiled = Guess(1 / steps_per_s, PROFILE_SPREAD) if steps_per_s > 0 else None
+        like = self.book.learned.of(STEP, length_keys(job))
+        length = self._length(job)
+        whole = Guess(self._work_s(job, length.seconds) / total, length.spread) if length is not None else None
+        shown = self._shown(job, total, types)
+        found = blend((whole, profiled, like.guess(_STEP_SPREAD) if like is not None else None, shown))
+        return found or Guess(UNKNOWN_DURATION_S / total, UNKNOWN_SPREAD)
+
+    def _length(self, job: LiveJob) -> Guess | None:
+        """How long such a job lasts in all, its start included: its owner's word, and how long its like took."""
+        learned, word = self.book.learned, None
         if job.spec.expected_s:
-            return Belief(more_s=1.0, least_s=job.spec.expected_s)
-        return Belief(least_s=UNKNOWN_DURATION_S, times=2.0)
+            before = learned.of(WORD, word_keys(job), least=2)
+            word = Guess(job.spec.expected_s, WORD_SPREAD)
+            word = before.correct(job.spec.expected_s, WORD_SPREAD) if before is not None else word
+        like = learned.of(LENGTH, length_keys(job))
+        return blend((word, like.guess(HISTORY_SPREAD) if like is not None else None))
+
+    def _work_s(self, job: LiveJob, lasts_s: float) -> float:
+        """The work in a job that lasts so long from its launch to its end."""
+        return max(lasts_s - self.start_up_s(job), lasts_s / 2)
+
+    def _left_s(self, job: LiveJob, types: dict[str, str]) -> float:
+        """Work that was left when it saved and stopped, at speed 1."""
+        ended = next((one for one in reversed(job.attempts) if one.ended_s is not None), job.last)
+        return (job.left_s or 0.0) * self.pace(job, ended, types)
+
+    def _shown(self, job: LiveJob, total: int, types: dict[str, str]) -> Guess | None:
+        """What a step took in an earlier attempt."""
+        last = job.progress or {}
+        steps = total - int(last.get("step") or 0)
+        if job.left_s is not None and steps > 0:
+            return Guess(self._left_s(job, types) / steps, _BEFORE_SPREAD)
+        step_s = last.get("step_time_s")
+        return Guess(float(step_s), 2 * _BEFORE_SPREAD) if step_s else None
+
+    # -- coming and going ------------------------------------------------------------------------------------------
+
+    def phases(self, job: LiveJob) -> LifecycleRow:
+        """What coming and going takes for such a job."""
+        return self._phases.of(job)
+
+    def start_up_s(self, job: LiveJob) -> float:
+        """From the launch of its process to its first finished step, without loading a checkpoint."""
+        return self.phases(job).start_s
+
+    def save_s(self, job: LiveJob) -> float:
+        """From the request to leave until its GPUs are free, if it saves."""
+        return self.phases(job).save_s
 
     def restore_s(self, job: LiveJob) -> float:
-        """What stopping it costs: as measured of its name and likely rung, else of all, else a guess."""
-        cost_s = self.book.costs.measured_s(job.spec.name, self._likely_rung(job, self.reports.of(job.id)))
-        return self.book.preemption_cost_s(RESTORE_S) if cost_s is None else cost_s
+        """Loading a checkpoint, on top of a start."""
+        return self.phases(job).restore_s
 
-    @staticmethod
-    def _likely_rung(job: LiveJob, report: Report | None) -> str:
-        """How it would be preempted: by asking if it can save, else as the last time; empty if nobody knows."""
-        if report is not None and report.saves:
-            return ASK
-        return SUSPEND if job.state == "suspended" else job.last.rung if job.attempts else ""
+    def suspend_s(self, job: LiveJob) -> float:
+        """From the request to leave until its GPUs are free, if it is suspended."""
+        return self.phases(job).suspend_s
+
+    def resume_s(self, job: LiveJob) -> float:
+        """Going on after a suspension."""
+        return self.phases(job).resume_s
+
+    def exit_s(self, job: LiveJob) -> float:
+        """From its last step until its process has ended."""
+        return self.phases(job).exit_s
+
+    def come_s(self, job: LiveJob, attempt: Attempt) -> float:
+        """What an attempt took, or is believed to take, until its steps began."""
+        if attempt.start_s:
+            return attempt.start_s
+        come_s = self.start_up_s(job) + (self.restore_s(job) if attempt.number > 1 and job.progress else 0.0)
+        return max(come_s - (attempt.launched_s - attempt.ahead_s), 0.0) if attempt.ahead_s else come_s
+
+    def warm_s(self, job: LiveJob, now_s: float) -> float:
+        """When its present process begins, or began, to make steps; while none is made it is pushed on. NaN: unknown.
+
+        Of a process that has never spoken nobody knows when that is: it is believed to begin as its like do.
+        """
+        report, attempt = self.reports.of(job.id), job.last
+        if report is not None and report.has_begun:
+            return np.nan if report.ready_s is None else report.ready_s - (report.speed.step_s or 0.0)
+        warm_s = attempt.launched_s + self.come_s(job, attempt)
+        if report is None or attempt.start_s or now_s < warm_s:
+            return warm_s
+        return now_s + max(_LATE * (now_s - attempt.launched_s), 1.0)
+
+    def is_ready(self, job: LiveJob, now_s: float) -> bool:
+        """Whether its start is over, as far as anybody will ever know."""
+        report = self.reports.of(job.id)
+        return self.warm_s(job, now_s) <= now_s if report is None else report.has_begun
+
+    # -- leaving ---------------------------------------------------------------------------------------------------
 
     def saves(self, job: LiveJob) -> bool:
         """Whether it can be asked to save and leave."""
@@ -100,6 +231,28 @@ class LiveBeliefs:
         return report is not None and report.saves
 
     def ways(self, job: LiveJob, stands: bool) -> tuple[int, int]:
-        """How it leaves GPUs (1: it stands still) and how it could, as in `YIELDS`; `stands`: it can be suspended."""
-        saves = self.saves(job)
-        return int(stands and not saves), stands + 2 * saves if job.spec.preemptible else 0
+        """How it leaves GPUs (1: it stands still) and how it could, as in `YIELDS`; `stands`: it can be suspended.
+
+        Whoever can do both does what is believed to cost less until it is back at work; standing still has to cost
+        clearly less, for it keeps memory and binds the job to its GPUs.
+        """
+        saves, phases = self.saves(job), self.phases(job)
+        still_s, anew_s = phases.suspend_s + phases.resume_s, phases.save_s + phases.start_s + phases.restore_s
+        still = _CLEARLY * still_s + _BOUND_S < anew_s
+        return int(stands and (still or not saves)), stands + 2 * saves if job.spec.preemptible else 0
+
+
+def in_company(beliefs: LiveBeliefs, job: LiveJob) -> float:
+    """Speed of a job's steps beside its present company against alone, as measured, else as believed.
+
+    What a job says is left is in seconds in this company: times this it is in seconds alone, as work is counted.
+    """
+    pairing, profiles = beliefs.pairing, beliefs.profiles
+    others, pace = pairing.company.get(job.id, ()), pairing.paces.get(job.id, np.nan)
+    if not others or np.isfinite(pace):
+        return min(pace, 1.0) if others else 1.0
+    numbers = [profiles.kind_of(beliefs.kind(one)) for one in (job, *others)]
+    together, types, gpu_type = profiles.together(pairing.seen), profiles.types, pairing.gpu_type[job.id]
+    ratios = together.ratio[numbers[0], numbers[1:], types.index(gpu_type) if gpu_type in types else 0]
+    believed = 1.0 / (1.0 + float((1.0 / np.where(ratios > 0, ratios, 0.5) - 1.0).sum()))
+    return believed * (float(together.pace[numbers[0], job.last.level]) or 1.0)

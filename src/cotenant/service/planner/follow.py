@@ -6,9 +6,8 @@ a hold, a crash of the service (everything is new then) and a decision that coul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,16 +16,16 @@ from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import JobState
 from cotenant.core.traits import Traits
-from cotenant.core.workload import Floats
 from cotenant.engine.live_rows import LiveRows, NewJob
-from cotenant.service.observer.outcomes import ASKED, left_s
+from cotenant.service.observer.outcomes import ASKED
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
 from cotenant.service.planner.decision import Access
 from cotenant.service.planner.eligible import Eligible
+from cotenant.service.planner.hearing import Hearing
 from cotenant.service.planner.nodes import NodeNumbers
 from cotenant.service.planner.past import write_past
 from cotenant.service.store.book import Book
-from cotenant.service.store.job import ASK, SUSPEND, LiveJob
+from cotenant.service.store.job import SUSPEND, LiveJob
 
 _BACK = ASKED.keys() - {"hold"}  # reasons to stop after which a job waits again
 
@@ -35,15 +34,6 @@ def comes_back(job: LiveJob) -> bool:
     """Whether a job that is to leave waits again afterwards."""
     again = job.stop_why in _BACK and not job.resize_to  # of another size it waits only then
     return again and job.spec.preemptible and not job.held
-
-
-class _Speaker(NamedTuple):
-    """A running job whose reports are taken in: its row, the speed on its GPUs, and what stopping it costs by."""
-
-    row: int
-    pace: float
-    saves: bool
-    rung: tuple[str, str]
 
 
 class Follower:
@@ -61,7 +51,7 @@ class Follower:
         self.job_at: dict[int, str] = {}
         self.durations: dict[int, Belief] = {}  # of those whose belief grows while they run
         self._opened: dict[int, Access] = {}  # with which jobs are in the tables
-        self._speaks: dict[str, _Speaker] = {}  # what does not change of running jobs while they only report
+        self.hearing = Hearing(book, tables, beliefs, types, self._changed)
         self.shut: set[str] = set()
         self._parting: set[str] = set()
         self.unheard: list[str] = []  # jobs that were to leave, of which the book does not know
@@ -213,27 +203,25 @@ class Follower:
             del self.job_at[row]
             self.durations.pop(row, None)
             self._opened.pop(row, None)
-            self._speaks.pop(name, None)
+            self.hearing.forget(name, row)
 
     def _update(self, job: LiveJob, row: int, now_s: float) -> bool:
         """Write what may have changed of a known job; whether its place in line may have."""
         state = self.tables.state
         f, i = state.f[row], state.i[row]
         before = f[col.BELIEF], f[col.TIER], f[col.DEADLINE], i[col.GPUS]
-        belief = self.beliefs.duration(job, self._types)
+        each = self.hearing.listen(job, row, now_s) if job.attempts else None
+        belief = self.beliefs.duration(job, self._types, f[col.SPEED] if i[col.STATE] == col.RUNNING else None, each)
         if belief.times:
             self.durations[row] = belief
         else:
             self.durations.pop(row, None)
-        done_s = float(self._done_s([row], now_s)[0])
+        done_s = float(self.hearing.done_s([row], now_s)[0])
         f[col.BELIEF] = max(done_s + belief.more_s, belief.least_s, belief.times * f[col.OCCUPIED])
-        f[col.RESTORE] = self.beliefs.restore_s(job)
+        phases = self.beliefs.phases(job)
+        f[col.START_UP], f[col.RESTORE], f[col.RESUME] = phases.start_s, phases.restore_s, phases.resume_s
         f[col.DEADLINE] = self.beliefs.deadline_s(job)
         i[col.RUNG], i[col.YIELDS] = self.beliefs.ways(job, self._may_suspend(job))
-        if job.attempts:
-            saves = self.beliefs.saves(job)
-            rung = job.spec.name, ASK if saves else job.last.rung
-            self._speaks[job.id] = _Speaker(row, self.beliefs.pace(job, job.last, self._types), saves, rung)
         if f[col.TIER] != -job.spec.priority:
             self.tables.set_priority(row, float(job.spec.priority))
         resized, asked = False, (state.cls[i[col.CLASS], col.C_GPUS], self._opened[row])
@@ -243,44 +231,14 @@ class Follower:
         after = f[col.BELIEF], f[col.TIER], f[col.DEADLINE], i[col.GPUS]
         return resized or any(a != b and not (np.isnan(a) and np.isnan(b)) for a, b in zip(before, after, strict=True))
 
-    def heard(self, names: Collection[str], now_s: float) -> list[Event]:
-        """Take in what running jobs say of themselves, and nothing else; one event if that changes any belief.
-
-        All of them speak several times a second, so this is done for many at a time.
-        """
-        rows: list[int] = []
-        more_s: list[float] = []
-        restore_s: list[float] = []
-        changed: list[int] = []
-        costs_s: dict[tuple[str, str], float] = {}
-        for name, report in zip(names, self.beliefs.reports.of_all(names), strict=True):
-            known, left = self._speaks.get(name), left_s(report)
-            if known is None or report is None or left is None or report.saves != known.saves:
-                row, job = self.row_of.get(name), self.book.jobs[name]
-                if row is not None and self._update(job, row, now_s):
-                    changed.append(row)
-                continue
-            if known.rung not in costs_s:
-                costs_s[known.rung] = self.beliefs.restore_s(self.book.jobs[name])
-            rows.append(known.row)
-            more_s.append(left * known.pace)
-            restore_s.append(costs_s[known.rung])
-        f = self.tables.state.f
-        if rows:
-            at, belief_s = np.array(rows), self._done_s(rows, now_s) + more_s
-            changed += at[belief_s != f[at, col.BELIEF]][:1].tolist()
-            f[at, col.BELIEF], f[at, col.RESTORE] = belief_s, restore_s
-        return [Event(Kind.CHANGED, row) for row in changed[:1]]
-
-    def _done_s(self, rows: list[int], now_s: float) -> Floats:
-        """Work that jobs have done by now: what they say is left comes on top of it."""
-        f, i = self.tables.state.f[rows], self.tables.state.i[rows]
-        runs = (i[:, col.STATE] == col.RUNNING) & (i[:, col.PROMISED] == 0)
-        ran_s = np.maximum(now_s - np.maximum(f[:, col.WARM], f[:, col.RATED]), 0.0)
-        return np.asarray(f[:, col.DONE] + np.where(runs, ran_s * f[:, col.SPEED], 0.0))
+    def _changed(self, name: str, now_s: float) -> int | None:
+        """Look at a job anew; its row if its place in line may have changed."""
+        row = self.row_of.get(name)
+        return row if row is not None and self._update(self.book.jobs[name], row, now_s) else None
 
     def believe(self, now_s: float) -> None:
         """Bring what is believed of running jobs up to now: some beliefs grow with what a job has attained."""
+        self.hearing.warm(now_s)
         state = self.tables.state
         for row in state.run[: state.x[col.N_RUN]].tolist() if self.durations else ():
             belief = self.durations.get(row)

@@ -22,12 +22,13 @@ def write_past(
     ran_s = sum(one.ran_s for one in job.attempts)
     since_s = job.last.since_s if job.attempts else None
     held_s = ran_s + (max(now_s - since_s, 0.0) if since_s is not None else 0.0)
-    done_s = sum((one.ran_s - one.lost_s) * beliefs.pace(job, one, types) for one in job.attempts)
-    if since_s is not None:
-        done_s += max(now_s - since_s, 0.0) * beliefs.pace(job, job.last, types)
+    done_s = 0.0
+    for one in job.attempts:
+        worked_s = one.active_s(now_s) - one.lost_s - beliefs.come_s(job, one)
+        done_s += max(worked_s, 0.0) * beliefs.pace(job, one, types)
     f[col.LOST] = job.spec.gpus * sum(one.lost_s for one in job.attempts)
     f[col.OCCUPIED], f[col.ATTAINED] = held_s, max(held_s - forgiven_s, 0.0)
-    f[col.DONE] = f[col.SAVED] = max(done_s, 0.0)
+    f[col.DONE] = f[col.SAVED] = done_s
     f[col.FIRST] = np.nan if job.started_s is None else job.started_s
     f[col.WAITED] = max(now_s - job.submitted_s - held_s, 0.0)
     if job.state == JobState.SUSPENDED:

@@ -14,6 +14,7 @@ from typing import Any
 
 from cotenant.backends.base import Capabilities, NodeInfo
 from cotenant.beliefs.pairing import Split
+from cotenant.beliefs.trying import Trying
 from cotenant.core.decision import Change, Decision, Transition
 from cotenant.core.jit_later import LATER
 from cotenant.core.plan import ALONE, Terms
@@ -23,11 +24,15 @@ from cotenant.journal import Entry
 from cotenant.policies import Policy, make_policy
 from cotenant.service.executor.ladder import may_suspend
 from cotenant.service.facade import WhatIfWatch
+from cotenant.service.forecasts.foretold import Foretold
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
+from cotenant.service.planner.ahead import AheadStarts
 from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import Act, LiveDecision, OpenNodes
-from cotenant.service.planner.forecast import forecast
+from cotenant.service.planner.forecast import Patience, forecast
+from cotenant.service.planner.pairs import UseOf
+from cotenant.service.planner.scene import ForecastScene, copy_scene, fill, is_copyable, take_over
 from cotenant.service.planner.session import Session
 from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.store import Store
@@ -43,14 +48,17 @@ class Planner:
 
     def __init__(
         self, store: Store, nodes: Callable[[], Sequence[NodeInfo]], reports: Reports, capabilities: Capabilities,
-        options: Options, counters: dict[str, float], openings: OpenNodes,
+        options: Options, counters: dict[str, float], openings: OpenNodes, use_of: UseOf = lambda job, alone: None,
     ) -> None:  # fmt: skip
         self._store, self._nodes, self._reports, self._options = store, nodes, reports, options
         self._capabilities, self._counters, self._openings = capabilities, counters, openings
+        self._use_of = use_of
         self._lock = threading.RLock()  # one step or one answer at a time
         self._session: Session | None = None
         self._remembered: dict[str, Any] = dict(store.book.memory)
         self.budget = Budget(options.budget_s)
+        wanted, apart = options.prefetch_starts and bool(reports.addresses), capabilities.isolation != "none"
+        self._ahead = AheadStarts(store, nodes, wanted, apart)
 
     @property
     def live(self) -> Session | None:
@@ -74,8 +82,8 @@ class Planner:
             with self._store.lock:
                 session, changed = self._current(now_s), self._store.changes()
                 events = session.take_in(changed, self._openings.shut(now_s), now_s, session.news())
-                again = [*session.unheard(), *session.partings()]
-                notes = tuple(note for split in session.splits for note in _parted(split))
+                again = [*session.unheard(), *session.partings(), *session.pairs.standstills()]
+                notes = tuple(note for split in session.pairs.splits for note in _parted(split))
             decision = session.decide(events, now_s)
             if decision is not None and decision.asked:
                 self._counters["decisions"] += 1
@@ -92,8 +100,9 @@ class Planner:
             return LiveDecision(now_s, session.policy_name, tuple(again))
         acts = (*again, *self._acts(session, decision))
         return LiveDecision(
-            now_s, session.policy_name, acts, decision.next_s, session.promised(), self._memory(session, decision.asked)
-        )
+            now_s, session.policy_name, acts, decision.next_s, session.promised(),
+            self._memory(session, decision.asked), ahead=self._ahead.choose(session, now_s),
+        )  # fmt: skip
 
     def begin_anew(self) -> None:
         """As after a restart: a new session, and what the journal remembers."""
@@ -109,6 +118,7 @@ class Planner:
         if self._session is None or not self._session.fits(book.policy, nodes):
             kept = self._session.kept if self._session is not None else None
             self._session = self.session(book.policy, nodes, now_s, kept)
+            self._session.kept.trying = self._session.kept.trying or Trying(self._capabilities.share)
             self._store.changes()
             book.touched.update(book.active)
         return self._session
@@ -117,7 +127,7 @@ class Planner:
         """An engine of its own for a policy, with nothing in its tables yet."""
         return Session(
             policy, nodes, self._store.book, self._reports, self._options, self._may_suspend, now_s, kept,
-            budget=self.budget, openings=self._openings,
+            budget=self.budget, openings=self._openings, use_of=self._use_of,
         )  # fmt: skip
 
     def _may_suspend(self, job: LiveJob) -> bool:
@@ -183,18 +193,48 @@ class Planner:
         with self._lock:
             return self._session.engine.facts if self._session is not None else Facts()
 
-    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> Mapping[str, Mapping[str, float | None]]:
-        """When each job is expected to finish under each policy, if nobody else arrives and beliefs are true.
+    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> Mapping[str, Mapping[str, Foretold | None]]:
+        """When each job is expected to finish under each policy, if nobody else arrives.
 
         In the caller's thread and without the planner's lock: the scheduler goes on meanwhile.
         """
-        found, now_s = {}, self._store.clock()
+        found = {}
         for policy in policies:
-            with self._store.lock:
-                session = self.session(policy, list(self._nodes()), now_s)
-                events = session.take_in(set(self._store.book.active), self._openings.shut(now_s), now_s)
-            found[policy] = forecast(session, events, now_s, watch)
+            scene = self.scene(policy)
+            watch.policy, watch.done, watch.jobs = policy, 0, len(scene.jobs)
+            patience = Patience(watch.budget_s, told=watch.hear)
+            found[policy], whole = forecast(scene, patience)
+            if not whole:
+                watch.partial.append(policy)
         return found
+
+    def scene(self, policy: str = "") -> ForecastScene:
+        """What is to be played forward under a policy; without a name under the live one.
+
+        Of the live policy it is a copy of its tables, if these know of everything, and that takes milliseconds.
+        """
+        self._store.view()  # little is new when it is asked for again with the lock held
+        now_s, nodes = self._store.clock(), list(self._nodes())
+        types = {node.name: node.gpu_type for node in nodes}
+        with self._lock:
+            session = self._session
+            with self._store.lock:
+                view = self._store.view()
+                asked = policy or view.policy
+                same = session is not None and session.fits(asked, nodes) and is_copyable(session, self._store.book)
+            made = copy_scene(session, now_s) if session is not None and same else None
+        if session is not None and made is not None:
+            return fill(made, view, session.follower.beliefs, types)
+        with self._store.lock:
+            view = self._store.view()
+            kept = session.kept.apart() if session is not None else None
+            fresh = self.session(asked, nodes, now_s, kept)
+            events = fresh.take_in(set(self._store.book.active), self._openings.shut(now_s), now_s)
+        fresh.begin_forecast(events, now_s)
+        with self._lock:
+            if self._session is not None and not self._session.busy:
+                take_over(fresh, self._session, now_s)
+        return fill(copy_scene(fresh, now_s), view, fresh.follower.beliefs, types)
 
 
 def _parted(split: Split) -> Iterator[Entry]:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL, JobState, move
 from cotenant.journal import Record
+from cotenant.service.forecasts.foretold import ForecastRecord
 from cotenant.service.store.idempotency import GivenAnswer, unpacked
-from cotenant.service.store.job import ASK, CONTINUE, STOP, SUSPEND, Attempt, LiveJob, read_gpus
+from cotenant.service.store.job import ASK, CONTINUE, STOP, SUSPEND, WITHDRAW, Attempt, LiveJob, read_gpus
+from cotenant.service.store.learned import RESUME, SUSPENDING, learn_end, learn_start, phase_keys
 from cotenant.service.window import NodeWindow
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ def change_book(book: Book, record: Record, now_s: float) -> None:
             book.windows[window.id] = window
         case "window-removed":
             book.windows.pop(data["id"], None)
+        case "barrier":  # jobs of this kind wait for their GPUs at this place of their start
+            book.barriers.learn(data["kind"], data["place"])
         case "used":
             book.tokens[data["id"]]["used_s"] = data["at_s"]
         case "memory" if data["value"] is None:  # the policy may forget it
@@ -74,18 +78,24 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
                 job.message = ""
         case "set":
             job.spec = JobSpec.from_dict({**job.spec.as_dict(), **data})
+            _withdraw(job, now_s)
         case "resize":
             _resize(job, int(data["gpus"]))
+            _withdraw(job, now_s)
+        case "ahead":  # a process is started that waits for these GPUs
+            job.attempts.append(
+                Attempt(len(job.attempts) + 1, read_gpus(data["gpus"]), now_s, ahead_s=now_s, holds=True)
+            )
         case "launch":
-            _start(book, job)
-            gpus, level = read_gpus(data["gpus"]), int(data.get("level", 0))
-            job.attempts.append(Attempt(len(job.attempts) + 1, gpus, now_s, level=level))
-            job.message = ""
+            _launch(book, job, data, now_s)
         case "started":
             if job.state == JobState.STARTING:
                 job.state = JobState.RUNNING
+            job.last.gpu_type = data.get("type", "")
             if job.last.started_s is None:
                 job.last.started_s = job.last.since_s = data.get("at_s", now_s)
+        case "ready":  # its first steps are made
+            learn_start(book.learned, job, data)
         case "stop":
             _stop(book, job, data["why"], now_s)
         case "rung":  # the next rung of the ladder is about to be taken
@@ -98,8 +108,11 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
         case "continued":
             job.last.since_s = now_s if job.last.since_s is None else job.last.since_s
             book.costs.add_resumed(job.spec.name, SUSPEND, data["seconds"])
+            book.learned.add(RESUME, phase_keys(job, job.last.gpu_type), data["seconds"])
             if job.rung == CONTINUE:
                 job.state, job.rung = move(job.id, job.state, JobState.RUNNING), ""
+        case "forecast":
+            job.foretold = {**job.foretold, data["at"]: ForecastRecord.read(data, now_s)}
         case "exit":
             _exit(book, job, data, now_s)
         case "reject":
@@ -115,14 +128,34 @@ def _resize(job: LiveJob, gpus: int) -> None:
         job.resize_to = 0 if gpus == job.spec.gpus else gpus
 
 
+def _launch(book: Book, job: LiveJob, data: dict[str, Any], now_s: float) -> None:
+    """It has its GPUs from now on: a new process, or the one that waits for exactly these."""
+    goes = job.holds
+    _start(book, job)
+    if goes:
+        job.last.holds, job.last.launched_s = False, now_s
+    else:
+        gpus, level = read_gpus(data["gpus"]), int(data.get("level", 0))
+        job.attempts.append(Attempt(len(job.attempts) + 1, gpus, now_s, level=level))
+    job.message = ""
+
+
+def _withdraw(job: LiveJob, now_s: float) -> None:
+    """What was started ahead is not what is to run any more."""
+    if job.holds and not job.stop_why:
+        job.stop_why, job.stop_asked_s = WITHDRAW, now_s
+
+
 def _start(book: Book, job: LiveJob) -> None:
     job.state = move(job.id, job.state, JobState.STARTING)
     book.promises.pop(job.id, None)
 
 
 def _stop(book: Book, job: LiveJob, why: str, now_s: float) -> None:
-    """It is to end. A suspended job has no GPUs to give back: it stays suspended until its process is gone."""
+    """It is to end. One without GPUs to give back (suspended, or started ahead) stays as it is until it is gone."""
     job.stop_why, job.stop_asked_s, job.rung = why, now_s, ""
+    if job.holds:
+        return
     if job.state == JobState.PENDING:
         _end(book, job, JobState.CANCELLED, now_s, "cancelled before it started")
     elif job.state not in (JobState.STOPPING, JobState.SUSPENDED):
@@ -134,7 +167,9 @@ def _suspended(book: Book, job: LiveJob, unsaved_s: float, now_s: float) -> None
     job.last.pause(now_s)
     job.last.unsaved_s = unsaved_s
     job.last.suspensions += 1
-    book.costs.add_taken(job.spec.name, SUSPEND, max(now_s - job.stop_asked_s, 0.0), 0.0)
+    free_s = max(now_s - job.stop_asked_s, 0.0)
+    book.costs.add_taken(job.spec.name, SUSPEND, free_s, 0.0)
+    book.learned.add(SUSPENDING, phase_keys(job, job.last.gpu_type), free_s)
     job.state = move(job.id, job.state, JobState.SUSPENDED)
     job.stop_why = job.rung = ""
     job.message = "suspended; it goes on when its GPUs are free"
@@ -144,22 +179,33 @@ def _exit(book: Book, job: LiveJob, data: dict[str, Any], now_s: float) -> None:
     attempt = job.last
     attempt.ended_s, attempt.why = data.get("at_s", now_s), data["why"]
     attempt.exit_code, attempt.signal = data.get("code"), data.get("signal")
+    if attempt.holds:
+        _held_in_vain(book, job, JobState(data["to"]), data["why"], now_s)
+        return
     attempt.lost_s = data.get("lost_s", 0.0)
     attempt.stop_s, attempt.restore_s = data.get("stop_s", 0.0), data.get("restore_s", 0.0)
     attempt.pause(attempt.ended_s or 0.0)
     _count_costs(book, job, data)
+    to = JobState(data["to"])
+    learn_end(book.learned, job, data, attempt.rung == ASK, to == JobState.SUCCEEDED and not book.shares(job))
     job.failures += int(data.get("failure", False))
     job.losses += int(data.get("gone", False))
     job.stop_why = job.rung = ""
     job.left_s = data.get("left_s")
     job.progress = data.get("progress", job.progress)
-    to = JobState(data["to"])
     if to in FINAL:
         _end(book, job, to, now_s, data["why"])
         return
     job.state, job.message = move(job.id, job.state, to), data["why"]
     if job.resize_to:
         job.spec, job.resize_to = replace(job.spec, gpus=job.resize_to), 0
+
+
+def _held_in_vain(book: Book, job: LiveJob, to: JobState, why: str, now_s: float) -> None:
+    """A process that was started ahead has ended without its GPUs: nothing was done, and nothing is lost."""
+    job.stop_why = ""
+    if to in FINAL:
+        _end(book, job, to, now_s, why)
 
 
 def _count_costs(book: Book, job: LiveJob, data: dict[str, Any]) -> None:
@@ -180,3 +226,6 @@ def _end(book: Book, job: LiveJob, state: JobState, time_s: float, message: str)
     job.state = move(job.id, job.state, state)
     job.ended_s, job.message, job.aside = time_s, message, ""
     book.promises.pop(job.id, None)
+    if state == JobState.SUCCEEDED and job.attempts:
+        for at, told in job.foretold.items():
+            book.calibration.add(at, told, job.last.ended_s or time_s)

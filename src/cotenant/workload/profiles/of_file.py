@@ -160,15 +160,8 @@ def _together(
 ) -> Together:
     """Company of all kinds. What is not known of a kind: it shares with nobody, is always busy, and needs no memory."""
     size = len(kinds)
-    factors = _factors(file, share)
-    ratio, guess = np.zeros((2, size, size, len(types)))
     gib = np.array([file.gpu_gib.get(kind, np.inf) for kind in types])
-    for a, one in enumerate(known):
-        for b, two in enumerate(known):
-            for column, kind in enumerate(types):
-                if one is not None and two is not None and _fits(one, two, gib[column]):
-                    ratio[a, b, column], guess[a, b, column] = _ratio(file, share, one, two, kind, factors)
-    ratio[(ratio <= 0) | (ratio.transpose(1, 0, 2) <= 0)] = 0.0
+    ratio, guess = _ratios(file, share, known, types, gib)
     pace, memory = np.zeros((size, LEVELS)), np.zeros((size, LEVELS))
     pace[:, 0] = 1.0
     for at, one in enumerate(known):
@@ -176,28 +169,55 @@ def _together(
             pace[at], memory[at] = _levels(one)
     busy = np.array([1.0 if one is None or math.isnan(one.point.busy) else min(one.point.busy, 1.0) for one in known])
     names = [normal(model) if one is None else one.name for one, (model, _) in zip(known, kinds, strict=True)]
-    alike = np.array([names.index(name) for name in names], np.int64)
+    first = {name: at for at, name in reversed(list(enumerate(names)))}
+    alike = np.array([first[name] for name in names], np.int64)
     curve = np.array([memory_curve(model) for model, _ in kinds]).reshape(-1, len(CURVE))
-    guess = np.where(ratio > 0, np.where(guess > 0, guess, ratio), 0.0)
     return Together(ratio, pace, memory, busy, gib, curve, guess=guess, alike=alike)
+
+
+def _ratios(
+    file: ProfileFile, share: str, known: Sequence[_Known | None], types: Sequence[str], gib: Floats
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Speeds beside each other, 0 where two cannot share; and as somebody would guess who has not seen the pairs."""
+    factors, table = _factors(file, share), _measured_speeds(file, share)
+    distinct = {(one.name, one.batch): one for one in known if one is not None}
+    place = {key: number for number, key in enumerate(distinct)}
+    some = np.array([at for at, one in enumerate(known) if one is not None], np.int64)
+    of = np.array([place[one.name, one.batch] for one in known if one is not None], np.int64)
+    small = np.zeros((2, len(distinct), len(distinct), len(types)))
+    for a, one in enumerate(distinct.values()):
+        for b, two in enumerate(distinct.values()):
+            guess = _guess(one, two, factors)
+            for column, kind in enumerate(types):
+                if not _fits(one, two, gib[column]):
+                    continue
+                seen = table.get((kind, one.name, two.name), table.get((file.reference, one.name, two.name)))
+                small[:, a, b, column] = (seen if one.usual and two.usual and seen else guess), guess
+    ratio, guesses = np.zeros((2, len(known), len(known), len(types)))
+    ratio[np.ix_(some, some)], guesses[np.ix_(some, some)] = small[0][np.ix_(of, of)], small[1][np.ix_(of, of)]
+    ratio[(ratio <= 0) | (ratio.transpose(1, 0, 2) <= 0)] = 0.0
+    return ratio, np.where(ratio > 0, np.where(guesses > 0, guesses, ratio), 0.0)
+
+
+def _measured_speeds(file: ProfileFile, share: str) -> dict[tuple[str, str, str], float]:
+    """(GPU type, model, model beside it) -> speed of the first against alone; two of one model are as fast."""
+    found: dict[tuple[str, str, str], float] = {}
+    for pair in file.pairs:
+        if pair.share == share:
+            a, b, speeds = normal(pair.a), normal(pair.b), (pair.a_speed, pair.b_speed)
+            one, two = (sum(speeds) / 2,) * 2 if a == b else speeds
+            found[pair.gpu_type, a, b], found[pair.gpu_type, b, a] = min(one, 1.0), min(two, 1.0)
+    return found
 
 
 def _fits(one: _Known, two: _Known, room_gib: float) -> bool:
     return float(np.nan_to_num(one.point.gpu_gib) + np.nan_to_num(two.point.gpu_gib)) <= room_gib
 
 
-def _ratio(
-    file: ProfileFile, share: str, one: _Known, two: _Known, gpu_type: str, factors: tuple[float, float]
-) -> tuple[float, float]:
-    """Speed of the first beside the second against alone, and what somebody would guess who has not seen the pair."""
+def _guess(one: _Known, two: _Known, factors: tuple[float, float]) -> float:
+    """Speed of the first beside the second by the formula; 0 where it is not known how busy they are."""
     u, v = min(one.point.busy, 1.0), min(two.point.busy, 1.0)
-    guess = 0.0 if math.isnan(u + v) else float(1 / formula(u, v, factors))
-    if one.usual and two.usual:
-        pair = file.pair(gpu_type, share, one.name, two.name) or file.pair(file.reference, share, one.name, two.name)
-        if pair is not None:
-            alike = one.name == two.name
-            return min((pair.a_speed + pair.b_speed) / 2 if alike else pair.a_speed, 1.0), guess
-    return guess, guess
+    return 0.0 if math.isnan(u + v) else float(1 / formula(u, v, factors))
 
 
 def _factors(file: ProfileFile, share: str) -> tuple[float, float]:

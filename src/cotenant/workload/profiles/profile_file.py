@@ -246,7 +246,8 @@ class _Reader:
         numbers = {name: self.number(body, name, where) for name in ("a_speed", "b_speed", "a_spread", "b_spread")}
         if not (numbers["a_speed"] > 0 and numbers["b_speed"] > 0):
             raise InputError(f"{self.where}: {where}: a_speed and b_speed must be above 0 (1: as fast as alone)")
-        return MeasuredPair(*texts.values(), *numbers.values())
+        kind, share, a, b = texts.values()
+        return MeasuredPair(kind, share, a, b, *numbers.values())
 
     def number(self, body: Mapping[str, Any], name: str, where: str, absent: float = math.nan) -> float:
         value = body.get(name, absent) if isinstance(body, Mapping) else None

@@ -1,0 +1,94 @@
+"""Guesses of a duration as a median and a spread, blended by how much each is worth.
+
+All is done with logarithms, for durations are wrong by factors. A guess counts with the inverse of its variance. Where
+guesses lie further apart than their spreads allow, the blend is that much less sure. How right somebody was before
+is a `Tally`: his words are corrected by its mean, and its scatter is what they are worth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from cotenant.core.workload import Floats
+
+WORD_SPREAD = 0.5  # of a user's word, before it is known how right he is
+HISTORY_SPREAD = 1.0  # of jobs of one kind, before their scatter is known
+PROFILE_SPREAD = 0.1  # of what a profile has measured
+UNKNOWN_SPREAD = 2.0  # of a default that nobody has said
+REFUTED = 3.0  # spreads by which what was thought before is off when it no longer counts, ...
+CLEAR = 0.2  # ... once what is measured is as sure as this
+_AS_GOOD_AS = 2  # finished jobs that count as much as what was thought before the first of them
+_LATEST = 0.1  # the least weight of the newest value: what was long ago is forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """Half of all such durations are longer than `seconds`; `spread`: the standard deviation of the logarithm."""
+
+    seconds: float
+    spread: float
+
+
+@dataclass(slots=True)
+class Tally:
+    """Mean and variance of the logarithm of what was measured so far; the newest values count most."""
+
+    count: int = 0
+    mean: float = 0.0
+    variance: float = 0.0
+
+    def add(self, value: float) -> None:
+        """One more value; none that has no logarithm."""
+        if not 0 < value < math.inf:
+            return
+        self.count += 1
+        weight = max(1 / self.count, _LATEST)
+        off = math.log(value) - self.mean
+        self.mean += weight * off
+        self.variance = (1 - weight) * (self.variance + weight * off * off)
+
+    def guess(self, before: float) -> Guess | None:
+        """What the next value will be; `before`: the spread where only few are known. None where none is."""
+        if not self.count:
+            return None
+        variance = (self.count * self.variance + _AS_GOOD_AS * before**2) / (self.count + _AS_GOOD_AS)
+        return Guess(math.exp(self.mean), math.sqrt(variance * (1 + 1 / self.count)))
+
+    def correct(self, word_s: float, before: float) -> Guess:
+        """A word, corrected by how right such words were (the values are what came of them, divided by the word)."""
+        known = self.guess(before)
+        if known is None:
+            return Guess(word_s, before)
+        trust = self.count / (self.count + _AS_GOOD_AS)
+        return Guess(word_s * math.exp(trust * self.mean), known.spread)
+
+
+def blend(guesses: Iterable[Guess | None]) -> Guess | None:
+    """One guess of several; None where there is none."""
+    known = [guess for guess in guesses if guess is not None and 0 < guess.seconds < math.inf]
+    if not known:
+        return None
+    weights = [1 / guess.spread**2 for guess in known]
+    logs, whole = [math.log(guess.seconds) for guess in known], sum(weights)
+    mean = sum(weight * log for weight, log in zip(weights, logs, strict=True)) / whole
+    apart = sum(weight * (log - mean) ** 2 for weight, log in zip(weights, logs, strict=True)) / whole
+    return Guess(math.exp(mean), math.sqrt(1 / whole + apart * (1 - 1 / len(known))))
+
+
+def with_progress(before: Floats, weight: Floats, measured: Floats, spread: Floats) -> tuple[Floats, Floats]:
+    """What was thought before jobs ran, and what they do; as logarithms, of many jobs at a time.
+
+    `weight`: the inverse of the variance of `before`, 0 where nothing was thought. What is clearly measured counts
+    alone where it contradicts what was thought. The blended logarithms and their spreads.
+    """
+    own = 1 / spread**2
+    off = np.abs(before - measured)
+    refuted = (spread <= CLEAR) & (off > REFUTED * np.sqrt(1 / np.maximum(weight, 1e-9) + spread**2))
+    weight = np.where(refuted, 0.0, weight)
+    whole = weight + own
+    apart = weight * own / whole**2 * off**2
+    return (weight * before + own * measured) / whole, np.sqrt(1 / whole + apart / 2)

@@ -1,0 +1,87 @@
+"""How long a live job takes to come and to go: as measured of its kind or of others that run the same, else as the
+profile says, else as measured on such GPUs, else a guess."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+
+from cotenant.beliefs.live_profiles import LiveKind, LiveProfiles
+from cotenant.service.store.book import Book
+from cotenant.service.store.job import ASK, SUSPEND, LiveJob
+from cotenant.service.store.learned import (
+    EXIT,
+    RESTORE,
+    RESUME,
+    SAVE,
+    START,
+    SUSPENDING,
+    is_python,
+    phase_keys,
+    what_runs,
+)
+from cotenant.workload.profiles.lifecycle import LifecycleRow
+
+GUESSED = LifecycleRow(start_s=10.0, save_s=2.0, restore_s=2.0, suspend_s=2.0, resume_s=2.0, exit_s=1.0)
+"""Of a Python program that nobody has measured: it imports libraries and builds a model before its first step."""
+_OTHERS = LifecycleRow(start_s=0.0, save_s=2.0, restore_s=2.0, suspend_s=2.0, resume_s=2.0, exit_s=0.0)
+_WHAT = {
+    "start_s": START, "save_s": SAVE, "restore_s": RESTORE, "suspend_s": SUSPENDING, "resume_s": RESUME, "exit_s": EXIT,
+}  # fmt: skip
+
+
+class Phases:
+    """One row per kind of job, worked out anew when more has been measured."""
+
+    def __init__(self, book: Book, profiles: LiveProfiles) -> None:
+        self._book, self._profiles = book, profiles
+        self._known: dict[tuple[object, ...], LifecycleRow] = {}
+        self._version: object = None
+
+    def of(self, job: LiveJob) -> LifecycleRow:
+        """Seconds of each phase; none is NaN."""
+        learned = self._book.learned
+        if self._version != (learned, learned.version):
+            self._known, self._version = {}, (learned, learned.version)
+        spec = job.spec
+        key = (what_runs(job), job.tenant, job.user, spec.gpus, self._type(job), is_python(spec.run))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._row(job, self._type(job))
+        return found
+
+    def _type(self, job: LiveJob) -> str:
+        """The GPU type that it has, asks for, or will have since there is no other."""
+        types = self._profiles.types
+        given = (job.last.gpu_type if job.attempts else "") or job.spec.gpu_type
+        return given or (types[0] if len(types) == 1 else "")
+
+    def _row(self, job: LiveJob, gpu_type: str) -> LifecycleRow:
+        spec = job.spec
+        profiled = self._profiles.lifecycle_of(LiveKind((spec.model, spec.gpus)))
+        return LifecycleRow(**{one.name: self._phase(one.name, job, gpu_type, profiled) for one in fields(profiled)})
+
+    def _phase(self, name: str, job: LiveJob, gpu_type: str, profiled: LifecycleRow) -> float:
+        what, python, learned = _WHAT[name], is_python(job.spec.run), self._book.learned
+        kind, runs, machine = phase_keys(job, gpu_type)
+        own = learned.of(what, (kind, runs))
+        if own is not None:
+            return math.exp(own.mean)
+        told_s = float(getattr(profiled, name))
+        if math.isfinite(told_s):
+            return told_s
+        like = learned.of(what, (machine,)) if python or name not in ("start_s", "exit_s") else None
+        if like is not None:
+            return math.exp(like.mean)
+        before_s = self._before(name)
+        return float(getattr(GUESSED if python else _OTHERS, name)) if before_s is None else before_s
+
+    def _before(self, name: str) -> float | None:
+        """As a journal of before has it, which knew only the means of all jobs."""
+        asked, still = self._book.costs.of(rung=ASK), self._book.costs.of(rung=SUSPEND)
+        sums = {
+            "save_s": (asked.free_s, asked.taken), "restore_s": (asked.resume_s, asked.resumed),
+            "suspend_s": (still.free_s, still.taken), "resume_s": (still.resume_s, still.resumed),
+        }  # fmt: skip
+        total_s, count = sums.get(name, (0.0, 0))
+        return total_s / count if count else None
