@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +54,8 @@ ENDLESS = 10**6  # steps of a job that is profiled
 class Play:
     """One run of the mix. Without `saves` jobs cannot save, and are suspended where they have to make room.
 
-    `within` is how far the simulator may be off, `foretells` how far a forecast may.
+    `{between}` in the policy is a length that some jobs pass and others do not, by far: see `policy_for`. `within` is
+    how far the simulator may be off, `foretells` how far a forecast may.
     """
 
     name: str
@@ -62,13 +65,19 @@ class Play:
     within: float = 0.10
     foretells: float = 0.15
 
+    def policy_for(self, lengths_s: Iterable[float]) -> str:
+        """The policy with what depends on the jobs: a threshold at which one of them is about to end is a toss-up."""
+        ordered = sorted(lengths_s)[1:]
+        gap, low_s = max((high - low, low) for low, high in pairwise(ordered))
+        return self.policy.format(between=round(low_s + gap / 2, 1))
+
 
 PLAYS = {
     play.name: play
     for play in (
         Play("fifo", "fifo", within=0.05, foretells=0.10),
         Play("srtf", "srtf", within=0.05, foretells=0.10),
-        Play("tiresias-l", "tiresias-l:threshold=12", saves=False, within=0.05, foretells=0.10),
+        Play("tiresias-l", "tiresias-l:threshold={between}", saves=False, within=0.05, foretells=0.10),
         Play("sjf-bsbf", "sjf-bsbf"),
         Play("sjf-ffs", "sjf-ffs", share="mps"),
         Play("gandiva", "gandiva:quantum=15,watch_s=5,trial_s=5"),

@@ -43,13 +43,13 @@ class Shell:
 
 
 @contextmanager
-def served(setting: Setting, play: Play) -> Iterator[Shell]:
-    """A service of its own under the policy of a play. Its last words are shown when something goes wrong."""
+def served(setting: Setting, policy: str, share: str) -> Iterator[Shell]:
+    """A service of its own under a policy. Its last words are shown when something goes wrong."""
     with tempfile.TemporaryDirectory(prefix="cotenant-mix-", ignore_cleanup_errors=True) as folder:
         home = Path(folder)
         shell = Shell(home)
         gpus = ["--gpus", "1"] if setting.stand_in else []
-        words = ["serve", "--port", "0", "--policy", play.policy, "--share", play.share, *gpus]
+        words = ["serve", "--port", "0", "--policy", policy, "--share", share, *gpus]
         words += ["--profile", str(setting.profile)] if setting.profile.exists() else []
         with (home / "serve.log").open("w") as log:
             server = subprocess.Popen([*shell.command, *words], env=shell.env, stdout=subprocess.PIPE, stderr=log)
@@ -69,18 +69,19 @@ def served(setting: Setting, play: Play) -> Iterator[Shell]:
 
 def play_live(setting: Setting, play: Play, expected: Mapping[str, float]) -> dict[str, Any]:
     """Submit the mix, ask for a forecast, wait for the end; everything that is to be kept, as plain data."""
-    with served(setting, play) as shell:
+    policy = play.policy_for(expected.values())
+    with served(setting, policy, play.share) as shell:
         files = _job_files(setting, play, expected)
         began, ids = time.monotonic(), []
         for number, file in enumerate(files):
             time.sleep(max(0.0, began + number * GAP_S - time.monotonic()))
             ids.append(shell.run("submit", str(file)).split()[-1])
-        foretold = shell.ask("whatif", "--policy", play.policy)
+        foretold = shell.ask("whatif", "--policy", policy)
         listed = shell.ask("ps")
         shell.run("wait", *ids, "--timeout", str(PATIENCE_S), check=False)
         jobs = [shell.ask("show", job) for job in ids]
         return {
-            "policy": play.policy,
+            "policy": policy,
             "share": play.share,
             "whatif": foretold,
             "ps": [{key: row.get(key) for key in row if key in ("id", "state") or "expected" in key} for row in listed],

@@ -82,7 +82,7 @@ def simulated(path: Path, play: Play, run: Run, steps: Mapping[str, int]) -> Tim
     costs = f"profile:max_suspended=8,saves={str(play.saves).lower()}"
     outcome = simulate(
         Experiment(
-            work, Cluster.parse(f"1x1:{file.reference}"), play.policy, profile=f"{path}:sharing={play.share}",
+            work, Cluster.parse(f"1x1:{file.reference}"), run["policy"], profile=f"{path}:sharing={play.share}",
             costs=costs, compiled=False,
         )
     )  # fmt: skip
@@ -115,10 +115,10 @@ def forecasts(run: Run) -> list[Forecast]:
     at_s, now = asked["at_s"], asked["now"]
     ended = {job["id"]: job["ended_s"] for job in run["jobs"]}
     for row in asked["jobs"]:
-        end_s, expected_s = ended.get(row["id"]), row.get("expected_end_s") or row.get(now)
+        end_s, expected_s = ended.get(row["id"]), row.get(now)
         if end_s is None or expected_s is None or end_s <= at_s:
             continue
-        limits = (row.get(f"expected_end_{side}_s") for side in ("low", "high"))
+        limits = (row.get("forecasts", {}).get(now, {}).get(f"expected_end_{side}_s") for side in ("low", "high"))
         low_s, high_s = (float("nan") if limit is None else limit - at_s for limit in limits)
         found.append(Forecast(expected_s - at_s, low_s, high_s, end_s - at_s))
     return found
