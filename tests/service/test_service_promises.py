@@ -15,7 +15,7 @@ def _promised(tmp_path: Path) -> tuple[Rig, str, str]:
     """A job that does not leave for a while, and the one that gets its GPUs then."""
     rig = Rig(tmp_path, "srtf", max_suspended=0)
     deaf = rig.submit(DEAF, gpus=4, expected=500)
-    rig.ticks(2)
+    rig.ticks(12)  # as long as stopping it is believed to cost
     next_one = rig.submit("sleep 9", gpus=2, expected=50)
     rig.ticks(1)
     assert rig.state(deaf) == "stopping"
@@ -33,13 +33,16 @@ def test_a_promise_outlives_the_service(tmp_path: Path) -> None:
     assert len(rig.service.desk.job(ADMIN, deaf).attempts) == 2
 
 
-def test_a_promise_that_could_be_kept_at_once_is_kept_or_taken_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_promise_that_could_be_kept_at_once_is_kept_or_taken_back(tmp_path: Path, taken: bool) -> None:
     rig, deaf, next_one = _promised(tmp_path)
     shorter = rig.submit("sleep 5", gpus=4, expected=5)
+    urgent = rig.submit("sleep 5", gpus=4, expected=5, priority=1) if taken else ""
     rig.backend.kill(rig.service.store.book.jobs[deaf].key)  # while nobody looks
     rig.restart()
     rig.service.tick()
-    assert [rig.state(job) for job in (deaf, next_one, shorter)] == ["pending", "pending", "starting"]
+    begins = urgent or next_one
+    assert [job for job in (deaf, next_one, shorter, urgent) if job and rig.state(job) == "starting"] == [begins]
     assert not rig.service.store.book.promises
     rig.finish()
     (attempt,) = rig.service.desk.job(ADMIN, next_one).attempts

@@ -85,7 +85,7 @@ def test_one_that_was_asked_in_vain_is_suspended_after_the_grace_period(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = rig.submit("sleep 100", gpus=4, expected=100)
-    rig.ticks(2)
+    rig.ticks(12)  # as long as stopping it is believed to cost
     listening = {job}
     monkeypatch.setattr(rig.service.reports, "ask_to_stop", lambda name, grace_s: name in listening)
     monkeypatch.setattr(rig.service.reports, "listens", lambda name: name in listening)

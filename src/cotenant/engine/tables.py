@@ -123,6 +123,7 @@ def build_state(
     cls, members = _with_bound_classes(cls, members, i, costs.most_suspended)
     f[:, col.SAVE], f[:, col.START_UP], f[:, col.RESUME] = each.save_s, each.start_s, each.resume_s
     i[:, col.RUNG], i[:, col.YIELDS] = each.rung, each.yields
+    f[:, col.SAVING] = np.where(np.isfinite(each.save_s), each.save_s, 0.0)
     attempts, attempt_of = _attempts(work)
     have = attempt_of[:, 1] > 0
     f[have, col.FAIL_AT] = attempts[attempt_of[have, 0], 0]
@@ -143,7 +144,8 @@ def build_state(
     t[col.NOW] = t[col.BUSY_SINCE] = work.submit_s[0] if rows else 0.0
     t[col.WINDOW_FROM], t[col.WINDOW_TO] = gantt_window
     t[col.LAST_SAMPLE] = -np.inf
-    t[col.PATIENCE], t[col.NEXT_TURN] = costs.patience_s, np.inf
+    t[col.PATIENCE] = costs.patience_s
+    t[[col.NEXT_TURN, col.NEXT_LOOSE, col.NEXT_WARM]] = np.inf
     nodes, room = len(node), 2 * most + 16
     return State(
         f=f,
@@ -204,7 +206,8 @@ def _jobs(
     i[:, col.ARRIVAL] = np.arange(len(work))
     weight = work.extra.get("weight")
     f[:, col.WEIGHT] = 1.0 if weight is None else np.asarray(weight, np.float64)
-    f[:, col.LEAVES], f[:, col.BARRED] = np.inf, np.nan
+    f[:, col.LEAVES] = np.inf
+    f[:, [col.BARRED, col.GAIN, col.COST]] = np.nan
     for name in (col.HEAP_AT, col.EVENT_AT, col.SLICE, col.HOST, col.OLD, col.HOME):
         i[:, name] = -1
     return f, i

@@ -112,7 +112,8 @@ class Executor:
             return []
         if act.kind == "pause":  # for people to read: it goes on by itself, whatever happens to the service
             return [Entry("pause", job.id, {"seconds": act.seconds, "beside": act.why})]
-        entries = [Entry("stop", job.id, {"why": "move" if act.kind == "end" else act.why or "preempt"})]
+        why = "move" if act.kind == "end" else act.why or "preempt"
+        entries = [Entry("stop", job.id, {"why": why, **act.weighed})]
         if act.kind == "suspend" and self._may_suspend(job, going, ending):
             going.append(job)
             entries.append(Entry("rung", job.id, {"rung": ASK if job.last.started_s is None else SUSPEND}))

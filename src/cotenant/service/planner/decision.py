@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, isfinite, nan
 from typing import Any, NamedTuple, Protocol
 
 from cotenant.core.plan import ALONE, Terms
@@ -21,6 +21,7 @@ class Act:
     `gpus` are those of a start, by index; they are free by now. `why` says for what a job is stopped, suspended or
     ended: preempt, turn, resize, move or split. `need_gib` is the memory per GPU on these terms, 0 as the job asks.
     `pause` has a job stand still for `seconds` between two steps, so that the one beside it (`why`) can be measured.
+    `gain_s` and `cost_s` are those of an order's stop, as in `Transition`.
     """
 
     kind: str
@@ -30,6 +31,14 @@ class Act:
     terms: Terms = ALONE
     need_gib: float = 0.0
     seconds: float = 0.0
+    gain_s: float = nan
+    cost_s: float = nan
+
+    @property
+    def weighed(self) -> dict[str, float]:
+        """What is journaled of that: numbers only."""
+        known = {"gain_s": self.gain_s, "cost_s": self.cost_s}
+        return {name: round(value, 3) for name, value in known.items() if isfinite(value)}
 
 
 class Ahead(NamedTuple):

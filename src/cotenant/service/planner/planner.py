@@ -131,8 +131,9 @@ class Planner:
         )  # fmt: skip
 
     def _may_suspend(self, job: LiveJob) -> bool:
-        book = self._store.book  # how many may be suspended at a time is for the engine to count
-        return may_suspend(job, book, self._nodes(), self._capabilities, len(book.active) + 1)
+        book = self._store.book  # how many may be suspended at a time is for the engine to count, but for none at all
+        most = len(book.active) + 1 if self._options.max_suspended else 0
+        return may_suspend(job, book, self._nodes(), self._capabilities, most)
 
     def _acts(self, session: Session, decision: Decision) -> list[Act]:
         acts = []
@@ -141,7 +142,8 @@ class Planner:
             if kind and job is not None:
                 gpus = session.gpus(transition.places) if kind == "start" else ()
                 need = session.need_gib(transition.row) if kind in ("start", "terms") else 0.0
-                acts.append(Act(kind, job, gpus, self._why(session, transition), transition.terms, need))
+                weighed = {"gain_s": transition.gain_s, "cost_s": transition.cost_s}
+                acts.append(Act(kind, job, gpus, self._why(session, transition), transition.terms, need, **weighed))
         return acts
 
     @staticmethod

@@ -102,7 +102,7 @@ class Player:
         pinned = []
         for at, row in enumerate(scene.rows.tolist()):
             if i[row, col.STATE] == col.RUNNING:
-                schedule_run(f, i, state.events, state.x, self._engine.rule.thresholds, row)
+                schedule_run(state, self._engine.rule, row)
             elif i[row, col.STATE] == col.PINNED:
                 warm_s = max(float(f[row, col.WARM]) - now_s, 0.0)
                 took_s = warm_s + drawn.left_s[at] / max(float(f[row, col.SPEED]), 1e-9)
