@@ -18,6 +18,7 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,8 @@ def main() -> None:
     if busy_dir is not None:
         busy_dir.mkdir(exist_ok=True)
     phases, plays = options.phase.split(","), [PLAYS[name] for name in options.policies.split(",")]
+    if setting.stand_in:
+        plays = [replace(play, share="time") for play in plays]  # MPS needs a GPU
     done = True
     if "profile" in phases:
         done = profile(setting, kept, call, options.pairs_s)

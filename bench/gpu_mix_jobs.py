@@ -35,17 +35,17 @@ class Member:
 
 
 MIX = (
-    Member("gpt2", "gpt2.py", 480, 32, gpu_gib=10.0),
-    Member("resnet18", "resnet.py", 400, gpu_gib=4.0, spare=True, host_s=0.02, gpu_s=0.02),
-    Member("resnet50", "resnet.py", 350, size="large", gpu_gib=10.0),
-    Member("bert", "bert.py", 280, 64, gpu_gib=8.0),
-    Member("rl", "rl.py", 70, 256, gpu_gib=3.0, spare=True, host_s=0.04, gpu_s=0.002),
-    Member("vit", "vit.py", 155, 256, gpu_gib=10.0),
-    Member("lstm", "lstm.py", 340, 32, gpu_gib=4.0, spare=True, host_s=0.02, gpu_s=0.015),
-    Member("recommender", "recommender.py", 1130, 4096, gpu_gib=4.0, spare=True, host_s=0.02, gpu_s=0.01),
+    Member("gpt2", "gpt2.py", 414, 32, gpu_gib=10.0),
+    Member("resnet18", "resnet.py", 270, gpu_gib=4.0, spare=True, host_s=0.02, gpu_s=0.02),
+    Member("resnet50", "resnet.py", 830, size="large", gpu_gib=10.0),
+    Member("bert", "bert.py", 347, 64, gpu_gib=8.0),
+    Member("rl", "rl.py", 42, 256, gpu_gib=3.0, spare=True, host_s=0.04, gpu_s=0.002),
+    Member("vit", "vit.py", 69, 256, gpu_gib=10.0),
+    Member("lstm", "lstm.py", 206, 32, gpu_gib=4.0, spare=True, host_s=0.02, gpu_s=0.015),
+    Member("recommender", "recommender.py", 846, 4096, gpu_gib=4.0, spare=True, host_s=0.02, gpu_s=0.01),
 )
 STAND_IN_STEPS = {
-    "gpt2": 280, "resnet18": 110, "resnet50": 200, "bert": 180, "rl": 120, "vit": 180, "lstm": 140, "recommender": 130,
+    "gpt2": 180, "resnet18": 70, "resnet50": 300, "bert": 160, "rl": 70, "vit": 70, "lstm": 80, "recommender": 90,
 }  # fmt: skip
 ENDLESS = 10**6  # steps of a job that is profiled
 

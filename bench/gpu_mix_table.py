@@ -82,7 +82,7 @@ def simulated(path: Path, play: Play, run: Run, steps: Mapping[str, int]) -> Tim
     costs = f"profile:max_suspended=8,saves={str(play.saves).lower()}"
     outcome = simulate(
         Experiment(
-            work, Cluster.parse(f"1x1:{file.reference}"), run["policy"], profile=f"{path}:sharing={play.share}",
+            work, Cluster.parse(f"1x1:{file.reference}"), run["policy"], profile=f"{path}:sharing={run['share']}",
             costs=costs, compiled=False,
         )
     )  # fmt: skip

@@ -13,7 +13,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 SIZES = {  # shape: words, length, width, layers
     "tiny": Size(6, 4, (64, 16, 32, 1)),
-    "small": Size(300, 64, (8192, 128, 512, 6)),
+    "small": Size(320, 64, (8192, 128, 512, 6)),
     "large": Size(150, 64, (30522, 128, 768, 12)),
 }
 MASK = 0  # the token that stands for a masked one

@@ -13,7 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 SIZES = {  # shape: words, length, width, layers
     "tiny": Size(6, 4, (64, 16, 32, 1)),
-    "small": Size(300, 32, (8192, 256, 512, 8)),
+    "small": Size(350, 32, (8192, 256, 512, 8)),
     "large": Size(120, 32, (50257, 256, 768, 12)),
 }
 

@@ -12,7 +12,7 @@ from training import Batch, Size, Task, main
 
 SIZES = {  # shape: words, length, width, layers
     "tiny": Size(6, 4, (64, 16, 32, 1)),
-    "small": Size(500, 32, (8192, 128, 512, 2)),
+    "small": Size(700, 32, (8192, 128, 512, 2)),
     "large": Size(200, 64, (32768, 256, 1024, 3)),
 }
 

@@ -11,7 +11,7 @@ from training import Batch, Size, Task, main
 
 SIZES = {  # shape: tables, rows of each, width
     "tiny": Size(6, 8, (2, 50, 4)),
-    "small": Size(1000, 4096, (8, 100_000, 32)),
+    "small": Size(2800, 4096, (8, 100_000, 32)),
     "large": Size(500, 16384, (26, 200_000, 64)),
 }
 DENSE = 13  # plain numbers per sample

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from training import Batch, Size, Task, main
 
-SIZES = {"tiny": Size(6, 4, (8, 16)), "small": Size(200, 256, (64, 256)), "large": Size(200, 1024, (64, 1024))}
+SIZES = {"tiny": Size(6, 4, (8, 16)), "small": Size(140, 256, (64, 256)), "large": Size(200, 1024, (64, 1024))}
 GRAVITY, CART, POLE, HALF, FORCE, TAU = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02  # of Barto, Sutton and Anderson 1983
 
 

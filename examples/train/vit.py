@@ -13,7 +13,7 @@ from transformers import ViTConfig, ViTForImageClassification
 
 SIZES = {  # shape: side of the picture, of a patch, width, layers, heads
     "tiny": Size(6, 4, (8, 4, 32, 1, 2)),
-    "small": Size(300, 256, (32, 4, 384, 12, 6)),
+    "small": Size(170, 256, (32, 4, 384, 12, 6)),
     "large": Size(100, 128, (224, 16, 768, 12, 12)),
 }
 
