@@ -26,7 +26,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.crash_jobs import End, plan, quick
+from bench.crash_jobs import AHEAD_KINDS, KINDS, End, plan, quick
 from bench.crash_round import FAULTS, Round, Tally
 from bench.crash_service import GRACE_S, ME, isolation
 from cotenant.backends.local import LocalBackend
@@ -47,7 +47,7 @@ def main() -> int:
         folder.chmod(0o711)  # tenants pass through; the homes in it are closed
     tally, began = Tally(), time.monotonic()
     expected: dict[str, End] | None = None
-    kills = plan(random.Random(options.seed))
+    kills = plan(random.Random(options.seed), [*KINDS, *AHEAD_KINDS * 2] if options.prefetch else KINDS)
     try:
         _warm(folder)
         while tally.rounds <= 1 or tally.points < options.points:
@@ -100,7 +100,7 @@ def _print(tally: Tally, seconds: float, options: argparse.Namespace) -> None:
         "points": tally.points, "seed": options.seed, "rounds": tally.rounds, "jobs": tally.jobs,
         "attempts": tally.attempts, "restarts": tally.restarts, "preemptions": tally.preemptions,
         "suspensions": tally.suspensions, "turns": tally.turns, "resizes": tally.resizes, "company": tally.shared,
-        "promises": tally.promises, "memories": tally.memories,
+        "promises": tally.promises, "memories": tally.memories, "ahead": tally.ahead, "in vain": tally.in_vain,
         **{name: tally.faults[name] for name in FAULTS}, "seconds": round(seconds, 1),
     }  # fmt: skip
     if options.json:
@@ -124,6 +124,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=32, help="jobs per round, about")
     parser.add_argument("--policy", type=quick, default="srtf", help="gandiva: with turns of a tenth of a second")
     parser.add_argument("--profile", default="none", help="speeds of models and pairs: h200 lets jobs share GPUs")
+    parser.add_argument(
+        "--prefetch", action="store_true", help="start jobs ahead of their GPUs, and have some that can"
+    )
     parser.add_argument("--isolation", default="none", help="none; or user or sandbox, as root")
     parser.add_argument("--home", help="an empty folder to work in")
     parser.add_argument("--keep", action="store_true", help="keep that folder")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,11 @@ KINDS = [
     *("before:reject", "after:reject", "before:forget", "after:forget", "after:reconcile"),
     *("before:hold", "after:hold", "before:resume", "after:resume", "before:policy", "before:token", "after:token"),
 ]  # fmt: skip
+AHEAD_KINDS = [
+    f"{side}:{kind}"
+    for side in ("before", "after")
+    for kind in ("ahead", "prefetched", "launch", "go", "barrier", "kill")
+]
 CLOCKS = {"gandiva": "quantum=0.1,watch_s=0.1,trial_s=0.2,residence_s=0.5,idle_s=0.2"}  # or nobody takes turns
 End = tuple[str, int | None]
 ENDS: dict[str, End] = {  # of all others: ("succeeded", 0)
@@ -106,6 +111,22 @@ with runtime.job() as job, open(sys.argv[1], "a", buffering=1) as told:
         time.sleep(0.03 / max(job.gpus, 1))
 """.replace("STEPS", str(STEPS))
 
+AHEAD = """
+import os, signal, subprocess, sys, time
+from cotenant import runtime
+
+def ends(number, frame):
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+signal.signal(signal.SIGTERM, ends)
+time.sleep(0.05)
+with runtime.job() as job:
+    for step in job.steps(1):  # whoever is at work here must be alone, as all others
+        code = subprocess.run(["bash", "-c", f'. "$TRAIL/prelude"; sleep {sys.argv[1]}; end 0']).returncode
+sys.exit(code)
+"""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -143,11 +164,13 @@ def workload(
     most_users: int = 1,
     models: tuple[str, ...] = ("",),
     python: str = "",
+    ahead: bool = False,
 ) -> list[Step]:
     """At least 21 jobs of every kind that the service treats differently; the rest are short ones.
 
     Where GPUs are shared (`most_users`) and pairs are known of, jobs name the models that they stand for. `python`:
-    jobs are other users', who can run that one, and have somebody outside look who else is there.
+    jobs are other users', who can run that one, and have somebody outside look who else is there. `ahead`: there are
+    some that can be started ahead of their GPUs.
     """
     ours = {"TRAIL": str(trail), "MOST_ON_GPU": str(most_users), "ASK": "1" if python else ""}
     workdir, python = str(trail) if python else "", python or sys.executable
@@ -161,6 +184,10 @@ def workload(
         text = f"sleep {chance.uniform(0.02, 0.15):.3f}; end 0"
         more = {"priority": -1} if models != ("",) and number % 3 == 0 else {}  # AntMan: beside others, or not at all
         return job(f"short-{number}", text, chance.uniform(0.5, 2), gpus=chance.choice((1, 1, 1, 2)), **more)
+
+    def early(number: int) -> JobSpec:
+        text, chosen = f'{python} "$TRAIL/ahead.py" {chance.uniform(0.4, 1.2):.3f}', chance.choice((0.0, 10.0))
+        return JobSpec(run=text, name=f"early-{number}", env=ours, expected_s=0.4, workdir=workdir, gpu_mem_gib=chosen)
 
     shorts = [short(number) for number in range(max(2, count - 21))]
     half = len(shorts) // 2
@@ -192,14 +219,16 @@ def workload(
         Step("cancel", "stubborn", when="stubborn"),
         Step("resume", "held"),
     ]  # fmt: skip
+    for at in (7, 3, 1) if ahead else ():
+        steps.insert(at, Step("submit", specs=tuple(early(10 * at + number) for number in range(4))))
     return steps
 
 
-def plan(chance: random.Random) -> Iterator[tuple[str, Any]]:
+def plan(chance: random.Random, kinds: Sequence[str] = KINDS) -> Iterator[tuple[str, Any]]:
     """Where to kill, in order and without end: all of it follows from the seed."""
     draws = [
         lambda: ("step", chance.randint(1, 20)),
-        lambda: ("kind", chance.choice(KINDS)),
+        lambda: ("kind", chance.choice(kinds)),
         lambda: ("instant", chance.uniform(0.0, 0.4)),
     ]
     while True:

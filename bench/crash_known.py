@@ -56,6 +56,7 @@ def knows(book: Book) -> Known:
     found = {
         "seq": book.seq, "promises": book.promises, "memory": book.memory, "costs": book.costs.rows(),
         "levels": {job.key: job.last.level for job in alive}, "policy": book.policy,
+        "barriers": book.barriers.rows(),
     }  # fmt: skip
     return _plain(found)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.crash_jobs import ENDS, LINES, LOOKER, MODELS, PRELUDE, STEPS, TRAIN, End, Step, most_on_gpu, workload
+from bench.crash_jobs import AHEAD, ENDS, LINES, LOOKER, MODELS, PRELUDE, STEPS, TRAIN, End, Step, most_on_gpu, workload
 from bench.crash_known import Words
 from bench.crash_service import Service, isolation
 from cotenant.backends.local import LocalBackend
@@ -46,6 +46,8 @@ class Tally:
     shared: int = 0
     promises: int = 0
     memories: int = 0
+    ahead: int = 0
+    in_vain: int = 0
     kills: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
@@ -70,11 +72,12 @@ class Round:
         self.trail.mkdir(parents=True)
         (self.trail / "prelude").write_text(PRELUDE)
         (self.trail / "train.py").write_text(TRAIN)
+        (self.trail / "ahead.py").write_text(AHEAD)
         self.options, self.number, self.tally = options, number, tally
         chance = random.Random(f"{options.seed}/{number}")
         models = MODELS if options.profile != "none" else ("",)
         most, python = most_on_gpu(options.policy), "" if options.isolation == "none" else reachable_python()
-        self.steps = workload(options.jobs, chance, self.trail, most, models, python)
+        self.steps = workload(options.jobs, chance, self.trail, most, models, python, options.prefetch)
         self.looker = self._look(most) if python else None
         self.acknowledged: dict[str, str] = {}
         self.cancelled: set[str] = set()
@@ -214,7 +217,10 @@ class Round:
             fault("complaints", f"{where}: {text[:2000]}")
         self.tally.rounds += 1
         self.tally.jobs += len(book.jobs)
-        self.tally.attempts += sum(len(job.attempts) for job in book.jobs.values())
+        attempts = [attempt for job in book.jobs.values() for attempt in job.attempts]
+        self.tally.attempts += len(attempts)
+        self.tally.ahead += sum(bool(attempt.ahead_s) for attempt in attempts)
+        self.tally.in_vain += sum(attempt.holds for attempt in attempts)
         return ends
 
     def _check_logs(self, job: Any) -> None:

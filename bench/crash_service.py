@@ -127,7 +127,7 @@ def _serve(line: socket.socket, home: Path, options: argparse.Namespace, kill: t
     def hook(point: str) -> None:
         nonlocal count
         count += 1
-        if service is not None and point in ("before:launched", "before:wake"):
+        if service is not None and point in ("before:launched", "before:wake", "before:go"):
             _check_company(service, most, parts)
         if (how == "step" and count >= what) or (how == "kind" and (point == what or count >= LONGEST)):
             known: Known = {}
@@ -138,7 +138,14 @@ def _serve(line: socket.socket, home: Path, options: argparse.Namespace, kill: t
             os.kill(os.getpid(), signal.SIGKILL)
 
     settings = Options(
-        home, GRACE_S, hook=hook, max_suspended=2, round_s=ROUND_S, profile=options.profile, policy=options.policy
+        home,
+        GRACE_S,
+        hook=hook,
+        max_suspended=2,
+        round_s=ROUND_S,
+        profile=options.profile,
+        policy=options.policy,
+        prefetch_starts=options.prefetch,
     )
     service = open_service(settings, site(home, options))
     first_token(service, home)

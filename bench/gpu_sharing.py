@@ -4,8 +4,8 @@ Small jobs leave the GPU idle most of the time, large ones keep it busy. Printed
 company, and speed against alone; a pair pays when both speeds add up to more than 1.
 
 1 `sjf-bsbf` pairs two small jobs.
-2 `sjf-bsbf` pairs two large jobs, since it is told that they share well; the service measures that they do not, and
-  parts them for good.
+2 `sjf-bsbf` pairs two large jobs, since it is told that they share well; the service has the first stand still for a
+  moment to see how fast the second is alone, measures that they do not pay, and parts them.
 3 `antman` runs a large job in its tenant's right and a small one that it holds back by pauses between steps.
 4 `gandiva` lets two large jobs take turns of 15 s: the driver takes the memory of whoever is suspended off the GPU (not
   under MPS, whose clients it cannot take out).
@@ -138,10 +138,13 @@ def main() -> None:
         first = stage.submit("large", "lstm", 36_000)
         alone = stage.step_s(first)
         second = stage.submit("large", "mlp_rl", 600)
-        kept, gpu_type = service.planner.live.kept, service.observer.nodes[0].gpu_type
-        kept.pairing.recall({"alone": [[["mlp_rl", 1], gpu_type, alone]]})  # the same program
+        waited_s = until(service, lambda: bool(service.store.book.memory.get("pairs", {}).get("ratios")))
+        paused = [(job, e) for job in (first, second) for e in service.desk.events(ADMIN, job) if e.kind == "pause"]
+        for job, event in paused:
+            print(f"job {job} stood still for {event.data['seconds']:.1f} s: {event.data['beside']} was never alone")
+        for one, other, _, pace in service.store.book.memory["pairs"]["ratios"]:
+            print(f"measured after {waited_s:.1f} s: {one[0]} beside {other[0]} at {pace:.2f} of its speed alone")
         if cuda == "cuda":
-            waited_s = until(service, lambda: bool(kept.pairing.vetoes))
             worth = next(e.data["worth"] for e in service.desk.events(ADMIN, second) if e.kind == "split")
             until(service, lambda: str(service.store.book.jobs[second].state) not in ("running", "stopping"))
             print(f"sjf-bsbf, large beside large: speeds add up to {worth:.2f}, parted after {waited_s:.1f} s")

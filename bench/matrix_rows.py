@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "policies"
@@ -56,6 +56,8 @@ def rows() -> list[Row]:
         *_orders(), *_placements(), *_asked(), *_beliefs(), *_failures(), *_power(), *_gavel(), *_deadlines(),
         *_elastic(), *_stages(), *_sharing(), *_allocators(), *_compiled(),
     ]  # fmt: skip
+    found = [replace(row, policy=_unweighed(row.policy)) for row in found]
+    found += _weighed()
     assert len({row.name for row in found}) == len(found)
     return found
 
@@ -63,6 +65,13 @@ def rows() -> list[Row]:
 def _short(policy: str) -> str:
     """A policy or option as a part of a row's name, and so of a file's."""
     return "".join("" if char in "[]" else char if char.isalnum() or char in "-+.=" else "_" for char in policy)
+
+
+def _unweighed(policy: str) -> str:
+    """Orders as in the books, whatever their preemptions cost; `_weighed` has them as they are by default."""
+    if policy.split(":")[0] not in WEIGHING:
+        return policy
+    return f"{policy}{',' if ':' in policy else ':'}weigh=false"
 
 
 def _each(
@@ -78,6 +87,7 @@ ORDERS = (
     "tiresias-l:thresholds=[300,3000],knob=8", "tiresias-l:queues=4", "tiresias-g", "tiresias-g:quantum=sup",
     "tiresias-g:thresholds=[600],quantum=fixed", "tiresias-g:samples=finished", "tiresias-g:knob=2",
 )  # fmt: skip
+WEIGHING = ("srtf", "srsf", "las", "tiresias-l", "tiresias-g")
 FEW = ("fifo", "easy", "qssf", "srtf", "las:round=300", "tiresias-l", "tiresias-g")
 WHOLE = (
     "fifo", "easy", "srtf", "tiresias-l", "gavel", "allox", "edf", "chronus", "muri-s", "sjf-bsbf", "antman",
@@ -300,6 +310,17 @@ def _compiled() -> Iterator[Row]:
         for policy in policies:
             plain = every[f"{family}.{_short(policy)}"]
             yield Row(f"compiled.{plain.name}", plain.log, plain.cluster, plain.policy, plain.options, plain.head, True)
+
+
+def _weighed() -> Iterator[Row]:
+    """Orders that stop nobody for less than that costs; without costs they are those of the books, with their bytes."""
+    orders = (*WEIGHING, "las:round=300", "tiresias-l:thresholds=[300,3000],knob=8", "srtf:min_run=0")
+    yield from _each("weighed", "log/plain", QUAD, orders)
+    yield from _each("weighed.tiers", "log/tiers", QUAD, WEIGHING)
+    yield from _each("weighed.failing", "log/plain", QUAD, WEIGHING, 70, fail_nodes="mtbf=4000,mttr=300", seed=5)
+    yield from _each("weighed.costs.none", "log/plain", QUAD, ("srtf", "tiresias-l"), costs="none")
+    for policy in WEIGHING:
+        yield Row(f"compiled.weighed.{policy}", "log/plain", QUAD, policy, {}, compiled=True)
 
 
 H200_NAMES = ("resnet50", "resnet18_cifar", "vit_b_16", "gpt2", "bert", "lstm", "recsys", "mlp_rl")

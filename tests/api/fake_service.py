@@ -33,10 +33,12 @@ from cotenant.service.facade import (
     Unavailable,
     WhatIfWatch,
 )
+from cotenant.service.forecasts.evaluate import Comparison, evaluate
 from cotenant.service.window import NodeWindow
 
 ADMIN, USER_A, USER_B, VIEWER = "secret-admin", "secret-user-a", "secret-user-b", "secret-viewer"
 NOW = 1_700_000_000.0
+LIMITS = {"fifo": {"expected_end_s": NOW + 42, "expected_end_low_s": NOW + 30, "expected_end_high_s": NOW + 90}}
 
 
 class FakeService:
@@ -118,7 +120,7 @@ class FakeService:
                 self.infos[name] = JobInfo(
                     name, spec.name, spec.tenant or caller.tenant or "default", caller.name, JobState.PENDING,
                     "waiting for capacity", spec.gpus, spec.priority, NOW, None, None, NOW + 60, None, None, None,
-                    {"loss": float("nan")}, (), spec.as_dict(),
+                    {"loss": float("nan")}, (), spec.as_dict(), NOW + 50, NOW + 90,
                 )  # fmt: skip
                 self.event("submitted", name, spec=spec.as_dict())
         return ids
@@ -254,9 +256,14 @@ class FakeService:
         watch.policy, watch.jobs = policies[0], len(self.infos)
         assert self.foreseen.wait(30)
         rows = [
-            {"id": job.id, self.live_policy: NOW + 60, **dict.fromkeys(policies, NOW + 42)} for job in self.jobs(caller)
+            {"id": job.id, self.live_policy: NOW + 60, **dict.fromkeys(policies, NOW + 42), "forecasts": LIMITS}
+            for job in self.jobs(caller)
         ]
         return {"now": self.live_policy, "at_s": NOW, "jobs": rows}
+
+    def evaluation(self, caller: Caller) -> dict[str, Any]:
+        points = [Comparison("1", "start", "srtf", NOW, 100.0, 50.0, 200.0, 80.0)] if self.infos else []
+        return evaluate(points, dict.fromkeys(("submit", "start", "half"), 1.0))
 
     def _add_token(self, secret: str, name: str, role: Role, tenant: str) -> TokenInfo:
         token = TokenInfo(f"t{len(self.secrets) + 1}", name, role, tenant, NOW, False)

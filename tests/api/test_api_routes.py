@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from fake_service import NOW, FakeService
+from fake_service import LIMITS, NOW, FakeService
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 
@@ -70,7 +70,7 @@ def test_nodes_policy_whatif_backup(admin: TestClient, service: FakeService) -> 
     assert admin.put("/v1/policy", json={"policy": "best"}).status_code == 422
     _submit(admin, {"run": "true"})
     assert admin.post("/v1/whatif", json={"policies": ["fifo", "fifo"]}).json()["jobs"] == [
-        {"id": "1", "srtf": NOW + 60, "fifo": NOW + 42}
+        {"id": "1", "srtf": NOW + 60, "fifo": NOW + 42, "forecasts": LIMITS}
     ]
     for name in ("../../etc/x", "/tmp/x", ".hidden", "", "a/b"):
         assert admin.post("/v1/backup", json={"path": name}).status_code == 422

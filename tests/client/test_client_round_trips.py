@@ -27,8 +27,8 @@ FULL = {
     "cpus": 2.5, "mem": "512M", "nodes": 2, "tenant": "t", "priority": -3, "deadline": "2h:10,4h:5",
     "max_runtime": "30m", "expected": 60, "retries": 2, "gpu_mem": "20G", "model": "bert", "image": "docker://python:3.11",
     "elastic": {"min_gpus": 1, "max_gpus": 8}, "batch": {"size": 64, "min": 8, "max": 512},
-    "checkpoint": {"dir": "ck", "interval": "5m"}, "preemptible": False, "tty": True, "array": "0-3,9%2",
-    "after": ["1", "any:2"],
+    "checkpoint": {"dir": "ck", "interval": "5m"}, "preemptible": False, "exclusive": True, "tty": True,
+    "array": "0-3,9%2", "after": ["1", "any:2"],
     "notify": {"to": ["https://example.org/hook", "ann@example.org"], "when": ["start"]},
 }  # fmt: skip
 

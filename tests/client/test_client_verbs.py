@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
+import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,9 @@ from cli_runner import SCRIPT, cotenant
 from fake_service import ADMIN, NOW, USER_A, FakeService
 
 from cotenant.api.front import Doors, Front
+from cotenant.core.jobspec import parse_job
 from cotenant.core.lifecycle import JobState
+from cotenant.journal import Entry, open_journal
 from cotenant.service.options import Options
 from cotenant.service.run import Site
 from cotenant.service.store.clock import since_boot_s
@@ -128,6 +133,65 @@ def test_listings(service: FakeService) -> None:
     assert "fifo · 2/8 GPUs used · 1 running · 0 waiting" in _out("top")
 
 
+def test_a_forecast_is_shown_with_its_interval(service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    _out("submit", "--", "x")
+    info = service.infos["1"]
+    day_s = time.time() // 86400 * 86400
+    for end_s, low_s, high_s, shown in (
+        (day_s + 52320, day_s + 51600, day_s + 54300, "14:32 (14:20-15:05)"),
+        (day_s + 52320, day_s + 52290, day_s + 52350, "14:32:00 (14:31:30-14:32:30)"),
+        (day_s + 52320, None, None, "14:32:00"),
+        (None, None, None, "-"),
+    ):
+        service.infos["1"] = replace(info, expected_end_s=end_s, expected_end_low_s=low_s, expected_end_high_s=high_s)
+        assert f"  {shown}  " in _out("ps")
+        assert f"expected  {shown}\n" in re.sub(" {2,}", "  ", _out("show", "1"))
+        assert _json("ps")[0]["expected_end_low_s"] == low_s
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_how_right_forecasts_were(service: FakeService, tmp_path: Path) -> None:
+    ran = cotenant("forecast", "evaluate")
+    assert (ran.code, ran.out, ran.err) == (0, "", "no job has ended yet of which something was foretold\n")
+    _out("submit", "--", "x")
+    page = tmp_path / "page.html"
+    assert re.sub("─+\n", "", _out("forecast", "evaluate", "--plot", page)) == (
+        "foretold  policy  forecasts    error  relative    bias  in interval  pinball\n"
+        "at start  srtf            1  +20.0 s     25.0%  +25.0%         100%   5.83 s\n"
+        "\n"
+        "ended before  5%  10%  25%   50%   75%   90%   95%\n"
+        "at start      0%   0%   0%  100%  100%  100%  100%\n"
+        "\n"
+        "intervals are now stretched by 1.00 at start\n"
+        f"drawn in {page}\n"
+    )
+    assert "Forecasts against what happened" in page.read_text()
+    assert _json("forecast", "evaluate")["errors"][0]["inside"] == 1.0
+
+
+def test_forecasts_of_a_service_that_does_not_run(tmp_path: Path) -> None:
+    home = tmp_path / "other"
+    ran = cotenant("forecast", "evaluate", "--home", home)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "there is no journal.db" in ran.err
+    home.mkdir(mode=0o700)
+    spec = parse_job({"run": "x"}).as_dict()
+    told = {"at": "start", "policy": "srtf", "expected_end_s": 1100.0, "low_s": 1050.0, "high_s": 1200.0}
+    with open_journal(str(home / "journal.db"), lambda: 1000.0) as journal:
+        journal.append([
+            Entry("submit", "1", {"spec": spec, "tenant": "t", "user": "u"}),
+            Entry("launch", "1", {"gpus": [["n0", [0]]]}),
+            Entry("started", "1", {"at_s": 1000.0}),
+            Entry("forecast", "1", told),
+            Entry("exit", "1", {"to": "succeeded", "why": "exit code 0", "at_s": 1080.0}),
+        ])  # fmt: skip
+    (row,) = _json("forecast", "evaluate", "--home", home)["errors"]
+    assert (row["forecasts"], row["error_s"], row["inside"]) == (1, 20.0, 1.0)
+
+
 def test_terminal_codes_of_others_are_not_passed_on(service: FakeService) -> None:
     _out("submit", "--", "x")
     service.move("1", JobState.RUNNING, reason="\x1b[2Jgone")
@@ -152,7 +216,8 @@ def test_changes(service: FakeService) -> None:
     assert _json("whatif", "--policy", "fifo,srsf")["jobs"][0]["srsf"] == NOW + 42
     table = _out("whatif", "--policy", "fifo")
     assert "srtf (now)" in table
-    assert "42.0 s" in table
+    assert "42.0 s (30.0-90.0)" in table
+    assert "the interval in which it lies 9 times of 10" in table
     assert _out("backup").startswith("backup-")
 
 
@@ -260,11 +325,12 @@ def test_serve_hands_over(monkeypatch: pytest.MonkeyPatch, at_home: Path) -> Non
     _out(
         *("serve", "--gpus", "v100:1,k80:2", "--policy", "srtf", "--db", "sqlite:///x", "--port", "0", "--grace", "5"),
         *("--home", "/h", "--max-suspended", "0", "--round", "60", "--profile", "h200", "--share", "mps"),
+        *("--forecast-every", "0"),
     )
     given: dict[str, Any] = {"grace_s": 5.0, "max_suspended": 0, "round_s": 60.0, "profile": "h200", "policy": "srtf"}
-    given["steady"] = since_boot_s
+    given |= {"steady": since_boot_s, "forecast_every_s": 0.0}
     assert called == [
-        (Options(at_home, policy="fifo", steady=since_boot_s), Site()),
+        (Options(at_home, policy="fifo", steady=since_boot_s, forecast_every_s=5.0), Site()),
         (
             Options(Path("/h"), **given),
             Site("sqlite:///x", "local", ["v100", "k80", "k80"], "mps"),

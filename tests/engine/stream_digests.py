@@ -13,7 +13,10 @@ from cotenant.engine.tables import StopCosts
 from cotenant.sim.driver import Experiment, Simulation
 from cotenant.testing.policy import random_workload
 
-POLICIES = ("fifo", "backfill", "easy", "sjf", "srtf", "srsf", "las:round=60", "tiresias-l:threshold=400,knob=4")
+POLICIES = (
+    "fifo", "backfill", "easy", "sjf", "srtf", "srtf:weigh=false", "srsf", "las:round=60",
+    "tiresias-l:threshold=400,knob=4", "tiresias-g:thresholds=[400]",
+)  # fmt: skip
 COSTS = {
     "today": StopCosts(),
     "leaving takes time": StopCosts(save_s=7.0, start_s=3.0),
@@ -34,7 +37,12 @@ def streams(compiled: bool, seeds: int) -> dict[str, str]:
                 )  # fmt: skip
                 run = Simulation(experiment)
                 run.advance(np.inf)
-                text = repr([(at, item.change, item.row, item.places, item.moved) for at, item in run.transitions])
+                text = repr(
+                    [
+                        (at, item.change, item.row, item.places, item.moved, item.gain_s, item.cost_s)
+                        for at, item in run.transitions
+                    ]
+                )
                 digest = hashlib.sha256(text.encode()).hexdigest()[:16]
                 found[f"{policy}, {name}, {seed}"] = f"{len(run.transitions)} {digest}"
     return found

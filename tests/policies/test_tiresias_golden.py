@@ -10,7 +10,7 @@ import pytest
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.outcome import Outcome
-from cotenant.engine.keys import gittins_index
+from cotenant.engine.gittins import gittins_index
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Context, make_policy
 from cotenant.sim.driver import Experiment, Simulation, simulate
@@ -92,7 +92,7 @@ def test_samples_come_from_the_whole_trace_or_a_file(tmp_path: Path) -> None:
 
 def test_a_job_is_demoted_when_its_service_reaches_the_limit() -> None:
     """Four GPUs, limit 3250: after 100 s another 712.5 s remain (the released code says 788)."""
-    run = Simulation(Experiment(jobs((0, 4, 5000)), Cluster.parse("1x4"), "tiresias-l:threshold=3250"))
+    run = Simulation(Experiment(jobs((0, 4, 5000)), Cluster.parse("1x4"), "tiresias-l:threshold=3250", costs="none"))
     run.advance(100.0)
     assert run.state.f[0, col.EVENT] - run.state.t[col.NOW] == 712.5
     assert run.state.i[0, [col.EVENT_KIND, col.QUEUE]].tolist() == [col.CROSS, 0]

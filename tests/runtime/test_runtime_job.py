@@ -6,6 +6,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from cotenant.runtime.protocol import (
     Declined,
     Done,
     Hello,
+    Pause,
     Progress,
     Restored,
     Set,
@@ -113,6 +115,19 @@ def test_settings_change_at_step_boundaries_only(inside: Service) -> None:
         assert (job.batch_size, job.accumulation, job.workers, job.gpus) == (128, 4, 1, 2)
         assert (job.throttle_s, job.learning_rate_scale) == (0.001, 2.0)
     assert [change.batch_size for change in changes] == [128]
+
+
+def test_a_long_pause_between_steps_is_ended_by_new_settings(inside: Service) -> None:
+    with runtime.job() as job:
+        inside.wait_for(lambda message: isinstance(message, Hello))
+        began = time.monotonic()
+        for step in job.steps(4):
+            if step == 1:
+                inside.send(Set(throttle_s=10 * PATIENCE_S))
+                staged(job)
+                threading.Timer(0.1, inside.send, (Set(throttle_s=0.0),)).start()
+        assert job.step == 4
+        assert time.monotonic() - began < PATIENCE_S
 
 
 def staged(job: runtime.Job) -> None:
@@ -316,3 +331,34 @@ def test_the_folder_works_alone_with_the_standard_library_only(tmp_path: Path) -
         "assert not {'cotenant', 'torch', 'numpy', 'lightning', 'transformers'} & set(sys.modules)\n"
     )
     finish(spawn("-S", "-I", "-c", code))
+
+
+_PAUSED = """
+import time
+from cotenant import runtime
+with runtime.job() as job:
+    ends = []
+    for step in job.steps(10**6):
+        time.sleep(0.01)
+        ends.append(time.monotonic())
+        longest = max((b - a for a, b in zip(ends, ends[1:])), default=0.0)
+        if longest > 0.5 and ends[-1] - ends[-2] < 0.2:
+            break
+    print(sum(b - a > 0.5 for a, b in zip(ends, ends[1:])))
+"""
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["alive", "killed"])
+def test_a_paused_job_goes_on_by_itself_whether_or_not_the_service_lives(
+    service: Service, tmp_path: Path, dies: bool
+) -> None:
+    script = tmp_path / "paused.py"
+    script.write_text(_PAUSED)
+    process = spawn(script, env=job_env(service.addresses[0], tmp_path / "checkpoints"))
+    service.wait_for(lambda message: isinstance(message, Progress) and message.step > 3)
+    assert service.send(Pause(0.7))
+    if dies:
+        service.stop()
+    assert finish(process) == "1\n", "it stood still once, and not again"
+    if dies:
+        service.start()

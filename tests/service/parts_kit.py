@@ -17,6 +17,7 @@ from cotenant.journal import Entry, Record
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.service.core import CoreService, PlannerPart
 from cotenant.service.facade import WhatIfWatch
+from cotenant.service.forecasts.foretold import Foretold
 from cotenant.service.observer.report import Report
 from cotenant.service.planner.decision import Act, LiveDecision
 from cotenant.service.store.book import Book
@@ -32,8 +33,11 @@ class Silent:
     def why(self, job: str, now_s: float) -> Reason | None:
         return None
 
-    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> dict[str, dict[str, float | None]]:
+    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> dict[str, dict[str, Foretold | None]]:
         return {}
+
+    def scene(self, policy: str = "") -> Any:
+        return None
 
     def check(self, policy: str) -> None:
         pass

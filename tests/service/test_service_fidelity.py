@@ -1,4 +1,7 @@
-"""In a world in which nothing takes time but the work, the service does what the simulator foretells, to the second."""
+"""In a world in which nothing takes time but the work, the service does what the simulator foretells, to the second.
+
+Orders are those of the books here: what stops cost is believed in the service and known in the simulator.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,13 @@ def foretold(jobs: list[Job], policy: str) -> list[float]:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize(
-    "policy", ["fifo", "tiresias-l:threshold=10", "tiresias-l:threshold=5,queues=3", "las:round=8"]
+    "policy",
+    [
+        "fifo",
+        "tiresias-l:threshold=10,weigh=false",
+        "tiresias-l:threshold=5,queues=3,weigh=false",
+        "las:round=8,weigh=false",
+    ],
 )
 def test_the_service_does_what_the_simulator_foretells(tmp_path: Path, policy: str, seed: int) -> None:
     jobs = some_jobs(seed)
@@ -91,13 +100,13 @@ def test_the_service_does_what_the_simulator_foretells(tmp_path: Path, policy: s
 def test_a_job_is_displaced_when_it_reaches_the_limit_of_its_queue(tmp_path: Path) -> None:
     """It would have ended half a second later: whoever looks only once a second lets it go on."""
     jobs = [(0.0, 4, 3.0), (0.1, 4, 5.0)]
-    ended = World(tmp_path, "tiresias-l:threshold=10").live(jobs)
+    ended = World(tmp_path, "tiresias-l:threshold=10,weigh=false").live(jobs)
     assert ended == pytest.approx([5.0 + COST_S + 0.5, 5.0 + COST_S + 0.5 + COST_S + 2.5], abs=0.02)
 
 
 def test_a_starved_job_is_promoted_and_stays_so(tmp_path: Path) -> None:
     """Four jobs in a crowd: what was forgiven to whoever waited three times as long as it had run stays forgiven."""
-    policy, plain = "tiresias-l:threshold=10,knob=3", "tiresias-l:threshold=10"
+    policy, plain = "tiresias-l:threshold=10,knob=3,weigh=false", "tiresias-l:threshold=10,weigh=false"
     moved = 0
     for seed in range(12):
         jobs = [(at_s / 3, gpus, work_s) for at_s, gpus, work_s in some_jobs(seed, 4)]
@@ -110,7 +119,7 @@ def test_a_starved_job_is_promoted_and_stays_so(tmp_path: Path) -> None:
 def test_a_promotion_is_seen_when_it_is_due(tmp_path: Path) -> None:
     """The first job has 2 s, reaches the limit and waits; 3 times as long later it displaces the second one."""
     jobs = [(0.0, 4, 10.0), (0.1, 4, 2.4), (0.2, 4, 2.4), (0.3, 4, 2.4), (0.4, 4, 2.4)]
-    world = World(tmp_path, "tiresias-l:threshold=8,knob=3")
+    world = World(tmp_path, "tiresias-l:threshold=8,knob=3,weigh=false")
     world.live(jobs)
     first = world.rig.service.desk.job(ADMIN, "1").attempts
     starts = [attempt.started_s - EPOCH_S for attempt in first if attempt.started_s is not None]

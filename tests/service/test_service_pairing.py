@@ -8,9 +8,10 @@ import pytest
 from service_kit import ADMIN, ONE, Rig, plan_rig, play, states
 from test_service_sharing import ROUND_S, sharing
 
-from cotenant.beliefs.pairing import WINDOW_STEPS
+from cotenant.beliefs.pairing import WINDOW_S, WINDOW_STEPS
 from cotenant.runtime.protocol import Progress
 
+COLD = 20  # steps after which nobody takes them for a start-up any more
 POLICIES = ["gandiva-packing", "gavel:sharing=true"]
 
 
@@ -20,10 +21,11 @@ def step(rig: Rig, job: str, steps: int, step_time_s: float) -> None:
 
 
 def measured(rig: Rig, jobs: list[str], first: int, step_time_s: float) -> None:
-    """All jobs make enough steps of that time in their present company, while looked at."""
-    for steps in (first, first + WINDOW_STEPS):
+    """All jobs make enough steps of that time in their present company, while looked at: the first few are cold."""
+    for wait_s, steps in ((0.0, 0), (0.1, COLD), (WINDOW_S, COLD + WINDOW_STEPS)):
+        rig.backend.advance(wait_s)
         for job in jobs:
-            step(rig, job, steps, step_time_s)
+            step(rig, job, first + steps, step_time_s)
         rig.service.tick()
 
 
@@ -33,7 +35,7 @@ def pair(rig: Rig) -> list[str]:
     play(rig, 1.0)
     measured(rig, [host], 1, 0.1)
     guest = rig.submit("sleep infinity", model="bert")
-    play(rig, 2 * ROUND_S)
+    play(rig, 2 * ROUND_S - WINDOW_S)  # there is time to be measured before the next round
     assert states(rig, [host, guest]) == ["running"] * 2
     return [host, guest]
 
@@ -121,3 +123,20 @@ def test_what_was_measured_of_pairs_survives_a_crash(tmp_path: Path) -> None:
     play(rig, 6 * ROUND_S)
     assert rig.service.store.book.memory["pairs"]["vetoes"] == kept["vetoes"]
     assert "running" in states(rig, jobs)
+
+
+def test_what_is_left_in_company_is_not_slowed_by_company_twice(tmp_path: Path) -> None:
+    """A job says what is left in seconds beside its guest; forecasts count work alone, and slow it down once."""
+    rig = plan_rig(tmp_path, "sjf-ffs")
+    host = rig.submit("sleep infinity", model="lstm", expected=1000)
+    play(rig, 1.0)
+    measured(rig, [host], 1, 0.1)
+    guest = rig.submit("sleep infinity", model="lstm", expected=900)
+    play(rig, 2.0)
+    measured(rig, [host, guest], 100, 0.15)
+    rig.says(host, Progress(1000, 2000, 0.15))
+    rig.says(guest, Progress(1000, 9000, 0.15))
+    rig.service.tick()
+    for policy in ("sjf-ffs", "fifo"):
+        (rows,) = [row for row in rig.service.desk.whatif(ADMIN, [policy])["jobs"] if row["id"] == host]
+        assert rows[policy] - rig.backend.now_s == pytest.approx(150.0 if policy == "sjf-ffs" else 100.0, rel=0.12)

@@ -9,6 +9,7 @@ import pytest
 from test_service_real import ADMIN, running, until
 
 from cotenant.core.jobspec import parse_job
+from cotenant.runtime.protocol import Settings
 from cotenant.service.observer.report import Report
 from cotenant.testing.backend_kit import whole
 
@@ -77,12 +78,12 @@ def test_pace_and_batch_arrive_at_step_boundaries(tmp_path: Path, how: str) -> N
         ((job,),) = service.desk.submit(ADMIN, [parse_job(train(tmp_path, 10**6))])
         if how == "running":
             until(service, lambda: metric(service.reports.of(job), "size") == 8)
-        service.reports.batch(job, 4, 2)
-        service.reports.pace(job, 0.02)
+        service.reports.set_for(job, Settings(batch_size=4, accumulation=2))
+        service.reports.set_for(job, Settings(throttle_s=0.02))
         until(service, lambda: metric(service.reports.of(job), "pace") == 0.02)
         report = service.reports.of(job)
         assert [metric(report, name) for name in ("size", "accumulation", "torn")] == [4, 2, 0]
-        service.reports.pace(job, 0.0)
+        service.reports.set_for(job, Settings(throttle_s=0.0))
         until(service, lambda: metric(service.reports.of(job), "pace") == 0.0)
         assert metric(service.reports.of(job), "size") == 4, "what is not named stays as told"
         service.desk.cancel(ADMIN, job)

@@ -189,7 +189,7 @@ def apply_packing(s: State, rule: Rule, p: Packing, rows: Ints, mark: Ints, prof
             _set_down(s, p, k, job)
         elif mark[job] == 1 and s.i[job, STARTS] == 1 and profiling_s[job] > 0:
             s.f[job, WARM] = now + profiling_s[job]
-            schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+            schedule_run(s, rule, job)
     _book_hosts(s, p, rows, mark)
     for k in range(len(rows)):
         mark[rows[k]] = 0

@@ -53,6 +53,13 @@ async def set_policy(request: Request, body: s.PolicyChange) -> Response:
     return await policy(request)
 
 
+@router.get("/v1/forecasts/evaluation", responses=s.answers(dict[str, Any]), tags=["cluster"])
+async def evaluation(request: Request) -> Response:
+    """How right forecasts of jobs that have ended were."""
+    door, caller = door_of(request), caller_of(request)
+    return answer(await door.call(lambda: encode(door.desk.evaluation(caller))))
+
+
 @router.get("/v1/events", responses=s.answers(s.Events), tags=["events"])
 async def events(
     request: Request,

@@ -126,6 +126,7 @@ JOB_SCHEMA: dict[str, Any] = {
         "batch": {"type": "object", "properties": {"size": _WHOLE, "min": _WHOLE, "max": _WHOLE}},
         "checkpoint": {"type": "object", "properties": {"dir": _TEXT, "interval": _AMOUNT}},
         "preemptible": {"type": "boolean"},
+        "exclusive": {"type": "boolean"},
         "tty": {"type": "boolean"},
         "array": {"type": "string", "examples": ["0-99", "1,3,5", "0-99%5"]},
         "after": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]},

@@ -138,6 +138,29 @@ class Observed:
 
 
 @dataclass(frozen=True, slots=True)
+class JobUse:
+    """What one attempt does on a GPU: the share of time in which it computes there (NaN: not known), and its GiB."""
+
+    key: str
+    busy: float
+    used_gib: float
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """What a GPU does: the share of time in which anything computes there, GiB in use, and whose, where that is known.
+
+    Busy is coarse: a single small kernel makes the whole GPU count as busy while it runs.
+    """
+
+    node: str
+    index: int
+    busy: float
+    used_gib: float
+    jobs: tuple[JobUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class LogPart:
     """Some bytes of a log. They begin at `at`, which is later than asked where older ones were rotated away."""
 
@@ -212,6 +235,15 @@ class Recalls(Protocol):
 
     def ended(self, key: str) -> Observed | None:
         """How a key ended that was forgotten while its log was kept; None where nobody knows."""
+        ...
+
+
+@runtime_checkable
+class Measures(Protocol):
+    """A backend that can tell what its GPUs do."""
+
+    def gpu_use(self) -> tuple[GpuUse, ...]:
+        """Every GPU of which it is known, just now. Quick; from one thread at a time, beside all other calls."""
         ...
 
 

@@ -21,6 +21,8 @@ from operator import le
 from cotenant.backends.base import (
     BackendError,
     Capabilities,
+    GpuUse,
+    JobUse,
     LaunchSpec,
     LogMark,
     LogPart,
@@ -79,6 +81,7 @@ class World:
     kept: dict[str, Output] = field(default_factory=dict)
     ends: dict[str, Observed] = field(default_factory=dict)
     checkpoints: set[str] = field(default_factory=set)
+    uses: Callable[[LaunchSpec], tuple[float, float]] | None = None  # busy share and GiB of a job alone on a GPU
 
 
 class FakeLog:
@@ -235,6 +238,18 @@ class FakeBackend:
     def nodes(self) -> list[NodeInfo]:
         """The nodes, down ones included."""
         return list(self.world.nodes.values())
+
+    def gpu_use(self) -> tuple[GpuUse, ...]:
+        """See `Measures`: as `World.uses` says of each running job; two share a GPU's time."""
+        found: list[GpuUse] = []
+        for node in self.world.nodes.values() if self.world.uses is not None else ():
+            for index in range(node.gpus):
+                running = [job.spec for job in self.world.jobs.values() if job.state == "running"]
+                here = [spec for spec in running if any(n == node.name and index in some for n, some in spec.gpus)]
+                uses = [JobUse(spec.key, *self.world.uses(spec)) for spec in here]  # type: ignore[misc]
+                total = sum(use.busy for use in uses)
+                found.append(GpuUse(node.name, index, min(total, 1.0), sum(use.used_gib for use in uses), tuple(uses)))
+        return tuple(found)
 
     def capabilities(self) -> Capabilities:
         """Everything, since nothing is real."""

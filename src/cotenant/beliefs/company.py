@@ -16,7 +16,7 @@ from cotenant.core.stages import Stages
 from cotenant.core.state import Rule, State
 from cotenant.core.together import CURVE, Together
 from cotenant.core.workload import Floats, Ints
-from cotenant.engine.observe import running_rows
+from cotenant.engine.observe import places_of, running_rows
 from cotenant.engine.rates import paired_speeds, rerate, restart, shared_speeds
 
 
@@ -60,19 +60,36 @@ class SharedSpeeds:
 
 
 class MeasuredSpeeds(SharedSpeeds):
-    """The same as believed, but for rows of which it was measured how fast they are against alone."""
+    """The same as believed, but for rows of which it was measured how fast they are against alone.
 
-    def __init__(self, together: Together, paces: Mapping[int, float]) -> None:
+    `measured` is that speed and beside which rows it was seen: in other company the belief holds.
+    """
+
+    def __init__(self, together: Together, measured: Mapping[int, tuple[float, frozenset[int]]]) -> None:
         super().__init__(together)
-        self.paces = paces
+        self.measured = measured
 
     def speeds(self, state: State, rows: Ints) -> Floats:
         """As measured, else as believed."""
         speeds = super().speeds(state, rows)
-        for at, row in enumerate(rows.tolist()):
-            if row in self.paces:
-                speeds[at] = state.f[row, col.ALONE] * min(self.paces[row], 1.0)
+        for at, row in enumerate(rows.tolist() if self.measured else ()):
+            pace, company = self.measured.get(row, (0.0, frozenset()))
+            if pace > 0 and company == beside(state, row):
+                whole = state.i[row, col.TURN] > 0 and state.x[col.ROTATES] == 1
+                share = 1.0 if whole else float(state.f[row, col.SHARE])  # pauses do not count as steps
+                speeds[at] = state.f[row, col.ALONE] * min(pace, 1.0) * share
         return speeds
+
+
+def beside(state: State, row: int) -> frozenset[int]:
+    """Who else runs on the GPUs of a job."""
+    found: set[int] = set()
+    for node, _, mask in places_of(state, row):
+        first = int(state.gpu_first[node])
+        for bit in range(mask.bit_length()):
+            if mask >> bit & 1:
+                found.update(state.gpu[first + bit].tolist())
+    return frozenset(one for one in found - {-1, row} if state.i[one, col.PROMISED] == 0)
 
 
 class StageSpeeds:

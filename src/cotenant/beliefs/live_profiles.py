@@ -21,6 +21,8 @@ from cotenant.core.workload import Codes, Floats, Ints, make_workload
 from cotenant.workload.profiles import Kind, Profile, load_profile
 from cotenant.workload.profiles.lifecycle import UNKNOWN, LifecycleRow
 
+UNSEEN_BUSY = 0.5  # of a kind that has not run yet
+HEADROOM = 0.9  # of a GPU's memory that two may take together who are tried
 Veto = tuple[Kind, Kind, str]
 """Two kinds, in order, that do not gain from sharing GPUs of a type."""
 
@@ -30,20 +32,38 @@ def veto(one: Kind, two: Kind, gpu_type: str) -> Veto:
     return (one, two, gpu_type) if one <= two else (two, one, gpu_type)
 
 
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a kind of job keeps of a GPU alone: its share of the time, and GiB of its memory."""
+
+    busy: float
+    gib: float
+
+
 @dataclass(slots=True)
 class Seen:
-    """What was measured of pairs: those that do not pay, and speeds against alone of the first beside the second."""
+    """What was measured of pairs: those that do not pay, and speeds against alone of the first beside the second.
+
+    `uses` is what kinds use on a GPU type; `guesses` are the same speeds of pairs that may be tried.
+    """
 
     vetoes: frozenset[Veto] = frozenset()
     ratios: dict[tuple[Kind, Kind, str], float] = field(default_factory=dict)
     changes: int = 0
+    uses: dict[tuple[Kind, str], Use] = field(default_factory=dict)
+    guesses: dict[tuple[Kind, Kind, str], float] = field(default_factory=dict)
+
+    def copy(self) -> Seen:
+        """As it is now."""
+        return Seen(self.vetoes, dict(self.ratios), self.changes, dict(self.uses), dict(self.guesses))
 
 
 @dataclass(frozen=True, slots=True)
 class LiveKind:
     """What jobs have in common that run alike here: `only` on that GPU type, `mem_gib` per GPU, `alone` on GPUs.
 
-    Their `batch` per GPU may be cut into smaller ones whose gradients they add up; 0: it may not.
+    Their `batch` per GPU may be cut into smaller ones whose gradients they add up; 0: it may not. `program` is what
+    they are known by to whoever learns from them, where they name no model.
     """
 
     kind: Kind
@@ -51,6 +71,12 @@ class LiveKind:
     mem_gib: float = 0.0
     alone: bool = False
     batch: int = 0
+    program: str = ""
+
+    @property
+    def learned(self) -> Kind:
+        """What is learned of them is kept by this."""
+        return self.kind[0] or self.program, self.kind[1]
 
     def runs_on(self, gpu_type: str, room_gib: float) -> bool:
         """Whether it may have GPUs of this type and size (0: nobody knows)."""
@@ -130,7 +156,7 @@ class LiveProfiles:
         for a, one in enumerate(kinds):
             for b, two in enumerate(kinds[: a + 1]):
                 for column, name in enumerate(types):
-                    if veto(one.kind, two.kind, name) in vetoes:
+                    if veto(one.learned, two.learned, name) in vetoes:
                         continue
                     if one.kind[1] != two.kind[1] or not one.fits(two, self.gpu_gib.get(name, 0.0)):
                         continue
@@ -144,8 +170,9 @@ class LiveProfiles:
     def together(self, seen: Seen) -> Together:
         """What is believed of these kinds in company; the same object for the same question.
 
-        What was seen of a pair goes before the profile; a pair that does not pay counts as impossible. Memory is what
-        jobs ask for. Nothing of it can lie on the host, so a job that has less than it needs does not run at all.
+        What was seen of a pair goes before the profile; a pair that does not pay counts as impossible; one that the
+        profile does not know is as guessed. Memory is what jobs ask for, else what they were seen to use. Nothing of it
+        can lie on the host, so a job that has less than it needs does not run at all.
         """
         asked = len(self.kinds), seen.vetoes, len(seen.ratios), seen.changes
         if self._beside[0] != asked or self._beside[1] is None:
@@ -162,10 +189,15 @@ class LiveProfiles:
         pace, memory = np.zeros((len(kinds), LEVELS)), np.zeros((len(kinds), LEVELS))
         busy, curve = np.ones(len(kinds)), np.zeros((len(kinds), len(CURVE)))
         curve[:, -1] = pace[:, 0] = 1.0
+
+        knows = [known is not None and bool((known.ratio[place[kind.kind]] > 0).any()) for kind in kinds]
         for a, one in enumerate(kinds):
-            memory[a] = one.mem_gib
+            used = [use for name in types if (use := seen.uses.get((one.learned, name))) is not None]
+            memory[a] = self._needs_gib(one, types, seen)
             own = place.get(one.kind, -1)
-            if known is not None and own >= 0:
+            if used and not knows[a]:
+                busy[a] = max(use.busy for use in used)
+            elif known is not None and own >= 0:
                 busy[a] = known.busy[own]
                 if one.batch > 0:
                     cut = np.array([one.batch % 2**level == 0 for level in range(LEVELS)])
@@ -176,33 +208,55 @@ class LiveProfiles:
                 for column, name in enumerate(types):
                     if one.alone or two.alone or {one.only, two.only} - {"", name}:
                         continue
-                    if veto(one.kind, two.kind, name) in seen.vetoes:
+                    if veto(one.learned, two.learned, name) in seen.vetoes:
                         continue
-                    believed = 0.0
+                    pair = one.learned, two.learned, name
+                    guessed = seen.guesses.get(pair, 0.0) if not (knows[a] and knows[b]) else 0.0
+                    believed = guessed if guessed and self._may_try(one, two, name, seen) else 0.0
                     if known is not None and min(own, place.get(two.kind, -1)) >= 0:
                         at = own, place[two.kind], column
-                        believed = float(known.ratio[at])
+                        believed = float(known.ratio[at]) or believed
                         guess[a, b, column] = believed if known.guess is None else known.guess[at]
-                    ratio[a, b, column] = seen.ratios.get((one.kind, two.kind, name), believed)
+                    ratio[a, b, column] = seen.ratios.get(pair, believed)
         ratio[(ratio <= 0) | (ratio.transpose(1, 0, 2) <= 0)] = 0.0
         room = np.array([self.gpu_gib.get(name, 0.0) or np.inf for name in types])
         guess = np.where((ratio > 0) & (guess > 0), guess, ratio)  # what nobody can guess is believed as it is known
         return Together(np.minimum(ratio, 1.0), pace, memory, busy, room, curve, guess=np.minimum(guess, 1.0))
 
-    def stages(self, of: Ints, nominal_s: Floats, vetoes: frozenset[Veto]) -> Stages | None:
-        """Stage times of the jobs' steps, where the profile knows them; `of` is the kind of each row."""
+    def _may_try(self, one: LiveKind, two: LiveKind, gpu_type: str, seen: Seen) -> bool:
+        """Whether a GPU holds two that nobody has seen together, with some to spare: all of it has to be known."""
+        uses = (seen.uses.get((kind.learned, gpu_type)) for kind in (one, two))
+        used_gib = [use.gib if use is not None else 0.0 for use in uses]
+        needs_gib = [max(kind.mem_gib, gib) for kind, gib in zip((one, two), used_gib, strict=True)]
+        return min(needs_gib) > 0 and sum(needs_gib) <= HEADROOM * self.gpu_gib.get(gpu_type, 0.0)
+
+    def stages(self, of: Ints, nominal_s: Floats, seen: Seen) -> Stages | None:
+        """Stage times of the jobs' steps; `of` is the kind of each row.
+
+        Of kinds that the profile does not know, those that may be tried have two stages: computing on the GPU while
+        they were seen to keep it busy, and on the host the rest of the time.
+        """
         kinds, types = self.kinds, self.types
         profiled, place = self._profiled()
-        if profiled is None or profiled.stage_s is None:
+        times = np.full((len(kinds), 4), np.nan)
+        if profiled is not None and profiled.stage_s is not None:
+            times = np.array([profiled.stage_s[place[kind.kind]] for kind in kinds]).reshape(-1, 4)
+        told = np.isfinite(times).all(axis=1)
+        usual_s = float(np.median(times[told].sum(axis=1))) if told.any() else 1.0
+        uses = [max((use.busy for name in types if (use := seen.uses.get((kind.learned, name)))), default=UNSEEN_BUSY)
+                for kind in kinds]  # fmt: skip
+        tried = {one for one, _, _ in seen.guesses}
+        for number in np.flatnonzero([kind.learned in tried for kind in kinds] & ~told).tolist():
+            times[number] = 0.0, usual_s * (1.0 - uses[number]), usual_s * uses[number], 0.0
+        known = np.isfinite(times).all(axis=1) & ~np.array([kind.alone for kind in kinds], bool)
+        if not known.any():
             return None
-        times = np.array([profiled.stage_s[place[kind.kind]] for kind in kinds]).reshape(-1, 4)
-        known = np.isfinite(times).all(axis=1) & ~np.array([kind.alone for kind in kinds])
         times = np.where(known[:, None], times, 0.0)
         apart = frozenset(
             (a, b)
             for a, one in enumerate(kinds)
             for b, two in enumerate(kinds[a:], a)
-            if any(veto(one.kind, two.kind, name) in vetoes for name in types)
+            if known[a] and known[b] and not self._may_group(one, two, bool(told[a] and told[b]), seen)
         )
         return Stages(
             of=np.where(known[of], of, -1).astype(np.int64),
@@ -210,10 +264,25 @@ class LiveProfiles:
             times=times,
             alone_s=times.sum(axis=1),
             start_s=np.zeros(len(kinds)),
-            gpu_gib=np.array([kind.mem_gib for kind in kinds]),
+            gpu_gib=np.array([self._needs_gib(kind, types, seen) for kind in kinds]),
             nominal_s=nominal_s,
             apart=apart,
         )
+
+    def _may_group(self, one: LiveKind, two: LiveKind, told: bool, seen: Seen) -> bool:
+        """Whether two may interleave on every GPU type: the profile says how (`told`), or they may be tried there."""
+        pairs = [veto(one.learned, two.learned, name) for name in self.types]
+        if told or any(pair in seen.vetoes for pair in pairs):
+            return not any(pair in seen.vetoes for pair in pairs)
+        return all(
+            (pair in seen.guesses or pair in seen.ratios) and self._may_try(one, two, pair[2], seen) for pair in pairs
+        )
+
+    @staticmethod
+    def _needs_gib(kind: LiveKind, types: Iterable[str], seen: Seen) -> float:
+        """What it asks for, else what such jobs were seen to use; 0 where nobody knows."""
+        used = (seen.uses.get((kind.learned, name)) for name in types)
+        return kind.mem_gib or max((use.gib for use in used if use is not None), default=0.0)
 
     def _profiled(self) -> tuple[Profile | None, dict[Kind, int]]:
         """What the profile says of the kinds seen so far (None where there is none), and their numbers in it."""

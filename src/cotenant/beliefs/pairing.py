@@ -1,28 +1,37 @@
 """Whether sharing pays, from what jobs say of their own steps: as Gandiva does, a pair that does not is undone.
 
-A job's step time alone is measured while nobody is beside it. In company each of two jobs makes so many steps first,
-for what jobs report is a moving average; then their speeds against alone are added up. A sum near 1 is what taking
-turns would give without any of the trouble. Such a pair of kinds is vetoed on that GPU type for good: the policy is
-told that they cannot share, and parts them at its next round. Speeds of pairs that do pay
-replace what the profile believed of them. Jobs that are held back say nothing about their pair.
-What was measured is written down and survives a restart.
+A job's step time alone is measured while nobody is beside it, or remembered of its model. Where neither is known, one
+of a pair stands still for a moment and the other is measured (`standstill`). In company steps count once all have
+passed their start-up, and only after so many of them and so much time, for what jobs report is a moving average. Then
+the speeds of two against alone are added up. A sum near 1 is what taking turns would give without any of the trouble.
+Such a pair of kinds is vetoed on that GPU type for a while: the policy is told that they cannot share, and parts them
+at its next round. Speeds of pairs that do pay replace what was believed of them. Jobs that are held back say nothing
+about their pair. What was measured is written down and survives a restart.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
 from typing import Any, TypeVar
 
 from cotenant.beliefs.live_profiles import Seen, Veto, veto
-from cotenant.beliefs.watched import Told, Watched
+from cotenant.beliefs.standstill import Standstill, Standstills
+from cotenant.beliefs.trying import kept_uses, recalled_uses
+from cotenant.beliefs.watched import Told, Watched, learned_kind
 from cotenant.workload.profiles import Kind
 
 _Job = TypeVar("_Job", bound=Watched)
-WINDOW_STEPS = 30  # in one company before its step time counts; the average that jobs send remembers about ten
+WINDOW_STEPS, WINDOW_S = 30, 2.0  # in one company before its step time counts; the average remembers about ten steps
+FEW_STEPS, LONG_S = 5, 10.0  # or so, where steps are long
+SILENT_S = 60.0  # after which a start-up is over, of a job that says nothing of its steps
 MARGIN = 0.05  # what a pair has to gain over taking turns
-LEARN_BY = 0.02  # of the speed alone: less does not change what is believed of a pair
+LEARN_BY = 0.02  # of the speed alone: less does not change what is believed
+_MANY = 1000
+VETO_S = 24 * 3600.0  # before kinds that did not pay may be put together again
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +46,11 @@ class Split:
 
 @dataclass(slots=True)
 class _Stay:
-    """Since which step an attempt has had this company."""
+    """Since which step and moment an attempt has had this company, all of it past its start-up."""
 
     company: frozenset[str]
     since_step: int | None = None
+    since_s: float = 0.0
 
 
 class Pairing:
@@ -49,8 +59,16 @@ class Pairing:
     def __init__(self) -> None:
         self.seen = Seen()
         self.paces: dict[str, float] = {}  # by job: its speed against alone, once it has settled in its company
+        self.company: dict[str, list[Watched]] = {}  # by job: who else is on its GPUs; only where somebody is
+        self.gpu_type: dict[str, str] = {}
+        self.warm: set[str] = set()  # jobs that are past their start-up
+        self.settling: set[str] = set()  # those whose speed alone is known, but not yet what their company makes of it
+        self.tried: frozenset[Veto] = frozenset()  # pairs side by side of which nobody knows yet whether they pay
         self._stays: dict[str, _Stay] = {}  # by key of the attempt
         self._alone_s: dict[tuple[str | Kind, str], float] = {}  # job or kind, and GPU type -> step time alone
+        self._still = Standstills()
+        self._live = True  # what jobs are in is for this one to tell their speeds
+        self._until_s: dict[Veto, float] = {}  # when a veto is over
 
     @property
     def vetoes(self) -> frozenset[Veto]:
@@ -58,64 +76,144 @@ class Pairing:
         return self.seen.vetoes
 
     def look(
-        self, running: Iterable[Watched], report_of: Callable[[str], Told | None], types: dict[str, str],
-        paced: Container[str] = (),
+        self, running: Iterable[Watched], report_of: Callable[[str], Told | None], types: Mapping[str, str],
+        now_s: float, paced: Container[str] = (),
     ) -> list[Split]:  # fmt: skip
         """Take in what running jobs say now; pairs that are seen not to pay, each one once.
 
         Those of `paced` are held back between their steps.
         """
         jobs = list(running)
-        settled: dict[str, float] = {}
-        company = {job.id: _beside(job, jobs) for job in jobs}
+        self._end_vetoes(now_s)
+        self._see(jobs, report_of, types, now_s)
+        self._end_standstills(report_of, now_s)
+        settled = {job.id: step_s for job in jobs if (step_s := self._settled_s(job, report_of, now_s)) is not None}
         for job in jobs:
-            step_s = self._settled_s(job, report_of(job.id), frozenset(other.key for other in company[job.id]))
-            if step_s is not None:
-                settled[job.id] = step_s
-                if not company[job.id]:
-                    kind = _kind(job), _type(job, types)
-                    self._alone_s[kind] = self._alone_s[job.id, kind[1]] = step_s
-        alive = {job.key for job in jobs}
-        self._stays = {key: stay for key, stay in self._stays.items() if key in alive}
-        self.paces = {job.id: self._pace(job, settled, _type(job, types)) for job in jobs if job.id in settled}
-        splits = []
+            if job.id in settled and job.id not in self.company:
+                self._know_alone(job, settled[job.id])
+        self.paces = {job.id: self._pace(job, settled) for job in jobs if job.id in settled}
+        self.settling = {
+            job for job in self.company if job not in settled and (job, self.gpu_type[job]) in self._alone_s
+        }
+        splits: list[Split] = []
         for job in jobs:
-            for other in company[job.id]:
-                pair = len(company[job.id]) == len(company[other.id]) == 1 and not (
-                    job.id in paced or other.id in paced
-                )
-                if pair and job.order < other.order:
-                    splits += self._judge(job, other, settled, _type(job, types))
+            other = self._only_one_beside(job)
+            if other is not None and job.order < other.order and not (job.id in paced or other.id in paced):
+                splits += self._judge(job, other, settled, report_of, now_s)
         self.seen.vetoes |= {split.veto for split in splits}
+        self._until_s |= {split.veto: now_s + VETO_S for split in splits}
         return splits
 
-    def _pace(self, job: Watched, settled: dict[str, float], gpu_type: str) -> float:
-        """Speed against alone; not a number where nobody knows how fast it is alone."""
-        alone_s = self._alone_s.get((job.id, gpu_type), self._alone_s.get((_kind(job), gpu_type)))
-        return float("nan") if alone_s is None else alone_s / settled[job.id]
+    def _only_one_beside(self, job: Watched) -> Watched | None:
+        """The other of a pair; None for who is alone, or one of several."""
+        others = self.company.get(job.id, [])
+        return others[0] if len(others) == 1 and len(self.company[others[0].id]) == 1 else None
 
-    def _settled_s(self, job: Watched, report: Told | None, company: frozenset[str]) -> float | None:
-        """Its step time, once it has made enough steps in its present company."""
+    def standstills(self) -> list[Standstill]:
+        """Who is to stand still for a moment, told once."""
+        asked, self._still.asked = self._still.asked, []
+        return asked
+
+    # -- who is where ----------------------------------------------------------------------------------------------
+
+    def _see(
+        self, jobs: list[Watched], report_of: Callable[[str], Told | None], types: Mapping[str, str], now_s: float
+    ) -> None:
+        users: dict[tuple[str, int], list[Watched]] = {}
+        for job in jobs:
+            for cell in _cells(job):
+                users.setdefault(cell, []).append(job)
+        self.company, pairs = {}, set()
+        self.gpu_type = {job.id: types.get(job.last.gpus[0][0], "") for job in jobs}
+        for job in jobs:
+            near = {one.id: one for cell in _cells(job) for one in users[cell] if one is not job}
+            if near:
+                self.company[job.id] = sorted(near.values(), key=lambda one: one.order)
+                kind, gpu_type = learned_kind(job), self.gpu_type[job.id]
+                pairs |= {veto(kind, learned_kind(one), gpu_type) for one in near.values()}
+        self.tried = frozenset(pair for pair in pairs if pair not in self.seen.ratios and pair in self.seen.guesses)
+        self.warm = {job.id for job in jobs if _is_warm(job, report_of(job.id), now_s)}
+        alive = {job.key for job in jobs}
+        for key in self._stays.keys() - alive:
+            del self._stays[key]
+        self._still.forget(alive)
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def _settled_s(self, job: Watched, report_of: Callable[[str], Told | None], now_s: float) -> float | None:
+        """Its step time, once it has made enough steps in its present company, nobody of which is starting up."""
+        others, report = self.company.get(job.id, []), report_of(job.id)
+        company = frozenset(other.key for other in others)
         stay = self._stays.get(job.key)
         if stay is None or stay.company != company:
+            if self._live and report is not None and stay is not None:
+                report.speed.new_company()
             stay = self._stays[job.key] = _Stay(company)
-        if report is None or report.step is None or not report.step_time_s:
+        if report is None or report.step is None or not report.step_time_s or self._still.concerns(job.key):
+            return None
+        if not self.warm.issuperset((job.id, *(other.id for other in others))):
+            stay.since_step = None
             return None
         if stay.since_step is None or report.step < stay.since_step:
-            stay.since_step = report.step
-        return report.step_time_s if report.step - stay.since_step >= WINDOW_STEPS else None
+            stay.since_step, stay.since_s = report.step, now_s
+        steps, seconds = report.step - stay.since_step, now_s - stay.since_s
+        if steps >= WINDOW_STEPS and seconds >= WINDOW_S:
+            return report.step_time_s
+        return _typical_s(report, stay.since_s) if steps >= FEW_STEPS and seconds >= LONG_S else None
 
-    def _judge(self, one: Watched, two: Watched, settled: dict[str, float], gpu_type: str) -> list[Split]:
-        against = veto(_kind(one), _kind(two), gpu_type)
+    def _know_alone(self, job: Watched, step_s: float) -> None:
+        """So fast is it alone, and others of its model; jobs of one program differ too much for that."""
+        gpu_type = self.gpu_type[job.id]
+        self._alone_s[job.id, gpu_type] = step_s
+        kind = learned_kind(job), gpu_type
+        if job.spec.model and abs(self._alone_s.get(kind, 0.0) - step_s) > LEARN_BY * step_s:
+            self._alone_s[kind] = step_s
+
+    def _pace(self, job: Watched, settled: dict[str, float]) -> float:
+        """Speed against alone; not a number where nobody knows how fast it is alone."""
+        gpu_type = self.gpu_type[job.id]
+        of_kind = self._alone_s.get((learned_kind(job), gpu_type))
+        alone_s = self._alone_s.get((job.id, gpu_type), of_kind)
+        return math.nan if alone_s is None else alone_s / settled[job.id]
+
+    def _end_standstills(self, report_of: Callable[[str], Told | None], now_s: float) -> None:
+        """Take in what was measured while somebody stood still; in company all begin to count anew."""
+        for stood, moved, step_s in self._still.over(report_of, now_s):
+            for job in (stood, moved):
+                self._stays[job.key] = _Stay(frozenset())  # which it has not: so its steps count anew
+            if step_s is not None and moved.id in self.gpu_type:
+                self._know_alone(moved, step_s)
+
+    # -- pairs -----------------------------------------------------------------------------------------------------
+
+    def _judge(
+        self, one: Watched, two: Watched, settled: dict[str, float], report_of: Callable[[str], Told | None],
+        now_s: float,
+    ) -> list[Split]:  # fmt: skip
+        """Add up the speeds of two. Of whom nothing can be known is taken to be as its neighbour."""
+        gpu_type = self.gpu_type[one.id]
+        against = veto(learned_kind(one), learned_kind(two), gpu_type)
         if against in self.vetoes:
             return []
-        paces = [self._pace(job, settled, gpu_type) if job.id in settled else float("nan") for job in (one, two)]
-        worth = sum(paces)
-        if math.isnan(worth):
+        paces = {job.id: self.paces[job.id] for job in (one, two) if math.isfinite(self.paces.get(job.id, math.nan))}
+        for job, other in ((one, two), (two, one)):
+            report = report_of(job.id)
+            silent = job.id in self.warm and (report is None or report.step is None)
+            if job.id not in settled and not silent:
+                return []
+            if job.id in settled and other.id in settled and job.id not in paces:
+                steps_s = settled[other.id], settled[job.id]
+                left_s = min(_left_s(report_of(other.id), steps_s[0]), _left_s(report, steps_s[1]))
+                if self._still.ask(other, job, steps_s, left_s, now_s) is not False:
+                    return []
+        if not paces:
             return []
-        self._learn((_kind(one), _kind(two), gpu_type), paces[0])
-        self._learn((_kind(two), _kind(one), gpu_type), paces[1])
-        return [Split(one.id, two.id, worth, against)] if worth < 1.0 + MARGIN else []
+        both = [paces.get(job.id, next(iter(paces.values()))) for job in (one, two)]
+        kinds = learned_kind(one), learned_kind(two)
+        paired = both if kinds[0] != kinds[1] else [sum(both) / 2] * 2
+        self._learn((*kinds, gpu_type), paired[0])
+        self._learn((*kinds[::-1], gpu_type), paired[1])
+        return [Split(one.id, two.id, sum(both), against)] if sum(both) < 1.0 + MARGIN else []
 
     def _learn(self, pair: tuple[Kind, Kind, str], pace: float) -> None:
         """Believe what was measured; small changes are passed over, for policies think anew at each."""
@@ -123,6 +221,36 @@ class Pairing:
         if abs(self.seen.ratios.get(pair, 0.0) - pace) > LEARN_BY:
             self.seen.ratios[pair] = pace
             self.seen.changes += 1
+
+    def _end_vetoes(self, now_s: float) -> None:
+        """Kinds that did not pay long ago may be tried anew: programs change."""
+        for pair in [pair for pair, until_s in self._until_s.items() if until_s <= now_s]:
+            del self._until_s[pair]
+            self.seen.vetoes -= {pair}
+            self.seen.changes += 1
+            for ordered in (pair, (pair[1], pair[0], pair[2])):
+                self.seen.ratios.pop(ordered, None)
+
+    # -- for others ------------------------------------------------------------------------------------------------
+
+    def measured(self, row_of: Mapping[str, int]) -> dict[int, tuple[float, frozenset[int]]]:
+        """By row of those in company: speed against alone, and beside which rows that was measured."""
+        found = {}
+        for job, company in self.company.items():
+            pace, others = self.paces.get(job, math.nan), [one.id for one in company]
+            if math.isfinite(pace) and row_of.keys() >= {job, *others}:
+                found[row_of[job]] = pace, frozenset(row_of[one] for one in others)
+        return found
+
+    def copy(self) -> Pairing:
+        """All that is known by now, for somebody else to go on with."""
+        made = Pairing()
+        made.seen, made.tried, made._still = self.seen.copy(), self.tried, self._still.copy()
+        made.paces, made.company, made.gpu_type = dict(self.paces), dict(self.company), dict(self.gpu_type)
+        made.warm, made.settling, made._live = set(self.warm), set(self.settling), False
+        made._stays = {key: replace(stay) for key, stay in self._stays.items()}
+        made._alone_s, made._until_s = dict(self._alone_s), dict(self._until_s)
+        return made
 
     def keeps(self) -> dict[str, list[Any]]:
         """What was measured, as plain data: it must survive a restart."""
@@ -132,22 +260,36 @@ class Pairing:
             if isinstance(kind, tuple)
         ]
         ratios = [[list(a), list(b), t, round(value, 6)] for (a, b, t), value in self.seen.ratios.items()]
-        vetoes = [[list(a), list(b), t] for a, b, t in sorted(self.seen.vetoes)]
-        found: dict[str, list[Any]] = {"alone": alone, "ratios": ratios, "vetoes": vetoes}
+        vetoes = sorted(self.seen.vetoes)
+        until = [round(self._until_s[pair], 3) if pair in self._until_s else None for pair in vetoes]
+        found: dict[str, list[Any]] = {
+            "alone": alone, "ratios": ratios, "vetoes": [[list(a), list(b), t] for a, b, t in vetoes],
+            "until_s": until, "uses": kept_uses(self.seen),
+        }  # fmt: skip
         return {key: rows for key, rows in found.items() if rows}
 
     def recall(self, kept: dict[str, list[Any]] | None) -> None:
-        """The inverse: what an earlier service measured, unless this one has measured it anew."""
-        for kind, gpu_type, step_s in (kept or {}).get("alone", ()):
-            self._alone_s.setdefault((_read(kind), gpu_type), step_s)
-        for one, two, gpu_type, value in (kept or {}).get("ratios", ()):
-            self.seen.ratios.setdefault((_read(one), _read(two), gpu_type), value)
-        self.seen.vetoes |= {(_read(one), _read(two), t) for one, two, t in (kept or {}).get("vetoes", ())}
+        """The inverse: what an earlier service measured, unless this one has measured it anew.
 
-    def forget(self, job: str) -> None:
-        """A job is retired."""
-        for key in [key for key in self._alone_s if key[0] == job]:
-            del self._alone_s[key]
+        Vetoes of older versions have no end.
+        """
+        kept = kept or {}
+        for kind, gpu_type, step_s in kept.get("alone", ()):
+            self._alone_s.setdefault((_read(kind), gpu_type), step_s)
+        for one, two, gpu_type, value in kept.get("ratios", ()):
+            self.seen.ratios.setdefault((_read(one), _read(two), gpu_type), value)
+        vetoes = [(_read(one), _read(two), gpu_type) for one, two, gpu_type in kept.get("vetoes", ())]
+        self.seen.vetoes |= set(vetoes)
+        ends = zip(vetoes, kept.get("until_s", ()), strict=False)
+        self._until_s = {pair: until_s for pair, until_s in ends if until_s is not None} | self._until_s
+        self.seen.uses = recalled_uses(kept.get("uses", ())) | self.seen.uses
+
+    def forget_but(self, jobs: Container[str]) -> None:
+        """Once much is kept of jobs: forget those that are not among these."""
+        if len(self._alone_s) > _MANY:
+            gone = [key for key in self._alone_s if isinstance(key[0], str) and key[0] not in jobs]
+            for key in gone:
+                del self._alone_s[key]
 
 
 def guests_of(jobs: Iterable[_Job]) -> dict[str, _Job]:
@@ -161,10 +303,25 @@ def guests_of(jobs: Iterable[_Job]) -> dict[str, _Job]:
     return found
 
 
-def _beside(job: Watched, jobs: Iterable[Watched]) -> list[Watched]:
-    """The others on its GPUs, oldest first."""
-    mine = _cells(job)
-    return sorted((one for one in jobs if one is not job and mine & _cells(one)), key=lambda one: one.order)
+def _is_warm(job: Watched, report: Told | None, now_s: float) -> bool:
+    """Whether it has made some steps, or has run for long and says nothing of any."""
+    if report is None or report.step is None:
+        return now_s - job.last.launched_s >= SILENT_S
+    return report.speed.warm
+
+
+def _left_s(report: Told | None, step_s: float) -> float:
+    """How long a job still takes, as far as it says so."""
+    if report is None or report.step is None or not report.total:
+        return math.inf
+    return (report.total - report.step) * step_s
+
+
+def _typical_s(report: Told, since_s: float) -> float | None:
+    """The median of what steps took since then, by when they were heard of."""
+    marks = [mark for mark in report.marks if mark[0] >= since_s]
+    each = [(b[0] - a[0]) / (b[1] - a[1]) for a, b in pairwise(marks) if b[1] > a[1]]
+    return median(each) if each else None
 
 
 def _cells(job: Watched) -> set[tuple[str, int]]:
@@ -173,11 +330,3 @@ def _cells(job: Watched) -> set[tuple[str, int]]:
 
 def _read(kind: list[Any]) -> Kind:
     return str(kind[0]), int(kind[1])
-
-
-def _kind(job: Watched) -> Kind:
-    return job.spec.model, job.spec.gpus
-
-
-def _type(job: Watched, types: dict[str, str]) -> str:
-    return types.get(job.last.gpus[0][0], "")

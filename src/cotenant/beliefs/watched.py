@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Protocol
 
+from cotenant.beliefs.speed import SpeedBelief
 from cotenant.core.jobspec import JobSpec
+
+_SCRIPT = re.compile(r"(?:^|[\s/'\"=])([\w.-]+\.py)\b|\s-m\s+([\w.]+)")
+_READ = 1000  # characters of a command in which its program is looked for
 
 
 class Told(Protocol):
@@ -26,6 +32,14 @@ class Told(Protocol):
     @property
     def metrics(self) -> Mapping[str, float]:
         """What else it says."""
+
+    @property
+    def speed(self) -> SpeedBelief:
+        """How fast it goes, by what it said."""
+
+    @property
+    def marks(self) -> Sequence[tuple[float, int]]:
+        """When it was heard to have made so many steps, the last few times."""
 
 
 class WatchedRun(Protocol):
@@ -64,3 +78,18 @@ class Watched(Protocol):
     @property
     def size(self) -> int:
         """GPUs that it has, or asks for."""
+
+
+@lru_cache(4096)
+def program(run: str) -> str:
+    """What a command runs: its script or module where it is Python's, else its first word."""
+    found = _SCRIPT.search(run[:_READ])
+    if found is not None:
+        return found[1] or found[2]
+    words = [word for word in run[:_READ].split() if "=" not in word]
+    return words[0].rsplit("/", 1)[-1] if words else ""
+
+
+def learned_kind(job: Watched) -> tuple[str, int]:
+    """What jobs have in common that run alike: their model, else their tenant and program; and their GPUs."""
+    return job.spec.model or f"{job.tenant}:{program(job.spec.run)}", job.spec.gpus

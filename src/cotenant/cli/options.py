@@ -29,7 +29,10 @@ Profile = Annotated[str, typer.Option(help="Truth about speeds: none, tiresias, 
 Models = Annotated[str, typer.Option(help="Give jobs without a model one of: gavel, h200, tiresias, profile[:seed=S].")]
 Estimator = Annotated[str, typer.Option(help="Belief: oracle (usual default), noisy:error=0.5, mean, rolling, gbdt.")]
 Costs = Annotated[
-    str, typer.Option(help="Per preemption: default (by model, else 60 s), none, flat, startup, or seconds.")
+    str,
+    typer.Option(
+        help="Of preemptions: default (measured, by model, or 60 s), profile, none, flat, startup, or seconds."
+    ),
 ]
 Round = Annotated[float, typer.Option("--round", help="Round length in seconds, for policies that have rounds.")]
 Compat = Annotated[

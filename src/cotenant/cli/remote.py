@@ -164,6 +164,32 @@ def clock(moment_s: float | None, now_s: float | None = None) -> str:
     return time.strftime("%H:%M:%S" if same else "%Y-%m-%d %H:%M", local)
 
 
+def finish(job: JobInfo, now_s: float | None = None) -> str:
+    """When a job ended, or when it is expected to: `14:32 (14:20-15:05)`, the interval for 9 times of 10."""
+    if job.ended_s is not None or job.expected_end_s is None:
+        return clock(job.ended_s, now_s)
+    low_s, high_s = job.expected_end_low_s, job.expected_end_high_s
+    if low_s is None or high_s is None:
+        return clock(job.expected_end_s, now_s)
+    style = "%H:%M:%S" if high_s - low_s < 600 else "%H:%M"
+    days = {time.localtime(at_s)[:3] for at_s in (low_s, high_s, job.expected_end_s)}
+    if days != {time.localtime(now_s)[:3]}:
+        style = "%m-%d %H:%M"
+    end, low, high = (time.strftime(style, time.localtime(at_s)) for at_s in (job.expected_end_s, low_s, high_s))
+    return f"{end} ({low}-{high})"
+
+
+def spans(left_s: float | None, low_s: float | None = None, high_s: float | None = None) -> str:
+    """A length of time with its interval: `12.0 min (9.00-20.0)`."""
+    from cotenant.report.units import significant, unit_for
+
+    if left_s is None or low_s is None or high_s is None:
+        return span(left_s)
+    unit = unit_for(left_s)
+    low, high = (significant(max(limit_s, 0.0) / unit.seconds) for limit_s in (low_s, high_s))
+    return f"{span(left_s)} ({low}-{high})"
+
+
 def span(seconds: float | None) -> str:
     """A length of time, `-` for none."""
     from cotenant.report.units import duration
@@ -187,7 +213,7 @@ def job_table(jobs: Sequence[JobInfo]) -> TextTable:
     """Jobs in one line each."""
     rows = [
         (job.id, job.name, job.tenant, job.state, job.gpus, progress(job), clock(job.submitted_s),
-         clock(job.ended_s if job.ended_s is not None else job.expected_end_s), job.reason)
+         finish(job), job.reason)
         for job in jobs
     ]  # fmt: skip
     columns = ("id", "name", "tenant", "state", "gpus", "steps", "submitted", "finish", "reason")

@@ -35,6 +35,10 @@ def serve(
     round_: Annotated[
         float, typer.Option("--round", help="Seconds per round, for policies that have rounds (gavel, allox, ...).")
     ] = 360.0,
+    prefetch_starts: Annotated[
+        bool,
+        typer.Option(help="Start jobs ahead of their GPUs; they load and wait for them (docs/operations.md)."),
+    ] = False,
     profile: Annotated[
         str, typer.Option(help="Speeds by model and GPU type: none, h200, tiresias or a file, as in `simulate`.")
     ] = "none",
@@ -81,6 +85,9 @@ def serve(
     keep_checkpoints: Annotated[
         str, typer.Option(help="How long checkpoints in the service's folder outlive their job.")
     ] = FOREVER,
+    forecast_every: Annotated[
+        str, typer.Option(help="Foretell the ends of all jobs at most so often; 0: never (docs/forecasts.md).")
+    ] = "5s",
     backup_every: Annotated[str, typer.Option(help="Copy the journal so often, e.g. 6h, to backups/ at home.")] = "",
     backup_keep: Annotated[int, typer.Option(min=1, help="How many such copies are kept.")] = 8,
     unknown_jobs: Annotated[
@@ -134,6 +141,8 @@ def serve(
         folder, grace, max_suspended=max_suspended, round_s=round_, profile=profile, allocator=allocator,
         curves=curves, policy=policy, max_priority=max_priority, notify=told, steady=since_boot_s,
         keep=_keep(keep_jobs, keep_logs, keep_checkpoints), unknown_jobs=unknown_jobs, most_unfinished=max_jobs,
+        forecast_every_s=_time(forecast_every, "--forecast-every"),
+        prefetch_starts=prefetch_starts,
     )  # fmt: skip
     every_s = _time(backup_every or "0", "--backup-every")
     apart = {"isolation": isolation, "network": network, "user_map": user_map}

@@ -53,8 +53,9 @@ def _one(info: JobInfo) -> None:
         "submitted": remote.clock(info.submitted_s),
         "started": remote.clock(info.started_s),
         "ended": remote.clock(info.ended_s),
-        "expected": remote.clock(info.expected_end_s),
+        "expected": remote.finish(info) if info.ended_s is None else "-",
         "steps": remote.progress(info) + (f", {info.step_time_s:.3g} s each" if info.step_time_s else ""),
+        **({"on its GPUs": f"busy {info.gpu_busy:.0%}, {info.gpu_used_gib:.1f} GiB"} if info.gpu_used_gib else {}),
         **{f"metric {name}": f"{value:.6g}" for name, value in info.metrics.items()},
         **{f"asked {name}": value for name, value in info.spec.items()},
     }

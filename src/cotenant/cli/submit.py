@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +10,7 @@ import typer
 from cotenant.cli import options as opt
 from cotenant.cli import remote
 from cotenant.cli.command import Command, command_of, environment, job_of
+from cotenant.cli.job_files import read_job_files
 
 __all__ = ["Command", "submit"]
 
@@ -70,7 +70,7 @@ def submit(
     command: list[str] = command_of(ctx)
     if bool(files) == bool(command):
         raise InputError("give YAML files, or a command after '--': cotenant submit --gpus 1 -- python train.py")
-    jobs: list[tuple[str, Any]] = [("job", job_of(command))] if command else _from_files(files or [])
+    jobs: list[tuple[str, Any]] = [("job", job_of(command))] if command else read_job_files(files or [])
     specs = []
     for where, job in jobs:
         if isinstance(job, dict):
@@ -93,25 +93,3 @@ def submit(
     for group in ids:
         for id_ in group:
             typer.echo(id_)
-
-
-def _from_files(files: list[str]) -> list[tuple[str, Any]]:
-    """(where, mapping) of every job: a file holds one, a list of them, or several documents."""
-    import yaml
-
-    from cotenant.core.errors import InputError
-
-    jobs: list[tuple[str, Any]] = []
-    for file in files:
-        try:
-            documents = list(yaml.safe_load_all(Path(file).read_text(encoding="utf-8")))
-        except OSError as error:
-            hint = "" if Path(file).suffix in (".yaml", ".yml") else "; a command goes after '--'"
-            raise InputError(f"cannot read '{file}': {error.strerror or error}{hint}") from None
-        except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-            raise InputError(f"'{file}' is not YAML: {error}") from None
-        found = [job for part in documents if part is not None for job in (part if isinstance(part, list) else [part])]
-        if not found:
-            raise InputError(f"'{file}' holds no job: write at least run: COMMAND")
-        jobs += [(file if len(found) == 1 else f"{file}, job {n + 1}", job) for n, job in enumerate(found)]
-    return jobs

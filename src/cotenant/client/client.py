@@ -345,6 +345,10 @@ class Client:
             found = self._ask("GET", _path("/v1/whatif", found["id"]), params={"wait": 1.0})
         return found
 
+    def evaluation(self) -> dict[str, Any]:
+        """How right forecasts were: errors by moment and policy, calibration, and forecasts one by one."""
+        return self._ask("GET", "/v1/forecasts/evaluation")
+
     def tokens(self) -> list[TokenInfo]:
         """All tokens (admin)."""
         return [codec.token(item) for item in self._ask("GET", "/v1/tokens")["tokens"]]

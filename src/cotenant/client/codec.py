@@ -32,7 +32,8 @@ def attempt(data: Mapping[str, Any]) -> AttemptInfo:
 
 def node(data: Mapping[str, Any]) -> NodeStatus:
     """A node."""
-    return NodeStatus(**{**data, "jobs": tuple(data["jobs"])})
+    lists = {name: tuple(data[name]) for name in ("jobs", "gpu_busy", "gpu_used_gib") if name in data}
+    return NodeStatus(**{**data, **lists})
 
 
 def event(data: Mapping[str, Any]) -> EventInfo:
@@ -52,7 +53,7 @@ def token(data: Mapping[str, Any]) -> TokenInfo:
 
 _SAME = (
     "run", "name", "setup", "workdir", "env", "cpus", "nodes", "tenant", "priority", "retries", "preemptible",
-    "model", "image", "tty",
+    "exclusive", "model", "image", "tty",
 )  # fmt: skip
 _RENAMED = {
     "mem_gib": "mem",

@@ -9,9 +9,9 @@ from __future__ import annotations
 (
     SUBMIT, WORK, BELIEF, DONE, ATTAINED, OCCUPIED, SINCE, WARM, SPEED, FIRST, FINISH, WAITED, LOST, KEY1, KEY2,
     KEY3, EVENT, FAIL_AT, CPUS, MEM, DRAW, RESTORE, DEADLINE, TIER, KEY4, RATED, WEIGHT, STEPS, ALONE, GPU_GIB,
-    SHARE, CAP, SAVE, LEAVES, START_UP, RESUME, BARRED, SAVED,
-) = range(38)  # fmt: skip
-FLOAT_COLUMNS = 38
+    SHARE, CAP, SAVE, LEAVES, START_UP, RESUME, BARRED, SAVED, SAVING, GAIN, COST,
+) = range(41)  # fmt: skip
+FLOAT_COLUMNS = 41
 (
     GPUS, CLASS, STATE, QUEUE, PREEMPTS, STARTS, EVENT_KIND, HEAP_AT, EVENT_AT, SLICE, TENANT, MODEL, ATTEMPT, OWES,
     RANK, SPEED_ROW, HOST, LEVEL, TURN, OPPORTUNISTIC, ARRIVAL, OLD, LEAVING, PROMISED, HOME, RUNG,
@@ -25,10 +25,12 @@ FUTURE, WAITING, RUNNING, FINISHED, HELD, PINNED = 0, 1, 2, 3, 4, 5
 
 # Hot rows of running jobs: what the walk needs, side by side. H_NODE is -1 for gangs of several nodes.
 # H_BELOW and H_WITHIN remember where a job stands among the Gittins samples; -1 where that is not known.
+# H_COST is what stopping it costs; H_RISK is 1 where work that it does from now on comes on top. H_BEGAN is its WARM.
 (
     H_LEFT, H_WARM, H_SPEED, H_GPUS, H_ATTAINED, H_SINCE, H_QUEUE, H_FIRST, H_NODE, H_TENANT, H_BELOW, H_WITHIN,
-) = range(12)  # fmt: skip
-HOT_COLUMNS = 12
+    H_COST, H_RISK, H_BEGAN,
+) = range(15)  # fmt: skip
+HOT_COLUMNS = 15
 
 # Kinds of job events, in the order in which equal times are handled.
 END, FAIL, GONE, CROSS, PROMOTE, RELAX, UNBIND = 0, 1, 2, 3, 4, 5, 6
@@ -124,15 +126,20 @@ Q_LIMIT, Q_USED, Q_CLAIMED = 0, 1, 2
     NEWEST,  # the row that arrived last
     N_EVICTED,  # running jobs that lose their GPUs in this walk to a suspended job which is bound to them
     ROTATES,  # 1 when jobs of different turns are never on a GPU together; else they share its time as a fluid
-) = range(41)
-INT_SCALARS = 41
+    N_WEIGHED,  # stops by an order, of which gain and cost are known and finite
+    FULL,  # 1 while as many jobs are suspended as may be: whoever has to leave begins anew
+) = range(43)
+INT_SCALARS = 43
 
 # Float scalars of the engine.
 # NEXT_CALL: when a policy that sets its own times wants to be asked again.
 NOW, NEXT_CALL, SERIES_GAP, BUSY_GPU_S, WINDOW_FROM, WINDOW_TO, LAST_SAMPLE, BUSY_SINCE, HEAD_START = range(9)
 PATIENCE = 9  # most seconds that a suspended job waits for its own GPUs while it could have others
 NEXT_TURN = 10  # when the first turn is over for which somebody waits
-FLOAT_SCALARS = 11
+NEXT_LOOSE = 11  # when the first minimum run is over that holds somebody back
+NEXT_WARM = 12  # when the first start-up is over beside others, whom it slows down from then on
+GAINED_S, PAID_S = 13, 14  # sums over N_WEIGHED
+FLOAT_SCALARS = 15
 
 # What became of a job at its turn in the walk (WATCH_CODE).
 (
@@ -160,8 +167,9 @@ FIRST_FIXED_COLUMN = BY_BELIEF
 # Rule flags and numbers.
 # EXTERNAL: 0 compiled, 1 asks Python while somebody waits, 2 after every event, 3 at NEXT_CALL and, with WAKES, at
 # every event before it.
-PREEMPTIVE, STRICT, EASY, STABLE, EXTERNAL, QUANTUM, QUEUES, WAKES = range(8)
-RULE_FLAGS = 8
-ROUND_S, KNOB, RELAX_S, CHECKPOINT_S = range(4)
-RULE_NUMBERS = 4
+# WEIGHS: nobody is stopped unless that gains more than it costs; MIN_RUN_S is the most that a minimum run lasts.
+PREEMPTIVE, STRICT, EASY, STABLE, EXTERNAL, QUANTUM, QUEUES, WAKES, WEIGHS = range(9)
+RULE_FLAGS = 9
+ROUND_S, KNOB, RELAX_S, CHECKPOINT_S, MIN_RUN_S = range(5)
+RULE_NUMBERS = 5
 QUANTUM_QUEUE, QUANTUM_FIXED, QUANTUM_SUP = 0, 1, 2

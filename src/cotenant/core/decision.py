@@ -37,7 +37,8 @@ class Transition:
     """One change of one job, with the exact GPUs: (node, GPUs, mask of the node's GPUs) of whoever starts or moves.
 
     `moved`: 1 for the stop of a job that goes on elsewhere as soon as it can, 2 where it goes on with another size, 3
-    where it makes room for another's turn.
+    where it makes room for another's turn. `gain_s` and `cost_s` are what the stop gains and costs, as weighed by the
+    order that makes it: infinite where an owner's priority decides, NaN where nobody weighs.
     """
 
     change: Change
@@ -45,6 +46,8 @@ class Transition:
     places: Places = ()
     terms: Terms = ALONE
     moved: int = 0
+    gain_s: float = field(default=np.nan, compare=False)
+    cost_s: float = field(default=np.nan, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

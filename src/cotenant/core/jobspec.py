@@ -52,6 +52,7 @@ class JobSpec:
     checkpoint_dir: str = ""
     checkpoint_interval_s: float = 0.0
     preemptible: bool = True
+    exclusive: bool = False  # its GPUs are never shared with another job
     tty: bool = False  # it has a terminal, which `attach` joins
     array: tuple[int, ...] = ()
     image: str = ""  # of a container that all of it runs in
@@ -81,7 +82,7 @@ _DEFAULTS = {item.name: getattr(JobSpec(run=""), item.name) for item in fields(J
 _PLAIN = ("run", "name", "setup", "workdir", "tenant", "model", "image")
 _KEYS = (
     *_PLAIN, "env", "gpus", "cpus", "mem", "gpu_mem", "nodes", "priority", "deadline", "max_runtime", "expected",
-    "retries", "elastic", "batch", "checkpoint", "preemptible", "tty", "array", "after", "notify",
+    "retries", "elastic", "batch", "checkpoint", "preemptible", "exclusive", "tty", "array", "after", "notify",
 )  # fmt: skip
 
 
@@ -116,7 +117,7 @@ def parse_job(data: Any, where: str = "job") -> JobSpec:
     _nested(data, "elastic", {"min_gpus": "min_gpus", "max_gpus": "max_gpus"}, values, where)
     _nested(data, "batch", {"size": "batch_size", "min": "batch_min", "max": "batch_max"}, values, where)
     _checkpoint(data.get("checkpoint", {}), values, where)
-    for key, usual in (("preemptible", True), ("tty", False)):
+    for key, usual in (("preemptible", True), ("exclusive", False), ("tty", False)):
         if not isinstance(data.get(key, usual), bool):
             raise InputError(f"{where}: field '{key}' must be true or false")
         values[key] = data.get(key, usual)

@@ -65,6 +65,9 @@ FLOATS = (
     Column("RESUME", "s", ENGINE, "what going on takes for a suspended job"),
     Column("BARRED", "s", ENGINE, "since when a suspended job could have started, but not where it is bound; else NaN"),
     Column("SAVED", "s", ENGINE, "work that is in a checkpoint: what is left when a suspended job is ended"),
+    Column("SAVING", "s", BELIEF, "what SAVE is believed to be: stops are weighed with it"),
+    Column("GAIN", "s", ENGINE, "what its last stop by an order gained, as weighed then; NaN: nobody weighed it"),
+    Column("COST", "s", ENGINE, "and what that cost"),
 )
 INTS = (
     Column("GPUS", "GPUs", FACT, "GPUs that it runs on, or asks for while it waits", "gpus"),

@@ -206,7 +206,10 @@ class Engine:
         for kind, row, detail in state.log[: state.x[col.N_LOG]].tolist():
             change = CHANGES[kind]
             placed = change in (Change.START, Change.RESUME, Change.PROMISE, Change.RESIZE)
-            found.append(Transition(change, row, places_of(state, row) if placed else (), self.agreed(row), detail))
+            places = places_of(state, row) if placed else ()
+            stops = change in (Change.STOP, Change.SUSPEND)
+            weighed = state.f[row, [col.GAIN, col.COST]].tolist() if stops else (np.nan, np.nan)
+            found.append(Transition(change, row, places, self.agreed(row), detail, *weighed))
         state.x[col.N_LOG] = 0
         return (*found, *self._new_terms({item.row for item in found}))
 
@@ -269,6 +272,8 @@ class Engine:
     def _by_priority(self, now_s: float) -> None:
         view = self.view(now_s)
         priority = self._priorities(view)
+        if self.state.x[col.N_PROMISED]:  # others were stopped for them
+            priority = np.where(view.promised == 1, -np.inf, priority)
         order = np.argsort(priority, kind="stable")
         ordered = priority[order]
         rows = view.rows[order]

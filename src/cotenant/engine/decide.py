@@ -8,6 +8,7 @@ from cotenant.core.state import Rule, State
 from cotenant.engine.easy import easy
 from cotenant.engine.fill import fill, start_if_it_fits
 from cotenant.engine.keys import compact_running, gpus_not_ahead, refresh_keys
+from cotenant.engine.ledger import count_standing
 from cotenant.engine.lines import advance_line, line_up
 from cotenant.engine.walk import walk_preemptive
 
@@ -18,6 +19,8 @@ def decide(s: State, rule: Rule, now: float) -> None:
     if s.x[N_WAITING] == 0:
         return
     if rule.flags[PREEMPTIVE] == 1:
+        if s.x[LAGS] == 1:
+            count_standing(s, rule, now)
         if start_without_displacing(s, rule, now):
             walk_preemptive(s, rule, now)
     elif rule.flags[EASY] == 1:

@@ -13,7 +13,18 @@ from cotenant.core.state import Rule, State
 from cotenant.engine.heaps import drop_event, remove_waiting
 from cotenant.engine.keys import position_of, round_number, set_keys
 from cotenant.engine.leaving import begin_leaving, bind_late, end_suspended, forget_home, gone
-from cotenant.engine.ledger import dequeue, enqueue, promote, relax, release, rerun, set_leaf, stand_in_line, start
+from cotenant.engine.ledger import (
+    dequeue,
+    enqueue,
+    heat_cost,
+    promote,
+    relax,
+    release,
+    rerun,
+    set_leaf,
+    stand_in_line,
+    start,
+)
 from cotenant.engine.sharing import count_cells
 
 
@@ -148,7 +159,22 @@ def next_own_time(s: State, rule: Rule) -> float:
         time_s = min(time_s, s.t[NEXT_CALL])
     if s.x[ROTATES] == 1:
         time_s = min(time_s, s.t[NEXT_TURN])
+    if s.x[N_WAITING] > 0 and s.t[NEXT_LOOSE] > s.t[NOW]:
+        time_s = min(time_s, s.t[NEXT_LOOSE])
+    if s.t[NEXT_WARM] > s.t[NOW]:
+        time_s = min(time_s, s.t[NEXT_WARM])
     return float(time_s)
+
+
+@kernel
+def loosen(s: State, now: float) -> bool:
+    """Whether a minimum run is over that held somebody back: whoever had it may fall behind."""
+    if s.t[NEXT_LOOSE] > now:
+        return False
+    s.t[NEXT_LOOSE] = math.inf
+    s.x[DIRTY] = 1
+    s.x[EPOCH] += 1
+    return True
 
 
 @entry
@@ -161,6 +187,7 @@ def begin_step(s: State, rule: Rule, now: float) -> bool:
         s.x[DIRTY] = 1
         s.x[EPOCH] += 1
         due = s.x[N_WAITING] > 0
+    due = loosen(s, now) or due
     s.t[NOW] = now
     while s.x[N_EVENTS] > 0 and s.f[s.events[0], EVENT] <= now:
         handle(s, rule, s.events[0], now)
@@ -230,6 +257,8 @@ def reheat(s: State) -> None:
         job = s.run[k]
         if job >= 0:
             s.hot[H_LEFT, k] = s.f[job, BELIEF] - s.f[job, DONE]
+            s.hot[H_WARM, k] = max(s.f[job, WARM], s.f[job, RATED])
+            heat_cost(s.f, s.i, s.hot, s.x, job, k)
 
 
 @entry

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix, Rule, State
 from cotenant.core.workload import Floats, Ints
+from cotenant.engine.gittins import gittins_further, gittins_index
+from cotenant.engine.weighing import less_cost, loses_work, shielded_until, start_s, stop_cost
 
 
 @entry
@@ -20,58 +20,6 @@ def work_done(f: Matrix, i: IntMatrix, job: int, now: float) -> float:
     if i[job, STATE] == RUNNING and now > since:
         done += (now - since) * f[job, SPEED]
     return float(done)
-
-
-@kernel
-def gittins_index(
-    samples: Floats, prefix: Floats, counts: Floats, supremum: bool, attained: float, quantum: float
-) -> float:
-    """Gittins index of a job that has attained this much service, over distinct past services.
-
-    P(S - a <= D | S > a) / E[min(S - a, D) | S > a]; for the supremum over D it is enough to look at
-    D = s - a for the samples s above a (Tiresias, section 3.2). Above the largest sample it is 0.
-    `prefix` and `counts` hold sums and numbers of all services up to each sample. All in GPU-seconds.
-    """
-    size = len(samples)
-    below = int(np.searchsorted(samples, attained, "right"))
-    if below >= size:
-        return 0.0
-    if not supremum:
-        within = int(np.searchsorted(samples, attained + quantum, "right"))
-        return _gittins_value(prefix, counts, below, within, attained, quantum)
-    best = 0.0
-    for last in range(below, size):
-        best = max(best, _gittins_value(prefix, counts, below, last + 1, attained, samples[last] - attained))
-    return best
-
-
-@kernel
-def _gittins_further(
-    samples: Floats, prefix: Floats, counts: Floats, hot: Matrix, k: int, attained: float, quantum: float
-) -> float:
-    """The same for one quantum and a running job: its place among the samples only moves up, so it is kept."""
-    size = len(samples)
-    below, within = int(hot[H_BELOW, k]), int(hot[H_WITHIN, k])
-    if below < 0:
-        below = int(np.searchsorted(samples, attained, "right"))
-        within = int(np.searchsorted(samples, attained + quantum, "right"))
-    while below < size and samples[below] <= attained:
-        below += 1
-    while within < size and samples[within] <= attained + quantum:
-        within += 1
-    hot[H_BELOW, k], hot[H_WITHIN, k] = below, within
-    return _gittins_value(prefix, counts, below, within, attained, quantum)
-
-
-@kernel
-def _gittins_value(prefix: Floats, counts: Floats, below: int, within: int, attained: float, quantum: float) -> float:
-    """Services in (a, a + D] over what all services above a cost up to D each."""
-    ending = counts[within] - counts[below]
-    cost = prefix[within] - prefix[below] - ending * attained
-    beyond = counts[len(counts) - 1] - counts[within]
-    if beyond > 0:
-        cost += beyond * quantum
-    return float(ending / cost) if cost > 0 else 0.0
 
 
 @kernel
@@ -121,21 +69,71 @@ def _quantum(rule: Rule, queue: int) -> float:
 
 
 @kernel
+def gittins_key(f: Matrix, i: IntMatrix, rule: Rule, job: int, now: float) -> float:
+    """Minus the Gittins index of a job in its queue."""
+    quantum = _quantum(rule, i[job, QUEUE])
+    if quantum == 0.0:
+        return 0.0
+    attained = float(f[job, ATTAINED])
+    if i[job, STATE] == RUNNING:
+        attained += now - float(f[job, SINCE])
+    supremum = rule.flags[QUANTUM] == QUANTUM_SUP
+    return -gittins_index(rule.samples, rule.prefix, rule.counts, supremum, attained * i[job, GPUS], quantum)
+
+
+@kernel
+def attained_s(f: Matrix, i: IntMatrix, rule: Rule, job: int, now: float) -> float:
+    """Attained service as it counts for the order: up to the last round."""
+    attained = float(f[job, ATTAINED])
+    if i[job, STATE] == RUNNING:
+        attained += max(round_start(rule, now) - float(f[job, SINCE]), 0.0)
+    return attained
+
+
+@kernel
+def needs_s(f: Matrix, i: IntMatrix, job: int, now: float) -> float:
+    """Believed seconds to its end if it has GPUs from now on, what its start still takes included."""
+    left = max(float(f[job, BELIEF]) - work_done(f, i, job, now), 0.0)
+    if i[job, STATE] == RUNNING:
+        return left + (max(float(f[job, WARM]) - now, 0.0) if i[job, PROMISED] == 0 else start_s(f, i, job))
+    return left + start_s(f, i, job)
+
+
+@kernel
+def cost_now(f: Matrix, i: IntMatrix, job: int, now: float, moved: bool) -> float:
+    """What stopping a running job costs at this moment."""
+    cost = stop_cost(f, i, job, moved)
+    return cost + (work_done(f, i, job, now) - float(f[job, DONE]) if loses_work(i, job, moved) else 0.0)
+
+
+@kernel
+def _weighed_key(f: Matrix, i: IntMatrix, rule: Rule, column: int, job: int, now: float) -> float:
+    """The key of a job where a running one stands ahead by what stopping it costs; of equals it stays."""
+    running = i[job, STATE] == RUNNING
+    cost = cost_now(f, i, job, now, False) if running else 0.0
+    gpus = float(i[job, GPUS])
+    if column == BY_REMAINING:
+        return needs_s(f, i, job, now) - cost
+    if column == BY_REMAINING_GPU:
+        return (needs_s(f, i, job, now) - cost) * gpus
+    if column == BY_ATTAINED_GPU:
+        return (attained_s(f, i, rule, job, now) - cost) * gpus
+    if column == BY_GITTINS:
+        return less_cost(gittins_key(f, i, rule, job, now), cost * gpus)
+    if column == BY_NOTHING:
+        return -1.0 if cost > 0 else 0.0
+    return _moving(column, 0.0, 0.0, gpus, float(i[job, QUEUE]), float(f[job, FIRST]) - cost)
+
+
+@kernel
 def _key(f: Matrix, i: IntMatrix, rule: Rule, column: int, job: int, now: float) -> float:
     if column >= FIRST_FIXED_COLUMN:
         return _fixed(f, i, column, job)
-    running = i[job, STATE] == RUNNING
-    attained = float(f[job, ATTAINED])
+    if rule.flags[WEIGHS] == 1:
+        return _weighed_key(f, i, rule, column, job, now)
     if column == BY_GITTINS:
-        quantum = _quantum(rule, i[job, QUEUE])
-        if quantum == 0.0:
-            return 0.0
-        if running:
-            attained += now - float(f[job, SINCE])
-        supremum = rule.flags[QUANTUM] == QUANTUM_SUP
-        return -gittins_index(rule.samples, rule.prefix, rule.counts, supremum, attained * i[job, GPUS], quantum)
-    if running and column == BY_ATTAINED_GPU:
-        attained += max(round_start(rule, now) - float(f[job, SINCE]), 0.0)
+        return gittins_key(f, i, rule, job, now)
+    attained = attained_s(f, i, rule, job, now) if column == BY_ATTAINED_GPU else float(f[job, ATTAINED])
     left = float(f[job, BELIEF]) - work_done(f, i, job, now)
     return _moving(column, left, attained, float(i[job, GPUS]), float(i[job, QUEUE]), float(f[job, FIRST]))
 
@@ -158,11 +156,29 @@ def round_number(round_s: float, now: float) -> int:
 def set_keys(f: Matrix, i: IntMatrix, rule: Rule, job: int, now: float) -> None:
     """Write the keys of a job as of `now`."""
     f[job, KEY1] = _key(f, i, rule, rule.columns[0], job, now)
-    if rule.columns[1] != BY_NOTHING:
+    weighed = rule.flags[WEIGHS] == 1 and i[job, STATE] == RUNNING
+    if rule.columns[1] != BY_NOTHING or weighed:
         f[job, KEY2] = _key(f, i, rule, rule.columns[1], job, now)
         f[job, KEY3] = _key(f, i, rule, rule.columns[2], job, now)
         if rule.columns[3] != BY_NOTHING:
             f[job, KEY4] = _key(f, i, rule, rule.columns[3], job, now)
+    if weighed:
+        cost = stop_cost(f, i, job, False)
+        if shielded_until(f[job, SINCE], f[job, WARM], cost, rule.numbers[MIN_RUN_S]) > now:
+            f[job, KEY1 if rule.columns[0] != BY_TIER else KEY2] = -math.inf
+
+
+@kernel
+def set_keys_if_moved(f: Matrix, i: IntMatrix, rule: Rule, job: int, now: float) -> None:
+    """Write the keys that a job with GPUs would have if it lost them now, to begin elsewhere."""
+    owes, done, attained = i[job, OWES], f[job, DONE], f[job, ATTAINED]
+    if i[job, PROMISED] == 0:
+        f[job, DONE] = f[job, SAVED] if loses_work(i, job, True) else work_done(f, i, job, now)
+        f[job, ATTAINED] += now - f[job, SINCE]
+        i[job, OWES] = 1 if f[job, DONE] > 0 else 0
+    i[job, STATE] = WAITING
+    set_keys(f, i, rule, job, now)
+    i[job, STATE], i[job, OWES], f[job, DONE], f[job, ATTAINED] = RUNNING, owes, done, attained
 
 
 @kernel
@@ -185,14 +201,86 @@ def _hot_column(hot: Matrix, out: Floats, count: int, column: int, boundary: flo
 
 
 @kernel
+def _weighed_column(hot: Matrix, out: Floats, count: int, column: int, boundary: float, now: float) -> None:
+    """The same as `_weighed_key`."""
+    left, warm, speed, gpus, cost, risk = hot[H_LEFT], hot[H_WARM], hot[H_SPEED], hot[H_GPUS], hot[H_COST], hot[H_RISK]
+    if column in (BY_REMAINING, BY_REMAINING_GPU):
+        for k in range(count):
+            worked = max(now - warm[k], 0.0) * speed[k]
+            needs = max(left[k] - worked, 0.0) + max(warm[k] - now, 0.0)
+            out[k] = needs - (cost[k] + risk[k] * worked)
+        if column == BY_REMAINING_GPU:
+            for k in range(count):
+                out[k] *= gpus[k]
+    elif column == BY_ATTAINED_GPU:
+        for k in range(count):
+            lost = cost[k] + risk[k] * (max(now - warm[k], 0.0) * speed[k])
+            out[k] = (hot[H_ATTAINED, k] + max(boundary - hot[H_SINCE, k], 0.0) - lost) * gpus[k]
+    elif column == BY_NOTHING:
+        for k in range(count):
+            out[k] = -1.0 if cost[k] > 0 else 0.0
+    elif column == BY_QUEUE:
+        for k in range(count):
+            out[k] = hot[H_QUEUE, k]
+    else:
+        for k in range(count):
+            out[k] = hot[H_FIRST, k] - (cost[k] + risk[k] * (max(now - warm[k], 0.0) * speed[k]))
+
+
+@kernel
+def _shield(s: State, rule: Rule, now: float) -> None:
+    """Whoever is in its minimum run, or was promised its GPUs, comes first of its tier. NEXT_LOOSE is when the first of
+    them could be displaced."""
+    hot, min_run = s.hot, rule.numbers[MIN_RUN_S]
+    own = 1 if rule.columns[0] == BY_TIER else 0
+    first = math.nan  # of those who wait; looked up once somebody is shielded
+    s.t[NEXT_LOOSE] = math.inf
+    for k in range(s.x[N_RUN]):
+        until = shielded_until(hot[H_SINCE, k], hot[H_BEGAN, k], hot[H_COST, k], min_run)
+        if until <= now:
+            continue
+        if until < s.t[NEXT_LOOSE]:
+            if math.isnan(first):
+                first = _first_waiting(s, KEY2 if own == 1 else KEY1)
+            if s.keys[own, k] > first:
+                s.t[NEXT_LOOSE] = until
+        s.keys[own, k] = -math.inf
+
+
+@kernel
+def note_shield(s: State, rule: Rule, job: int, now: float) -> None:
+    """A run begins: NEXT_LOOSE is when its minimum run is over, if that comes first and holds somebody back."""
+    if rule.flags[WEIGHS] == 0 or s.x[N_WAITING] == 0:
+        return
+    cost = stop_cost(s.f, s.i, job, False)
+    until = shielded_until(s.f[job, SINCE], s.f[job, WARM], cost, rule.numbers[MIN_RUN_S])
+    if now < until < s.t[NEXT_LOOSE]:
+        own = 1 if rule.columns[0] == BY_TIER else 0
+        first = _first_waiting(s, KEY2 if own == 1 else KEY1)
+        if _key(s.f, s.i, rule, rule.columns[own], job, now) > first:
+            s.t[NEXT_LOOSE] = until
+
+
+@kernel
+def _first_waiting(s: State, key: int) -> float:
+    """The smallest such key of the first waiting jobs of all classes."""
+    first = math.inf
+    for c in range(s.cls.shape[0]):
+        if s.cls[c, C_LEN] > 0:
+            first = min(first, s.f[s.heap[s.cls[c, C_OFFSET]], key])
+    return first
+
+
+@kernel
 def refresh_keys(s: State, rule: Rule, now: float) -> None:
     """Write the keys of all running jobs, in step with `s.run`; arrays are taken out before the loops."""
     f, i, hot, run, keys, count = s.f, s.i, s.hot, s.run, s.keys, s.x[N_RUN]
     samples, prefix, counts = rule.samples, rule.prefix, rule.counts
     supremum = rule.flags[QUANTUM] == QUANTUM_SUP
+    weighs = rule.flags[WEIGHS] == 1
     for c in range(keys.shape[0]):
         column = rule.columns[c]
-        if column == BY_NOTHING:
+        if column == BY_NOTHING and not weighs:
             continue
         if column == BY_GITTINS:
             for k in range(count):
@@ -202,12 +290,19 @@ def refresh_keys(s: State, rule: Rule, now: float) -> None:
                 if quantum > 0.0 and supremum:
                     keys[c, k] = -gittins_index(samples, prefix, counts, True, attained, quantum)
                 elif quantum > 0.0:
-                    keys[c, k] = -_gittins_further(samples, prefix, counts, hot, k, attained, quantum)
+                    keys[c, k] = -gittins_further(samples, prefix, counts, hot, k, attained, quantum)
+                if weighs:
+                    lost = hot[H_COST, k] + hot[H_RISK, k] * (max(now - hot[H_WARM, k], 0.0) * hot[H_SPEED, k])
+                    keys[c, k] = less_cost(keys[c, k], lost * hot[H_GPUS, k])
         elif column >= FIRST_FIXED_COLUMN:
             for k in range(count):
                 keys[c, k] = _fixed(f, i, column, run[k])
+        elif weighs:
+            _weighed_column(hot, keys[c], count, column, round_start(rule, now), now)
         else:
             _hot_column(hot, keys[c], count, column, round_start(rule, now), now)
+    if weighs:
+        _shield(s, rule, now)
 
 
 @kernel

@@ -83,7 +83,7 @@ def gone(s: State, rule: Rule, job: int, now: float) -> None:
     else:
         drop_event(s.f, s.i, s.events, s.x, job)
         if s.i[job, STATE] == RUNNING:
-            schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+            schedule_run(s, rule, job)
 
 
 @entry

@@ -9,9 +9,11 @@ from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix, Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.heaps import drop_event, push_waiting, remove_waiting, set_event
-from cotenant.engine.keys import compact_running, position_of, set_keys, work_done
+from cotenant.engine.keys import compact_running, note_shield, position_of, set_keys, work_done
+from cotenant.engine.queues import crossing_s, stand_in_queue
 from cotenant.engine.sharing import is_clear, occupy, take_host, vacate
-from cotenant.engine.slices import bind_class, free_slices, unbind
+from cotenant.engine.slices import bind_class, free_bound, free_slices, unbind
+from cotenant.engine.weighing import loses_work, stop_cost
 from cotenant.placement.fit import fewest_nodes
 
 
@@ -76,6 +78,8 @@ def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
         bind_class(s, job)
     elif s.x[LAGS] == 1:
         ask_anew(s, job)
+    if rule.flags[WEIGHS] == 1 and len(rule.thresholds) > 0:
+        stand_in_queue(s.f, s.i, rule.thresholds, job, 0.0, 0.0)
     set_keys(s.f, s.i, rule, job, now)
     stand_in_line(s, job)
     if rule.flags[EASY] == 1:
@@ -129,24 +133,24 @@ def dequeue(s: State, rule: Rule, job: int) -> None:
 
 
 @entry
-def schedule_run(f: Matrix, i: IntMatrix, events: Ints, x: Ints, thresholds: Floats, job: int) -> None:
+def schedule_run(s: State, rule: Rule, job: int) -> None:
     """Set the next event of a running job: its end, the end of a failing attempt, or a queue crossing.
 
     One that was only promised its GPUs has none of these; it may still have to leave its last ones.
     """
+    f, i = s.f, s.i
     if i[job, PROMISED] == 1:
-        set_event(f, i, events, x, job, f[job, LEAVES], GONE)
+        set_event(f, i, s.events, s.x, job, f[job, LEAVES], GONE)
         return
     target, kind = f[job, WORK], END
     if f[job, FAIL_AT] < target:
         target, kind = f[job, FAIL_AT], FAIL
     time_s = max(f[job, WARM], f[job, RATED]) + (target - f[job, DONE]) / f[job, SPEED]
-    queue = i[job, QUEUE]
-    if queue < len(thresholds):
-        crossing = f[job, SINCE] + thresholds[queue] / i[job, GPUS] - f[job, ATTAINED]
+    if i[job, QUEUE] < len(rule.thresholds):
+        crossing = crossing_s(f, i, rule, job, s.x[FULL] == 1)
         if crossing < time_s:
             time_s, kind = crossing, CROSS
-    set_event(f, i, events, x, job, time_s, kind)
+    set_event(f, i, s.events, s.x, job, time_s, kind)
 
 
 @kernel
@@ -178,6 +182,8 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     spread = 1 if nodes > 1 and nodes > fewest_nodes(s.node, s.pool, pool, s.i[job, GPUS]) else 0
     s.i[job, SLICE] = head
     s.i[job, STATE] = RUNNING
+    if rule.flags[WEIGHS] == 1 and len(rule.thresholds) > 0:
+        stand_in_queue(s.f, s.i, rule.thresholds, job, 0.0, stop_cost(s.f, s.i, job, s.x[FULL] == 1))
     s.f[job, WAITED] += now - s.f[job, SINCE]
     s.f[job, SINCE] = now
     s.f[job, RATED] = now
@@ -196,6 +202,7 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     s.x[N_RUN] += 1
     s.x[N_RUNNING] += 1
     s.x[N_STARTED_GPUS] += s.i[job, GPUS]
+    note_shield(s, rule, job, now)
 
 
 @kernel
@@ -247,13 +254,14 @@ def begin_now(s: State, rule: Rule, job: int, k: int, now: float) -> None:
     s.f[job, SINCE] = s.f[job, RATED] = now
     _begin(s, job, now)
     rerun(s, rule, job, k)
+    note_shield(s, rule, job, now)
 
 
 @entry
 def rerun(s: State, rule: Rule, job: int, k: int) -> None:
     """The run of the job at position k has changed: its hot row and its next event are made anew."""
     heat(s.f, s.i, s.slices, s.hot, s.x, job, k)
-    schedule_run(s.f, s.i, s.events, s.x, rule.thresholds, job)
+    schedule_run(s, rule, job)
 
 
 @entry
@@ -269,9 +277,35 @@ def heat(f: Matrix, i: IntMatrix, slices: IntMatrix, hot: Matrix, x: Ints, job: 
     hot[H_FIRST, k] = f[job, FIRST]
     hot[H_TENANT, k] = i[job, TENANT]
     hot[H_BELOW, k] = hot[H_WITHIN, k] = -1.0
+    heat_cost(f, i, hot, x, job, k)
     head = i[job, SLICE]
     one_node = slices[head, SLICE_NEXT] < 0 and x[USE_HOST] == 0
     hot[H_NODE, k] = slices[head, SLICE_NODE] if one_node else -1
+
+
+@kernel
+def heat_cost(f: Matrix, i: IntMatrix, hot: Matrix, x: Ints, job: int, k: int) -> None:
+    """The part of it that is about what stopping the job costs."""
+    hot[H_COST, k] = stop_cost(f, i, job, x[FULL] == 1)
+    hot[H_RISK, k] = 1.0 if loses_work(i, job, x[FULL] == 1) else 0.0
+    hot[H_BEGAN, k] = f[job, WARM]
+
+
+@kernel
+def count_standing(s: State, rule: Rule, now: float) -> None:
+    """Nobody more can stand still, or somebody can again: that changes what stops cost."""
+    full = 1 if s.x[LAGS] == 1 and free_bound(s) < 0 else 0
+    if full == s.x[FULL]:
+        return
+    s.x[FULL] = full
+    s.x[EPOCH] += 1
+    for k in range(s.x[N_RUN]):
+        job = s.run[k]
+        if job >= 0 and s.i[job, RUNG] == 1 and s.i[job, PROMISED] == 0:
+            if rule.flags[WEIGHS] == 1 and len(rule.thresholds) > 0:
+                cost = stop_cost(s.f, s.i, job, full == 1)
+                stand_in_queue(s.f, s.i, rule.thresholds, job, now - s.f[job, SINCE], cost)
+            rerun(s, rule, job, k)
 
 
 @kernel

@@ -229,7 +229,7 @@ class LiveRows:
         more = max(_LEAST_ROWS, len(self.state.f))
         f, i = np.zeros((more, col.FLOAT_COLUMNS)), np.zeros((more, col.INT_COLUMNS), np.int64)
         f[:, col.SPEED] = f[:, col.SHARE] = f[:, col.CAP] = f[:, col.ALONE] = 1.0
-        f[:, [col.FIRST, col.FINISH, col.BARRED]] = np.nan
+        f[:, [col.FIRST, col.FINISH, col.BARRED, col.GAIN, col.COST]] = np.nan
         f[:, [col.FAIL_AT, col.EVENT, col.LEAVES]] = np.inf
         f[:, col.SAVE], f[:, col.START_UP] = self.costs.save_s, self.costs.start_s
         f[:, col.RESUME] = self.costs.resume_s

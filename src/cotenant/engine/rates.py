@@ -1,11 +1,13 @@
 """How fast running jobs really go, where that changes while they run: co-runners, cores, whole steps.
 
 `start` gives a job the speed of its kind on its GPU type. A rate model then says otherwise after every decision;
-`rerate` settles what was done at the old speed and goes on at the new one, without a restart.
+`rerate` settles what was done at the old speed and goes on at the new one, without a restart. Start-up is a phase of
+its own: a job that imports and builds is no company yet, and NEXT_WARM is when the first such job becomes one.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import numpy as np
@@ -38,6 +40,29 @@ def rerate(s: State, rule: Rule, jobs: Ints, speeds: Floats, now: float) -> None
         settle(s, job, now)
         s.f[job, SPEED] = speeds[k]
         rerun(s, rule, job, position_of(s.run, s.x[N_RUN], job))
+    s.t[NEXT_WARM] = math.inf
+    for k in range(len(jobs)):
+        if starts_up(s, jobs[k], now) and s.f[jobs[k], WARM] < s.t[NEXT_WARM] and has_company(s, jobs[k]):
+            s.t[NEXT_WARM] = s.f[jobs[k], WARM]
+
+
+@kernel
+def starts_up(s: State, job: int, now: float) -> bool:
+    """Whether it imports and builds: it does not use its GPUs yet, and so slows nobody down."""
+    return bool(s.f[job, START_UP] > 0 and now < s.f[job, WARM] and s.i[job, PROMISED] == 0)
+
+
+@kernel
+def has_company(s: State, job: int) -> bool:
+    """Whether somebody else sits on any of its GPUs."""
+    at = s.i[job, SLICE]
+    while at >= 0 and s.x[SHARING] == 1:
+        first = s.gpu_first[s.slices[at, SLICE_NODE]]
+        for g in range(first, s.gpu_first[s.slices[at, SLICE_NODE] + 1]):
+            if (s.slices[at, SLICE_MASK] >> (g - first)) & 1 and s.gpu[g, 1] >= 0:
+                return True
+        at = s.slices[at, SLICE_NEXT]
+    return False
 
 
 @kernel
@@ -110,7 +135,7 @@ def shared_speeds(
                 slow = 1.0
                 for place in range(SLOTS):
                     other = s.gpu[g, place]
-                    if other < 0 or other == job or s.i[other, PROMISED] == 1:
+                    if other < 0 or other == job or s.i[other, PROMISED] == 1 or starts_up(s, other, s.t[NOW]):
                         continue
                     if s.i[job, TURN] * s.i[other, TURN] > 0 and s.i[job, TURN] != s.i[other, TURN]:
                         continue
@@ -155,7 +180,9 @@ def paired_speeds(s: State, pair: NDArray[np.float64], jobs: Ints, out: Floats) 
                 share = 1.0
                 for place in range(SLOTS):
                     other = s.gpu[g, place]
-                    if other >= 0 and other != job and s.i[other, PROMISED] == 0:
+                    if other < 0 or other == job or starts_up(s, other, s.t[NOW]):
+                        continue
+                    if s.i[other, PROMISED] == 0:
                         share *= pair[kind, s.i[other, SPEED_ROW], gpu_type] / base
                 slowest = min(slowest, share)
             at = s.slices[at, SLICE_NEXT]

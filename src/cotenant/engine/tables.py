@@ -42,6 +42,28 @@ class StopCosts:
         return self.lags and (self.suspends or self.save_s == np.inf)
 
 
+@dataclass(frozen=True, slots=True)
+class JobCosts:
+    """The same by job, where jobs differ; `rung` and `yields` as in the columns of these names."""
+
+    save_s: Floats
+    start_s: Floats
+    resume_s: Floats
+    rung: Ints
+    yields: Ints
+
+    @classmethod
+    def alike(cls, costs: StopCosts, rows: int) -> JobCosts:
+        """All jobs cost the same."""
+        times = (np.full(rows, value) for value in (costs.save_s, costs.start_s, costs.resume_s))
+        return cls(*times, *(np.full(rows, value) for value in (int(costs.suspends), 2 + int(costs.suspends))))
+
+    @property
+    def lags(self) -> bool:
+        """Whether some job does not leave its GPUs at once."""
+        return bool((self.save_s > 0).any())
+
+
 def build_state(
     work: Workload,
     cluster: Cluster,
@@ -61,6 +83,7 @@ def build_state(
     gantt_window: tuple[float, float] = (0.0, np.inf),
     measure: tuple[int, int] | None = None,
     costs: StopCosts | None = None,
+    job_costs: JobCosts | None = None,
     tiers: bool = False,
 ) -> State:
     """Lay out all tables for the jobs of `work`, nothing arrived yet.
@@ -69,10 +92,15 @@ def build_state(
     given). A job is kept off the types on which its speed is 0. `sharing` gives GPUs identities, so that several
     jobs may sit on one; with `overcommits` a quota bars nobody. `need_gib` is what each job needs of the memory of
     each of its GPUs, `gpu_gib` what a GPU of each type has. `costs` says what stopping takes where that holds GPUs,
-    which gives them identities too; `tiers` makes room for priorities that come later.
+    which gives them identities too, `job_costs` the same where jobs differ; `tiers` makes room for priorities that
+    come later.
     """
     rows, costs = len(work), costs or StopCosts()
-    sharing = sharing or costs.lags
+    each = job_costs or JobCosts.alike(costs, rows)
+    lags, rotates = costs.lags or each.lags, costs.rotates
+    if job_costs is not None:
+        rotates = lags and bool((each.yields & 1).any())
+    sharing = sharing or lags
     node, host, pool = _nodes(cluster, placement.counts_only)
     modelled = bool(np.isfinite(host[:, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]]).any())
     f, i = _jobs(work, belief_s, restore_s, draw, modelled)
@@ -93,20 +121,21 @@ def build_state(
     tier = f[:, col.TIER]
     cls, members, tree_size = _lay_out_classes(cls, of, tier, i, placement.relax_after_s < np.inf)
     cls, members = _with_bound_classes(cls, members, i, costs.most_suspended)
-    f[:, col.SAVE], f[:, col.START_UP], f[:, col.RESUME] = costs.save_s, costs.start_s, costs.resume_s
-    i[:, col.RUNG], i[:, col.YIELDS] = int(costs.suspends), 2 + int(costs.suspends)
+    f[:, col.SAVE], f[:, col.START_UP], f[:, col.RESUME] = each.save_s, each.start_s, each.resume_s
+    i[:, col.RUNG], i[:, col.YIELDS] = each.rung, each.yields
+    f[:, col.SAVING] = np.where(np.isfinite(each.save_s), each.save_s, 0.0)
     attempts, attempt_of = _attempts(work)
     have = attempt_of[:, 1] > 0
     f[have, col.FAIL_AT] = attempts[attempt_of[have, 0], 0]
     gpus = int(node[:, col.NODE_CAP].sum())
     most = gpus * (col.SLOTS if sharing else 1)
-    spare = (3 if not costs.lags else 6) * most + 16
+    spare = (6 if lags else 3) * most + 16
     slices = np.zeros((spare, 4), np.int64)
     slices[:, col.SLICE_NEXT] = np.arange(1, spare + 1)
     slices[-1, col.SLICE_NEXT] = -1
     x = np.zeros(col.INT_SCALARS, np.int64)
     x[col.IDLE], x[col.STAMP], x[col.USE_HOST], x[col.WATCH] = gpus, 1, int(modelled), -1
-    x[col.SHARING], x[col.LAGS], x[col.ROTATES] = int(sharing), int(costs.lags), int(costs.rotates)
+    x[col.SHARING], x[col.LAGS], x[col.ROTATES] = int(sharing), int(lags), int(rotates)
     gpu, gpu_first = _gpus(node, sharing)
     first, last = measure or (0, rows - 1)
     x[col.MEASURE_FROM], x[col.MEASURE_TO] = first, last
@@ -115,7 +144,8 @@ def build_state(
     t[col.NOW] = t[col.BUSY_SINCE] = work.submit_s[0] if rows else 0.0
     t[col.WINDOW_FROM], t[col.WINDOW_TO] = gantt_window
     t[col.LAST_SAMPLE] = -np.inf
-    t[col.PATIENCE], t[col.NEXT_TURN] = costs.patience_s, np.inf
+    t[col.PATIENCE] = costs.patience_s
+    t[[col.NEXT_TURN, col.NEXT_LOOSE, col.NEXT_WARM]] = np.inf
     nodes, room = len(node), 2 * most + 16
     return State(
         f=f,
@@ -176,7 +206,8 @@ def _jobs(
     i[:, col.ARRIVAL] = np.arange(len(work))
     weight = work.extra.get("weight")
     f[:, col.WEIGHT] = 1.0 if weight is None else np.asarray(weight, np.float64)
-    f[:, col.LEAVES], f[:, col.BARRED] = np.inf, np.nan
+    f[:, col.LEAVES] = np.inf
+    f[:, [col.BARRED, col.GAIN, col.COST]] = np.nan
     for name in (col.HEAP_AT, col.EVENT_AT, col.SLICE, col.HOST, col.OLD, col.HOME):
         i[:, name] = -1
     return f, i

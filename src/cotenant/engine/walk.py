@@ -12,9 +12,10 @@ from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix, Rule, State
 from cotenant.core.workload import Ints
+from cotenant.engine.gains import weigh_stop, worth_moving
 from cotenant.engine.heaps import remove_waiting
 from cotenant.engine.home import evict, find_home
-from cotenant.engine.keys import before_running, compact_running, refresh_keys
+from cotenant.engine.keys import before_running, compact_running, refresh_keys, set_keys_if_moved
 from cotenant.engine.leaving import preempt
 from cotenant.engine.ledger import start
 from cotenant.engine.lines import advance_line, line_up
@@ -199,6 +200,26 @@ def visit_running(s: State, job: int, order: Ints, first: int, end: int) -> None
         plan_stop(s, job)
 
 
+@kernel
+def _weigh_running(s: State, rule: Rule, k: int, now: float) -> None:
+    """The same in a compiled order, for the job at position k of those that run: nobody is moved, or displaced by who
+    is moved, for less than that costs."""
+    job, first, end = s.run[k], k + 1, s.x[N_RUN]
+    if keep_place(s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x, job):
+        return
+    leave(s, job)
+    moves = displaces = True
+    if rule.flags[WEIGHS] == 1 and (s.hot[H_COST, k] > 0 or s.i[job, PROMISED] == 1) and first < end:
+        set_keys_if_moved(s.f, s.i, rule, job, now)
+        displaces = before_running(s.f, job, s.keys, first, s.run[first])
+    if rule.flags[WEIGHS] == 1 and s.i[job, RUNG] == 1 and s.i[job, PROMISED] == 0:
+        moves = worth_moving(s, rule, job, now)
+    moves = moves and visit_waiting(s, job, displaces, s.run, first, end)
+    if not moves:
+        plan_stop(s, job)
+    weigh_stop(s, rule, job, moves, now)
+
+
 @entry
 def commit(s: State, rule: Rule, now: float) -> None:
     """Carry out what is planned: stops and moves first, so that starts find their GPUs free; guests after hosts."""
@@ -272,7 +293,7 @@ def walk_preemptive(s: State, rule: Rule, now: float) -> None:
         job = s.heap[s.cls[s.lines[line], C_OFFSET]]
         running = _keep_stretch(s, running, job)
         if running < count and not before_running(s.f, job, s.keys, running, s.run[running]):
-            visit_running(s, s.run[running], s.run, running + 1, count)
+            _weigh_running(s, rule, running, now)
             running += 1
         elif visit_waiting(s, job, True, s.run, running, count):
             remove_waiting(s.f, s.i, s.cls, s.heap, job)
@@ -282,7 +303,7 @@ def walk_preemptive(s: State, rule: Rule, now: float) -> None:
     if s.x[N_PLANNED] == 0:
         return
     for k in range(running, count):
-        visit_running(s, s.run[k], s.run, k + 1, count)
+        _weigh_running(s, rule, k, now)
     commit(s, rule, now)
 
 

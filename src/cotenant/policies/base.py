@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cotenant.core import columns as col
+from cotenant.core.errors import InputError
 from cotenant.core.plan import Plan
 from cotenant.core.spec import Value
 from cotenant.core.state import Rule, make_rule
@@ -24,6 +25,10 @@ from cotenant.core.traits import Traits
 from cotenant.core.view import View
 from cotenant.core.workload import Floats
 from cotenant.policies.words import by_column
+
+WEIGHING: dict[str, Value] = {"weigh": True, "min_run": 30.0}
+"""Parameters of orders that preempt: nobody is stopped unless that gains more than it costs, or in a minimum run of at
+most so many seconds."""
 
 _TRAITS = tuple(trait.name for trait in fields(Traits))
 _USUAL = Traits()
@@ -108,7 +113,17 @@ class OrderPolicy(Policy):
         """Order columns and flags; `stable` because running jobs only gain on waiting ones."""
         traits = self.traits
         flags = {col.PREEMPTIVE: int(traits.preemptive), col.STABLE: 1, col.STRICT: int(traits.strict)}
-        return make_rule(self.order, flags, {})
+        return self.weighed(make_rule(self.order, flags, {}), context)
+
+    def weighed(self, rule: Rule, context: Context) -> Rule:
+        """The same, weighing what its preemptions cost unless it is told not to, or is to be like somebody else's."""
+        if not rule.flags[col.PREEMPTIVE] or not self.params.get("weigh", True) or context.compat:
+            return rule
+        min_run_s = float(str(self.params.get("min_run", WEIGHING["min_run"])))
+        if not min_run_s >= 0:
+            raise InputError(f"policy '{self.name}': min_run={min_run_s:g} must be 0 seconds or more")
+        rule.flags[col.WEIGHS], rule.numbers[col.MIN_RUN_S] = 1, min_run_s
+        return rule
 
     def why(self, view: View) -> str:
         """What the columns say of it."""

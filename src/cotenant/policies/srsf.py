@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from cotenant.core.columns import BY_REMAINING_GPU
-from cotenant.policies.base import OrderPolicy
+from cotenant.core.spec import Value
+from cotenant.policies.base import WEIGHING, OrderPolicy
 
 
 class Srsf(OrderPolicy):
@@ -13,3 +16,4 @@ class Srsf(OrderPolicy):
     source = "Tiresias, NSDI'19, section 3.1"
     order = (BY_REMAINING_GPU,)
     preemptive = True
+    defaults: ClassVar[dict[str, Value]] = WEIGHING

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from cotenant.core.columns import BY_REMAINING
-from cotenant.policies.base import OrderPolicy
+from cotenant.core.spec import Value
+from cotenant.policies.base import WEIGHING, OrderPolicy
 
 
 class Srtf(OrderPolicy):
@@ -13,3 +16,4 @@ class Srtf(OrderPolicy):
     source = "Schrage, 1968; oracle baseline of Tiresias, NSDI'19"
     order = (BY_REMAINING,)
     preemptive = True
+    defaults: ClassVar[dict[str, Value]] = WEIGHING

@@ -19,7 +19,7 @@ from cotenant.core.spec import Value
 from cotenant.core.state import Rule, make_rule
 from cotenant.core.view import View
 from cotenant.core.workload import Floats
-from cotenant.policies.base import Context, OrderPolicy
+from cotenant.policies.base import WEIGHING, Context, OrderPolicy
 from cotenant.policies.words import by_column
 
 # The paper's simulations use one GPU-hour; the released simulator three queues with these limits.
@@ -40,6 +40,7 @@ class TiresiasL(OrderPolicy):
         "queues": 2,
         "thresholds": (),
         "knob": np.inf,
+        **WEIGHING,
     }
 
     def thresholds(self, context: Context) -> tuple[float, ...]:
@@ -73,7 +74,7 @@ class TiresiasL(OrderPolicy):
         """Queue, then first start."""
         limits = self.thresholds(context)
         flags = {col.PREEMPTIVE: 1, col.STABLE: 1, col.QUEUES: len(limits) + 1}
-        return make_rule(self.order, flags, {col.KNOB: self.number("knob")}, limits)
+        return self.weighed(make_rule(self.order, flags, {col.KNOB: self.number("knob")}, limits), context)
 
 
 class TiresiasG(TiresiasL):
@@ -100,7 +101,7 @@ class TiresiasG(TiresiasL):
         samples = self._samples(context)
         if quantum == "sup" and len(samples) > _MOST_SAMPLES_FOR_SUPREMUM:
             samples = np.quantile(samples, np.linspace(0, 1, _MOST_SAMPLES_FOR_SUPREMUM))
-        return make_rule(self.order, flags, {col.KNOB: self.number("knob")}, limits, samples)
+        return self.weighed(make_rule(self.order, flags, {col.KNOB: self.number("knob")}, limits, samples), context)
 
     def _samples(self, context: Context) -> Floats:
         where = str(self.params["samples"])

@@ -58,8 +58,6 @@ def render_html(
     window_s: tuple[float, float] | None = None,
 ) -> str:
     """The page of `write_html` as text."""
-    from plotly.offline import get_plotlyjs
-
     lines = lines_of(outcomes)
     shown = list(rows) if rows is not None else list(comparison_rows(outcomes))
     charts = build_charts(lines, aggregates)
@@ -72,9 +70,21 @@ def render_html(
         _charts(charts, lines, len(outcomes)),
         _gantt(bars[0], lines) if bars else "",
         "</main>",
-        f"<footer>Made by Cotenant {_esc(_version(outcomes))}. "
-        "This file needs no network: data, charts and style are inside it.</footer>",
     ]
+    return page(title, body, charts, bars, _version(outcomes))
+
+
+def page(
+    title: str, body: Sequence[str], charts: Sequence[Chart],
+    bars: tuple[Chart, list[list[Figure]]] | None = None, version: str = "",
+) -> str:  # fmt: skip
+    """A whole file around a body whose charts have been given their places (`place_of`)."""
+    from plotly.offline import get_plotlyjs
+
+    footer = (
+        f"<footer>Made by Cotenant {_esc(version)}. "
+        "This file needs no network: data, charts and style are inside it.</footer>"
+    )
     library = get_plotlyjs().replace("</script", "<\\/script")
     return "\n".join(
         [
@@ -89,7 +99,7 @@ def render_html(
             f"<style>{CSS}</style>",
             "</head>",
             "<body>",
-            *(part for part in body if part),
+            *(part for part in (*body, footer) if part),
             f'<script type="application/json" id="report-data">{_json(charts, bars)}</script>',
             f'<script id="plotly-js">{library}</script>',
             f"<script>{JS}</script>",
@@ -251,7 +261,7 @@ def _charts(charts: Sequence[Chart], lines: Sequence[Line], runs: int) -> str:
         which = [f"{key} {seen[key]}" for key in ("load", "seed") if seen.get(key) is not None]
         named = f" ({_esc(', '.join(which))})" if which else ""
         note = f'<p class="note">Curves show the first run of each policy{named}.</p>'
-    figures = "\n".join(_figure(chart) for chart in charts)
+    figures = "\n".join(place_of(chart) for chart in charts)
     return (
         f'<section id="charts"><h2>Charts</h2>{note}'
         f'<div class="legend" role="group" aria-label="Policies shown in the charts">{chips}</div>\n'
@@ -268,10 +278,11 @@ def _gantt(chart: Chart, lines: Sequence[Line]) -> str:
         for line in lines
     )
     inner = f'<div class="tabs" role="tablist" aria-label="Policy of the Gantt chart">{tabs}</div>'
-    return f'<section id="schedule"><h2>Schedule</h2>{_figure(chart, inner)}</section>'
+    return f'<section id="schedule"><h2>Schedule</h2>{place_of(chart, inner)}</section>'
 
 
-def _figure(chart: Chart, before: str = "") -> str:
+def place_of(chart: Chart, before: str = "") -> str:
+    """Where the script of the page draws a chart, with its heading and explanation."""
     wide = ' class="wide"' if chart.wide else ""
     height = chart.figure["layout"].get("height")
     size = f' style="min-height:{height}px"' if height else ""

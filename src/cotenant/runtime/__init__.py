@@ -22,6 +22,8 @@ Environment, set by the service for each attempt:
     COTENANT_CHECKPOINT_INTERVAL_S  seconds between checkpoints (0: after every step)
     COTENANT_GPU_MEM_GIB            memory of each GPU that this job may use, where the job file names it (gpu_mem)
     COTENANT_SETTINGS               first settings as a JSON object, as in the `set` message
+    COTENANT_HOLD                   of a process that is started ahead of its GPUs: where it waits for them, `job` (in
+                                    `runtime.job()`, before it uses any) or `steps` (before its first step)
     COTENANT_GPUS                   GPUs of this attempt, for command lines such as `torchrun --nproc-per-node`
     COTENANT_GPUS_ASKED             GPUs that the job was submitted with; against them learning rates are scaled
     COTENANT_BATCH_MIN, _MAX        limits of the global batch, where the job file names them

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from ._address import of_environment
+from ._barrier import JOB, STEPS, Barrier, untouched
 from ._checkpoint import CheckpointStore
 from ._environment import number
 from ._link import Link
@@ -19,11 +20,14 @@ from ._scaling import LrScale, ScalingRule
 from ._sigterm import SigtermWatch
 from ._timing import StepTiming
 from .protocol import (
+    Built,
     Checkpoint,
     Declined,
     Done,
+    Go,
     Hello,
     JobMessage,
+    Pause,
     Progress,
     Restored,
     ServiceMessage,
@@ -40,8 +44,9 @@ EXIT_TERMINATED = 143  # 128 + SIGTERM: ended by the signal, nothing could be sa
 _PROGRESS_INTERVAL_S = 0.2
 _WELCOME_WAIT_S = 1.0
 _CLOSE_WAIT_S = 1.0
-_NAP_S = 0.05  # how quickly a throttled job notices that it should stop
+_NAP_S = 0.05  # how quickly a throttled job notices that it should stop, or go on
 _METRICS_LIMIT = 64
+_LONGEST_PAUSE_S = 10.0
 
 
 class Job:
@@ -73,6 +78,7 @@ class Job:
         self._on_change: list[Callable[[Settings], object]] = []
         self._asked = False  # by the scheduler
         self._sigterm = SigtermWatch()
+        self._pause_s = self._pauses_here_s = 0.0  # asked for, and agreed on at this step boundary
         self._stops_here = False  # all ranks have agreed to stop at this step boundary
         self._declined = False  # told the scheduler that this request cannot be met
         self._leads = self.rank == 0
@@ -83,20 +89,25 @@ class Job:
         self._safe = 0  # finished steps that are in a checkpoint
         self._done = 0  # finished steps
         self._total: int | None = None
-        self._started = False
+        self._built = self._started = False
         self._metrics: dict[str, Any] = {}
         self._timing = StepTiming()
         self._step_began = self._saved_at = time.monotonic()
         self._reported_at = 0.0
         self._link: Link | None = None
+        self._barrier = Barrier()
         self._leaving = False
 
     def __enter__(self) -> Job:
         address = of_environment()
         if address and self._link is None:
-            hello = Hello(os.environ.get("COTENANT_JOB_TOKEN", ""), self.id, self.attempt, os.getpid())
+            hello = Hello(
+                os.environ.get("COTENANT_JOB_TOKEN", ""), self.id, self.attempt, os.getpid(), untouched=untouched(),
+                waits=self._barrier.closed,
+            )  # fmt: skip
             self._link = Link(address, hello, self._receive)
             self._link.start(_WELCOME_WAIT_S)
+            self._barrier.wait(JOB, self._in_touch)
             self._take(self._told())
         return self
 
@@ -211,6 +222,17 @@ class Job:
             detach = getattr(value, "detach", None)  # a tensor must not keep its graph alive until it is sent
             self._metrics[name] = detach() if callable(detach) else value
 
+    def ready(self) -> None:
+        """All is built, the first step comes next: for loops that someone else writes. `steps` calls it by itself.
+
+        A job that was started ahead of its GPUs waits here until it has them.
+        """
+        if not (self._built or self._started) and self._link is not None:
+            self._built = True
+            self._tell(Built(self._done))
+            self._barrier.wait(STEPS, self._in_touch)
+            self._step_began = self._saved_at = time.monotonic()
+
     def steps(self, total: int | None = None) -> Iterator[int]:
         """Step numbers from the first unfinished one up to total (without end when None).
 
@@ -220,6 +242,7 @@ class Job:
         if self._started:
             raise RuntimeError("a job has one loop over steps(); put epochs and phases inside it")
         try:
+            self.ready()
             self.boundary(self._done, total)
             while total is None or self._done < total:
                 yield self._done
@@ -332,9 +355,16 @@ class Job:
             self.grace_s = message.grace_s
             self._declined = False
             self._asked = True
+        elif isinstance(message, Pause):
+            self._pause_s = min(max(message.seconds, 0.0), _LONGEST_PAUSE_S)
+        elif isinstance(message, Go):
+            self._barrier.open()
         elif isinstance(message, Settings):
             with self._staging:
                 self._staged = self._staged.updated(message)
+
+    def _in_touch(self) -> bool:
+        return self._link is not None and self._link.connected
 
     def _told(self) -> Settings:
         """The settings, with what the scheduler has said since they were taken over."""
@@ -344,7 +374,9 @@ class Job:
 
     def _confer(self) -> None:
         """At a step boundary: take over new settings and decide whether to stop here, as the leading rank does."""
-        stops, *settings = self._agreed([float(self.should_stop and not self._declined), *self._told().numbers()])
+        pause_s, self._pause_s = self._pause_s, 0.0
+        wish = float(self.should_stop and not self._declined), pause_s
+        stops, self._pauses_here_s, *settings = self._agreed([*wish, *self._told().numbers()])
         self._stops_here = bool(stops)
         self._take(Settings.from_numbers(settings))
 
@@ -383,8 +415,14 @@ class Job:
         return floats
 
     def _throttle(self) -> None:
-        until = time.monotonic() + self.throttle_s
-        while not (self.should_stop and not self._declined) and (left := until - time.monotonic()) > 0:
+        """Pause as long as told; another length that is told meanwhile counts at once, so that a pause can be ended."""
+        began = time.monotonic()
+        while not (self.should_stop and not self._declined):
+            staged = self._staged.throttle_s
+            throttle_s = self.throttle_s if staged is None else staged
+            left = began + throttle_s + self._pauses_here_s - time.monotonic()
+            if left <= 0:
+                return
             time.sleep(min(left, _NAP_S))
 
     def _release_sigterm(self) -> None:

@@ -20,9 +20,12 @@ from collections.abc import Callable
 from ._address import connect
 from .protocol import (
     MAX_LINE,
+    Built,
     Checkpoint,
+    Go,
     Hello,
     JobMessage,
+    Pause,
     Progress,
     ProtocolError,
     Refused,
@@ -59,7 +62,7 @@ class Link:
         self._outbox: deque[JobMessage] = deque()
         self._repeat: dict[type[JobMessage], JobMessage] = {}  # told before, told again after a reconnection
         self._welcomed = threading.Event()
-        self._refused = False
+        self._refused = self._connected = False
         self._deadline: float | None = None  # set by close: when to give up sending the rest
         self._wake_r, self._wake_w = socket.socketpair()
         self._wake_r.setblocking(False)
@@ -76,6 +79,11 @@ class Link:
     def welcomed(self) -> bool:
         """Whether the service has ever answered."""
         return self._welcomed.is_set()
+
+    @property
+    def connected(self) -> bool:
+        """Whether it can be talked to just now."""
+        return self._connected
 
     def send(self, message: JobMessage) -> None:
         """Queue a message. Returns at once."""
@@ -150,6 +158,7 @@ class Link:
                         return None
                     welcomed = self._read(sock, received)
                 self._queue_repeats()
+                self._connected = True
                 self._welcomed.set()
                 self._talk(sock, received)
         except _RefusedError as error:
@@ -159,6 +168,8 @@ class Link:
             return False
         except Exception as error:  # whatever is wrong with the connection, training goes on
             log.debug("connection to the service ended: %s", error)
+        finally:
+            self._connected = False
         return True if welcomed else None
 
     def _queue_repeats(self) -> None:
@@ -193,7 +204,7 @@ class Link:
         with self._lock:
             if self._outbox and self._outbox[0] is message:
                 self._outbox.popleft()
-            if isinstance(message, Restored | Checkpoint | Progress):
+            if isinstance(message, Restored | Checkpoint | Progress | Built):
                 self._repeat.pop(type(message), None)
                 self._repeat[type(message)] = message
 
@@ -223,7 +234,7 @@ class Link:
             message = decode(bytes(line))
             if isinstance(message, Refused):
                 raise _RefusedError(message.reason)
-            if isinstance(message, Welcome | Set | Stop):
+            if isinstance(message, Welcome | Set | Stop | Pause | Go):
                 self._receive(message)
             welcomed = welcomed or isinstance(message, Welcome)
         return welcomed

@@ -42,6 +42,9 @@ def callback(job: Job) -> Any:
     """
     began = 0.0
 
+    def on_train_begin(self: Any, args: Any, state: Any, control: Any, **rest: Any) -> None:
+        job.ready()
+
     def on_step_end(self: Any, args: Any, state: Any, control: Any, **rest: Any) -> Any:
         nonlocal began
         job.tick(state.global_step, state.max_steps if state.max_steps > 0 else None, saves=True)
@@ -69,6 +72,7 @@ def callback(job: Job) -> Any:
         if job.should_stop and state.global_step < state.max_steps and job.saved:
             job.preempted()
 
-    hooks = {"on_step_end": on_step_end, "on_save": on_save, "on_log": on_log, "on_train_end": on_train_end}
+    ends = {"on_train_begin": on_train_begin, "on_train_end": on_train_end}
+    hooks = {**ends, "on_step_end": on_step_end, "on_save": on_save, "on_log": on_log}
     base: Any = import_module("transformers").TrainerCallback
     return type("CotenantCallback", (base,), hooks)()

@@ -29,6 +29,7 @@ def callback(job: Job) -> Any:
 
     def on_train_start(self: Any, trainer: Any, module: Any) -> None:
         job.save(lambda path: trainer.save_checkpoint(path / FILE))
+        job.ready()
 
     def on_train_batch_end(self: Any, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if trainer.global_step > job.step:

@@ -6,9 +6,10 @@ Each line is one object with a `type`, at most `MAX_LINE` bytes long. The job op
 something to say; nothing is acknowledged. A job reconnects when the service comes back and then repeats its last
 `restored` and `checkpoint`, so these arrive at least once and repeats are harmless; `progress` may be lost.
 
-    job -> service   hello      version, token, job, attempt, pid
+    job -> service   hello      version, token, job, attempt, pid, untouched, waits
                      progress   step, total, step_time_s, metrics, saves, age_s, ready_s, ready_step, saving_s
                                 (at most about five a second)
+                     built      step                the first step comes next
                      restored   step, path, seconds
                      checkpoint step, path, seconds
                      stopping   step, saved         the process ends now
@@ -18,6 +19,8 @@ something to say; nothing is acknowledged. A job reconnects when the service com
                      refused    reason
                      set        settings            seen by the job at its next step boundary
                      stop       grace_s
+                     pause      seconds             stand still so long at the next step boundary, once
+                     go                             the GPUs are yours
 
 A step number is the count of finished steps. Unknown fields and unknown types are ignored, so that either side may
 learn new ones; `VERSION` changes only when an old peer would misunderstand. Numbers that JSON lacks (a loss that is
@@ -88,7 +91,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who is calling. The token is kept out of `repr`, and so out of logs."""
+    """Who is calling. The token is kept out of `repr`, and so out of logs.
+
+    `untouched`: it would wait here for `go`, and has not used a GPU yet. `waits`: it was started ahead of its GPUs.
+    """
 
     type: ClassVar[str] = "hello"
     token: str = field(repr=False)
@@ -96,6 +102,8 @@ class Hello:
     attempt: int
     pid: int
     version: int = VERSION
+    untouched: bool = False
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +125,14 @@ class Progress:
     ready_s: float = 0.0
     ready_step: int = 0
     saving_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """Everything is built and no step was made: here a job that was started ahead of its GPUs waits for `go`."""
+
+    type: ClassVar[str] = "built"
+    step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +204,21 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Stand still so long at the next step boundary, once: the job beside this one is measured meanwhile."""
+
+    type: ClassVar[str] = "pause"
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """The GPUs are the job's now. Who was not started ahead need not wait for it, and who does not know it never is."""
+
+    type: ClassVar[str] = "go"
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """The service does not know this job, its token or its version of the protocol."""
 
@@ -195,13 +226,28 @@ class Refused:
     reason: str
 
 
-JobMessage: TypeAlias = Hello | Progress | Restored | Checkpoint | Stopping | Declined | Done
-ServiceMessage: TypeAlias = Welcome | Set | Stop | Refused
+JobMessage: TypeAlias = Hello | Progress | Built | Restored | Checkpoint | Stopping | Declined | Done
+ServiceMessage: TypeAlias = Welcome | Set | Stop | Pause | Go | Refused
 Message: TypeAlias = JobMessage | ServiceMessage
 
 _KINDS: dict[str, type[Message]] = {
     kind.type: kind
-    for kind in (Hello, Progress, Restored, Checkpoint, Stopping, Declined, Done, Welcome, Set, Stop, Refused)
+    for kind in (
+        Hello,
+        Progress,
+        Built,
+        Restored,
+        Checkpoint,
+        Stopping,
+        Declined,
+        Done,
+        Welcome,
+        Set,
+        Stop,
+        Pause,
+        Go,
+        Refused,
+    )
 }
 
 

@@ -18,9 +18,11 @@ from ._address import keep_alive, parse, short_name
 from .protocol import (
     MAX_LINE,
     VERSION,
+    Go,
     Hello,
     JobMessage,
     Message,
+    Pause,
     ProtocolError,
     Refused,
     ServiceMessage,
@@ -109,7 +111,7 @@ class RuntimeServer:
         """Jobs with at least one process connected."""
         return frozenset(self._writers)
 
-    def send(self, job_id: str, message: Set | Stop) -> bool:
+    def send(self, job_id: str, message: Set | Stop | Pause | Go) -> bool:
         """Send to every process of a job; False when none is connected. Call it on the loop."""
         reached = [self._write(writer, message) for writer in self._writers.get(job_id, ())]
         return any(reached)

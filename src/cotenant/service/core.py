@@ -3,6 +3,7 @@
     store      journal and book behind one lock
     observer   what really runs, how it ended, what is left of it
     planner    what should run, on which GPUs, on what terms
+    forecasts  when jobs will end, made beside all this and kept for whoever asks
     executor   carries that out
     desk       what people ask for: jobs;  admin: nodes, policy, tokens
 
@@ -13,6 +14,7 @@ doing one again is harmless.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -28,10 +30,13 @@ from cotenant.service.desk.parts import PlannerAnswers
 from cotenant.service.desk.submitting import Rules
 from cotenant.service.executor.executor import Executor
 from cotenant.service.facade import Unavailable
+from cotenant.service.forecasts.background import Forecasts, InPlace, Scenes
+from cotenant.service.forecasts.worker import Worker
 from cotenant.service.notify.notifier import Notifier
 from cotenant.service.observer.observer import Observer
 from cotenant.service.observer.openings import Openings
 from cotenant.service.observer.reports import Reports
+from cotenant.service.observer.usage import Usage
 from cotenant.service.options import Options
 from cotenant.service.planner.decision import LiveDecision, PlannerSteps
 from cotenant.service.retention import Retention
@@ -42,7 +47,7 @@ _STOPPING_S = 0.2  # while somebody is about to leave: what his runtime says doe
 COUNTERS = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s", "suspensions")
 
 
-class PlannerPart(PlannerSteps, PlannerAnswers, Protocol):
+class PlannerPart(PlannerSteps, PlannerAnswers, Scenes, Protocol):
     """Decides, and answers questions about it."""
 
 
@@ -94,6 +99,7 @@ class CoreService:
         self.backend, self.counters = backend, dict.fromkeys(COUNTERS, 0.0)
         self.store = Store(journal, options.clock, options.hook, options.home / "owed", options.steady)
         self.reports = Reports(options.home, backend.listen_at(), options.clock)
+        self.usage = Usage(backend)
         self.retention = Retention(self.store, backend, self.reports, options.keep)
         self.observer = Observer(
             self.store, backend, self.reports, options, self.counters, lambda: self.executor.in_flight
@@ -108,13 +114,15 @@ class CoreService:
         rules = Rules(hosts, options.max_priority, options.notify, options.most_unfinished)
         self.planner = planner(self) if planner is not None else _planner(self)
         machines = ObservedMachines(self.observer, backend)
-        self.desk = Desk(self.store, self.planner, machines, self.reports.of, rules)
+        playing = (InPlace(), options.clock) if options.inline else (Worker(), time.monotonic)
+        self.forecasts = Forecasts(self.store, self.planner, self.reports.of, options.forecast_every_s, *playing)
+        self.desk = Desk(self.store, self.planner, machines, self.reports.of, self.forecasts, rules, self.usage)
         self._winds_down = False
         self._on_over: Callable[[], object] = lambda: None
         self.at_close = ExitStack()  # what else is to be given back in the end
         self.admin = Admin(
             self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready,
-            self.shut_down,
+            self.shut_down, self.usage,
         )  # fmt: skip
         if options.policy:
             self.planner.check(options.policy)
@@ -148,6 +156,8 @@ class CoreService:
     def _look_and_act(self) -> float:
         """Observe, press, decide, act. No backend is called and nothing is decided with the lock held."""
         self.observer.look()
+        if self.options.inline:
+            self.usage.sample()
         self.store.check_writable()
         if self._winds_down:
             return self._wind_down()
@@ -164,9 +174,11 @@ class CoreService:
         starts = tuple(act for act in late if act.kind == "start")
         if starts:  # where leaving takes no time, a job that moves has left by now
             self.observer.look()
-            self.executor.carry_out(replace(decision, acts=starts))
+            self.executor.carry_out(replace(decision, acts=starts, ahead=None))
             changed |= self.executor.perform()
         self.admin.save_uses()
+        if self.options.inline and self.options.forecast_every_s:
+            self.forecasts.look()
         self.store.snapshot_if_due()
         self.retention.retire_if_due()
         return 0.0 if changed else self._wait_s(decision, now_s)
@@ -200,12 +212,14 @@ class CoreService:
         self.executor.press()
         self.executor.perform()
         with self.store.lock:
-            if not self.store.book.on_gpus and not self.store.book.suspended:
+            book = self.store.book
+            if not (book.on_gpus or book.suspended or book.ahead):
                 self._on_over()
         return _STOPPING_S
 
     def close(self) -> None:
         """Let what is under way come to its end, and leave a short replay. Jobs go on."""
+        self.forecasts.close()
         self.executor.close()
         self.notifier.close()
         with suppress(JournalError):  # the next start replays more
@@ -219,4 +233,5 @@ def _planner(core: CoreService) -> PlannerPart:
     from cotenant.service.planner.planner import Planner
 
     nodes, capabilities = (lambda: core.observer.nodes), core.backend.capabilities()
-    return Planner(core.store, nodes, core.reports, capabilities, core.options, core.counters, core.openings)
+    told = core.options, core.counters, core.openings, core.usage.of
+    return Planner(core.store, nodes, core.reports, capabilities, *told)

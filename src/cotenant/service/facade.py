@@ -94,6 +94,8 @@ class NodeStatus:
     jobs: tuple[str, ...] = ()
     gpus_shared: int = 0  # of those used, the ones with several jobs
     gpu_mem_gib: float = 0.0  # of each GPU; 0 where not known
+    gpu_busy: tuple[float, ...] = ()  # of each GPU: share of the time in which it computes; none where not known
+    gpu_used_gib: tuple[float, ...] = ()  # of the memory of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,10 @@ class WhatIfWatch:
     done: int = 0  # jobs that it has finished
     jobs: int = 0
     partial: list[str] = field(default_factory=list)  # policies for which time was up
+
+    def hear(self, done: int) -> None:
+        """So many jobs have come to their end in the play."""
+        self.done = done
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -205,8 +211,12 @@ class JobDesk(Protocol):
     def whatif(self, caller: Caller, policies: list[str], watch: WhatIfWatch | None = None) -> dict[str, Any]:
         """Per job the expected finish now and under each policy: {"now": p, "jobs": [{"id":, p: seconds|None}]}.
 
-        `watch` is kept up to date. Policies for which time was up are named under "partial".
+        "forecasts" of a job has its intervals by policy. `watch` is kept up to date. Policies for which time was up
+        are named under "partial".
         """
+
+    def evaluation(self, caller: Caller) -> dict[str, Any]:
+        """How right forecasts were: errors by moment and policy, calibration, and forecasts one by one."""
 
     def history(self, caller: Caller) -> Iterator[JobInfo]:
         """Finished jobs, oldest first."""

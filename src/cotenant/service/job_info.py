@@ -45,6 +45,10 @@ class JobInfo:
     metrics: dict[str, float] = field(default_factory=dict)
     attempts: tuple[AttemptInfo, ...] = ()
     spec: dict[str, Any] = field(default_factory=dict)
+    gpu_busy: float | None = None  # share of the time in which it computes on its busiest GPU, where that is known
+    gpu_used_gib: float | None = None
+    expected_end_low_s: float | None = None  # it ends between these limits 9 times of 10
+    expected_end_high_s: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

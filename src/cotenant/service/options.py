@@ -46,11 +46,12 @@ class Options:
     `max_suspended`: how many suspended jobs may be kept, for each holds host memory; 0 suspends none.
     `round_s`: length of a round for policies that have rounds. `profile`: speeds by model and GPU type.
     `allocator` deals out cores and memory while jobs run (empty: each has what its file says), by the measured
-    `curves` of a file. `policy`: the one to begin with, else that of the last time. `inline`: acts are done within a
-    look instead of by threads, for virtual time. `check_invariants`: the engine's own rules are checked after every
-    decision, for tests. `max_priority`: the highest that others than admins may ask for. `notify`: whom to tell
-    of jobs. `hook` is called with a
-    name before and after every journal write and every act.
+    `curves` of a file. `prefetch_starts`: jobs are started ahead of their GPUs, and wait for them. `policy`: the one to
+    begin with, else that of the last time. `inline`: acts are done within a look instead of by threads, for virtual
+    time. `check_invariants`: the engine's own rules are checked after every decision, for tests. `max_priority`: the
+    highest that others than admins may ask for. `notify`: whom to tell of jobs. `forecast_every_s`: the least time
+    between two forecasts of all jobs; 0: there are none. `hook` is called with a name before and after every journal
+    write and every act.
     """
 
     home: Path
@@ -67,11 +68,13 @@ class Options:
     profile: str = "none"
     allocator: str = ""
     curves: str = ""
+    prefetch_starts: bool = False
     policy: str = ""
     inline: bool = False
     check_invariants: bool = False
     max_priority: int = 0
     notify: NotifySettings = NOBODY
+    forecast_every_s: float = 0.0
 
     @property
     def deals_out_hosts(self) -> bool:

@@ -23,7 +23,9 @@ from cotenant.service.backups import Backups
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role, Unavailable
 from cotenant.service.garbage import LongLived
+from cotenant.service.observer.usage import Sampler
 from cotenant.service.options import Options
+from cotenant.workload.profiles import as_shared
 
 VERIFY_S = 5.0  # the longest that looking for damage may hold up a start
 _log = logging.getLogger(__name__)
@@ -64,7 +66,7 @@ _HERE = Site()
 def open_service(options: Options, site: Site = _HERE) -> CoreService:
     """Open the journal, look for damage, rebuild the book, reconcile with what really runs.
 
-    Of profile h200 the pairs are taken that were measured as jobs share GPUs here.
+    Of profile h200, or a profile file, the pairs are taken that were measured as jobs share GPUs here.
     """
     home = homes.prepare(options.home)
     with ExitStack() as undo:
@@ -84,10 +86,8 @@ def open_service(options: Options, site: Site = _HERE) -> CoreService:
 def _over(journal: Journal, options: Options, site: Site) -> CoreService:
     """The service over an open journal."""
     backend = open_backend(site.backend, options.home, **site.backend_options())
-    if options.profile == "h200":
-        sharing = "mps" if backend.capabilities().share == "mps" else "time-sliced"
-        options = replace(options, profile=f"h200:sharing={sharing}")
-    return CoreService(journal, backend, options)
+    profile = as_shared(options.profile, backend.capabilities().share)
+    return CoreService(journal, backend, replace(options, profile=profile))
 
 
 def first_token(service: CoreService, home: Path) -> str:
@@ -111,11 +111,13 @@ class Loop:
         self._service = service
         self._ending = threading.Event()
         self._lives = LongLived()
+        self._sampler = Sampler(service.usage)
         self._trouble = ""
         self._thread = threading.Thread(target=self._run, name="scheduler", daemon=True)
 
     def start(self) -> None:
         """Begin."""
+        self._sampler.start()
         self._thread.start()
 
     def _run(self) -> None:
@@ -145,6 +147,7 @@ class Loop:
         self._ending.set()
         self._service.backend.wake()
         self._thread.join(timeout=10)
+        self._sampler.stop()
         self._lives.release()
 
 
@@ -190,6 +193,7 @@ async def _serve(service: CoreService, front: HttpSide, new_secret: str | None) 
     await service.reports.start()
     scheduler = Loop(service)
     scheduler.start()
+    service.forecasts.start()
     _greet(service, url, new_secret)
     await front.ended()
     scheduler.stop()

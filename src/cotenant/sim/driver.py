@@ -31,7 +31,7 @@ from cotenant.sim.experiment import Experiment
 from cotenant.sim.failures import Outages
 from cotenant.sim.hosts import is_allocated, make_allocation
 from cotenant.sim.hosts import summary as host_summary
-from cotenant.sim.metrics import jct_metrics, peak_rss_mib
+from cotenant.sim.metrics import jct_metrics, peak_rss_mib, stop_ledger
 from cotenant.sim.pair_watch import PairWatch
 from cotenant.sim.power import NodePower
 from cotenant.sim.setup import elastic_truth, facts, lay_out, pair_belief, pair_truth, truth
@@ -268,7 +268,7 @@ class Simulation:
             "gpu_utilization": busy / (e.cluster.gpus * played) if played > 0 else 0.0,
             "goodput": float((work.gpus * work.duration_s)[done].sum()) / busy if busy > 0 else None,
             "preemptions": int(result.preemptions[result.measured].sum()),
-            "restarts": int(result.restarts[result.measured].sum()),
+            "restarts": int(result.restarts[result.measured].sum()), **stop_ledger(state),
             **hosts, "lost_gpu_s": lost, "node_failures": int(state.x[col.NODE_FAILURES]),
             **({} if self.power is None else self.power.summary(float(state.t[col.NOW]))),
             "offered_load": float(work.load(e.cluster.gpus)) if work.span_s > 0 else None,

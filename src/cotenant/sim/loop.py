@@ -12,7 +12,7 @@ from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Matrix, Rule, State
 from cotenant.engine.decide import decide
-from cotenant.engine.events import asks, handle, next_own_time, node_down, node_up
+from cotenant.engine.events import asks, handle, loosen, next_own_time, node_down, node_up
 from cotenant.engine.keys import round_start
 from cotenant.engine.ledger import begin_promised, enqueue
 
@@ -81,6 +81,7 @@ def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, bud
         if rule.numbers[ROUND_S] < math.inf and now == round_start(rule, now):
             s.x[DIRTY] = 1
             s.x[EPOCH] += 1
+        loosen(s, now)
         s.t[NOW], handled = now, s.x[N_HANDLED]
         while s.x[N_EVENTS] > 0 and s.f[s.events[0], EVENT] <= now:
             handle(s, rule, s.events[0], now)
@@ -101,10 +102,11 @@ def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, bud
             s.x[ARRIVED] += 1
             s.x[N_HANDLED] += 1
             budget -= 1
-        quiet = s.x[ROTATES] == 1 and s.x[N_HANDLED] == handled and now < s.t[NEXT_CALL]  # only a turn is over
+        speeds = s.x[ROTATES] == 1 or s.t[NEXT_WARM] <= now
+        quiet = speeds and s.x[N_HANDLED] == handled and now < s.t[NEXT_CALL]  # only a turn or a start-up is over
         if external > 0 and not quiet and asks(s, rule, now):
             return NEEDS_DECISION
-        if s.x[ROTATES] == 1:
+        if speeds:
             return NEEDS_TURNS
         if external == 0:
             decide(s, rule, now)

@@ -7,7 +7,9 @@ import sys
 
 import numpy as np
 
+from cotenant.core import columns as col
 from cotenant.core.outcome import Scalar
+from cotenant.core.state import State
 from cotenant.core.workload import Floats
 
 _NAMES = ("avg_jct_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "max_jct_s", "avg_queue_s", "fairness_jain")
@@ -26,6 +28,21 @@ def jct_metrics(jct_s: Floats, queue_s: Floats, duration_s: Floats) -> dict[str,
     jain = rate.sum() ** 2 / (len(rate) * squares) if squares > 0 else 1.0
     values = jct_s.mean(), p50, p95, p99, jct_s.max(), queue_s.mean(), jain
     return {name: float(value) for name, value in zip(_NAMES, values, strict=True)}
+
+
+def stop_ledger(state: State) -> dict[str, Scalar]:
+    """Stops by which an order meant to gain, and the sums of gains and costs as weighed then; nothing without any.
+
+    Those are left out for which an owner's priority decided.
+    """
+    stops = int(state.x[col.N_WEIGHED])
+    if not stops:
+        return {}
+    return {
+        "weighed_stops": stops,
+        "stop_gain_s": float(state.t[col.GAINED_S]),
+        "stop_cost_s": float(state.t[col.PAID_S]),
+    }
 
 
 def peak_rss_mib() -> float:

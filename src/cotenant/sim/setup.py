@@ -24,7 +24,7 @@ from cotenant.engine.tables import build_state
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import make_policy
 from cotenant.policies.base import Policy
-from cotenant.sim.costs import LOAD_S, RESIZE_S, restore_seconds
+from cotenant.sim.costs import LOAD_S, RESIZE_S, charges
 from cotenant.sim.elastic import ElasticTruth
 from cotenant.sim.experiment import Experiment
 from cotenant.sim.hosts import is_allocated
@@ -50,12 +50,14 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
     if e.allocator == "proportional" or is_allocated(e, profile):
         work = _without_host_demands(work)
     need_gib, gpu_gib = _memory(e, work, traits, profile, compat)
+    charge = charges(compat.costs(e.costs), work, profile, traits.takes_turns)
+    work = replace(work, duration_s=work.duration_s + charge.exit_s)
     state = build_state(
         work,
         e.cluster,
         parse_placement(e.placement),
         belief_s=estimate(e.estimator or traits.default_estimator, work, e.seed),
-        restore_s=restore_seconds(compat.costs(e.costs), work),
+        restore_s=charge.restore_s,
         draw=generator.random(len(work)),
         speed=profile.speed,
         speed_row=profile.row,
@@ -67,7 +69,8 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
         skew=skew(work.model.names),
         gantt_window=e.window_s,
         measure=e.measure,
-        costs=e.stop_costs,
+        costs=replace(e.stop_costs, most_suspended=max(e.stop_costs.most_suspended, charge.most_suspended)),
+        job_costs=charge.jobs,
         tiers=e.transitions,
     )
     return state, profile
@@ -135,10 +138,13 @@ def pair_truth(state: State, profile: Profile) -> PairSpeeds | None:
 def truth(
     e: Experiment, shared: PairSpeeds | None, traits: Traits, profile: Profile, stages: Stages | None = None
 ) -> RateModel | None:
-    """What moves jobs where that is more than a speed per kind and GPU type."""
+    """What moves jobs where that is more than a speed per kind and GPU type.
+
+    Jobs that interleave keep step by a barrier, as in Muri's own traces; measured ones have none, as in the service.
+    """
     own = Compat(e.compat).rates(stages, traits, e.round_s, shared)
     if own is not None:
         return own
-    if stages is not None and traits.interleaves:
+    if stages is not None and traits.interleaves and profile.lifecycle is None:
         return StageSpeeds(stages)
     return SharedSpeeds(profile.together or nothing_known(profile)) if traits.names_gpus else shared

@@ -34,7 +34,7 @@ class Stall:
     def at(self) -> int:
         """The row of a job that is stopped again and again, where nobody has got on for long; else -1.
 
-        For so many decisions, and for longer than any restore takes: whoever had been left alone would be further.
+        For so many decisions, and for longer than any start takes: whoever had been left alone would be further.
         """
         state, counts = self._state, self._counts()
         if state.x[col.N_DECISIONS] < self._next_look:
@@ -49,6 +49,7 @@ class Stall:
             return -1
         active = np.flatnonzero(np.isin(state.i[:, col.STATE], (col.WAITING, col.RUNNING)))
         passed_s = float(state.t[col.NOW]) - self._since_s
-        if not len(active) or stops == self._stops or passed_s <= state.f[active, col.RESTORE].max():
+        longest_s = (state.f[active, col.RESTORE] + state.f[active, col.START_UP]).max(initial=0.0)
+        if not len(active) or stops == self._stops or passed_s <= longest_s:
             return -1
         return int(active[np.argmax(state.i[active, col.PREEMPTS])])

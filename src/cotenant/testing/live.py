@@ -20,6 +20,7 @@ def running(service: CoreService) -> Iterator[CoreService]:
     asyncio.run_coroutine_threadsafe(service.reports.start(), events).result(10)
     loop = Loop(service)
     loop.start()
+    service.forecasts.start()
     try:
         yield service
     finally:

@@ -7,7 +7,7 @@ transition, and by when jobs finish.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -139,8 +139,8 @@ class LiveRun:
             if item.change == Change.RESIZE and item.places != places_of(self.truth.state, item.row):
                 self.world.sizes[item.row] = sum(gpus for _, gpus, _ in item.places), float(warm_s[item.row])
 
-    def play(self) -> Floats:
-        """From the first arrival to the last end; when each job finished."""
+    def play(self, after: Callable[[float], object] = lambda now_s: None) -> Floats:
+        """From the first arrival to the last end; when each job finished. `after` is called after each instant."""
         work, truth, outages = self.truth.run.work, self.truth, self.truth.outages
         book, arrived, failed = self.service.store.book, 0, 0
         now_s = float(work.submit_s[0])
@@ -158,6 +158,7 @@ class LiveRun:
                 arrived = last
             self._look()
             truth.settle(now_s)
+            after(now_s)
             dues = [self._next_s, self.world.next_s()]
             dues += [float(work.submit_s[arrived])] if arrived < len(work) else []
             dues += [float(outages.table[failed, 0])] if failed < len(outages.table) else []

@@ -20,6 +20,8 @@ from cotenant.workload.profiles.lifecycle import LifecycleRow
 class TrueBeliefs(LiveBeliefs):
     """What a simulation believes of its jobs, and what the truth says that they lost."""
 
+    spread = 0.0  # nothing is in doubt
+
     def __init__(self, live: LiveBeliefs, known: Simulation, truth: Truth) -> None:
         super().__init__(live.book, live.reports, live.profiles, False)
         self._known, self._truth = known, truth
@@ -50,13 +52,14 @@ class TrueBeliefs(LiveBeliefs):
         self, job: LiveJob, types: dict[str, str], speed: float | None = None, each: DurationGuess | None = None
     ) -> Belief:
         """As estimated."""
-        return Belief(least_s=float(self._known.state.f[TrueWorld.row_of(job.id), col.BELIEF]))
+        return Belief(least_s=float(self._known.state.f[TrueWorld.row_of(job.id), col.BELIEF]), spread=self.spread)
 
     def phases(self, job: LiveJob) -> LifecycleRow:
-        """What coming and going costs; the world tells how long leaving takes."""
+        """What coming and going costs."""
         f = self._known.state.f[TrueWorld.row_of(job.id)]
         start_s, restore_s, resume_s = f[[col.START_UP, col.RESTORE, col.RESUME]].tolist()
-        return LifecycleRow(start_s, 0.0, restore_s, 0.0, resume_s, 0.0)
+        save_s = self._truth.costs.save_s
+        return LifecycleRow(start_s, save_s, restore_s, save_s, resume_s, 0.0)
 
     def come_s(self, job: LiveJob, attempt: Attempt) -> float:
         """Nothing: the truth says what is done."""

@@ -20,6 +20,8 @@ from cotenant.service.asked import Which
 from cotenant.service.desk.admin import Admin
 from cotenant.service.desk.desk import Desk
 from cotenant.service.facade import Caller, ClusterDesk, Conflict, JobDesk, NotFound, Role, Unavailable, WhatIfWatch
+from cotenant.service.forecasts.background import Forecasts
+from cotenant.service.forecasts.foretold import Foretold
 from cotenant.service.store.store import Store
 
 ADMIN = Caller("root", Role.ADMIN)
@@ -34,14 +36,24 @@ class Others:
         self.reasons: dict[str, Reason] = {}
         self.said: dict[str, Any] = {}
         self.state, self.woken, self.asked = "up", 0, list[str]()
+        self.foretold: dict[str, Foretold | None] = {}
         self.look = lambda: None
 
     def why(self, job: str, now_s: float) -> Reason | None:
         self.asked.append(job)
         return self.reasons.get(job)
 
-    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> dict[str, dict[str, float | None]]:
-        return {name: {"1": 10.0 + at} for at, name in enumerate(policies)}
+    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> dict[str, dict[str, Foretold | None]]:
+        return {name: {"1": Foretold(2000.0 + at, 1900.0, 2500.0 + at)} for at, name in enumerate(policies)}
+
+    def scene(self, policy: str = "") -> Any:
+        return SimpleNamespace(name="fifo", now_s=1000.0)
+
+    def foretell(self, scene: Any, rest_s: float) -> tuple[dict[str, Foretold | None], float]:
+        return self.foretold, 0.0
+
+    def close(self) -> None:
+        pass
 
     def check(self, policy: str) -> None:
         if policy not in ("fifo", "srtf"):
@@ -67,7 +79,8 @@ class Office:
     def __init__(self, home: Path) -> None:
         self.disk, self.others, self.now_s = MemoryStore(), Others(), 1000.0
         self.store = Store(MemoryJournal(self.disk), lambda: self.now_s)
-        self.desk: JobDesk = Desk(self.store, self.others, self.others, self.others.of)
+        self.forecasts = Forecasts(self.store, self.others, self.others.of, 5.0, self.others)
+        self.desk: JobDesk = Desk(self.store, self.others, self.others, self.others.of, self.forecasts)
         self.ready = False
         self.admin: ClusterDesk = Admin(
             self.store, self.others, self.others, home, dict.fromkeys(COUNTERS, 0.0), lambda: self.ready
@@ -111,7 +124,11 @@ def test_whatif_is_the_planners_forecast(office: Office) -> None:
     answer = office.desk.whatif(ADMIN, ["srtf", "fifo"])
     assert answer["policies"] == ["fifo", "srtf"]
     assert answer["jobs"] == [
-        {"id": one, "name": "a", "fifo": 10.0, "srtf": 11.0}, {"id": two, "name": "b", "fifo": None, "srtf": None},
+        {"id": one, "name": "a", "fifo": 2000.0, "srtf": 2001.0, "forecasts": {
+            "fifo": {"expected_end_s": 2000.0, "expected_end_low_s": 1900.0, "expected_end_high_s": 2500.0},
+            "srtf": {"expected_end_s": 2001.0, "expected_end_low_s": 1900.0, "expected_end_high_s": 2501.0},
+        }},
+        {"id": two, "name": "b", "fifo": None, "srtf": None, "forecasts": {}},
     ]  # fmt: skip
     assert office.desk.whatif(ANN, [])["jobs"] == []
     told = office.submit(name="c", expected=60)

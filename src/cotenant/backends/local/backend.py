@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from cotenant.backends.base import (
     BackendError,
     Capabilities,
+    GpuUse,
     LaunchSpec,
     NodeInfo,
     Observed,
@@ -32,6 +33,7 @@ from cotenant.backends.base import (
 )
 from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.backends.local import cgroups, channels, containers, cuda, logs, members, mps, orders, procs
+from cotenant.backends.local.gpu_use import GpuMeter
 from cotenant.backends.local.isolation.levels import NONE, Isolation, unprotected
 from cotenant.backends.local.isolation.tenants import Tenants
 from cotenant.backends.local.machine import Machine, Share, parse_gpus
@@ -92,6 +94,7 @@ class LocalBackend:
         self._isolation, self._containers = isolation, containers.find_tool()
         self._tenants = Tenants(isolation, self._home, self.label, self._machine) if apart else None
         self._watcher = Watcher(root / "notify")
+        self._meter = GpuMeter(self._machine, self.label)
 
     @classmethod
     def open(
@@ -121,6 +124,10 @@ class LocalBackend:
     def nodes(self) -> list[NodeInfo]:
         """One node per GPU type."""
         return list(self._machine.nodes.values())
+
+    def gpu_use(self) -> tuple[GpuUse, ...]:
+        """See `Measures`; nothing is known of virtual GPUs."""
+        return self._meter.sample()
 
     def groups(self) -> list[Path]:
         """Control groups of our jobs that there are."""

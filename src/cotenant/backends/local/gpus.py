@@ -22,7 +22,9 @@ class Gpu:
     minor: int = -1  # of its device file, /dev/nvidiaN; -1 where there is none
 
 
-class _Memory(ctypes.Structure):
+class DeviceMemory(ctypes.Structure):
+    """Bytes, as NVML tells them."""
+
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 
 
@@ -57,7 +59,7 @@ def _list(nvml: ctypes.CDLL) -> list[Gpu]:
         handle = ctypes.c_void_p()
         name = ctypes.create_string_buffer(96)
         uuid = ctypes.create_string_buffer(96)
-        memory, minor = _Memory(), ctypes.c_uint()
+        memory, minor = DeviceMemory(), ctypes.c_uint()
         if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) != 0:
             continue
         nvml.nvmlDeviceGetName(handle, name, 96)

@@ -35,6 +35,13 @@ def start(folder: Path, gpu: str) -> dict[str, str]:
     return {"CUDA_MPS_PIPE_DIRECTORY": str(pipe)}
 
 
+def stop(folder: Path) -> None:
+    """End the daemon of a folder that is about to go; the processes that speak to it must be gone."""
+    pipe, log = folder / "pipe", folder / "log"
+    if pipe.is_dir():
+        _call([CONTROL], {"CUDA_MPS_PIPE_DIRECTORY": str(pipe), "CUDA_MPS_LOG_DIRECTORY": str(log)}, "quit\n")
+
+
 def memory_limit(gpus: int, mem_gib: float) -> str:
     """What a client may take of each of its GPUs, which it counts from 0."""
     return ",".join(f"{index}={int(mem_gib * 1024)}M" for index in range(gpus))

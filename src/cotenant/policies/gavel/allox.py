@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -39,16 +40,7 @@ class Allox(RoundPolicy):
 
     def told(self) -> Callable[[int], str]:
         """Its place in the matching."""
-        matched, lines, types = self._matched, self._lines, self._types
-
-        def words(row: int) -> str:
-            at = np.flatnonzero(matched == row)
-            if not len(at) or lines.type_[at[0]] < 0:
-                return f"it is not among the {len(matched)} jobs that were matched: the oldest come first"
-            line = f"a line of {types[lines.type_[at[0]]]} GPUs"
-            return f"in the matching it is number {lines.place[at[0]]} from the end of {line}, and who is first runs"
-
-        return words
+        return partial(_place, self._matched, self._lines, self._types)
 
     def recalled(self, standing: Standing) -> None:
         """Who was granted GPUs has all the time there."""
@@ -101,3 +93,12 @@ def first_in_lines(lines: solvers.Lines) -> Ints:
             first += here[: len(here) - begun].tolist()
             begun = max(begun, len(here))
     return np.array(sorted(first), np.int64)
+
+
+def _place(matched: Ints, lines: solvers.Lines, types: Sequence[str], row: int) -> str:
+    """Where a job is in the matching, in words."""
+    at = np.flatnonzero(matched == row)
+    if not len(at) or lines.type_[at[0]] < 0:
+        return f"it is not among the {len(matched)} jobs that were matched: the oldest come first"
+    line = f"a line of {types[lines.type_[at[0]]]} GPUs"
+    return f"in the matching it is number {lines.place[at[0]]} from the end of {line}, and who is first runs"

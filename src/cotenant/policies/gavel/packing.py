@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -52,7 +53,7 @@ class GandivaPacking(RoundPolicy):
     def told(self) -> Callable[[int], str]:
         """Whether it has somebody to share with."""
         mates = {**self._mate, **{two: one for one, two in self._mate.items()}}
-        return lambda row: "it is to share GPUs with a job of its size" if row in mates else "it is to run alone"
+        return partial(_company, frozenset(mates))
 
     def recalled(self, standing: Standing) -> None:
         """The pairs."""
@@ -94,3 +95,7 @@ class GandivaPacking(RoundPolicy):
             normalised_sum(problem.rates, problem.kind, problem.pair, a, b, np.full(len(a), k)) for k in range(pools)
         ]
         return np.stack(columns, axis=1) if len(pairs) else np.zeros((0, pools))
+
+
+def _company(mates: Container[int], row: int) -> str:
+    return "it is to share GPUs with a job of its size" if row in mates else "it is to run alone"

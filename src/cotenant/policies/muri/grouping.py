@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -52,7 +51,7 @@ class Grouping:
     ) -> None:
         self.cycles, self.largest, self.least = cycles, largest, least_efficiency
         self.matching, self.released_order, self.fits = matching, released_order, fits
-        self.weight = lru_cache(maxsize=None)(self._weight)
+        self._weights: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
         self._pairs: dict[tuple[tuple[tuple[int, ...], int], ...], tuple[tuple[int, int, int], ...]] = {}
 
     def _weight(self, one: tuple[int, ...], two: tuple[int, ...]) -> float:
@@ -63,6 +62,13 @@ class Grouping:
         kinds = tuple(sorted(one + two))
         gamma = self.cycles.efficiency(kinds)
         return gamma if gamma > self.least * size / SLOTS and self.fits(kinds) else 0.0
+
+    def weight(self, one: tuple[int, ...], two: tuple[int, ...]) -> float:
+        """The same, looked up where it was asked for before."""
+        found = self._weights.get((one, two))
+        if found is None:
+            found = self._weights[one, two] = self._weight(one, two)
+        return found
 
     def group(
         self,

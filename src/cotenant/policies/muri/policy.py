@@ -7,6 +7,7 @@ spread, and whoever is stopped by that waits and turns them round again: restart
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -119,7 +120,7 @@ class MuriS(PlanPolicy):
                 least_efficiency=self.number("least_efficiency"),
                 matching=bool(self.params["matching"]),
                 released_order=self._merge == "released",
-                fits=lambda kinds: stages.may_share(kinds, cap),
+                fits=partial(stages.may_share, room_gib=cap),
             )
         return self._grouping
 

@@ -13,6 +13,7 @@ from cotenant.service.desk import views as shown
 from cotenant.service.desk.parts import Machines, PlannerAnswers
 from cotenant.service.desk.windows import checked
 from cotenant.service.facade import Caller, Conflict, NodeStatus, NotFound, Role, TokenInfo, Unavailable
+from cotenant.service.observer.usage import Usage
 from cotenant.service.store.store import Store
 from cotenant.service.store.tokens import Keyring, last_admin, new_token
 from cotenant.service.window import NodeWindow
@@ -28,8 +29,9 @@ class Admin:
     def __init__(
         self, store: Store, planner: PlannerAnswers, machines: Machines, home: Path,
         counters: Mapping[str, float], is_ready: Callable[[], bool],
-        shut_down: Callable[[str], None] = lambda jobs: None,
+        shut_down: Callable[[str], None] = lambda jobs: None, usage: Usage | None = None,
     ) -> None:  # fmt: skip
+        self._usage = usage or Usage()
         self._store, self._planner, self._machines, self._home = store, planner, machines, home
         self._counters, self._is_ready, self._shut_down = counters, is_ready, shut_down
         self._keys = Keyring(lambda: store.book.tokens)
@@ -37,7 +39,7 @@ class Admin:
     def nodes(self, caller: Caller) -> list[NodeStatus]:
         """See the facade."""
         view = self._store.view()
-        statuses = shown.node_statuses(self._machines.nodes(), view, self._store.clock())
+        statuses = shown.node_statuses(self._machines.nodes(), view, self._store.clock(), self._usage)
         if not caller.tenant:
             return statuses
         mine = {job.id for job in view.on_gpus.values() if caller.sees(job.tenant)}
@@ -150,7 +152,8 @@ class Admin:
 
     def metrics(self) -> dict[str, float]:
         """See the facade."""
-        return shown.metrics(self._store.view(), self._machines.nodes(), self._counters, self._store.clock())
+        view, nodes = self._store.view(), self._machines.nodes()
+        return shown.metrics(view, nodes, self._counters, self._store.clock(), self._usage)
 
     def ready(self) -> bool:
         """See the facade."""

@@ -18,7 +18,7 @@ from cotenant.service.asked import EVERY, Which
 from cotenant.service.desk import changing, selecting
 from cotenant.service.desk import views as shown
 from cotenant.service.desk.deadlines import deadline_of
-from cotenant.service.desk.parts import Machines, PlannerAnswers, ReportedProgress
+from cotenant.service.desk.parts import Machines, PlannerAnswers, ReportedProgress, ToldEnds
 from cotenant.service.desk.submitting import ANYTHING, Rules, Submissions, again
 from cotenant.service.facade import (
     Caller,
@@ -31,7 +31,9 @@ from cotenant.service.facade import (
     Role,
     WhatIfWatch,
 )
+from cotenant.service.forecasts.evaluate import evaluate, points_of
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
+from cotenant.service.observer.usage import Usage
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
 from cotenant.service.store.view import BookView
@@ -40,7 +42,8 @@ from cotenant.service.store.view import BookView
 class Desk:
     """The one implementation of `cotenant.service.facade.Jobs`.
 
-    `report` gives the newest report of a job. `rules`: what may be asked for.
+    `report` gives the newest report of a job, `told` what is foretold of it, `usage` what it uses.
+    `rules`: what may be asked for.
     `most_priority`: the highest that others than admins may ask for.
     """
 
@@ -50,9 +53,13 @@ class Desk:
         planner: PlannerAnswers,
         machines: Machines,
         report: Callable[[str], ReportedProgress | None],
+        told: ToldEnds,
         rules: Rules = ANYTHING,
+        usage: Usage | None = None,
     ) -> None:
+        self._usage = usage or Usage()
         self._store, self._planner, self._machines, self._report = store, planner, machines, report
+        self._told_ends = told
         self._submissions = Submissions(store, machines, rules)
         self._changes, self._most_priority = changing.JobChanges(store, machines), rules.most_priority
 
@@ -86,7 +93,10 @@ class Desk:
 
     def _shown(self, job: LiveJob, view: BookView, tenant: str, whole: bool) -> JobInfo:
         reason, report = shown.reason(job, view, tenant), self._report(job.id)
-        return shown.job_info(job, reason, report, self._store.clock(), whole)
+        on_gpus = whole and job.id in view.on_gpus
+        use = self._usage.of(job, not view.company.get(job.id)) if on_gpus else None
+        told = self._told_ends.of(job.id)
+        return shown.job_info(job, reason, report, told, self._store.clock(), whole, use)
 
     def why(self, caller: Caller, job: str) -> dict[str, Any]:
         """See the facade. Only the planner knows why a job waits that could start."""
@@ -114,15 +124,21 @@ class Desk:
         view = self._store.view()
         names = list(dict.fromkeys([view.policy, *policies]))
         watch = watch or WhatIfWatch()
-        finish = self._planner.forecast(names, watch)
+        at_s = self._store.clock()
+        found = self._planner.forecast(names, watch)
+        finish = {name: self._told_ends.calibrated(name, found[name], view, at_s).jobs for name in names}
         mine = (job for job in view.active if caller.sees(job.tenant))
-        rows = [
-            {"id": job.id, "name": job.spec.name} | {name: finish[name].get(job.id) for name in names} for job in mine
-        ]
+        rows = [shown.foretold(job, {name: finish[name].get(job.id) for name in names}) for job in mine]
         seen = (job for job in view.active if caller.sees(job.tenant))
         assumed = [job.id for job in seen if not shown.has_length(job, self._report(job.id))]
-        answer = {"now": view.policy, "at_s": self._store.clock(), "policies": names, "partial": watch.partial}
+        answer = {"now": view.policy, "at_s": at_s, "policies": names, "partial": watch.partial}
         return {**answer, "jobs": rows, "assumed": assumed, "assumed_s": UNKNOWN_DURATION_S}
+
+    def evaluation(self, caller: Caller) -> dict[str, Any]:
+        """See the facade."""
+        view = self._store.view()
+        points = points_of(job for job in view.jobs.values() if caller.sees(job.tenant))
+        return evaluate(points, view.calibration)
 
     def events(
         self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000, newest: bool = False
@@ -159,7 +175,7 @@ class Desk:
         """See the facade."""
         caller.must_be(Role.USER)
         found = self._find(caller, job)
-        if found.state != JobState.RUNNING:
+        if found.state != JobState.RUNNING and not found.holds:
             raise Conflict(f"job {job} is {found.state}: only a running one can be joined")
         try:
             return self._machines.open_channel(found.key, asked)

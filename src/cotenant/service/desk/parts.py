@@ -9,6 +9,8 @@ from cotenant.backends.base import Capabilities, LogReader, LogTimes, NodeInfo, 
 from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.core.reasons import Reason
 from cotenant.service.facade import WhatIfWatch
+from cotenant.service.forecasts.foretold import Foretold, Outlook
+from cotenant.service.store.view import BookView
 
 
 class PlannerAnswers(Protocol):
@@ -17,11 +19,21 @@ class PlannerAnswers(Protocol):
     def why(self, job: str, now_s: float) -> Reason | None:
         """Why a job that could start does not, from the decision itself; None where it knows no such job."""
 
-    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> Mapping[str, Mapping[str, float | None]]:
-        """Under each policy when each job is expected to finish, Unix seconds, if nobody else arrives."""
+    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> Mapping[str, Mapping[str, Foretold | None]]:
+        """Under each policy when each job is expected to finish, if nobody else arrives."""
 
     def check(self, policy: str) -> None:
         """Raise an `InputError` unless there is such a policy and it can decide for these nodes."""
+
+
+class ToldEnds(Protocol):
+    """What is foretold of jobs, kept up to date by somebody else."""
+
+    def of(self, job: str) -> Foretold | None:
+        """When a job will end; None where that is not known, or was foretold too long ago."""
+
+    def calibrated(self, policy: str, found: Mapping[str, Foretold | None], view: BookView, at_s: float) -> Outlook:
+        """The same with intervals as wide as past errors say that they have to be here."""
 
 
 class Machines(Protocol):

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from math import nan
 from typing import Any
 
-from cotenant.backends.base import NodeInfo
+from cotenant.backends.base import JobUse, NodeInfo
 from cotenant.core.lifecycle import WAITING, JobState
 from cotenant.core.reasons import Cause
 from cotenant.journal import Record
 from cotenant.service.desk.parts import ReportedProgress
 from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus
+from cotenant.service.forecasts.foretold import Foretold
+from cotenant.service.observer.usage import Usage
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob, waits_for
 from cotenant.service.store.records import WRITTEN
@@ -23,11 +25,16 @@ from cotenant.service.window import MAINTENANCE
 _MOST_TEXT = 200
 
 
-def job_info(job: LiveJob, reason: str, report: ReportedProgress | None, now_s: float, whole: bool) -> JobInfo:
-    """One job; `whole` adds its spec and attempts."""
+def job_info(
+    job: LiveJob, reason: str, report: ReportedProgress | None, told: Foretold | None, now_s: float, whole: bool,
+    use: JobUse | None = None,
+) -> JobInfo:  # fmt: skip
+    """One job with what is foretold of it; `whole` adds its spec and attempts."""
     report = report or (_LastWord(**job.progress) if job.progress else None)
-    expected = None
-    if job.state == JobState.RUNNING and report is not None and report.total and report.step_time_s:
+    expected, told = None, None if job.finished else told
+    if told is not None:
+        expected = max(told.end_s, now_s)
+    elif job.state == JobState.RUNNING and report is not None and report.total and report.step_time_s:
         expected = now_s + max(report.total - (report.step or 0), 0) * report.step_time_s
     elif job.state == JobState.RUNNING and job.spec.expected_s:
         expected = now_s + max(job.spec.expected_s - job.attained_s(now_s), 0.0)
@@ -37,9 +44,23 @@ def job_info(job: LiveJob, reason: str, report: ReportedProgress | None, now_s: 
         ended_s=job.ended_s, expected_end_s=expected,
         step=report.step if report else None, total_steps=report.total if report else None,
         step_time_s=report.step_time_s if report else None, metrics=_numbers(report.metrics) if report else {},
+        expected_end_low_s=told.low_s if told else None, expected_end_high_s=told.high_s if told else None,
         attempts=tuple(_attempt(job, number) for number in range(len(job.attempts))) if whole else (),
         spec=_spec(job.spec.as_dict()) if whole else {},
+        gpu_busy=round(use.busy, 2) if use is not None else None,
+        gpu_used_gib=round(use.used_gib, 2) if use is not None else None,
     )  # fmt: skip
+
+
+def foretold(job: LiveJob, finish: Mapping[str, Foretold | None]) -> dict[str, Any]:
+    """A job in the answer to a what-if: when it ends under each policy, and with what certainty."""
+    ends = {name: told.end_s if told else None for name, told in finish.items()}
+    limits = {
+        name: {"expected_end_s": told.end_s, "expected_end_low_s": told.low_s, "expected_end_high_s": told.high_s}
+        for name, told in finish.items()
+        if told
+    }
+    return {"id": job.id, "name": job.spec.name, **ends, "forecasts": limits}
 
 
 def has_length(job: LiveJob, report: ReportedProgress | None) -> bool:
@@ -97,6 +118,8 @@ def reason(job: LiveJob, view: BookView, tenant: str) -> str:
         return f"after job {other}"
     if _full(job, view):
         return f"its array runs {job.spec.array_most} at a time"
+    if job.holds:
+        return "starting ahead, waits for its GPUs"
     return job.message or "waiting for GPUs"
 
 
@@ -132,6 +155,8 @@ def event(record: Record) -> EventInfo:
     data = {key: value for key, value in record.data.items() if key != WRITTEN}
     if record.kind == "promise":
         data["text"] = _promise(data["gpus"])
+    elif record.kind == "barrier":
+        data["text"] = f"jobs of kind {data['kind']} can be started ahead and wait at '{data['place']}'"
     elif record.kind == "memory":
         data = {"key": data["key"], "text": _memory(data["key"], data["value"])}
     elif "spec" in data:
@@ -153,7 +178,9 @@ def _memory(key: str, value: Any) -> str:
     return f"the policy remembers '{key}': {text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + '…'}"
 
 
-def node_statuses(nodes: Sequence[NodeInfo], book: Book | BookView, now_s: float) -> list[NodeStatus]:
+def node_statuses(
+    nodes: Sequence[NodeInfo], book: Book | BookView, now_s: float, usage: Usage | None = None
+) -> list[NodeStatus]:
     """Nodes with what is used on them."""
     users: dict[str, Counter[int]] = {}
     jobs: dict[str, list[str]] = {}
@@ -169,19 +196,26 @@ def node_statuses(nodes: Sequence[NodeInfo], book: Book | BookView, now_s: float
         on = [window.kind for window in book.windows.values() if window.on(now_s) and window.covers(node.name)]
         if on and state == "up":
             state = "maintenance" if MAINTENANCE in on else "reserved"
+        seen = usage.on(node.name) if usage is not None else ()
         found.append(NodeStatus(
             node.name, node.gpu_type, node.gpus, used, node.cpus, node.mem_gib, state, tuple(jobs.get(node.name, ())),
-            shared, node.gpu_mem_gib,
+            shared, node.gpu_mem_gib, tuple(round(gpu.busy, 2) for gpu in seen),
+            tuple(round(gpu.used_gib, 2) for gpu in seen),
         ))  # fmt: skip
     return found
 
 
-def metrics(view: BookView, nodes: Sequence[NodeInfo], counters: Mapping[str, float], now_s: float) -> dict[str, float]:
+def metrics(
+    view: BookView, nodes: Sequence[NodeInfo], counters: Mapping[str, float], now_s: float, usage: Usage
+) -> dict[str, float]:
     """Gauges and counters for Prometheus."""
     by_state = Counter(job.state for job in view.jobs.values())
     waits = [now_s - job.submitted_s for job in view.active if job.state in WAITING]
     used = sum(status.gpus_used for status in node_statuses(nodes, view, now_s))
     rows = {f'cotenant_jobs{{state="{state}"}}': float(by_state[state]) for state in JobState}
+    for gpu in usage.gpus:
+        where = f'{{node="{gpu.node}",gpu="{gpu.index}"}}'
+        rows |= {f"cotenant_gpu_busy{where}": gpu.busy, f"cotenant_gpu_memory_used_gib{where}": gpu.used_gib}
     return {
         **rows,
         "cotenant_queue_length": float(len(waits)),

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cotenant.backends.base import Backend, BackendError
@@ -26,14 +26,14 @@ from cotenant.service.options import Options
 from cotenant.service.store.job import CONTINUE, KILL, STOP, SUSPEND, LiveJob
 from cotenant.service.store.store import Store
 
-LAUNCH, LIMITS = "launch", "limits"  # the other verbs are the rungs of the ladder, and `continue`
+LAUNCH, AHEAD, LIMITS = "launch", "ahead", "limits"  # the other verbs are the rungs of the ladder, and `continue`
 _WORKERS = 8
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """Something to be done to an attempt of a job: launch, stop, kill, suspend, continue or limits."""
+    """Something to be done to an attempt of a job: launch, ahead, stop, kill, suspend, continue or limits."""
 
     job: str
     key: str
@@ -129,7 +129,7 @@ class Acts:
 
     def do(self, errand: Errand) -> bool:
         """One errand, without the lock; whether the book has changed by it."""
-        if errand.verb == LAUNCH:
+        if errand.verb in (LAUNCH, AHEAD):
             return self._launch(errand)
         if errand.verb in (SUSPEND, CONTINUE):
             return self._switch(errand)
@@ -153,22 +153,26 @@ class Acts:
 
     def _present(self, errand: Errand) -> LiveJob | None:
         """The job of an errand, if it is still about its present attempt; the lock is held."""
-        job = self._store.book.on_gpus.get(errand.job)
+        book = self._store.book
+        job = book.on_gpus.get(errand.job) or book.ahead.get(errand.job)
         return job if job is not None and job.key == errand.key else None
 
     def _launch(self, errand: Errand) -> bool:
         """The launch is journaled: do it, unless the job was stopped before. One that fails leaves nothing."""
         with self._store.lock:
             job = self._present(errand)
-            if job is None or job.state != JobState.STARTING:
+            if job is None or job.stop_why or not (job.holds or job.state == JobState.STARTING):
                 return True  # the observer finds no trace of it
             given = self._limits.to_launch(job)
-        failed = ""
+        failed, done = "", "prefetched" if errand.verb == AHEAD else "launched"
         try:
             self._terms.cut_batch(job)
             folder, grace_s = self._backend.checkpoint_dir(job.id, job.spec.checkpoint_dir), self._options.grace_s
-            spec = launch_spec(job, folder, self._reports, grace_s, errand.what, given, self._limits.quota)
-            self._hook("before:launched")
+            need_gib = 0.0 if errand.verb == AHEAD else errand.what
+            spec = launch_spec(job, folder, self._reports, grace_s, need_gib, given, self._limits.quota)
+            if errand.verb == AHEAD:  # the time that it waits is not time that it runs: only the service can tell
+                spec = replace(spec, env={**spec.env, "COTENANT_HOLD": errand.what}, max_runtime_s=0.0)
+            self._hook(f"before:{done}")
             self._backend.launch(spec)
         except (InputError, BackendError, OSError) as error:
             failed = f"it could not be started: {error}"
@@ -177,8 +181,17 @@ class Acts:
             job = self._present(errand)
             if failed and job is not None and job.state == JobState.STARTING:
                 self._store.write([Entry("exit", job.id, {"to": "failed", "why": failed, "failure": True})])
-        self._hook("after:launched")
+            elif failed and job is not None and job.holds:
+                self._store.write([Entry("exit", job.id, {"to": "pending", "why": f"started ahead: {failed}"})])
+        self._hook(f"after:{done}")
         return bool(failed)
+
+    def go(self, job: str) -> None:
+        """It is journaled that the GPUs are its own: whoever waits for them in its start goes on."""
+        self._hook("before:go")
+        self._reports.holding.go(job)
+        self._backend.wake()
+        self._hook("after:go")
 
     def _switch(self, errand: Errand) -> bool:
         """Suspend a job, or have it go on. A backend that answers None is not done with it: it is asked again."""

@@ -15,7 +15,8 @@ from math import inf
 from cotenant.backends.base import Backend, NodeInfo
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry
-from cotenant.service.executor.errands import LAUNCH, LIMITS, Acts, Errand, Errands
+from cotenant.service.executor import ahead
+from cotenant.service.executor.errands import AHEAD, LAUNCH, LIMITS, Acts, Errand, Errands
 from cotenant.service.executor.host_limits import HostLimits
 from cotenant.service.executor.ladder import falls_still, may_suspend, next_rung, why_stop
 from cotenant.service.executor.terms import AgreedTerms
@@ -25,7 +26,7 @@ from cotenant.service.planner.decision import Act, LiveDecision
 from cotenant.service.store.job import ASK, CONTINUE, KILL, STOP, SUSPEND, LiveJob
 from cotenant.service.store.store import Store
 
-_ORDER = ("stop", "suspend", "end", "resume", "start", "terms")
+_ORDER = ("stop", "suspend", "end", "resume", "start", "terms", "pause")
 
 
 class Executor:
@@ -47,6 +48,8 @@ class Executor:
         self.terms = AgreedTerms(reports, (job.key for job in alive), options.deals_out_hosts)
         self._acts = Acts(store, backend, reports, options, self.limits, self.terms, counters)
         self._errands = Errands(self._acts.do, backend.wake, inline)
+        for name in store.book.ahead:
+            reports.holding.hold(name)
         self.due_s = inf
 
     @property
@@ -75,17 +78,19 @@ class Executor:
                 todo.append(act)
                 intents += self._intents(act, job, going, ending)
             intents += self._promises(decision, {act.job for act in todo if act.kind in ("resume", "start")})
-            intents += [*self._memory(decision), *(note for note in decision.notes if note.job in book.active)]
+            starts = ahead.intents(book, decision, {act.job for act in todo if act.kind == "start"})
+            intents += [*starts, *self._memory(decision), *(note for note in decision.notes if note.job in book.active)]
             if intents:
                 self._store.write(intents)
             self._begin([(act, book.active[act.job]) for act in todo if act.job in book.active])
+            self._start_ahead(starts)
             book.touched.update(act.job for act in late)  # the planner, which counts on them, looks again
             return tuple(late)
 
     def _subject(self, act: Act) -> LiveJob | None:
         """The job of an act, if it can still be done: people may have held or cancelled it meanwhile."""
         book = self._store.book
-        if act.kind in ("stop", "suspend"):
+        if act.kind in ("stop", "suspend", "pause"):
             job = book.on_gpus.get(act.job)
         elif act.kind in ("end", "resume"):
             job = book.suspended.get(act.job)
@@ -93,7 +98,7 @@ class Executor:
             job = book.active.get(act.job)
         if job is None or act.kind == "terms":
             return job
-        wrong = act.kind == "start" and job.state != JobState.PENDING
+        wrong = act.kind == "start" and (job.state != JobState.PENDING or not ahead.fits(job, act))
         return None if job.stop_why or wrong or (job.held and act.kind in ("start", "resume")) else job
 
     def _intents(self, act: Act, job: LiveJob, going: list[LiveJob], ending: Collection[str]) -> list[Entry]:
@@ -105,7 +110,10 @@ class Executor:
             return [Entry("continue", job.id)]
         if act.kind == "terms":
             return []
-        entries = [Entry("stop", job.id, {"why": "move" if act.kind == "end" else act.why or "preempt"})]
+        if act.kind == "pause":  # for people to read: it goes on by itself, whatever happens to the service
+            return [Entry("pause", job.id, {"seconds": act.seconds, "beside": act.why})]
+        why = "move" if act.kind == "end" else act.why or "preempt"
+        entries = [Entry("stop", job.id, {"why": why, **act.weighed})]
         if act.kind == "suspend" and self._may_suspend(job, going, ending):
             going.append(job)
             entries.append(Entry("rung", job.id, {"rung": ASK if job.last.started_s is None else SUSPEND}))
@@ -134,12 +142,26 @@ class Executor:
                 self._errands.put(Errand(job.id, job.key, KILL))
             elif act.kind in ("start", "resume", "terms"):
                 self.terms.agree(job, act.terms)
+            elif act.kind == "pause":
+                self._reports.stand_still(job.id, act.seconds)
         self._press(job for act, job in acts if act.kind in ("stop", "suspend"))
         starts = [(act, job) for act, job in acts if act.kind == "start"]
         if starts:
             self.limits.deal(self._store.book.on_gpus, self._nodes())
         for act, job in starts:
-            self._errands.put(Errand(job.id, job.key, LAUNCH, act.need_gib))
+            if job.last.ahead_s:
+                self._acts.go(job.id)
+            else:
+                self._errands.put(Errand(job.id, job.key, LAUNCH, act.need_gib))
+
+    def _start_ahead(self, entries: Iterable[Entry]) -> None:
+        """It is journaled who is started ahead of its GPUs, and whose process waits in vain."""
+        for entry in entries:
+            job = self._store.book.active[entry.job]
+            if entry.kind == "ahead":
+                self._reports.holding.hold(job.id)
+            verb, what = (AHEAD, entry.data["place"]) if entry.kind == "ahead" else (KILL, None)
+            self._errands.put(Errand(job.id, job.key, verb, what))
 
     # -- the ladder --------------------------------------------------------------------------------------------
 
@@ -167,8 +189,10 @@ class Executor:
                         self._asked(book.on_gpus[entry.job], entry.data["why"])
             self._press(job for job in list(book.on_gpus.values()) if job.state == JobState.STOPPING)
             self._acts.told &= {job.key for job in book.on_gpus.values()}
-            for job in book.suspended.values():
-                if job.stop_why:  # it cannot hear SIGTERM, and may not run to hear it: its GPUs belong to others
+            for job in (*book.suspended.values(), *book.ahead.values()):
+                if (
+                    job.stop_why
+                ):  # it may not run to hear SIGTERM: its GPUs belong to others; or it has done nothing yet
                     self._errands.put(Errand(job.id, job.key, KILL))
 
     def _shut_out(self, job: LiveJob, now_s: float) -> bool:
@@ -209,7 +233,8 @@ class Executor:
         """Whoever has GPUs, or stands still on some, is to leave."""
         with self._store.lock:
             book = self._store.book
-            going = [job for job in (*book.on_gpus.values(), *book.suspended.values()) if not job.stop_why]
+            alive = (*book.on_gpus.values(), *book.suspended.values(), *book.ahead.values())
+            going = [job for job in alive if not job.stop_why]
             if going:
                 self._store.write([Entry("stop", job.id, {"why": "shutdown"}) for job in going])
             for job in going:
@@ -220,10 +245,10 @@ class Executor:
         with self._store.lock:
             book, now_s = self._store.book, self._clock()
             for name, since_s in asked.items():
-                job = book.on_gpus.get(name) or book.suspended.get(name)
+                job = book.on_gpus.get(name) or book.suspended.get(name) or book.ahead.get(name)
                 if job is None:
                     continue
-                if name in book.suspended or now_s > since_s + self._options.grace_s:
+                if name not in book.on_gpus or now_s > since_s + self._options.grace_s:
                     self._errands.put(Errand(job.id, job.key, KILL))
                 elif job.key not in self._acts.told:
                     self._errands.put(Errand(job.id, job.key, STOP))

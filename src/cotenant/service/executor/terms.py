@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from cotenant.backends.base import LaunchSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.plan import ALONE, Terms
+from cotenant.runtime.protocol import Settings
 from cotenant.service.executor.host_limits import Given
 from cotenant.service.observer.report import Report
 from cotenant.service.observer.reports import Reports
@@ -44,7 +45,7 @@ class AgreedTerms:
         """Before it starts: its share of a batch in 2**level parts, whose gradients it adds up."""
         level = job.last.level
         if level and job.spec.batch_size:
-            self._reports.batch(job.id, max(job.spec.batch_size >> level, 1), 2**level)
+            self._reports.set_for(job.id, Settings(max(job.spec.batch_size >> level, 1), 2**level))
 
     def tell(self, on_gpus: Mapping[str, LiveJob], suspended: Mapping[str, LiveJob]) -> None:
         """Have jobs pause after each step so that they use no more than their share of the time."""
@@ -59,7 +60,7 @@ class AgreedTerms:
             if unknown or abs(pause_s - before_s) > _SAME * max(before_s, pause_s):
                 self._pauses_s[job.key] = pause_s
                 self._adopted.discard(job.key)
-                self._reports.pace(job.id, pause_s)
+                self._reports.set_for(job.id, Settings(throttle_s=pause_s))
         alive = {job.key for jobs in (on_gpus, suspended) for job in jobs.values()}
         for kept in (self._terms, self._pauses_s):
             for key in kept.keys() - alive:

@@ -129,7 +129,7 @@ class Notifier:
 def _event(record: Record, job: LiveJob) -> str:
     """Which of the moments this is that people can be told of; empty for none."""
     if record.kind == "started":
-        return "start" if len(job.attempts) == 1 else ""
+        return "start" if sum(one.started_s is not None for one in job.attempts) == 1 else ""
     if not job.finished:
         return ""
     return "failure" if job.state == JobState.FAILED else "end"

@@ -14,6 +14,8 @@ from cotenant.service.observer.reports import Reports
 from cotenant.service.observer.traces import Traces
 from cotenant.service.observer.unknown import Lineage, adopted, is_known, refusal
 from cotenant.service.options import Options
+from cotenant.service.store.barriers import kind_of
+from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
 
@@ -80,6 +82,7 @@ class Observer:
             awake = [item.key for job, item in owned if _awake(job, item) and item.key not in busy]
             ended = [(job, item) for job, item in owned if _over(item)]
             self._journal_starts(owned)
+            self._journal_places()
             self._journal_ready()
             self._journal_ends(ended)
             self._give_up_orphans()
@@ -96,7 +99,7 @@ class Observer:
     def _owner(self, item: Observed) -> LiveJob | None:
         """The job whose present attempt this is. One whose end is journaled has no owner: it is only to be cleared."""
         book, job_id = self._store.book, item.key.rsplit("-", 1)[0]
-        job = book.on_gpus.get(job_id) or book.suspended.get(job_id)
+        job = book.on_gpus.get(job_id) or book.suspended.get(job_id) or book.ahead.get(job_id)
         return job if job is not None and job.key == item.key else None
 
     def _journal_starts(self, owned: Sequence[tuple[LiveJob, Observed]]) -> None:
@@ -104,10 +107,22 @@ class Observer:
             Entry("started", job.id, {"at_s": self._started_s(job, item), "type": self._gpu_type(job)})
             for job, item in owned
             if job.last.started_s is None
+            and not job.holds
             and (item.state in ("running", "suspended") or (_over(item) and item.started_s is not None))
         ]
         if started:
             self._store.write(started)
+
+    def _journal_places(self) -> None:
+        """Kinds of jobs that have said where in their start they would wait for GPUs."""
+        book, found = self._store.book, dict[tuple[str, str], None]()
+        for name, places in self._reports.holding.said().items():
+            job = book.active.get(name)
+            kind = kind_of(job.spec, job.tenant, job.user) if job is not None else ""
+            found |= dict.fromkeys((kind, place) for place in sorted(places) if kind)
+        new = [Entry("barrier", data={"kind": k, "place": p}) for k, p in found if p not in book.barriers.places(k)]
+        if new:
+            self._store.write(new)
 
     def _journal_ready(self) -> None:
         """Jobs that have made their first steps: how long that took is learned at once, for others like them."""
@@ -123,6 +138,8 @@ class Observer:
         return next((node.gpu_type for node in self.nodes if node.name == first), "")
 
     def _started_s(self, job: LiveJob, item: Observed) -> float:
+        if job.last.ahead_s and item.started_s is not None:  # its process was there before it had its GPUs
+            return max(item.started_s, job.last.launched_s)
         return outcomes.likely_s(item.started_s, job.last.launched_s, self._clock())
 
     def _journal_ends(self, ended: Sequence[tuple[LiveJob, Observed]]) -> None:
@@ -141,13 +158,13 @@ class Observer:
         there = {item.key for item in seen}.union(busy)
         book = self._store.book
         with self._store.lock:
-            keys = {job.key for job in (*book.on_gpus.values(), *book.suspended.values())} - there
+            keys = {job.key for job in _alive(book)} - there
         if not keys:
             return
         for key in sorted(keys):  # a half-written record, before the end is journaled: afterwards nobody would look
             self._traces.forget(key)
         with self._store.lock:
-            gone = [job for job in (*book.on_gpus.values(), *book.suspended.values()) if job.key in keys]
+            gone = [job for job in _alive(book) if job.key in keys]
             ended = [(job, item) for job in gone if (item := self._recalled(job)) is not None]
             self._journal_ends(ended)
             known = {job.id for job, _ in ended}
@@ -160,7 +177,7 @@ class Observer:
 
     def _untraced(self, job: LiveJob) -> Entry:
         """What is to be journaled of an attempt that left no trace."""
-        undone = sum(attempt.started_s is None for attempt in job.attempts)
+        undone = sum(attempt.started_s is None and not attempt.holds for attempt in job.attempts)
         if job.stop_why == "cancel":
             return _exit(job, JobState.CANCELLED, "cancelled before it started")
         if job.last.started_s is not None:
@@ -184,6 +201,11 @@ class Observer:
                 self._traces.forget(item.key)
             else:
                 self._traces.kill(item.key)
+
+
+def _alive(book: Book) -> list[LiveJob]:
+    """Jobs that have a process, or are about to."""
+    return [*book.on_gpus.values(), *book.suspended.values(), *book.ahead.values()]
 
 
 def _awake(job: LiveJob, item: Observed) -> bool:

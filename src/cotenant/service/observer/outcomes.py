@@ -61,14 +61,14 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
     waits again; so does one that failed with retries left, and one that was lost with its node or killed while it
     was suspended, which costs no retry. Lost work is the time it ran since its last checkpoint.
     """
+    if job.last.ahead_s and (job.holds or (item.ended_s is not None and item.ended_s < job.last.launched_s)):
+        return _in_vain(job, item, now_s)
     at_s = likely_s(item.ended_s, job.last.started_s or job.last.launched_s, now_s)
     code, signal = item.exit_code, item.signal
     lost = lost_s(job, report, at_s)
     if code == 0:
         return End(JobState.SUCCEEDED, "exit code 0", code, signal, at_s)
-    how = "out of memory" if item.oom else f"signal {signal}" if signal is not None else f"exit code {code}"
-    if item.state == "lost":
-        how = item.message or "its process vanished"
+    how = _how(item)
     if job.stop_why == "cancel":
         return End(JobState.CANCELLED, "cancelled", code, signal, at_s, lost)
     limit_s = job.spec.max_runtime_s
@@ -94,6 +94,33 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
         left = job.spec.retries - job.failures - 1
         return End(JobState.PENDING, f"{how}; tries again, {left} retries left", code, signal, at_s, lost, failure=True)
     return End(JobState.FAILED, how, code, signal, at_s, lost, failure=True)
+
+
+def _in_vain(job: LiveJob, item: Observed, now_s: float) -> End:
+    """The end of a process that was started ahead and never had its GPUs.
+
+    Only success counts. Whatever else ended it may be the fault of its early start: the job waits on as if nothing had
+    been, and is started when its GPUs are free.
+    """
+    at_s = likely_s(item.ended_s, job.last.ahead_s, now_s)
+    if item.exit_code == 0:
+        return End(JobState.SUCCEEDED, "exit code 0", 0, None, at_s)
+    if job.stop_why == "cancel":
+        return End(JobState.CANCELLED, "cancelled before it had its GPUs", item.exit_code, item.signal, at_s)
+    how = "not needed yet" if job.stop_why else f"ended by itself ({_how(item)})"
+    return End(JobState.PENDING, f"started ahead, {how}", item.exit_code, item.signal, at_s)
+
+
+def _how(item: Observed) -> str:
+    if item.state == "lost":
+        return item.message or "its process vanished"
+    return (
+        "out of memory"
+        if item.oom
+        else f"signal {item.signal}"
+        if item.signal is not None
+        else f"exit code {item.exit_code}"
+    )
 
 
 def likely_s(at_s: float | None, first_s: float, now_s: float) -> float:
@@ -129,6 +156,8 @@ def lost_s(job: LiveJob, report: Report | None, at_s: float) -> float:
 def costs(job: LiveJob, end: End, report: Report | None) -> dict[str, Any]:
     """What stopping and restoring really cost and by which rung; what is done and left to do, as far as known."""
     found: dict[str, Any] = {}
+    if job.holds:
+        return found
     if _without_gpus(job) or (job.state == JobState.SUSPENDED and job.stop_why not in ASKED):
         found["rung"] = SUSPEND
     elif job.stop_why in ASKED and end.code != 0:

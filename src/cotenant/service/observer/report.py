@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from cotenant.beliefs.speed import SpeedBelief
 from cotenant.runtime.protocol import Progress
+
+_MARKS = 64  # of a job's progress that are kept; it speaks about five times a second
 
 
 @dataclass(slots=True)
@@ -28,6 +31,7 @@ class Report:
     stepped_s: float | None = None
     first: int = 0
     speed: SpeedBelief = field(default_factory=SpeedBelief)
+    marks: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_MARKS))  # when, and how many steps
 
     @property
     def has_begun(self) -> bool:
@@ -40,6 +44,7 @@ class Report:
         if said.step != self.step and said.step > self.first:
             self.stepped_s = now_s
         self.step, self.total = said.step, said.total
+        self.marks.append((now_s, said.step))
         self.step_time_s, self.saves = said.step_time_s, said.saves
         self.metrics = {key: float(value) for key, value in said.metrics.items()}
         if said.ready_s:
@@ -55,6 +60,7 @@ class Report:
 
     def shift(self, by_s: float) -> None:
         """The clock was set: whatever happened, happened so much later."""
+        self.marks.clear()
         for name in ("checkpoint_s", "ready_s", "stepped_s"):
             if (at_s := getattr(self, name)) is not None:
                 setattr(self, name, at_s + by_s)

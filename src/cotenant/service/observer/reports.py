@@ -14,6 +14,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,10 @@ from cotenant.core.errors import InputError
 from cotenant.runtime.protocol import (
     Checkpoint,
     Declined,
+    Go,
     Hello,
     JobMessage,
+    Pause,
     Progress,
     Restored,
     Set,
@@ -32,6 +35,7 @@ from cotenant.runtime.protocol import (
     Stopping,
 )
 from cotenant.runtime.server import RuntimeServer
+from cotenant.service.observer.holding import Holding
 from cotenant.service.observer.report import Report
 
 if TYPE_CHECKING:
@@ -48,7 +52,7 @@ class Reports:
     """
 
     def __init__(self, home: Path, addresses: Sequence[str], clock: Callable[[], float] = time.time) -> None:
-        self.addresses, self._clock = tuple(addresses), clock
+        self.addresses, self._clock, self.holding = tuple(addresses), clock, Holding()
         self._known = home / "runtime.addresses"
         self._secret = _load_secret(home / "runtime.key")
         self._lock = threading.Lock()
@@ -93,6 +97,7 @@ class Reports:
                 failure = error
                 continue
             self._server, self.addresses = server, server.addresses
+            self.holding.say = partial(_say_soon, self._loop, server)
             self._known.write_text("\n".join(server.addresses) + "\n", encoding="utf-8")
             return
         raise InputError(f"no job could call home at {', '.join(self.addresses)}: {failure}") from failure
@@ -135,8 +140,11 @@ class Reports:
             elif isinstance(message, Declined):
                 self._stops.pop(hello.job, None)  # no use in waiting: the next rung
             grace = self._stops.get(hello.job)
+        self.holding.hear(hello, message)
         if isinstance(message, Hello) and grace is not None and self._server is not None:
             self._server.send(hello.job, Stop(grace_s=grace))
+        if isinstance(message, Hello) and self._server is not None and self.holding.lets_go(message):
+            self._server.send(hello.job, Go())
 
     def told(self, job: str) -> Settings:
         """What a job was told to keep to."""
@@ -200,13 +208,11 @@ class Reports:
             message = Set(**settings.given())  # type: ignore[arg-type]
             self._loop.call_soon_threadsafe(self._server.send, job, message)
 
-    def pace(self, job: str, delay_s: float) -> None:
-        """Have a job wait so long after each step."""
-        self.set_for(job, Settings(throttle_s=delay_s))
-
-    def batch(self, job: str, size: int | None = None, accumulation: int | None = None) -> None:
-        """Change the samples per step of a job, and how many such batches make one step of its optimizer."""
-        self.set_for(job, Settings(batch_size=size, accumulation=accumulation))
+    def stand_still(self, job: str, seconds: float) -> None:
+        """Have a job wait so long after its present step, once. It is not told again when it connects anew."""
+        self.paused(job)
+        if self._server is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._server.send, job, Pause(seconds))
 
     def withdraw(self, job: str) -> None:
         """A job is no longer asked to stop: it was suspended instead."""
@@ -222,6 +228,7 @@ class Reports:
 
     def drop(self, job: str, attempt: int) -> None:
         """An attempt is over: what it said no longer holds."""
+        self.holding.release(job)
         with self._lock:
             self._over[job] = attempt
             self._reports.pop(job, None)
@@ -238,6 +245,10 @@ class Reports:
         """A job is retired."""
         with self._lock:
             self._over.pop(job, None)
+
+
+def _say_soon(loop: asyncio.AbstractEventLoop, server: RuntimeServer, job: str, message: Go) -> None:
+    loop.call_soon_threadsafe(server.send, job, message)
 
 
 def _load_secret(path: Path) -> bytes:

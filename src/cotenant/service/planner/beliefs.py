@@ -22,7 +22,8 @@ from cotenant.beliefs.duration import (
     with_progress,
 )
 from cotenant.beliefs.live_profiles import LiveKind, LiveProfiles
-from cotenant.core.jobspec import JobSpec
+from cotenant.beliefs.pairing import Pairing
+from cotenant.beliefs.watched import Watched, learned_kind
 from cotenant.engine.live_rows import NewJob
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
 from cotenant.service.observer.reports import Reports
@@ -32,6 +33,7 @@ from cotenant.service.store.job import Attempt, LiveJob
 from cotenant.service.store.learned import LENGTH, STEP, WORD, length_keys, word_keys
 from cotenant.workload.profiles.lifecycle import LifecycleRow
 
+_PROGRAMS = 64  # that are told apart: what is believed of pairs is looked up for all of them
 _BEFORE_SPREAD = 0.15  # of what an earlier attempt of the job has shown
 _STEP_SPREAD = 0.3  # of the steps of jobs of one kind, before their scatter is known
 _CLEARLY, _BOUND_S = 1.25, 1.0  # what a suspension must be better by than saving and starting again
@@ -54,13 +56,17 @@ class Belief:
 class LiveBeliefs:
     """Beliefs from reports, measured costs and a profile."""
 
-    def __init__(self, book: Book, reports: Reports, profiles: LiveProfiles, shares_hosts: bool) -> None:
+    def __init__(
+        self, book: Book, reports: Reports, profiles: LiveProfiles, shares_hosts: bool, pairing: Pairing | None = None
+    ) -> None:
         self.book, self.reports, self.profiles, self._shares_hosts = book, reports, profiles, shares_hosts
+        self.pairing = pairing or Pairing()
+        self._programs = {kind.program for kind in profiles.kinds}
         self._phases = Phases(book, profiles)
 
     def new_job(self, job: LiveJob) -> NewJob:
         """A job as the engine takes it in."""
-        spec, kind = job.spec, self.kind(job.spec)
+        spec, kind = job.spec, self.kind(job)
         cpus, mem_gib = (0.0, 0.0) if self._shares_hosts else (spec.cpus, spec.mem_gib)
         return NewJob(
             gpus=spec.gpus, submit_s=job.submitted_s, tenant=job.tenant, kind=self.profiles.kind_of(kind), cpus=cpus,
@@ -69,10 +75,16 @@ class LiveBeliefs:
             draw=zlib.crc32(job.id.encode()) / 2**32, steps_per_s=self.profiles.steps_per_s(kind),
         )  # fmt: skip
 
-    @staticmethod
-    def kind(spec: JobSpec) -> LiveKind:
-        """What jobs have in common that run alike."""
-        return LiveKind((spec.model, spec.gpus), spec.gpu_type, spec.gpu_mem_gib, not spec.preemptible, spec.batch_size)
+    def kind(self, job: Watched) -> LiveKind:
+        """What jobs have in common that run alike; without a model, those of one program, while these are few."""
+        spec, program = job.spec, "" if job.spec.model else learned_kind(job)[0]
+        if program not in self._programs:
+            if len(self._programs) < _PROGRAMS:
+                self._programs.add(program)
+            else:
+                program = ""
+        alone = spec.exclusive or not spec.preemptible
+        return LiveKind((spec.model, spec.gpus), spec.gpu_type, spec.gpu_mem_gib, alone, spec.batch_size, program)
 
     def _barred(self, kind: LiveKind) -> int:
         number = self.profiles.kind_of(kind)
@@ -104,7 +116,7 @@ class LiveBeliefs:
         if report is not None and report.total and report.step is not None:
             each = each or self.step_before(job, report.total, types)
             if report.speed.step_s is not None and report.speed.mean_s:
-                rate = self.pace(job, job.last, types) if speed is None else speed
+                rate = self.pace(job, job.last, types) * in_company(self, job) if speed is None else speed
                 measured = np.log(report.speed.mean_s * rate), np.asarray(report.speed.spread)
                 log, spread = with_progress(np.log(each.seconds), np.asarray(each.spread**-2), *measured)
                 each = DurationGuess(float(np.exp(log)), float(spread))
@@ -119,7 +131,7 @@ class LiveBeliefs:
 
     def step_before(self, job: LiveJob, total: int, types: dict[str, str]) -> DurationGuess:
         """What a step of it was thought to take at speed 1, all told, before its present process showed it."""
-        steps_per_s = self.profiles.steps_per_s(self.kind(job.spec))
+        steps_per_s = self.profiles.steps_per_s(self.kind(job))
         profiled = DurationGuess(1 / steps_per_s, PROFILE_SPREAD) if steps_per_s > 0 else None
         like = self.book.learned.of(STEP, length_keys(job))
         length = self._length(job)
@@ -190,7 +202,8 @@ class LiveBeliefs:
         """What an attempt took, or is believed to take, until its steps began."""
         if attempt.start_s:
             return attempt.start_s
-        return self.start_up_s(job) + (self.restore_s(job) if attempt.number > 1 and job.progress else 0.0)
+        come_s = self.start_up_s(job) + (self.restore_s(job) if attempt.number > 1 and job.progress else 0.0)
+        return max(come_s - (attempt.launched_s - attempt.ahead_s), 0.0) if attempt.ahead_s else come_s
 
     def warm_s(self, job: LiveJob, now_s: float) -> float:
         """When its present process begins, or began, to make steps; while none is made it is pushed on. NaN: unknown.
@@ -227,3 +240,19 @@ class LiveBeliefs:
         still_s, anew_s = phases.suspend_s + phases.resume_s, phases.save_s + phases.start_s + phases.restore_s
         still = _CLEARLY * still_s + _BOUND_S < anew_s
         return int(stands and (still or not saves)), stands + 2 * saves if job.spec.preemptible else 0
+
+
+def in_company(beliefs: LiveBeliefs, job: LiveJob) -> float:
+    """Speed of a job's steps beside its present company against alone, as measured, else as believed.
+
+    What a job says is left is in seconds in this company: times this it is in seconds alone, as work is counted.
+    """
+    pairing, profiles = beliefs.pairing, beliefs.profiles
+    others, pace = pairing.company.get(job.id, ()), pairing.paces.get(job.id, np.nan)
+    if not others or np.isfinite(pace):
+        return min(pace, 1.0) if others else 1.0
+    numbers = [profiles.kind_of(beliefs.kind(one)) for one in (job, *others)]
+    together, types, gpu_type = profiles.together(pairing.seen), profiles.types, pairing.gpu_type[job.id]
+    ratios = together.ratio[numbers[0], numbers[1:], types.index(gpu_type) if gpu_type in types else 0]
+    believed = 1.0 / (1.0 + float((1.0 / np.where(ratios > 0, ratios, 0.5) - 1.0).sum()))
+    return believed * (float(together.pace[numbers[0], job.last.level]) or 1.0)

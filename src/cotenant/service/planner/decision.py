@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, isfinite, nan
 from typing import Any, NamedTuple, Protocol
 
 from cotenant.core.plan import ALONE, Terms
@@ -16,9 +16,12 @@ from cotenant.service.store.job import Gpus, LiveJob
 class Act:
     """One transition of one job.
 
-    `kind` is start, stop, suspend, resume, end (a suspended job is killed, for its GPUs are not to be had) or terms.
+    `kind` is start, stop, suspend, resume, end (a suspended job is killed, for its GPUs are not to be had), terms
+    or pause.
     `gpus` are those of a start, by index; they are free by now. `why` says for what a job is stopped, suspended or
     ended: preempt, turn, resize, move or split. `need_gib` is the memory per GPU on these terms, 0 as the job asks.
+    `pause` has a job stand still for `seconds` between two steps, so that the one beside it (`why`) can be measured.
+    `gain_s` and `cost_s` are those of an order's stop, as in `Transition`.
     """
 
     kind: str
@@ -27,13 +30,30 @@ class Act:
     why: str = ""
     terms: Terms = ALONE
     need_gib: float = 0.0
+    seconds: float = 0.0
+    gain_s: float = nan
+    cost_s: float = nan
+
+    @property
+    def weighed(self) -> dict[str, float]:
+        """What is journaled of that: numbers only."""
+        known = {"gain_s": self.gain_s, "cost_s": self.cost_s}
+        return {name: round(value, 3) for name, value in known.items() if isfinite(value)}
+
+
+class Ahead(NamedTuple):
+    """A start ahead of its GPUs: which ones, and at what place of its start the process waits for them."""
+
+    gpus: Gpus
+    place: str
 
 
 @dataclass(frozen=True, slots=True)
 class LiveDecision:
     """Acts, and when to decide again if nothing happens before.
 
-    `promised` are all jobs that will start on these GPUs when others have left. `remembered` is what must outlive a
+    `promised` are all jobs that will start on these GPUs when others have left. `ahead` are all jobs of which a process
+    shall wait for GPUs that others still have; None: as it is. `remembered` is what must outlive a
     crash, by key: keys that are not named stay as they are, None removes one. Both are journaled where they changed.
     `notes` are for people to read in the stories of jobs.
     """
@@ -45,6 +65,7 @@ class LiveDecision:
     promised: Mapping[str, Gpus] = field(default_factory=dict)
     remembered: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[Entry, ...] = ()
+    ahead: Mapping[str, Ahead] | None = None
 
 
 class Access(NamedTuple):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from cotenant.core.lifecycle import ON_GPUS, WAITING
 from cotenant.service.store.book import Book
-from cotenant.service.store.job import LiveJob, waits_for
+from cotenant.service.store.job import WITHDRAW, LiveJob, waits_for
 
 
 @dataclass(slots=True)
@@ -34,7 +34,8 @@ class Eligible:
 
     def may_start(self, job: LiveJob) -> bool:
         """Whether nothing but GPUs keeps a job from running."""
-        kept = job.held or job.stop_why or job.aside or waits_for(job, self._book.members)
+        stops = job.stop_why not in ("", WITHDRAW)  # what was started too early ends, the job goes on waiting
+        kept = job.held or stops or job.aside or waits_for(job, self._book.members)
         return job.state in WAITING and not kept and self._let_in(job)
 
     def _let_in(self, job: LiveJob) -> bool:

@@ -27,7 +27,6 @@ from cotenant.service.planner.past import write_past
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import SUSPEND, LiveJob
 
-_SAVING: int | None = getattr(col, "SAVING", None)  # where stops are weighed: what leaving is believed to take
 _BACK = ASKED.keys() - {"hold"}  # reasons to stop after which a job waits again
 
 
@@ -223,8 +222,7 @@ class Follower:
         f[col.START_UP], f[col.RESTORE], f[col.RESUME] = phases.start_s, phases.restore_s, phases.resume_s
         f[col.DEADLINE] = self.beliefs.deadline_s(job)
         i[col.RUNG], i[col.YIELDS] = self.beliefs.ways(job, self._may_suspend(job))
-        if _SAVING is not None:
-            f[_SAVING] = phases.suspend_s if i[col.RUNG] else phases.save_s
+        f[col.SAVING] = phases.suspend_s if i[col.RUNG] else phases.save_s
         if f[col.TIER] != -job.spec.priority:
             self.tables.set_priority(row, float(job.spec.priority))
         resized, asked = False, (state.cls[i[col.CLASS], col.C_GPUS], self._opened[row])

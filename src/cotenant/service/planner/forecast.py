@@ -1,77 +1,145 @@
-"""The live state played forward in the simulator: when each job is expected to finish."""
+"""When jobs will end: the live state played forward often enough in the simulator, with what is not known drawn anew.
+
+The first play takes beliefs at their word, so that an answer is there at once. In the others what jobs have left to
+do, their start-ups and what company costs them are drawn from the doubt about each (logarithms are normal). Draws are
+spread evenly over the distribution of each job (a Latin hypercube) and depend on the job's name alone: policies are
+compared by the same luck.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
+from cotenant.beliefs.company import SharedSpeeds
 from cotenant.core import columns as col
-from cotenant.core.decision import Event
 from cotenant.core.jit_later import LATER
-from cotenant.engine.leaving import gone
-from cotenant.engine.ledger import begin_promised, schedule_run
-from cotenant.service.facade import WhatIfWatch
-from cotenant.service.planner.session import Session
-from cotenant.sim import loop
-from cotenant.sim.stall import Stall
+from cotenant.core.workload import Floats
+from cotenant.engine.rates import RateModel
+from cotenant.service.forecasts.foretold import HIGH, LOW, Foretold
+from cotenant.service.planner.play import Drawn, Player
+from cotenant.service.planner.scene import ForecastScene
 
-_LOOK_EVENTS = 500  # between two looks at the clock
+LEAST_PLAYS, MOST_PLAYS = 8, 40  # beside the first one, for an interval
+_MOST_OVER = 3.0  # times the given time that the least number of plays may take
 _LONG_S = 2.0  # from then on compiled kernels pay
+_LEAST_LEFT = 1e-3  # of the whole work
+START_SPREAD = 0.2  # of a start-up
+PAIR_SPREAD = 0.2  # of what company costs
+_cdf, _inverse = np.vectorize(NormalDist().cdf, [float]), np.vectorize(NormalDist().inv_cdf, [float])
 
 
-def forecast(session: Session, events: Sequence[Event], now_s: float, watch: WhatIfWatch) -> dict[str, float | None]:
-    """Expected finish per job, Unix seconds, if nobody else arrives, beliefs are true and leaving takes no time.
+@dataclass(slots=True)
+class Patience:
+    """How long a forecast may take: its first play, and all the others together. `told` hears how far it has come."""
 
-    Jobs that have not finished when time is up have none, and `watch` names the policy as partial.
-    """
-    engine = session.engine
-    session.begin_forecast(events, now_s)
-    state, rule = engine.state, engine.rule
-    rows = np.arange(len(session.tables))
-    active = rows[np.isin(state.i[rows, col.STATE], (col.WAITING, col.RUNNING, col.PINNED))]
-    state.f[rows, col.WORK] = np.maximum(state.f[rows, col.BELIEF], state.f[rows, col.DONE])
-    state.x[col.LAGS] = state.x[col.LOGGING] = state.x[col.ROTATES] = 0
-    for row in active.tolist():
-        gone(state, rule, row, now_s)
-    begin_promised(state, rule, now_s)
-    for row in active[state.i[active, col.STATE] == col.RUNNING].tolist():
-        schedule_run(state.f, state.i, state.events, state.x, rule.thresholds, row)
-    state.x[col.NEXT_ARRIVAL] = len(state.f)
-    state.x[col.MEASURE_FROM], state.x[col.MEASURE_TO] = 0, len(state.f)
-    state.x[col.N_MEASURED_LEFT] = int((state.i[active, col.STATE] != col.PINNED).sum())
-    watch.policy, watch.done, watch.jobs = session.policy_name, 0, int(state.x[col.N_MEASURED_LEFT])
-    if not _play(session, now_s, watch):
-        watch.partial.append(session.policy_name)
-    return {
-        job: float(state.f[row, col.FINISH]) if np.isfinite(state.f[row, col.FINISH]) else None
-        for job, row in session.follower.row_of.items()
-    }
+    first_s: float = 30.0
+    rest_s: float = 3.0
+    told: Callable[[int], object] = lambda done: None
 
 
-def _play(session: Session, now_s: float, watch: WhatIfWatch) -> bool:
-    """Whether it came to its end in time."""
-    began_s = time.monotonic()
-    engine = session.engine
-    state = engine.state
-    state.x[col.DIRTY] = 1
-    engine.cycle(now_s)
-    loop.settle_decision(state, now_s)
-    none, stall = np.zeros((0, 3)), Stall(state)
-    while True:
-        code = loop.run(state, engine.rule, none, np.inf, np.inf, _LOOK_EVENTS)
-        watch.done = watch.jobs - int(state.x[col.N_MEASURED_LEFT])
-        if code == loop.NEEDS_DECISION:
-            now = float(state.t[col.NOW])
-            engine.cycle(now)
-            loop.settle_decision(state, now)
-        elif code != loop.PAUSED:
-            return True
-        if stall.at() >= 0:  # jobs stop each other before they have restored: whoever is left has no finish
-            return True
-        took_s = time.monotonic() - began_s
-        if took_s > watch.budget_s:
-            return False
-        if took_s > _LONG_S:
+def forecast(scene: ForecastScene, patience: Patience) -> tuple[dict[str, Foretold | None], bool]:
+    """What is foretold of each job of a scene, None where it is not known; whether there was time for all of them."""
+    if not scene.jobs:
+        return {}, True
+    limit_s, began_s = patience.first_s, time.monotonic()
+
+    def told(done: int) -> bool:
+        if time.monotonic() - began_s > _LONG_S:
             LATER.want()
+        patience.told(done)
+        return time.monotonic() - began_s <= limit_s
+
+    player = Player(scene, told)
+    middle = np.zeros((1, len(scene.jobs)))
+    plain, whole = player.play(Drawn(_left_s(scene, middle)[0], np.exp(middle[0])))
+    limit_s = player.took_s + _MOST_OVER * patience.rest_s
+    count = _plays(patience.rest_s, player.took_s) if whole else 0
+    drawn = _ends(scene, player, count)
+    return dict(zip(scene.jobs, _summed_up(plain, drawn), strict=True)), whole
+
+
+def _plays(rest_s: float, took_s: float) -> int:
+    """An even number of further plays for which there is time after one that took so long; 0: for too few."""
+    count = min(int(rest_s / max(took_s, 1e-6)), MOST_PLAYS) // 2 * 2
+    if count < LEAST_PLAYS:
+        return LEAST_PLAYS if LEAST_PLAYS * took_s <= _MOST_OVER * rest_s else 0
+    return count
+
+
+def _ends(scene: ForecastScene, player: Player, count: int) -> Floats:
+    """Play x job: when each ends, as far as there was time."""
+    left_s = _left_s(scene, _normal(scene.jobs, count, "work"))
+    start = np.exp(START_SPREAD * _normal(scene.jobs, count, "start"))
+    found = []
+    for k in range(count):
+        ends_s, whole = player.play(Drawn(left_s[k], start[k], _doubted(scene.rates, k)))
+        if not whole:
+            break
+        found.append(ends_s)
+    return np.array(found).reshape(len(found), len(scene.jobs))
+
+
+def _left_s(scene: ForecastScene, normal: Floats) -> Floats:
+    """Play x job: what is left to do, by normal numbers.
+
+    Of a job of which only its whole length is believed it is known that it is longer than what was done already.
+    """
+    found = scene.left_s * np.exp(scene.spread * normal)
+    some = scene.whole & (scene.done_s > 0) & (scene.spread > 0)
+    if some.any():
+        done_s, spread = scene.done_s[some], scene.spread[some]
+        all_s = scene.state.f[scene.rows[some], col.BELIEF]
+        over = _cdf(np.log(done_s / all_s) / spread)
+        level = np.minimum(over + _cdf(normal[:, some]) * (1.0 - over), 1.0 - 1e-9)
+        found[:, some] = np.maximum(all_s * np.exp(spread * _inverse(level)) - done_s, _LEAST_LEFT * all_s)
+    return np.asarray(found)
+
+
+def _normal(jobs: list[str], count: int, what: str) -> Floats:
+    """Play x job: normal numbers, for each job one of each `count`-th part of the distribution in an order of its own.
+
+    What is too much in one play is too little in another: medians need few plays so.
+    """
+    levels = np.array([NormalDist().inv_cdf(0.5 + (k + 0.5) / count) for k in range(count // 2)])
+    found = np.empty((count, len(jobs)))
+    for at, job in enumerate(jobs):
+        draw = np.random.default_rng(zlib.crc32(f"{what} {job}".encode()))
+        half = draw.permutation(levels) * draw.choice((-1.0, 1.0), len(levels))
+        found[:, at] = np.stack((half, -half), axis=1).ravel()
+    return found
+
+
+def _doubted(rates: RateModel | None, play: int) -> RateModel | None:
+    """The same with other slowdowns in company, where those are believed and not only looked up."""
+    if not isinstance(rates, SharedSpeeds):
+        return None
+    made = deepcopy(rates)
+    known = made.ratio > 0
+    luck = np.exp(PAIR_SPREAD * np.random.default_rng([play, 7]).standard_normal(made.ratio.shape))
+    slower = 1.0 / np.where(known, made.ratio, 1.0) - 1.0
+    made.ratio = np.where(known, 1.0 / (1.0 + slower * luck), 0.0)
+    return made
+
+
+def _summed_up(plain: Floats, drawn: Floats) -> list[Foretold | None]:
+    """What the first play says of each job, and between which limits the others lie, where there were enough.
+
+    The middle is not that of the others: a line of jobs whose doubts are large, as those of the first ones always are,
+    would seem longer the less is known of them.
+    """
+    known = np.isfinite(plain) & np.isfinite(drawn).all(axis=0) & (len(drawn) >= LEAST_PLAYS)
+    limits = np.tile(plain, (2, 1))
+    if known.any():
+        limits[:, known] = np.quantile(drawn[:, known], (LOW, HIGH), axis=0, method="hazen")
+    found: list[Foretold | None] = []
+    for end_s, sure, low_s, high_s in zip(plain.tolist(), known, *limits.tolist(), strict=True):
+        interval = (min(low_s, end_s), max(high_s, end_s)) if sure else (None, None)
+        found.append(Foretold(end_s, *interval) if np.isfinite(end_s) else None)
+    return found

@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from cotenant.backends.base import Capabilities, NodeInfo
-from cotenant.beliefs.pairing import Split
+from cotenant.beliefs.trying import Trying
 from cotenant.core.decision import Change, Decision, Transition
 from cotenant.core.jit_later import LATER
 from cotenant.core.plan import ALONE, Terms
 from cotenant.core.reasons import Reason
 from cotenant.core.view import Facts
-from cotenant.journal import Entry
 from cotenant.policies import Policy, make_policy
 from cotenant.service.executor.ladder import may_suspend
 from cotenant.service.facade import WhatIfWatch
+from cotenant.service.forecasts.foretold import Foretold
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
+from cotenant.service.planner.ahead import AheadStarts
 from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import Act, LiveDecision, OpenNodes
-from cotenant.service.planner.forecast import forecast
+from cotenant.service.planner.forecast import Patience, forecast
+from cotenant.service.planner.pairs import Kept, UseOf
+from cotenant.service.planner.scene import ForecastScene, copy_scene, fill, is_copyable, take_over
 from cotenant.service.planner.session import Session
 from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.store import Store
@@ -36,6 +39,7 @@ _ACTS = {
     Change.START: "start", Change.STOP: "stop", Change.SUSPEND: "suspend", Change.RESUME: "resume",
     Change.END: "end", Change.TERMS: "terms", Change.RESIZE: "stop",
 }  # fmt: skip
+_SOON_S = 0.5  # within which the scheduler has looked at what has just happened
 
 
 class Planner:
@@ -43,14 +47,17 @@ class Planner:
 
     def __init__(
         self, store: Store, nodes: Callable[[], Sequence[NodeInfo]], reports: Reports, capabilities: Capabilities,
-        options: Options, counters: dict[str, float], openings: OpenNodes,
+        options: Options, counters: dict[str, float], openings: OpenNodes, use_of: UseOf = lambda job, alone: None,
     ) -> None:  # fmt: skip
         self._store, self._nodes, self._reports, self._options = store, nodes, reports, options
         self._capabilities, self._counters, self._openings = capabilities, counters, openings
+        self._use_of = use_of
         self._lock = threading.RLock()  # one step or one answer at a time
         self._session: Session | None = None
         self._remembered: dict[str, Any] = dict(store.book.memory)
         self.budget = Budget(options.budget_s)
+        wanted, apart = options.prefetch_starts and bool(reports.addresses), capabilities.isolation != "none"
+        self._ahead = AheadStarts(store, nodes, wanted, apart)
 
     @property
     def live(self) -> Session | None:
@@ -74,8 +81,8 @@ class Planner:
             with self._store.lock:
                 session, changed = self._current(now_s), self._store.changes()
                 events = session.take_in(changed, self._openings.shut(now_s), now_s, session.news())
-                again = [*session.unheard(), *session.partings()]
-                notes = tuple(note for split in session.splits for note in _parted(split))
+                again = [*session.unheard(), *session.partings(), *session.pairs.standstills()]
+                notes = tuple(session.pairs.notes())
             decision = session.decide(events, now_s)
             if decision is not None and decision.asked:
                 self._counters["decisions"] += 1
@@ -92,8 +99,9 @@ class Planner:
             return LiveDecision(now_s, session.policy_name, tuple(again))
         acts = (*again, *self._acts(session, decision))
         return LiveDecision(
-            now_s, session.policy_name, acts, decision.next_s, session.promised(), self._memory(session, decision.asked)
-        )
+            now_s, session.policy_name, acts, decision.next_s, session.promised(),
+            self._memory(session, decision.asked), ahead=self._ahead.choose(session, now_s),
+        )  # fmt: skip
 
     def begin_anew(self) -> None:
         """As after a restart: a new session, and what the journal remembers."""
@@ -109,6 +117,7 @@ class Planner:
         if self._session is None or not self._session.fits(book.policy, nodes):
             kept = self._session.kept if self._session is not None else None
             self._session = self.session(book.policy, nodes, now_s, kept)
+            self._session.kept.trying = self._session.kept.trying or Trying(self._capabilities.share)
             self._store.changes()
             book.touched.update(book.active)
         return self._session
@@ -117,12 +126,13 @@ class Planner:
         """An engine of its own for a policy, with nothing in its tables yet."""
         return Session(
             policy, nodes, self._store.book, self._reports, self._options, self._may_suspend, now_s, kept,
-            budget=self.budget, openings=self._openings,
+            budget=self.budget, openings=self._openings, use_of=self._use_of,
         )  # fmt: skip
 
     def _may_suspend(self, job: LiveJob) -> bool:
-        book = self._store.book  # how many may be suspended at a time is for the engine to count
-        return may_suspend(job, book, self._nodes(), self._capabilities, len(book.active) + 1)
+        book = self._store.book  # how many may be suspended at a time is for the engine to count, but for none at all
+        most = len(book.active) + 1 if self._options.max_suspended else 0
+        return may_suspend(job, book, self._nodes(), self._capabilities, most)
 
     def _acts(self, session: Session, decision: Decision) -> list[Act]:
         acts = []
@@ -131,7 +141,8 @@ class Planner:
             if kind and job is not None:
                 gpus = session.gpus(transition.places) if kind == "start" else ()
                 need = session.need_gib(transition.row) if kind in ("start", "terms") else 0.0
-                acts.append(Act(kind, job, gpus, self._why(session, transition), transition.terms, need))
+                weighed = {"gain_s": transition.gain_s, "cost_s": transition.cost_s}
+                acts.append(Act(kind, job, gpus, self._why(session, transition), transition.terms, need, **weighed))
         return acts
 
     @staticmethod
@@ -183,21 +194,55 @@ class Planner:
         with self._lock:
             return self._session.engine.facts if self._session is not None else Facts()
 
-    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> Mapping[str, Mapping[str, float | None]]:
-        """When each job is expected to finish under each policy, if nobody else arrives and beliefs are true.
+    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> Mapping[str, Mapping[str, Foretold | None]]:
+        """When each job is expected to finish under each policy, if nobody else arrives.
 
         In the caller's thread and without the planner's lock: the scheduler goes on meanwhile.
         """
-        found, now_s = {}, self._store.clock()
+        found = {}
         for policy in policies:
-            with self._store.lock:
-                session = self.session(policy, list(self._nodes()), now_s)
-                events = session.take_in(set(self._store.book.active), self._openings.shut(now_s), now_s)
-            found[policy] = forecast(session, events, now_s, watch)
+            scene = self.scene(policy)
+            watch.policy, watch.done, watch.jobs = policy, 0, len(scene.jobs)
+            patience = Patience(watch.budget_s, watch.budget_s / 10, watch.hear)
+            found[policy], whole = forecast(scene, patience)
+            if not whole:
+                watch.partial.append(policy)
         return found
 
+    def scene(self, policy: str = "") -> ForecastScene:
+        """What is to be played forward under a policy; without a name under the live one.
 
-def _parted(split: Split) -> Iterator[Entry]:
-    """What both jobs of a pair that does not pay are told."""
-    for job, other in ((split.one, split.two), (split.two, split.one)):
-        yield Entry("split", job, {"beside": other, "worth": round(split.worth, 3)})
+        Of the live policy it is a copy of its tables, if these know of everything, and that takes milliseconds.
+        """
+        self._store.view()  # little is new when it is asked for again with the lock held
+        nodes, until_s = list(self._nodes()), time.monotonic() + (0.0 if self._options.inline else _SOON_S)
+        types = {node.name: node.gpu_type for node in nodes}
+        while True:
+            now_s = self._store.clock()
+            with self._lock:
+                session, known = self._session, self._session is not None and not self._session.busy
+                with self._store.lock:
+                    view = self._store.view()
+                    asked = policy or view.policy
+                    same = session is not None and session.fits(asked, nodes)
+                    whole = session is not None and same and is_copyable(session, self._store.book)
+                made = copy_scene(session, now_s) if session is not None and whole else None
+                kept = session.kept.apart() if session is not None and known and not same else None
+            if session is not None and made is not None:
+                return fill(made, view, session.follower.beliefs, types)
+            if not same or time.monotonic() > until_s:
+                return self._laid_out(asked, nodes, kept, now_s)
+            time.sleep(0.02)  # the scheduler is about to look at what has just happened
+
+    def _laid_out(self, policy: str, nodes: Sequence[NodeInfo], kept: Kept | None, now_s: float) -> ForecastScene:
+        """What is to be played forward under a policy that is not at work, from the book."""
+        with self._store.lock:
+            view = self._store.view()
+            fresh = self.session(policy, nodes, now_s, kept)
+            events = fresh.take_in(set(self._store.book.active), self._openings.shut(now_s), now_s)
+        fresh.begin_forecast(events, now_s)
+        with self._lock:
+            if self._session is not None and not self._session.busy:
+                take_over(fresh, self._session, now_s)
+        types = {node.name: node.gpu_type for node in nodes}
+        return fill(copy_scene(fresh, now_s), view, fresh.follower.beliefs, types)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,17 +11,15 @@ import numpy as np
 from cotenant.backends.base import NodeInfo
 from cotenant.beliefs.company import MeasuredSpeeds, PairSpeeds
 from cotenant.beliefs.live_profiles import LiveProfiles
-from cotenant.beliefs.pairing import Pairing, Split, guests_of
-from cotenant.beliefs.training import Trainings
 from cotenant.core import columns as col
 from cotenant.core.decision import Decision, Event
 from cotenant.core.jit_later import LATER
-from cotenant.core.lifecycle import JobState
 from cotenant.core.plan import ALONE, Places, Terms
 from cotenant.core.prices import prices_of
 from cotenant.core.reasons import Reason
 from cotenant.core.state import Rule
 from cotenant.core.view import Facts
+from cotenant.core.workload import Ints
 from cotenant.engine.cycle import Engine
 from cotenant.engine.events import reheat
 from cotenant.engine.explain import explain
@@ -40,21 +38,13 @@ from cotenant.service.planner.facts import Names, deadline_steps, memory_by_type
 from cotenant.service.planner.follow import Follower
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
+from cotenant.service.planner.pairs import Kept, SideBySide, UseOf
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.learned import what_runs
 
 _MOST_ROWS = 200_000  # of a session, while few of them live; the next one begins with what was journaled
 _LARGE = 3000  # jobs from which on compiled kernels pay
-
-
-@dataclass(slots=True)
-class Kept:
-    """What outlives a change of policy: what was measured, and speeds that were looked up."""
-
-    profiles: LiveProfiles
-    pairing: Pairing = field(default_factory=Pairing)
-    trainings: Trainings = field(default_factory=Trainings)
 
 
 class Session:
@@ -64,6 +54,7 @@ class Session:
         self, policy: str, nodes: Sequence[NodeInfo], book: Book, reports: Reports, options: Options,
         may_suspend: Callable[[LiveJob], bool], now_s: float, kept: Kept | None = None,
         *, costs: StopCosts | None = None, budget: Budget | None = None, openings: OpenNodes = EVERYWHERE,
+        use_of: UseOf = lambda job, alone: None,
     ) -> None:  # fmt: skip
         self.policy_name, self._book, self._reports, self._label = policy, book, reports, openings.label
         self.nodes = NodeNumbers(nodes, label=openings.label)
@@ -91,7 +82,7 @@ class Session:
         self._kinds = self.late = 0
         self._parting: list[str] = []
         self._recalled, self._told = False, dict[str, Any]()
-        self.splits: list[Split] = []  # pairs that were just seen not to pay
+        self.pairs = SideBySide(book, reports, self.kept, self._types, self.traits, use_of)
 
     @property
     def policy(self) -> Policy:
@@ -106,7 +97,8 @@ class Session:
 
     def beliefs(self, options: Options) -> LiveBeliefs:
         """What is believed of jobs one by one."""
-        return LiveBeliefs(self._book, self._reports, self.kept.profiles, options.deals_out_hosts)
+        kept, hosts = self.kept, options.deals_out_hosts
+        return LiveBeliefs(self._book, self._reports, kept.profiles, hosts, kept.pairing)
 
     def fits(self, policy: str, nodes: Sequence[NodeInfo]) -> bool:
         """Whether this is the policy, and the cluster has the same shape as when the session began."""
@@ -133,11 +125,11 @@ class Session:
 
     def take_in(self, changed: set[str], shut: set[str], now_s: float, spoke: Set[str] = frozenset()) -> list[Event]:
         """What the engine is to be told, with the store's lock held; jobs of `spoke` run and only said something."""
-        self._look_at_pairs()
-        self._parting = self._partings()
+        self.pairs.look(now_s, self._paced())
+        self._parting = self.pairs.partings()
         changed = changed | self._book.chained.keys()
         events = self.follower.events(changed, shut, now_s, self._parting)
-        events += self.follower.hearing.heard(spoke - changed, now_s)
+        events += self.follower.hearing.heard(spoke - changed - self.kept.pairing.settling, now_s)
         if not self._recalled:
             self._recalled = True
             recall(self._policy, self.policy_name, self._book.memory.get(POLICY), self.follower.row_of)
@@ -190,18 +182,18 @@ class Session:
             together = profiles.together(seen)
             facts = replace(facts, together=together)
             cut = np.flatnonzero(state.i[:rows, col.LEVEL])
+            cut = np.union1d(cut, self._unstated())
             state.f[cut, col.GPU_GIB] = together.memory_gib[state.i[cut, col.SPEED_ROW], state.i[cut, col.LEVEL]]
-            row_of, paces = self.follower.row_of, self.kept.pairing.paces
-            measured = {row_of[job]: pace for job, pace in paces.items() if job in row_of and np.isfinite(pace)}
-            self.engine.rates = MeasuredSpeeds(together, measured)
+            self.engine.rates = MeasuredSpeeds(together, self.kept.pairing.measured(self.follower.row_of))
         elif traits.shares:
             pair = profiles.pairs(seen.vetoes)
             facts = replace(facts, pair=pair)
-            if pair is not None:
-                self.engine.rates = PairSpeeds(np.where(pair > 0, pair, 0.5))
+            measured = self.kept.pairing.measured(self.follower.row_of)
+            tried = MeasuredSpeeds(profiles.together(seen), measured) if pair is None and seen.guesses else None
+            self.engine.rates = tried if pair is None else PairSpeeds(np.where(pair > 0, pair, 0.5))
         if traits.interleaves:
             of, nominal_s = state.i[:rows, col.SPEED_ROW].copy(), state.f[:rows, col.BELIEF].copy()
-            facts = replace(facts, stages=profiles.stages(of, nominal_s, seen.vetoes))
+            facts = replace(facts, stages=profiles.stages(of, nominal_s, seen))
         if traits.resizes:
             row_of, trainings = self.follower.row_of, self.kept.trainings
             facts = with_training(facts, self.tables, row_of, self._book, self._reports, trainings)
@@ -211,14 +203,17 @@ class Session:
         if not same or any(part is not None for part in changes):
             self.engine.facts = facts  # policies work out anew what they made of other ones
 
-    def _look_at_pairs(self) -> None:
-        """Take in what jobs that share say of their steps."""
-        if not self.traits.shares:
-            return
-        running = [job for job in self._book.on_gpus.values() if job.state == JobState.RUNNING]
-        state, row_of = self.tables.state, self.follower.row_of
-        paced = {job.id for job in running if job.id in row_of and state.f[row_of[job.id], col.SHARE] < 1}
-        self.splits = self.kept.pairing.look(running, self._reports.of, self._types, paced)
+    def _unstated(self) -> Ints:
+        """Rows of jobs that say nothing of their memory and have no company: they need what their like was seen to."""
+        kinds = np.array([kind.mem_gib == 0 for kind in self.kept.profiles.kinds] or [False])
+        rows = np.flatnonzero(kinds[self.tables.state.i[: len(self.tables), col.SPEED_ROW]])
+        company, row_of = self.kept.pairing.company, self.follower.row_of
+        return np.setdiff1d(rows, [row_of[job] for job in company if job in row_of])
+
+    def _paced(self) -> set[str]:
+        """Jobs that are held back between their steps."""
+        f, row_of = self.tables.state.f, self.follower.row_of
+        return {job for job in self._book.on_gpus if job in row_of and f[row_of[job], col.SHARE] < 1}
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
@@ -241,7 +236,9 @@ class Session:
 
     def need_gib(self, row: int) -> float:
         """Memory per GPU that a job needs on its terms; 0: as it asks."""
-        return float(self.tables.state.f[row, col.GPU_GIB]) if self.traits.names_gpus else 0.0
+        job = self._book.jobs.get(self.follower.job_at.get(row, ""))
+        stated = self.traits.names_gpus and job is not None and job.spec.gpu_mem_gib > 0  # what was seen limits nobody
+        return float(self.tables.state.f[row, col.GPU_GIB]) if stated else 0.0
 
     def promised(self, still: bool = False) -> dict[str, Gpus]:
         """Jobs that will start on these GPUs as soon as others have left them; with `still` suspended ones too."""
@@ -264,19 +261,6 @@ class Session:
         """Jobs that leave though no policy says so."""
         i, row_of = self.tables.state.i, self.follower.row_of
         return [Act("suspend" if i[row_of[job], col.RUNG] else "stop", job, why="preempt") for job in self._parting]
-
-    def _partings(self) -> list[str]:
-        """Jobs that must not stay with those beside them: no policy would say so.
-
-        Guests under a policy that does not share, or cannot say that they have some of the GPUs of a host only; and the
-        younger of a pair that does not pay, where the policy never stops what it has started.
-        """
-        traits, on_gpus = self.traits, self._book.on_gpus
-        if traits.names_gpus:
-            pairs = [(on_gpus[one.one], on_gpus[one.two]) for one in self.splits] if not traits.undoes else []
-            return [max(pair, key=lambda job: (job.last.launched_s, job.order)).id for pair in pairs]
-        guests = guests_of(on_gpus.values()) if self._book.shared_gpus else {}
-        return [job for job, host in guests.items() if not traits.shares or on_gpus[job].last.gpus != host.last.gpus]
 
     def remembers(self, asked: bool) -> dict[str, Any]:
         """What users were told, or what was measured, and must survive a crash; `asked`: whether the policy was."""

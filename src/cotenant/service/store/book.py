@@ -13,6 +13,8 @@ from typing import Any
 
 from cotenant.core.lifecycle import FINAL, ON_GPUS, JobState
 from cotenant.journal import Record
+from cotenant.service.forecasts.calibration import Calibration
+from cotenant.service.store.barriers import Barriers
 from cotenant.service.store.costs import Costs, before_rungs
 from cotenant.service.store.idempotency import Answers
 from cotenant.service.store.job import Gpus, LiveJob, frozen, read_gpus, thawed
@@ -24,10 +26,11 @@ from cotenant.service.window import NodeWindow
 class Book:
     """Jobs, tokens, policy, drained nodes and windows; what jobs were promised, and what the policy remembers.
 
-    `active`, `on_gpus`, `suspended`, `chained` (pending, with predecessors), `held` (not on GPUs) and `arrays` are
-    indexes into `jobs`, so that nobody has to walk a long queue. `touched` collects jobs that changed, for whoever
-    mirrors them, and so does `unseen`, in the order in which they came, for the pictures that readers get, and
-    `unplaced` of pending ones, for whoever compares what they ask with the nodes that are there.
+    `active`, `on_gpus`, `suspended`, `ahead` (pending, with a process that waits for GPUs), `chained` (pending, with
+    predecessors), `held` (not on GPUs) and `arrays` are indexes into `jobs`, so that nobody has to walk a long queue.
+    `touched` collects jobs that changed, for whoever mirrors them, and so does `unseen`, in the order in which they
+    came, for the pictures that readers get, and `unplaced` of pending ones, for whoever compares what they ask with the
+    nodes that are there.
     `shared_gpus` counts the GPUs that several jobs have, `unfinished` the jobs of each tenant's users.
     """
 
@@ -36,6 +39,7 @@ class Book:
         self.active: dict[str, LiveJob] = {}
         self.on_gpus: dict[str, LiveJob] = {}
         self.suspended: dict[str, LiveJob] = {}
+        self.ahead: dict[str, LiveJob] = {}
         self.chained: dict[str, LiveJob] = {}
         self.held: dict[str, LiveJob] = {}
         self.arrays: dict[str, list[str]] = {}
@@ -47,7 +51,8 @@ class Book:
         self._users: Counter[tuple[str, int]] = Counter()  # jobs on each GPU
         self.promises: dict[str, Gpus] = {}
         self.memory: dict[str, Any] = {}
-        self.costs, self.learned, self.answers = Costs(), Learned(), Answers()
+        self.costs, self.learned, self.answers, self.barriers = Costs(), Learned(), Answers(), Barriers()
+        self.calibration = Calibration()  # of forecasts
         self.tokens: dict[str, dict[str, Any]] = {}
         self.drained: set[str] = set()
         self.windows: dict[str, NodeWindow] = {}
@@ -101,6 +106,7 @@ class Book:
             self._count_users(job, 1 if job.state in ON_GPUS else -1)
         _keep(self.on_gpus, job, job.state in ON_GPUS)
         _keep(self.suspended, job, job.state == JobState.SUSPENDED)
+        _keep(self.ahead, job, job.holds)
         _keep(self.held, job, job.state in (JobState.PENDING, JobState.SUSPENDED) and job.held)
         _keep(self.chained, job, job.state == JobState.PENDING and bool(job.spec.after))
 
@@ -145,7 +151,8 @@ class Book:
             "seq": self.seq, "rungs": self.costs.rows(), "learned": self.learned.rows(), "once": self.answers.rows(),
             "promises": dict(self.promises), "memory": dict(self.memory),
             "windows": [window.as_dict() for window in self.windows.values()],
-            "lineage": self.lineage, "offset": self.offset,
+            "lineage": self.lineage, "offset": self.offset, "calibration": self.calibration.rows(),
+            "barriers": self.barriers.rows(),
         }  # fmt: skip
 
     @classmethod
@@ -161,10 +168,11 @@ class Book:
         book.next_id, book.seq = data["next_id"], data["seq"]
         book.costs = Costs(data["rungs"] if "rungs" in data else before_rungs(data["costs"]))
         book.learned = Learned(data.get("learned", ()))
-        book.answers = Answers(data.get("once"))
+        book.answers, book.calibration = Answers(data.get("once")), Calibration(data.get("calibration"))
         book.promises = {job: read_gpus(gpus) for job, gpus in data.get("promises", {}).items()}
         book.memory = data.get("memory", {})
         book.windows = {row["id"]: NodeWindow.from_dict(row) for row in data.get("windows", ())}
+        book.barriers = Barriers(data.get("barriers"))
         book.lineage = data.get("lineage", "")
         book.offset = tuple(data["offset"]) if data.get("offset") else None
         return book

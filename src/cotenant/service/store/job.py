@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, astuple, dataclass, field, fields
 from operator import attrgetter
 from typing import Any
 
 from cotenant.core.jobspec import ANY, FAILED, OK, JobSpec, dependency
 from cotenant.core.lifecycle import FINAL, ON_GPUS, JobState
+from cotenant.service.forecasts.foretold import ForecastRecord
 
 Gpus = tuple[tuple[str, tuple[int, ...]], ...]
 
 # Rungs of the preemption ladder. CONTINUE is none of them: it is what undoes SUSPEND.
 ASK, SUSPEND, STOP, KILL, CONTINUE = "ask", "suspend", "stop", "kill", "continue"
+WITHDRAW = "withdraw"  # why a process is ended that was started ahead: its GPUs are not to be had, the job waits on
 
 PAST = {JobState.SUCCEEDED: "succeeded", JobState.FAILED: "failed", JobState.CANCELLED: "been cancelled"}
 
@@ -43,6 +45,8 @@ class Attempt:
     suspensions: int = 0
     rung: str = ""  # the one that ended it, where the ladder did
     level: int = 0  # its steps are cut into 2**level sub-batches
+    ahead_s: float = 0.0  # when its process was started ahead of its GPUs; 0: it was not
+    holds: bool = False  # it waits for its GPUs, or ended without having had them
     gpu_type: str = ""
     start_s: float = 0.0  # from its launch until its steps began, loading a checkpoint included; 0: not known
 
@@ -67,6 +71,7 @@ class Attempt:
 class LiveJob:
     """A job. `stop_why` is set while it is asked to end: preempt, turn, hold, cancel, timeout, move, or resize.
 
+    While it `holds`, `withdraw` ends its process and not its waiting.
     `rung` is the rung of the ladder that was taken last, at `rung_s`; empty when it was only asked.
     """
 
@@ -91,6 +96,7 @@ class LiveJob:
     losses: int = 0  # how often its process was lost through no fault of its own
     progress: dict[str, Any] | None = None  # the last word of an attempt that has ended: steps and metrics
     aside: str = ""  # why no node that is there could hold it: it waits for others, and keeps nobody waiting
+    foretold: dict[str, ForecastRecord] = field(default_factory=dict)  # what was written down of its end, by moment
     attempts: list[Attempt] = field(default_factory=list)
 
     @property
@@ -109,6 +115,11 @@ class LiveJob:
         return sum(len(indexes) for _, indexes in self.last.gpus) if self.attempts else self.spec.gpus
 
     @property
+    def holds(self) -> bool:
+        """Whether it waits for GPUs with a process that was started ahead of them."""
+        return self.state == JobState.PENDING and bool(self.attempts) and self.last.holds and self.last.ended_s is None
+
+    @property
     def elastic(self) -> bool:
         """Whether it may change its number of GPUs."""
         return self.spec.max_gpus > 0
@@ -125,7 +136,7 @@ class LiveJob:
             return self.last.since_s or (self.rung_s if self.rung == CONTINUE else self.last.launched_s)
         if self.state == JobState.SUSPENDED:
             return self.rung_s
-        return (self.last.ended_s if self.attempts else None) or self.submitted_s
+        return next((one.ended_s for one in reversed(self.attempts) if not one.holds), None) or self.submitted_s
 
     def attained_s(self, now_s: float) -> float:
         """Seconds in which it has held GPUs."""
@@ -136,8 +147,10 @@ class LiveJob:
         self.submitted_s, self.stop_asked_s, self.rung_s = (
             at_s + by_s if at_s else at_s for at_s in (self.submitted_s, self.stop_asked_s, self.rung_s)
         )
+        self.foretold = {at: told.shifted(by_s) for at, told in self.foretold.items()}
         for attempt in self.attempts:
             attempt.launched_s += by_s
+            attempt.ahead_s += by_s if attempt.ahead_s else 0.0
             for name in ("started_s", "since_s", "ended_s"):
                 if (at_s := getattr(attempt, name)) is not None:
                     setattr(attempt, name, at_s + by_s)
@@ -172,7 +185,7 @@ def never(job: LiveJob, members: Callable[[str], Iterable[LiveJob]]) -> str:
     return ""
 
 
-_SCALARS = [item.name for item in fields(LiveJob) if item.name not in ("spec", "attempts")]
+_SCALARS = [item.name for item in fields(LiveJob) if item.name not in ("spec", "attempts", "foretold")]
 _VALUES = attrgetter(*(item.name for item in fields(LiveJob)))
 _ATTEMPT = attrgetter(*(item.name for item in fields(Attempt)))
 _NO_ATTEMPTS: list[Attempt] = []
@@ -191,12 +204,15 @@ def picture(job: LiveJob) -> LiveJob:
 def frozen(job: LiveJob) -> dict[str, Any]:
     """A job as plain data, for a snapshot."""
     row = {name: getattr(job, name) for name in _SCALARS}
+    if job.foretold:
+        row["foretold"] = {at: astuple(told) for at, told in job.foretold.items()}
     return {**row, "spec": job.spec.as_dict(), "attempts": [asdict(attempt) for attempt in job.attempts]}
 
 
 def thawed(row: dict[str, Any]) -> LiveJob:
     """The inverse of `frozen`, also for snapshots of versions that could not suspend."""
-    row = {**row, "spec": JobSpec.from_dict(row["spec"]), "state": JobState(row["state"])}
+    foretold = {at: ForecastRecord(*told) for at, told in row.get("foretold", {}).items()}
+    row = {**row, "spec": JobSpec.from_dict(row["spec"]), "state": JobState(row["state"]), "foretold": foretold}
     return LiveJob(**{**row, "attempts": [_thawed_attempt(item) for item in row["attempts"]]})
 
 

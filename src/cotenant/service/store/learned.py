@@ -7,34 +7,25 @@ survives restarts, and is the same after each.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
 from cotenant.beliefs.duration import LogTally
-from cotenant.service.store.job import LiveJob
+from cotenant.beliefs.watched import program
+from cotenant.service.store.job import Attempt, LiveJob
 
 START, SAVE, RESTORE, SUSPENDING, RESUME, EXIT = "start", "save", "restore", "suspend", "resume", "exit"
 LENGTH, WORD, STEP = "length", "word", "step"
 MOST_KEYS = 5000  # the longest unused are dropped
 
 Key = tuple[str, ...]
-_SCRIPT = re.compile(r"(?:^|[\s/'\"=])([\w.-]+\.py)\b|\s-m\s+([\w.]+)")
 _PYTHON = re.compile(r"\bpython|\.py\b|\btorchrun\b|\baccelerate\b|\bdeepspeed\b")
 _LEAST = 1e-3  # seconds: what takes no time has no logarithm
 _FEW, _NEWS = 2, 0.2  # it is news what the first few values say, and what changes the mean by so much (a logarithm)
 _READ = 1000  # characters of a command in which its program is looked for
-
-
-@lru_cache(4096)
-def program(run: str) -> str:
-    """What a command runs: its script or module where it is Python's, else its first word."""
-    found = _SCRIPT.search(run[:_READ])
-    if found is not None:
-        return found[1] or found[2]
-    words = [word for word in run[:_READ].split() if "=" not in word]
-    return words[0].rsplit("/", 1)[-1] if words else ""
 
 
 @lru_cache(4096)
@@ -110,7 +101,8 @@ def learn_start(learned: Learned, job: LiveJob, data: dict[str, Any]) -> None:
         return
     attempt.start_s = max(float(data["start_s"]), _LEAST)
     keys = phase_keys(job, attempt.gpu_type)
-    learned.add(START, keys, attempt.start_s - restore_s)
+    if not attempt.ahead_s:  # else most of it was over before it had its GPUs
+        learned.add(START, keys, attempt.start_s - restore_s)
     if restore_s:
         learned.add(RESTORE, keys, restore_s)
 
@@ -126,8 +118,15 @@ def learn_end(learned: Learned, job: LiveJob, data: dict[str, Any], saved: bool,
     if "step_s" in data:
         learned.add(STEP, length_keys(job), float(data["step_s"]))
     if succeeded:
-        again_s = sum(attempt.start_s for attempt in job.attempts[1:])
-        lasted_s = sum(attempt.ran_s - attempt.lost_s for attempt in job.attempts) - again_s
+        first, *others = [attempt for attempt in job.attempts if not attempt.holds]
+        lasted_s = sum(attempt.ran_s - attempt.lost_s for attempt in job.attempts)
+        lasted_s += _hidden_s(learned, first, keys) - sum(attempt.start_s for attempt in others)
         learned.add(LENGTH, length_keys(job), lasted_s)
         if job.spec.expected_s:
             learned.add(WORD, word_keys(job), lasted_s / job.spec.expected_s)
+
+
+def _hidden_s(learned: Learned, attempt: Attempt, keys: Iterable[Key]) -> float:
+    """What is believed to have been over of the start of an attempt before it had its GPUs."""
+    usual = learned.of(START, keys) if attempt.ahead_s else None
+    return max(math.exp(usual.mean) - attempt.start_s, 0.0) if usual is not None else 0.0

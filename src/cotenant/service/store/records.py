@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL, JobState, move
 from cotenant.journal import Record
+from cotenant.service.forecasts.foretold import ForecastRecord
 from cotenant.service.store.idempotency import GivenAnswer, unpacked
-from cotenant.service.store.job import ASK, CONTINUE, STOP, SUSPEND, Attempt, LiveJob, read_gpus
+from cotenant.service.store.job import ASK, CONTINUE, STOP, SUSPEND, WITHDRAW, Attempt, LiveJob, read_gpus
 from cotenant.service.store.learned import RESUME, SUSPENDING, learn_end, learn_start, phase_keys
 from cotenant.service.window import NodeWindow
 
@@ -51,6 +52,8 @@ def change_book(book: Book, record: Record, now_s: float) -> None:
             book.windows[window.id] = window
         case "window-removed":
             book.windows.pop(data["id"], None)
+        case "barrier":  # jobs of this kind wait for their GPUs at this place of their start
+            book.barriers.learn(data["kind"], data["place"])
         case "used":
             book.tokens[data["id"]]["used_s"] = data["at_s"]
         case "memory" if data["value"] is None:  # the policy may forget it
@@ -75,13 +78,16 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
                 job.message = ""
         case "set":
             job.spec = JobSpec.from_dict({**job.spec.as_dict(), **data})
+            _withdraw(job, now_s)
         case "resize":
             _resize(job, int(data["gpus"]))
+            _withdraw(job, now_s)
+        case "ahead":  # a process is started that waits for these GPUs
+            job.attempts.append(
+                Attempt(len(job.attempts) + 1, read_gpus(data["gpus"]), now_s, ahead_s=now_s, holds=True)
+            )
         case "launch":
-            _start(book, job)
-            gpus, level = read_gpus(data["gpus"]), int(data.get("level", 0))
-            job.attempts.append(Attempt(len(job.attempts) + 1, gpus, now_s, level=level))
-            job.message = ""
+            _launch(book, job, data, now_s)
         case "started":
             if job.state == JobState.STARTING:
                 job.state = JobState.RUNNING
@@ -105,6 +111,8 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
             book.learned.add(RESUME, phase_keys(job, job.last.gpu_type), data["seconds"])
             if job.rung == CONTINUE:
                 job.state, job.rung = move(job.id, job.state, JobState.RUNNING), ""
+        case "forecast":
+            job.foretold = {**job.foretold, data["at"]: ForecastRecord.read(data, now_s)}
         case "exit":
             _exit(book, job, data, now_s)
         case "reject":
@@ -120,14 +128,34 @@ def _resize(job: LiveJob, gpus: int) -> None:
         job.resize_to = 0 if gpus == job.spec.gpus else gpus
 
 
+def _launch(book: Book, job: LiveJob, data: dict[str, Any], now_s: float) -> None:
+    """It has its GPUs from now on: a new process, or the one that waits for exactly these."""
+    goes = job.holds
+    _start(book, job)
+    if goes:
+        job.last.holds, job.last.launched_s = False, now_s
+    else:
+        gpus, level = read_gpus(data["gpus"]), int(data.get("level", 0))
+        job.attempts.append(Attempt(len(job.attempts) + 1, gpus, now_s, level=level))
+    job.message = ""
+
+
+def _withdraw(job: LiveJob, now_s: float) -> None:
+    """What was started ahead is not what is to run any more."""
+    if job.holds and not job.stop_why:
+        job.stop_why, job.stop_asked_s = WITHDRAW, now_s
+
+
 def _start(book: Book, job: LiveJob) -> None:
     job.state = move(job.id, job.state, JobState.STARTING)
     book.promises.pop(job.id, None)
 
 
 def _stop(book: Book, job: LiveJob, why: str, now_s: float) -> None:
-    """It is to end. A suspended job has no GPUs to give back: it stays suspended until its process is gone."""
+    """It is to end. One without GPUs to give back (suspended, or started ahead) stays as it is until it is gone."""
     job.stop_why, job.stop_asked_s, job.rung = why, now_s, ""
+    if job.holds:
+        return
     if job.state == JobState.PENDING:
         _end(book, job, JobState.CANCELLED, now_s, "cancelled before it started")
     elif job.state not in (JobState.STOPPING, JobState.SUSPENDED):
@@ -151,6 +179,9 @@ def _exit(book: Book, job: LiveJob, data: dict[str, Any], now_s: float) -> None:
     attempt = job.last
     attempt.ended_s, attempt.why = data.get("at_s", now_s), data["why"]
     attempt.exit_code, attempt.signal = data.get("code"), data.get("signal")
+    if attempt.holds:
+        _held_in_vain(book, job, JobState(data["to"]), data["why"], now_s)
+        return
     attempt.lost_s = data.get("lost_s", 0.0)
     attempt.stop_s, attempt.restore_s = data.get("stop_s", 0.0), data.get("restore_s", 0.0)
     attempt.pause(attempt.ended_s or 0.0)
@@ -168,6 +199,13 @@ def _exit(book: Book, job: LiveJob, data: dict[str, Any], now_s: float) -> None:
     job.state, job.message = move(job.id, job.state, to), data["why"]
     if job.resize_to:
         job.spec, job.resize_to = replace(job.spec, gpus=job.resize_to), 0
+
+
+def _held_in_vain(book: Book, job: LiveJob, to: JobState, why: str, now_s: float) -> None:
+    """A process that was started ahead has ended without its GPUs: nothing was done, and nothing is lost."""
+    job.stop_why = ""
+    if to in FINAL:
+        _end(book, job, to, now_s, why)
 
 
 def _count_costs(book: Book, job: LiveJob, data: dict[str, Any]) -> None:
@@ -188,3 +226,6 @@ def _end(book: Book, job: LiveJob, state: JobState, time_s: float, message: str)
     job.state = move(job.id, job.state, state)
     job.ended_s, job.message, job.aside = time_s, message, ""
     book.promises.pop(job.id, None)
+    if state == JobState.SUCCEEDED and job.attempts:
+        for at, told in job.foretold.items():
+            book.calibration.add(at, told, job.last.ended_s or time_s)

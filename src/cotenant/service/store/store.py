@@ -222,5 +222,10 @@ def _recovered(journal: Journal) -> tuple[Book, int]:
     return book, covered
 
 
+def read_book(journal: Journal) -> Book:
+    """The book of a journal that nobody writes just now."""
+    return _recovered(journal)[0]
+
+
 def _refused(error: JournalError) -> Unavailable:
     return Unavailable(f"the journal cannot be written, nothing was accepted: {error}")

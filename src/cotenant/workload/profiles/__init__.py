@@ -3,7 +3,7 @@
 `none` says 1 everywhere; `tiresias` slows a spread job by the factor that the Tiresias paper measured;
 `h200` knows eight models measured on an H200 and derives other GPU types (`h200`, `roofline`). A file is a
 table of speeds (`table_file`), a Gavel throughput file (`gavel`), Synergy's profiles
-(`synergy`) or what `cotenant profile` has measured (`curves`).
+(`synergy`), curves over cores (`curves`) or all that `cotenant profile` has measured (`of_file`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from cotenant.workload.profiles.curves import curves_profile, is_curves
 from cotenant.workload.profiles.gavel import gavel_profile
 from cotenant.workload.profiles.h200 import h200_profile, sharing_of
 from cotenant.workload.profiles.h200_loader import h200_loader_profile
+from cotenant.workload.profiles.of_file import as_shared, file_profile, split_sharing
 from cotenant.workload.profiles.own_pairs import is_pairs, pairs_profile
+from cotenant.workload.profiles.profile_file import is_profile_file
 from cotenant.workload.profiles.synergy import synergy_profile
 from cotenant.workload.profiles.table_file import load_table, table_speeds
 from cotenant.workload.readers.throughputs import Throughputs
 
-__all__ = ["BUILT_IN", "Kind", "Pairs", "Profile", "kinds_of", "load_profile"]
+__all__ = ["BUILT_IN", "Kind", "Pairs", "Profile", "as_shared", "kinds_of", "load_profile"]
 
 BUILT_IN = {
     "none": "every job runs at the speed of the trace, wherever it is placed",
@@ -51,6 +53,8 @@ def load_profile(name_or_path: str | Path, work: Workload, gpu_types: Sequence[s
         return h200_profile(name, sharing_of(Spec.parse(name).params), work, gpu_types)
     elif name != "none":
         path = Path(name)
+        if is_profile_file(split_sharing(name)[0]):
+            return file_profile(name, work, gpu_types)
         if not path.suffix and not path.exists():
             raise unknown("profile", name, BUILT_IN)
         if is_pairs(path):

@@ -1,9 +1,10 @@
-"""Curves that `cotenant profile` measured: steps per second of a job by cores, in a small JSON file.
+"""Curves that were measured: steps per second of a job by cores, in a small JSON file.
 
     {"curves": {"train": {"cores": [0.25, 0.5, 1, 2], "steps_per_s": [2.4, 4.9, 9.7, 10.1], "mem_gib": 1.5}}}
 
 A curve belongs to jobs (or models of a trace) of its name. `cores` are of one GPU's job. Speed 1 is the fastest point.
-`mem_gib` is what the job needs to live, 0 where nobody looked; more memory is worth nothing here.
+`mem_gib` is what the job needs to live, 0 where nobody looked; more memory is worth nothing here. `cotenant profile`
+writes profile files by now (`profile_file`), which hold such curves among others.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from cotenant.core.errors import InputError
 from cotenant.core.sensitivity import Sensitivity
 from cotenant.core.workload import Floats, Workload
 from cotenant.workload.profiles.base import Profile, kinds_of, normal, unknown_models
+from cotenant.workload.profiles.profile_file import ProfileFile, is_profile_file, load_profile_file
 
 _STARVED = 0.01  # speed of a job with less memory than it needs: it would swap, or die
 _NO_MEMORY = 1e-3
@@ -63,7 +65,9 @@ def read_curves(data: Mapping[str, Any], where: str) -> dict[str, Curve]:
 
 
 def load_curves(path: Path) -> dict[str, Curve]:
-    """The curves of a file."""
+    """The curves of a file, which may be a profile file too."""
+    if is_profile_file(path):
+        return curves_of(load_profile_file(path))
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -73,6 +77,17 @@ def load_curves(path: Path) -> dict[str, Curve]:
     if not is_curves(data):
         raise InputError(f"{path}: must hold 'curves:'; `cotenant profile` writes such a file")
     return read_curves(data, str(path))
+
+
+def curves_of(file: ProfileFile) -> dict[str, Curve]:
+    """The curves over cores that a profile file has, by model."""
+    found = {}
+    for name, model in file.models.items():
+        one = next((one for one in file.by_preference(model) if one.by_cores), None)
+        if one is not None:
+            cores, rates = (np.array(column) for column in zip(*one.by_cores, strict=True))
+            found[normal(name)] = Curve(cores, np.maximum.accumulate(rates), float(np.nan_to_num(one.mem_gib)))
+    return found
 
 
 def save_curve(path: Path, name: str, curve: Curve) -> None:

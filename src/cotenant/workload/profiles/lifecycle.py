@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotenant.core.workload import Floats, Ints
 
@@ -30,6 +31,7 @@ class LifecycleRow:
 
 
 UNKNOWN = LifecycleRow()
+_CLEARLY, _BOUND_S = 1.25, 1.0  # what a suspension must be better by: it keeps memory, and binds a job to its GPUs
 NAMES = tuple(one.name for one in fields(LifecycleRow))
 
 
@@ -57,3 +59,9 @@ class Lifecycle:
     def take(self, kinds: Ints) -> Lifecycle:
         """The same for a selection of kinds, or for jobs by their kinds."""
         return Lifecycle(*(getattr(self, name)[kinds] for name in NAMES))
+
+
+def better_suspended(of: Lifecycle | LifecycleRow) -> NDArray[np.bool_]:
+    """Whether suspending costs clearly less, until the job is back at work, than saving and starting again."""
+    anew_s = of.save_s + of.start_s + of.restore_s
+    return np.asarray(_CLEARLY * (of.suspend_s + of.resume_s) + _BOUND_S < anew_s)

@@ -40,8 +40,9 @@ FORMATS: dict[str, str] = {reader.name: reader.about for reader in READERS} | {_
 def read(path: str | Path, *, format: str | None = None, profile: str | Path | None = None) -> Workload:
     """Read a log of any known format; `format` skips the detection.
 
-    `profile` is the throughput file that a Gavel trace needs; other formats ignore it. What the user should
-    know (rows left out, columns ignored, rows sorted) is in `Workload.notes`.
+    `profile` is the throughput file that a Gavel trace needs, and the one by which jobs of our own format that tell
+    steps get durations; other formats ignore it. What the user should know (rows left out, columns ignored, rows
+    sorted) is in `Workload.notes`.
     """
     if format is not None and format not in FORMATS:
         raise unknown("trace format", format, FORMATS)
@@ -51,7 +52,12 @@ def read(path: str | Path, *, format: str | None = None, profile: str | Path | N
         return _PHILLY.parse_json(path, raw)
     reader, table = _open_table(path, raw, format)
     is_file = profile is not None and (Path(profile).suffix != "" or Path(profile).is_file())
-    return reader.parse(table, Path(profile) if profile is not None and is_file else None)
+    work = reader.parse(table, Path(profile) if profile is not None and is_file else None)
+    if "steps" not in work.extra:
+        return work
+    from cotenant.workload.durations import with_durations  # profiles are made of tables that are read here
+
+    return with_durations(work, profile)
 
 
 def _open_table(path: Path, raw: bytes, format: str | None) -> tuple[Reader, Table]:

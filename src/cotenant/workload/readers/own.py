@@ -5,7 +5,8 @@ before the last one, joined by `;`; they are part of `duration_s`. A strict dead
 clock of `submit_s`; a soft one is a list of steps in `deadlines`, `3600:1.0;7200:0.5`: seconds after submission, and
 what ending by then is worth. A job has one or the other, or none. A job with `min_gpus` or `max_gpus` is elastic: it
 runs on so many GPUs at least (1 if empty) and at most (any number if empty), and `duration_s` is what it takes on
-`num_gpus`.
+`num_gpus`. With `steps` a job may leave `duration_s` empty: it then takes so many steps at the speed of its `model` in
+the profile. `batch` names the batch size of the model where it is not the profile's own: `gpt2 (batch size 16)`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from cotenant.workload.readers.table import Table
 REQUIRED = ("job_id", "submit_s", "num_gpus", "duration_s")
 OPTIONAL = (
     "tenant", "vc", "user", "model", "status", "cpus", "mem_gib", "deadline_s", "deadlines", "min_gpus", "max_gpus",
-    "priority", "gpu_type", "nodes", "attempts",
+    "priority", "gpu_type", "nodes", "attempts", "steps", "batch",
 )  # fmt: skip
 
 
@@ -38,6 +39,10 @@ class OwnLog(Reader):
     about: ClassVar[str] = "own CSV (job_id, submit_s, num_gpus, duration_s, optional tenant, user, ...)"
     required: ClassVar[tuple[str, ...]] = REQUIRED
 
+    def matches(self, columns: tuple[str, ...]) -> bool:
+        """Steps stand in for durations."""
+        return super().matches((*columns, "duration_s") if "steps" in columns else columns)
+
     def parse(self, table: Table, profile: Path | None) -> Workload:
         """Columns as they are; optional numbers may be empty."""
         table = table.ignore_others(REQUIRED + OPTIONAL)
@@ -45,9 +50,10 @@ class OwnLog(Reader):
         table, gpus = keep_gpu_rows(table, "num_gpus")
         if len(ids) > len(table):
             ids = table.ids("job_id")
-        duration_s, submit_s = table.numbers("duration_s"), table.numbers("submit_s", low=None)
+        submit_s = table.numbers("submit_s", low=None)
+        duration_s, steps = _durations(table)
         deadline_s, extra = _deadlines(table, submit_s)
-        model, limits = table.codes("model"), _limits(table, gpus)
+        model, limits = _models(table), _limits(table, gpus)
         if limits:
             table = _note_rigid(table, model, limits)
         return build(
@@ -67,8 +73,31 @@ class OwnLog(Reader):
             gpu_type=table.codes("gpu_type"),
             nodes=_nodes(table, gpus),
             attempts=_attempts(table, duration_s),
-            extra={**extra, **limits},
+            extra={**extra, **limits, **steps},
         )
+
+
+def _durations(table: Table) -> tuple[Floats, dict[str, NDArray[np.generic]]]:
+    """Seconds, NaN where a job has steps only; and the steps, where the log has them."""
+    if not table.has("steps"):
+        return table.numbers("duration_s"), {}
+    steps = table.optional("steps")
+    duration_s = table.optional("duration_s")
+    if (np.isnan(steps) & np.isnan(duration_s)).any():
+        at = int(np.argmax(np.isnan(steps) & np.isnan(duration_s)))
+        raise InputError(f"{table.where(at)}: steps and duration_s are both empty; give one of them")
+    return duration_s, {"steps": steps}
+
+
+def _models(table: Table) -> Codes:
+    """Models, with the batch size in their name where one is given, as profiles name them."""
+    model, batch = table.codes("model"), _whole(table, "batch")
+    if batch is None or not batch.any():
+        return model
+    names = (model.names[code] for code in model.code.tolist())
+    return Codes.of(
+        [f"{name} (batch size {size})" if size and name else name for name, size in zip(names, batch, strict=True)]
+    )
 
 
 def _deadlines(table: Table, submit_s: Floats) -> tuple[Floats, dict[str, NDArray[np.generic]]]:

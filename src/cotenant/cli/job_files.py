@@ -1,0 +1,28 @@
+"""Job files, as `submit` takes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def read_job_files(files: list[str]) -> list[tuple[str, Any]]:
+    """(where, mapping) of every job: a file holds one, a list of them, or several documents."""
+    import yaml
+
+    from cotenant.core.errors import InputError
+
+    jobs: list[tuple[str, Any]] = []
+    for file in files:
+        try:
+            documents = list(yaml.safe_load_all(Path(file).read_text(encoding="utf-8")))
+        except OSError as error:
+            hint = "" if Path(file).suffix in (".yaml", ".yml") else "; a command goes after '--'"
+            raise InputError(f"cannot read '{file}': {error.strerror or error}{hint}") from None
+        except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+            raise InputError(f"'{file}' is not YAML: {error}") from None
+        found = [job for part in documents if part is not None for job in (part if isinstance(part, list) else [part])]
+        if not found:
+            raise InputError(f"'{file}' holds no job: write at least run: COMMAND")
+        jobs += [(file if len(found) == 1 else f"{file}, job {n + 1}", job) for n, job in enumerate(found)]
+    return jobs

@@ -1,0 +1,1 @@
+"""When jobs will end: what was foretold, how it is kept up to date, and how right it was."""

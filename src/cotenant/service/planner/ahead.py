@@ -1,0 +1,150 @@
+"""Whom to start ahead of its GPUs, so that it is ready when they are free. The engine says who is next, and where.
+
+Either it has promised GPUs that others are leaving, or it is asked whom it would start when the running jobs end that
+are believed to end within the start-up of the next one. A process is started only if jobs of its kind are known to wait
+for `go`, and at the place where it does no harm: with its model in the memory of a GPU only where that holds both jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from cotenant.backends.base import NodeInfo
+from cotenant.core import columns as col
+from cotenant.core.lifecycle import JobState
+from cotenant.engine.keys import work_done
+from cotenant.engine.next_starts import next_starts
+from cotenant.service.observer.holding import JOB, STEPS
+from cotenant.service.planner.decision import Ahead
+from cotenant.service.planner.session import Session
+from cotenant.service.store.barriers import kind_of
+from cotenant.service.store.book import Book
+from cotenant.service.store.job import Gpus, LiveJob
+from cotenant.service.store.store import Store
+
+START_UP_S = 15.0  # believed, before any was measured
+FURTHEST_S = 120.0  # that the next end may be away
+MOST_ENDS = 8  # of running jobs that are looked ahead to
+MOST_IN_VAIN = 3  # starts ahead of one job that came to nothing
+LONGEST_S = 600.0  # that a process waits for its GPUs before it is ended
+_EARLY, _SLACK_S, _LEAST_S = (
+    1.3,
+    0.5,
+    1e-3,
+)  # times its start-up, and seconds: who is too early waits, who is late costs GPU time
+_ENDED = (None, 9)  # signals: it never came to be, or was killed since it was not needed
+
+Cells = set[tuple[str, int]]
+
+
+class _Coming(NamedTuple):
+    """A start that the engine foresees, and in how many seconds; 0: it is promised these GPUs, which others leave."""
+
+    job: str
+    gpus: Gpus
+    left_s: float = 0.0
+
+
+class AheadStarts:
+    """Chooses anew at every look; who waits goes on waiting while the engine would start it soon.
+
+    `apart`: tenants are kept apart, and nobody is let near the GPUs of another's job before they are its own.
+    """
+
+    def __init__(self, store: Store, nodes: Callable[[], Sequence[NodeInfo]], wanted: bool, apart: bool) -> None:
+        self._store, self._nodes, self._wanted, self._apart = store, nodes, wanted, apart
+
+    def choose(self, session: Session, now_s: float) -> dict[str, Ahead]:
+        """All jobs of which a process shall wait for its GPUs, the next one first."""
+        traits, book, lock = session.traits, self._store.book, self._store.lock
+        with lock:
+            able = self._wanted and bool(book.barriers) and not (traits.shares or traits.takes_turns)
+            running = [job.id for job in book.on_gpus.values() if able and job.state != JobState.STOPPING]
+            some_wait = bool(book.ahead)
+        coming = list(_next(session, running, some_wait, now_s)) if able else []
+        with lock:
+            chosen, taken = dict[str, Ahead](), Cells()
+            for one in coming:
+                job = book.active.get(one.job)
+                if job is None or job.id in chosen:
+                    continue
+                start_up_s = session.follower.beliefs.start_up_s(job) or START_UP_S
+                soon = one.left_s <= _EARLY * start_up_s + _SLACK_S
+                found = _kept(job, one, soon, now_s) if job.holds else self._new(job, one.gpus, book) if soon else None
+                if found is not None and taken.isdisjoint(_cells(found.gpus)):
+                    chosen[job.id] = found
+                    taken |= _cells(found.gpus)
+            return chosen
+
+    def _new(self, job: LiveJob, gpus: Gpus, book: Book) -> Ahead | None:
+        if job.state != JobState.PENDING or job.stop_why or not _worth_while(job):
+            return None
+        places = book.barriers.places(kind_of(job.spec, job.tenant, job.user))
+        sizes, mine = {node.name: node for node in self._nodes()}, _cells(gpus)
+        there = [other for other in book.on_gpus.values() if mine & _cells(other.last.gpus)]
+        strangers = self._apart and any(other.tenant != job.tenant for other in there)
+        if not places or strangers or not _host_holds(job, gpus, book, sizes):
+            return None
+        if STEPS in places and _gpus_hold(job, gpus, there, sizes):
+            return Ahead(gpus, STEPS)
+        return Ahead(gpus, JOB) if JOB in places else None
+
+
+def _next(session: Session, running: Iterable[str], some_wait: bool, now_s: float) -> Iterator[_Coming]:
+    """Who starts next and where, as the engine says."""
+    for name, gpus in session.promised().items():
+        yield _Coming(name, gpus)
+    state, row_of = session.tables.state, session.follower.row_of
+    if session.traits.plans or session.traits.computed or not state.x[col.N_WAITING]:
+        return
+    rows = [row_of[name] for name in running if name in row_of]
+    ends = sorted((_left_s(session, row, now_s), row) for row in rows)[:MOST_ENDS]
+    if not ends or (ends[0][0] > FURTHEST_S and not some_wait):
+        return
+    for (left_s, _), starts in zip(ends, next_starts(session.engine, (row for _, row in ends), now_s), strict=True):
+        for row, places in starts:
+            found = session.name_of(row)
+            if found is not None:
+                yield _Coming(found, session.gpus(places), max(left_s, _LEAST_S))
+
+
+def _kept(job: LiveJob, coming: _Coming, soon: bool, now_s: float) -> Ahead | None:
+    """It waits already; if it is to have other GPUs, it begins anew there, unless it is too late for that."""
+    elsewhere = coming.gpus != job.last.gpus and (not coming.left_s or not soon)
+    stays = not job.stop_why and not elsewhere and now_s - job.last.ahead_s < LONGEST_S
+    return Ahead(job.last.gpus, "") if stays else None
+
+
+def _left_s(session: Session, row: int, now_s: float) -> float:
+    """Seconds until a running job is believed to end."""
+    f = session.tables.state.f
+    left = f[row, col.BELIEF] - work_done(f, session.tables.state.i, row, now_s)
+    return float(max(f[row, col.WARM] - now_s, 0.0) + max(left, 0.0) / f[row, col.SPEED])
+
+
+def _worth_while(job: LiveJob) -> bool:
+    """Not where that came to nothing twice, or its process ended by itself before it had its GPUs."""
+    vain = [one for one in job.attempts if one.holds]
+    return len(vain) < MOST_IN_VAIN and all(one.exit_code is None and one.signal in _ENDED for one in vain)
+
+
+def _gpus_hold(job: LiveJob, gpus: Gpus, there: Iterable[LiveJob], nodes: dict[str, NodeInfo]) -> bool:
+    """Whether its GPUs are known to hold it beside whoever is there."""
+    needs_gib = [job.spec.gpu_mem_gib, *(other.spec.gpu_mem_gib for other in there)]
+    least_gib = min((nodes[name].gpu_mem_gib for name, _ in gpus if name in nodes), default=0.0)
+    return min(needs_gib) > 0 and sum(needs_gib) <= least_gib
+
+
+def _host_holds(job: LiveJob, gpus: Gpus, book: Book, nodes: dict[str, NodeInfo]) -> bool:
+    """Whether its nodes have the memory that it asks for, beside whoever is there."""
+    for name, _ in gpus if job.spec.mem_gib else ():
+        there = (one for jobs in (book.on_gpus, book.suspended, book.ahead) for one in jobs.values())
+        used_gib = sum(one.spec.mem_gib for one in there if any(node == name for node, _ in one.last.gpus))
+        if name not in nodes or used_gib + job.spec.mem_gib > nodes[name].mem_gib:
+            return False
+    return True
+
+
+def _cells(gpus: Gpus) -> Cells:
+    return {(node, index) for node, indexes in gpus for index in indexes}
