@@ -27,7 +27,7 @@ from cotenant.service.planner.play import Drawn, Player
 from cotenant.service.planner.scene import ForecastScene
 
 LEAST_PLAYS, MOST_PLAYS = 8, 40  # beside the first one, for an interval
-_MOST_OVER = 3.0  # times the given time that the least number of plays may take
+_MOST_OVER = 10.0  # times the given time that the least number of plays may take
 _LONG_S = 2.0  # from then on compiled kernels pay
 _LEAST_LEFT = 1e-3  # of the whole work
 START_SPREAD = 0.2  # of a start-up
