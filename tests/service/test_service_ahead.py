@@ -96,7 +96,7 @@ def test_tenants_that_are_kept_apart_are_not_let_near_each_other(
 
 
 def test_a_promise_is_prepared_while_others_leave(tmp_path: Path) -> None:
-    rig = AheadRig(tmp_path, "srtf")
+    rig = AheadRig(tmp_path, "srtf:weigh=false")
     teacher = rig.submit("sleep 5", expected=5)
     rig.ticks(1)
     rig.knows(teacher)
