@@ -99,9 +99,9 @@ class Forecast:
     happened_s: float
 
     @property
-    def off(self) -> float:
-        """Signed, against what happened."""
-        return self.foretold_s / self.happened_s - 1
+    def off_s(self) -> float:
+        """How much too long it was."""
+        return self.foretold_s - self.happened_s
 
     @property
     def held(self) -> bool:
@@ -171,9 +171,10 @@ def _of_run(play: Play, run: Run, sim: Times | None, reference: Mapping[str, flo
             )
     told = forecasts(run)
     if told:
-        wrong, signed = mean(abs(one.off) for one in told), mean(one.off for one in told)
-        means = mean(one.foretold_s for one in told) / mean(one.happened_s for one in told) - 1
-        text = f"{wrong:.1%} (signed {signed:+.1%}, of means {means:+.1%})"
+        wrong_s, happened_s = mean(abs(one.off_s) for one in told), mean(one.happened_s for one in told)
+        wrong, bias = wrong_s / happened_s, mean(one.off_s for one in told) / happened_s
+        each = mean(abs(one.off_s) / one.happened_s for one in told)
+        text = f"{wrong:.1%} of the time left ({bias:+.1%}; job by job {each:.1%})"
         limit = f"<= {play.foretells:.0%}"
         found.append(Verdict(f"{name}: whatif, mean error", text, limit, wrong <= play.foretells))
     return found
