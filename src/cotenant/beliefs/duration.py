@@ -2,7 +2,7 @@
 
 All is done with logarithms, for durations are wrong by factors. A guess counts with the inverse of its variance. Where
 guesses lie further apart than their spreads allow, the blend is that much less sure. How right somebody was before
-is a `Tally`: his words are corrected by its mean, and its scatter is what they are worth.
+is a `LogTally`: his words are corrected by its mean, and its scatter is what they are worth.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LATEST = 0.1  # the least weight of the newest value: what was long ago is forg
 
 
 @dataclass(frozen=True, slots=True)
-class Guess:
+class DurationGuess:
     """Half of all such durations are longer than `seconds`; `spread`: the standard deviation of the logarithm."""
 
     seconds: float
@@ -34,7 +34,7 @@ class Guess:
 
 
 @dataclass(slots=True)
-class Tally:
+class LogTally:
     """Mean and variance of the logarithm of what was measured so far; the newest values count most."""
 
     count: int = 0
@@ -51,23 +51,23 @@ class Tally:
         self.mean += weight * off
         self.variance = (1 - weight) * (self.variance + weight * off * off)
 
-    def guess(self, before: float) -> Guess | None:
+    def guess(self, before: float) -> DurationGuess | None:
         """What the next value will be; `before`: the spread where only few are known. None where none is."""
         if not self.count:
             return None
         variance = (self.count * self.variance + _AS_GOOD_AS * before**2) / (self.count + _AS_GOOD_AS)
-        return Guess(math.exp(self.mean), math.sqrt(variance * (1 + 1 / self.count)))
+        return DurationGuess(math.exp(self.mean), math.sqrt(variance * (1 + 1 / self.count)))
 
-    def correct(self, word_s: float, before: float) -> Guess:
+    def correct(self, word_s: float, before: float) -> DurationGuess:
         """A word, corrected by how right such words were (the values are what came of them, divided by the word)."""
         known = self.guess(before)
         if known is None:
-            return Guess(word_s, before)
+            return DurationGuess(word_s, before)
         trust = self.count / (self.count + _AS_GOOD_AS)
-        return Guess(word_s * math.exp(trust * self.mean), known.spread)
+        return DurationGuess(word_s * math.exp(trust * self.mean), known.spread)
 
 
-def blend(guesses: Iterable[Guess | None]) -> Guess | None:
+def blend(guesses: Iterable[DurationGuess | None]) -> DurationGuess | None:
     """One guess of several; None where there is none."""
     known = [guess for guess in guesses if guess is not None and 0 < guess.seconds < math.inf]
     if not known:
@@ -76,7 +76,7 @@ def blend(guesses: Iterable[Guess | None]) -> Guess | None:
     logs, whole = [math.log(guess.seconds) for guess in known], sum(weights)
     mean = sum(weight * log for weight, log in zip(weights, logs, strict=True)) / whole
     apart = sum(weight * (log - mean) ** 2 for weight, log in zip(weights, logs, strict=True)) / whole
-    return Guess(math.exp(mean), math.sqrt(1 / whole + apart * (1 - 1 / len(known))))
+    return DurationGuess(math.exp(mean), math.sqrt(1 / whole + apart * (1 - 1 / len(known))))
 
 
 def with_progress(before: Floats, weight: Floats, measured: Floats, spread: Floats) -> tuple[Floats, Floats]:

@@ -22,7 +22,7 @@ class _Used(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 
 
-class _Rates(ctypes.Structure):
+class _GpuGauge(ctypes.Structure):
     _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
 
 
@@ -67,7 +67,7 @@ class GpuGauge:
     def sample(self) -> None:
         """Take a look at how busy the GPUs are."""
         for handle in self._handles:
-            rates = _Rates()
+            rates = _GpuGauge()
             if self._nvml is not None and self._nvml.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(rates)) == 0:
                 self._busy.append((time.time(), rates.gpu / 100))
 

@@ -138,10 +138,13 @@ def pair_truth(state: State, profile: Profile) -> PairSpeeds | None:
 def truth(
     e: Experiment, shared: PairSpeeds | None, traits: Traits, profile: Profile, stages: Stages | None = None
 ) -> RateModel | None:
-    """What moves jobs where that is more than a speed per kind and GPU type."""
+    """What moves jobs where that is more than a speed per kind and GPU type.
+
+    Jobs that interleave keep step by a barrier, as in Muri's own traces; measured ones have none, as in the service.
+    """
     own = Compat(e.compat).rates(stages, traits, e.round_s, shared)
     if own is not None:
         return own
-    if stages is not None and traits.interleaves:
+    if stages is not None and traits.interleaves and profile.lifecycle is None:
         return StageSpeeds(stages)
     return SharedSpeeds(profile.together or nothing_known(profile)) if traits.names_gpus else shared

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cotenant.beliefs.duration import Guess
+from cotenant.beliefs.duration import DurationGuess
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
 from cotenant.engine.cycle import Engine
@@ -49,7 +49,7 @@ class TrueBeliefs(LiveBeliefs):
         return float(self._truth.lost_s[TrueWorld.row_of(job.id)])
 
     def duration(
-        self, job: LiveJob, types: dict[str, str], speed: float | None = None, each: Guess | None = None
+        self, job: LiveJob, types: dict[str, str], speed: float | None = None, each: DurationGuess | None = None
     ) -> Belief:
         """As estimated."""
         return Belief(least_s=float(self._known.state.f[TrueWorld.row_of(job.id), col.BELIEF]), spread=self.spread)

@@ -1,9 +1,9 @@
 """The preemption ladder: how a job is brought to give its GPUs back, from the mildest way to the harshest.
 
 1. Ask. A job that can save is told to (`should_stop`), and has the grace period to save and leave.
-2. Suspend. One that cannot, or did not in time, is stopped where it stands and its GPU memory taken out, without
-   its help; its process stays and goes on later, on the same GPUs. Only where the planner wants it, only where the
-   backend can, and only so many at a time, for every one of them keeps its host memory.
+2. Suspend. One that cannot, or did not in time, or comes back much sooner this way, is stopped where it stands and
+   its GPU memory taken out, without its help; its process stays and goes on later, on the same GPUs. Only where the
+   planner wants it, only where the backend can, and only so many at a time, for every one keeps its host memory.
 3. Stop. SIGTERM, and SIGKILL after another grace period: it starts again from its last checkpoint.
 
 Held jobs that cannot save are suspended too; cancelled and overdue ones are not, and have one grace period from SIGTERM

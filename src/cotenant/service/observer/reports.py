@@ -54,7 +54,7 @@ class Reports:
     def __init__(self, home: Path, addresses: Sequence[str], clock: Callable[[], float] = time.time) -> None:
         self.addresses, self._clock, self.holding = tuple(addresses), clock, Holding()
         self._known = home / "runtime.addresses"
-        self._secret = self._load_secret(home / "runtime.key")
+        self._secret = _load_secret(home / "runtime.key")
         self._lock = threading.Lock()
         self._reports: dict[str, Report] = {}
         self._news: set[str] = set()
@@ -64,22 +64,6 @@ class Reports:
         self._over: dict[str, int] = {}  # the last attempt that has ended: what it still says is old
         self._server: RuntimeServer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-
-    @staticmethod
-    def _load_secret(path: Path) -> bytes:
-        """The key behind job tokens; it outlives the service, as do the jobs that hold such tokens."""
-        if path.exists() and len(secret := path.read_bytes()) == _SECRET_BYTES:
-            return secret
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(secrets.token_bytes(_SECRET_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-        return path.read_bytes()
 
     def token(self, job: str, attempt: int) -> str:
         """The short-lived token of one attempt: useless for any other."""
@@ -265,6 +249,22 @@ class Reports:
 
 def _say_soon(loop: asyncio.AbstractEventLoop, server: RuntimeServer, job: str, message: Go) -> None:
     loop.call_soon_threadsafe(server.send, job, message)
+
+
+def _load_secret(path: Path) -> bytes:
+    """The key behind job tokens; it outlives the service, as do the jobs that hold such tokens."""
+    if path.exists() and len(secret := path.read_bytes()) == _SECRET_BYTES:
+        return secret
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.unlink(missing_ok=True)
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(secrets.token_bytes(_SECRET_BYTES))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(fresh, path)
+    return path.read_bytes()
 
 
 def _size(job: LiveJob) -> dict[str, str]:

@@ -17,7 +17,7 @@ from cotenant.beliefs.duration import (
     PROFILE_SPREAD,
     UNKNOWN_SPREAD,
     WORD_SPREAD,
-    Guess,
+    DurationGuess,
     blend,
     with_progress,
 )
@@ -106,7 +106,7 @@ class LiveBeliefs:
     # -- how long ------------------------------------------------------------------------------------------------
 
     def duration(
-        self, job: LiveJob, types: dict[str, str], speed: float | None = None, each: Guess | None = None
+        self, job: LiveJob, types: dict[str, str], speed: float | None = None, each: DurationGuess | None = None
     ) -> Belief:
         """How long it takes in all at speed 1; `speed`: at which it runs now, `each`: as `step_before`, where known.
 
@@ -119,7 +119,7 @@ class LiveBeliefs:
                 rate = self.pace(job, job.last, types) * in_company(self, job) if speed is None else speed
                 measured = np.log(report.speed.mean_s * rate), np.asarray(report.speed.spread)
                 log, spread = with_progress(np.log(each.seconds), np.asarray(each.spread**-2), *measured)
-                each = Guess(float(np.exp(log)), float(spread))
+                each = DurationGuess(float(np.exp(log)), float(spread))
             left_s = max(report.total - report.step, 0) * each.seconds
             return Belief(left_s + self.exit_s(job), spread=each.spread)
         if job.left_s is not None:
@@ -129,23 +129,23 @@ class LiveBeliefs:
             return Belief(least_s=UNKNOWN_DURATION_S, times=2.0)
         return Belief(more_s=1.0, least_s=self._work_s(job, known.seconds), spread=known.spread)
 
-    def step_before(self, job: LiveJob, total: int, types: dict[str, str]) -> Guess:
+    def step_before(self, job: LiveJob, total: int, types: dict[str, str]) -> DurationGuess:
         """What a step of it was thought to take at speed 1, all told, before its present process showed it."""
         steps_per_s = self.profiles.steps_per_s(self.kind(job))
-        profiled = Guess(1 / steps_per_s, PROFILE_SPREAD) if steps_per_s > 0 else None
+        profiled = DurationGuess(1 / steps_per_s, PROFILE_SPREAD) if steps_per_s > 0 else None
         like = self.book.learned.of(STEP, length_keys(job))
         length = self._length(job)
-        whole = Guess(self._work_s(job, length.seconds) / total, length.spread) if length is not None else None
+        whole = DurationGuess(self._work_s(job, length.seconds) / total, length.spread) if length is not None else None
         shown = self._shown(job, total, types)
         found = blend((whole, profiled, like.guess(_STEP_SPREAD) if like is not None else None, shown))
-        return found or Guess(UNKNOWN_DURATION_S / total, UNKNOWN_SPREAD)
+        return found or DurationGuess(UNKNOWN_DURATION_S / total, UNKNOWN_SPREAD)
 
-    def _length(self, job: LiveJob) -> Guess | None:
+    def _length(self, job: LiveJob) -> DurationGuess | None:
         """How long such a job lasts in all, its start included: its owner's word, and how long its like took."""
         learned, word = self.book.learned, None
         if job.spec.expected_s:
             before = learned.of(WORD, word_keys(job), least=2)
-            word = Guess(job.spec.expected_s, WORD_SPREAD)
+            word = DurationGuess(job.spec.expected_s, WORD_SPREAD)
             word = before.correct(job.spec.expected_s, WORD_SPREAD) if before is not None else word
         like = learned.of(LENGTH, length_keys(job))
         return blend((word, like.guess(HISTORY_SPREAD) if like is not None else None))
@@ -159,14 +159,14 @@ class LiveBeliefs:
         ended = next((one for one in reversed(job.attempts) if one.ended_s is not None), job.last)
         return (job.left_s or 0.0) * self.pace(job, ended, types)
 
-    def _shown(self, job: LiveJob, total: int, types: dict[str, str]) -> Guess | None:
+    def _shown(self, job: LiveJob, total: int, types: dict[str, str]) -> DurationGuess | None:
         """What a step took in an earlier attempt."""
         last = job.progress or {}
         steps = total - int(last.get("step") or 0)
         if job.left_s is not None and steps > 0:
-            return Guess(self._left_s(job, types) / steps, _BEFORE_SPREAD)
+            return DurationGuess(self._left_s(job, types) / steps, _BEFORE_SPREAD)
         step_s = last.get("step_time_s")
-        return Guess(float(step_s), 2 * _BEFORE_SPREAD) if step_s else None
+        return DurationGuess(float(step_s), 2 * _BEFORE_SPREAD) if step_s else None
 
     # -- coming and going ------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cotenant.beliefs.duration import Guess, with_progress
+from cotenant.beliefs.duration import DurationGuess, with_progress
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import JobState
@@ -52,7 +52,7 @@ class Hearing:
         for name in names:
             self._speaks.pop(name, None)
 
-    def listen(self, job: LiveJob, row: int, now_s: float) -> Guess | None:
+    def listen(self, job: LiveJob, row: int, now_s: float) -> DurationGuess | None:
         """What its reports mean from here on, and when its start is, or was, over; a step as thought before."""
         report = self._beliefs.reports.of(job.id)
         if row >= len(self._before):
@@ -110,7 +110,7 @@ class Hearing:
         measured = np.log(said[:, 1] * f[rows, col.SPEED])
         logs, _ = with_progress(before[:, 0], before[:, 1], measured, said[:, 2])
         belief_s = self.done_s(rows, now_s) + np.maximum(said[:, 0], 0.0) * np.exp(logs) + before[:, 2]
-        changed = rows[belief_s != f[rows, col.BELIEF]][:1].tolist()
+        changed: list[int] = rows[belief_s != f[rows, col.BELIEF]][:1].tolist()
         f[rows, col.BELIEF] = belief_s
         return changed
 

@@ -22,9 +22,9 @@ from cotenant.service.store.learned import (
 )
 from cotenant.workload.profiles.lifecycle import LifecycleRow
 
-GUESSED = LifecycleRow(start_s=10.0, save_s=2.0, restore_s=2.0, suspend_s=2.0, resume_s=2.0, exit_s=1.0)
+GUESSED = LifecycleRow(start_s=10.0, save_s=2.0, restore_s=2.0, suspend_s=4.0, resume_s=3.0, exit_s=1.0)
 """Of a Python program that nobody has measured: it imports libraries and builds a model before its first step."""
-_OTHERS = LifecycleRow(start_s=0.0, save_s=2.0, restore_s=2.0, suspend_s=2.0, resume_s=2.0, exit_s=0.0)
+_OTHERS = LifecycleRow(start_s=0.0, save_s=2.0, restore_s=2.0, suspend_s=4.0, resume_s=3.0, exit_s=0.0)
 _WHAT = {
     "start_s": START, "save_s": SAVE, "restore_s": RESTORE, "suspend_s": SUSPENDING, "resume_s": RESUME, "exit_s": EXIT,
 }  # fmt: skip

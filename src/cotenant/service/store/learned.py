@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from cotenant.beliefs.duration import Tally
+from cotenant.beliefs.duration import LogTally
 from cotenant.beliefs.watched import program
 from cotenant.service.store.job import Attempt, LiveJob
 
@@ -66,16 +66,16 @@ class Learned:
     """
 
     def __init__(self, rows: Iterable[list[Any]] = ()) -> None:
-        self._of: dict[tuple[str, Key], Tally] = {}
+        self._of: dict[tuple[str, Key], LogTally] = {}
         for what, key, count, mean, variance in rows:
-            self._of[what, tuple(key)] = Tally(count, mean, variance)
+            self._of[what, tuple(key)] = LogTally(count, mean, variance)
         self.version, self.news = 0, set[str]()
 
     def add(self, what: str, keys: Iterable[Key], value: float) -> None:
         """One more value, of each of these."""
         self.version += 1
         for key in keys:
-            tally = self._of.pop((what, key), None) or Tally()
+            tally = self._of.pop((what, key), None) or LogTally()
             before = tally.mean
             tally.add(max(value, _LEAST))
             self._of[what, key] = tally  # at the end: it was used last
@@ -84,7 +84,7 @@ class Learned:
         while len(self._of) > MOST_KEYS:
             del self._of[next(iter(self._of))]
 
-    def of(self, what: str, keys: Iterable[Key], least: int = 1) -> Tally | None:
+    def of(self, what: str, keys: Iterable[Key], least: int = 1) -> LogTally | None:
         """The first tally of these that holds at least so many values."""
         found = (self._of.get((what, key)) for key in keys)
         return next((tally for tally in found if tally is not None and tally.count >= least), None)

@@ -1,0 +1,144 @@
+"""Eight training jobs on one GPU through the real service, under eight policies; foretold, simulated and happened.
+
+    python -m bench.gpu_mix --state DIR [--phase profile,live,table] [--policies fifo,srtf] [--seconds-left 500]
+    python -m bench.gpu_mix --state DIR --stand-in          # without a GPU: timed waits in the place of training
+
+profile  `cotenant profile` of every model, at most 40 s each, then of pairs while `--pairs-s` last
+live     per policy: `cotenant serve`, the jobs submitted some seconds apart, `whatif` after the last one, until all end
+table    the simulator on the same submissions, from the profile alone; errors of forecasts; what must be shown, with
+         targets; exit code 1 where one is missed
+
+Everything is kept in DIR (`mix.json`, `profile.json`), and what is done is not done again: a call that has too few
+seconds left for another run says so and ends with exit code 3; the next one goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench.gpu_mix_jobs import MIX, PLAYS, Play, Setting
+from bench.gpu_mix_live import Shell, play_live
+from bench.gpu_mix_profile import measure, measure_pairs
+from bench.gpu_mix_table import alone_s, live_times, show, show_runs, simulated, verdicts
+from cotenant.workload.profiles.profile_file import load_profile_file
+
+PHASES = ("profile", "live", "table")
+SPARE_S = 25.0  # for starting a service, asking and ending
+UNFINISHED = 3
+
+
+class Kept:
+    """What has been done so far, in one JSON file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "mix.json"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.data: dict[str, Any] = {"profile_s": {}, "pairs_s": 0.0, "runs": {}}
+        if self.file.exists():
+            self.data = json.loads(self.file.read_text())
+
+    def save(self) -> None:
+        """Write it down."""
+        fresh = self.file.with_suffix(".new")
+        fresh.write_text(json.dumps(self.data, indent=None, separators=(",", ":")) + "\n")
+        fresh.replace(self.file)
+
+
+class Call:
+    """One call of the script: until when it has time."""
+
+    def __init__(self, seconds_left: float) -> None:
+        self._until = time.monotonic() + seconds_left
+
+    @property
+    def left_s(self) -> float:
+        """Seconds."""
+        return self._until - time.monotonic()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--phase", default=",".join(PHASES))
+    parser.add_argument("--policies", default=",".join(PLAYS))
+    parser.add_argument("--seconds-left", type=float, default=540.0)
+    parser.add_argument("--pairs-s", type=float, default=150.0, help="seconds for pairs, all together")
+    parser.add_argument("--stand-in", action="store_true", help="timed waits on a virtual GPU")
+    options = parser.parse_args()
+    busy_dir = options.state.absolute() / "busy" if options.stand_in else None
+    setting, kept, call = Setting(options.state.absolute(), busy_dir), Kept(options.state), Call(options.seconds_left)
+    if busy_dir is not None:
+        busy_dir.mkdir(exist_ok=True)
+    phases, plays = options.phase.split(","), [PLAYS[name] for name in options.policies.split(",")]
+    if setting.stand_in:
+        plays = [replace(play, share="time") for play in plays]  # MPS needs a GPU
+    done = True
+    if "profile" in phases:
+        done = profile(setting, kept, call, options.pairs_s)
+    if "live" in phases and done:
+        done = live(setting, kept, call, plays)
+    fine = table(setting, kept) if "table" in phases else True
+    sys.exit(UNFINISHED if not done else int(not fine))
+
+
+def profile(setting: Setting, kept: Kept, call: Call, pairs_s: float) -> bool:
+    """Measure what is not measured yet; whether all is done."""
+    for member in MIX:
+        if member.model in kept.data["profile_s"]:
+            continue
+        if call.left_s < 50:
+            return unfinished(f"profile of {member.model}")
+        kept.data["profile_s"][member.model] = seconds = measure(Shell(setting.state), setting, member)
+        print(f"profiled {member.model} in {seconds:.1f} s", flush=True)
+        kept.save()
+    if not kept.data["pairs_s"] and pairs_s:
+        if call.left_s < pairs_s + 20:
+            return unfinished("pairs")
+        kept.data["pairs_s"] = measure_pairs(Shell(setting.state), setting, pairs_s)
+        print(f"pairs in {kept.data['pairs_s']:.1f} s", flush=True)
+        kept.save()
+    return True
+
+
+def live(setting: Setting, kept: Kept, call: Call, plays: list[Play]) -> bool:
+    """Play what was not played yet; whether all is done."""
+    file = load_profile_file(setting.profile)
+    expected = {member.model: alone_s(file, member.model, setting.steps(member)) for member in MIX}
+    longest_s = sum(expected.values()) * 1.3
+    for play in plays:
+        if play.name in kept.data["runs"]:
+            continue
+        if call.left_s < longest_s + SPARE_S:
+            return unfinished(f"{play.name}, which may take {longest_s + SPARE_S:.0f} s")
+        kept.data["runs"][play.name] = run = play_live(setting, play, expected)
+        kept.save()
+        times = live_times(run)
+        print(f"{play.name}: average JCT {times.jct_s:.1f} s, makespan {times.makespan_s:.1f} s", flush=True)
+    return True
+
+
+def unfinished(what: str) -> bool:
+    """Say what is left for another call."""
+    print(f"no time left for {what}: call again with the same --state", flush=True)
+    return False
+
+
+def table(setting: Setting, kept: Kept) -> bool:
+    """Compare and print; whether everything was shown."""
+    runs = kept.data["runs"]
+    steps = {member.model: setting.steps(member) for member in MIX}
+    sims = {name: simulated(setting.profile, PLAYS[name], run, steps) for name, run in runs.items()}
+    reference = {job["name"]: job["loss"] for job in runs["fifo"]["jobs"]} if "fifo" in runs else {}
+    show_runs(runs, sims)
+    print()
+    return show(verdicts(runs, sims, reference, kept.data["profile_s"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""The mix that `bench.gpu_mix` plays: eight training jobs, and under which policies."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+GAP_S = 4.0  # between two submissions
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A job of the mix. `batch` is 0 where it must not be cut; `spare`: opportunistic under AntMan.
+
+    As a stand-in it starts for `start_s` and then takes `host_s` and `gpu_s` per step.
+    """
+
+    model: str
+    script: str
+    steps: int
+    batch: int = 0
+    size: str = "small"
+    gpu_gib: float = 16.0
+    spare: bool = False
+    start_s: float = 1.5
+    host_s: float = 0.01
+    gpu_s: float = 0.04
+
+
+MIX = (
+    Member("gpt2", "gpt2.py", 414, 32, gpu_gib=10.0),
+    Member("resnet18", "resnet.py", 270, gpu_gib=4.0, spare=True, host_s=0.02, gpu_s=0.02),
+    Member("resnet50", "resnet.py", 830, size="large", gpu_gib=10.0),
+    Member("bert", "bert.py", 347, 64, gpu_gib=8.0),
+    Member("rl", "rl.py", 42, 256, gpu_gib=3.0, spare=True, host_s=0.04, gpu_s=0.002),
+    Member("vit", "vit.py", 69, 256, gpu_gib=10.0),
+    Member("lstm", "lstm.py", 206, 32, gpu_gib=4.0, spare=True, host_s=0.02, gpu_s=0.015),
+    Member("recommender", "recommender.py", 846, 4096, gpu_gib=4.0, spare=True, host_s=0.02, gpu_s=0.01),
+)
+STAND_IN_STEPS = {
+    "gpt2": 180, "resnet18": 70, "resnet50": 300, "bert": 160, "rl": 70, "vit": 70, "lstm": 80, "recommender": 90,
+}  # fmt: skip
+ENDLESS = 10**6  # steps of a job that is profiled
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """One run of the mix. Without `saves` jobs cannot save, and are suspended where they have to make room.
+
+    `{between}` in the policy is a length that some jobs pass and others do not, by far: see `policy_for`. `within` is
+    how far the simulator may be off, `foretells` how far a forecast may.
+    """
+
+    name: str
+    policy: str
+    share: str = "time"
+    saves: bool = True
+    within: float = 0.10
+    foretells: float = 0.15
+
+    def policy_for(self, lengths_s: Iterable[float]) -> str:
+        """The policy with what depends on the jobs: a threshold at which one of them is about to end is a toss-up."""
+        ordered = sorted(lengths_s)[1:]
+        gap, low_s = max((high - low, low) for low, high in pairwise(ordered))
+        return self.policy.format(between=round(low_s + gap / 2, 1))
+
+
+PLAYS = {
+    play.name: play
+    for play in (
+        Play("fifo", "fifo", within=0.05, foretells=0.10),
+        Play("srtf", "srtf", within=0.05, foretells=0.10),
+        Play("tiresias-l", "tiresias-l:threshold={between}", saves=False, within=0.05, foretells=0.10),
+        Play("sjf-bsbf", "sjf-bsbf"),
+        Play("sjf-ffs", "sjf-ffs", share="mps"),
+        Play("gandiva", "gandiva:quantum=15,watch_s=5,trial_s=5"),
+        Play("antman", "antman:control_s=2"),
+        Play("muri-s", "muri-s"),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where the mix is played: on the GPU, or with stand-ins that leave marks in `busy_dir`."""
+
+    state: Path
+    busy_dir: Path | None = None
+
+    @property
+    def stand_in(self) -> bool:
+        """Whether there is no GPU."""
+        return self.busy_dir is not None
+
+    @property
+    def profile(self) -> Path:
+        """The file of what `cotenant profile` has measured."""
+        return self.state / "profile.json"
+
+    def steps(self, member: Member) -> int:
+        """How many steps it makes."""
+        return STAND_IN_STEPS[member.model] if self.stand_in else member.steps
+
+    def command(self, member: Member, steps: int, saves: bool = True) -> str:
+        """What a job of the mix runs."""
+        keeps = [] if saves else ["--no-save"]
+        if self.busy_dir is None:
+            script = ROOT / "examples" / "train" / member.script
+            words = [sys.executable, str(script), "--size", member.size, "--steps", str(steps)]
+            words += ["--batch", str(member.batch)] if member.batch else []
+            return shlex.join([*words, *keeps])
+        script = ROOT / "bench" / "stand_in_job.py"
+        times = ["--start", str(member.start_s), "--host", str(member.host_s), "--gpu", str(member.gpu_s)]
+        more = ["--steps", str(steps), "--batch", str(member.batch), "--busy-dir", str(self.busy_dir)]
+        return shlex.join([sys.executable, str(script), *times, *more, *keeps])
+
+    def job(self, member: Member, play: Play | None = None, expected_s: float = 0.0) -> dict[str, Any]:
+        """A job file's content; without a play it is one that is profiled. Bytecode is kept, as usual."""
+        path = os.pathsep.join(dict.fromkeys([str(ROOT / "src"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]))
+        run = self.command(member, ENDLESS) if play is None else self.command(member, self.steps(member), play.saves)
+        job: dict[str, Any] = {
+            "run": run, "name": member.model, "model": member.model, "gpus": 1, "gpu_mem": member.gpu_gib,
+            "workdir": str(self.state), "env": {"PYTHONPATH": path, "PYTHONPYCACHEPREFIX": f"{self.state}/bytecode"},
+        }  # fmt: skip
+        if member.batch:
+            job["batch"] = {"size": member.batch}
+        if expected_s:
+            job["expected"] = round(expected_s)
+        if play is not None and play.name == "antman" and member.spare:
+            job["priority"] = -1
+        return job

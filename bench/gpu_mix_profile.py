@@ -1,0 +1,38 @@
+"""Profiles for `bench.gpu_mix`, by `cotenant profile`: each model by itself, then pairs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from bench.gpu_mix_jobs import MIX, Member, Setting
+from bench.gpu_mix_live import Shell
+from bench.gpu_mix_table import PROFILE_S
+
+MARGIN_S = 4.0  # of a profile's time, for starting and ending the command
+SHARES = {True: "time", False: "time,mps"}  # with stand-ins, on the GPU
+
+
+def measure(shell: Shell, setting: Setting, member: Member) -> float:
+    """Profile one model; how long it took."""
+    began = time.monotonic()
+    words = ["--budget", f"{PROFILE_S - MARGIN_S:g}", "--measure", "suspend,restart,batches"]
+    print(shell.run("profile", "--jobs", str(_file(setting, [member])), "--out", str(setting.profile), *words))
+    return time.monotonic() - began
+
+
+def measure_pairs(shell: Shell, setting: Setting, seconds: float) -> float:
+    """Measure what pairs do to each other while there is time; how long it took."""
+    began = time.monotonic()
+    words = ["--pairs", "--no-twins", "--seconds", "1", "--share", SHARES[setting.stand_in], "--within", f"{seconds:g}"]
+    print(shell.run("profile", "--jobs", str(_file(setting, MIX)), "--out", str(setting.profile), *words))
+    return time.monotonic() - began
+
+
+def _file(setting: Setting, members: Sequence[Member]) -> Path:
+    file = setting.state / "profiled.yaml"
+    file.write_text(yaml.safe_dump_all([setting.job(member) for member in members]))
+    return file
