@@ -134,8 +134,8 @@ def cells(places: Places) -> set[tuple[int, int]]:
 def test_a_minimum_run_holds_back_the_order_but_not_a_priority() -> None:
     """Stopping costs 40 s, so the first run is left alone for 40 s, or less where that is the most: 10 by default."""
     work = jobs((0, 1, 500), (5, 1, 5))
-    for policy, starts_s in (("srtf", 10.0), ("srtf:min_run=25", 25.0), ("srtf:min_run=90", 40.0), ("srtf:min_run=0", 5.0)):
-        assert told(policy, work, costs="40").state.f[1, col.FIRST] == starts_s
+    for min_run, starts_s in (("", 10.0), (":min_run=25", 25.0), (":min_run=90", 40.0), (":min_run=0", 5.0)):
+        assert told(f"srtf{min_run}", work, costs="40").state.f[1, col.FIRST] == starts_s
     first = replace(work, priority=np.array([0, 1]))
     run = told("srtf", first, costs="40")
     assert run.state.f[1, col.FIRST] == 5.0
