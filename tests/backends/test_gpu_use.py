@@ -88,10 +88,10 @@ def test_whose_it_is_where_nobody_can_tell() -> None:
     backend = FakeBackend((NODE,))
     usage = Usage(backend)
     job: Any = SimpleNamespace(key="7-1", last=SimpleNamespace(gpus=(("n0", (0,)),)))
-    usage.gpus = (GpuUse("n0", 0, 0.8, 30.0, (JobUse("7-1", math.nan, 10.0),)),)
+    usage.take((GpuUse("n0", 0, 0.8, 30.0, (JobUse("7-1", math.nan, 10.0),)),))
     assert usage.of(job, True) == JobUse("7-1", 0.8, 30.0), "alone all of it is its own"
     assert usage.of(job, False) is None
-    usage.gpus = (GpuUse("n0", 0, 0.8, 30.0, (JobUse("7-1", 0.6, 10.0),)),)
+    usage.take((GpuUse("n0", 0, 0.8, 30.0, (JobUse("7-1", 0.6, 10.0),)),))
     assert usage.of(job, False) == JobUse("7-1", 0.6, 10.0)
-    usage.gpus = ()
+    usage.take(())
     assert usage.of(job, True) is None

@@ -194,3 +194,13 @@ def test_programs_by_their_names() -> None:
         "torchrun -m pkg.main a": "pkg.main", "./run.sh now": "run.sh", "": "",
     }  # fmt: skip
     assert {run: program(run) for run in cases} == cases
+
+
+@pytest.mark.parametrize(("pace", "parted"), [(0.4, True), (0.8, False)])
+def test_of_a_job_that_says_nothing_its_neighbour_tells(pace: float, parted: bool) -> None:
+    bench = Bench((0.05, 0.05), (pace, 1e-9))
+    bench.play(10.0, running=(0,))
+    bench.words["2"].step = None
+    bench.play(20.0)
+    assert [round(split.worth, 1) for split in bench.splits] == ([2 * pace] if parted else [])
+    assert not bench.pauses

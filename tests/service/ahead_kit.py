@@ -12,9 +12,11 @@ from service_kit import ONE, Rig, cells
 from cotenant.backends.base import LaunchSpec, NodeInfo
 from cotenant.backends.fake import FakeJob
 from cotenant.backends.fake_script import Script, read_script
+from cotenant.journal import Entry
 from cotenant.runtime.protocol import Built, Hello, Progress
 from cotenant.service.core import CoreService
 from cotenant.service.desk import views
+from cotenant.service.store.barriers import kind_of
 
 START_S, STEP_S = 10.0, 0.5
 
@@ -98,6 +100,12 @@ class AheadRig(Rig):
         """A job that runs says that it would have waited, at both places."""
         self.says(job, Hello("", job, 1, 1, untouched=True))
         self.says(job, Built(0))
+
+    def tell_barrier(self, job: str) -> None:
+        """As if one of its kind had run before."""
+        known = self.service.store.book.jobs[job]
+        kind = kind_of(known.spec, known.tenant, known.user)
+        self.service.store.write([Entry("barrier", data={"kind": kind, "place": "steps"})])
 
     def check(self) -> None:
         """As ever, but for those who only wait."""

@@ -60,7 +60,12 @@ class MemoryWorld:
     """Disk, processes and clock that outlive the service."""
 
     def __init__(
-        self, home: Path, policy: str = "srtf", gpus: int = 4, crash_at: frozenset[int] = frozenset(), **more: Any
+        self,
+        home: Path,
+        policy: str = "srtf:weigh=false",
+        gpus: int = 4,
+        crash_at: frozenset[int] = frozenset(),
+        **more: Any,
     ) -> None:
         self.more = more
         policies = make_policy(policy)

@@ -96,7 +96,7 @@ def test_tenants_that_are_kept_apart_are_not_let_near_each_other(
 
 
 def test_a_promise_is_prepared_while_others_leave(tmp_path: Path) -> None:
-    rig = AheadRig(tmp_path, "srtf")
+    rig = AheadRig(tmp_path, "srtf:weigh=false")
     teacher = rig.submit("sleep 5", expected=5)
     rig.ticks(1)
     rig.knows(teacher)
@@ -161,10 +161,10 @@ def test_another_setting_starts_it_anew(tmp_path: Path) -> None:
 
 def test_a_process_that_fails_ahead_of_its_gpus_costs_nothing(tmp_path: Path) -> None:
     rig = AheadRig(tmp_path)
-    names = [rig.submit(run, expected=40, gpu_mem=10) for run in ("sleep 30; exit 0", "sleep 5; exit 3")]
+    names = [rig.submit(run, expected=40, gpu_mem=10) for run in ("sleep 30", "exit 3")]
     rig.ticks(2)
     rig.knows(names[0])
-    rig.service.store.book.barriers.learn(_kind(rig, names[1]), "steps")
+    rig.tell_barrier(names[1])
     rig.ticks(42)
     story = rig.kinds(names[1])
     assert story[:3] == ["submit", "ahead", "exit"]
@@ -173,13 +173,6 @@ def test_a_process_that_fails_ahead_of_its_gpus_costs_nothing(tmp_path: Path) ->
     job = rig.service.store.book.jobs[names[1]]
     assert [one.exit_code for one in job.attempts] == [3, 3]
     assert (str(job.state), job.failures) == ("failed", 1)
-
-
-def _kind(rig: AheadRig, name: str) -> str:
-    from cotenant.service.store.barriers import kind_of
-
-    job = rig.service.store.book.jobs[name]
-    return kind_of(job.spec, job.tenant, job.user)
 
 
 def test_a_restart_adopts_who_waits_and_a_service_without_the_option_ends_it(tmp_path: Path) -> None:

@@ -212,9 +212,9 @@ def test_a_service_that_keeps_crashing_still_takes_snapshots(tmp_path: Path) -> 
     assert world.store.snapshot is not None
 
 
-def _bench(points: int, seed: int, home: Path) -> dict[str, Any]:
+def _bench(points: int, seed: int, home: Path, *more: str) -> dict[str, Any]:
     """The same code as `python -m bench.crash`, in a process of its own: it forks."""
-    command = [sys.executable, "-m", "bench.crash", "--points", str(points), "--seed", str(seed), "--json"]
+    command = [sys.executable, "-m", "bench.crash", "--points", str(points), "--seed", str(seed), "--json", *more]
     done = subprocess.run([*command, "--home", str(home)], cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
@@ -232,3 +232,9 @@ def test_kill_9_sixty_times(tmp_path: Path) -> None:
     result = _bench(60, 0, tmp_path)
     assert len(result["kills"]) >= 8
     assert result["suspensions"] >= 5
+
+
+@pytest.mark.slow
+def test_kill_9_while_jobs_are_started_ahead_of_their_gpus(tmp_path: Path) -> None:
+    result = _bench(30, 11, tmp_path, "--prefetch")
+    assert result["ahead"] > result["in vain"] > 0

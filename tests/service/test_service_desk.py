@@ -215,7 +215,7 @@ def test_why_keeps_up_with_what_happens(rig: Rig) -> None:
     assert rig.service.desk.why(ADMIN, one)["cause"] == "cancelled", "a job's own state is never old"
     rig.service.tick()
     assert rig.service.desk.why(ADMIN, two)["position"] == 1
-    rig.service.admin.set_policy(ADMIN, "srtf")
+    rig.service.admin.set_policy(ADMIN, "srtf:weigh=false")
     three = rig.submit(gpus=4, expected=1)
     rig.service.tick()
     assert "has its GPUs as soon as others have given them back" in rig.service.desk.why(ADMIN, three)["text"]

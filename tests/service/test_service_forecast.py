@@ -81,7 +81,7 @@ class Noisy:
     """Four GPUs whose jobs take what their owners say, but for noise of this spread; foretold as they come."""
 
     def __init__(self, home: Path, policy: str, spread: float, seed: int) -> None:
-        self.rig = Rig(home, policy, forecast_every_s=60.0)
+        self.rig = Rig(home, policy, forecast_every_s=120.0)
         self._chance, self._spread = np.random.default_rng(seed), spread
 
     def submit(self, count: int) -> None:
@@ -102,12 +102,12 @@ def test_nine_of_ten_ends_lie_in_their_intervals(policy: str, tmp_path: Path) ->
     inside: list[bool] = []
     for seed in range(2):
         world = Noisy(tmp_path / str(seed), policy, WORD_SPREAD, seed)
-        world.submit(20)
+        world.submit(16)
         world.finish()
         found = world.rig.service.desk.evaluation(ADMIN)
         assert {row["at"] for row in found["errors"]} == {"submit", "start", "half"}
         inside += [one["low_s"] <= one["took_s"] <= one["high_s"] for one in found["forecasts"]]
-    assert len(inside) > 90
+    assert len(inside) > 70
     assert 0.80 <= np.mean(inside) <= 0.97
 
 

@@ -112,7 +112,7 @@ def test_questions_change_nothing(tmp_path: Path) -> None:
 
 def test_promotions_survive_a_crash(tmp_path: Path) -> None:
     """What a starved job had attained does not count against it any more, whoever asks and whenever."""
-    rig = Rig(tmp_path, "tiresias-l:threshold=4,knob=1", max_suspended=0)
+    rig = Rig(tmp_path, "tiresias-l:threshold=4,knob=1,weigh=false", max_suspended=0)
     rig.submit("sleep 1000", gpus=4)
     rig.submit("sleep 1000", gpus=4)
     promoted: dict[str, float] = {}
@@ -127,3 +127,18 @@ def test_promotions_survive_a_crash(tmp_path: Path) -> None:
     play(rig, 0.1)
     assert rig.service.store.book.memory["promoted"] == promoted
     assert sum(rig.attempts(*rig.service.store.book.jobs)) == stopped, "the order is as it was"
+
+
+def test_an_order_journals_what_a_stop_gains_and_costs(tmp_path: Path) -> None:
+    """Who has just started is left alone; later it makes room, for one who needs its GPUs far shorter."""
+    rig = Rig(tmp_path, "srtf", max_suspended=0)
+    long = rig.submit("sleep 500", gpus=4, expected=500)
+    rig.ticks(1)
+    rig.submit("sleep 20", gpus=4, expected=20)
+    rig.ticks(2)
+    assert rig.state(long) == "running"
+    rig.ticks(30)
+    (stop,) = [event for event in rig.service.desk.events(ADMIN, long) if event.kind == "stop"]
+    assert stop.data["gain_s"] > stop.data["cost_s"] > 0
+    assert stop.data["gain_s"] < 480
+    rig.finish()

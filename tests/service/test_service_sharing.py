@@ -9,7 +9,7 @@ from service_kit import ADMIN, Rig, play
 
 from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError
-from cotenant.service.facade import Caller, Role
+from cotenant.service.facade import Caller, Role, WhatIfWatch
 
 ROUND_S = 5.0
 ONE = (NodeInfo("n0", "gpu", 1, 8, 64.0, gpu_mem_gib=80.0),)
@@ -113,7 +113,7 @@ def test_another_policy_parts_what_the_last_one_put_together(tmp_path: Path) -> 
     jobs = [rig.submit("sleep 40", model=model) for model in ("lstm", "recsys")]
     play(rig, ROUND_S)
     assert states(rig, jobs) == ["running"] * 2
-    finish = rig.service.desk.whatif(ADMIN, ["fifo"])
+    finish = rig.service.desk.whatif(ADMIN, ["fifo"], WhatIfWatch(budget_s=3.0))
     assert all(row["fifo"] and row["gandiva-packing"] for row in finish["jobs"])
     rig.service.admin.set_policy(ADMIN, "fifo")
     play(rig, ROUND_S)

@@ -25,7 +25,7 @@ def fifo(tmp_path: Path) -> Rig:
 
 @pytest.fixture
 def srtf(tmp_path: Path) -> Rig:
-    return Rig(tmp_path, "srtf", max_suspended=0)
+    return Rig(tmp_path, "srtf:weigh=false", max_suspended=0)
 
 
 def test_a_job_goes_from_pending_to_succeeded(rig: Rig) -> None:
@@ -217,7 +217,7 @@ def test_set_max_runtime_takes_hold_of_a_running_job(fifo: Rig) -> None:
 
 def test_a_drained_node_takes_nothing_new(tmp_path: Path) -> None:
     nodes = tuple(NodeInfo(name, "gpu", 2, 8, 64.0) for name in ("a", "b"))
-    rig = Rig(tmp_path, "srtf", nodes, max_suspended=0)
+    rig = Rig(tmp_path, "srtf:weigh=false", nodes, max_suspended=0)
     long = [rig.submit("sleep 100", gpus=2, expected=100) for _ in range(2)]
     rig.ticks(1)
     where = {rig.service.desk.job(ADMIN, job).attempts[0].nodes[0][0]: job for job in long}
@@ -296,10 +296,10 @@ def test_the_policy_can_be_changed_live(fifo: Rig) -> None:
         fifo.service.admin.set_policy(ADMIN, "no-such")
     with pytest.raises(InputError, match="starts"):
         fifo.service.admin.set_policy(ADMIN, "evil.py:Policy")
-    fifo.service.admin.set_policy(ADMIN, "srtf")
+    fifo.service.admin.set_policy(ADMIN, "srtf:weigh=false")
     fifo.ticks(5)
     assert fifo.state(short) == "succeeded"
-    assert fifo.restart().admin.policy() == "srtf"
+    assert fifo.restart().admin.policy() == "srtf:weigh=false"
     fifo.finish()
     assert fifo.state(long) == "succeeded"
 

@@ -28,7 +28,7 @@ from cotenant.service.store.learned import SUSPENDING, phase_keys
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Rig:
-    return Rig(tmp_path, "srtf")
+    return Rig(tmp_path, "srtf:weigh=false")
 
 
 def _kinds(rig: Rig, job: str) -> list[str]:
@@ -85,7 +85,7 @@ def test_one_that_was_asked_in_vain_is_suspended_after_the_grace_period(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = rig.submit("sleep 100", gpus=4, expected=100)
-    rig.ticks(12)  # as long as stopping it is believed to cost
+    rig.ticks(2)
     listening = {job}
     monkeypatch.setattr(rig.service.reports, "ask_to_stop", lambda name, grace_s: name in listening)
     monkeypatch.setattr(rig.service.reports, "listens", lambda name: name in listening)
@@ -114,7 +114,7 @@ def test_a_job_not_seen_yet_is_waited_for(rig: Rig) -> None:
 
 
 def test_at_most_so_many_are_kept(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, "srtf", max_suspended=1)
+    rig = Rig(tmp_path, "srtf:weigh=false", max_suspended=1)
     long = [rig.submit("sleep 50", gpus=2, expected=100 + k) for k in range(2)]
     rig.ticks(3)
     rig.submit("sleep infinity", gpus=4, expected=1, preemptible=False)
@@ -123,7 +123,7 @@ def test_at_most_so_many_are_kept(tmp_path: Path) -> None:
 
 
 def test_suspended_jobs_may_hold_half_the_memory(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, "srtf", (NodeInfo("n0", "gpu", 4, 8, 64.0),))
+    rig = Rig(tmp_path, "srtf:weigh=false", (NodeInfo("n0", "gpu", 4, 8, 64.0),))
     long = [rig.submit("sleep 50", gpus=2, expected=100, mem=size) for size in ("20G", "14G")]
     rig.ticks(3)
     rig.submit("sleep infinity", gpus=4, expected=1, preemptible=False)
@@ -236,7 +236,7 @@ def test_killed_while_suspended_costs_no_retry(rig: Rig) -> None:
 
 
 def test_new_jobs_keep_off_the_gpus_of_suspended_ones(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, "srtf", (NodeInfo("n0", "gpu", 4, 8, 64.0),))
+    rig = Rig(tmp_path, "srtf:weigh=false", (NodeInfo("n0", "gpu", 4, 8, 64.0),))
     low = rig.submit("sleep 30", gpus=2, expected=500)
     rig.ticks(1)
     high = rig.submit("sleep 20", gpus=2, expected=400)
@@ -262,7 +262,7 @@ def test_new_jobs_keep_off_the_gpus_of_suspended_ones(tmp_path: Path) -> None:
 
 def test_without_its_gpus_it_waits_and_then_starts_again_elsewhere(tmp_path: Path) -> None:
     """Suspended on two GPUs, which a fixed job then has; the other two come free."""
-    rig = Rig(tmp_path, "srtf", (NodeInfo("n0", "gpu", 4, 8, 64.0),))
+    rig = Rig(tmp_path, "srtf:weigh=false", (NodeInfo("n0", "gpu", 4, 8, 64.0),))
     long = rig.submit("sleep 30", gpus=2, expected=500)
     other = rig.submit("sleep 40", gpus=2, expected=400, preemptible=False)
     rig.ticks(10)
@@ -286,7 +286,9 @@ def test_without_its_gpus_it_waits_and_then_starts_again_elsewhere(tmp_path: Pat
 
 @pytest.mark.parametrize("policy", ["srtf", "chronus", "optimus", "sjf-bsbf", "antman", "gandiva"])
 def test_it_goes_on_at_home_though_others_are_free(tmp_path: Path, policy: str) -> None:
-    rig = Rig(tmp_path, "srtf", tuple(NodeInfo(name, "gpu", 2, 8, 64.0) for name in ("a", "b")), budget_s=60.0)
+    rig = Rig(
+        tmp_path, "srtf:weigh=false", tuple(NodeInfo(name, "gpu", 2, 8, 64.0) for name in ("a", "b")), budget_s=60.0
+    )
     long = rig.submit("sleep 30", gpus=2, expected=500)
     rig.ticks(5)
     home = rig.service.desk.job(ADMIN, long).attempts[0].nodes
@@ -327,7 +329,7 @@ def test_cancelled_while_the_driver_still_works(rig: Rig, monkeypatch: pytest.Mo
 
 
 def test_suspended_processes_on_a_lost_node_are_lost(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, "srtf", tuple(NodeInfo(name, "gpu", 2, 8, 64.0) for name in ("a", "b")))
+    rig = Rig(tmp_path, "srtf:weigh=false", tuple(NodeInfo(name, "gpu", 2, 8, 64.0) for name in ("a", "b")))
     job = rig.submit("sleep 50", gpus=2, expected=500)
     rig.submit("sleep 100", gpus=2, expected=400, preemptible=False)
     rig.ticks(5)

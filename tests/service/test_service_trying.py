@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,9 @@ def test_a_pair_that_nobody_knows_is_tried_and_stays_if_it_pays(tmp_path: Path, 
     play(rig, 25.0)
     assert states(rig, [host, guest]) == ["running"] * 2
     assert shared(rig) == 1
+    (told,) = [event.data for event in rig.service.desk.events(ADMIN, guest) if event.kind == "try"]
+    assert told["beside"] == host
+    assert 0.5 < told["believed"] < 1
 
 
 def test_what_jobs_use_keeps_them_apart(tmp_path: Path) -> None:
@@ -164,3 +168,28 @@ def test_a_service_that_dies_in_a_pause_leaves_nobody_paused(tmp_path: Path) -> 
     measured(rig, [host, guest], 400, 0.12)
     play(rig, 5.0)
     assert len(standing(rig, host, guest)) <= 3, "once per neighbour of each attempt, in this life of the service"
+
+
+@pytest.mark.parametrize("policy", ["sjf-ffs", "antman", "horus"])
+def test_a_crowd_that_nobody_knows_never_exceeds_the_memory_that_it_was_seen_to_use(
+    tmp_path: Path, policy: str
+) -> None:
+    chance, needs = random.Random(13), {}
+
+    def used(spec: LaunchSpec) -> tuple[float, float]:
+        return needs[spec.job]
+
+    rig = unknown(tmp_path, policy)
+    rig.backend.world.uses = used
+    together = 0
+    for number in range(16):
+        gib, busy = chance.choice((10.0, 25.0, 45.0)), chance.choice((0.2, 0.4, 0.9))
+        run = f"python job{int(gib)}.py; sleep {chance.randrange(70, 200)}"
+        job = rig.submit(run, expected=200, priority=-chance.randrange(2), gpu_mem=chance.choice((0, gib)))
+        needs[job] = busy, gib
+        for _ in range(10):
+            play(rig, 2.0)
+            specs = [one.spec for one in rig.backend.world.jobs.values() if one.state in ("starting", "running")]
+            assert sum(needs[spec.job][1] for spec in specs) <= 80.0, (number, [needs[spec.job] for spec in specs])
+            together = max(together, len(specs))
+    assert together > 1

@@ -77,13 +77,13 @@ def test_a_failed_attempt_is_queued_again_and_goes_on() -> None:
 def test_a_preemption_costs_exactly_its_restore_time() -> None:
     """A (3 GPUs, 100 s) stops at 10 for B (5 s), restores 15-75 and ends at 165."""
     work = jobs((0, 3, 100), (10, 3, 5))
-    result = play(work, "1x3", "srtf", costs="flat")
+    result = play(work, "1x3", "srtf:weigh=false", costs="flat")
     assert result.finish_s.tolist() == [165, 15]
     assert result.lost_gpu_s.tolist() == [180, 0]
     assert result.preemptions.tolist() == [1, 0]
     assert result.summary["lost_gpu_s"] == 180
     assert play(work, "1x3", "srtf").finish_s.tolist() == [105, 15]
-    assert play(work, "1x3", "srtf", costs="7.5").finish_s.tolist() == [112.5, 15]
+    assert play(work, "1x3", "srtf:weigh=false", costs="7.5").finish_s.tolist() == [112.5, 15]
 
 
 def test_default_costs_know_the_model() -> None:
@@ -95,7 +95,7 @@ def test_default_costs_know_the_model() -> None:
 
 def test_a_job_stopped_while_restoring_restores_again() -> None:
     """A stops at 10, restores from 12, is stopped at 20 by C, and restores in full from 22 on."""
-    result = play(jobs((0, 1, 100), (10, 1, 2), (20, 1, 2)), "1x1", "srtf", costs="60")
+    result = play(jobs((0, 1, 100), (10, 1, 2), (20, 1, 2)), "1x1", "srtf:weigh=false", costs="60")
     assert result.finish_s.tolist() == [22 + 60 + 90, 12, 22]
     assert result.lost_gpu_s[0] == 8 + 60
 

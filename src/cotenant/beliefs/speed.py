@@ -141,7 +141,7 @@ class SpeedBelief:
         extra = max(self._extra / (self._busy + _DAMPING), 0.0)
         self.mean_s = typical * (1.0 + extra)
         self.step_s = typical if self.warm and len(ordered) >= LASTS else None
-        if self._samples > WARM_UP:
+        if self._samples > WINDOW and len(ordered) >= LASTS:
             self._usual = max(FASTER * ordered[0], typical / _ALIKE), typical * _ALIKE
         sampled = _scatter(ordered) / math.sqrt(len(ordered))
         rare = math.log1p(extra) / math.sqrt(max(self._extras, 1))

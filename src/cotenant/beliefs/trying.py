@@ -78,8 +78,14 @@ class Trying:
     def watch(
         self, running: Iterable[Watched], uses: Mapping[str, SeenUse | None], where: Situations, seen: Seen
     ) -> None:
-        """Take in what jobs use that are past their start-up. In company it counts only while nothing else is known."""
-        for job in running:
+        """Take in what jobs use that are past their start-up. In company it counts only while nothing else is known.
+
+        While jobs of a kind are in company, more memory than they were put together with is not believed of it: the
+        policy could not keep them where they are.
+        """
+        jobs = list(running)
+        shared = {learned_kind(job) for job in jobs if job.id in where.company}
+        for job in jobs:
             use = uses.get(job.id) if job.id in where.warm else None
             if use is None:
                 continue
@@ -88,18 +94,14 @@ class Trying:
                 self._watched[at] = _Watch(use.busy, use.used_gib)
             elif job.id not in where.company or at not in seen.uses:
                 self._watched[at].add(use)
-            self._publish(at, seen)
+            self._publish(at, seen, at[0] in shared)
 
-    def _publish(self, at: tuple[Kind, str], seen: Seen) -> None:
+    def _publish(self, at: tuple[Kind, str], seen: Seen, shared: bool) -> None:
         """Tell what changed by more than a little."""
-        watched, known = self._watched[at], seen.uses.get(at)
-        if watched.samples < SAMPLES:
-            return
-        moved = known is None or abs(known.busy - watched.busy) > _BUSY_GRID or watched.gib > known.gib
-        if moved:
-            busy = round(watched.busy / _BUSY_GRID) * _BUSY_GRID
-            gib = -(-watched.gib // _GIB_GRID) * _GIB_GRID
-            seen.uses[at] = Use(round(busy, 3), max(gib, known.gib if known is not None else 0.0))
+        watched, known = self._watched[at], seen.uses.get(at, Use(-1.0, 0.0))
+        gib = known.gib if shared else max(known.gib, -(-watched.gib // _GIB_GRID) * _GIB_GRID)
+        if watched.samples >= SAMPLES and (abs(known.busy - watched.busy) > _BUSY_GRID or gib > known.gib):
+            seen.uses[at] = Use(round(round(watched.busy / _BUSY_GRID) * _BUSY_GRID, 3), gib)
             seen.changes += 1
 
     def offer(self, kinds: Sequence[LiveKind], types: Iterable[str], seen: Seen, tried: Collection[Veto]) -> None:

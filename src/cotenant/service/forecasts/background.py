@@ -112,15 +112,17 @@ class Forecasts:
         self._plays.close()
         if self._thread is not None:
             self._thread.join(timeout=10)
+            self._plays.close()  # it may have been about to ask once more
 
     def _run(self) -> None:
         while not self._ending.wait(self._every_s):
             try:
                 self.look()
-            except Exception as error:  # nobody depends on it; the next look begins anew
+            except Exception as error:  # nobody depends on it; a look in a while begins anew
                 if not self._complained and not self._ending.is_set():
                     _log.warning("nothing can be foretold just now: %s: %s", type(error).__name__, error)
                 self._complained, self._outlook = True, NOTHING_FORETOLD
+                self._next_s = self._steady() + _STALE_S
 
     def look(self) -> bool:
         """Make a new outlook if anything is new and it is time; whether one was made."""

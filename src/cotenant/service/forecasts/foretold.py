@@ -15,7 +15,7 @@ _LEAST_S, _LEAST = 1.0, 0.02  # nobody knows an end better than to a second, or 
 
 @dataclass(frozen=True, slots=True)
 class Foretold:
-    """When a job ends, Unix seconds: the median and, where it was played often enough, the limits for 9 of 10.
+    """When a job ends, Unix seconds, by beliefs that are medians; where it was played often, the limits for 9 of 10.
 
     `scale` is by how much the interval was stretched beyond what beliefs alone gave.
     """

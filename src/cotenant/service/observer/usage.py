@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from cotenant.backends.base import Backend, BackendError, GpuUse, JobUse, Measures
 from cotenant.service.store.job import LiveJob
@@ -19,24 +19,34 @@ class Usage:
 
     def __init__(self, backend: Backend | None = None) -> None:
         self._backend = backend if isinstance(backend, Measures) else None
-        self.gpus: tuple[GpuUse, ...] = ()
+        self._at: dict[tuple[str, int], GpuUse] = {}
 
     def sample(self) -> bool:
         """Take one; whether anything is known here at all."""
         if self._backend is None:
             return False
-        self.gpus = self._backend.gpu_use()
-        return bool(self.gpus)
+        self.take(self._backend.gpu_use())
+        return bool(self._at)
+
+    def take(self, gpus: Iterable[GpuUse]) -> None:
+        """This is what they use now."""
+        self._at = {(gpu.node, gpu.index): gpu for gpu in gpus}
+
+    @property
+    def gpus(self) -> Collection[GpuUse]:
+        """All that are known."""
+        return self._at.values()
 
     def of(self, job: LiveJob, alone: bool) -> JobUse | None:
         """What an attempt uses on the busiest of its GPUs: by its own processes, or all that is used where it is alone.
 
         None where not all of its GPUs are known, or where others are there and nobody can tell whose it is.
         """
-        cells = {(node, index) for node, indexes in job.last.gpus for index in indexes}
-        mine = [gpu for gpu in self.gpus if (gpu.node, gpu.index) in cells]
-        parts = [self._part(gpu, job.key, alone) for gpu in mine]
-        if not cells or len(mine) < len(cells) or any(math.isnan(part.busy) for part in parts):
+        known, cells = self._at, [(node, index) for node, indexes in job.last.gpus for index in indexes]
+        if not cells or not known.keys() >= set(cells):
+            return None
+        parts = [self._part(known[cell], job.key, alone) for cell in cells]
+        if any(math.isnan(part.busy) for part in parts):
             return None
         return JobUse(job.key, max(part.busy for part in parts), max(part.used_gib for part in parts))
 

@@ -26,21 +26,24 @@ from cotenant.service.store.store import Store
 START_UP_S = 15.0  # believed, before any was measured
 FURTHEST_S = 120.0  # that the next end may be away
 MOST_ENDS = 8  # of running jobs that are looked ahead to
-MOST_IN_VAIN = 2  # starts ahead of one job that came to nothing
+MOST_IN_VAIN = 3  # starts ahead of one job that came to nothing
 LONGEST_S = 600.0  # that a process waits for its GPUs before it is ended
-_EARLY, _SLACK_S = 1.5, 1.0  # times its start-up, and seconds: who is too early waits, who is late costs GPU time
-_SIGKILL = 9
+_EARLY, _SLACK_S, _LEAST_S = (
+    1.3,
+    0.5,
+    1e-3,
+)  # times its start-up, and seconds: who is too early waits, who is late costs GPU time
+_ENDED = (None, 9)  # signals: it never came to be, or was killed since it was not needed
 
 Cells = set[tuple[str, int]]
 
 
 class _Coming(NamedTuple):
-    """A start that the engine foresees: within the start-up of the job (`soon`), and on no other GPUs (`promised`)."""
+    """A start that the engine foresees, and in how many seconds; 0: it is promised these GPUs, which others leave."""
 
     job: str
     gpus: Gpus
-    soon: bool
-    promised: bool = False
+    left_s: float = 0.0
 
 
 class AheadStarts:
@@ -66,7 +69,9 @@ class AheadStarts:
                 job = book.active.get(one.job)
                 if job is None or job.id in chosen:
                     continue
-                found = _kept(job, one, now_s) if job.holds else self._new(job, one.gpus, book) if one.soon else None
+                start_up_s = session.follower.beliefs.start_up_s(job) or START_UP_S
+                soon = one.left_s <= _EARLY * start_up_s + _SLACK_S
+                found = _kept(job, one, soon, now_s) if job.holds else self._new(job, one.gpus, book) if soon else None
                 if found is not None and taken.isdisjoint(_cells(found.gpus)):
                     chosen[job.id] = found
                     taken |= _cells(found.gpus)
@@ -89,7 +94,7 @@ class AheadStarts:
 def _next(session: Session, running: Iterable[str], some_wait: bool, now_s: float) -> Iterator[_Coming]:
     """Who starts next and where, as the engine says."""
     for name, gpus in session.promised().items():
-        yield _Coming(name, gpus, True, True)
+        yield _Coming(name, gpus)
     state, row_of = session.tables.state, session.follower.row_of
     if session.traits.plans or session.traits.computed or not state.x[col.N_WAITING]:
         return
@@ -99,14 +104,14 @@ def _next(session: Session, running: Iterable[str], some_wait: bool, now_s: floa
         return
     for (left_s, _), starts in zip(ends, next_starts(session.engine, (row for _, row in ends), now_s), strict=True):
         for row, places in starts:
-            found, start_up_s = session.name_of(row), float(state.f[row, col.START_UP]) or START_UP_S
+            found = session.name_of(row)
             if found is not None:
-                yield _Coming(found, session.gpus(places), left_s <= _EARLY * start_up_s + _SLACK_S)
+                yield _Coming(found, session.gpus(places), max(left_s, _LEAST_S))
 
 
-def _kept(job: LiveJob, coming: _Coming, now_s: float) -> Ahead | None:
-    """It waits already; without a promise it is known only when one is free which of several GPUs it gets."""
-    elsewhere = coming.promised and coming.gpus != job.last.gpus
+def _kept(job: LiveJob, coming: _Coming, soon: bool, now_s: float) -> Ahead | None:
+    """It waits already; if it is to have other GPUs, it begins anew there, unless it is too late for that."""
+    elsewhere = coming.gpus != job.last.gpus and (not coming.left_s or not soon)
     stays = not job.stop_why and not elsewhere and now_s - job.last.ahead_s < LONGEST_S
     return Ahead(job.last.gpus, "") if stays else None
 
@@ -121,7 +126,7 @@ def _left_s(session: Session, row: int, now_s: float) -> float:
 def _worth_while(job: LiveJob) -> bool:
     """Not where that came to nothing twice, or its process ended by itself before it had its GPUs."""
     vain = [one for one in job.attempts if one.holds]
-    return len(vain) < MOST_IN_VAIN and all(one.signal == _SIGKILL for one in vain)
+    return len(vain) < MOST_IN_VAIN and all(one.exit_code is None and one.signal in _ENDED for one in vain)
 
 
 def _gpus_hold(job: LiveJob, gpus: Gpus, there: Iterable[LiveJob], nodes: dict[str, NodeInfo]) -> bool:

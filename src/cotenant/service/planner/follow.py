@@ -27,7 +27,6 @@ from cotenant.service.planner.past import write_past
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import SUSPEND, LiveJob
 
-_SAVING: int | None = getattr(col, "SAVING", None)  # where stops are weighed: what leaving is believed to take
 _BACK = ASKED.keys() - {"hold"}  # reasons to stop after which a job waits again
 
 

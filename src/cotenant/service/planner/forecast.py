@@ -27,7 +27,7 @@ from cotenant.service.planner.play import Drawn, Player
 from cotenant.service.planner.scene import ForecastScene
 
 LEAST_PLAYS, MOST_PLAYS = 8, 40  # beside the first one, for an interval
-_MOST_OVER = 3.0  # times the given time that the least number of plays may take
+_MOST_OVER = 10.0  # times the given time that the least number of plays may take
 _LONG_S = 2.0  # from then on compiled kernels pay
 _LEAST_LEFT = 1e-3  # of the whole work
 START_SPREAD = 0.2  # of a start-up
@@ -40,7 +40,7 @@ class Patience:
     """How long a forecast may take: its first play, and all the others together. `told` hears how far it has come."""
 
     first_s: float = 30.0
-    rest_s: float = 5.0
+    rest_s: float = 3.0
     told: Callable[[int], object] = lambda done: None
 
 
@@ -129,15 +129,17 @@ def _doubted(rates: RateModel | None, play: int) -> RateModel | None:
 
 
 def _summed_up(plain: Floats, drawn: Floats) -> list[Foretold | None]:
-    """Median and interval per job; the first play alone where there were too few others."""
-    if len(drawn) < LEAST_PLAYS:
-        return [Foretold(float(end_s)) if np.isfinite(end_s) else None for end_s in plain]
-    known = np.isfinite(plain) & np.isfinite(drawn).all(axis=0)
-    quantiles = np.quantile(np.where(known, drawn, 0.0), (LOW, 0.5, HIGH), axis=0, method="hazen")
+    """What the first play says of each job, and between which limits the others lie, where there were enough.
+
+    The middle is not that of the others: a line of jobs whose doubts are large, as those of the first ones always are,
+    would seem longer the less is known of them.
+    """
+    known = np.isfinite(plain) & np.isfinite(drawn).all(axis=0) & (len(drawn) >= LEAST_PLAYS)
+    limits = np.tile(plain, (2, 1))
+    if known.any():
+        limits[:, known] = np.quantile(drawn[:, known], (LOW, HIGH), axis=0, method="hazen")
     found: list[Foretold | None] = []
-    for sure, end_s, (low_s, median_s, high_s) in zip(known, plain, quantiles.T.tolist(), strict=True):
-        if sure:
-            found.append(Foretold(median_s, low_s, high_s))
-        else:
-            found.append(Foretold(float(end_s)) if np.isfinite(end_s) else None)
+    for end_s, sure, low_s, high_s in zip(plain.tolist(), known, *limits.tolist(), strict=True):
+        interval = (min(low_s, end_s), max(high_s, end_s)) if sure else (None, None)
+        found.append(Foretold(end_s, *interval) if np.isfinite(end_s) else None)
     return found

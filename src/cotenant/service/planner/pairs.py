@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cotenant.beliefs.live_profiles import LiveProfiles
+from cotenant.beliefs.live_profiles import LiveProfiles, veto
 from cotenant.beliefs.pairing import Pairing, Split, guests_of
 from cotenant.beliefs.training import Trainings
 from cotenant.beliefs.trying import SeenUse, Trying
+from cotenant.beliefs.watched import learned_kind
 from cotenant.core.lifecycle import JobState
 from cotenant.core.traits import Traits
+from cotenant.journal import Entry
 from cotenant.service.observer.reports import Reports
 from cotenant.service.planner.decision import Act
 from cotenant.service.store.book import Book
@@ -44,12 +46,13 @@ class SideBySide:
         self._book, self._reports, self._kept, self._types = book, reports, kept, types
         self._traits, self._use_of = traits, use_of
         self._offered: object = None  # for which state of things pairs were offered last
+        self._told: set[tuple[str, str]] = set()  # attempts side by side, of which people were told
         self.splits: list[Split] = []
 
     def look(self, now_s: float, paced: Collection[str]) -> None:
         """Take in what jobs say of their steps and are seen to use; `paced` are held back between steps."""
         kept, book = self._kept, self._book
-        pairing = kept.pairing
+        pairing, self.splits = kept.pairing, []
         if not (self._traits.shares or book.shared_gpus or pairing.company):
             return
         running = [job for job in book.on_gpus.values() if job.state == JobState.RUNNING]
@@ -67,6 +70,26 @@ class SideBySide:
         if state != self._offered:
             trying.offer(profiles.kinds, profiles.types, seen, pairing.tried)
             self._offered = len(profiles.kinds), seen.changes, seen.vetoes, pairing.tried
+
+    def notes(self) -> Iterator[Entry]:
+        """For people to read in the stories of jobs: who is tried beside whom, and who is parted as it did not pay.
+
+        `believed` is the speed against alone that was guessed.
+        """
+        pairing, told = self._kept.pairing, self._told
+        self._told = set()
+        beside = [(job, one) for job, others in pairing.company.items() for one in others] if pairing.tried else []
+        for name, other in beside:
+            job, gpu_type = self._book.on_gpus[name], pairing.gpu_type[name]
+            kinds, pair = (learned_kind(job), learned_kind(other)), (job.key, other.key)
+            if veto(*kinds, gpu_type) in pairing.tried:
+                self._told.add(pair)
+                if pair not in told:
+                    guess = pairing.seen.guesses[(*kinds, gpu_type)]
+                    yield Entry("try", name, {"beside": other.id, "believed": round(guess, 3)})
+        for split in self.splits:
+            for one, two in ((split.one, split.two), (split.two, split.one)):
+                yield Entry("split", one, {"beside": two, "worth": round(split.worth, 3)})
 
     def standstills(self) -> list[Act]:
         """Jobs that are to stand still for a moment, so that those beside them can be measured."""

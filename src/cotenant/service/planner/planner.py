@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from cotenant.backends.base import Capabilities, NodeInfo
-from cotenant.beliefs.pairing import Split
 from cotenant.beliefs.trying import Trying
 from cotenant.core.decision import Change, Decision, Transition
 from cotenant.core.jit_later import LATER
 from cotenant.core.plan import ALONE, Terms
 from cotenant.core.reasons import Reason
 from cotenant.core.view import Facts
-from cotenant.journal import Entry
 from cotenant.policies import Policy, make_policy
 from cotenant.service.executor.ladder import may_suspend
 from cotenant.service.facade import WhatIfWatch
@@ -31,7 +29,7 @@ from cotenant.service.planner.ahead import AheadStarts
 from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import Act, LiveDecision, OpenNodes
 from cotenant.service.planner.forecast import Patience, forecast
-from cotenant.service.planner.pairs import UseOf
+from cotenant.service.planner.pairs import Kept, UseOf
 from cotenant.service.planner.scene import ForecastScene, copy_scene, fill, is_copyable, take_over
 from cotenant.service.planner.session import Session
 from cotenant.service.store.job import Gpus, LiveJob
@@ -41,6 +39,7 @@ _ACTS = {
     Change.START: "start", Change.STOP: "stop", Change.SUSPEND: "suspend", Change.RESUME: "resume",
     Change.END: "end", Change.TERMS: "terms", Change.RESIZE: "stop",
 }  # fmt: skip
+_SOON_S = 0.5  # within which the scheduler has looked at what has just happened
 
 
 class Planner:
@@ -83,7 +82,7 @@ class Planner:
                 session, changed = self._current(now_s), self._store.changes()
                 events = session.take_in(changed, self._openings.shut(now_s), now_s, session.news())
                 again = [*session.unheard(), *session.partings(), *session.pairs.standstills()]
-                notes = tuple(note for split in session.pairs.splits for note in _parted(split))
+                notes = tuple(session.pairs.notes())
             decision = session.decide(events, now_s)
             if decision is not None and decision.asked:
                 self._counters["decisions"] += 1
@@ -204,7 +203,7 @@ class Planner:
         for policy in policies:
             scene = self.scene(policy)
             watch.policy, watch.done, watch.jobs = policy, 0, len(scene.jobs)
-            patience = Patience(watch.budget_s, told=watch.hear)
+            patience = Patience(watch.budget_s, watch.budget_s / 10, watch.hear)
             found[policy], whole = forecast(scene, patience)
             if not whole:
                 watch.partial.append(policy)
@@ -216,30 +215,34 @@ class Planner:
         Of the live policy it is a copy of its tables, if these know of everything, and that takes milliseconds.
         """
         self._store.view()  # little is new when it is asked for again with the lock held
-        now_s, nodes = self._store.clock(), list(self._nodes())
+        nodes, until_s = list(self._nodes()), time.monotonic() + (0.0 if self._options.inline else _SOON_S)
         types = {node.name: node.gpu_type for node in nodes}
-        with self._lock:
-            session = self._session
-            with self._store.lock:
-                view = self._store.view()
-                asked = policy or view.policy
-                same = session is not None and session.fits(asked, nodes) and is_copyable(session, self._store.book)
-            made = copy_scene(session, now_s) if session is not None and same else None
-        if session is not None and made is not None:
-            return fill(made, view, session.follower.beliefs, types)
+        while True:
+            now_s = self._store.clock()
+            with self._lock:
+                session, known = self._session, self._session is not None and not self._session.busy
+                with self._store.lock:
+                    view = self._store.view()
+                    asked = policy or view.policy
+                    same = session is not None and session.fits(asked, nodes)
+                    whole = session is not None and same and is_copyable(session, self._store.book)
+                made = copy_scene(session, now_s) if session is not None and whole else None
+                kept = session.kept.apart() if session is not None and known and not same else None
+            if session is not None and made is not None:
+                return fill(made, view, session.follower.beliefs, types)
+            if not same or time.monotonic() > until_s:
+                return self._laid_out(asked, nodes, kept, now_s)
+            time.sleep(0.02)  # the scheduler is about to look at what has just happened
+
+    def _laid_out(self, policy: str, nodes: Sequence[NodeInfo], kept: Kept | None, now_s: float) -> ForecastScene:
+        """What is to be played forward under a policy that is not at work, from the book."""
         with self._store.lock:
             view = self._store.view()
-            kept = session.kept.apart() if session is not None else None
-            fresh = self.session(asked, nodes, now_s, kept)
+            fresh = self.session(policy, nodes, now_s, kept)
             events = fresh.take_in(set(self._store.book.active), self._openings.shut(now_s), now_s)
         fresh.begin_forecast(events, now_s)
         with self._lock:
             if self._session is not None and not self._session.busy:
                 take_over(fresh, self._session, now_s)
+        types = {node.name: node.gpu_type for node in nodes}
         return fill(copy_scene(fresh, now_s), view, fresh.follower.beliefs, types)
-
-
-def _parted(split: Split) -> Iterator[Entry]:
-    """What both jobs of a pair that does not pay are told."""
-    for job, other in ((split.one, split.two), (split.two, split.one)):
-        yield Entry("split", job, {"beside": other, "worth": round(split.worth, 3)})

@@ -19,6 +19,7 @@ from cotenant.core.prices import prices_of
 from cotenant.core.reasons import Reason
 from cotenant.core.state import Rule
 from cotenant.core.view import Facts
+from cotenant.core.workload import Ints
 from cotenant.engine.cycle import Engine
 from cotenant.engine.events import reheat
 from cotenant.engine.explain import explain
@@ -181,6 +182,7 @@ class Session:
             together = profiles.together(seen)
             facts = replace(facts, together=together)
             cut = np.flatnonzero(state.i[:rows, col.LEVEL])
+            cut = np.union1d(cut, self._unstated())
             state.f[cut, col.GPU_GIB] = together.memory_gib[state.i[cut, col.SPEED_ROW], state.i[cut, col.LEVEL]]
             self.engine.rates = MeasuredSpeeds(together, self.kept.pairing.measured(self.follower.row_of))
         elif traits.shares:
@@ -200,6 +202,13 @@ class Session:
         changes = (facts.steps, facts.stages, facts.training, last.steps, last.stages, last.training)
         if not same or any(part is not None for part in changes):
             self.engine.facts = facts  # policies work out anew what they made of other ones
+
+    def _unstated(self) -> Ints:
+        """Rows of jobs that say nothing of their memory and have no company: they need what their like was seen to."""
+        kinds = np.array([kind.mem_gib == 0 for kind in self.kept.profiles.kinds] or [False])
+        rows = np.flatnonzero(kinds[self.tables.state.i[: len(self.tables), col.SPEED_ROW]])
+        company, row_of = self.kept.pairing.company, self.follower.row_of
+        return np.setdiff1d(rows, [row_of[job] for job in company if job in row_of])
 
     def _paced(self) -> set[str]:
         """Jobs that are held back between their steps."""
