@@ -18,7 +18,7 @@ from typing import Any
 os.environ["CUDA_VISIBLE_DEVICES"] = "0"
 from cotenant import runtime
 
-_BLOCK = bytes(1 << 16)
+_BLOCK = bytes(1 << 19)  # long enough that threads seldom wait for the lock
 
 
 def prepare(seconds: float) -> None:

@@ -40,7 +40,7 @@ def of_machine(cores: int, device: str, scale: float) -> Case:
         return [sys.executable, str(SCRIPT), "--steps", str(steps), *times, "--device", device]
 
     jobs = tuple((name, max(round(STEPS[name] * scale), 20)) for name in ("hungry", "hungry", "light", "light"))
-    case = Case(jobs, float(cores), command, 0.0, max(cores / 16, 0.1), parse_gpus("share:4"))
+    case = Case(jobs, float(cores), command, 0.0, max(cores / 8, 0.1), parse_gpus("share:4"))
     return replace(case, start_s=started_together(case))
 
 

@@ -125,9 +125,10 @@ class Setting:
         """A job file's content; without a play it is one that is profiled. Bytecode is kept, as usual."""
         path = os.pathsep.join(dict.fromkeys([str(ROOT / "src"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]))
         run = self.command(member, ENDLESS) if play is None else self.command(member, self.steps(member), play.saves)
+        env = {"PYTHONPATH": path, "PYTHONPYCACHEPREFIX": f"{self.state}/bytecode", "PYTHONDONTWRITEBYTECODE": ""}
         job: dict[str, Any] = {
             "run": run, "name": member.model, "model": member.model, "gpus": 1, "gpu_mem": member.gpu_gib,
-            "workdir": str(self.state), "env": {"PYTHONPATH": path, "PYTHONPYCACHEPREFIX": f"{self.state}/bytecode"},
+            "workdir": str(self.state), "env": env,
         }  # fmt: skip
         if member.batch:
             job["batch"] = {"size": member.batch}

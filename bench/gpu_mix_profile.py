@@ -27,7 +27,16 @@ def measure(shell: Shell, setting: Setting, member: Member) -> float:
 def measure_pairs(shell: Shell, setting: Setting, seconds: float) -> float:
     """Measure what pairs do to each other while there is time; how long it took."""
     began = time.monotonic()
-    words = ["--pairs", "--no-twins", "--seconds", "1", "--share", SHARES[setting.stand_in], "--within", f"{seconds:g}"]
+    words = [
+        "--pairs",
+        "--no-twins",
+        "--seconds",
+        "0.7",
+        "--share",
+        SHARES[setting.stand_in],
+        "--within",
+        f"{seconds:g}",
+    ]
     print(shell.run("profile", "--jobs", str(_file(setting, MIX)), "--out", str(setting.profile), *words))
     return time.monotonic() - began
 

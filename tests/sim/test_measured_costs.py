@@ -12,7 +12,7 @@ from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.errors import InputError
 from cotenant.sim.driver import Experiment, simulate
 from cotenant.workload.profiles.lifecycle import LifecycleRow
-from cotenant.workload.profiles.profile_file import Measured, MeasuredModel, ProfileFile
+from cotenant.workload.profiles.profile_file import Measured, MeasuredModel, MeasuredPair, ProfileFile
 from cotenant.workload.readers import read
 
 # 10 steps a second. A start takes 5.1 s with its first step of 0.1 s, which is work: 5 s before any progress.
@@ -73,3 +73,16 @@ def test_a_profile_that_knows_none_is_refused(tmp_path: Path) -> None:
         simulate(Experiment(read(log), ONE, "fifo", costs="profiles"))
     with pytest.raises(InputError, match="most_suspended"):
         finished(tmp_path, "fifo", "profile:most_suspended=1")
+
+
+def test_measured_jobs_interleave_without_a_barrier(tmp_path: Path) -> None:
+    # Both start at 0 and are warm at 5 s; each is at 0.8 of its speed beside the other, and has 103 s of work with its
+    # exit. Nobody pays for the other's start.
+    path, log = tmp_path / "profile.json", tmp_path / "jobs.csv"
+    entry = MeasuredModel(gpus=1, on={"gpu": Measured(steps_per_s=10.0, busy=0.5, gpu_gib=1.0, lifecycle=CYCLE)})
+    pair = MeasuredPair("gpu", "time", "m", "m", 0.8, 0.8)
+    ProfileFile().with_model("m", entry, {"gpu": 16.0}).with_pair(pair).save(path)
+    log.write_text("job_id,submit_s,num_gpus,model,steps\na,0,1,m,1000\nb,0,1,m,1000\n")
+    work = read(log, profile=path)
+    outcome = simulate(Experiment(work, ONE, "muri-s", profile=str(path), costs="profile", check_invariants=True))
+    assert np.asarray(outcome.finish_s).tolist() == pytest.approx([5 + 103 / 0.8] * 2)
