@@ -32,7 +32,7 @@ class Watched:
     """A service that notes after every look what it knows; the scheduler's loop takes it for the service."""
 
     def __init__(self, service: CoreService) -> None:
-        self.service, self.store, self.backend = service, service.store, service.backend
+        self.service, self.store, self.backend, self.usage = service, service.store, service.backend, service.usage
         self.known: Known = {}
 
     def tick(self) -> float:
