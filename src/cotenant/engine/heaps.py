@@ -103,7 +103,7 @@ def remove_waiting(f: Matrix, i: IntMatrix, cls: IntMatrix, heap: Ints, job: int
     _fill_gap(f, i, heap, cls[c, C_OFFSET], cls[c, C_LEN], at, HEAP_AT)
 
 
-@kernel
+@entry
 def set_event(f: Matrix, i: IntMatrix, events: Ints, x: Ints, job: int, time_s: float, kind: int) -> None:
     """Give a job its next event, in place of the one it had."""
     f[job, EVENT] = time_s
