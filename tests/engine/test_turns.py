@@ -97,3 +97,11 @@ def test_jobs_that_can_only_save_are_started_again() -> None:
 def test_without_suspension_time_is_shared_as_a_fluid() -> None:
     run = _played(_alike([1, 1], 50.0), "1x1", StopCosts())
     assert [item.change for _, item in run.transitions if item.change != Change.TERMS] == [Change.START] * 2
+
+
+@pytest.mark.parametrize(("seconds", "suspended"), [(21.5, False), (23.0, True)])
+def test_who_is_done_before_it_could_be_off_and_back_finishes_its_turn(seconds: float, suspended: bool) -> None:
+    """A turn of 20 s, one second to be off and one to be back."""
+    run = _played(_alike([1, 1], seconds), "1x1")
+    assert any(item.change == Change.SUSPEND for _, item in run.transitions) == suspended
+    assert (run.state.f[:2, col.FINISH].min() == pytest.approx(seconds)) != suspended

@@ -2,9 +2,9 @@
 
 Whoever was planned is RUNNING in the tables: it has its turn, or it is promised its GPUs for the next one. A job whose
 turn is over stands still on its GPUs, or saves and leaves, and is promised them again; that takes a quantum in which
-somebody of another turn waits for one of its GPUs. Whoever has waited longest comes next, as soon as the others are
-really off, and keeps others from GPUs that it waits for: so gangs get theirs. A job that would lose its work by making
-room keeps its GPUs, and nothing is kept idle for whoever waits for them.
+somebody of another turn waits for one of its GPUs, and a job that is not about to end. Whoever has waited longest comes
+next, as soon as the others are really off, and keeps others from GPUs that it waits for: so gangs get theirs. A job
+that would lose its work by making room keeps its GPUs, and nothing is kept idle for whoever waits for them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
 from cotenant.core.workload import Ints
 from cotenant.engine.events import unpromise
-from cotenant.engine.keys import position_of
+from cotenant.engine.keys import position_of, work_done
 from cotenant.engine.leaving import preempt
 from cotenant.engine.ledger import begin_now, may_begin, start
 from cotenant.engine.sharing import copy_slices
@@ -49,11 +49,18 @@ def change_turns(s: State, rule: Rule, quantum_s: float, now: float) -> None:
     for job in _present(s).tolist():
         if not yields(s, job) or not meets(s, job, _COMES, kept):
             continue
-        over_s = max(float(s.f[job, SINCE]), float(s.f[job, WARM])) + quantum_s
+        over_s = _until(s, job, max(float(s.f[job, SINCE]), float(s.f[job, WARM])) + quantum_s, now)
         if over_s <= now:
             go_off(s, rule, job, now)
         else:
             s.t[NEXT_TURN] = min(float(s.t[NEXT_TURN]), over_s)
+
+
+def _until(s: State, job: int, over_s: float, now: float) -> float:
+    """When a turn ends; one that is believed to be done before it could be off and back is let finish, for so long."""
+    cost_s = float(s.f[job, SAVING] + s.f[job, RESUME])
+    left_s = (float(s.f[job, BELIEF]) - work_done(s.f, s.i, job, now)) / max(float(s.f[job, SPEED]), 1e-9)
+    return now + left_s if over_s <= now < over_s + cost_s and 0 < left_s <= cost_s else over_s
 
 
 def _part(s: State, rule: Rule, now: float) -> None:
