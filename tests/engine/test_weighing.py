@@ -14,11 +14,13 @@ from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.decision import Change, Event, Kind, Transition
 from cotenant.core.plan import Places
+from cotenant.core.view import Facts
 from cotenant.core.workload import Workload
 from cotenant.engine.cycle import Engine
 from cotenant.engine.events import reheat
 from cotenant.engine.invariants import check
 from cotenant.engine.live_rows import LiveRows, NewJob
+from cotenant.engine.observe import Window
 from cotenant.engine.tables import StopCosts
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import PriorityPolicy, make_policy
@@ -288,3 +290,10 @@ def test_a_run_that_stalled_gets_on() -> None:
     weighed = told("las:round=10", work, costs="60", round_s=10.0)
     assert np.isfinite(weighed.outcome().finish_s).all()
     assert weighed.outcome().preemptions.sum() < 30
+
+
+def test_policies_see_that_a_stop_costs_a_start_too() -> None:
+    run = Simulation(
+        Experiment(jobs((0, 1, 50)), Cluster.parse("1x1"), "fifo", costs="6", stop_costs=StopCosts(start_s=4.0))
+    )
+    assert Window().view(run.state, Facts(), np.arange(1), 0.0).restore_s.tolist() == [10.0]

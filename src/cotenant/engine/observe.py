@@ -32,6 +32,8 @@ from cotenant.core.view import (
 from cotenant.core.workload import Ints
 from cotenant.engine.keys import set_keys, work_done
 
+_RESTORES = VIEW_COLUMNS + int(np.flatnonzero(SHOWN_FLOATS == col.RESTORE)[0])
+
 
 @entry
 def keep_active(s: State, rows: Ints, count: int, first_new: int, end_new: int) -> int:
@@ -137,6 +139,7 @@ class Window:
         floats = np.empty((VIEW_COLUMNS + len(SHOWN_FLOATS), count))
         look(state, rows, now_s, floats[:VIEW_COLUMNS])
         floats[VIEW_COLUMNS:] = state.f.take(rows, 0).T[SHOWN_FLOATS]
+        floats[_RESTORES] += state.f[rows, col.START_UP]  # whoever is stopped starts again
         i = state.i.take(rows, 0)
         ints = np.empty((len(SHOWN_INTS) + len(SHOWN_SHAPES), count), np.int64)
         ints[: len(SHOWN_INTS)] = i.T[SHOWN_INTS]
