@@ -255,8 +255,8 @@ def test_another_program_joins_a_job_in_its_sandbox(make: Any) -> None:
     with subprocess.Popen([*words, "echo there; exec sleep infinity"], stdout=subprocess.PIPE) as beside:
         assert beside.stdout is not None
         assert beside.stdout.readline() == b"there\n"
-        os.killpg(beside.pid, signal.SIGHUP)
-        assert beside.wait(30) == -signal.SIGHUP
+        os.killpg(beside.pid, signal.SIGTERM)
+        assert beside.wait(30) == -signal.SIGTERM
     assert world.backend.kill("1-1")
 
 
