@@ -34,7 +34,7 @@ def test_type_and_nodes_of_a_log_are_kept(tmp_path: Path) -> None:
 
 def test_a_run_that_would_never_end_is_one_line(tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.csv", "a,0,1,100", "b,0,1,100")
-    ran = cotenant("simulate", log, "--cluster", "1x1", "--policy", "las", "--round", "5", "--costs", "10")
+    ran = cotenant("simulate", log, "--cluster", "1x1", "--policy", "las:weigh=false", "--round", "5", "--costs", "10")
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
-    for word in ("job '", "10 s", "'las'", "--round", "--costs"):
+    for word in ("job '", "10 s", "'las:weigh=false'", "--round", "--costs"):
         assert word in ran.err

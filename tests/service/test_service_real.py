@@ -94,7 +94,7 @@ def test_a_preempted_job_goes_on_from_its_checkpoint(tmp_path: Path, script: str
     plain = subprocess.run(
         [*command, "--step-time", "0"], check=True, capture_output=True, text=True, cwd=tmp_path
     ).stdout  # fmt: skip
-    with running(tmp_path / "home", "srtf", grace_s=20.0, max_suspended=0) as service:
+    with running(tmp_path / "home", "srtf:weigh=false", grace_s=20.0, max_suspended=0) as service:
         train = " ".join([*command, "--step-time", "0.03"])
         ((long,),) = service.desk.submit(ADMIN, [parse_job({"run": train, "gpus": 4, "expected": 60})])
         until(service, lambda: (report := service.reports.of(long)) is not None and (report.step or 0) > 5)
@@ -116,7 +116,7 @@ COUNT = "for ((i = 0; i < 30; i++)); do echo $i; sleep 0.05; done"
 
 
 def test_a_job_that_knows_nothing_of_us_is_suspended_and_goes_on(tmp_path: Path) -> None:
-    with running(tmp_path / "home", "srtf", grace_s=20.0) as service:
+    with running(tmp_path / "home", "srtf:weigh=false", grace_s=20.0) as service:
         ((long,),) = service.desk.submit(ADMIN, [parse_job({"run": COUNT, "gpus": 4, "expected": 60})])
         until(service, lambda: service.store.book.jobs[long].state == "running")
         gate = tmp_path / "gate"

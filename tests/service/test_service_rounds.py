@@ -281,6 +281,7 @@ def test_what_if_leaves_the_live_policy_alone(rig: Rig) -> None:
     play(rig, 2 * ROUND_S)
     before = targets(rig.service)
     finish = rig.service.desk.whatif(ADMIN, ["fifo", "allox"])
-    assert all(row[POLICY] and row["fifo"] and row["allox"] for row in finish["jobs"])
+    assert all(row["fifo"] and row["allox"] for row in finish["jobs"])
+    assert all(row[POLICY] is None for row in finish["jobs"])  # they cannot save, and begin anew at every round
     play(rig, 2 * ROUND_S)
     assert targets(rig.service) == pytest.approx(before)

@@ -18,7 +18,9 @@ from cotenant.sim.driver import Experiment, simulate
 from cotenant.testing.policy import random_workload
 
 TWIN = Path(__file__).parents[1] / "policies" / "numpy_twins.py"
-POLICIES = (*known_policies(), "tiresias-l:thresholds=[400,1600],knob=4", "tiresias-g:quantum=sup", f"{TWIN}:Srsf")
+TEXTBOOK = "srsf:weigh=false"
+MORE = ("tiresias-l:thresholds=[400,1600],knob=4", "tiresias-g:quantum=sup", f"{TWIN}:Srsf")
+POLICIES = (*known_policies(), TEXTBOOK, *MORE)
 SETTINGS = {
     "count": {"placement": "count", "costs": "none"},
     "consolidated": {"placement": "consolidated", "costs": "6"},

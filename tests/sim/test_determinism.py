@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from digest_runs import POLICIES, SETTINGS, digests
+from digest_runs import POLICIES, SETTINGS, TEXTBOOK, digests
 
 from cotenant.core.cluster import Cluster
 from cotenant.sim.driver import Experiment, simulate
@@ -36,13 +36,13 @@ def in_another_process(mode: str, hash_seed: str, jobs: int = JOBS) -> dict[str,
 def test_compiled_kernels_give_the_same_bytes() -> None:
     plain = digests(False, JOBS)
     assert in_another_process("compiled", "1") == plain
-    # The comparison means something: most of the runs differ. Srsf and its NumPy twin do not; tiresias-l is backfill
-    # while nobody reaches its first threshold; and policies that share GPUs, or look at deadlines, models or GPU
-    # types, fall back on each other's schedules where there are none.
+    # The comparison means something: most of the runs differ. The textbook's srsf and its NumPy twin do not; tiresias-l
+    # is backfill while nobody reaches its first threshold; and policies that share GPUs, or look at deadlines, models
+    # or GPU types, fall back on each other's schedules where there are none.
     assert len(plain) == len(POLICIES) * len(SETTINGS)
     assert len(set(plain.values())) >= 0.6 * len(plain)
     for name in SETTINGS:
-        assert plain[f"srsf {name}"] == plain[f"numpy_twins.py:Srsf {name}"]
+        assert plain[f"{TEXTBOOK} {name}"] == plain[f"numpy_twins.py:Srsf {name}"]
 
 
 def test_the_hash_seed_changes_nothing() -> None:
