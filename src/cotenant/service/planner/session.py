@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ from cotenant.service.store.learned import what_runs
 
 _MOST_ROWS = 200_000  # of a session, while few of them live; the next one begins with what was journaled
 _LARGE = 3000  # jobs from which on compiled kernels pay
+_MOST_DOUBTED = 20  # jobs of which a decision thinks anew because more is known of their like
 
 
 class Session:
@@ -81,6 +83,7 @@ class Session:
         self._budget, self._checks = budget or Budget(options.budget_s), options.check_invariants
         self._kinds = self.late = 0
         self._parting: list[str] = []
+        self._doubted: dict[str, None] = {}  # running jobs that are to be looked at anew, some at every decision
         self._recalled, self._told = False, dict[str, Any]()
         self.pairs = SideBySide(book, reports, self.kept, self._types, self.traits, use_of)
 
@@ -117,7 +120,11 @@ class Session:
         """Running jobs that have said something, or whose like were measured, since this was asked last."""
         learned, on_gpus = self._book.learned, self._book.on_gpus
         runs, learned.news = learned.news, set()
-        like = {job.id for job in on_gpus.values() if what_runs(job) in runs} if runs else set()
+        self._doubted |= dict.fromkeys(job.id for job in on_gpus.values() if what_runs(job) in runs) if runs else {}
+        like = set(islice(self._doubted, _MOST_DOUBTED))
+        for job in like:
+            del self._doubted[job]
+        like &= on_gpus.keys()
         self.follower.hearing.doubt(like)
         return self._reports.news() & on_gpus.keys() | like
 
