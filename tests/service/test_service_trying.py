@@ -133,14 +133,20 @@ def speak(rig: Rig, job: str, first: int, step_s: float, seconds: float = 5.0) -
         rig.service.tick()
 
 
-def test_whoever_stood_still_though_it_was_not_to_says_nothing(tmp_path: Path) -> None:
-    """An older runtime does not know of pauses: what the other does meanwhile is not its speed alone."""
+def paused(tmp_path: Path) -> tuple[Rig, str, str]:
+    """A pair of unknown jobs whose host was just told to stand still."""
     rig = unknown(tmp_path, "sjf-ffs")
     host = alone(rig)
     guest = rig.submit("python light.py; sleep infinity", **LIGHT)
     play(rig, 2.0)
     measured(rig, [host, guest], 100, 0.12)
     assert len(standing(rig, host)) == 1
+    return rig, host, guest
+
+
+def test_whoever_stood_still_though_it_was_not_to_says_nothing(tmp_path: Path) -> None:
+    """An older runtime does not know of pauses: what the other does meanwhile is not its speed alone."""
+    rig, host, guest = paused(tmp_path)
     for at in range(20):
         rig.backend.advance(0.2)
         for job in (host, guest):
@@ -154,12 +160,7 @@ def test_whoever_stood_still_though_it_was_not_to_says_nothing(tmp_path: Path) -
 
 
 def test_a_service_that_dies_in_a_pause_leaves_nobody_paused(tmp_path: Path) -> None:
-    rig = unknown(tmp_path, "sjf-ffs")
-    host = alone(rig)
-    guest = rig.submit("python light.py; sleep infinity", **LIGHT)
-    play(rig, 2.0)
-    measured(rig, [host, guest], 100, 0.12)
-    assert len(standing(rig, host)) == 1
+    rig, host, guest = paused(tmp_path)
     rig.restart()
     rig.backend.world.uses = uses
     rig.service.tick()
