@@ -132,7 +132,7 @@ class Session:
 
     def take_in(self, changed: set[str], shut: set[str], now_s: float, spoke: Set[str] = frozenset()) -> list[Event]:
         """What the engine is to be told, with the store's lock held; jobs of `spoke` run and only said something."""
-        self.pairs.look(now_s, self._paced())
+        self.pairs.look(now_s, self._paced)
         self._parting = self.pairs.partings()
         changed = changed | self._book.chained.keys()
         events = self.follower.events(changed, shut, now_s, self._parting)
