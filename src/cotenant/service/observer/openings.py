@@ -69,7 +69,7 @@ class Openings:
         return {
             node.name
             for node in self._nodes()
-            if node.state != "up" or node.name in book.drained or any(w.covers(node.name) for w in closed)
+            if node.state != "up" or node.name in book.drained or (closed and any(w.covers(node.name) for w in closed))
         }
 
     # -- a look ----------------------------------------------------------------------------------------------------
