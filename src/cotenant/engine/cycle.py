@@ -27,7 +27,7 @@ from cotenant.core.reasons import moment
 from cotenant.core.state import Rule, State, has_tiers, with_tiers
 from cotenant.core.view import Facts, View, rates_of
 from cotenant.core.workload import Floats, Ints
-from cotenant.engine.admit import admit
+from cotenant.engine.aside import set_aside
 from cotenant.engine.decide import decide
 from cotenant.engine.events import begin_step, next_own_time, wants_decision
 from cotenant.engine.ledger import begin_promised
@@ -165,7 +165,7 @@ class Engine:
         for event in events:
             take_in(state, self.rule, event, now_s)
         state.x[col.LOGGING] = 1
-        admit(state, self.rule, now_s)
+        set_aside(state, self.rule, now_s)
         return due or bool(events)
 
     def decide(self, now_s: float) -> None:

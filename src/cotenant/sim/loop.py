@@ -11,7 +11,7 @@ import math
 from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Matrix, Rule, State
-from cotenant.engine.admit import admit
+from cotenant.engine.aside import set_aside
 from cotenant.engine.decide import decide
 from cotenant.engine.events import asks, handle, loosen, next_own_time, node_down, node_up
 from cotenant.engine.keys import round_start
@@ -104,7 +104,7 @@ def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, bud
             s.x[N_HANDLED] += 1
             budget -= 1
         if s.x[UNSURE] > 0:
-            admit(s, rule, now)
+            set_aside(s, rule, now)
         speeds = s.x[ROTATES] == 1 or s.t[NEXT_WARM] <= now
         quiet = speeds and s.x[N_HANDLED] == handled and now < s.t[NEXT_CALL]  # only a turn or a start-up is over
         if external > 0 and not quiet and asks(s, rule, now):
