@@ -3,8 +3,8 @@
 1. *trimmed*: whoever runs beyond a ceiling (or beyond what it may borrow) since the tree changed gives that back;
 2. *guaranteed*: waiting gangs within the guarantee of their tenant, or of the nearest tenant above that has some
    unspent. They take idle GPUs, else GPUs that run beyond the guarantees of others;
-3. *borrowed*: what is idle then, one gang at a time to the tenant with the lowest share over entitlement, compared among
-   siblings from the top of the tree down.
+3. *borrowed*: what is idle then, one gang at a time to the tenant with the lowest share over entitlement, compared
+   among siblings from the top of the tree down.
 
 What runs and is not taken back is kept: borrowers never evict borrowers. `docs/tenants.md` tells it to users.
 """
@@ -47,11 +47,15 @@ class Asked(NamedTuple):
     """
 
     idle: Ints  # P: GPUs that are free, or being left by jobs that were stopped
-    running: IntMatrix  # rows x (P + 1): GPUs held by running jobs that count to this leaf, by pool; the last column: GPUs
+    running: (
+        IntMatrix  # rows x (P + 1): GPUs held by running jobs that count to this leaf, by pool; the last column: GPUs
+    )
     # that cannot be had by stopping (jobs that may not be stopped, nodes that are drained). Rows that are no leaves: 0
     running_host: Matrix  # rows x (cores, GiB) held by leaves
     past: Floats  # rows: decayed past use of leaves in GPUs; all 0 where only what is held now counts
-    waiting: IntMatrix  # lines x WAITING_COLUMNS: leaf, GPUs of one gang, how many gangs, mask of pools, 1 if its first gang
+    waiting: (
+        IntMatrix  # lines x WAITING_COLUMNS: leaf, GPUs of one gang, how many gangs, mask of pools, 1 if its first gang
+    )
     # has waited for its turn so long that GPUs are reserved for it. Lines of one tenant in the order of their heads.
     waiting_host: Matrix  # lines x (cores, GiB) of one gang; 0 where that is not known
 
