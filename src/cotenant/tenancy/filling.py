@@ -4,91 +4,205 @@
 2. *guaranteed*: waiting gangs within the guarantee of their tenant, or of the nearest tenant above that has some
    unspent. They take idle GPUs, else GPUs that run beyond the guarantees of others;
 3. *borrowed*: what is idle then, one gang at a time to the tenant with the lowest share over entitlement, compared
-   among siblings from the top of the tree down.
+   among siblings from the top of the tree down. Gangs that have waited too long for their turn come first.
 
-What runs and is not taken back is kept: borrowers never evict borrowers. `docs/tenants.md` tells it to users.
+What runs and is not taken back is kept: borrowers never evict borrowers. `docs/tenants.md` tells it to users. The sums
+along the tree are in `claims.py`, who gives back what in `reclaim.py`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
-
-from cotenant.core.jit import entry
+from cotenant.core.jit import entry, kernel
+from cotenant.tenancy.asked import (
+    I_BORROWED,
+    I_GUARANTEED,
+    I_LEFT,
+    I_NEXT,
+    I_REFUSED,
+    KEPT_ASIDE,
+    N_BORROWED,
+    N_CURSOR,
+    N_GUARANTEED,
+    N_HEAD,
+    N_LIVE,
+    N_USE,
+    NO_GPUS,
+    NOT_REFUSED,
+    OVER_LIMIT,
+    W_AGED,
+    W_GPUS,
+    W_POOLS,
+    Asked,
+    Claims,
+)
+from cotenant.tenancy.claims import (
+    below_ceilings,
+    claim,
+    close,
+    count_live,
+    hosts_allow,
+    lay_out,
+    lowest,
+    may_claim,
+    pool_with_room,
+    reserve,
+    some_are_free,
+)
+from cotenant.tenancy.reclaim import evictable, take_back
 from cotenant.tenancy.tree_tables import Rows
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-IntMatrix = NDArray[np.int64]
-Matrix = NDArray[np.float64]
-
-# Columns of `Asked.waiting`: equal waiting gangs of one tenant (a class).
-W_ROW, W_GPUS, W_COUNT, W_POOLS, W_AGED = 0, 1, 2, 3, 4
-WAITING_COLUMNS = 5
-# Columns of `Claims.items`: what the filling said to each line of `Asked.waiting`.
-I_GUARANTEED, I_BORROWED, I_REFUSED, I_NEXT, I_LEFT = 0, 1, 2, 3, 4
-ITEM_COLUMNS = 5
-# Why the first gang of a line that has no claim has none.
-NOT_REFUSED, NO_GPUS, OVER_LIMIT, KEPT_ASIDE = 0, 1, 2, 3
-# Columns of `Claims.table`, per row of the tree, with all rows below it.
-N_USE, N_GUARANTEED, N_BORROWED, N_TAKEN, N_HOLD, N_HELD_BELOW, N_LIVE, N_HEAD, N_EVICTABLE = range(9)
-TABLE_COLUMNS = 9
-# Columns of `Claims.shares`.
-S_ENTITLED, S_KEY, S_PAST, S_CPUS, S_MEM = 0, 1, 2, 3, 4
-SHARE_COLUMNS = 5
-
-
-class Asked(NamedTuple):
-    """What is held and asked for. Nothing here is changed.
-
-    Pools are numbered 0 to P - 1 (P <= 62); a gang sits in one of the pools that its mask names.
-    """
-
-    idle: Ints  # P: GPUs that are free, or being left by jobs that were stopped
-    running: (
-        IntMatrix  # rows x (P + 1): GPUs held by running jobs that count to this leaf, by pool; the last column: GPUs
-    )
-    # that cannot be had by stopping (jobs that may not be stopped, nodes that are drained). Rows that are no leaves: 0
-    running_host: Matrix  # rows x (cores, GiB) held by leaves
-    past: Floats  # rows: decayed past use of leaves in GPUs; all 0 where only what is held now counts
-    waiting: (
-        IntMatrix  # lines x WAITING_COLUMNS: leaf, GPUs of one gang, how many gangs, mask of pools, 1 if its first gang
-    )
-    # has waited for its turn so long that GPUs are reserved for it. Lines of one tenant in the order of their heads.
-    waiting_host: Matrix  # lines x (cores, GiB) of one gang; 0 where that is not known
-
-
-class Claims(NamedTuple):
-    """What follows, and the scratch that it takes: `new_claims` makes it, for one tree and so many lines."""
-
-    limit: Ints  # tenants: most GPUs that it may hold now. Write it to Q_LIMIT
-    keep: IntMatrix  # rows x (P + 1): how much of `Asked.running` stays; the rest is to be taken back
-    free: Ints  # P: idle GPUs that nobody claims
-    reserved: Ints  # P: the line for whose first gang all of `free` is kept from borrowers; -1: none
-    table: IntMatrix  # rows x TABLE_COLUMNS
-    shares: Matrix  # rows x SHARE_COLUMNS
-    items: IntMatrix  # lines x ITEM_COLUMNS
-    next: Ints  # 1: the first line whose turn it was to borrow but that found no GPUs; -1 if none
-
-
-def new_claims(rows: Rows, tenants: int, pools: int, lines: int) -> Claims:
-    """Room for what `fill_limits` says. It may be used again and again while tree, pools and tenants are the same."""
-    count = len(rows.parent)
-    return Claims(
-        np.zeros(tenants, np.int64),
-        np.zeros((count, pools + 1), np.int64),
-        np.zeros(pools, np.int64),
-        np.full(pools, -1, np.int64),
-        np.zeros((count, TABLE_COLUMNS), np.int64),
-        np.zeros((count, SHARE_COLUMNS)),
-        np.zeros((lines, ITEM_COLUMNS), np.int64),
-        np.full(1, -1, np.int64),
-    )
 
 
 @entry
 def fill_limits(rows: Rows, asked: Asked, into: Claims) -> None:
     """Work out limits; see `Asked` for what it takes and `Claims` for what it gives."""
-    raise NotImplementedError
+    lay_out(rows, asked, into)
+    _trim(rows, into)
+    deepest = 0
+    for n in range(rows.parent.shape[0]):
+        if rows.first[n] < rows.first[n + 1]:
+            deepest = max(deepest, rows.depth[n])
+    _claim_guaranteed(rows, asked, into, -1)
+    for depth in range(deepest, 0, -1):
+        _claim_guaranteed(rows, asked, into, depth)
+    _borrow(rows, asked, into, True)
+    _borrow(rows, asked, into, False)
+    for n in range(rows.parent.shape[0]):
+        if rows.tenant[n] >= 0:
+            into.limit[rows.tenant[n]] += into.table[n, N_USE]
+
+
+@kernel
+def _trim(rows: Rows, into: Claims) -> None:
+    """Take back what runs beyond a ceiling; inside each tenant, what is beyond the guarantees of those below it."""
+    for n in range(rows.parent.shape[0] - 1, 0, -1):
+        over = into.table[n, N_USE] - rows.most[n]
+        if over > 0:
+            take_back(rows, into, -1, n, -1, over)
+
+
+@kernel
+def _claim_guaranteed(rows: Rows, asked: Asked, into: Claims, depth: int) -> None:
+    """Claims within the guarantees of the tenants of one depth; -1: of the leaves."""
+    for n in range(rows.parent.shape[0]):
+        at = _whose_guarantee(rows, n, depth) if into.table[n, N_HEAD] >= 0 else -1
+        into.table[n, N_LIVE] = int(at >= 0 and into.table[at, N_USE] < rows.guaranteed[at])
+        into.table[n, N_CURSOR] = into.table[n, N_HEAD]
+    count_live(rows, into)
+    while into.table[0, N_LIVE] > 0:
+        leaf = lowest(rows, into)
+        at = _whose_guarantee(rows, leaf, depth)
+        k = into.table[leaf, N_CURSOR]
+        if into.items[k, I_LEFT] > 0 and _claim_within(rows, asked, into, k, leaf, at):
+            into.items[k, I_GUARANTEED] += 1
+        else:
+            _next_line(rows, into, leaf)
+
+
+@kernel
+def _whose_guarantee(rows: Rows, leaf: int, depth: int) -> int:
+    """The row of this depth at or above a leaf; with -1 the leaf itself. -1 if there is none."""
+    if depth < 0:
+        return leaf
+    if rows.depth[leaf] <= depth:
+        return -1
+    n = leaf
+    while rows.depth[n] > depth:
+        n = rows.parent[n]
+    return n
+
+
+@kernel
+def _next_line(rows: Rows, into: Claims, leaf: int) -> None:
+    """Go on to the next line of a leaf; after the last one it is out of the round."""
+    into.table[leaf, N_CURSOR] = into.items[into.table[leaf, N_CURSOR], I_NEXT]
+    if into.table[leaf, N_CURSOR] < 0:
+        close(rows, into, leaf)
+
+
+@kernel
+def _claim_within(rows: Rows, asked: Asked, into: Claims, k: int, leaf: int, at: int) -> bool:
+    """Claim one gang of a line within the guarantee of a row, on idle GPUs or on others' borrowed ones."""
+    gpus = asked.waiting[k, W_GPUS]
+    if not may_claim(rows, into, leaf, gpus, at, rows.guaranteed[at]) or not hosts_allow(rows, asked, into, leaf, k):
+        return False
+    pool = pool_with_room(asked, into, k, False)
+    tight = False
+    n = rows.parent[at]
+    while n > 0:
+        tight = tight or into.table[n, N_USE] + gpus > rows.most[n]
+        n = rows.parent[n]
+    if pool < 0 or tight:
+        if rows.reclaims[leaf] == 0 or not _make_room(rows, asked, into, k, at, pool):
+            return False
+        pool = pool_with_room(asked, into, k, False)
+    claim(rows, asked, into, k, leaf, pool, N_GUARANTEED)
+    return True
+
+
+@kernel
+def _make_room(rows: Rows, asked: Asked, into: Claims, k: int, at: int, pool: int) -> bool:
+    """Take borrowed GPUs back for a gang within the guarantee of a row; nothing unless that is enough."""
+    gpus = asked.waiting[k, W_GPUS]
+    if pool < 0:
+        least = gpus + 1
+        for p in range(into.free.shape[0]):
+            need = gpus - into.free[p]
+            if (asked.waiting[k, W_POOLS] >> p) & 1 and need < least and evictable(rows, into, p, 0, at) >= need:
+                pool, least = p, need
+        if pool < 0:
+            return False
+    n = rows.parent[at]
+    while n > 0:
+        if evictable(rows, into, -1, n, at) < into.table[n, N_USE] + gpus - rows.most[n]:
+            return False
+        n = rows.parent[n]
+    n = rows.parent[at]
+    while n > 0:  # where a tenant above is at its ceiling, somebody below it gives way, if possible in this pool
+        take_back(rows, into, pool, n, at, into.table[n, N_USE] + gpus - rows.most[n])
+        take_back(rows, into, -1, n, at, into.table[n, N_USE] + gpus - rows.most[n])
+        n = rows.parent[n]
+    take_back(rows, into, pool, 0, at, gpus - into.free[pool])
+    return True
+
+
+@kernel
+def _borrow(rows: Rows, asked: Asked, into: Claims, aged: bool) -> None:
+    """Idle GPUs, gang by gang in order of share over entitlement; or only the first gangs of lines that have aged."""
+    for n in range(rows.parent.shape[0]):
+        into.table[n, N_LIVE] = int(into.table[n, N_HEAD] >= 0)
+        into.table[n, N_CURSOR] = into.table[n, N_HEAD]
+    count_live(rows, into)
+    while into.table[0, N_LIVE] > 0 and (aged or into.next[0] < 0 or some_are_free(into)):
+        leaf = lowest(rows, into)
+        k = into.table[leaf, N_CURSOR]
+        if aged and (asked.waiting[k, W_AGED] == 0 or into.items[k, I_GUARANTEED] > 0):
+            _next_line(rows, into, leaf)
+            continue
+        claimed = into.items[k, I_LEFT] > 0 and _borrow_one(rows, asked, into, k, leaf, aged)
+        if claimed:
+            into.items[k, I_BORROWED] += 1
+        if aged or not claimed:
+            _next_line(rows, into, leaf)
+
+
+@kernel
+def _borrow_one(rows: Rows, asked: Asked, into: Claims, k: int, leaf: int, aged: bool) -> bool:
+    """Claim one gang of a line on idle GPUs, or say why not; one that has aged keeps the GPUs of a pool for itself."""
+    gpus, why = asked.waiting[k, W_GPUS], NOT_REFUSED
+    pool = pool_with_room(asked, into, k, True)
+    if not hosts_allow(rows, asked, into, leaf, k) or not below_ceilings(rows, into, leaf, gpus):
+        why = OVER_LIMIT
+    elif pool < 0:
+        why = NO_GPUS
+        if aged:
+            reserve(asked, into, k)
+        if into.next[0] < 0:
+            into.next[0] = k
+    elif not may_claim(rows, into, leaf, gpus, 0, into.capacity[0]):
+        why = KEPT_ASIDE
+    if why != NOT_REFUSED:
+        if into.items[k, I_GUARANTEED] + into.items[k, I_BORROWED] == 0:
+            into.items[k, I_REFUSED] = why
+        return False
+    claim(rows, asked, into, k, leaf, pool, N_BORROWED)
+    return True
