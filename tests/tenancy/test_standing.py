@@ -59,7 +59,8 @@ def test_standings_and_their_sum_in_words() -> None:
     assert product.entitled == 16.0
     assert arithmetic(vision, rows, loans(TREE, used)) == (
         "vision holds 12 of 8 guaranteed GPUs, 4 borrowed (4 from nlp). "
-        "Share over entitlement: (12 now + 6.0 past) / 2 / 8.0 (its guarantee) = 1.12. It asks for 3 more; nlp (0.00) borrows before it; it may hold 12 now."
+        "Share over entitlement: (12 now + 6.0 past) / 2 / 8.0 (its guarantee) = 1.12. "
+        "It asks for 3 more; nlp (0.00) borrows before it; it may hold 12 now."
     )
     assert "It asks for 2 more, 2 of them guaranteed; it may hold 2 now." in arithmetic(nlp, rows)
     assert "is the next to borrow" in arithmetic(product, rows)
