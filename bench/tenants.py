@@ -28,8 +28,8 @@ from cotenant.engine.tables import StopCosts
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import make_policy
 from cotenant.policies.base import Context
+from cotenant.tenancy import filling
 from cotenant.tenancy.asked import Asked, new_claims
-from cotenant.tenancy.filling import fill_limits
 from cotenant.tenancy.tree_tables import tree_tables
 
 NODES, PENDING, MOST_TIMES = 250, 10_000, 1.3
@@ -134,7 +134,7 @@ def fill(rounds: int) -> bool:
             np.zeros((len(waiting), 2)),
         )  # fmt: skip
         into = new_claims(tables.rows, len(leaf), 1, len(waiting))
-        took = _median_ms(lambda asked=asked, into=into: fill_limits(tables.rows, asked, into), rounds)
+        took = _median_ms(lambda asked=asked, into=into: filling.fill_limits(tables.rows, asked, into), rounds)
         print(f"fill, {part:4.0%} of {NODES * 8:,} GPUs in use, {len(waiting):,} classes: {took:.3f} ms", flush=True)
     return True
 
