@@ -40,7 +40,8 @@ def test_quotas_and_ceilings_hold_at_every_event(policy: str, data: st.DataObjec
     tree = data.draw(trees(16))
     experiment = Experiment(
         data.draw(workloads(most_gpus=8)), cluster_of(tree, *groups), policy, costs="20",
-        stop_costs=data.draw(st.sampled_from(COSTS)), placement=data.draw(st.sampled_from(["consolidated", "relaxed:after=100"])),
+        stop_costs=data.draw(st.sampled_from(COSTS)),
+        placement=data.draw(st.sampled_from(["consolidated", "relaxed:after=100"])),
         fail_nodes=data.draw(st.sampled_from([None, "mtbf=600,mttr=100"])), skip_infeasible=True, check_invariants=True,
         compiled=False,
     )  # fmt: skip
