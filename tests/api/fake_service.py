@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL, JobState
 from cotenant.core.proof import digest, proof
 from cotenant.core.proof import hint as hint_of
+from cotenant.service.accounts.account import JobAccount, RunAccount
+from cotenant.service.accounts.usage import usage
 from cotenant.service.asked import EVERY, Which
 from cotenant.service.facade import (
     AttemptInfo,
@@ -49,7 +51,7 @@ class FakeService:
         self.changed = threading.Condition()
         self.taking = threading.Lock()
         self.answers: dict[tuple[Caller, str], tuple[str, list[list[str]]]] = {}
-        self.desk = self.admin = self
+        self.desk = self.admin = self.accounts = self
         self.infos: dict[str, JobInfo] = {}
         self.shut: dict[str, NodeWindow] = {}
         self.history_: list[EventInfo] = []
@@ -264,6 +266,16 @@ class FakeService:
     def evaluation(self, caller: Caller) -> dict[str, Any]:
         points = [Comparison("1", "start", "srtf", NOW, 100.0, 50.0, 200.0, 80.0)] if self.infos else []
         return evaluate(points, dict.fromkeys(("submit", "start", "half"), 1.0))
+
+    def usage(
+        self, caller: Caller, by: Sequence[str] = ("tenant",), from_s: float | None = None, to_s: float | None = None
+    ) -> dict[str, Any]:
+        had = RunAccount(2, ((NOW, NOW + 3600.0),))
+        mine = [
+            JobAccount(job.id, job.tenant, job.user, "", str(job.state), NOW, None, (had,)) for job in self.jobs(caller)
+        ]
+        until_s = NOW + 3600.0 if to_s is None else to_s
+        return {"at_s": NOW, "from_s": from_s, "to_s": until_s, **usage(mine, by, from_s or 0.0, until_s)}
 
     def _add_token(self, secret: str, name: str, role: Role, tenant: str) -> TokenInfo:
         token = TokenInfo(f"t{len(self.secrets) + 1}", name, role, tenant, NOW, False)

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from cotenant import __version__
-from cotenant.api import channels, cluster, doors, jobs, several, whatif
+from cotenant.api import accounts, channels, cluster, doors, jobs, several, whatif
 from cotenant.api.auth import Gate
 from cotenant.api.door import Door, DoorSettings, Forbidden, answer, encode, known_query
 from cotenant.api.limits import BodyLimit, one_line
@@ -51,6 +51,7 @@ def make_app(service: Service, settings: DoorSettings | None = None, **more: Any
     app.include_router(jobs.router, dependencies=[Depends(known_query)])
     app.include_router(doors.router, dependencies=[Depends(known_query)])
     app.include_router(cluster.router, dependencies=[Depends(known_query)])
+    app.include_router(accounts.router, dependencies=[Depends(known_query)])
     app.include_router(channels.router, dependencies=[Depends(known_query)])
     app.include_router(several.router, dependencies=[Depends(known_query)])
     app.include_router(whatif.router, dependencies=[Depends(known_query)])

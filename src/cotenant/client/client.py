@@ -349,6 +349,14 @@ class Client:
         """How right forecasts were: errors by moment and policy, calibration, and forecasts one by one."""
         return self._ask("GET", "/v1/forecasts/evaluation")
 
+    def usage(
+        self, by: Sequence[str] = ("tenant",), from_s: float | None = None, to_s: float | None = None
+    ) -> dict[str, Any]:
+        """GPU-hours, jobs, waits, failures and lost work between two moments, by tenant, user, day, model or state."""
+        borders = {"from": from_s, "to": to_s}
+        params = {"by": ",".join(by), **{name: at_s for name, at_s in borders.items() if at_s is not None}}
+        return self._ask("GET", "/v1/usage", params=params)
+
     def tokens(self) -> list[TokenInfo]:
         """All tokens (admin)."""
         return [codec.token(item) for item in self._ask("GET", "/v1/tokens")["tokens"]]

@@ -5,7 +5,7 @@
     planner    what should run, on which GPUs, on what terms
     forecasts  when jobs will end, made beside all this and kept for whoever asks
     executor   carries that out
-    desk       what people ask for: jobs;  admin: nodes, policy, tokens
+    desk       what people ask for: jobs;  admin: nodes, policy, tokens;  accounts: who has used what
 
 Order of every change: write the intent to the journal, take it into the book, act. After a crash the book is
 rebuilt and compared with what the backend really runs before anything is decided; launches carry a key, so
@@ -24,6 +24,7 @@ from cotenant.backends.base import Backend, BackendError, Capabilities, LogReade
 from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal, JournalError
+from cotenant.service.accounts.desk import Accounts
 from cotenant.service.desk.admin import Admin
 from cotenant.service.desk.desk import Desk
 from cotenant.service.desk.parts import PlannerAnswers
@@ -117,6 +118,7 @@ class CoreService:
         playing = (InPlace(), options.clock) if options.inline else (Worker(), time.monotonic)
         self.forecasts = Forecasts(self.store, self.planner, self.reports.of, options.forecast_every_s, *playing)
         self.desk = Desk(self.store, self.planner, machines, self.reports.of, self.forecasts, rules, self.usage)
+        self.accounts = Accounts(self.store)
         self._winds_down = False
         self._on_over: Callable[[], object] = lambda: None
         self.at_close = ExitStack()  # what else is to be given back in the end

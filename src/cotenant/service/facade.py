@@ -23,6 +23,7 @@ from cotenant.service.window import NodeWindow
 if TYPE_CHECKING:
     from cotenant.backends.base import LogReader, LogTimes, Stream
     from cotenant.backends.channels import Channel, ChannelSpec
+    from cotenant.service.accounts.asked import AccountDesk
 
 WHATIF_BUDGET_S = 30.0
 
@@ -290,3 +291,7 @@ class Service(Protocol):
     @property
     def admin(self) -> ClusterDesk:
         """Where people ask about the cluster."""
+
+    @property
+    def accounts(self) -> AccountDesk:
+        """Where people ask who has used what."""

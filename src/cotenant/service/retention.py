@@ -1,7 +1,7 @@
 """How long what is left of ended jobs is kept: their records, their output, their checkpoints.
 
 Checkpoints are a user's work: they stay unless the operator has said for how long. Output and checkpoints go no later
-than the record of their job, without which nobody would know of them.
+than the record of their job, without which nobody would know of them. What a job has cost stays in the archive.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from math import inf
 
 from cotenant.backends.base import Backend
 from cotenant.journal import Entry
+from cotenant.service.accounts.archive import ARCHIVE, archived
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Keep
 from cotenant.service.store.job import LiveJob
@@ -58,9 +59,10 @@ class Retention:
         for job in old:
             self._reports.forget(job.id)
         for at in range(0, len(old), _FORGET_AT_ONCE):
-            store.write([Entry("forget", data={"jobs": [job.id for job in old[at : at + _FORGET_AT_ONCE]]})])
+            some = old[at : at + _FORGET_AT_ONCE]  # into the archive and out of the book at once, or neither
+            store.write([archived(some), Entry("forget", data={"jobs": [job.id for job in some]})])
         if old:
             store.snapshot()
             with store.lock:
-                store.journal.prune(before_s, keep=store.book.jobs.keys())
+                store.journal.prune(before_s, keep={*store.book.jobs, ARCHIVE})
         return len(old)

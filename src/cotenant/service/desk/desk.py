@@ -151,7 +151,7 @@ class Desk:
 
     def _told(self, caller: Caller, record: Record) -> bool:
         """Whether a record is for people at all, and for this one."""
-        if record.kind in ("token", "revoke", "used", "once", "lineage"):
+        if record.kind in ("token", "revoke", "used", "once", "lineage", "account"):
             return False
         if not caller.tenant:
             return True

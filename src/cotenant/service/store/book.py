@@ -7,7 +7,7 @@ that did not end up with the same book.
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,7 +17,7 @@ from cotenant.service.forecasts.calibration import Calibration
 from cotenant.service.store.barriers import Barriers
 from cotenant.service.store.costs import Costs, before_rungs
 from cotenant.service.store.idempotency import Answers
-from cotenant.service.store.job import Gpus, LiveJob, frozen, read_gpus, thawed
+from cotenant.service.store.job import Gpus, LiveJob, frozen, gpu_seconds, read_gpus, thawed
 from cotenant.service.store.learned import Learned
 from cotenant.service.store.records import WRITTEN, change_book, change_job
 from cotenant.service.window import NodeWindow
@@ -31,7 +31,8 @@ class Book:
     `touched` collects jobs that changed, for whoever mirrors them, and so does `unseen`, in the order in which they
     came, for the pictures that readers get, and `unplaced` of pending ones, for whoever compares what they ask with the
     nodes that are there.
-    `shared_gpus` counts the GPUs that several jobs have, `unfinished` the jobs of each tenant's users.
+    `shared_gpus` counts the GPUs that several jobs have, `unfinished` the jobs of each tenant's users, `gpu_s` the
+    GPU-seconds that each tenant ever had, but for those of runs that go on.
     """
 
     def __init__(self, policy: str = "fifo") -> None:
@@ -48,6 +49,7 @@ class Book:
         self.unplaced: set[str] = set()
         self.shared_gpus = 0
         self.unfinished: Counter[tuple[str, str]] = Counter()
+        self.gpu_s: defaultdict[str, float] = defaultdict(float)
         self._users: Counter[tuple[str, int]] = Counter()  # jobs on each GPU
         self.promises: dict[str, Gpus] = {}
         self.memory: dict[str, Any] = {}
@@ -152,7 +154,7 @@ class Book:
             "promises": dict(self.promises), "memory": dict(self.memory),
             "windows": [window.as_dict() for window in self.windows.values()],
             "lineage": self.lineage, "offset": self.offset, "calibration": self.calibration.rows(),
-            "barriers": self.barriers.rows(),
+            "barriers": self.barriers.rows(), "gpu_s": dict(self.gpu_s),
         }  # fmt: skip
 
     @classmethod
@@ -173,6 +175,7 @@ class Book:
         book.memory = data.get("memory", {})
         book.windows = {row["id"]: NodeWindow.from_dict(row) for row in data.get("windows", ())}
         book.barriers = Barriers(data.get("barriers"))
+        book.gpu_s.update(data["gpu_s"] if "gpu_s" in data else gpu_seconds(book.jobs.values()))
         book.lineage = data.get("lineage", "")
         book.offset = tuple(data["offset"]) if data.get("offset") else None
         return book

@@ -22,6 +22,7 @@ class BookView:
         self.windows = dict(book.windows)
         self.calibration = book.calibration.scales
         self.preemption_cost_s = book.preemption_cost_s(0.0)
+        self.gpu_s = dict(book.gpu_s)
 
     @cached_property
     def active(self) -> list[LiveJob]:
