@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cotenant.core.errors import CotenantError
 from cotenant.core.jobspec import JobSpec
 from cotenant.service.asked import EVERY, Which
+from cotenant.service.callers import SCOPES as SCOPES
+from cotenant.service.callers import Caller as Caller
+from cotenant.service.callers import Role as Role
 from cotenant.service.job_info import AttemptInfo as AttemptInfo
 from cotenant.service.job_info import JobInfo as JobInfo
 from cotenant.service.job_info import JobList as JobList
@@ -35,49 +37,20 @@ class Conflict(CotenantError):
     """The thing is not in a state that allows it, e.g. cancelling a finished job."""
 
 
+class NotAllowed(CotenantError):
+    """You may see it, but this is for others to do."""
+
+
 class Unavailable(CotenantError):
     """The service cannot take this now (disk full, shutting down, not ready yet); nothing was lost."""
 
 
 class TooMany(Unavailable):
-    """The caller has had his share of something; others have not."""
+    """The caller has had his share of something; others have not. `retry_s`: when to try again, 0 if nobody knows."""
 
-
-class Role(StrEnum):
-    """What a token may do: viewer reads, user also submits and touches his tenant's jobs, admin everything."""
-
-    ADMIN = "admin"
-    USER = "user"
-    VIEWER = "viewer"
-
-
-SCOPES = ("read", "submit", "manage", "admin", "metrics")
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks. An empty tenant (admins, and viewers made without one) sees every tenant.
-
-    `scopes` narrow what the role may: read (look), submit (new jobs), manage (cancel, hold, change, ...), admin
-    (nodes, policy, tokens, ...), metrics (numbers only); none given: all that the role may. `token`: the id of his
-    token.
-    """
-
-    name: str
-    role: Role
-    tenant: str = ""
-    scopes: tuple[str, ...] = ()
-    token: str = field(default="", compare=False)
-
-    def sees(self, tenant: str) -> bool:
-        """Whether the jobs of a tenant exist for him."""
-        return self.tenant in ("", tenant)
-
-    def must_be(self, role: Role) -> None:
-        """Raise unless he may do what this role may."""
-        ranks = {Role.VIEWER: 0, Role.USER: 1, Role.ADMIN: 2}
-        if ranks[self.role] < ranks[role]:
-            raise CotenantError(f"this needs the role {role}")
+    def __init__(self, text: str, retry_s: float = 0.0) -> None:
+        super().__init__(text)
+        self.retry_s = retry_s
 
 
 @dataclass(frozen=True, slots=True)
