@@ -69,7 +69,7 @@ class Door:
     """
 
     def __init__(self, service: Service, settings: DoorSettings) -> None:
-        self.desk, self.admin, self.settings = service.desk, service.admin, settings
+        self.desk, self.admin, self.tenants, self.settings = service.desk, service.admin, service.tenants, settings
         self.metrics = HttpMetrics()
         self.shares = CallerShares(settings.limits)
         self.news = News(service.desk, self.read_news)

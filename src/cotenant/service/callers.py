@@ -33,7 +33,7 @@ class Caller:
     tenant: str = ""
     scopes: tuple[str, ...] = ()
     token: str = field(default="", compare=False)
-    administers: frozenset[str] = field(default=frozenset(), compare=False)
+    administers: frozenset[str] = frozenset()
 
     def sees(self, tenant: str) -> bool:
         """Whether the jobs of a tenant exist for him."""

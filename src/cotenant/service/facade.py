@@ -69,6 +69,8 @@ class NodeStatus:
     gpu_mem_gib: float = 0.0  # of each GPU; 0 where not known
     gpu_busy: tuple[float, ...] = ()  # of each GPU: share of the time in which it computes; none where not known
     gpu_used_gib: tuple[float, ...] = ()  # of the memory of each
+    dedicated: tuple[str, ...] = ()  # tenants whose jobs alone it takes; none: everybody's
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +255,31 @@ class ClusterDesk(Protocol):
         """Why it takes no changes just now: not reconciled yet, journal full or away. Empty when it is ready."""
 
 
+class TenantDesk(Protocol):
+    """The desk for the tree of tenants. Changes hold from the next decision on."""
+
+    def known(self, caller: Caller) -> Caller:
+        """The caller with the tenants that he administers. Never waits."""
+
+    def tenants(self, caller: Caller) -> dict[str, Any]:
+        """All tenants, what each holds now, how past use counts, and what is said of nodes."""
+
+    def add(self, caller: Caller, name: str, parent: str, fields: dict[str, Any]) -> str:
+        """A new tenant, with fields as in the cluster file; what was done, in words."""
+
+    def set(self, caller: Caller, name: str, fields: dict[str, Any]) -> str:
+        """Other fields of a tenant; None: as by default. Limits and GPU types are changed one by one."""
+
+    def remove(self, caller: Caller, name: str) -> str:
+        """Take a tenant away that has no children and no unfinished jobs."""
+
+    def share(self, caller: Caller, fields: dict[str, Any]) -> str:
+        """How past use counts and how soon GPUs come back: half_life, min_run, reserve_after (admin)."""
+
+    def replace(self, caller: Caller, tree: dict[str, Any], groups: list[dict[str, Any]]) -> tuple[str, list[str]]:
+        """The tree and groups of nodes of a cluster file (admin); what was done, and what of it matches no node."""
+
+
 class Service(Protocol):
     """The whole of it."""
 
@@ -263,3 +290,7 @@ class Service(Protocol):
     @property
     def admin(self) -> ClusterDesk:
         """Where people ask about the cluster."""
+
+    @property
+    def tenants(self) -> TenantDesk:
+        """Where people ask who shares the cluster."""

@@ -57,4 +57,5 @@ class BookTenants:
         return cls(tree, nodes, data["who"], data["at_s"])
 
 
+NO_TENANTS = BookTenants()
 _NO_LIMITS = UserLimits()
