@@ -80,8 +80,15 @@ CLASS_COLUMNS = 19
 # Placement modes.
 CONSOLIDATED, ANYWHERE, SPREAD = 0, 1, 2
 
-# Quotas.
-Q_LIMIT, Q_USED, Q_CLAIMED = 0, 1, 2
+# Tenants. Q_LIMIT is the most GPUs that one may hold now, Q_GUARANTEED what nobody may keep from it (its limit, where
+# there is no tree of tenants), Q_CLAIMED what it has in this walk. Q_STAYS: 1 where nobody is displaced inside it;
+# Q_CLOSED: 1 when its first job did not fit and holds back the rest; Q_RECLAIMS: stops of its jobs for others' claims.
+Q_LIMIT, Q_USED, Q_GUARANTEED, Q_CLAIMED, Q_STAYS, Q_CLOSED, Q_RECLAIMS = range(7)
+QUOTA_COLUMNS = 7
+# And what they have used, in GPU-seconds up to U_SINCE: U_PAST decays with the half-life of the tree.
+U_PAST, U_SINCE, U_USED, U_BORROWED = range(4)
+USE_COLUMNS = 4
+UNLIMITED = 2**40
 
 # Integer scalars of the engine.
 (
@@ -128,8 +135,12 @@ Q_LIMIT, Q_USED, Q_CLAIMED = 0, 1, 2
     ROTATES,  # 1 when jobs of different turns are never on a GPU together; else they share its time as a fluid
     N_WEIGHED,  # stops by an order, of which gain and cost are known and finite
     FULL,  # 1 while as many jobs are suspended as may be: whoever has to leave begins anew
-) = range(43)
-INT_SCALARS = 43
+    TENANTS,  # 0: quotas never move; 1: limits follow from the tree of tenants; 2: the policy shares between tenants
+    NEW_TREE,  # 1 when the tree has changed since the last decision
+    RECLAIMING,  # 1 when a guaranteed claim waits until borrowed GPUs may be taken back
+    RESERVED,  # the job for which GPUs are kept from borrowers, -1 for none
+) = range(47)
+INT_SCALARS = 47
 
 # Float scalars of the engine.
 # NEXT_CALL: when a policy that sets its own times wants to be asked again.
@@ -139,7 +150,9 @@ NEXT_TURN = 10  # when the first turn is over for which somebody waits
 NEXT_LOOSE = 11  # when the first minimum run is over that holds somebody back
 NEXT_WARM = 12  # when the first start-up is over beside others, whom it slows down from then on
 GAINED_S, PAID_S = 13, 14  # sums over N_WEIGHED
-FLOAT_SCALARS = 15
+NEXT_CLAIM = 15  # when a minimum run on borrowed GPUs is over, or a reservation begins to hold
+HALF_LIFE_S, LOAN_S, RESERVE_S = 16, 17, 18  # of the tree: past use, minimum run when borrowing, reservations
+FLOAT_SCALARS = 19
 
 # What became of a job at its turn in the walk (WATCH_CODE).
 (

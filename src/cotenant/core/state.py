@@ -24,7 +24,8 @@ class State(NamedTuple):
     pool: IntMatrix
     cls: IntMatrix
     slices: IntMatrix
-    quota: IntMatrix  # tenants x (limit, used, claimed in this walk)
+    quota: IntMatrix  # tenants x (limit, used, guaranteed, claimed in this walk, ...)
+    use: Matrix  # tenants x what they have used
     run: Ints  # running jobs, -1 where one has left
     hot: Matrix  # what the walk needs of running jobs, side by side, in step with `run`
     keys: Matrix  # keys of running jobs at the present walk, in step with `run`; four rows where there are tiers

@@ -83,6 +83,8 @@ class Engine:
         self.facts, self.rates = facts or Facts(), rates
         state = self.state
         state.x[col.ROTATES] &= int(self.traits.takes_turns)
+        if state.x[col.TENANTS] and self.traits.own_shares:
+            state.x[col.TENANTS] = 2
         self._terms: dict[int, Terms] = {}  # as they were when last reported
         if self.traits.names_pools and self._fixed:  # asked often: look rates up instead of working them out
             allowed = state.cls[state.i[:, col.CLASS], col.C_POOLS]

@@ -160,7 +160,7 @@ class Window:
         users, opened = _users(s)
         return ClusterSite(
             node=sealed(s.node), host=sealed(s.host) if binds else host, hosts_bind=binds, pool=pool,
-            quota=sealed(s.quota[:, :col.Q_CLAIMED]), users=sealed(users), open=sealed(opened), gpu_first=first,
+            quota=sealed(s.quota[:, : col.Q_CLAIMED]), users=sealed(users), open=sealed(opened), gpu_first=first,
             gpu_gib=gib, speed=speed, failures=int(s.x[col.NODE_FAILURES]),
         )  # fmt: skip
 

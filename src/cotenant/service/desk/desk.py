@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from math import inf
 from typing import Any
 
 from cotenant.backends.base import BackendError, LogReader, LogTimes, Stream
@@ -27,6 +28,7 @@ from cotenant.service.facade import (
     JobInfo,
     JobList,
     JobOutcome,
+    NotAllowed,
     NotFound,
     Role,
     WhatIfWatch,
@@ -175,6 +177,8 @@ class Desk:
         """See the facade."""
         caller.must_be(Role.USER)
         found = self._find(caller, job)
+        if not caller.is_of(found.tenant):
+            raise NotAllowed(f"job {job} is of tenant '{found.tenant}': only its users join it")
         if found.state != JobState.RUNNING and not found.holds:
             raise Conflict(f"job {job} is {found.state}: only a running one can be joined")
         try:
@@ -230,8 +234,13 @@ class Desk:
 
     def _settings(self, caller: Caller, changes: dict[str, Any], where: str) -> changing.Make:
         caller.must_be(Role.USER)
-        changing.check_priority(caller, int(changes.get("priority", 0)), self._most_priority)
-        return changing.settings(changes, where)
+
+        def check(job: LiveJob, priority: int) -> None:
+            highest = self._store.book.tenants.of(job.tenant).highest_priority
+            most = inf if job.tenant in caller.administers else self._most_priority
+            changing.check_priority(caller, priority, most if highest is None else highest)
+
+        return changing.settings(changes, where, check)
 
     def _find(self, caller: Caller, job: str) -> LiveJob:
         with self._store.lock:

@@ -197,10 +197,11 @@ def node_statuses(
         if on and state == "up":
             state = "maintenance" if MAINTENANCE in on else "reserved"
         seen = usage.on(node.name) if usage is not None else ()
+        mark = book.tenants.mark(node.name)
         found.append(NodeStatus(
             node.name, node.gpu_type, node.gpus, used, node.cpus, node.mem_gib, state, tuple(jobs.get(node.name, ())),
             shared, node.gpu_mem_gib, tuple(round(gpu.busy, 2) for gpu in seen),
-            tuple(round(gpu.used_gib, 2) for gpu in seen),
+            tuple(round(gpu.used_gib, 2) for gpu in seen), mark.dedicated, dict(mark.labels),
         ))  # fmt: skip
     return found
 

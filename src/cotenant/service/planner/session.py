@@ -17,7 +17,7 @@ from cotenant.core.decision import Decision, Event
 from cotenant.core.jit_later import LATER
 from cotenant.core.plan import ALONE, Places, Terms
 from cotenant.core.prices import prices_of
-from cotenant.core.reasons import Reason
+from cotenant.core.reasons import Cause, Reason
 from cotenant.core.state import Rule
 from cotenant.core.view import Facts
 from cotenant.core.workload import Ints
@@ -59,9 +59,10 @@ class Session:
         use_of: UseOf = lambda job, alone: None,
     ) -> None:  # fmt: skip
         self.policy_name, self._book, self._reports, self._label = policy, book, reports, openings.label
-        self.nodes = NodeNumbers(nodes, label=openings.label)
+        self.nodes = NodeNumbers(nodes, openings.label, book.tenants)
         self._types = {node.name: node.gpu_type for node in nodes}
-        self._shape = NodeNumbers.shape_of(nodes, openings.label)
+        self._tree = book.tenants.tree
+        self._shape = NodeNumbers.shape_of(nodes, openings.label, book.tenants)
         self._seen, self._same = object(), True  # nodes that were last compared with it, and what came of that
         gpu_gib = memory_by_type(nodes)
         self.kept = kept or Kept(LiveProfiles(options.profile, self.nodes.types, gpu_gib))
@@ -105,9 +106,11 @@ class Session:
 
     def fits(self, policy: str, nodes: Sequence[NodeInfo]) -> bool:
         """Whether this is the policy, and the cluster has the same shape as when the session began."""
-        seen = nodes, [self._label(node.name) for node in nodes]
+        tenants = self._book.tenants
+        seen = nodes, [self._label(node.name) for node in nodes], tenants
         if seen != self._seen:
-            self._seen, self._same = seen, NodeNumbers.shape_of(nodes, self._label) == self._shape
+            same = NodeNumbers.shape_of(nodes, self._label, tenants) == self._shape
+            self._seen, self._same = seen, same and (tenants.tree is None) == (self._tree is None)
         worn = len(self.tables) > max(_MOST_ROWS, 4 * len(self.follower.row_of))  # most of its rows are dead
         return policy == self.policy_name and self._same and not worn
 
@@ -132,6 +135,9 @@ class Session:
 
     def take_in(self, changed: set[str], shut: set[str], now_s: float, spoke: Set[str] = frozenset()) -> list[Event]:
         """What the engine is to be told, with the store's lock held; jobs of `spoke` run and only said something."""
+        if self._tree is not self._book.tenants.tree:
+            self._tree = self._book.tenants.tree
+            self.tables.set_tree(self._tree)
         self.pairs.look(now_s, self._paced())
         self._parting = self.pairs.partings()
         changed = changed | self._book.chained.keys()
@@ -284,4 +290,7 @@ class Session:
         row = self.follower.row_of.get(job)
         if row is None or self.busy:
             return None
+        found = self._book.jobs.get(job)
+        if found is not None and (over := self.follower.over_limit(found)):
+            return Reason(job, now_s, Cause.USER_LIMIT, over, found.spec.gpus)
         return explain(self.engine, Names(self.tables, self.follower.job_at), self.nodes.cluster, row, now_s)

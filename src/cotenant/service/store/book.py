@@ -20,6 +20,8 @@ from cotenant.service.store.idempotency import Answers
 from cotenant.service.store.job import Gpus, LiveJob, frozen, gpu_seconds, read_gpus, thawed
 from cotenant.service.store.learned import Learned
 from cotenant.service.store.records import WRITTEN, change_book, change_job
+from cotenant.service.store.tenants import BookTenants
+from cotenant.service.store.user_counts import UserCounts
 from cotenant.service.window import NodeWindow
 
 
@@ -31,8 +33,8 @@ class Book:
     `touched` collects jobs that changed, for whoever mirrors them, and so does `unseen`, in the order in which they
     came, for the pictures that readers get, and `unplaced` of pending ones, for whoever compares what they ask with the
     nodes that are there.
-    `shared_gpus` counts the GPUs that several jobs have, `unfinished` the jobs of each tenant's users, `gpu_s` the
-    GPU-seconds that each tenant ever had, but for those of runs that go on.
+    `shared_gpus` counts the GPUs that several jobs have, `unfinished` the jobs of each tenant's users, `users` what of
+    them waits and runs, and `gpu_s` the GPU-seconds that each tenant ever had, but for those of runs that go on.
     """
 
     def __init__(self, policy: str = "fifo") -> None:
@@ -49,6 +51,7 @@ class Book:
         self.unplaced: set[str] = set()
         self.shared_gpus = 0
         self.unfinished: Counter[tuple[str, str]] = Counter()
+        self.users = UserCounts()
         self.gpu_s: defaultdict[str, float] = defaultdict(float)
         self._users: Counter[tuple[str, int]] = Counter()  # jobs on each GPU
         self.promises: dict[str, Gpus] = {}
@@ -58,6 +61,7 @@ class Book:
         self.tokens: dict[str, dict[str, Any]] = {}
         self.drained: set[str] = set()
         self.windows: dict[str, NodeWindow] = {}
+        self.tenants = BookTenants()
         self.policy = policy
         self.lineage = ""  # by which a home knows its journal again, also as a copy in another database
         self.offset: tuple[str, float] | None = None  # boot of the machine, and wall time at its beginning
@@ -103,6 +107,7 @@ class Book:
         if job.state == JobState.PENDING:
             self.unplaced.add(job.id)
         self.unfinished[job.tenant, job.user] += (job.state not in FINAL) - (job.id in self.active)
+        self.users.see(job)
         _keep(self.active, job, job.state not in FINAL)
         if (job.state in ON_GPUS) != (job.id in self.on_gpus):
             self._count_users(job, 1 if job.state in ON_GPUS else -1)
@@ -154,7 +159,7 @@ class Book:
             "promises": dict(self.promises), "memory": dict(self.memory),
             "windows": [window.as_dict() for window in self.windows.values()],
             "lineage": self.lineage, "offset": self.offset, "calibration": self.calibration.rows(),
-            "barriers": self.barriers.rows(), "gpu_s": dict(self.gpu_s),
+            "barriers": self.barriers.rows(), "tenants": self.tenants.as_dict(), "gpu_s": dict(self.gpu_s),
         }  # fmt: skip
 
     @classmethod
@@ -175,6 +180,7 @@ class Book:
         book.memory = data.get("memory", {})
         book.windows = {row["id"]: NodeWindow.from_dict(row) for row in data.get("windows", ())}
         book.barriers = Barriers(data.get("barriers"))
+        book.tenants = BookTenants.from_dict(data.get("tenants"))
         book.gpu_s.update(data["gpu_s"] if "gpu_s" in data else gpu_seconds(book.jobs.values()))
         book.lineage = data.get("lineage", "")
         book.offset = tuple(data["offset"]) if data.get("offset") else None

@@ -13,6 +13,7 @@ from cotenant.service.forecasts.foretold import ForecastRecord
 from cotenant.service.store.idempotency import GivenAnswer, unpacked
 from cotenant.service.store.job import ASK, CONTINUE, STOP, SUSPEND, WITHDRAW, Attempt, LiveJob, read_gpus
 from cotenant.service.store.learned import RESUME, SUSPENDING, learn_end, learn_start, phase_keys
+from cotenant.service.store.tenants import BookTenants
 from cotenant.service.window import NodeWindow
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def change_book(book: Book, record: Record, now_s: float) -> None:
         case "window":
             window = NodeWindow.from_dict(data["window"])
             book.windows[window.id] = window
+        case "tenants":  # the whole tree, and what is said of nodes
+            book.tenants = BookTenants.from_dict({**data, "at_s": now_s})
         case "window-removed":
             book.windows.pop(data["id"], None)
         case "barrier":  # jobs of this kind wait for their GPUs at this place of their start
