@@ -8,6 +8,7 @@ of the tree), which moves to a larger one when it is full: a decision costs what
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -72,6 +73,7 @@ class LiveRows:
         self._heap_end, self._tree_end = len(self.state.heap), len(self.state.tree)
         self._parts = list(cluster.partitions)
         self._tenants: dict[str, int] = {"": 0}
+        self._past: tuple[Mapping[str, float], float] = {}, start_s  # of tenants that have no number yet, and when
         self._ranks: dict[int, int] = {}  # class -> ranks given out
         self.costs = costs
 
@@ -162,7 +164,21 @@ class LiveRows:
             quota, use = np.concatenate([self.state.quota, quota]), np.concatenate([self.state.use, use])
             self.state = self.state._replace(quota=quota, use=use)
         lay_tenants(self.state, self.cluster, self.tenants)
+        self._recall_use(name)
         return number
+
+    def set_past(self, past_gpu_s: Mapping[str, float], now_s: float) -> None:
+        """What tenants have used before these tables began, decayed until now."""
+        self._past = past_gpu_s, now_s
+        for name in self._tenants:
+            self._recall_use(name)
+
+    def _recall_use(self, name: str) -> None:
+        past_gpu_s, at_s = self._past
+        use, half_life_s = self.state.use[self._tenants[name]], float(self.state.t[col.HALF_LIFE_S])
+        if name in past_gpu_s and half_life_s > 0.0:
+            use[col.U_SINCE] = max(self.state.t[col.NOW], at_s)
+            use[col.U_PAST] = past_gpu_s[name] * 0.5 ** ((use[col.U_SINCE] - at_s) / half_life_s)
 
     def set_tree(self, tree: Tree | None) -> bool:
         """Another tree of tenants, from the next decision on; False, and nothing changed, where one comes or goes:

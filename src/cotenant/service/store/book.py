@@ -66,6 +66,7 @@ class Book:
         self.lineage = ""  # by which a home knows its journal again, also as a copy in another database
         self.offset: tuple[str, float] | None = None  # boot of the machine, and wall time at its beginning
         self.next_id = 1
+        self.archived = 0  # the last record of the archive of accounts
         self.seq = 0
 
     def apply(self, record: Record) -> None:
@@ -160,6 +161,7 @@ class Book:
             "windows": [window.as_dict() for window in self.windows.values()],
             "lineage": self.lineage, "offset": self.offset, "calibration": self.calibration.rows(),
             "barriers": self.barriers.rows(), "tenants": self.tenants.as_dict(), "gpu_s": dict(self.gpu_s),
+            "archived": self.archived,
         }  # fmt: skip
 
     @classmethod
@@ -182,6 +184,7 @@ class Book:
         book.barriers = Barriers(data.get("barriers"))
         book.tenants = BookTenants.from_dict(data.get("tenants"))
         book.gpu_s.update(data["gpu_s"] if "gpu_s" in data else gpu_seconds(book.jobs.values()))
+        book.archived = data.get("archived", 0)
         book.lineage = data.get("lineage", "")
         book.offset = tuple(data["offset"]) if data.get("offset") else None
         return book

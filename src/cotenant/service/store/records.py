@@ -34,6 +34,8 @@ def change_book(book: Book, record: Record, now_s: float) -> None:
         case "forget":
             for job in data["jobs"]:
                 book.leave(job)
+        case "account":  # of jobs that are forgotten: the archive has grown
+            book.archived = record.seq
         case "lineage":
             book.lineage = data["id"]
         case "clock":  # it was set, by so much; or it is the first time that somebody looks

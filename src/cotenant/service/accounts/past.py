@@ -1,0 +1,79 @@
+"""What tenants have used, of which older use counts less: a GPU-second of a half-life ago counts half.
+
+It is worked out from accounts whenever an engine begins, so that it survives restarts and changes of policy and nodes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import inf, log
+
+from cotenant.service.accounts.account import stretches
+from cotenant.service.accounts.archive import read_archive
+from cotenant.service.store.job import LiveJob, Stretches
+from cotenant.service.store.store import Store
+
+_HALF_LIVES = 30.0  # before which nothing counts: a part in 10**9
+
+
+def decayed_gpu_s(gpus: int, had: Stretches, now_s: float, half_life_s: float) -> float:
+    """GPU-seconds of a run as they count now: the integral of 2 ** (-age / half-life) over its stretches."""
+    full_s = half_life_s / log(2.0)
+    weights = (0.5 ** ((now_s - to_s) / half_life_s) - 0.5 ** ((now_s - from_s) / half_life_s) for from_s, to_s in had)
+    return gpus * full_s * sum(weights)
+
+
+@dataclass(frozen=True, slots=True)
+class _Archived:
+    """What the archive says: all of it up to a record, decayed until a moment."""
+
+    upto: int = 0
+    half_life_s: float = inf
+    at_s: float = 0.0
+    gpu_s: Mapping[str, float] = field(default_factory=dict)
+
+
+class PastUse:
+    """Decayed GPU-seconds by tenant. The archive is read when there is more in it: by `catch_up`, without the lock."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._archived = _Archived()
+
+    @property
+    def _half_life_s(self) -> float:
+        tree = self._store.book.tenants.tree
+        return tree.half_life_s if tree is not None else inf
+
+    def catch_up(self) -> _Archived:
+        """Read the archive if there is more in it, or another half-life; else this costs nothing."""
+        upto, half_life_s, known = self._store.book.archived, self._half_life_s, self._archived
+        if half_life_s == inf or (upto, half_life_s) == (known.upto, known.half_life_s):
+            return known
+        found: defaultdict[str, float] = defaultdict(float)
+        now_s = self._store.clock()
+        for job in read_archive(self._store.journal, upto, now_s - _HALF_LIVES * half_life_s):
+            for run in job.runs:
+                found[job.tenant] += decayed_gpu_s(run.gpus, run.had, now_s, half_life_s)
+        self._archived = _Archived(upto, half_life_s, now_s, found)
+        return self._archived
+
+    def of(self, jobs: Iterable[LiveJob], now_s: float) -> Mapping[str, float]:
+        """Decayed GPU-seconds of each tenant now, given all jobs of the book, with the store's lock held.
+
+        None where only what is held now counts.
+        """
+        half_life_s = self._half_life_s
+        if half_life_s == inf:
+            return {}
+        known = self.catch_up()
+        aged = 0.5 ** ((now_s - known.at_s) / half_life_s)
+        found = defaultdict(float, {tenant: gpu_s * aged for tenant, gpu_s in known.gpu_s.items()})
+        oldest_s = now_s - _HALF_LIVES * half_life_s
+        for job in jobs:
+            if job.attempts and (job.ended_s is None or job.ended_s > oldest_s):
+                runs = ((attempt.size, stretches(attempt, now_s)) for attempt in job.attempts)
+                found[job.tenant] += sum(decayed_gpu_s(gpus, had, now_s, half_life_s) for gpus, had in runs)
+        return found

@@ -1,0 +1,45 @@
+"""How tenants stand in the tables of the engine after a decision, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, log
+
+from cotenant.core import columns as col
+from cotenant.engine.live_rows import LiveRows
+
+
+@dataclass(frozen=True, slots=True)
+class TenantNumbers:
+    """Of one tenant: the most GPUs that it may hold now, those that it holds, and its past use in GPUs.
+
+    Past use is the mean of the GPUs that it held, of which older ones count less: its decayed GPU-seconds over those
+    of one GPU since ever. 0 where only what is held now counts.
+    """
+
+    limit: int
+    used: int
+    past_gpus: float = 0.0
+
+
+def half_life(tables: LiveRows) -> float:
+    """After how many seconds use counts half; infinity where only what is held now counts."""
+    tree = tables.cluster.tenants
+    return inf if tree is None else tree.half_life_s
+
+
+def numbers(tables: LiveRows, now_s: float) -> dict[str, TenantNumbers]:
+    """All tenants that have had jobs since these tables began; none where there is no tree."""
+    if tables.cluster.tenants is None:
+        return {}
+    state, half_life_s = tables.state, half_life(tables)
+    found = {}
+    for number, name in enumerate(tables.tenants):
+        limit, used = state.quota[number, [col.Q_LIMIT, col.Q_USED]].tolist()
+        past_gpus = 0.0
+        if half_life_s < inf:
+            past_gpu_s, since_s = state.use[number, [col.U_PAST, col.U_SINCE]].tolist()
+            kept = 0.5 ** (max(now_s - since_s, 0.0) / half_life_s)
+            past_gpus = past_gpu_s * log(2.0) / half_life_s * kept + used * (1.0 - kept)
+        found[name] = TenantNumbers(limit, used, past_gpus)
+    return found
