@@ -30,6 +30,7 @@ from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.service.options import Keep
 from cotenant.service.store.book import Book
+from cotenant.service.store.job import MOST_STRETCHES, Attempt
 
 DAY_S = 86400.0
 ALICE = Caller("alice", Role.USER, "vision")
@@ -185,7 +186,18 @@ def test_books_of_older_versions_are_accounted_by_what_they_know() -> None:
     found = account_of(book.jobs["1"], 40.0)
     assert found.runs == (RunAccount(2, ((10.0, 20.0),), 0.0, "stopped"), RunAccount(1, ((30.0, 40.0),)))
     assert dict(book.gpu_s) == {"a": 20.0}
-    assert JobAccount.read(json.loads(json.dumps(found.row()))) == found
+    assert JobAccount.read(json.loads(json.dumps(found))) == found
+
+
+def test_an_attempt_that_takes_turns_for_ever_stays_small_and_its_length_exact() -> None:
+    attempt = Attempt(1, (("n0", (0, 1)),), 0.0)
+    for turn in range(2 * MOST_STRETCHES):
+        attempt.taken_s = 100.0 * turn
+        attempt.give_back(100.0 * turn + 30.0)
+    assert len(attempt.had) == MOST_STRETCHES
+    assert sum(b - a for a, b in attempt.had) == pytest.approx(30.0 * 2 * MOST_STRETCHES)
+    assert all(a <= b <= c for (a, b), (c, _) in pairwise(attempt.had))
+    assert attempt.had[-1] == (99_900.0, 99_930.0)
 
 
 # -- crashes ---------------------------------------------------------------------------------------------------------

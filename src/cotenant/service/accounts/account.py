@@ -6,8 +6,7 @@ It is made of the job itself while the book has it, and of a row of the archive 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from cotenant.core.lifecycle import FINAL, JobState
 from cotenant.service.store.job import Attempt, LiveJob, Stretches
@@ -17,8 +16,7 @@ SUSPENDED = "suspended"  # no end: it stands still
 STOPS = ("preempt", "turn", "split", "move", "window", "resize", SUSPENDED)  # why the scheduler had a run leave
 
 
-@dataclass(frozen=True, slots=True)
-class RunAccount:
+class RunAccount(NamedTuple):
     """One attempt that had GPUs, in several stretches if it was suspended.
 
     `lost_s`: how much of its end is in no checkpoint; `end`: as in `Attempt`.
@@ -44,8 +42,7 @@ class RunAccount:
             yield since_s, to_s
 
 
-@dataclass(frozen=True, slots=True)
-class JobAccount:
+class JobAccount(NamedTuple):
     """One job. `state`: its last, or the present one."""
 
     id: str
@@ -60,18 +57,13 @@ class JobAccount:
     @property
     def began_s(self) -> float | None:
         """When it first had GPUs."""
-        return next((run.had[0][0] for run in self.runs), None)
-
-    def row(self) -> list[Any]:
-        """As plain data, short."""
-        runs = [[run.gpus, run.had, run.lost_s, run.end] for run in self.runs]
-        return [self.id, self.tenant, self.user, self.model, self.state, self.submitted_s, self.ended_s, runs]
+        return self.runs[0].had[0][0] if self.runs else None
 
     @classmethod
     def read(cls, row: list[Any]) -> JobAccount:
-        """The inverse of `row`, after a way through JSON."""
-        runs = tuple(RunAccount(gpus, tuple((a, b) for a, b in had), *more) for gpus, had, *more in row[7])
-        return cls(*row[:7], runs)
+        """An account after a way through JSON, where it is a plain list."""
+        runs = [RunAccount(run[0], tuple([(a, b) for a, b in run[1]]), run[2], run[3]) for run in row[7]]
+        return cls(*row[:7], tuple(runs))
 
 
 def account_of(job: LiveJob, now_s: float) -> JobAccount:

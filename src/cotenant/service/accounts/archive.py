@@ -21,7 +21,7 @@ _KIND = "account"
 
 def archived(jobs: Sequence[LiveJob]) -> Entry:
     """What to journal when these jobs, which have ended, are forgotten."""
-    return Entry(_KIND, ARCHIVE, {"jobs": [account_of(job, 0.0).row() for job in jobs]})
+    return Entry(_KIND, ARCHIVE, {"jobs": [account_of(job, 0.0) for job in jobs]})
 
 
 def read_archive(journal: Journal, upto: int, since_s: float = 0.0) -> Iterator[JobAccount]:

@@ -31,6 +31,12 @@ class UsageSums:
     preemptions: int = 0
     waits_s: list[float] = field(default_factory=list)
 
+    def add(self, other: UsageSums) -> None:
+        """Take those of another line in, but for its jobs, which may be the same."""
+        self.gpu_s, self.lost_gpu_s = self.gpu_s + other.gpu_s, self.lost_gpu_s + other.lost_gpu_s
+        self.failures, self.preemptions = self.failures + other.failures, self.preemptions + other.preemptions
+        self.waits_s += other.waits_s
+
     def row(self) -> dict[str, Any]:
         """For people: `jobs` were on GPUs or ended meanwhile, `started` of them got their first GPUs."""
         waits = sorted(self.waits_s)
@@ -56,7 +62,7 @@ class UsageTable:
         if not from_s < to_s:
             raise InputError("--from must be before --to")
         self._by, self._from_s, self._to_s = tuple(dict.fromkeys(by)), from_s, to_s
-        self._days, self._total = "day" in by, UsageSums()
+        self._days, self._jobs = "day" in by, 0
         self._lines: dict[tuple[str, ...], UsageSums] = {}
 
     def add(self, job: JobAccount) -> None:
@@ -65,37 +71,35 @@ class UsageTable:
         for run in job.runs:
             for from_s, to_s in run.had:
                 for day, seconds in self._cut(from_s, to_s):
-                    for sums in self._of(job, day, lines):
-                        sums.gpu_s += run.gpus * seconds
-            for from_s, to_s in run.lost():
+                    self._line(job, day, lines).gpu_s += run.gpus * seconds
+            for from_s, to_s in run.lost() if run.lost_s else ():
                 for day, seconds in self._cut(from_s, to_s):
-                    for sums in self._of(job, day, lines):
-                        sums.lost_gpu_s += run.gpus * seconds
+                    self._line(job, day, lines).lost_gpu_s += run.gpus * seconds
             for at_s in filter(self._inside, run.stops()):
-                for sums in self._of(job, self._day(at_s), lines):
-                    sums.preemptions += 1
+                self._line(job, self._day(at_s), lines).preemptions += 1
             if run.end in FAILURES and self._inside(at_s := run.had[-1][1]):
-                for sums in self._of(job, self._day(at_s), lines):
-                    sums.failures += 1
+                self._line(job, self._day(at_s), lines).failures += 1
         if (began_s := job.began_s) is not None and self._inside(began_s):
-            for sums in self._of(job, self._day(began_s), lines):
-                sums.waits_s.append(max(began_s - job.submitted_s, 0.0))
+            self._line(job, self._day(began_s), lines).waits_s.append(max(began_s - job.submitted_s, 0.0))
         if job.ended_s is not None and self._inside(job.ended_s):
-            self._of(job, self._day(job.ended_s), lines)
-        self._total.jobs += bool(lines)
+            self._line(job, self._day(job.ended_s), lines)
+        self._jobs += bool(lines)
 
     def report(self) -> dict[str, Any]:
-        """Lines in order of their names, and all together."""
+        """Lines in order of their names, and all together, where a job counts once."""
         rows = [dict(zip(self._by, key, strict=True)) | self._lines[key].row() for key in sorted(self._lines)]
-        return {"by": list(self._by), "rows": rows, "total": self._total.row()}
+        total = UsageSums(jobs=self._jobs)
+        for line in self._lines.values():
+            total.add(line)
+        return {"by": list(self._by), "rows": rows, "total": total.row()}
 
-    def _of(self, job: JobAccount, day: str, lines: dict[str, UsageSums]) -> tuple[UsageSums, UsageSums]:
-        """The line of a job on a day, and the total; it is counted as a job of that line once."""
+    def _line(self, job: JobAccount, day: str, lines: dict[str, UsageSums]) -> UsageSums:
+        """The line of a job on a day; it is counted as a job of that line once."""
         if day not in lines:
-            key = tuple(day if name == "day" else getattr(job, name) for name in self._by)
+            key = tuple([day if name == "day" else getattr(job, name) for name in self._by])
             lines[day] = self._lines.setdefault(key, UsageSums())
             lines[day].jobs += 1
-        return lines[day], self._total
+        return lines[day]
 
     def _inside(self, at_s: float) -> bool:
         return self._from_s <= at_s < self._to_s

@@ -18,6 +18,8 @@ Stretches = tuple[tuple[float, float], ...]  # from when to when, oldest first
 ASK, SUSPEND, STOP, KILL, CONTINUE = "ask", "suspend", "stop", "kill", "continue"
 WITHDRAW = "withdraw"  # why a process is ended that was started ahead: its GPUs are not to be had, the job waits on
 
+MOST_STRETCHES = 500  # of an attempt: in that many its account is exact
+
 PAST = {JobState.SUCCEEDED: "succeeded", JobState.FAILED: "failed", JobState.CANCELLED: "been cancelled"}
 
 
@@ -82,6 +84,9 @@ class Attempt:
             return 0.0
         stretch = self.taken_s, max(at_s, self.taken_s)
         self.had, self.taken_s = (*self.had, stretch), None
+        if len(self.had) > MOST_STRETCHES:  # the two oldest become one that is as long
+            (first_s, between_s), (since_s, until_s), *others = self.had
+            self.had = ((since_s - (between_s - first_s), until_s), *others)
         return self.size * (stretch[1] - stretch[0])
 
 
