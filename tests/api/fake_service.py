@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cotenant.backends.base import Stream
+from cotenant.backends.base import NodeInfo, Stream
 from cotenant.backends.channels import ChannelSpec
 from cotenant.backends.fake_channel import FakeChannel
 from cotenant.backends.local.logs import LocalLog, LocalTimes
@@ -17,9 +17,11 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL, JobState
 from cotenant.core.proof import digest, proof
 from cotenant.core.proof import hint as hint_of
+from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.service.accounts.account import JobAccount, RunAccount
 from cotenant.service.accounts.usage import usage
 from cotenant.service.asked import EVERY, Which
+from cotenant.service.desk.tenants import LiveTenants
 from cotenant.service.facade import (
     AttemptInfo,
     Caller,
@@ -36,11 +38,22 @@ from cotenant.service.facade import (
     WhatIfWatch,
 )
 from cotenant.service.forecasts.evaluate import Comparison, evaluate
+from cotenant.service.store.store import Store
 from cotenant.service.window import NodeWindow
 
 ADMIN, USER_A, USER_B, VIEWER = "secret-admin", "secret-user-a", "secret-user-b", "secret-viewer"
 NOW = 1_700_000_000.0
 LIMITS = {"fifo": {"expected_end_s": NOW + 42, "expected_end_low_s": NOW + 30, "expected_end_high_s": NOW + 90}}
+
+
+class TwoNodes:
+    """What tenants are checked against."""
+
+    def nodes(self) -> tuple[NodeInfo, ...]:
+        return tuple(NodeInfo(name, "gpu", 4, 8, 32.0) for name in ("n0", "n1"))
+
+    def wake(self) -> None:
+        pass
 
 
 class FakeService:
@@ -52,6 +65,7 @@ class FakeService:
         self.taking = threading.Lock()
         self.answers: dict[tuple[Caller, str], tuple[str, list[list[str]]]] = {}
         self.desk = self.admin = self.accounts = self
+        self.tenants = LiveTenants(Store(MemoryJournal(MemoryStore())), TwoNodes())  # type: ignore[arg-type]
         self.infos: dict[str, JobInfo] = {}
         self.shut: dict[str, NodeWindow] = {}
         self.history_: list[EventInfo] = []

@@ -167,18 +167,18 @@ class LiveRows:
         self._recall_use(name)
         return number
 
-    def set_past(self, past_gpu_s: Mapping[str, float], now_s: float) -> None:
-        """What tenants have used before these tables began, decayed until now."""
-        self._past = past_gpu_s, now_s
+    def set_past(self, past_gpus: Mapping[str, float], now_s: float) -> None:
+        """What tenants have used before these tables began: GPUs in the mean, decayed until now."""
+        self._past = past_gpus, now_s
         for name in self._tenants:
             self._recall_use(name)
 
     def _recall_use(self, name: str) -> None:
-        past_gpu_s, at_s = self._past
+        past_gpus, at_s = self._past
         use, half_life_s = self.state.use[self._tenants[name]], float(self.state.t[col.HALF_LIFE_S])
-        if name in past_gpu_s and half_life_s > 0.0:
+        if name in past_gpus and half_life_s > 0.0:
             use[col.U_SINCE] = max(self.state.t[col.NOW], at_s)
-            use[col.U_PAST] = past_gpu_s[name] * 0.5 ** ((use[col.U_SINCE] - at_s) / half_life_s)
+            use[col.U_PAST] = past_gpus[name] * 0.5 ** ((use[col.U_SINCE] - at_s) / half_life_s)
 
     def set_tree(self, tree: Tree | None) -> bool:
         """Another tree of tenants, from the next decision on; False, and nothing changed, where one comes or goes:

@@ -31,7 +31,7 @@ from cotenant.service.desk.admin import Admin
 from cotenant.service.desk.desk import Desk
 from cotenant.service.desk.parts import PlannerAnswers
 from cotenant.service.desk.submitting import Rules
-from cotenant.service.desk.tenants import Tenants
+from cotenant.service.desk.tenants import LiveTenants
 from cotenant.service.executor.executor import Executor
 from cotenant.service.facade import Caller, Role, Unavailable
 from cotenant.service.forecasts.background import Forecasts, InPlace, Scenes
@@ -122,7 +122,7 @@ class CoreService:
         playing = (InPlace(), options.clock) if options.inline else (Worker(), time.monotonic)
         self.forecasts = Forecasts(self.store, self.planner, self.reports.of, options.forecast_every_s, *playing)
         self.desk = Desk(self.store, self.planner, machines, self.reports.of, self.forecasts, rules, self.usage)
-        self.tenants = Tenants(self.store, machines)
+        self.tenants = LiveTenants(self.store, machines)
         self.accounts = Accounts(self.store)
         self._winds_down = False
         self._on_over: Callable[[], object] = lambda: None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from service_kit import ADMIN, Rig
 
-from cotenant.service.accounts.past import PastUse, decayed_gpu_s
+from cotenant.service.accounts.past import PastUse, decayed_gpus
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.service.options import Keep
@@ -21,11 +21,10 @@ HALF_S = 3600.0
 def test_the_integral_is_that_of_a_sum_over_small_steps() -> None:
     had = ((0.0, 1000.0), (2500.0, 7000.0))
     steps = [t + 0.5 for from_s, to_s in had for t in range(int(from_s), int(to_s))]
-    by_steps = 3 * sum(0.5 ** ((9000.0 - t) / HALF_S) for t in steps)
-    assert decayed_gpu_s(3, had, 9000.0, HALF_S) == pytest.approx(by_steps, rel=1e-6)
-    always = decayed_gpu_s(5, ((-1e9, 0.0),), 0.0, HALF_S)
-    assert always * log(2) / HALF_S == pytest.approx(5), "5 GPUs since ever count as 5"
-    assert decayed_gpu_s(5, ((-1e9, 0.0),), HALF_S, HALF_S) == pytest.approx(always / 2)
+    by_steps = 3 * sum(0.5 ** ((9000.0 - t) / HALF_S) for t in steps) * log(2) / HALF_S
+    assert decayed_gpus(3, had, 9000.0, HALF_S) == pytest.approx(by_steps, rel=1e-6)
+    assert decayed_gpus(5, ((-1e9, 0.0),), 0.0, HALF_S) == pytest.approx(5), "5 GPUs since ever count as 5"
+    assert decayed_gpus(5, ((-1e9, 0.0),), HALF_S, HALF_S) == pytest.approx(2.5)
 
 
 def standing(service: CoreService) -> dict[str, float]:
@@ -58,9 +57,8 @@ def test_past_use_survives_restarts_and_forgetting(tmp_path: Path) -> None:
     rig.restart().tick()
     after = PastUse(rig.service.store).of(rig.service.store.book.jobs.values(), rig.backend.now_s)["vision"]
     aged = 0.5 ** (2000 / HALF_S)
-    more = HALF_S / log(2) * (1 - aged)
-    assert after == pytest.approx(before * aged + more, rel=1e-6)
-    assert standing(rig.service)["vision"] == pytest.approx(after * log(2) / HALF_S, rel=1e-3)
+    assert after == pytest.approx(before * aged + 1 - aged, rel=1e-6)
+    assert standing(rig.service)["vision"] == pytest.approx(after, rel=1e-3)
     rig.service.tenants.share(ADMIN, {"half_life": 1e9})
     rig.service.tick()
     assert standing(rig.service)["vision"] == pytest.approx((3600 + 2060) * log(2) / 1e9, rel=1e-2)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import inf, log
+from math import inf
 
 from cotenant.service.accounts.account import stretches
 from cotenant.service.accounts.archive import read_archive
@@ -18,11 +18,11 @@ from cotenant.service.store.store import Store
 _HALF_LIVES = 30.0  # before which nothing counts: a part in 10**9
 
 
-def decayed_gpu_s(gpus: int, had: Stretches, now_s: float, half_life_s: float) -> float:
-    """GPU-seconds of a run as they count now: the integral of 2 ** (-age / half-life) over its stretches."""
-    full_s = half_life_s / log(2.0)
+def decayed_gpus(gpus: int, had: Stretches, now_s: float, half_life_s: float) -> float:
+    """What a run adds to the mean of the GPUs that its tenant held: the integral of 2 ** (-age / half-life) over its
+    stretches, divided by that over all time. Who has held 5 GPUs since ever has 5."""
     weights = (0.5 ** ((now_s - to_s) / half_life_s) - 0.5 ** ((now_s - from_s) / half_life_s) for from_s, to_s in had)
-    return gpus * full_s * sum(weights)
+    return gpus * sum(weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class _Archived:
     upto: int = 0
     half_life_s: float = inf
     at_s: float = 0.0
-    gpu_s: Mapping[str, float] = field(default_factory=dict)
+    gpus: Mapping[str, float] = field(default_factory=dict)
 
 
 class PastUse:
-    """Decayed GPU-seconds by tenant. The archive is read when there is more in it: by `catch_up`, without the lock."""
+    """The GPUs that tenants held in the mean, older use counting less. The archive is read when there is more in it: by `catch_up`, without the lock."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -56,12 +56,12 @@ class PastUse:
         now_s = self._store.clock()
         for job in read_archive(self._store.journal, upto, now_s - _HALF_LIVES * half_life_s):
             for run in job.runs:
-                found[job.tenant] += decayed_gpu_s(run.gpus, run.had, now_s, half_life_s)
+                found[job.tenant] += decayed_gpus(run.gpus, run.had, now_s, half_life_s)
         self._archived = _Archived(upto, half_life_s, now_s, found)
         return self._archived
 
     def of(self, jobs: Iterable[LiveJob], now_s: float) -> Mapping[str, float]:
-        """Decayed GPU-seconds of each tenant now, given all jobs of the book, with the store's lock held.
+        """The past use of each tenant in GPUs, given all jobs of the book, with the store's lock held.
 
         None where only what is held now counts.
         """
@@ -70,10 +70,10 @@ class PastUse:
             return {}
         known = self.catch_up()
         aged = 0.5 ** ((now_s - known.at_s) / half_life_s)
-        found = defaultdict(float, {tenant: gpu_s * aged for tenant, gpu_s in known.gpu_s.items()})
+        found = defaultdict(float, {tenant: gpus * aged for tenant, gpus in known.gpus.items()})
         oldest_s = now_s - _HALF_LIVES * half_life_s
         for job in jobs:
             if job.attempts and (job.ended_s is None or job.ended_s > oldest_s):
                 runs = ((attempt.size, stretches(attempt, now_s)) for attempt in job.attempts)
-                found[job.tenant] += sum(decayed_gpu_s(gpus, had, now_s, half_life_s) for gpus, had in runs)
+                found[job.tenant] += sum(decayed_gpus(gpus, had, now_s, half_life_s) for gpus, had in runs)
         return found

@@ -17,8 +17,8 @@ from cotenant.journal import Entry
 from cotenant.service.admission import check
 from cotenant.service.desk import selecting
 from cotenant.service.desk.changing import check_priority
-from cotenant.service.desk.user_limits import LimitedUsers, check_size
 from cotenant.service.desk.parts import Machines
+from cotenant.service.desk.user_limits import LimitedUsers, check_size
 from cotenant.service.facade import Caller, Conflict, NotFound, Role, TooMany
 from cotenant.service.notify.settings import NOBODY, NotifySettings
 from cotenant.service.options import MOST_UNFINISHED

@@ -21,7 +21,7 @@ from cotenant.service.store.tenants import BookTenants
 _IN_PARTS = ("limits", "guaranteed_by_type")  # fields that are mappings: what is not named of them stays
 
 
-class Tenants:
+class LiveTenants:
     """The one implementation of `cotenant.service.facade.TenantDesk`."""
 
     def __init__(self, store: Store, machines: Machines) -> None:

@@ -67,7 +67,9 @@ class LimitedUsers:
         if have + count > most:
             limit = f"a user of tenant '{tenant}' may have {most} jobs waiting, you have {have}"
             asks = f" and ask for {count} more" if count > 1 else ""
-            raise TooMany(f"{limit}{asks}: try again when some have started or ended")
+            raise TooMany(
+                f"{limit}{asks}: {'send fewer' if count > most else 'try again'} when some have started or ended"
+            )
 
     def _check_rate(self, tenant: str, user: str, count: int, most: float) -> None:
         now_s, times = self._store.clock(), self._recent(tenant, user)

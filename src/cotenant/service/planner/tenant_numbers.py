@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, log
+from math import inf
 
 from cotenant.core import columns as col
 from cotenant.engine.live_rows import LiveRows
@@ -13,8 +13,7 @@ from cotenant.engine.live_rows import LiveRows
 class TenantNumbers:
     """Of one tenant: the most GPUs that it may hold now, those that it holds, and its past use in GPUs.
 
-    Past use is the mean of the GPUs that it held, of which older ones count less: its decayed GPU-seconds over those
-    of one GPU since ever. 0 where only what is held now counts.
+    Past use is the mean of the GPUs that it held, older use counting less. 0 where only what is held now counts.
     """
 
     limit: int
@@ -38,8 +37,8 @@ def numbers(tables: LiveRows, now_s: float) -> dict[str, TenantNumbers]:
         limit, used = state.quota[number, [col.Q_LIMIT, col.Q_USED]].tolist()
         past_gpus = 0.0
         if half_life_s < inf:
-            past_gpu_s, since_s = state.use[number, [col.U_PAST, col.U_SINCE]].tolist()
+            mean, since_s = state.use[number, [col.U_PAST, col.U_SINCE]].tolist()
             kept = 0.5 ** (max(now_s - since_s, 0.0) / half_life_s)
-            past_gpus = past_gpu_s * log(2.0) / half_life_s * kept + used * (1.0 - kept)
+            past_gpus = mean * kept + used * (1.0 - kept)
         found[name] = TenantNumbers(limit, used, past_gpus)
     return found
