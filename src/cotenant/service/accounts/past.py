@@ -36,7 +36,10 @@ class _Archived:
 
 
 class PastUse:
-    """The GPUs that tenants held in the mean, older use counting less. The archive is read when there is more in it: by `catch_up`, without the lock."""
+    """The GPUs that tenants held in the mean, older use counting less.
+
+    The archive is read when there is more in it: by `catch_up`, without the lock.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
