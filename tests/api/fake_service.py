@@ -17,8 +17,11 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL, JobState
 from cotenant.core.proof import digest, proof
 from cotenant.core.proof import hint as hint_of
+from cotenant.core.tenants import Tenant, Tree
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.service.accounts.account import JobAccount, RunAccount
+from cotenant.service.accounts.numbers import HeldGpus
+from cotenant.service.accounts.share import SharePicture
 from cotenant.service.accounts.usage import usage
 from cotenant.service.asked import EVERY, Which
 from cotenant.service.desk.tenants import LiveTenants
@@ -38,8 +41,11 @@ from cotenant.service.facade import (
     WhatIfWatch,
 )
 from cotenant.service.forecasts.evaluate import Comparison, evaluate
+from cotenant.service.store.book import Book
 from cotenant.service.store.store import Store
+from cotenant.service.store.view import BookView
 from cotenant.service.window import NodeWindow
+from cotenant.tenancy.standing import TenantUse, loans, standings
 
 ADMIN, USER_A, USER_B, VIEWER = "secret-admin", "secret-user-a", "secret-user-b", "secret-viewer"
 NOW = 1_700_000_000.0
@@ -290,6 +296,13 @@ class FakeService:
         ]
         until_s = NOW + 3600.0 if to_s is None else to_s
         return {"at_s": NOW, "from_s": from_s, "to_s": until_s, **usage(mine, by, from_s or 0.0, until_s)}
+
+    def share(self, caller: Caller, tenant: str = "") -> dict[str, Any]:
+        tree = Tree((Tenant("a", guaranteed=8), Tenant("b", guaranteed=8), Tenant("b1", "b", 4)))
+        use = TenantUse({"a": 6, "b1": 6}, {"a": 4}, {"b1": 1.5}, {"b1": 6})
+        rows, made = standings(tree, 16, use), loans(tree, 16, use)
+        view = BookView(Book(), {})
+        return SharePicture(NOW, view, tree, 16, HeldGpus(use.used, use.waiting), rows, made).as_dict(tenant)
 
     def _add_token(self, secret: str, name: str, role: Role, tenant: str) -> TokenInfo:
         token = TokenInfo(f"t{len(self.secrets) + 1}", name, role, tenant, NOW, False)

@@ -45,6 +45,23 @@ def _iso(at_s: float) -> str:
     return datetime.fromtimestamp(at_s, UTC).isoformat()
 
 
+def test_share_shows_the_tree_and_the_arithmetic(service: FakeService) -> None:
+    lines = cotenant("share").out.splitlines()
+    rows = {line.split()[0]: line for line in lines[2:5]}
+    assert list(rows) == ["a", "b", "b1"]
+    assert rows["b1"].startswith("  b1 ")
+    assert rows["b1"].split()[1:] == ["4", "4.0", "-", "1", "6", "1.5", "2", "(b)", "0", "0", "6", "1.88"]
+    assert lines[-1] == "16 GPUs under fifo, 4 idle; only now counts"
+    one = cotenant("share", "--tenant", "b1").out
+    assert "b1 is entitled to" in one
+    assert "a is entitled" in cotenant("share", "--arithmetic").out
+    assert len(one.splitlines()) < len(lines) + 2
+    found = json.loads(cotenant("share", "--json").out)
+    assert found["tenants"][2]["borrowed_from"] == {"b": 2}
+    gone = cotenant("share", "--tenant", "c")
+    assert (gone.code, gone.err) == (2, "cotenant: unknown tenant 'c': choose one of a, b, b1\n")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

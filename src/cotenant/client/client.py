@@ -386,6 +386,10 @@ class Client:
         params = {"by": ",".join(by), **{name: at_s for name, at_s in borders.items() if at_s is not None}}
         return self._ask("GET", "/v1/usage", params=params)
 
+    def share(self, tenant: str = "") -> dict[str, Any]:
+        """How tenants stand, all or one with those below it: guaranteed, entitled, used, borrowed, lent, in words."""
+        return self._ask("GET", "/v1/share", params={"tenant": tenant} if tenant else None)
+
     def tokens(self) -> list[TokenInfo]:
         """All tokens (admin)."""
         return [codec.token(item) for item in self._ask("GET", "/v1/tokens")["tokens"]]

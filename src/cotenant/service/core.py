@@ -27,6 +27,7 @@ from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal, JournalError
 from cotenant.service.accounts.desk import Accounts
+from cotenant.service.accounts.share import ShareBoard
 from cotenant.service.desk.admin import Admin
 from cotenant.service.desk.desk import Desk
 from cotenant.service.desk.parts import PlannerAnswers
@@ -121,15 +122,16 @@ class CoreService:
         machines = ObservedMachines(self.observer, backend)
         playing = (InPlace(), options.clock) if options.inline else (Worker(), time.monotonic)
         self.forecasts = Forecasts(self.store, self.planner, self.reports.of, options.forecast_every_s, *playing)
-        self.desk = Desk(self.store, self.planner, machines, self.reports.of, self.forecasts, rules, self.usage)
+        board = ShareBoard(self.store, machines.nodes, self.planner.standing, options.grace_s)
+        self.desk = Desk(self.store, self.planner, machines, self.reports.of, self.forecasts, rules, self.usage, board)
         self.tenants = LiveTenants(self.store, machines)
-        self.accounts = Accounts(self.store)
+        self.accounts = Accounts(self.store, board)
         self._winds_down = False
         self._on_over: Callable[[], object] = lambda: None
         self.at_close = ExitStack()  # what else is to be given back in the end
         self.admin = Admin(
             self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready,
-            self.shut_down, self.usage,
+            self.shut_down, self.usage, board,
         )  # fmt: skip
         if options.policy:
             self.planner.check(options.policy)

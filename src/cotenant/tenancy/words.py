@@ -28,10 +28,8 @@ def _from(borrowed: int, lenders: Mapping[str, int]) -> str:
 
 def within_guarantee(facts: TenantFacts) -> str:
     """Why a job within the guarantee waits all the same."""
-    return (
-        f"{facts.tenant} holds {facts.used} of {_gpus(facts.guaranteed)} that it is guaranteed, so the job's {facts.need}"
-        " are its due: they are not free yet"
-    )
+    holds = f"{facts.tenant} holds {facts.used} of {_gpus(facts.guaranteed)} that it is guaranteed"
+    return f"{holds}, so the job's {facts.need} are its due: they are not free yet"
 
 
 def _gpus(count: int) -> str:

@@ -12,7 +12,6 @@ from cotenant.service.accounts.past import PastUse, decayed_gpus
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
 from cotenant.service.options import Keep
-from cotenant.service.planner.planner import Planner
 
 ALICE, BOB = Caller("alice", Role.USER, "vision"), Caller("bob", Role.USER, "nlp")
 HALF_S = 3600.0
@@ -28,8 +27,7 @@ def test_the_integral_is_that_of_a_sum_over_small_steps() -> None:
 
 
 def standing(service: CoreService) -> dict[str, float]:
-    assert isinstance(service.planner, Planner)
-    return {name: found.past_gpus for name, found in service.planner.standing.items()}
+    return {name: found.past_gpus for name, found in service.planner.standing().items()}
 
 
 def test_past_use_survives_restarts_and_forgetting(tmp_path: Path) -> None:

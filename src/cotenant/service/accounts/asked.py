@@ -18,3 +18,9 @@ class AccountDesk(Protocol):
 
         `by`: tenant, user, day, model, state. {"by":, "from_s":, "to_s":, "rows": [...], "total": {...}}.
         """
+
+    def share(self, caller: Caller, tenant: str = "") -> dict[str, Any]:
+        """How tenants stand, all or one with those below it; who shares a cluster may see how it is shared.
+
+        {"gpus":, "idle":, "half_life_s":, "tenants": [{"name":, "guaranteed":, ..., "arithmetic":}]}.
+        """

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cotenant.service.accounts.archive import all_accounts
+from cotenant.service.accounts.share import ShareBoard
 from cotenant.service.accounts.usage import usage
 from cotenant.service.facade import Caller
 from cotenant.service.store.store import Store
@@ -14,8 +15,12 @@ from cotenant.service.store.store import Store
 class Accounts:
     """The one implementation of `cotenant.service.accounts.asked.AccountDesk`."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, board: ShareBoard) -> None:
+        self._store, self._board = store, board
+
+    def share(self, caller: Caller, tenant: str = "") -> dict[str, Any]:
+        """See `AccountDesk`."""
+        return self._board.picture().as_dict(tenant)
 
     def usage(
         self, caller: Caller, by: Sequence[str] = ("tenant",), from_s: float | None = None, to_s: float | None = None

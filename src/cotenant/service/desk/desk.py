@@ -15,12 +15,14 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.reasons import Cause
 from cotenant.journal import Record
+from cotenant.service.accounts.share import ShareBoard
 from cotenant.service.asked import EVERY, Which
 from cotenant.service.desk import changing, selecting
 from cotenant.service.desk import views as shown
 from cotenant.service.desk.deadlines import deadline_of
 from cotenant.service.desk.parts import Machines, PlannerAnswers, ReportedProgress, ToldEnds
 from cotenant.service.desk.submitting import ANYTHING, Rules, Submissions, again
+from cotenant.service.desk.tenant_words import explained
 from cotenant.service.facade import (
     Caller,
     Conflict,
@@ -44,7 +46,8 @@ from cotenant.service.store.view import BookView
 class Desk:
     """The one implementation of `cotenant.service.facade.Jobs`.
 
-    `report` gives the newest report of a job, `told` what is foretold of it, `usage` what it uses.
+    `report` gives the newest report of a job, `told` what is foretold of it, `usage` what it uses, `board` how tenants
+    stand.
     `rules`: what may be asked for.
     `most_priority`: the highest that others than admins may ask for.
     """
@@ -58,8 +61,9 @@ class Desk:
         told: ToldEnds,
         rules: Rules = ANYTHING,
         usage: Usage | None = None,
+        board: ShareBoard | None = None,
     ) -> None:
-        self._usage = usage or Usage()
+        self._usage, self._board = usage or Usage(), board
         self._store, self._planner, self._machines, self._report = store, planner, machines, report
         self._told_ends = told
         self._submissions = Submissions(store, machines, rules)
@@ -109,6 +113,9 @@ class Desk:
         if cause:
             return {"job": name, "at_s": now_s, "cause": cause, "text": found.aside or text or f"it is {found.state}"}
         reason = self._planner.why(name, now_s)
+        if reason is not None and reason.tenant is not None and self._board is not None:
+            picture = self._board.picture()
+            reason = explained(reason, picture.view, caller, now_s, self._board.grace_s, picture.lenders)
         if reason is not None:
             return reason.as_dict()
         up = any(node.state == "up" and node.name not in view.drained for node in self._machines.nodes())

@@ -20,6 +20,7 @@ from cotenant.core.plan import ALONE, Terms
 from cotenant.core.reasons import Reason
 from cotenant.core.view import Facts
 from cotenant.policies import Policy, make_policy
+from cotenant.service.accounts.numbers import TenantNumbers
 from cotenant.service.accounts.past import PastUse
 from cotenant.service.executor.ladder import may_suspend
 from cotenant.service.facade import WhatIfWatch
@@ -33,7 +34,7 @@ from cotenant.service.planner.forecast import Patience, forecast
 from cotenant.service.planner.pairs import Kept, UseOf
 from cotenant.service.planner.scene import ForecastScene, copy_scene, fill, is_copyable, take_over
 from cotenant.service.planner.session import Session
-from cotenant.service.planner.tenant_numbers import TenantNumbers, half_life, numbers
+from cotenant.service.planner.tenant_numbers import half_life, numbers
 from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.store import Store
 
@@ -54,7 +55,7 @@ class Planner:
         self._store, self._nodes, self._reports, self._options = store, nodes, reports, options
         self._capabilities, self._counters, self._openings = capabilities, counters, openings
         self._use_of, self._past = use_of, PastUse(store)
-        self.standing: Mapping[str, TenantNumbers] = {}  # after the last step; replaced as a whole
+        self._standing: Mapping[str, TenantNumbers] = {}  # after the last decision; replaced as a whole
         self._lock = threading.RLock()  # one step or one answer at a time
         self._session: Session | None = None
         self._remembered: dict[str, Any] = dict(store.book.memory)
@@ -92,7 +93,7 @@ class Planner:
                 notes = tuple(session.pairs.notes())
             decision = session.decide(events, now_s)
             if decision is not None:
-                self.standing = numbers(session.tables, now_s)
+                self._standing = numbers(session.tables, now_s)
             if decision is not None and decision.asked:
                 self._counters["decisions"] += 1
                 self._counters["decision_s"] = time.perf_counter() - began
@@ -192,6 +193,10 @@ class Planner:
         """Why a job that could start does not, from the decision itself."""
         with self._lock:
             return self._session.why(job, now_s) if self._session is not None else None
+
+    def standing(self) -> Mapping[str, TenantNumbers]:
+        """How tenants stand since the last decision, where there is a tree of them."""
+        return self._standing
 
     def agreed(self, job: str) -> Terms:
         """On what terms a job has its GPUs, or will have them."""

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 
 from cotenant.core import columns as col
 from cotenant.engine.live_rows import LiveRows
-
-
-@dataclass(frozen=True, slots=True)
-class TenantNumbers:
-    """Of one tenant: the most GPUs that it may hold now, those that it holds, and its past use in GPUs.
-
-    Past use is the mean of the GPUs that it held, older use counting less. 0 where only what is held now counts.
-    """
-
-    limit: int
-    used: int
-    past_gpus: float = 0.0
+from cotenant.service.accounts.numbers import TenantNumbers
 
 
 def half_life(tables: LiveRows) -> float:

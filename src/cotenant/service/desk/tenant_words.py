@@ -1,0 +1,67 @@
+"""What `why` says of a job that waits because of tenants, with the names of those concerned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from math import inf
+
+from cotenant.core.lifecycle import JobState
+from cotenant.core.reasons import Cause, Reason, TenantFacts
+from cotenant.service.facade import Caller
+from cotenant.service.store.job import LiveJob
+from cotenant.service.store.view import BookView
+from cotenant.tenancy.words import over_quota, within_guarantee
+
+Lenders = Callable[[str], Mapping[str, int]]
+_NAMED = 3  # jobs that leave
+
+
+def explained(reason: Reason, view: BookView, caller: Caller, now_s: float, grace_s: float, lenders: Lenders) -> Reason:
+    """The engine's reason in words that name tenants, where it is about them; jobs are named to who may see them."""
+    facts = reason.tenant
+    if facts is None or reason.cause not in (Cause.OVER_QUOTA, Cause.CAPACITY, Cause.FRAGMENTED, Cause.BEHIND_HEAD):
+        return reason
+    if facts.reclaiming:
+        return replace(reason, cause=Cause.CAPACITY, text=_taken_back(facts, view, caller, now_s, grace_s))
+    borrows = facts.used + facts.need > facts.guaranteed
+    if borrows and facts.reserved_for not in ("", reason.job):
+        return replace(reason, cause=Cause.RESERVED, text=_reserved(facts.reserved_for, view, caller, now_s))
+    if facts.used + facts.need <= facts.limit:
+        return reason
+    line = f"; it is number {reason.position} of {reason.waiting} waiting" if reason.position else ""
+    if borrows:
+        return replace(reason, cause=Cause.OVER_QUOTA, text=over_quota(facts, lenders(facts.tenant)) + line)
+    return replace(reason, cause=Cause.CAPACITY, text=within_guarantee(facts) + line)
+
+
+def _taken_back(facts: TenantFacts, view: BookView, caller: Caller, now_s: float, grace_s: float) -> str:
+    going = [job for job in view.on_gpus.values() if _leaves(job) and job.tenant != facts.tenant]
+    parts = [
+        f"{job.size} GPU{'s' * (job.size != 1)} of {_named(job, caller)} {_in(job.stop_asked_s + grace_s - now_s)}"
+        for job in sorted(going, key=lambda job: job.stop_asked_s)
+    ]
+    if len(parts) > _NAMED:
+        parts[_NAMED:] = [f"those of {len(parts) - _NAMED} more jobs"]
+    if not parts and facts.next_s < inf:
+        parts = [f"who has borrowed it may stay a little, and is asked to leave {_in(facts.next_s - now_s)}"]
+    return f"{facts.tenant}'s guarantee is being taken back: {', '.join(parts) or 'borrowed GPUs are being left'}"
+
+
+def _leaves(job: LiveJob) -> bool:
+    return job.state == JobState.STOPPING and job.stop_why in ("preempt", "move")
+
+
+def _reserved(name: str, view: BookView, caller: Caller, now_s: float) -> str:
+    job = view.jobs.get(name)
+    whose = _named(job, caller) if job is not None else "another job"
+    waited = f" that has waited {max(now_s - job.since_s, 0.0):.0f} s" if job is not None else ""
+    return f"held back by a reservation for {whose}{waited}"
+
+
+def _named(job: LiveJob, caller: Caller) -> str:
+    return f"job {job.id}" if caller.sees(job.tenant) else f"a job of {job.tenant}"
+
+
+def _in(seconds: float) -> str:
+    return f"in about {seconds:.0f} s" if seconds >= 1.0 else "at any moment"
