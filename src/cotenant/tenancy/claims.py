@@ -6,7 +6,7 @@ and the key by which siblings are compared. Nothing here costs more than the dep
 
 from __future__ import annotations
 
-from cotenant.core.jit import kernel
+from cotenant.core.jit import entry, kernel
 from cotenant.tenancy.asked import (
     I_LEFT,
     I_NEXT,
@@ -32,7 +32,7 @@ from cotenant.tenancy.asked import (
 from cotenant.tenancy.tree_tables import Rows
 
 
-@kernel
+@entry
 def lay_out(rows: Rows, asked: Asked, into: Claims) -> None:
     """Begin: what runs is in use, nothing that waits is claimed."""
     into.next[0] = -1

@@ -49,7 +49,7 @@ from cotenant.tenancy.claims import (
     some_are_free,
 )
 from cotenant.tenancy.reclaim import evictable, take_back
-from cotenant.tenancy.tree_tables import Rows
+from cotenant.tenancy.tree_tables import NO_LIMIT, Rows
 
 
 @entry
@@ -76,7 +76,7 @@ def _trim(rows: Rows, into: Claims) -> None:
     for n in range(rows.parent.shape[0] - 1, 0, -1):
         over = into.table[n, N_USE] - rows.most[n]
         if over > 0:
-            take_back(rows, into, -1, n, -1, over)
+            take_back(rows, into, -1, n, -1, 0, over)
 
 
 @kernel
@@ -142,36 +142,39 @@ def _claim_within(rows: Rows, asked: Asked, into: Claims, k: int, leaf: int, at:
 def _make_room(rows: Rows, asked: Asked, into: Claims, k: int, at: int, pool: int) -> int:
     """Take borrowed GPUs back for a gang within the guarantee of a row; the pool in which it then fits.
 
-    -1, and nothing is taken, unless that is enough. Where a tenant above is at its ceiling, somebody below it gives
-    way, if possible in this pool.
+    -1 unless that is enough. Where a tenant above is at its ceiling, somebody below it gives way, if possible in this
+    pool. Tenants above keep what they are guaranteed, unless nobody outside of them has GPUs that the gang can use.
     """
     gpus = asked.waiting[k, W_GPUS]
-    if pool < 0:
-        pool = _cheapest_pool(rows, asked, into, k, at)
     n = rows.parent[at]
     while n > 0:
-        if evictable(rows, into, -1, n, at) < into.table[n, N_USE] + gpus - rows.most[n]:
+        if evictable(rows, into, -1, n, at, gpus) < into.table[n, N_USE] + gpus - rows.most[n]:
             return -1
         n = rows.parent[n]
+    more = gpus
+    while pool < 0:
+        pool = _cheapest_pool(rows, asked, into, k, at, more)
+        if pool < 0 and more > gpus:
+            return -1
+        if pool < 0:
+            more = NO_LIMIT
     n = rows.parent[at]
-    while n >= 0 and pool >= 0:
+    while n >= 0:
         for step in range(2):
-            need = into.table[n, N_USE] + gpus - rows.most[n]
-            if n == 0:
-                need = gpus - into.free[pool]
-            take_back(rows, into, pool if step == 0 else -1, n, at, need)
+            need = into.table[n, N_USE] + gpus - rows.most[n] if n > 0 else gpus - into.free[pool]
+            take_back(rows, into, pool if step == 0 else -1, n, at, more, need)
         n = rows.parent[n]
-    return pool
+    return pool if into.free[pool] >= gpus else -1
 
 
 @kernel
-def _cheapest_pool(rows: Rows, asked: Asked, into: Claims, k: int, at: int) -> int:
+def _cheapest_pool(rows: Rows, asked: Asked, into: Claims, k: int, at: int, more: int) -> int:
     """The pool in which the fewest GPUs have to be taken back for a gang; -1 if none has enough."""
     gpus, found = asked.waiting[k, W_GPUS], -1
     for p in range(into.free.shape[0]):
         if (asked.waiting[k, W_POOLS] >> p) & 1 == 0 or (found >= 0 and into.free[p] <= into.free[found]):
             continue
-        if evictable(rows, into, p, 0, at) >= gpus - into.free[p]:
+        if evictable(rows, into, p, 0, at, more) >= gpus - into.free[p]:
             found = p
     return found
 
