@@ -45,7 +45,7 @@ from cotenant.service.store.book import Book
 from cotenant.service.store.store import Store
 from cotenant.service.store.view import BookView
 from cotenant.service.window import NodeWindow
-from cotenant.tenancy.standing import TenantUse, loans, standings
+from cotenant.tenancy.standing import loans, standings
 
 ADMIN, USER_A, USER_B, VIEWER = "secret-admin", "secret-user-a", "secret-user-b", "secret-viewer"
 NOW = 1_700_000_000.0
@@ -299,10 +299,11 @@ class FakeService:
 
     def share(self, caller: Caller, tenant: str = "") -> dict[str, Any]:
         tree = Tree((Tenant("a", guaranteed=8), Tenant("b", guaranteed=8), Tenant("b1", "b", 4)))
-        use = TenantUse({"a": 6, "b1": 6}, {"a": 4}, {"b1": 1.5}, {"b1": 6})
-        rows, made = standings(tree, 16, use), loans(tree, 16, use)
+        used, waiting = {"a": 6, "b1": 6}, {"a": 4}
+        limits = {"b1": 6}
+        rows, made = standings(tree, 16, used, waiting, limits, {"b1": 1.5}), loans(tree, used)
         view = BookView(Book(), {})
-        return SharePicture(NOW, view, tree, 16, HeldGpus(use.used, use.waiting), rows, made).as_dict(tenant)
+        return SharePicture(NOW, view, tree, 16, HeldGpus(used, waiting), limits, rows, made).as_dict(tenant)
 
     def _add_token(self, secret: str, name: str, role: Role, tenant: str) -> TokenInfo:
         token = TokenInfo(f"t{len(self.secrets) + 1}", name, role, tenant, NOW, False)

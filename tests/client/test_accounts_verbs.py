@@ -50,16 +50,17 @@ def test_share_shows_the_tree_and_the_arithmetic(service: FakeService) -> None:
     rows = {line.split()[0]: line for line in lines[2:5]}
     assert list(rows) == ["a", "b", "b1"]
     assert rows["b1"].startswith("  b1 ")
-    assert rows["b1"].split()[1:] == ["4", "4.0", "-", "1", "6", "1.5", "2", "(b)", "0", "0", "6", "1.88"]
+    assert rows["a"].split()[-2] == "-", "no decision has said it yet"
+    assert rows["b1"].split()[1:] == ["4", "8.0", "-", "1", "6", "1.5", "2", "(b)", "0", "0", "6", "0.75"]
     assert lines[-1] == "16 GPUs under fifo, 4 idle; only now counts"
     one = cotenant("share", "--tenant", "b1").out
-    assert "b1 is entitled to" in one
-    assert "a is entitled" in cotenant("share", "--arithmetic").out
+    assert "b1 holds 6 of 4 guaranteed GPUs, 2 borrowed (2 from b)." in one
+    assert "a holds 6 of 8" in cotenant("share", "--arithmetic").out
     assert len(one.splitlines()) < len(lines) + 2
     found = json.loads(cotenant("share", "--json").out)
     assert found["tenants"][2]["borrowed_from"] == {"b": 2}
     gone = cotenant("share", "--tenant", "c")
-    assert (gone.code, gone.err) == (2, "cotenant: unknown tenant 'c': choose one of a, b, b1\n")
+    assert (gone.code, gone.err) == (2, "cotenant: unknown tenant 'c': known: a, b, b1\n")
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,10 @@ class HeldGpus:
     running_jobs: Mapping[str, int] = field(default_factory=Counter)
     waiting_jobs: Mapping[str, int] = field(default_factory=Counter)
 
+    def of(self, tenant: str) -> int:
+        """All GPUs that a tenant holds or waits for."""
+        return self.used.get(tenant, 0) + self.waiting.get(tenant, 0)
+
 
 def held_gpus(view: BookView) -> HeldGpus:
     """By a view."""

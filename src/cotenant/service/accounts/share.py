@@ -8,28 +8,29 @@ from math import isfinite
 from typing import Any
 
 from cotenant.backends.base import NodeInfo
-from cotenant.core.columns import UNLIMITED
 from cotenant.core.errors import unknown
 from cotenant.core.tenants import Tree
 from cotenant.service.accounts.numbers import HeldGpus, TenantNumbers, held_gpus
 from cotenant.service.facade import NotFound
 from cotenant.service.store.store import Store
 from cotenant.service.store.view import BookView
-from cotenant.tenancy.standing import Loan, Standing, TenantUse, arithmetic, loans, standings
+from cotenant.tenancy.standing import NOBODY, Loan, TenantStanding, arithmetic, loans, standings
 
 _NO_TREE = Tree()
+_LITTLE = 0.05  # GPUs in the past for which a tenant is shown that nobody declared and that has no jobs
 
 
 @dataclass(frozen=True, slots=True)
 class SharePicture:
-    """Who holds, borrows and lends what of so many GPUs."""
+    """Who holds, borrows and lends what of so many GPUs. `limits`: the most that some may hold by the last decision."""
 
     at_s: float
     view: BookView
     tree: Tree
     gpus: int
     held: HeldGpus
-    rows: Sequence[Standing]
+    limits: Mapping[str, int]
+    rows: Sequence[TenantStanding]
     loans: Sequence[Loan]
 
     def lenders(self, tenant: str) -> dict[str, int]:
@@ -49,7 +50,7 @@ class SharePicture:
         return found
 
     def _inside(self, name: str, tenant: str) -> bool:
-        return bool(name) and tenant in self.tree.path(name)
+        return name != NOBODY and tenant in self.tree.path(name)
 
     def as_dict(self, tenant: str = "") -> dict[str, Any]:
         """For JSON: all, or a tenant and those below it."""
@@ -63,14 +64,13 @@ class SharePicture:
             "half_life_s": half_life_s if isfinite(half_life_s) else None, "tenants": [self._row(row) for row in shown],
         }  # fmt: skip
 
-    def _row(self, row: Standing) -> dict[str, Any]:
-        jobs = {
-            "running_jobs": self.held.running_jobs.get(row.name, 0),
-            "waiting_jobs": self.held.waiting_jobs.get(row.name, 0),
-        }
-        whom = {"borrowed_from": self.lenders(row.name), "lent_to": self.borrowers(row.name)}
-        words = arithmetic(row, self.rows, self.gpus)
-        return {**asdict(row), "depth": len(self.tree.path(row.name)) - 1, **jobs, **whom, "arithmetic": words}
+    def _row(self, row: TenantStanding) -> dict[str, Any]:
+        held, name = self.held, row.name
+        jobs = {"running_jobs": held.running_jobs.get(name, 0), "waiting_jobs": held.waiting_jobs.get(name, 0)}
+        whom = {"borrowed_from": self.lenders(name), "lent_to": self.borrowers(name)}
+        limit = row.limit if any(self._inside(one, name) for one in self.limits) else None
+        words = arithmetic(row, self.rows, self.loans)
+        return {**asdict(row), "limit": limit, **jobs, **whom, "arithmetic": words}
 
 
 class ShareBoard:
@@ -88,8 +88,8 @@ class ShareBoard:
         view, now_s, known = self._store.view(), self._store.clock(), self._standing()
         tree, held = view.tenants.tree or _NO_TREE, held_gpus(view)
         gpus = sum(node.gpus for node in self._nodes() if node.state == "up" and node.name not in view.drained)
-        limit = {name: one.limit for name, one in known.items() if one.limit < UNLIMITED}
+        known = {name: one for name, one in known.items() if name in tree or held.of(name) or one.past_gpus > _LITTLE}
+        limits = {name: min(one.limit, gpus) for name, one in known.items()}
         past = {name: one.past_gpus for name, one in known.items()}
-        use = TenantUse(held.used, held.waiting, past, limit)
-        rows = standings(tree, gpus, use)
-        return SharePicture(now_s, view, tree, gpus, held, rows, loans(tree, gpus, use))
+        rows = standings(tree, gpus, held.used, held.waiting, limits, past)
+        return SharePicture(now_s, view, tree, gpus, held, limits, rows, loans(tree, held.used))

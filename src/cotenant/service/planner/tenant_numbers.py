@@ -22,6 +22,8 @@ def numbers(tables: LiveRows, now_s: float) -> dict[str, TenantNumbers]:
     state, half_life_s = tables.state, half_life(tables)
     found = {}
     for number, name in enumerate(tables.tenants):
+        if not name:  # nobody's
+            continue
         limit, used = state.quota[number, [col.Q_LIMIT, col.Q_USED]].tolist()
         past_gpus = 0.0
         if half_life_s < inf:
