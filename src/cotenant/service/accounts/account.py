@@ -63,7 +63,8 @@ class JobAccount(NamedTuple):
     def read(cls, row: list[Any]) -> JobAccount:
         """An account after a way through JSON, where it is a plain list."""
         runs = [RunAccount(run[0], tuple([(a, b) for a, b in run[1]]), run[2], run[3]) for run in row[7]]
-        return cls(*row[:7], tuple(runs))
+        name, tenant, user, model, state, submitted_s, ended_s, *_ = row
+        return cls(name, tenant, user, model, state, submitted_s, ended_s, tuple(runs))
 
 
 def account_of(job: LiveJob, now_s: float) -> JobAccount:

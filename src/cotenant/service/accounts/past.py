@@ -21,8 +21,10 @@ _HALF_LIVES = 30.0  # before which nothing counts: a part in 10**9
 def decayed_gpus(gpus: int, had: Stretches, now_s: float, half_life_s: float) -> float:
     """What a run adds to the mean of the GPUs that its tenant held: the integral of 2 ** (-age / half-life) over its
     stretches, divided by that over all time. Who has held 5 GPUs since ever has 5."""
-    weights = (0.5 ** ((now_s - to_s) / half_life_s) - 0.5 ** ((now_s - from_s) / half_life_s) for from_s, to_s in had)
-    return gpus * sum(weights)
+    weight = 0.0
+    for from_s, to_s in had:
+        weight += 0.5 ** ((now_s - to_s) / half_life_s) - 0.5 ** ((now_s - from_s) / half_life_s)
+    return gpus * weight
 
 
 @dataclass(frozen=True, slots=True)
