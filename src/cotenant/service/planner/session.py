@@ -40,6 +40,7 @@ from cotenant.service.planner.follow import Follower
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
 from cotenant.service.planner.pairs import Kept, SideBySide, UseOf
+from cotenant.service.planner.past_use import TenantPasts
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.learned import what_runs
@@ -80,7 +81,7 @@ class Session:
         )  # fmt: skip
         told = self.beliefs(options), may_suspend, self._types, self.traits, openings.open_to
         self.follower = Follower(book, self.tables, self.nodes, *told)
-        self.engine = Engine(self.tables, self._policy, rule)
+        self.engine, self._pasts = Engine(self.tables, self._policy, rule), TenantPasts(book, self.tables)
         self._budget, self._checks = budget or Budget(options.budget_s), options.check_invariants
         self._kinds = self.late = 0
         self._parting: list[str] = []
@@ -142,6 +143,7 @@ class Session:
         self._parting = self.pairs.partings()
         changed = changed | self._book.chained.keys()
         events = self.follower.events(changed, shut, now_s, self._parting)
+        self._pasts.write(now_s)
         events += self.follower.hearing.heard(spoke - changed - self.kept.pairing.settling, now_s)
         if not self._recalled:
             self._recalled = True
