@@ -44,14 +44,26 @@ def until(done: Callable[[], bool], patience_s: float = PATIENCE_S) -> float:
 @contextmanager
 def served(home: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
     """`cotenant serve`, killed at the end."""
-    command = [sys.executable, "-m", "cotenant", "serve", "--gpus", "8", "--port", "0", "--grace", str(GRACE_S)]
+    command = [
+        sys.executable,
+        "-m",
+        "cotenant.cli.main",
+        "serve",
+        "--gpus",
+        "8",
+        "--port",
+        "0",
+        "--grace",
+        str(GRACE_S),
+    ]
     (home / "url").unlink(missing_ok=True)
     log = (home.parent / "serve.log").open("ab")
     process = subprocess.Popen(
         [*command, "--max-suspended", "0", *more], env={**os.environ, "COTENANT_HOME": str(home)}, stderr=log
     )
     try:
-        until(lambda: _answers(home))
+        until(lambda: process.poll() is not None or _answers(home))
+        assert process.poll() is None, (home.parent / "serve.log").read_text()
         yield process
     finally:
         process.kill()
