@@ -41,12 +41,27 @@ def most_gpus(cluster: Cluster, tenant: str) -> int:
     tree = cluster.tenants
     if tree is None:
         return cluster.quotas.get(tenant, col.UNLIMITED)
-    most = col.UNLIMITED
+    most = col.UNLIMITED if not _unlent(tree, "") else max(cluster.gpus - _kept_from(tree, tenant), 0)
     for name in tree.path(tenant):
         one = tree.of(name)
         most = min(most, col.UNLIMITED if one.ceiling is None else one.ceiling)
         most = min(most, col.UNLIMITED if one.borrow is None else tree.guaranteed(name) + one.borrow)
     return most
+
+
+def _unlent(tree: Tree, name: str) -> int:
+    """GPUs that a tenant and those below it never lend to others; of "" all of them."""
+    below = sum(_unlent(tree, child.name) for child in tree.children(name))
+    lend = tree.of(name).lend if name else None
+    return below if lend is None else max(below, tree.guaranteed(name) - lend)
+
+
+def _kept_from(tree: Tree, tenant: str) -> int:
+    """GPUs that a tenant can never have, because those beside it and beside its parents do not lend them."""
+    kept, path = 0, tree.path(tenant)
+    for name, above in zip(path, (*path[1:], ""), strict=True):
+        kept += sum(_unlent(tree, child.name) for child in tree.children(above) if child.name != name)
+    return kept
 
 
 def quotas(cluster: Cluster, tenants: Sequence[str]) -> tuple[IntMatrix, Matrix]:
