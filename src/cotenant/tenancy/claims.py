@@ -6,7 +6,7 @@ and the key by which siblings are compared. Nothing here costs more than the dep
 
 from __future__ import annotations
 
-from cotenant.core.jit import kernel
+from cotenant.core.jit import entry, kernel
 from cotenant.tenancy.asked import (
     I_LEFT,
     I_NEXT,
@@ -32,7 +32,7 @@ from cotenant.tenancy.asked import (
 from cotenant.tenancy.tree_tables import Rows
 
 
-@kernel
+@entry
 def lay_out(rows: Rows, asked: Asked, into: Claims) -> None:
     """Begin: what runs is in use, nothing that waits is claimed."""
     into.next[0] = -1
@@ -147,6 +147,17 @@ def may_claim(rows: Rows, into: Claims, leaf: int, gpus: int, top: int, most: in
             return True
         below = max(held, rows.unlent[n] - use, 0) - into.table[n, N_HOLD]
         n = rows.parent[n]
+
+
+@kernel
+def short_of(rows: Rows, into: Claims, leaf: int, gpus: int) -> int:
+    """GPUs that would be lacking for what tenants do not lend, once a gang has its own."""
+    n, below = leaf, 0
+    while n > 0:
+        held = into.table[n, N_HELD_BELOW] + below
+        below = max(held, rows.unlent[n] - into.table[n, N_USE] - gpus, 0) - into.table[n, N_HOLD]
+        n = rows.parent[n]
+    return int(into.table[0, N_USE] + gpus + into.table[0, N_HELD_BELOW] + below - into.capacity[0])
 
 
 @kernel

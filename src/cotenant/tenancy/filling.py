@@ -32,6 +32,7 @@ from cotenant.tenancy.asked import (
     W_AGED,
     W_GPUS,
     W_POOLS,
+    W_ROW,
     Asked,
     Claims,
 )
@@ -46,10 +47,11 @@ from cotenant.tenancy.claims import (
     may_claim,
     pool_with_room,
     reserve,
+    short_of,
     some_are_free,
 )
 from cotenant.tenancy.reclaim import evictable, take_back
-from cotenant.tenancy.tree_tables import Rows
+from cotenant.tenancy.tree_tables import NO_LIMIT, Rows
 
 
 @entry
@@ -61,11 +63,10 @@ def fill_limits(rows: Rows, asked: Asked, into: Claims) -> None:
     for n in range(rows.parent.shape[0]):
         if rows.first[n] < rows.first[n + 1]:
             deepest = max(deepest, rows.depth[n])
-    _claim_guaranteed(rows, asked, into, -1)
-    for depth in range(deepest, 0, -1):
-        _claim_guaranteed(rows, asked, into, depth)
-    _borrow(rows, asked, into, True)
-    _borrow(rows, asked, into, False)
+    for step in range(deepest + 1):
+        _claim_guaranteed(rows, asked, into, deepest + 1 - step if step > 0 else -1)
+    for step in range(2):
+        _borrow(rows, asked, into, step == 0)
     for n in range(rows.parent.shape[0]):
         if rows.tenant[n] >= 0:
             into.limit[rows.tenant[n]] += into.table[n, N_USE]
@@ -77,7 +78,7 @@ def _trim(rows: Rows, into: Claims) -> None:
     for n in range(rows.parent.shape[0] - 1, 0, -1):
         over = into.table[n, N_USE] - rows.most[n]
         if over > 0:
-            take_back(rows, into, -1, n, -1, over)
+            take_back(rows, into, -1, n, -1, 0, over)
 
 
 @kernel
@@ -126,43 +127,61 @@ def _claim_within(rows: Rows, asked: Asked, into: Claims, k: int, leaf: int, at:
     if not may_claim(rows, into, leaf, gpus, at, rows.guaranteed[at]) or not hosts_allow(rows, asked, into, leaf, k):
         return False
     pool = pool_with_room(asked, into, k, False)
-    tight = False
+    tight = short_of(rows, into, leaf, gpus) > 0
     n = rows.parent[at]
     while n > 0:
         tight = tight or into.table[n, N_USE] + gpus > rows.most[n]
         n = rows.parent[n]
-    if pool < 0 or tight:
-        if rows.reclaims[leaf] == 0 or not _make_room(rows, asked, into, k, at, pool):
-            return False
-        pool = pool_with_room(asked, into, k, False)
+    if rows.reclaims[leaf] == 1 and (pool < 0 or tight):
+        pool = _make_room(rows, asked, into, k, at, pool)
+    if pool < 0 or not below_ceilings(rows, into, leaf, gpus):
+        return False
     claim(rows, asked, into, k, leaf, pool, N_GUARANTEED)
     return True
 
 
 @kernel
-def _make_room(rows: Rows, asked: Asked, into: Claims, k: int, at: int, pool: int) -> bool:
-    """Take borrowed GPUs back for a gang within the guarantee of a row; nothing unless that is enough."""
+def _make_room(rows: Rows, asked: Asked, into: Claims, k: int, at: int, pool: int) -> int:
+    """Take borrowed GPUs back for a gang within the guarantee of a row; the pool in which it then fits.
+
+    -1 unless that is enough. Where a tenant above is at its ceiling, somebody below it gives way, if possible in this
+    pool. Tenants above keep what they are guaranteed, unless nobody outside of them has GPUs that the gang can use.
+    Idle GPUs that somebody does not lend are left so: a borrower gives way instead.
+    """
     gpus = asked.waiting[k, W_GPUS]
-    if pool < 0:
-        least = gpus + 1
-        for p in range(into.free.shape[0]):
-            need = gpus - into.free[p]
-            if (asked.waiting[k, W_POOLS] >> p) & 1 and need < least and evictable(rows, into, p, 0, at) >= need:
-                pool, least = p, need
-        if pool < 0:
-            return False
     n = rows.parent[at]
     while n > 0:
-        if evictable(rows, into, -1, n, at) < into.table[n, N_USE] + gpus - rows.most[n]:
-            return False
+        if evictable(rows, into, -1, n, at, gpus) < into.table[n, N_USE] + gpus - rows.most[n]:
+            return -1
         n = rows.parent[n]
+    more = gpus
+    while pool < 0:
+        pool = _cheapest_pool(rows, asked, into, k, at, more)
+        if pool < 0 and more > gpus:
+            return -1
+        if pool < 0:
+            more = NO_LIMIT
     n = rows.parent[at]
-    while n > 0:  # where a tenant above is at its ceiling, somebody below it gives way, if possible in this pool
-        take_back(rows, into, pool, n, at, into.table[n, N_USE] + gpus - rows.most[n])
-        take_back(rows, into, -1, n, at, into.table[n, N_USE] + gpus - rows.most[n])
+    while n >= 0:
+        for step in range(2):
+            need = into.table[n, N_USE] + gpus - rows.most[n]
+            if n == 0:
+                need = gpus - into.free[pool] if step == 0 else short_of(rows, into, asked.waiting[k, W_ROW], gpus)
+            take_back(rows, into, pool if step == 0 else -1, n, at, more, need)
         n = rows.parent[n]
-    take_back(rows, into, pool, 0, at, gpus - into.free[pool])
-    return True
+    return pool if into.free[pool] >= gpus else -1
+
+
+@kernel
+def _cheapest_pool(rows: Rows, asked: Asked, into: Claims, k: int, at: int, more: int) -> int:
+    """The pool in which the fewest GPUs have to be taken back for a gang; -1 if none has enough."""
+    gpus, found = asked.waiting[k, W_GPUS], -1
+    for p in range(into.free.shape[0]):
+        if (asked.waiting[k, W_POOLS] >> p) & 1 == 0 or (found >= 0 and into.free[p] <= into.free[found]):
+            continue
+        if evictable(rows, into, p, 0, at, more) >= gpus - into.free[p]:
+            found = p
+    return found
 
 
 @kernel

@@ -1,7 +1,7 @@
 """Who gives back borrowed GPUs: whoever is furthest above its entitlement, as far as it is beyond its guarantee.
 
 A guaranteed claim may take from anybody outside of the tenant in whose guarantee it stands, but never so much that some
-tenant there (below the nearest one that both stand under) falls under its own guarantee. So only claims within a
+tenant there falls under its own guarantee; tenants that stand above both count with the claim. So only claims within a
 guarantee evict, and only what is beyond one: two tenants can never evict each other in turn.
 """
 
@@ -14,9 +14,12 @@ from cotenant.tenancy.tree_tables import Rows
 
 
 @kernel
-def evictable(rows: Rows, into: Claims, pool: int, top: int, apart: int) -> int:
-    """GPUs of a pool (-1: of all) that rows below `top` hold beyond their guarantees, those below `apart` left out."""
-    n = apart
+def evictable(rows: Rows, into: Claims, pool: int, top: int, at: int, more: int) -> int:
+    """GPUs of a pool (-1: of all) that rows below `top` hold beyond their guarantees.
+
+    Rows below `at` are left out: it claims `more`, with which those above it count.
+    """
+    n = at
     while n >= 0:
         into.table[n, N_ABOVE] = 1
         n = rows.parent[n]
@@ -27,13 +30,11 @@ def evictable(rows: Rows, into: Claims, pool: int, top: int, apart: int) -> int:
         for p in range(into.free.shape[0]):
             if pool < 0 or p == pool:
                 found += into.keep[n, p]
-        if n == apart:
-            found = 0
-        elif into.table[n, N_ABOVE] == 0:
-            found = max(0, min(found, into.table[n, N_USE] - rows.guaranteed[n]))
+        beyond = into.table[n, N_USE] - rows.guaranteed[n] + more * into.table[n, N_ABOVE]
+        found = max(0, min(found, beyond)) if n != at else 0
         into.table[n, N_EVICTABLE] = found
         into.table[rows.parent[n], N_EVICTABLE] += found
-    n = apart
+    n = at
     while n >= 0:
         into.table[n, N_ABOVE] = 0
         n = rows.parent[n]
@@ -41,9 +42,9 @@ def evictable(rows: Rows, into: Claims, pool: int, top: int, apart: int) -> int:
 
 
 @kernel
-def take_back(rows: Rows, into: Claims, pool: int, top: int, apart: int, need: int) -> None:
+def take_back(rows: Rows, into: Claims, pool: int, top: int, at: int, more: int, need: int) -> None:
     """Take so many GPUs from rows below `top`, as many at a time as possible: gangs leave as a whole anyway."""
-    while need > 0 and evictable(rows, into, pool, top, apart) > 0:
+    while need > 0 and evictable(rows, into, pool, top, at, more) > 0:
         n, gpus = top, need
         while rows.first[n] < rows.first[n + 1]:
             found = -1
