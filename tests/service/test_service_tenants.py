@@ -265,3 +265,83 @@ def test_dedicated_nodes_take_their_tenants_only(tmp_path: Path, policy: str) ->
         rig.service.tenants.take(ADMIN, Tree(), groups)
     rig.service.tenants.take(ADMIN, tree(), (NodeGroup(2, 4),))
     assert not any(node.dedicated for node in rig.service.admin.nodes(ADMIN))
+
+
+# -- borrowed GPUs come back ---------------------------------------------------------------------------------------
+
+THREE = {"vision": {"guaranteed": 4}, "nlp": {"guaranteed": 2}, "product": {"guaranteed": 2}}
+VISION, NLP = Caller("vic", Role.USER, "vision"), Caller("ned", Role.USER, "nlp")
+MIN_RUN_S, GRACE_S = 10.0, 5.0
+
+
+def three(home: Path, policy: str) -> Rig:
+    tree = Tree.from_dict({"fair_share": {"min_run": MIN_RUN_S}, "tenants": THREE}, "test")
+    return Rig(home, policy, EIGHT, cluster=Cluster((NodeGroup(2, 4),), tenants=tree), round_s=4.0)
+
+
+def held(rig: Rig, tenant: str) -> int:
+    return sum(job.size for job in rig.service.store.book.on_gpus.values() if job.tenant == tenant)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "easy", "srtf", "tiresias-l", "gavel"])
+def test_borrowed_gpus_return_when_their_owner_asks(tmp_path: Path, policy: str) -> None:
+    """One borrows all that is idle; within the minimum run and the grace it is the owner's, and nothing is lost."""
+    rig = three(tmp_path, policy)
+    theirs = [rig.submit("sleep 200", caller=PIA, gpus=2, expected=200) for _ in range(4)]
+    rig.ticks(2)
+    assert held(rig, "product") == 8
+    rig.ticks(MIN_RUN_S)
+    mine = rig.submit("sleep 20", caller=VISION, gpus=4, expected=20)
+    play(rig, GRACE_S)
+    assert (rig.state(mine), held(rig, "vision"), held(rig, "product")) == ("running", 4, 4)
+    rig.service.store.snapshot()
+    other = rig.submit("sleep 20", caller=NLP, gpus=2, expected=20)  # and what it may borrow goes to nobody else
+    play(rig, GRACE_S)
+    assert (rig.state(other), held(rig, "product")) == ("running", 2)
+    rig.finish()
+    jobs = [rig.service.desk.job(ADMIN, job) for job in (mine, other, *theirs)]
+    assert {str(job.state) for job in jobs} == {"succeeded"}
+    if policy in ("fifo", "easy", "tiresias-l"):  # others have them go on elsewhere, from their last save
+        assert sum(attempt.lost_s for job in jobs for attempt in job.attempts) == 0.0
+    assert [len(job.attempts) for job in jobs[:2]] == [1, 1]  # what is guaranteed is not taken back
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf"])
+def test_another_quota_holds_at_the_next_decision_and_after_a_crash(tmp_path: Path, policy: str) -> None:
+    rig = three(tmp_path, policy)
+    for _ in range(4):
+        rig.submit("sleep 200", caller=PIA, gpus=2, expected=200)
+    rig.ticks(MIN_RUN_S + 2)
+    wide = rig.submit("sleep 20", caller=NLP, gpus=4, expected=300)
+    rig.ticks(2)
+    assert (rig.state(wide), held(rig, "product")) == ("pending", 8)  # it is guaranteed two
+    rig.service.tenants.set(ADMIN, "vision", {"guaranteed": 2})
+    rig.service.tenants.set(ADMIN, "nlp", {"guaranteed": 4})
+    rig.restart()  # before anything was decided
+    play(rig, GRACE_S)
+    assert (rig.state(wide), held(rig, "product")) == ("running", 4)
+    rig.service.tenants.set(ADMIN, "product", {"ceiling": 2})
+    play(rig, GRACE_S)
+    assert held(rig, "product") == 2
+    rig.service.tenants.set(ADMIN, "product", {"ceiling": None})
+    play(rig, 30.0)  # whoever stands still goes on where it was, once that is free
+    assert (rig.state(wide), held(rig, "product")) == ("succeeded", 8)
+
+
+def test_what_was_used_before_a_restart_counts(tmp_path: Path) -> None:
+    """Two borrow what nobody is guaranteed: who had all of it before has less of it now, also after a restart.
+
+    Eight GPUs for 490 s are worth 8 (1 - 2^-0.49) = 2.3 GPUs at a half-life of 1000 s: red's 3 beside blue's 5.
+    """
+    share = {"fair_share": {"half_life": 1000, "min_run": 0}, "tenants": {"red": {}, "blue": {}, "none": {}}}
+    rig = Rig(tmp_path, "fifo", EIGHT, cluster=Cluster((NodeGroup(2, 4),), tenants=Tree.from_dict(share, "test")))
+    red, blue = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")
+    for _ in range(8):
+        rig.submit("sleep 500", caller=red)
+    rig.ticks(490, 10.0)
+    for _ in range(8):
+        for caller in (red, blue):
+            rig.submit("sleep 500", caller=caller)
+    rig.restart()
+    rig.ticks(20)
+    assert (held(rig, "red"), held(rig, "blue")) == (3, 5)

@@ -8,7 +8,6 @@ of the tree), which moves to a larger one when it is full: a decision costs what
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +21,7 @@ from cotenant.engine.events import unpromise
 from cotenant.engine.heaps import remove_waiting
 from cotenant.engine.ledger import set_leaf, stand_in_line
 from cotenant.engine.tables import StopCosts, build_state, pools_for
-from cotenant.engine.tenant_rows import lay_tenants, most_gpus, open_to, quotas, tells_apart
+from cotenant.engine.tenant_rows import lay_tenants, most_gpus, only_type, open_to, quotas, tells_apart
 from cotenant.placement.modes import PlacementRule
 
 _LEAST_ROWS, _LEAST_ROOM = 1024, 8
@@ -73,9 +72,9 @@ class LiveRows:
         self._heap_end, self._tree_end = len(self.state.heap), len(self.state.tree)
         self._parts = list(cluster.partitions)
         self._tenants: dict[str, int] = {"": 0}
-        self._past: tuple[Mapping[str, float], float] = {}, start_s  # of tenants that have no number yet, and when
         self._ranks: dict[int, int] = {}  # class -> ranks given out
         self.costs = costs
+        self._lay_tenants()
 
     def __len__(self) -> int:
         return self._used
@@ -163,22 +162,11 @@ class LiveRows:
             use[:, col.U_SINCE] = self.state.t[col.NOW]
             quota, use = np.concatenate([self.state.quota, quota]), np.concatenate([self.state.use, use])
             self.state = self.state._replace(quota=quota, use=use)
-        lay_tenants(self.state, self.cluster, self.tenants)
-        self._recall_use(name)
+        self._lay_tenants()
         return number
 
-    def set_past(self, past_gpus: Mapping[str, float], now_s: float) -> None:
-        """What tenants have used before these tables began: GPUs in the mean, decayed until now."""
-        self._past = past_gpus, now_s
-        for name in self._tenants:
-            self._recall_use(name)
-
-    def _recall_use(self, name: str) -> None:
-        past_gpus, at_s = self._past
-        use, half_life_s = self.state.use[self._tenants[name]], float(self.state.t[col.HALF_LIFE_S])
-        if name in past_gpus and half_life_s > 0.0:
-            use[col.U_SINCE] = max(self.state.t[col.NOW], at_s)
-            use[col.U_PAST] = past_gpus[name] * 0.5 ** ((use[col.U_SINCE] - at_s) / half_life_s)
+    def _lay_tenants(self) -> None:
+        self.state, self._leaf = lay_tenants(self.state, self.cluster, self.tenants)
 
     def set_tree(self, tree: Tree | None) -> bool:
         """Another tree of tenants, from the next decision on; False, and nothing changed, where one comes or goes:
@@ -186,7 +174,7 @@ class LiveRows:
         if (tree is None) != (self.cluster.tenants is None):
             return False
         self.cluster = replace(self.cluster, tenants=tree)
-        lay_tenants(self.state, self.cluster, self.tenants)
+        self._lay_tenants()
         for key, c in self._classes.items():
             self.state.cls[c, col.C_POOLS] = self._pools(key)
         self.state.x[col.NEW_TREE] = self.state.x[col.DIRTY] = 1
@@ -212,6 +200,9 @@ class LiveRows:
         row[col.C_GPUS], row[col.C_TENANT], row[col.C_PART] = job.gpus, self._tenants[job.tenant], line
         row[col.C_MODE], row[col.C_NODES] = self.placement.base_mode, job.nodes
         row[col.C_POOLS] = self._pools(key)
+        row[col.C_TYPE] = only_type(job.barred, len({group.gpu_type for group in self.cluster.groups}))
+        if self.cluster.tenants is not None:
+            row[col.C_LEAF] = self._leaf[row[col.C_TENANT], 1 + row[col.C_TYPE]]
         self._move_class(c, np.zeros(0, np.int64))
         return c
 
@@ -292,6 +283,7 @@ class LiveRows:
             failed=_longer(state.failed, len(state.cls) + more),
             lines=_longer(state.lines, len(state.cls) + more + 1),
         )
+        self._lay_tenants()
 
 
 def _longer(array: np.ndarray, size: int) -> np.ndarray:

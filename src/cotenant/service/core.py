@@ -155,10 +155,8 @@ class CoreService:
                 _log.warning("%s: %s", cluster.spec, line)
             _log.info("%s: %s", cluster.spec, done)
         elif book.tree != cluster.tenants:
-            since = (
-                "the tenants of this home were changed since, and stay: `cotenant tenants set --file` takes those of"
-            )
-            _log.warning("%s the file %s", since, cluster.spec)
+            take = "`cotenant tenants set --file` takes those of the file"
+            _log.warning("%s: this home has tenants of its own, and they stay; %s", cluster.spec, take)
 
     def _watch_clock(self) -> None:
         if by_s := self.store.watch_clock():

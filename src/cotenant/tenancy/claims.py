@@ -150,6 +150,17 @@ def may_claim(rows: Rows, into: Claims, leaf: int, gpus: int, top: int, most: in
 
 
 @kernel
+def short_of(rows: Rows, into: Claims, leaf: int, gpus: int) -> int:
+    """GPUs that would be lacking for what tenants do not lend, once a gang has its own."""
+    n, below = leaf, 0
+    while n > 0:
+        held = into.table[n, N_HELD_BELOW] + below
+        below = max(held, rows.unlent[n] - into.table[n, N_USE] - gpus, 0) - into.table[n, N_HOLD]
+        n = rows.parent[n]
+    return int(into.table[0, N_USE] + gpus + into.table[0, N_HELD_BELOW] + below - into.capacity[0])
+
+
+@kernel
 def below_ceilings(rows: Rows, into: Claims, leaf: int, gpus: int) -> bool:
     """Whether a gang fits under all ceilings above it, whatever others do not lend."""
     n = leaf

@@ -32,6 +32,7 @@ from cotenant.tenancy.asked import (
     W_AGED,
     W_GPUS,
     W_POOLS,
+    W_ROW,
     Asked,
     Claims,
 )
@@ -46,6 +47,7 @@ from cotenant.tenancy.claims import (
     may_claim,
     pool_with_room,
     reserve,
+    short_of,
     some_are_free,
 )
 from cotenant.tenancy.reclaim import evictable, take_back
@@ -125,14 +127,14 @@ def _claim_within(rows: Rows, asked: Asked, into: Claims, k: int, leaf: int, at:
     if not may_claim(rows, into, leaf, gpus, at, rows.guaranteed[at]) or not hosts_allow(rows, asked, into, leaf, k):
         return False
     pool = pool_with_room(asked, into, k, False)
-    tight = False
+    tight = short_of(rows, into, leaf, gpus) > 0
     n = rows.parent[at]
     while n > 0:
         tight = tight or into.table[n, N_USE] + gpus > rows.most[n]
         n = rows.parent[n]
-    if pool < 0 or tight:
-        pool = _make_room(rows, asked, into, k, at, pool) if rows.reclaims[leaf] == 1 else -1
-    if pool < 0:
+    if rows.reclaims[leaf] == 1 and (pool < 0 or tight):
+        pool = _make_room(rows, asked, into, k, at, pool)
+    if pool < 0 or not below_ceilings(rows, into, leaf, gpus):
         return False
     claim(rows, asked, into, k, leaf, pool, N_GUARANTEED)
     return True
@@ -144,6 +146,7 @@ def _make_room(rows: Rows, asked: Asked, into: Claims, k: int, at: int, pool: in
 
     -1 unless that is enough. Where a tenant above is at its ceiling, somebody below it gives way, if possible in this
     pool. Tenants above keep what they are guaranteed, unless nobody outside of them has GPUs that the gang can use.
+    Idle GPUs that somebody does not lend are left so: a borrower gives way instead.
     """
     gpus = asked.waiting[k, W_GPUS]
     n = rows.parent[at]
@@ -161,7 +164,9 @@ def _make_room(rows: Rows, asked: Asked, into: Claims, k: int, at: int, pool: in
     n = rows.parent[at]
     while n >= 0:
         for step in range(2):
-            need = into.table[n, N_USE] + gpus - rows.most[n] if n > 0 else gpus - into.free[pool]
+            need = into.table[n, N_USE] + gpus - rows.most[n]
+            if n == 0:
+                need = gpus - into.free[pool] if step == 0 else short_of(rows, into, asked.waiting[k, W_ROW], gpus)
             take_back(rows, into, pool if step == 0 else -1, n, at, more, need)
         n = rows.parent[n]
     return pool if into.free[pool] >= gpus else -1

@@ -67,6 +67,25 @@ def load_tenants(path: str) -> Cluster:
     return cluster
 
 
+def cluster_text(cluster: Cluster) -> str:
+    """A cluster as the YAML that `load_cluster` reads."""
+    import yaml
+
+    groups = []
+    for group in cluster.groups:
+        data: dict[str, Any] = {"nodes": group.count, "gpus": group.gpus_per_node, "type": group.gpu_type}
+        data |= {"cpu": group.cpus} if group.cpus < math.inf else {}
+        data |= {"mem": group.mem_gib} if group.mem_gib < math.inf else {}
+        data |= {"partition": group.partition} if group.partition else {}
+        data |= {"dedicated": list(group.dedicated)} if group.dedicated else {}
+        data |= {"labels": dict(group.labels)} if group.labels else {}
+        data |= {"names": list(group.names)} if group.names else {}
+        groups.append(data)
+    said = {"groups": groups} | ({"quotas": cluster.quotas} if cluster.quotas else {})
+    said |= cluster.tenants.as_dict() if cluster.tenants is not None else {}
+    return yaml.safe_dump(said, sort_keys=False, default_flow_style=None, width=120)
+
+
 def _tree(path: Path, data: dict[str, Any]) -> Tree | None:
     if "tenants" not in data and "fair_share" not in data:
         return None

@@ -49,11 +49,11 @@ def test_past_use_survives_restarts_and_forgetting(tmp_path: Path) -> None:
     rig.restart().tick()
     assert standing(rig.service)["vision"] == pytest.approx(true, rel=1e-3)
     assert standing(rig.service)["nlp"] == pytest.approx(1 - 0.5 ** (60 / HALF_S), rel=0.05)
-    before = PastUse(rig.service.store).of(rig.service.store.book.jobs.values(), rig.backend.now_s)["vision"]
+    before = PastUse(rig.service.store).of(rig.backend.now_s)["vision"]
     rig.backend.advance(2000)
     assert rig.service.retention.retire() == 1, "the first is forgotten"
     rig.restart().tick()
-    after = PastUse(rig.service.store).of(rig.service.store.book.jobs.values(), rig.backend.now_s)["vision"]
+    after = PastUse(rig.service.store).of(rig.backend.now_s)["vision"]
     aged = 0.5 ** (2000 / HALF_S)
     assert after == pytest.approx(before * aged + 1 - aged, rel=1e-6)
     assert standing(rig.service)["vision"] == pytest.approx(after, rel=1e-3)

@@ -6,13 +6,13 @@ It is worked out from accounts whenever an engine begins, so that it survives re
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
 from cotenant.service.accounts.account import stretches
 from cotenant.service.accounts.archive import read_archive
-from cotenant.service.store.job import LiveJob, Stretches
+from cotenant.service.store.job import Stretches
 from cotenant.service.store.store import Store
 
 _HALF_LIVES = 30.0  # before which nothing counts: a part in 10**9
@@ -65,8 +65,8 @@ class PastUse:
         self._archived = _Archived(upto, half_life_s, now_s, found)
         return self._archived
 
-    def of(self, jobs: Iterable[LiveJob], now_s: float) -> Mapping[str, float]:
-        """The past use of each tenant in GPUs, given all jobs of the book, with the store's lock held.
+    def of(self, now_s: float) -> Mapping[str, float]:
+        """The past use of each tenant in GPUs, up to now, with the store's lock held.
 
         None where only what is held now counts.
         """
@@ -77,7 +77,7 @@ class PastUse:
         aged = 0.5 ** ((now_s - known.at_s) / half_life_s)
         found = defaultdict(float, {tenant: gpus * aged for tenant, gpus in known.gpus.items()})
         oldest_s = now_s - _HALF_LIVES * half_life_s
-        for job in jobs:
+        for job in self._store.book.jobs.values():
             if job.attempts and (job.ended_s is None or job.ended_s > oldest_s):
                 runs = ((attempt.size, stretches(attempt, now_s)) for attempt in job.attempts)
                 found[job.tenant] += sum(decayed_gpus(gpus, had, now_s, half_life_s) for gpus, had in runs)

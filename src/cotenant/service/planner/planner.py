@@ -34,7 +34,7 @@ from cotenant.service.planner.forecast import Patience, forecast
 from cotenant.service.planner.pairs import Kept, UseOf
 from cotenant.service.planner.scene import ForecastScene, copy_scene, fill, is_copyable, take_over
 from cotenant.service.planner.session import Session
-from cotenant.service.planner.tenant_numbers import half_life, numbers
+from cotenant.service.planner.tenant_numbers import TenantTables, copied
 from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.store import Store
 
@@ -55,7 +55,7 @@ class Planner:
         self._store, self._nodes, self._reports, self._options = store, nodes, reports, options
         self._capabilities, self._counters, self._openings = capabilities, counters, openings
         self._use_of, self._past = use_of, PastUse(store)
-        self._standing: Mapping[str, TenantNumbers] = {}  # after the last decision; replaced as a whole
+        self._standing: TenantTables | None = None  # after the last decision; replaced as a whole
         self._lock = threading.RLock()  # one step or one answer at a time
         self._session: Session | None = None
         self._remembered: dict[str, Any] = dict(store.book.memory)
@@ -85,15 +85,12 @@ class Planner:
             self._past.catch_up()
             with self._store.lock:
                 session, changed = self._current(now_s), self._store.changes()
-                half_life_s = half_life(session.tables)
                 events = session.take_in(changed, self._openings.shut(now_s), now_s, session.news())
-                if half_life(session.tables) != half_life_s:
-                    self._recall_past(session, now_s)
                 again = [*session.unheard(), *session.partings(), *session.pairs.standstills()]
                 notes = tuple(session.pairs.notes())
             decision = session.decide(events, now_s)
             if decision is not None:
-                self._standing = numbers(session.tables, now_s)
+                self._standing = copied(session.tables, now_s)
             if decision is not None and decision.asked:
                 self._counters["decisions"] += 1
                 self._counters["decision_s"] = time.perf_counter() - began
@@ -133,16 +130,11 @@ class Planner:
         return self._session
 
     def session(self, policy: str, nodes: Sequence[NodeInfo], now_s: float, kept: Any = None) -> Session:
-        """An engine of its own for a policy, with nothing in its tables yet but what tenants have used before."""
-        session = Session(
+        """An engine of its own for a policy, with nothing in its tables yet."""
+        return Session(
             policy, nodes, self._store.book, self._reports, self._options, self._may_suspend, now_s, kept,
-            budget=self.budget, openings=self._openings, use_of=self._use_of,
+            budget=self.budget, openings=self._openings, use_of=self._use_of, past_of=self._past.of,
         )  # fmt: skip
-        self._recall_past(session, now_s)
-        return session
-
-    def _recall_past(self, session: Session, now_s: float) -> None:
-        session.tables.set_past(self._past.of(self._store.book.jobs.values(), now_s), now_s)
 
     def _may_suspend(self, job: LiveJob) -> bool:
         book = self._store.book  # how many may be suspended at a time is for the engine to count, but for none at all
@@ -196,7 +188,7 @@ class Planner:
 
     def standing(self) -> Mapping[str, TenantNumbers]:
         """How tenants stand since the last decision, where there is a tree of them."""
-        return self._standing
+        return {} if (seen := self._standing) is None else seen.numbers()
 
     def agreed(self, job: str) -> Terms:
         """On what terms a job has its GPUs, or will have them."""

@@ -40,6 +40,7 @@ from cotenant.service.planner.follow import Follower
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
 from cotenant.service.planner.pairs import Kept, SideBySide, UseOf
+from cotenant.service.planner.past_use import PastOf, TenantPasts
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.learned import what_runs
@@ -56,7 +57,7 @@ class Session:
         self, policy: str, nodes: Sequence[NodeInfo], book: Book, reports: Reports, options: Options,
         may_suspend: Callable[[LiveJob], bool], now_s: float, kept: Kept | None = None,
         *, costs: StopCosts | None = None, budget: Budget | None = None, openings: OpenNodes = EVERYWHERE,
-        use_of: UseOf = lambda job, alone: None,
+        use_of: UseOf = lambda job, alone: None, past_of: PastOf = lambda now_s: {},
     ) -> None:  # fmt: skip
         self.policy_name, self._book, self._reports, self._label = policy, book, reports, openings.label
         self.nodes = NodeNumbers(nodes, openings.label, book.tenants)
@@ -80,7 +81,7 @@ class Session:
         )  # fmt: skip
         told = self.beliefs(options), may_suspend, self._types, self.traits, openings.open_to
         self.follower = Follower(book, self.tables, self.nodes, *told)
-        self.engine = Engine(self.tables, self._policy, rule)
+        self.engine, self._pasts = Engine(self.tables, self._policy, rule), TenantPasts(book, self.tables, past_of)
         self._budget, self._checks = budget or Budget(options.budget_s), options.check_invariants
         self._kinds = self.late = 0
         self._parting: list[str] = []
@@ -142,6 +143,7 @@ class Session:
         self._parting = self.pairs.partings()
         changed = changed | self._book.chained.keys()
         events = self.follower.events(changed, shut, now_s, self._parting)
+        self._pasts.write(now_s)
         events += self.follower.hearing.heard(spoke - changed - self.kept.pairing.settling, now_s)
         if not self._recalled:
             self._recalled = True
