@@ -44,14 +44,17 @@ def share_rest(s: State, rule: Rule, now: float) -> None:
     Whoever did not start, though its limit let it, is set aside, unless GPUs come back for it or are reserved for it.
     """
     for _ in range(_MOST_ROUNDS):
-        if s.x[IDLE] == 0 or s.x[N_WAITING] == 0 or not _set_aside(s, now):
+        if s.x[IDLE] == 0 or s.x[N_WAITING] == 0:
             return
+        waiting, aside = s.x[N_WAITING], _set_aside(s, now)
         _fill(s, _ask(s, rule, now))
         _write_limits(s)
         if rule.flags[EASY] == 1:
             easy(s, rule, now)
         else:
             _start_others(s, rule, now)
+        if not aside and s.x[N_WAITING] == waiting:
+            return
 
 
 @kernel
