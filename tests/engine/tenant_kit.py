@@ -108,6 +108,7 @@ class Returns:
     """Since when each tenant waits for GPUs that it is guaranteed; never longer than a bound."""
 
     bound_s: float
+    strict: bool = False  # only the first job of each tenant counts: it holds back the others
     _since: dict[int, tuple[float, int]] = field(default_factory=dict)
     longest_s: float = 0.0
 
@@ -116,7 +117,10 @@ class Returns:
         now = float(state.t[col.NOW])
         rows = np.flatnonzero(state.i[: state.x[col.NEXT_ARRIVAL], col.STATE] == col.WAITING)
         for q, (_, used, guaranteed) in enumerate(state.quota[:, : col.Q_CLAIMED].tolist()):
-            mine = state.i[rows[state.i[rows, col.TENANT] == q], col.GPUS]
+            asking = rows[state.i[rows, col.TENANT] == q]
+            if self.strict and len(asking):
+                asking = asking[np.lexsort((asking, state.f[asking, col.TIER]))[:1]]
+            mine = state.i[asking, col.GPUS]
             if not (used + mine <= guaranteed).any():
                 self._since.pop(q, None)
                 continue

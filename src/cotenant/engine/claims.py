@@ -13,10 +13,12 @@ from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
 from cotenant.engine.easy import easy
-from cotenant.engine.fill import room_in_quota, start_if_it_fits
+from cotenant.engine.fill import open_idle, room_in_quota, start_if_it_fits
+from cotenant.engine.home import find_home
 from cotenant.engine.ledger import count_use
 from cotenant.engine.lines import advance_line, line_up
 from cotenant.engine.reclaim import obey_ceilings, reclaim
+from cotenant.placement.fit import IDLE_NOW, find_place
 from cotenant.tenancy.asked import W_AGED, W_COUNT, W_GPUS, W_POOLS, W_ROW, Asked
 from cotenant.tenancy.filling import fill_limits
 
@@ -33,7 +35,8 @@ def admit(s: State, rule: Rule, now: float) -> None:
     obey_ceilings(s, rule, now)
     lines = _ask(s, rule, now)
     _fill(s, lines)
-    reclaim(s, rule, lines, now)
+    if reclaim(s, rule, lines, now):
+        _fill(s, _ask(s, rule, now))
     _write_limits(s)
 
 
@@ -41,20 +44,21 @@ def admit(s: State, rule: Rule, now: float) -> None:
 def share_rest(s: State, rule: Rule, now: float) -> None:
     """Let others have idle GPUs for which whoever might have had them had no use, by the same rule and without stops.
 
-    Whoever did not start, though its limit let it, is set aside, unless GPUs come back for it or are reserved for it.
+    Whoever finds no place, though its limit lets it, is set aside, unless GPUs come back for it or are reserved for it.
+    Whom the policy leaves waiting beside a place keeps its claim.
     """
+    started = -1
     for _ in range(_MOST_ROUNDS):
-        if s.x[IDLE] == 0 or s.x[N_WAITING] == 0:
+        more = rule.flags[STRICT] == 1 and started != s.x[N_STARTED_GPUS]  # others are first now
+        started = s.x[N_STARTED_GPUS]
+        if s.x[IDLE] == 0 or s.x[N_WAITING] == 0 or not (_set_aside(s, now) or more):
             return
-        waiting, aside = s.x[N_WAITING], _set_aside(s, now)
         _fill(s, _ask(s, rule, now))
         _write_limits(s)
         if rule.flags[EASY] == 1:
             easy(s, rule, now)
         else:
             _start_others(s, rule, now)
-        if not aside and s.x[N_WAITING] == waiting:
-            return
 
 
 @kernel
@@ -159,15 +163,24 @@ def _write_limits(s: State) -> None:
 
 @kernel
 def _set_aside(s: State, now: float) -> bool:
-    """Set those aside who might have started and did not; whether there are any."""
+    """Set those aside who might start and find no place; whether there are any."""
     found = False
+    open_idle(s)
     for c in range(s.cls.shape[0]):
         if s.cls[c, C_LEN] == 0 or s.cls[c, C_ASIDE] == 1 or s.cls[c, C_COMES] == 1 or not room_in_quota(s, c):
             continue
-        if not _has_aged(s, s.heap[s.cls[c, C_OFFSET]], now):
+        job = s.heap[s.cls[c, C_OFFSET]]
+        if not _has_aged(s, job, now) and not _finds_place(s, c, job):
             s.cls[c, C_ASIDE] = 1
             found = True
     return found
+
+
+@kernel
+def _finds_place(s: State, c: int, job: int) -> bool:
+    if s.i[job, HOME] >= 0:
+        return bool(find_home(s, job, IDLE_NOW, s.run, 0, 0) > 0)
+    return bool(s.cls[c, C_GPUS] <= s.x[IDLE] and find_place(s, c, job, IDLE_NOW) > 0)
 
 
 @kernel

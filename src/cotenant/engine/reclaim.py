@@ -18,7 +18,8 @@ from cotenant.engine.fill import open_idle
 from cotenant.engine.home import find_home
 from cotenant.engine.keys import cost_now
 from cotenant.engine.leaving import preempt
-from cotenant.engine.slices import shift
+from cotenant.engine.ledger import start
+from cotenant.engine.slices import shift, slices_for
 from cotenant.engine.victims import ANYBODY, held_on, shortest_tail
 from cotenant.placement.fit import IDLE_NOW, UNCLAIMED, find_place
 from cotenant.tenancy.asked import I_GUARANTEED, N_USE
@@ -39,26 +40,37 @@ def obey_ceilings(s: State, rule: Rule, now: float) -> None:
 
 
 @kernel
-def reclaim(s: State, rule: Rule, lines: int, now: float) -> None:
-    """Stop jobs for guaranteed claims that find no idle place. Their limits let the policy start them there."""
+def reclaim(s: State, rule: Rule, lines: int, now: float) -> bool:
+    """Let guaranteed claims have a place, and stop others where there is none; whether anything has changed.
+
+    Compiled orders start whoever is first of its tenant at once, so that nobody who borrows sits down there before;
+    other policies decide themselves whom they start, within the limits.
+    """
     _count_held(s)
-    if not _anybody_borrows(s):
-        return
+    starts = rule.flags[EXTERNAL] == 0 and rule.flags[EASY] == 0
+    if not starts and not _anybody_borrows(s):
+        return False
+    stamp, started = s.x[STAMP], s.x[N_STARTED_GPUS]
     open_idle(s)
     for k in range(lines):
         c = s.failed[k]
-        for _ in range(s.claims.items[k, I_GUARANTEED]):
-            if not _make_room(s, rule, c, s.heap[s.cls[c, C_OFFSET]], now):
+        for turn in range(s.claims.items[k, I_GUARANTEED]):
+            job = s.heap[s.cls[c, C_OFFSET]]
+            count = _make_room(s, rule, c, job, now)
+            if count == 0 or (turn > 0 and rule.flags[STRICT] == 1):
                 break
+            if starts and s.cls[c, C_COMES] == 0:
+                start(s, rule, job, slices_for(s, job, count), now)
+    return bool(stamp != s.x[STAMP] or started != s.x[N_STARTED_GPUS])
 
 
 @kernel
-def _make_room(s: State, rule: Rule, c: int, job: int, now: float) -> bool:
-    """Set an idle place aside for one gang of a class, or clear one; whether there is one now."""
+def _make_room(s: State, rule: Rule, c: int, job: int, now: float) -> int:
+    """Set an idle place aside for one gang of a class, or clear one; pairs as in `find_place`, 0 if there is none."""
     leaf = s.cls[c, C_LEAF]
     at = _guarantor(s, leaf, s.cls[c, C_GPUS])
     if at < 0:
-        return False
+        return 0
     count, like = 0, c
     if s.i[job, HOME] >= 0:  # it goes on where it stands; else it will be ended, and start where there is room
         count, like = find_home(s, job, IDLE_NOW, s.run, 0, 0), s.cls[c, C_ORIGIN]
@@ -78,7 +90,7 @@ def _make_room(s: State, rule: Rule, c: int, job: int, now: float) -> bool:
     while n >= 0:
         s.claims.table[n, N_USE] += s.cls[c, C_GPUS]
         n = s.rows.parent[n]
-    return count > 0
+    return count
 
 
 @kernel

@@ -109,7 +109,7 @@ def _entitle(rows: Rows, into: Claims) -> None:
 
 @kernel
 def _at_work(into: Claims, n: int) -> bool:
-    return into.table[n, N_USE] > 0 or into.table[n, N_HEAD] >= 0 or into.shares[n, S_PAST] > 0
+    return bool(into.table[n, N_USE] > 0 or into.table[n, N_HEAD] >= 0 or into.shares[n, S_PAST] > 0)
 
 
 @kernel

@@ -15,5 +15,5 @@ def decayed(past_gpus: float, held_gpus: float, elapsed_s: float, half_life_s: f
     """
     if half_life_s == math.inf:
         return 0.0
-    kept = 0.5 ** (elapsed_s / half_life_s)
+    kept = float(0.5 ** (elapsed_s / half_life_s))
     return kept * past_gpus + (1.0 - kept) * held_gpus

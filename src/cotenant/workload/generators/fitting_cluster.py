@@ -9,7 +9,7 @@ import numpy as np
 from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.errors import InputError
 from cotenant.core.tenants import Tenant, Tree
-from cotenant.core.workload import Ints, Workload
+from cotenant.core.workload import Floats, Ints, Workload
 
 _NODE_GPUS = 8
 _BUSY = 0.9  # of a cluster that nobody gave a size: how much of it the jobs ask for
@@ -46,11 +46,11 @@ def _nodes(gpus: int) -> Cluster:
     return Cluster((NodeGroup(-(-gpus // each), each),))
 
 
-def _parts(asked: np.ndarray, gpus: int) -> Ints:
+def _parts(asked: Floats, gpus: int) -> Ints:
     """Whole parts of the GPUs in proportion, at least 1 each, by largest remainder."""
     gpus = max(gpus, len(asked))
     exact = asked / asked.sum() * (gpus - len(asked))
     parts = np.floor(exact).astype(np.int64)
     order = np.argsort(parts - exact, kind="stable")
     parts[order[: gpus - len(asked) - int(parts.sum())]] += 1
-    return parts + 1
+    return np.asarray(parts + 1, np.int64)
