@@ -28,7 +28,7 @@ MIN_RUN_S, GRACE_S = 3.0, 5.0
 SOON_S = MIN_RUN_S + 3 * GRACE_S + 5.0
 GPUS = sum(node.gpus for node in NODES)
 STEADY = ("fifo", "backfill", "easy", "sjf")  # policies that stop nobody by themselves
-POLICIES = (*STEADY, "srtf", "tiresias-l", "edf", "chronus")
+POLICIES = (*STEADY, "srtf", "tiresias-l", "edf", "chronus", "gavel", "themis", "allox", "optimus:interval=2")
 
 
 def random_tree(chance: random.Random) -> dict[str, Any]:

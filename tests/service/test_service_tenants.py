@@ -328,6 +328,21 @@ def test_another_quota_holds_at_the_next_decision_and_after_a_crash(tmp_path: Pa
     assert (rig.state(wide), held(rig, "product")) == ("succeeded", 8)
 
 
+@pytest.mark.parametrize("policy", ["fifo", "easy", "gavel"])
+def test_who_is_alone_has_all_that_is_idle(tmp_path: Path, policy: str) -> None:
+    """Whatever the sizes of its jobs, and at the first decision; and it is foretold when they end."""
+    rig = three(tmp_path, policy)
+    jobs = [rig.submit("sleep 50", caller=PIA, gpus=gpus, expected=50) for gpus in (2, 1, 2, 1, 2)]
+    rig.service.tick()
+    rig.ticks(1)
+    assert held(rig, "product") == 8
+    later = rig.submit("sleep 50", caller=VISION, gpus=4, expected=50)
+    rig.service.tick()
+    told = {row["id"]: row["srtf"] for row in rig.service.desk.whatif(ADMIN, ["srtf"])["jobs"]}
+    assert {*told} == {*jobs, later}
+    assert all(told.values())
+
+
 def test_what_was_used_before_a_restart_counts(tmp_path: Path) -> None:
     """Two borrow what nobody is guaranteed: who had all of it before has less of it now, also after a restart.
 

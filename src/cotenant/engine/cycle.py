@@ -30,7 +30,7 @@ from cotenant.engine.claims import admit, share_rest
 from cotenant.engine.decide import decide
 from cotenant.engine.events import begin_step, next_own_time, wants_decision
 from cotenant.engine.ledger import begin_promised
-from cotenant.engine.observe import Window, keep_active, order_keys, places_of, running_rows
+from cotenant.engine.observe import Window, keep_active, order_keys, pinned_gpus, places_of, running_rows
 from cotenant.engine.plans import carry_out_plan
 from cotenant.engine.pools import carry_out_pools, fill_idle, name_hosts
 from cotenant.engine.rates import RateModel
@@ -279,7 +279,10 @@ class Engine:
         if plan.pools is None:
             carry_out_plan(self.state, self.rule, plan, view, self.name, now_s)
         else:
+            pinned = pinned_gpus(self.state)
+            self.state.quota[:, col.Q_LIMIT] -= pinned
             self._in_pools(plan.pools, now_s)
+            self.state.quota[:, col.Q_LIMIT] += pinned
         self.state.t[col.NEXT_CALL] = plan.next_s
 
     def _by_priority(self, now_s: float) -> None:
