@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from service_kit import ADMIN, Rig
@@ -17,15 +18,19 @@ ALICE, BOB = Caller("alice", Role.USER, "vision"), Caller("bob", Role.USER, "nlp
 EIGHT = (NodeInfo("n0", "gpu", 8, 64, 512.0),)
 
 
-@pytest.fixture
-def rig(tmp_path: Path) -> Rig:
+def laid_out(home: Path, **more: Any) -> Rig:
     """Two tenants of research and one beside it, on 8 GPUs of which one is guaranteed to nobody."""
-    made = Rig(tmp_path, nodes=EIGHT)
+    made = Rig(home, nodes=EIGHT, **more)
     made.service.tenants.add(ADMIN, "research", "", {"guaranteed": 6})
     made.service.tenants.add(ADMIN, "vision", "research", {"guaranteed": 2, "weight": 2})
     made.service.tenants.add(ADMIN, "nlp", "research", {"guaranteed": 3})
     made.service.tenants.add(ADMIN, "product", "", {"guaranteed": 1})
     return made
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return laid_out(tmp_path)
 
 
 def row(rig: Rig, tenant: str) -> dict[str, object]:
@@ -96,3 +101,24 @@ def test_lines_of_metrics_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch)
     assert OTHERS in mine
     assert r"un\"known\\0" in mine
     assert sum(value for name, value in found.items() if name.startswith("cotenant_tenant_used_gpus")) >= 4
+
+
+def test_why_names_lenders_and_who_gives_back(tmp_path: Path) -> None:
+    rig = laid_out(tmp_path, max_suspended=0)
+    rig.service.tenants.share(ADMIN, {"min_run": 20})
+    rig.submit("trap '' TERM; sleep 1000", ALICE, gpus=2)
+    borrower = rig.submit("trap '' TERM; sleep 1000", ALICE, gpus=4)
+    rig.ticks(10)
+    more = rig.submit("sleep 1000", ALICE, gpus=4)
+    rig.ticks(1)
+    assert (why := rig.service.desk.why(ALICE, more))["cause"] == "over quota"
+    assert "vision holds 6 of 2 GPUs, 4 borrowed: 3 from nlp, 1 from research until they ask" in why["text"]
+    mine = rig.submit("sleep 100", BOB, gpus=3)
+    rig.ticks(1)
+    assert "nlp's guarantee is being taken back: who has borrowed it" in rig.service.desk.why(BOB, mine)["text"]
+    rig.ticks(10)
+    taken = "nlp's guarantee is being taken back: 4 GPUs of"
+    assert rig.service.desk.why(ADMIN, mine)["text"].startswith(f"{taken} job {borrower} in about ")
+    assert rig.service.desk.why(BOB, mine)["text"].startswith(f"{taken} a job of vision in about ")
+    rig.ticks(12)
+    assert rig.state(mine) == "running"

@@ -9,10 +9,12 @@ import pytest
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.reasons import Cause, Reason, TenantFacts
+from cotenant.core.tenants import Tree
 from cotenant.service.desk.tenant_words import explained
 from cotenant.service.facade import Caller, Role
 from cotenant.service.store.book import Book
-from cotenant.service.store.job import Attempt, LiveJob
+from cotenant.service.store.job import STOP, Attempt, LiveJob
+from cotenant.service.store.tenants import BookTenants
 from cotenant.service.store.view import BookView
 
 ADMIN, ALICE = Caller("root", Role.ADMIN), Caller("alice", Role.USER, "vision")
@@ -24,11 +26,12 @@ def view_of(*jobs: LiveJob) -> BookView:
         book.enter(job)
         if job.attempts:
             book.on_gpus[job.id] = job
+    book.promises, book.tenants = {"9": (("n0", (0, 1, 2, 3)),)}, BookTenants(Tree())
     return BookView(book, dict(book.jobs))
 
 
 def said(
-    facts: TenantFacts,
+    facts: TenantFacts | None,
     lenders: Mapping[str, int],
     *jobs: LiveJob,
     caller: Caller = ADMIN,
@@ -63,10 +66,15 @@ def test_over_quota_says_from_whom_it_has_borrowed(lenders: dict[str, int], word
 def test_a_guarantee_that_is_taken_back_names_who_leaves_and_when() -> None:
     leaving = LiveJob("3", 1, JobSpec("x", gpus=2), "nlp", "bob", 0.0, JobState.STOPPING, stop_why="preempt")
     leaving.stop_asked_s, leaving.attempts = 90.0, [Attempt(1, (("n0", (0, 1)),), 0.0)]
-    facts = TenantFacts("vision", limit=8, used=2, guaranteed=8, need=4, reclaiming=True)
+    mine = LiveJob("9", 2, JobSpec("x", gpus=4), "vision", "alice", 0.0)
     words = "vision's guarantee is being taken back: 2 GPUs of"
-    assert said(facts, {}, leaving) == ("waiting for capacity", f"{words} job 3 in about 20 s")
-    assert said(facts, {}, leaving, caller=ALICE)[1] == f"{words} a job of nlp in about 20 s"
+    chosen = Cause.CAPACITY
+    assert said(None, {}, leaving, mine, cause=chosen) == ("waiting for capacity", f"{words} job 3 in about 20 s")
+    assert said(None, {}, leaving, mine, cause=chosen, caller=ALICE)[1] == f"{words} a job of nlp in about 20 s"
+    leaving.rung, leaving.rung_s = STOP, 99.0
+    assert said(None, {}, leaving, mine, cause=chosen)[1].endswith("in about 29 s")
+    leaving.attempts = [Attempt(1, (("n1", (0, 1)),), 0.0)]
+    assert said(None, {}, leaving, mine, cause=chosen)[1] == "engine's words", "he leaves other GPUs"
     soon = TenantFacts("vision", 8, 2, 8, 4, reclaiming=True, next_s=142.0)
     assert said(soon, {})[1].endswith("is asked to leave in about 42 s")
 

@@ -113,7 +113,7 @@ class Desk:
         if cause:
             return {"job": name, "at_s": now_s, "cause": cause, "text": found.aside or text or f"it is {found.state}"}
         reason = self._planner.why(name, now_s)
-        if reason is not None and reason.tenant is not None and self._board is not None:
+        if reason is not None and self._board is not None and view.tenants.tree is not None:
             picture = self._board.picture()
             reason = explained(reason, picture.view, caller, now_s, self._board.grace_s, picture.lenders)
         if reason is not None:

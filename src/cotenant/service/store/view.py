@@ -22,7 +22,7 @@ class BookView:
         self.windows, self.tenants = dict(book.windows), book.tenants
         self.calibration = book.calibration.scales
         self.preemption_cost_s = book.preemption_cost_s(0.0)
-        self.gpu_s = dict(book.gpu_s)
+        self.gpu_s, self.promises = dict(book.gpu_s), dict(book.promises)
 
     @cached_property
     def active(self) -> list[LiveJob]:
