@@ -91,5 +91,6 @@ class ShareBoard:
         known = {name: one for name, one in known.items() if name in tree or held.of(name) or one.past_gpus > _LITTLE}
         limits = {name: min(one.limit, gpus) for name, one in known.items()}
         past = {name: one.past_gpus for name, one in known.items()}
-        rows = standings(tree, gpus, held.used, held.waiting, limits, past)
+        anybody = tree.tenants or held.used or held.waiting or known
+        rows = standings(tree, gpus, held.used, held.waiting, limits, past) if anybody else []
         return SharePicture(now_s, view, tree, gpus, held, limits, rows, loans(tree, held.used))
