@@ -33,7 +33,8 @@ def trees(draw: st.DrawFn, gpus: int, *, deep: bool = True) -> Tree:
         found.append(
             Tenant(
                 name, "lab" if deep and at < 2 else "", guaranteed=guaranteed, ceiling=above,
-                weight=draw(st.sampled_from([0.5, 1.0, 3.0])), lend=draw(st.one_of(st.none(), st.integers(0, guaranteed))),
+                weight=draw(st.sampled_from([0.5, 1.0, 3.0])),
+                lend=draw(st.one_of(st.none(), st.integers(0, guaranteed))),
                 borrow=draw(st.one_of(st.none(), st.integers(0, gpus))), preempts=draw(st.booleans()),
                 reclaims=draw(st.sampled_from([True, True, True, False])),
             )

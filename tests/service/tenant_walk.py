@@ -110,16 +110,19 @@ class TenantWalk(Walk):
         return sum(job.size for job in mine)
 
     def _check_stops(self) -> None:
-        """Of each tenant that had to stop some, something was beyond its guarantee, with what it starts just now."""
+        """Of each tenant that had to stop some, something was beyond its guarantee, with what it starts just now.
+
+        What a tenant is guaranteed without its children's part is for the jobs that are its own.
+        """
         stopped, self.stopped = self.stopped, {}
         book, promised = self.rig.service.store.book, self.rig.service.planner.promised()
         for name in {job.tenant for job in stopped.values()} if book.policy in STEADY else ():
             self.seen["reclaimed"] += 1
-            had = self._held(name) + sum(job.size for job in stopped.values() if job.tenant == name)
-            had += sum(
-                job.spec.gpus for one in promised if (job := book.jobs[one]).tenant == name and one not in stopped
-            )
-            has = self.tree.of(name).guaranteed
+            stay = (job for job in book.on_gpus.values() if job.state != JobState.STOPPING)
+            come = (book.jobs[one] for one in promised if one not in stopped and one not in book.on_gpus)
+            had = sum(job.spec.gpus for job in (*stay, *come, *stopped.values()) if job.tenant == name)
+            below = sum(self.tree.guaranteed(one.name) for one in self.tree.children(name))
+            has = self.tree.of(name).guaranteed - below
             self.need(had > has, f"{list(stopped)} are stopped, though {name} had {had} of the {has} guaranteed to it")
 
     def check(self) -> None:

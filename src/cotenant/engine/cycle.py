@@ -189,7 +189,8 @@ class Engine:
             self._by_priority(now_s)
         else:
             decide(self.state, self.rule, now_s)
-        if shared and self.allocation is None and not (self.traits.shares or self.traits.resizes):
+        whole = self.traits.plans and not self.traits.names_pools  # its next plan would stop whoever starts beside it
+        if shared and self.allocation is None and not (whole or self.traits.shares or self.traits.resizes):
             share_rest(self.state, self.rule, now_s)
 
     def settle(self, now_s: float) -> None:

@@ -164,7 +164,7 @@ def _take_gpus(s: State, job: int, head: int, sign: int) -> int:
     return int(s.i[job, GPUS])
 
 
-@kernel
+@entry
 def count_use(s: State, q: int, now: float) -> None:
     """Bring what a tenant has used up to now, before what it holds changes; the past counts half after a half-life."""
     elapsed, held = now - s.use[q, U_SINCE], float(s.quota[q, Q_USED])
