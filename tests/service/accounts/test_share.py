@@ -122,3 +122,29 @@ def test_why_names_lenders_and_who_gives_back(tmp_path: Path) -> None:
     assert rig.service.desk.why(BOB, mine)["text"].startswith(f"{taken} a job of vision in about ")
     rig.ticks(12)
     assert rig.state(mine) == "running"
+
+
+def test_usage_shows_an_administrator_what_is_below_him(rig: Rig) -> None:
+    rig.service.tenants.set(ADMIN, "research", {"admins": ["ada"]})
+    for caller in (ALICE, BOB, Caller("pia", Role.USER, "product")):
+        rig.submit("sleep 5", caller)
+    rig.finish()
+    ada = rig.service.tenants.known(Caller("ada", Role.USER, "vision"))
+    assert [row["tenant"] for row in rig.service.accounts.usage(ada)["rows"]] == ["nlp", "vision"]
+    assert [row["tenant"] for row in rig.service.accounts.usage(ALICE)["rows"]] == ["vision"]
+    assert len(rig.service.accounts.usage(ADMIN)["rows"]) == 3
+
+
+def test_why_says_for_whom_gpus_are_kept(rig: Rig) -> None:
+    """A gang that has waited too long keeps borrowers off GPUs that it could use."""
+    rig.service.tenants.share(ADMIN, {"reserve_after": 30, "min_run": 1000})
+    for _ in range(3):
+        rig.submit("sleep 2000", ALICE, gpus=2)
+    rig.ticks(2)
+    gang = rig.submit("sleep 100", BOB, gpus=6)
+    rig.ticks(40)
+    small = rig.submit("sleep 2000", Caller("pia", Role.USER, "product"), gpus=2)
+    rig.ticks(2)
+    assert rig.state(gang) == rig.state(small) == "pending"
+    words = rig.service.desk.why(ADMIN, small)["text"]
+    assert words.startswith(f"held back by a reservation for job {gang} that has waited 4"), words
