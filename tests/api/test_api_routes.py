@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from cotenant.api.limits import MOST_BODY_BYTES
 from cotenant.api.metrics import exposition
 from cotenant.core.lifecycle import JobState
+from cotenant.service.facade import TooMany
 
 
 def _submit(client: TestClient, *jobs: dict[str, Any], key: str = "") -> Any:
@@ -267,3 +268,15 @@ def test_tenants_are_added_changed_and_removed(
     found = user_b.get("/v1/tenants").json()
     assert ([row["name"] for row in found["tenants"]], found["changed_by"]) == (["a"], "admin")
     assert [who.delete("/v1/tenants/a").status_code for who in (user_b, admin, admin)] == [403, 200, 404]
+
+
+def test_who_has_had_his_share_is_told_when_to_try_again(
+    admin: TestClient, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise TooMany("a user of tenant 'a' may submit 5 jobs an hour", 12.3)
+
+    monkeypatch.setattr(service, "submit", refuse)
+    answer = _submit(admin, {"run": "true"})
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "13")
+    assert answer.json() == {"error": "a user of tenant 'a' may submit 5 jobs an hour"}

@@ -20,7 +20,7 @@ _EXAMPLE = "guaranteed=16 borrow=8 limits.gpus=4 admins=ada,bob"
 Name = Annotated[str, typer.Argument(help="Name of the tenant.")]
 Fields = Annotated[
     list[str] | None,
-    typer.Argument(help=f"As in the cluster file (docs/tenants.md), e.g. {_EXAMPLE}.", metavar="[KEY=VALUE]..."),
+    typer.Argument(help=f"As in the cluster file (docs/tenants.md), e.g. {_EXAMPLE}.", metavar="KEY=VALUE"),
 ]
 
 

@@ -17,7 +17,7 @@ from cotenant.engine.fill import open_idle, room_in_quota, start_if_it_fits
 from cotenant.engine.home import find_home
 from cotenant.engine.ledger import count_use
 from cotenant.engine.lines import advance_line, line_up
-from cotenant.engine.reclaim import obey_ceilings, reclaim
+from cotenant.engine.reclaim import anybody_short, obey_ceilings, reclaim
 from cotenant.placement.fit import IDLE_NOW, find_place
 from cotenant.tenancy.asked import W_AGED, W_COUNT, W_GPUS, W_POOLS, W_ROW, Asked
 from cotenant.tenancy.filling import fill_limits
@@ -33,6 +33,12 @@ def admit(s: State, rule: Rule, now: float) -> None:
     for c in range(s.cls.shape[0]):
         s.cls[c, C_ASIDE] = s.cls[c, C_COMES] = 0
     obey_ceilings(s, rule, now)
+    if s.x[IDLE] == 0 and s.x[STACKS] == 0 and not anybody_short(s):  # nothing to give, and nothing to take back
+        s.x[RESERVED] = -1
+        for q in range(s.claims.limit.shape[0]):
+            s.claims.limit[q] = s.quota[q, Q_USED]
+        _write_limits(s)
+        return
     lines = _ask(s, rule, now)
     _fill(s, lines)
     if reclaim(s, rule, lines, now):

@@ -1,7 +1,8 @@
 """One step of the engine: observe, admit, plan, place, check, diff. Events in, a decision out.
 
 * observe: what happened is taken into the tables (`events`), and what jobs do by themselves up to now.
-* admit: who may be planned with at all: not who is held, pinned or over quota; tiers lead every order.
+* admit: who may be planned with at all: not who is held, pinned or over quota; tiers lead every order. Where a tree of
+  tenants shares the cluster, what each may hold is worked out first, and borrowed GPUs are taken back (`claims`).
 * plan: the policy says who comes first (an order), or who runs (a plan), from a view that is a copy.
 * place: exact GPUs for whoever starts (`walk`, `pools`, `allocate`, or the plan itself).
 * check: a plan that passes a limit is an error of the policy, and changes nothing.

@@ -53,8 +53,10 @@ class LimitedUsers:
         """They are taken."""
         for tenant, count in more.items():
             self._on_way[tenant, user] += count
-            if (tenant, user) in self._times:
-                self._times[tenant, user].extend([self._store.clock()] * count)
+            if self._store.book.tenants.limits(tenant).submits_per_hour is None:
+                self._times.pop((tenant, user), None)
+            else:
+                self._recent(tenant, user).extend([self._store.clock()] * count)
 
     def end(self, user: str, more: Mapping[str, int]) -> None:
         """They are in the book, or could not be written."""

@@ -159,6 +159,8 @@ def event(record: Record) -> EventInfo:
         data["text"] = f"jobs of kind {data['kind']} can be started ahead and wait at '{data['place']}'"
     elif record.kind == "memory":
         data = {"key": data["key"], "text": _memory(data["key"], data["value"])}
+    elif record.kind == "tenants":
+        data["text"] = f"{data['who']} changed the tenants"
     elif "spec" in data:
         data["spec"] = _spec(data["spec"])
     return EventInfo(record.seq, record.time_s, record.kind, record.job, data)
