@@ -25,6 +25,7 @@ class Cause(StrEnum):
     HELD = "held"
     EXCEEDS_CLUSTER = "exceeds the cluster"
     OVER_QUOTA = "over quota"
+    USER_LIMIT = "over the user's limit"
     CAPACITY = "waiting for capacity"
     FRAGMENTED = "fragmented"
     BEHIND_HEAD = "held back by policy"

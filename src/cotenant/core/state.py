@@ -96,6 +96,15 @@ def make_rule(
     return Rule(order, flag, number, np.asarray(thresholds, np.float64), distinct, prefix, counts)
 
 
+def copy_state(state: State) -> State:
+    """The same tables, to be changed apart."""
+    return State._make(_copy(part) for part in state)
+
+
+def _copy(part: Any) -> Any:
+    return type(part)(*map(np.copy, part)) if isinstance(part, tuple) else np.copy(part)
+
+
 def has_tiers(state: State) -> bool:
     """Whether jobs were given different priorities, so that tiers lead every order."""
     return bool(state.keys.shape[0] > 3)

@@ -2,7 +2,8 @@
 
 * observe: what happened is taken into the tables (`events`), and what jobs do by themselves up to now.
 * admit: who may be planned with at all: not who is held, pinned, over quota, or larger than the nodes that are up;
-  tiers lead every order.
+  tiers lead every order. Where a tree of tenants shares the cluster, what each may hold is worked out first, and
+  borrowed GPUs are taken back (`claims`).
 * plan: the policy says who comes first (an order), or who runs (a plan), from a view that is a copy.
 * place: exact GPUs for whoever starts (`walk`, `pools`, `allocate`, or the plan itself).
 * check: a plan that passes a limit is an error of the policy, and changes nothing.
@@ -32,7 +33,7 @@ from cotenant.engine.claims import admit, share_rest
 from cotenant.engine.decide import decide
 from cotenant.engine.events import begin_step, next_own_time, wants_decision
 from cotenant.engine.ledger import begin_promised
-from cotenant.engine.observe import Window, keep_active, order_keys, places_of, running_rows
+from cotenant.engine.observe import Window, keep_active, order_keys, pinned_gpus, places_of, running_rows
 from cotenant.engine.plans import carry_out_plan
 from cotenant.engine.pools import carry_out_pools, fill_idle, name_hosts
 from cotenant.engine.rates import RateModel
@@ -194,7 +195,8 @@ class Engine:
             self._by_priority(now_s)
         else:
             decide(self.state, self.rule, now_s)
-        if shared and self.allocation is None and not (self.traits.shares or self.traits.resizes):
+        whole = self.traits.plans and not self.traits.names_pools  # its next plan would stop whoever starts beside it
+        if shared and self.allocation is None and not (whole or self.traits.shares or self.traits.resizes):
             share_rest(self.state, self.rule, now_s)
 
     def settle(self, now_s: float) -> None:
@@ -284,7 +286,10 @@ class Engine:
         if plan.pools is None:
             carry_out_plan(self.state, self.rule, plan, view, self.name, now_s)
         else:
+            pinned = pinned_gpus(self.state)
+            self.state.quota[:, col.Q_LIMIT] -= pinned
             self._in_pools(plan.pools, now_s)
+            self.state.quota[:, col.Q_LIMIT] += pinned
         self.state.t[col.NEXT_CALL] = plan.next_s
 
     def _by_priority(self, now_s: float) -> None:

@@ -62,6 +62,10 @@ class Follower:
         """Whether nothing but GPUs keeps it from running."""
         return self._eligible.may_start(job)
 
+    def over_limit(self, job: LiveJob) -> str:
+        """Which limit of its user keeps a job from starting; empty where none does."""
+        return self._eligible.over_limit(job)
+
     def _new_job(self, job: LiveJob) -> NewJob:
         made, access = self.beliefs.new_job(job), self._open_to(job)
         return replace(made, parts=access.labels, line=access.line) if access.labels else made
