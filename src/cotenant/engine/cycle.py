@@ -1,7 +1,9 @@
 """One step of the engine: observe, admit, plan, place, check, diff. Events in, a decision out.
 
 * observe: what happened is taken into the tables (`events`), and what jobs do by themselves up to now.
-* admit: who may be planned with at all: not who is held, pinned or over quota; tiers lead every order.
+* admit: who may be planned with at all: not who is held, pinned, over quota, or larger than the nodes that are up;
+  tiers lead every order. Where a tree of tenants shares the cluster, what each may hold is worked out first, and
+  borrowed GPUs are taken back (`claims`).
 * plan: the policy says who comes first (an order), or who runs (a plan), from a view that is a copy.
 * place: exact GPUs for whoever starts (`walk`, `pools`, `allocate`, or the plan itself).
 * check: a plan that passes a limit is an error of the policy, and changes nothing.
@@ -26,10 +28,12 @@ from cotenant.core.reasons import moment
 from cotenant.core.state import Rule, State, has_tiers, with_tiers
 from cotenant.core.view import Facts, View, rates_of
 from cotenant.core.workload import Floats, Ints
+from cotenant.engine.aside import set_aside
+from cotenant.engine.claims import admit, share_rest
 from cotenant.engine.decide import decide
 from cotenant.engine.events import begin_step, next_own_time, wants_decision
 from cotenant.engine.ledger import begin_promised
-from cotenant.engine.observe import Window, keep_active, order_keys, places_of, running_rows
+from cotenant.engine.observe import Window, keep_active, order_keys, pinned_gpus, places_of, running_rows
 from cotenant.engine.plans import carry_out_plan
 from cotenant.engine.pools import carry_out_pools, fill_idle, name_hosts
 from cotenant.engine.rates import RateModel
@@ -60,6 +64,9 @@ class Packer(Protocol):
     def cycle(self, engine: Engine, now_s: float) -> None:
         """Decide, if it is time to, and carry it out."""
 
+    def due(self, now_s: float) -> bool:
+        """Whether it is."""
+
     def gains(self) -> Floats:
         """Kind x pool: speed with the best-case demand, against the speed of the GPUs alone."""
 
@@ -83,6 +90,9 @@ class Engine:
         self.facts, self.rates = facts or Facts(), rates
         state = self.state
         state.x[col.ROTATES] &= int(self.traits.takes_turns)
+        state.x[col.STACKS] = int(self.traits.shares)
+        if state.x[col.TENANTS] and self.traits.own_shares:
+            state.x[col.TENANTS] = 2
         self._terms: dict[int, Terms] = {}  # as they were when last reported
         if self.traits.names_pools and self._fixed:  # asked often: look rates up instead of working them out
             allowed = state.cls[state.i[:, col.CLASS], col.C_POOLS]
@@ -94,7 +104,7 @@ class Engine:
         self._mark = np.zeros(len(state.f), np.int64)
         self._rows = np.zeros(1024, np.int64)
         self._count = 0
-        self._seen = 0  # arrivals already listed
+        self._seen = self._back = 0  # arrivals already listed, and who came back since
         self._said: Why = nothing_said  # of the last plan
         self._decided = self._chosen = _NOBODY  # rows that the last plan was about, and those that it put into pools
 
@@ -122,7 +132,9 @@ class Engine:
         if not self._fixed:
             states = self.state.i[: self.state.x[col.NEXT_ARRIVAL], col.STATE]
             return np.flatnonzero((states == col.WAITING) | (states == col.RUNNING))
-        arrived = int(self.state.x[col.NEXT_ARRIVAL])
+        arrived, back = self.state.x[[col.NEXT_ARRIVAL, col.N_BACK]].tolist()
+        if back > self._back:  # somebody is not in the list who was set aside
+            self._back, self._count, self._seen = back, 0, 0
         need = self._count + arrived - self._seen
         if need > len(self._rows):
             self._rows = np.concatenate([self._rows, np.zeros(need, np.int64)])
@@ -161,6 +173,7 @@ class Engine:
         for event in events:
             take_in(state, self.rule, event, now_s)
         state.x[col.LOGGING] = 1
+        set_aside(state, self.rule, now_s)
         return due or bool(events)
 
     def decide(self, now_s: float) -> None:
@@ -170,6 +183,10 @@ class Engine:
         settle = getattr(self.rates, "settle", None)
         if settle is not None:
             settle(self.state, now_s)
+        python = self.allocation is not None or self.traits.plans or self.traits.computed
+        shared = python and self.state.x[col.TENANTS] == 1
+        if shared and (self.allocation is None or self.allocation.due(now_s)):
+            admit(self.state, self.rule, now_s)
         if self.allocation is not None:
             self.allocation.cycle(self, now_s)
         elif self.traits.plans:
@@ -178,6 +195,9 @@ class Engine:
             self._by_priority(now_s)
         else:
             decide(self.state, self.rule, now_s)
+        whole = self.traits.plans and not self.traits.names_pools  # its next plan would stop whoever starts beside it
+        if shared and self.allocation is None and not (whole or self.traits.shares or self.traits.resizes):
+            share_rest(self.state, self.rule, now_s)
 
     def settle(self, now_s: float) -> None:
         """Let everybody begin whose GPUs are free by now; then jobs go at the speed of their situation."""
@@ -266,7 +286,10 @@ class Engine:
         if plan.pools is None:
             carry_out_plan(self.state, self.rule, plan, view, self.name, now_s)
         else:
+            pinned = pinned_gpus(self.state)
+            self.state.quota[:, col.Q_LIMIT] -= pinned
             self._in_pools(plan.pools, now_s)
+            self.state.quota[:, col.Q_LIMIT] += pinned
         self.state.t[col.NEXT_CALL] = plan.next_s
 
     def _by_priority(self, now_s: float) -> None:

@@ -14,6 +14,7 @@ from cotenant.engine.heaps import drop_event, remove_waiting
 from cotenant.engine.keys import position_of, round_number, set_keys
 from cotenant.engine.leaving import begin_leaving, bind_late, end_suspended, forget_home, gone
 from cotenant.engine.ledger import (
+    come_back,
     dequeue,
     enqueue,
     heat_cost,
@@ -100,6 +101,7 @@ def node_down(s: State, rule: Rule, node: int, now: float) -> None:
     s.x[IDLE] -= s.node[node, NODE_FREE]
     s.node[node, NODE_CAP] = 0
     s.node[node, NODE_FREE] = 0
+    _note_shut(s, node, 1)
     s.x[NODE_FAILURES] += 1
     s.x[DIRTY] = 1
 
@@ -132,15 +134,27 @@ def node_up(s: State, node: int) -> None:
     if s.node[node, NODE_CAP] == 0:
         s.node[node, NODE_CAP] = size
         s.node[node, NODE_FREE] = size
+        _note_shut(s, node, 0)
         s.x[IDLE] += size
         s.x[STAMP] += 1
         s.x[DIRTY] = 1
 
 
 @kernel
+def _note_shut(s: State, node: int, shut: int) -> None:
+    """A node is shut, or open again: what it can hold counts when it is asked who could run at all."""
+    s.x[N_SHUT] += shut - s.node[node, NODE_SHUT]
+    s.node[node, NODE_SHUT] = shut
+    s.x[NODES] += 1
+    s.x[UNSURE] = 2
+
+
+@kernel
 def asks(s: State, rule: Rule, now: float) -> bool:
     """Whether a policy in Python is to be asked after what happened: at its own times only, or at every event."""
     external = rule.flags[EXTERNAL]
+    if s.x[NEW_TREE] == 1:
+        return True
     if external == 3:
         idle = s.x[N_RUNNING] == 0 and s.x[N_WAITING] > 0
         return bool(rule.flags[WAKES] == 1 or now >= s.t[NEXT_CALL] or idle)
@@ -163,14 +177,20 @@ def next_own_time(s: State, rule: Rule) -> float:
         time_s = min(time_s, s.t[NEXT_LOOSE])
     if s.t[NEXT_WARM] > s.t[NOW]:
         time_s = min(time_s, s.t[NEXT_WARM])
+    if s.x[N_WAITING] > 0 and s.t[NEXT_CLAIM] > s.t[NOW]:
+        time_s = min(time_s, s.t[NEXT_CLAIM])
     return float(time_s)
 
 
 @kernel
 def loosen(s: State, now: float) -> bool:
-    """Whether a minimum run is over that held somebody back: whoever had it may fall behind."""
+    """Whether a minimum run is over that held somebody back: whoever had it may fall behind, or has to give back what
+    it borrowed."""
+    due = s.t[NEXT_CLAIM] <= now or s.x[NEW_TREE] == 1
+    if s.t[NEXT_CLAIM] <= now:
+        s.t[NEXT_CLAIM] = math.inf
     if s.t[NEXT_LOOSE] > now:
-        return False
+        return bool(due)
     s.t[NEXT_LOOSE] = math.inf
     s.x[DIRTY] = 1
     s.x[EPOCH] += 1
@@ -311,6 +331,8 @@ def withdraw(s: State, rule: Rule, job: int, now: float) -> None:
     elif state == WAITING:
         dequeue(s, rule, job)
         s.f[job, WAITED] += now - s.f[job, SINCE]
+    elif state == ASIDE:
+        come_back(s, job, now)
     s.f[job, SINCE] = now
     s.i[job, STATE] = HELD
     s.x[DIRTY] = 1
@@ -335,6 +357,7 @@ def pin(s: State, rule: Rule, job: int, now: float) -> None:
     s.x[N_RUNNING] -= 1
     drop_event(s.f, s.i, s.events, s.x, job)
     s.i[job, STATE] = PINNED
+    _hold_fast(s, job, 1)
     _recount(s, job)
 
 
@@ -342,12 +365,23 @@ def pin(s: State, rule: Rule, job: int, now: float) -> None:
 def unpin(s: State, rule: Rule, job: int) -> None:
     """It may be stopped again, or is about to end."""
     s.i[job, STATE] = RUNNING
+    _hold_fast(s, job, -1)
     s.run[s.x[N_RUN]] = job
     rerun(s, rule, job, s.x[N_RUN])
     s.x[N_RUN] += 1
     s.x[N_RUNNING] += 1
     s.x[EPOCH] += 1  # whoever waits may displace it again
     _recount(s, job)
+
+
+@kernel
+def _hold_fast(s: State, job: int, sign: int) -> None:
+    """What a job holds cannot be had by stopping it (+1), or can again (-1)."""
+    if s.x[TENANTS] > 0:
+        pool = s.node[s.slices[s.i[job, SLICE], SLICE_NODE], NODE_POOL]
+        leaf, last = s.cls[s.i[job, CLASS], C_LEAF], s.pool.shape[0]
+        s.asked.running[leaf, pool] -= sign * s.i[job, GPUS]
+        s.asked.running[leaf, last] += sign * s.i[job, GPUS]
 
 
 @kernel
@@ -384,7 +418,7 @@ def shut_node(s: State, rule: Rule, n: int, shut: bool, now: float) -> None:
     """Nothing may start on a node any more, or again: whoever was promised its GPUs waits for others."""
     if shut:
         _unpromise_on(s, rule, n, -1, now)
-    s.node[n, NODE_SHUT] = 1 if shut else 0
+    _note_shut(s, n, 1 if shut else 0)
     for k in range(s.x[N_RUN] if shut else 0):
         job = s.run[k]
         if job >= 0 and s.i[job, PROMISED] == 1 and _sits_on(s, s.i[job, SLICE], n):

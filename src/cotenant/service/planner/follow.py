@@ -63,6 +63,10 @@ class Follower:
         """Whether nothing but GPUs keeps it from running."""
         return self._eligible.may_start(job)
 
+    def over_limit(self, job: LiveJob) -> str:
+        """Which limit of its user keeps a job from starting; empty where none does."""
+        return self._eligible.over_limit(job)
+
     def _new_job(self, job: LiveJob) -> NewJob:
         made, access = self.beliefs.new_job(job), self._open_to(job)
         return replace(made, parts=access.labels, line=access.line) if access.labels else made
@@ -164,7 +168,7 @@ class Follower:
         if startable and state in (col.FUTURE, col.HELD):
             yield Event(Kind.ARRIVED, row, since_s=job.since_s)
             yield from self._promised(job, row)
-        elif not startable and state in (col.WAITING, col.RUNNING):
+        elif not startable and state in (col.WAITING, col.RUNNING, col.ASIDE):
             yield Event(Kind.WITHDRAWN, row)
 
     def _promised(self, job: LiveJob, row: int) -> Iterator[Event]:
