@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,9 +28,10 @@ from cotenant.policies import make_policy
 from cotenant.policies.base import Context
 from cotenant.sim.driver import Experiment, Simulation
 
+AGING = f"{Path(__file__).parents[2]}/examples/policies/aging.py:Aging"  # a computed priority
 POLICIES = (
     "fifo", "fifo:strict=true", "backfill", "srtf", "srtf:weigh=false", "tiresias-l:threshold=400,knob=4", "easy",
-    "las:round=60", "gavel", "muri-s", "themis", "antman",
+    "las:round=60", "gavel", "muri-s", "themis", "antman", AGING,
 )  # fmt: skip
 COSTS = (
     StopCosts(),
@@ -228,6 +230,15 @@ def test_live_a_new_tree_holds_from_the_next_decision_on() -> None:
     assert live.tables.set_tree(TWO)
     assert sorted(live.tell(8.0)) == sorted((Change.START, row) for row in guests[2:])
     assert not live.tables.set_tree(None), "jobs would have to be told apart in another way"
+
+
+def test_live_a_policy_that_shares_by_itself_hears_of_a_new_tree_once() -> None:
+    live = Live(TWO, "antman")
+    live.come(0.0, "guest", 2, 2)
+    assert live.tables.set_tree(TWO.with_(Tenant("owner", guaranteed=6)))
+    assert live.engine.step(5.0).asked
+    assert not live.engine.step(6.0).asked
+    assert live.tables.state.quota[live.tables.tenants.index("guest"), col.Q_GUARANTEED] == 0
 
 
 def test_priority_displaces_inside_a_tenant_only() -> None:
