@@ -113,7 +113,7 @@ def _in_order(tree: Tree, others: Sequence[str], above: str = "") -> list[str]:
 
 
 @dataclass(slots=True)
-class _Open:
+class _Unsettled:
     """What is open at one tenant: GPUs beyond guarantees, and guaranteed ones that are not used, by name."""
 
     beyond: dict[str, int]
@@ -129,9 +129,9 @@ def loans(tree: Tree, used: Mapping[str, int]) -> list[Loan]:
     return made
 
 
-def _settle(tree: Tree, used: Mapping[str, int], strangers: Sequence[str], name: str, made: list[Loan]) -> _Open:
+def _settle(tree: Tree, used: Mapping[str, int], strangers: Sequence[str], name: str, made: list[Loan]) -> _Unsettled:
     """Lend below one tenant (or below the top); what stays open goes further up."""
-    here = _Open({}, {})
+    here = _Unsettled({}, {})
     for child in tree.children(name):
         one = _settle(tree, used, strangers, child.name, made)
         here.beyond |= one.beyond
