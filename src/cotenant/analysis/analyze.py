@@ -46,11 +46,10 @@ def analyze(
         "statuses": ended, "failures": went_wrong, "users": people, "utilisation": busy, "spread": spread,
     }  # fmt: skip
     report["definitions"] = _definitions(jobs, ended)
-    report["lacking_means"] = _lacking(jobs, cluster)
+    report["lacking_means"] = _lacking(jobs, cluster) | _cut(total)
     report["lacking"] = list(report["lacking_means"])
     report["notes"] = list(jobs.notes)
-    replay = _replay(jobs, cluster, tenants, total["largest_gpus"], replays, progress)
-    report |= replay
+    report |= _replay(jobs, cluster, tenants, total["largest_gpus"], replays, progress)
     report["advice"] = _advice(report)
     return report
 
@@ -125,6 +124,15 @@ def _lacking(jobs: JobTable, cluster: Cluster | None) -> dict[str, str]:
             "the log does not say what jobs train: replays give them measured models by a hash of their id"
         )
     return found
+
+
+def _cut(total: dict[str, Any]) -> dict[str, str]:
+    """Many jobs of exactly the same, longest duration were cut there."""
+    if total["at_longest"] < 10 or total["longest_s"] % 60:
+        return {}
+    jobs, longest_s = total["at_longest"], total["longest_s"]
+    cut = f"{jobs:,} jobs last exactly {longest_s:,.0f} s, the maximum: they look cut off, so GPU-hours are too few"
+    return {"true length of the longest jobs": cut}
 
 
 def _advice(report: dict[str, Any]) -> dict[str, str]:

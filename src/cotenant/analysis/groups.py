@@ -74,6 +74,14 @@ def _name(point: float) -> str:
     return f"p{100 * point:g}"
 
 
+def span(seconds: float) -> str:
+    """A length of time in a sentence."""
+    for size, name in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds:.0f} s"
+
+
 def share(part: float, whole: float) -> float:
     """Of one; 0 of nothing."""
     return part / whole if whole else 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cotenant.analysis.groups import BUCKETS, bucket, by_group
+from cotenant.analysis.groups import BUCKETS, bucket, by_group, span
 from cotenant.analysis.replay import Played
 from cotenant.analysis.runs import NO_TENANT
 from cotenant.analysis.table import JobTable
@@ -49,10 +49,10 @@ def advise(found: dict[str, Any]) -> str:
         return "Nobody waits a minute on average: there is room, and idle nodes may sleep (`--power ces`)."
     if worst in ("1", "2-4"):
         return (
-            f"Jobs of {worst} GPUs wait longest, {mean_s / 60:.0f} min on average: backfill lets them use the gaps that"
+            f"Jobs of {worst} GPUs wait longest, {span(mean_s)} on average: backfill lets them use the gaps that"
             " large gangs leave."
         )
     return (
-        f"Jobs of {worst} GPUs wait longest, {mean_s / 60:.0f} min on average: a reservation that ages keeps small jobs"
+        f"Jobs of {worst} GPUs wait longest, {span(mean_s)} on average: a reservation that ages keeps small jobs"
         " from taking the GPUs that they wait for."
     )
