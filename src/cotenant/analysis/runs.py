@@ -20,6 +20,7 @@ def totals(jobs: JobTable) -> dict[str, Any]:
     found = jobs.one(
         jobs=pl.len(), gpu_hours=gpu_hours(), first_submit_s=pl.col("submit_s").min(),
         last_submit_s=pl.col("submit_s").max(), mean_gpus=pl.col("gpus").mean(), largest_gpus=pl.col("gpus").max(),
+        over_a_week_share=(pl.col("run_s") > 7 * 86400).mean(),
         longest_s=pl.col("run_s").max(), at_longest=(pl.col("run_s") == pl.col("run_s").max()).sum(),
     )  # fmt: skip
     found["span_s"] = found["last_submit_s"] - found["first_submit_s"]
