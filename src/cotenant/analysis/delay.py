@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from cotenant.analysis.groups import BUCKETS, bucket, share
+from cotenant.analysis.groups import bucket, share
 from cotenant.analysis.replay import Played, measured
 from cotenant.analysis.table import JobTable
 from cotenant.core.cluster import Cluster
 from cotenant.core.outcome import Outcome
 from cotenant.core.workload import Floats, Ints
+from cotenant.workload.describe import BUCKETS
 
 _EDGES = np.array([1, 4, 8])
 Quotas = dict[str, float]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cotenant.analysis.groups import BUCKETS, bucket, share
+from cotenant.analysis.groups import bucket, share
 from cotenant.analysis.table import JobTable
 from cotenant.core.workload import Status
+from cotenant.workload.describe import BUCKETS
 
 UNNAMED = "(no reason given)"
 
@@ -68,13 +69,13 @@ def _by_reason(jobs: JobTable, some: Any, lost_s: Any) -> dict[str, dict[str, An
 def advise(found: dict[str, Any]) -> str:
     """By the dearest reason."""
     reasons = {name: row for name, row in found.get("by_reason", {}).items() if name != UNNAMED}
-    cost = f"failures cost {found['gpu_hours_share']:.1%} of GPU time"
+    cost = f"Failures cost {found['gpu_hours_share']:.1%} of GPU time"
     if reasons:
         top, row = next(iter(reasons.items()))
-        return f"{cost.capitalize()}, most of it by '{top}' ({row['jobs']:,} jobs): begin there."
+        return f"{cost}, most of it by '{top}' ({row['jobs']:,} jobs): begin there."
     if found["gpu_hours_share"] > 0.02:
         return (
-            f"{cost.capitalize()}: let logs keep the reason of each failed attempt, and do not retry what fails at once"
+            f"{cost}: let logs keep the reason of each failed attempt, and do not retry what fails at once"
             " and always (user errors)."
         )
-    return f"{cost.capitalize()}: little to gain."
+    return f"{cost}: little to gain."

@@ -43,7 +43,7 @@ def gpu_hours() -> pl.Expr:
 
 def by_group(
     jobs: JobTable, key: pl.Expr, value: str, points: Sequence[float] = (0.5, 0.95)
-) -> dict[str, dict[str, Any]]:
+) -> dict[Any, dict[str, Any]]:
     """Per group `jobs`, `gpu_hours`, `mean` and a percentile `p50`, ... of a column; jobs without it count nowhere."""
     import polars as pl
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from cotenant.analysis.groups import BUCKETS, bucket, by_group, span
+from cotenant.analysis.groups import bucket, by_group, span
 from cotenant.analysis.replay import Played
 from cotenant.analysis.runs import NO_TENANT
 from cotenant.analysis.table import JobTable
+from cotenant.workload.describe import BUCKETS
 
 _ROW = ("jobs", "mean", "p50", "p95")
 

@@ -37,11 +37,30 @@ class Scene:
         )  # fmt: skip
 
     def thinned(self, by: int) -> Scene:
-        """Every so many-th job on as much smaller a cluster: groups keep at least one node."""
+        """Every so many-th job on as much smaller a cluster; groups keep one node at least."""
         groups = tuple(replace(group, count=max(round(group.count / by), 1)) for group in self.cluster.groups)
-        return Scene(
-            self.work.take(np.arange(0, len(self.work), by)), replace(self.cluster, groups=groups), self.profile
+        some = self.work.take(np.arange(0, len(self.work), by))
+        return Scene(some, replace(self.cluster, groups=groups), self.profile)
+
+    def worst_part(self, jobs: int, policy: str, placement: str) -> Scene:
+        """So many submissions in a row that wait longest under a policy, and what is left of those before them."""
+        outcome = self.play(policy, placement)
+        work, wait_s = outcome.workload, np.nan_to_num(outcome.queue_s)
+        summed = np.concatenate([[0.0], np.cumsum(wait_s)])
+        first = int(np.argmax(summed[jobs:] - summed[:-jobs])) if len(work) > jobs else 0
+        from_s = float(work.submit_s[first])
+        before = np.flatnonzero((np.arange(len(work)) < first) & (outcome.finish_s > from_s))
+        own = np.arange(first, min(first + jobs, len(work)))
+        left_s = work.duration_s - np.maximum(from_s - np.fmin(outcome.first_start_s, from_s), 0.0)
+        rows = np.concatenate([before, own])
+        ids = [f"{CARRIED}{at}" for at in before.tolist()] + [str(work.job_id[at]) for at in own.tolist()]
+        some = replace(
+            work.take(rows),
+            job_id=np.array(ids, dtype=object),
+            submit_s=np.maximum(work.submit_s[rows], from_s),
+            duration_s=np.maximum(np.concatenate([left_s[before], work.duration_s[own]]), 1.0),
         )
+        return Scene(some, self.cluster, self.profile)
 
 
 def scene(work: Workload, cluster: Cluster) -> Scene:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from cotenant.analysis.groups import BUCKETS, bucket, by_group, share
+from cotenant.analysis.groups import bucket, by_group, share
 from cotenant.analysis.table import JobTable
+from cotenant.workload.describe import BUCKETS
 
 NO_TENANT = "(no tenant)"
 _POINTS = (0.5, 0.9, 0.95, 0.99)

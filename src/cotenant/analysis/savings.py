@@ -1,7 +1,8 @@
 """What backfill, consolidation, sharing or four more nodes would have saved, by replays of the worst stretch.
 
-Each change is compared with the same run without it. Sharing is a plan that is asked in Python at every event: it is
-played on every tenth job and a tenth of the nodes.
+Each change is made by itself to a plain queue: first come, first served, on whichever nodes are emptiest. Sharing needs
+an order that looks at lengths, so it is compared with that order alone; it is a plan that is asked in Python at every
+event, so it is played on fewer jobs and on as much fewer nodes.
 """
 
 from __future__ import annotations
@@ -12,51 +13,57 @@ from typing import Any
 from cotenant.analysis.groups import share
 from cotenant.analysis.replay import MORE_NODES, Scene, figures, with_more_nodes
 from cotenant.core.errors import InputError
-from cotenant.core.outcome import Outcome
 
-THIN = 10
-_SMALL = 1000  # jobs up to which sharing is played whole
+_PLACEMENT = "spread"
+_TOGETHER = "relaxed:after=1080"
+_FEW_JOBS, _FEW_NODES, _MOST_THIN = 600, 20, 10  # that sharing is played on, and one job of so many at least
+_RUNS = 6
 Progress = Callable[[int, int], None]
 
 
 def savings(scene: Scene, progress: Progress | None = None) -> dict[str, Any]:
     """The run without any change, and one row per change."""
-    count = 0
+    done = 0
 
-    def play(*args: Any, **more: Any) -> Outcome:
-        nonlocal count
-        made = scene.play(*args, **more)
-        count += 1
+    def run(played: Scene, policy: str, placement: str = _PLACEMENT, **more: Any) -> dict[str, Any]:
+        nonlocal done
+        found = figures(played.play(policy, placement, **more))
+        done += 1
         if progress is not None:
-            progress(count, 7)
-        return made
+            progress(done, _RUNS)
+        return found
 
-    base = play("fifo")
-    plain, spread = figures(base), figures(play("fifo", "spread"))
+    plain = run(scene, "fifo")
     rows = {
-        "backfill": _row("easy for fifo", plain, figures(play("easy"))),
-        "consolidation": _row("consolidated for spread, fifo", spread, plain),
+        "backfill": _row("easy for fifo", plain, run(scene, "easy")),
+        "consolidation": _row("few nodes per gang", plain, run(scene, "fifo", _TOGETHER)),
         "more_nodes": _row(
-            f"{MORE_NODES} more nodes, fifo", plain, figures(play("fifo", cluster=with_more_nodes(scene.cluster)))
+            f"{MORE_NODES} more nodes", plain, run(scene, "fifo", cluster=with_more_nodes(scene.cluster))
         ),
     }
     lacking = ""
     if scene.profile == "none":
         lacking = "several types of GPU: it is not known how jobs share them"
     else:
-        few = scene if len(scene.work) <= _SMALL else scene.thinned(THIN)
         try:
-            alone, shared = figures(few.play("sjf")), figures(few.play("sjf-bsbf"))
-            rows["sharing"] = _row("sjf-bsbf for sjf", alone, shared)
-            if few is not scene:
-                rows["sharing"]["played_on"] = f"every {THIN}th job, {few.cluster.nodes} nodes"
+            rows["sharing"] = _sharing(scene, run)
         except InputError as error:  # no job fits the smaller cluster, for one
             lacking = str(error)
-        if progress is not None:
-            progress(7, 7)
     for name, row in rows.items():
         row["advice"] = _advise(name, row)
-    return {"without": plain, "changes": rows} | ({"sharing_lacking": lacking} if lacking else {})
+    return {"without": plain | {"policy": f"fifo, {_PLACEMENT}"}, "changes": rows} | (
+        {"sharing_lacking": lacking} if lacking else {}
+    )
+
+
+def _sharing(scene: Scene, run: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    by = min(max(scene.cluster.nodes // _FEW_NODES, 1), _MOST_THIN)
+    few = scene.thinned(by)
+    if len(few.work) > _FEW_JOBS:
+        few = few.worst_part(_FEW_JOBS, "sjf", _TOGETHER)
+    row = _row("sjf-bsbf for sjf", run(few, "sjf", _TOGETHER), run(few, "sjf-bsbf", _TOGETHER))
+    part = f"one job of {by} and " if by > 1 else ""
+    return row | {"played_on": f"{part}{few.cluster.nodes} nodes: {row['jobs']:,} jobs"}
 
 
 def _row(change: str, without: dict[str, Any], by: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +79,7 @@ def _row(change: str, without: dict[str, Any], by: dict[str, Any]) -> dict[str, 
 
 _DO = {
     "backfill": "run with `easy`, and ask people how long jobs take",
-    "consolidation": "keep gangs on as few nodes as they need (`--placement consolidated`)",
+    "consolidation": "keep gangs on as few nodes as they need (`--placement relaxed`)",
     "more_nodes": f"buy or borrow {MORE_NODES} nodes",
     "sharing": "let jobs share GPUs (`sjf-bsbf`), once pairs are measured (`cotenant profile`)",
 }

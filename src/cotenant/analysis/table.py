@@ -122,7 +122,8 @@ def _known(lazy: pl.LazyFrame) -> frozenset[str]:
     import polars as pl
 
     present = set(lazy.collect_schema().names())
-    asked = {name: pl.col(name).ne("").any() for name in ("tenant", "user", "model", "failure") if name in present}
+    asked: dict[str, pl.Expr] = {}
+    asked |= {name: pl.col(name).ne("").any() for name in ("tenant", "user", "model", "failure") if name in present}
     asked["status"] = pl.col("status").ne(int(Status.UNKNOWN)).any()
     asked["tries"] = pl.col("tries").gt(0).any()
     asked |= {name: pl.col(name).is_not_null().any() for name in FACTS if name in present}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from cotenant.analysis.groups import BUCKETS, bucket, by_group
+from cotenant.analysis.groups import bucket, by_group
 from cotenant.analysis.table import JobTable
 from cotenant.core.workload import Status
+from cotenant.workload.describe import BUCKETS
 
 
 def use(jobs: JobTable) -> dict[str, Any] | None:

@@ -70,7 +70,7 @@ def _shares(found: Mapping[str, Mapping[str, Any]]) -> tuple[Row, ...]:
 def _queueing(report: Mapping[str, Any], most: int) -> Iterator[Section]:
     found = report["queueing"]
     if found:
-        groups = {"all": found["all"], **{f"{name} GPUs": row for name, row in found["by_size"].items()}}
+        groups = {"all": found["all"], **{_gpus(name): row for name, row in found["by_size"].items()}}
         groups |= dict(list(found.get("by_tenant", {}).items())[:most])
         rows = tuple(
             (name, count(row["jobs"]), *(duration(row[f"{at}_wait_s"]) for at in ("mean", "p50", "p95")))
@@ -118,7 +118,7 @@ def _failures(report: Mapping[str, Any], most: int) -> Iterator[Section]:
     if not found:
         return
     rows = [
-        (f"{name} GPUs", count(row["failed"]), percent(row["failed_share"]), f"{row['retries_per_job']:.2f}",
+        (_gpus(name), count(row["failed"]), percent(row["failed_share"]), f"{row['retries_per_job']:.2f}",
          count(row["gpu_hours"]))
         for name, row in found["by_size"].items()
     ]  # fmt: skip
@@ -131,7 +131,7 @@ def _failures(report: Mapping[str, Any], most: int) -> Iterator[Section]:
 def _utilisation(report: Mapping[str, Any], most: int) -> Iterator[Section]:
     found = report["utilisation"]
     if found:
-        groups = {"all": found["all"]} | {f"{name} GPUs": row for name, row in found["by_size"].items()}
+        groups = {"all": found["all"]} | {_gpus(name): row for name, row in found["by_size"].items()}
         groups |= found.get("by_status", {}) | dict(list(found.get("by_spread", {}).items())[:most])
         head = ("jobs of", "jobs", "mean use", "median use", "p95 use")
         rows = tuple((name, count(row["jobs"]), *(percent(row[at]) for at in ("mean", "p50", "p95")))
@@ -202,5 +202,12 @@ def _savings(report: Mapping[str, Any], most: int) -> Iterator[Section]:
     if "sharing_lacking" in found:
         played.append(f"sharing was not played: {found['sharing_lacking']}")
     crowded = report["congestion"]
-    base = f"replays of the most congested {count(crowded['window_jobs'])} jobs on {crowded['cluster']}"
+    base = (
+        f"replays of the most congested {count(crowded['window_jobs'])} jobs on {crowded['cluster']},"
+        f" without any change under {found['without']['policy']}"
+    )
     yield Section("savings", "What would have helped", head, rows, "", (*said, base, *played))
+
+
+def _gpus(size: str) -> str:
+    return "1 GPU" if size == "1" else f"{size} GPUs"

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import numpy as np
 
@@ -45,7 +45,7 @@ def read_pieces(
     total = os.path.getsize(path)
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
-    with gzip.open(path) if packed else path.open("rb") as stream:
+    with _unpacked(path, packed) as stream:
         head = _take(path, stream, piece_bytes)
         small = len(head) < piece_bytes
         if small or head.lstrip()[:1] in (b"[", b"{") or (format is not None and format not in FORMATS):
@@ -54,6 +54,10 @@ def read_pieces(
             yield from _parquet(path, format, profile, total)
         else:
             yield from _text(path, head, stream, format, profile, piece_bytes, total)
+
+
+def _unpacked(path: Path, packed: bool) -> IO[bytes]:
+    return cast("IO[bytes]", gzip.open(path)) if packed else path.open("rb")
 
 
 def _text(
