@@ -4,7 +4,8 @@
 run is the command in a fresh process, so that times include start-up, reading and, on both logs, all replays.
 
 * cost: wall and CPU seconds and peak memory beside the limits. The generated log has three million jobs and is made
-  first (`cotenant generate`), which is not counted. Where others use the machine too, CPU seconds say more.
+  first (`cotenant generate`), which is not counted. Where others use the machine too, CPU seconds are judged: a run
+  by itself takes no longer than that.
 * papers: the figures that the files allow beside the published ones. What differs: the Philly file is 93.4 % of the
   jobs, and others counted other periods; the Venus file is one of Helios' four clusters, with durations cut at 48 h.
   The parts of fragmentation come from a replay of the worst stretch on an assumed cluster with assumed quotas: only
@@ -51,10 +52,11 @@ def _cost(name: str, log: Path) -> tuple[dict[str, Any], bool]:
     limit_s, limit_gib = LIMITS[name]
     text, wall_s, cpu_s, peak_gib = _run("analyze", str(log), "--json", "-")
     report = json.loads(text)
-    good = wall_s <= limit_s and peak_gib <= limit_gib
+    busy = os.getloadavg()[0] > 1.5 * (os.cpu_count() or 1)  # others are at work here: no wall clock can tell
+    good = (cpu_s if busy else wall_s) <= limit_s and peak_gib <= limit_gib
     print(
         f"{name:<10} {report['jobs']:>10,} {wall_s:>7.1f} {limit_s:>6.0f} {cpu_s:>6.1f} {peak_gib:>9.2f}"
-        f" {limit_gib:>6.1f}{'' if good else '  BEYOND'}"
+        f" {limit_gib:>6.1f}{'' if good else '  BEYOND'}{'  (busy machine: judged by CPU)' if busy else ''}"
     )
     return report, good
 
