@@ -11,7 +11,7 @@ from service_kit import Rig
 from cotenant.analysis import analyze, gather
 from cotenant.core.errors import InputError
 from cotenant.service.history import DURATION_MEANS, history
-from cotenant.workload.readers.pieces import Piece
+from cotenant.workload.readers.pieces import LogPiece
 
 
 def test_a_journal_is_a_log(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_journal_is_a_log(tmp_path: Path) -> None:
     assert waiting not in jobs
     assert unwanted not in jobs
     assert "2 jobs are left out" in work.notes[0]
-    report = analyze(gather([Piece(work, DURATION_MEANS, 1, 1)], "home", tmp_path), replays=False)
+    report = analyze(gather([LogPiece(work, DURATION_MEANS, 1, 1)], "home", tmp_path), replays=False)
     assert report["jobs"] == 3
     assert report["queueing"]["from"] == "log"
     assert report["queueing"]["all"]["p50_wait_s"] == pytest.approx(

@@ -23,7 +23,7 @@ _PART = 90  # per cent of the time that an assumed cluster suffices for what is 
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class GpusWanted:
     """By bins of time from `first_s`: GPUs wanted and used at its end, submissions and GPU-seconds of waiting in it."""
 
     first_s: float
@@ -34,7 +34,7 @@ class Demand:
     waited_gpu_s: Floats
 
 
-def demand(jobs: JobTable) -> Demand:
+def demand(jobs: JobTable) -> GpusWanted:
     """One pass over the log; bins of an hour, longer ones where it spans decades."""
     import polars as pl
 
@@ -57,10 +57,10 @@ def demand(jobs: JobTable) -> Demand:
     wanted = np.cumsum(total(submit, gpus) - ended)
     used = np.cumsum(total(submit + wait, gpus) - ended) if waits else wanted
     waited = total(submit, (pl.col("gpus") * wait).sum()) if waits else np.zeros(bins)
-    return Demand(first, bin_s, wanted, used, total(submit, pl.len()), waited)
+    return GpusWanted(first, bin_s, wanted, used, total(submit, pl.len()), waited)
 
 
-def assumed_cluster(seen: Demand, waits: bool, largest: int) -> tuple[Cluster, str]:
+def assumed_cluster(seen: GpusWanted, waits: bool, largest: int) -> tuple[Cluster, str]:
     """Nodes of 8 GPUs for a log that does not say what it ran on, and how their number comes about."""
     begun = np.cumsum(seen.jobs) >= 0.01 * seen.jobs.sum()
     open_ = begun & (np.cumsum(seen.jobs[::-1])[::-1] > 0)
@@ -74,7 +74,7 @@ def assumed_cluster(seen: Demand, waits: bool, largest: int) -> tuple[Cluster, s
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class Stretch:
     """The jobs to replay: `jobs` submissions in a row from `from_s` on, before `to_s`."""
 
     from_s: float
@@ -83,12 +83,12 @@ class Window:
     chosen_by: str
 
 
-def worst_window(seen: Demand, waits: bool, gpus: int, size: int = WINDOW_JOBS) -> Window:
+def worst_window(seen: GpusWanted, waits: bool, gpus: int, size: int = WINDOW_JOBS) -> Stretch:
     """The `size` submissions in a row, from the beginning of an hour, with the most congestion."""
     total = int(seen.jobs.sum())
     before = np.concatenate([[0.0], np.cumsum(seen.jobs)])
     if total <= size:
-        return Window(seen.first_s, np.inf, total, "all of the log")
+        return Stretch(seen.first_s, np.inf, total, "all of the log")
     starts = np.flatnonzero((seen.jobs > 0) & (before[-1] - before[:-1] >= size))
     stops = np.searchsorted(before, before[starts] + size)
     if waits:
@@ -102,13 +102,13 @@ def worst_window(seen: Demand, waits: bool, gpus: int, size: int = WINDOW_JOBS) 
     score = score if waits else score / (stops - starts)
     best = int(np.argmax(score))
     at = seen.first_s + starts[best] * seen.bin_s, seen.first_s + stops[best] * seen.bin_s
-    return Window(float(at[0]), float(at[1]), size, f"{size:,} submissions in a row with {what}")
+    return Stretch(float(at[0]), float(at[1]), size, f"{size:,} submissions in a row with {what}")
 
 
 CARRIED = "before-"
 
 
-def workload_of(jobs: JobTable, window: Window) -> Workload:
+def workload_of(jobs: JobTable, window: Stretch) -> Workload:
     """The jobs of the window, and those that ran when it began, with what is left of them (ids `before-...`)."""
     import polars as pl
 
@@ -136,7 +136,7 @@ def workload_of(jobs: JobTable, window: Window) -> Workload:
     )
 
 
-def congestion(seen: Demand, gpus: int) -> dict[str, Any]:
+def congestion(seen: GpusWanted, gpus: int) -> dict[str, Any]:
     """What was wanted against what there is."""
     submitted = np.flatnonzero(seen.jobs)
     wanted = seen.wanted[submitted[0] : submitted[-1] + 1]

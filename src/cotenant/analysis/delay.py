@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cotenant.analysis.groups import bucket, share
-from cotenant.analysis.replay import Played, measured
+from cotenant.analysis.replay import StandIn, measured
 from cotenant.analysis.table import JobTable
 from cotenant.core.cluster import Cluster
 from cotenant.core.outcome import Outcome
@@ -49,7 +49,7 @@ def from_log(jobs: JobTable) -> dict[str, Any] | None:
     return _told("log", {row.pop("size"): row for row in rows.to_dicts()})
 
 
-def from_replay(play: Played, quotas: Quotas, origin: str) -> dict[str, Any]:
+def from_replay(play: StandIn, quotas: Quotas, origin: str) -> dict[str, Any]:
     """Each measured job's waiting, second by second, against what its tenant and the cluster held then."""
     outcome = play.outcome
     rows = np.flatnonzero(measured(outcome))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cotenant.analysis.groups import bucket, by_group, span
-from cotenant.analysis.replay import Played
+from cotenant.analysis.replay import StandIn
 from cotenant.analysis.runs import NO_TENANT
 from cotenant.analysis.table import JobTable
 from cotenant.workload.describe import BUCKETS
@@ -13,7 +13,7 @@ from cotenant.workload.describe import BUCKETS
 _ROW = ("jobs", "mean", "p50", "p95")
 
 
-def queueing(jobs: JobTable, played: Played | None) -> dict[str, Any] | None:
+def queueing(jobs: JobTable, played: StandIn | None) -> dict[str, Any] | None:
     """Waits in seconds; `from` says whether the log tells them or a replay does. None where neither does."""
     if "wait_s" in jobs.known:
         table, origin = jobs, "log"

@@ -20,7 +20,7 @@ _PROFILE = "h200"  # speeds of gangs that are spread and of jobs that share, whe
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class Replay:
     """What is replayed, where, and by which speeds."""
 
     work: Workload
@@ -36,13 +36,13 @@ class Scene:
             )
         )  # fmt: skip
 
-    def thinned(self, by: int) -> Scene:
+    def thinned(self, by: int) -> Replay:
         """Every so many-th job on as much smaller a cluster; groups keep one node at least."""
         groups = tuple(replace(group, count=max(round(group.count / by), 1)) for group in self.cluster.groups)
         some = self.work.take(np.arange(0, len(self.work), by))
-        return Scene(some, replace(self.cluster, groups=groups), self.profile)
+        return Replay(some, replace(self.cluster, groups=groups), self.profile)
 
-    def worst_part(self, jobs: int, policy: str, placement: str) -> Scene:
+    def worst_part(self, jobs: int, policy: str, placement: str) -> Replay:
         """So many submissions in a row that wait longest under a policy, and what is left of those before them."""
         outcome = self.play(policy, placement)
         work, wait_s = outcome.workload, np.nan_to_num(outcome.queue_s)
@@ -60,18 +60,18 @@ class Scene:
             submit_s=np.maximum(work.submit_s[rows], from_s),
             duration_s=np.maximum(np.concatenate([left_s[before], work.duration_s[own]]), 1.0),
         )
-        return Scene(some, self.cluster, self.profile)
+        return Replay(some, self.cluster, self.profile)
 
 
-def scene(work: Workload, cluster: Cluster) -> Scene:
+def scene(work: Workload, cluster: Cluster) -> Replay:
     """Clusters of one type of GPU get speeds: nobody knows the models, so jobs are given measured ones by their id."""
     from cotenant.workload.model_sets import assign_models
 
     if len({group.gpu_type for group in cluster.groups}) > 1:
-        return Scene(work, cluster, "none")
+        return Replay(work, cluster, "none")
     groups = tuple(replace(group, gpu_type="gpu") for group in cluster.groups)
     bare = replace(work, model=Codes.empty(len(work)))
-    return Scene(assign_models(bare, _PROFILE, ""), replace(cluster, groups=groups), _PROFILE)
+    return Replay(assign_models(bare, _PROFILE, ""), replace(cluster, groups=groups), _PROFILE)
 
 
 def with_more_nodes(cluster: Cluster) -> Cluster:
@@ -87,7 +87,7 @@ def measured(outcome: Outcome) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class StandIn:
     """A replay that stands in for what the log does not say."""
 
     outcome: Outcome
@@ -95,14 +95,14 @@ class Played:
     about: str
 
 
-def played(outcome: Outcome, jobs: JobTable, about: str) -> Played:
+def played(outcome: Outcome, jobs: JobTable, about: str) -> StandIn:
     """The jobs of the window with the waits that they had in a run."""
     rows = measured(outcome)
     work = outcome.workload.take(rows)
     work = replace(work, extra={**work.extra, "wait_s": np.maximum(outcome.queue_s[rows], 0.0)})
     frame = frame_of(work)
     known = jobs.known | {"wait_s"}
-    return Played(outcome, JobTable(jobs.source, frame.lazy(), len(frame), known, False, jobs.duration_means), about)
+    return StandIn(outcome, JobTable(jobs.source, frame.lazy(), len(frame), known, False, jobs.duration_means), about)
 
 
 def figures(outcome: Outcome) -> dict[str, Any]:

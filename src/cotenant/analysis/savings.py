@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cotenant.analysis.groups import share
-from cotenant.analysis.replay import MORE_NODES, Scene, figures, with_more_nodes
+from cotenant.analysis.replay import MORE_NODES, Replay, figures, with_more_nodes
 from cotenant.core.errors import InputError
 
 _PLACEMENT = "spread"
@@ -21,11 +21,11 @@ _RUNS = 6
 Progress = Callable[[int, int], None]
 
 
-def savings(scene: Scene, progress: Progress | None = None) -> dict[str, Any]:
+def savings(scene: Replay, progress: Progress | None = None) -> dict[str, Any]:
     """The run without any change, and one row per change."""
     done = 0
 
-    def run(played: Scene, policy: str, placement: str = _PLACEMENT, **more: Any) -> dict[str, Any]:
+    def run(played: Replay, policy: str, placement: str = _PLACEMENT, **more: Any) -> dict[str, Any]:
         nonlocal done
         found = figures(played.play(policy, placement, **more))
         done += 1
@@ -56,7 +56,7 @@ def savings(scene: Scene, progress: Progress | None = None) -> dict[str, Any]:
     )
 
 
-def _sharing(scene: Scene, run: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+def _sharing(scene: Replay, run: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     by = min(max(scene.cluster.nodes // _FEW_NODES, 1), _MOST_THIN)
     few = scene.thinned(by)
     if len(few.work) > _FEW_JOBS:

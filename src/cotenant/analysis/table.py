@@ -20,7 +20,7 @@ from cotenant.core.workload import Codes, Status, Workload
 if TYPE_CHECKING:
     import polars as pl
 
-    from cotenant.workload.readers.pieces import Piece
+    from cotenant.workload.readers.pieces import LogPiece
 
 FACTS = ("wait_s", "fair_share_s", "fragmentation_s", "servers", "gpu_util", "first_to_last_s")
 EXACT_ROWS = 30_000_000  # jobs up to which percentiles are exact
@@ -49,7 +49,7 @@ class JobTable:
         return dict(self.collect(self.frame.select(**columns)).row(0, named=True))
 
 
-def gather(pieces: Iterable[Piece], source: str, folder: Path, progress: Progress | None = None) -> JobTable:
+def gather(pieces: Iterable[LogPiece], source: str, folder: Path, progress: Progress | None = None) -> JobTable:
     """The table of all pieces; more than one are written to `folder`, which must outlive the table."""
     import polars as pl
 
@@ -76,7 +76,7 @@ def gather(pieces: Iterable[Piece], source: str, folder: Path, progress: Progres
     return JobTable(source, lazy, jobs, _known(lazy), dated, means, tuple(notes), exact=jobs <= EXACT_ROWS)
 
 
-def _counted(pieces: Iterable[Piece], progress: Progress | None) -> Iterator[Piece]:
+def _counted(pieces: Iterable[LogPiece], progress: Progress | None) -> Iterator[LogPiece]:
     for piece in pieces:
         if progress is not None:
             progress(piece.done, piece.total)

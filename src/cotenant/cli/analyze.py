@@ -63,15 +63,15 @@ def _table(log: str, format_: str, profile: str, gpus: int | None) -> Iterator[J
     from cotenant.analysis import gather
     from cotenant.cli.progress import progress_bar
     from cotenant.workload.generators import GENERATORS
-    from cotenant.workload.readers.pieces import Piece, read_pieces
+    from cotenant.workload.readers.pieces import LogPiece, read_pieces
 
     if _is_journal(Path(log)):
         from cotenant.service.history import DURATION_MEANS, history
 
-        pieces: Any = [Piece(history(Path(log)), DURATION_MEANS, 1, 1)]
+        pieces: Any = [LogPiece(history(Path(log)), DURATION_MEANS, 1, 1)]
     elif log.split(":", 1)[0] in GENERATORS:
         work = opt.load_workload(log, gpus, profile=profile, quiet=True)
-        pieces = [Piece(work, "the time on GPUs, all attempts added up", 1, 1)]
+        pieces = [LogPiece(work, "the time on GPUs, all attempts added up", 1, 1)]
     else:
         pieces = read_pieces(log, format=format_ or None, profile=profile or None)
     with tempfile.TemporaryDirectory(prefix="cotenant-analyze-") as folder:

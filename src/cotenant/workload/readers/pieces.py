@@ -26,7 +26,7 @@ _PIECE_ROWS = 500_000
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LogPiece:
     """Some jobs of a log, and how much of its bytes has been read so far."""
 
     work: Workload
@@ -37,7 +37,7 @@ class Piece:
 
 def read_pieces(
     path: str | Path, *, format: str | None = None, profile: str | None = None, piece_bytes: int = PIECE_BYTES
-) -> Iterator[Piece]:
+) -> Iterator[LogPiece]:
     """The jobs of a log in the order of the file, in pieces of about so many bytes of text."""
     path = Path(path)
     if not path.is_file():
@@ -49,7 +49,7 @@ def read_pieces(
         head = _take(path, stream, piece_bytes)
         small = len(head) < piece_bytes
         if small or head.lstrip()[:1] in (b"[", b"{") or (format is not None and format not in FORMATS):
-            yield Piece(read(path, format=format, profile=profile), duration_means(path, head, format), total, total)
+            yield LogPiece(read(path, format=format, profile=profile), duration_means(path, head, format), total, total)
         elif head[:4] == b"PAR1":
             yield from _parquet(path, format, profile, total)
         else:
@@ -62,7 +62,7 @@ def _unpacked(path: Path, packed: bool) -> IO[bytes]:
 
 def _text(
     path: Path, head: bytes, stream: IO[bytes], format: str | None, profile: str | None, piece_bytes: int, total: int
-) -> Iterator[Piece]:
+) -> Iterator[LogPiece]:
     head = head.removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
     cells, separator = first_fields(head)
     reader, headerless = find_reader(path, tuple(cells), format)
@@ -74,11 +74,11 @@ def _text(
         table = load_csv(path, header + block, separator, reader.headerless if headerless else None, lines)
         lines += block.count(b"\n")
         work = finish(reader.parse(table, _file(profile)), profile)
-        yield Piece(work, reader.duration_means, _position(stream, total), total)
+        yield LogPiece(work, reader.duration_means, _position(stream, total), total)
         block = _take(path, stream, piece_bytes)
 
 
-def _parquet(path: Path, format: str | None, profile: str | None, total: int) -> Iterator[Piece]:
+def _parquet(path: Path, format: str | None, profile: str | None, total: int) -> Iterator[LogPiece]:
     import polars as pl
 
     try:
@@ -91,7 +91,7 @@ def _parquet(path: Path, format: str | None, profile: str | None, total: int) ->
         frame = lazy.slice(first, _PIECE_ROWS).collect()
         table = Table(path, frame, np.arange(first, first + len(frame)))
         done = total * min(first + len(frame), rows) // rows
-        yield Piece(finish(reader.parse(table, _file(profile)), profile), reader.duration_means, done, total)
+        yield LogPiece(finish(reader.parse(table, _file(profile)), profile), reader.duration_means, done, total)
 
 
 def _file(profile: str | None) -> Path | None:
