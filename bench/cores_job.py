@@ -1,6 +1,6 @@
 """The script of `bench.gpu_cores`: steps that prepare input on many threads and then use the GPU for a moment.
 
-    python bench/cores_job.py --steps 600 --cpu 0.16 --threads 16 --gpu 0.001 --wait 0.0
+    python bench/cores_job.py --steps 600 --cpu 0.16 --threads 16 --products 4 --wait 0.0
 
 Preparing hashes blocks, which leaves Python's lock to others, so that it is as fast as there are cores. Whichever GPU
 the scheduler names, it is the first one: a virtual GPU stands for a share of it.
@@ -19,6 +19,7 @@ os.environ["CUDA_VISIBLE_DEVICES"] = "0"
 from cotenant import runtime
 
 _BLOCK = bytes(1 << 19)  # long enough that threads seldom wait for the lock
+_PRODUCT_S = 0.00025
 
 
 def prepare(seconds: float) -> None:
@@ -29,29 +30,22 @@ def prepare(seconds: float) -> None:
 
 
 class Gpu:
-    """Some products that take about so long; sleeping where there is no GPU."""
+    """Products of two matrices, a quarter of a millisecond each on an H200; sleeping where there is no GPU."""
 
-    def __init__(self, seconds: float, real: bool) -> None:
-        self.seconds, self._torch, self._count = seconds, None, 0
-        if real and seconds:
+    def __init__(self, products: int, real: bool) -> None:
+        self.products, self._torch = products, None
+        if real and products:
             import torch
 
             self._torch: Any = torch
             self._a = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
-            self._products(20)
-            began = time.monotonic()
-            self._products(50)
-            self._count = max(1, round(seconds * 50 / (time.monotonic() - began)))
 
     def use(self) -> None:
         """One step's part."""
         if self._torch is None:
-            time.sleep(self.seconds)
-        else:
-            self._products(self._count)
-
-    def _products(self, count: int) -> None:
-        for _ in range(count):
+            time.sleep(self.products * _PRODUCT_S)
+            return
+        for _ in range(self.products):
             self._a @ self._a
         self._torch.cuda.synchronize()
 
@@ -62,11 +56,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--cpu", type=float, default=0.16, help="CPU seconds per step, over all threads")
     parser.add_argument("--threads", type=int, default=16)
-    parser.add_argument("--gpu", type=float, default=0.001, help="seconds of a step on the GPU, alone")
+    parser.add_argument("--products", type=int, default=4, help="of a step, on the GPU")
     parser.add_argument("--wait", type=float, default=0.0, help="seconds of a step in which it waits for input")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     args = parser.parse_args()
-    gpu, pool = Gpu(args.gpu, args.device == "cuda"), ThreadPoolExecutor(args.threads)
+    gpu, pool = Gpu(args.products, args.device == "cuda"), ThreadPoolExecutor(args.threads)
     with runtime.job() as job, pool:
         for step in job.steps(args.steps):
             list(pool.map(prepare, [args.cpu / args.threads] * args.threads))

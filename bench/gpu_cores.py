@@ -14,45 +14,34 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
 
-from bench.synergy_live import ENV, Case, compare
+from bench.synergy_live import Case, compare
 from cotenant.backends.local.machine import parse_gpus
 
 SCRIPT = Path(__file__).with_name("cores_job.py")
 RULES = ("proportional", "synergy-tune")
-STEPS = {"hungry": 600, "light": 600}
+STEPS = {"hungry": 500, "light": 500}
 WITHIN, BUSY = 0.05, 0.60
 
 
 def of_machine(cores: int, device: str, scale: float) -> Case:
-    """A step of a hungry job takes ten milliseconds of CPU time per core, one of a light job five in all."""
+    """A hungry job has workers for five of sixteen cores, each with twenty milliseconds of CPU time per step;
+    a step of a light job takes two in all. Equal parts starve the hungry ones, and the light ones waste theirs."""
+    workers = max(cores * 5 // 16, 1)
 
     def command(name: str, steps: int) -> list[str]:
         hungry = name == "hungry"
-        cpu_s, threads, gpu_s, wait_s = (0.01 * cores, cores, 0.001, 0.0) if hungry else (0.005, 1, 0.004, 0.03)
-        times = ["--cpu", f"{cpu_s:g}", "--threads", f"{threads}", "--gpu", f"{gpu_s:g}", "--wait", f"{wait_s:g}"]
+        cpu_s, threads, products, wait_s = (0.02 * workers, workers, 2, 0.0) if hungry else (0.002, 1, 4, 0.04)
+        times = ["--cpu", f"{cpu_s:g}", "--threads", f"{threads}", "--products", f"{products}", "--wait", f"{wait_s:g}"]
         return [sys.executable, str(SCRIPT), "--steps", str(steps), *times, "--device", device]
 
     jobs = tuple((name, max(round(STEPS[name] * scale), 20)) for name in ("hungry", "hungry", "light", "light"))
-    case = Case(jobs, float(cores), command, 0.0, max(cores / 8, 0.1), parse_gpus("share:4"))
-    return replace(case, start_s=started_together(case))
-
-
-def started_together(case: Case) -> float:
-    """Seconds that a job of one step takes from its launch to its end, all at the same time; mean."""
-    began, took = time.monotonic(), []
-    processes = [subprocess.Popen(case.command(name, 1), env={**os.environ, **ENV}) for name, _ in case.jobs]
-    for process in processes:
-        process.wait()
-        took.append(time.monotonic() - began)
-    print(f"starting and ending: {mean(took):.2f} s", flush=True)
-    return mean(took)
+    return Case(jobs, float(cores), command, None, max(cores / 8, 0.1), parse_gpus("share:4"))
 
 
 @contextmanager
@@ -81,7 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cores", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="per point of the profiles")
     parser.add_argument("--scale", type=float, default=1.0, help="so many times the steps")
     parser.add_argument("--out", type=Path, help="also write the figures to this file")

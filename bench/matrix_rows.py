@@ -144,10 +144,14 @@ def _beliefs() -> Iterator[Row]:
     yield from _each("belief.noisy.plans", "log/deadlines", H200, late, estimator="noisy", profile="h200", head=80)
 
 
+NARROW = ("fifo", "easy", "srtf", "gavel")
+
+
 def _failures() -> Iterator[Row]:
     fail = "mtbf=4000,mttr=300,checkpoint=120"
     yield from _each("failing", "log/plain", QUAD, (*WHOLE, "tiresias-g"), head=70, fail_nodes=fail, seed=5)
     yield from _each("failing.shared", "log/plain", H200, SHARED, 80, fail_nodes=fail, profile="h200", seed=6)
+    yield from _each("failing.narrow", "log/plain", "2x4", NARROW, 40, fail_nodes=fail, seed=7)
     yield from _each("attempts", "log/attempts", QUAD, (*FEW, "gavel", "chronus", "gandiva", "sjf-bsbf"), head=90)
 
 

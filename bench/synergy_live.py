@@ -41,12 +41,13 @@ ENV = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}  # of t
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Jobs (name and steps) on so many cores, the command line of each, and what one takes to start and to end."""
+    """Jobs (name and steps) on so many cores, the command line of each, and what one takes to start and to end, mean
+    (None: measured beforehand)."""
 
     jobs: tuple[tuple[str, int], ...]
     cores: float
     command: Callable[[str, int], Sequence[str]]
-    start_s: float
+    start_s: float | None
     least: float  # cores to profile with, at least
     gpus: Any = 4  # virtual ones, as `serve --gpus` has them
 
@@ -93,7 +94,8 @@ def compare(case: Case, rules: Sequence[str], runs: int, seconds: float) -> list
     with tempfile.TemporaryDirectory(prefix="cotenant-live-") as folder:
         curves = Path(folder) / "curves.json"
         measure(case, Path(folder), curves, seconds)
-        foretold = {rule: foretell(case, curves, rule) for rule in rules}
+        start_s = case.start_s if case.start_s is not None else starting_s(case, Path(folder), curves)
+        foretold = {rule: foretell(case, curves, rule, start_s) for rule in rules}
         real: dict[str, list[list[float]]] = {rule: [] for rule in rules}
         for number in range(runs):
             for rule in rules:
@@ -121,7 +123,15 @@ def measure(case: Case, folder: Path, curves: Path, seconds: float) -> None:
     backend.close()
 
 
-def foretell(case: Case, curves: Path, rule: str) -> list[float]:
+def starting_s(case: Case, folder: Path, curves: Path) -> float:
+    """What jobs of one step take under the service, mean; the second time, when the libraries have been read."""
+    short = replace(case, jobs=tuple((name, 1) for name, _ in case.jobs))
+    cold, warm = (mean(run(short, folder / f"start-{number}", RULES[0], curves)) for number in range(2))
+    print(f"starting and ending: {warm:.2f} s (the first time {cold:.2f} s)", flush=True)
+    return warm
+
+
+def foretell(case: Case, curves: Path, rule: str, start_s: float) -> list[float]:
     """Completion times in the simulator, from the measured curves."""
     names = tuple(load_curves(curves))
     top = {name: curve.top for name, curve in load_curves(curves).items()}
@@ -131,7 +141,7 @@ def foretell(case: Case, curves: Path, rule: str) -> list[float]:
     work = make_workload("live", np.zeros(count), np.ones(count, np.int64), seconds, model=Codes(code, names))
     cluster = Cluster.parse(f"1x{count}/cpu={case.cores},mem=16")
     outcome = simulate(Experiment(work, cluster, "fifo", allocator=rule, profile=str(curves), compiled=False))
-    return [float(s) + case.start_s for s in outcome.finish_s]
+    return [float(s) + start_s for s in outcome.finish_s]
 
 
 def run(case: Case, home: Path, rule: str, curves: Path) -> list[float]:

@@ -7,6 +7,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cotenant.beliefs.live_profiles import HEADROOM, LiveKind, LiveProfiles, Seen, Use, veto
@@ -204,3 +205,9 @@ def test_of_a_job_that_says_nothing_its_neighbour_tells(pace: float, parted: boo
     bench.play(20.0)
     assert [round(split.worth, 1) for split in bench.splits] == ([2 * pace] if parted else [])
     assert not bench.pauses
+
+
+@pytest.mark.parametrize("profile", ["none", "h200"])
+def test_without_any_job_nothing_is_known_of_stages(profile: str) -> None:
+    profiles = LiveProfiles(profile, ["h200"], {})
+    assert profiles.stages(np.zeros(0, np.int64), np.zeros(0), Seen()) is None

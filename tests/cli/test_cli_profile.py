@@ -19,7 +19,7 @@ def _from_source(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_command_alone(tmp_path: Path) -> None:
-    words = ("profile", "--name", "net", "--budget", "5", "--measure", "suspend,restart", "--json", "--")
+    words = ("profile", "--name", "net", "--budget", "20", "--measure", "suspend,restart", "--json", "--")
     ran = cotenant(*words, *NUMPY.split(), cwd=tmp_path)
     assert ran.code == 0, ran.err
     told = json.loads(ran.out)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from cotenant.profiler.runs import CommandRun
+from cotenant.profiler.single import first_step_seconds, start_seconds
 from cotenant.profiler.speed import StepRate, rate_since, steady_since, typical
 
 
@@ -45,3 +49,14 @@ def test_several_measurements_are_one() -> None:
     two = typical([StepRate(10.0, 0.01, 0.0, 1.0), StepRate(12.0, math.nan, 2.0, 3.0)])
     assert two.steps_per_s == 11.0
     assert two.spread == pytest.approx(math.log(1.2) / 2)
+
+
+def test_a_start_holds_what_the_first_seconds_gain() -> None:
+    # First step after 3 s, 20 steps/s for two seconds while the GPU is cool, then 10 steps/s.
+    told = [(3.0, 1)] + [(3.0 + k / 20, 1 + k) for k in range(1, 41)] + [(5.0 + k / 10, 41 + k) for k in range(1, 61)]
+    run = cast(CommandRun, SimpleNamespace(points=told, began_s=0.0, base=0))
+    rate = rate_since(told, 5.5)
+    assert rate is not None
+    assert rate.steps_per_s == pytest.approx(10)
+    assert first_step_seconds(run, rate) == pytest.approx(3.0)
+    assert start_seconds(run, rate) == pytest.approx(1.0)  # 101 steps took 11 s, as 1 s and 100 steps at 10 steps/s do

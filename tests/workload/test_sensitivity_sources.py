@@ -128,3 +128,8 @@ def test_generator_keeps_the_split_and_the_load() -> None:
     assert (work.gpus == 1).all()
     with pytest.raises(InputError, match="split"):
         generate(Spec.parse("synergy-like:split=[1/2]"), 8)
+
+
+def test_noise_in_a_measured_curve_asks_for_no_more_cores() -> None:
+    measured = Curve.measured(np.array([1.0, 2.0, 4.0, 8.0]), np.array([15.0, 22.9, 22.8, 23.0]))
+    assert measured.steps_per_s.tolist() == [15.0, 23.0, 23.0, 23.0]

@@ -246,7 +246,8 @@ class LiveProfiles:
         uses = [max((use.busy for name in types if (use := seen.uses.get((kind.learned, name)))), default=UNSEEN_BUSY)
                 for kind in kinds]  # fmt: skip
         tried = {one for one, _, _ in seen.guesses}
-        for number in np.flatnonzero([kind.learned in tried for kind in kinds] & ~told).tolist():
+        new = np.array([kind.learned in tried for kind in kinds], bool) & ~told
+        for number in np.flatnonzero(new).tolist():
             times[number] = 0.0, usual_s * (1.0 - uses[number]), usual_s * uses[number], 0.0
         known = np.isfinite(times).all(axis=1) & ~np.array([kind.alone for kind in kinds], bool)
         if not known.any():

@@ -21,7 +21,8 @@ INT_COLUMNS = 28
 
 # States of a job inside the engine.
 # PINNED jobs run where nobody may plan: they may not be stopped, or their node is drained.
-FUTURE, WAITING, RUNNING, FINISHED, HELD, PINNED = 0, 1, 2, 3, 4, 5
+# ASIDE: it would wait, but no node that is up could hold it.
+FUTURE, WAITING, RUNNING, FINISHED, HELD, PINNED, ASIDE = 0, 1, 2, 3, 4, 5, 6
 
 # Hot rows of running jobs: what the walk needs, side by side. H_NODE is -1 for gangs of several nodes.
 # H_BELOW and H_WITHIN remember where a job stands among the Gittins samples; -1 where that is not known.
@@ -74,8 +75,10 @@ START_JOB, START_HEAD, START_MOVED, START_HOST = 0, 1, 2, 3
     C_ROOM,  # places that it has in the heap
     C_BOUND,  # the suspended job whose class this is, -1 for ordinary ones; -2 for one that is not in use
     C_ORIGIN,  # the class to which that job belongs
-) = range(19)
-CLASS_COLUMNS = 19
+    C_JUDGED,  # NODES when C_NOWHERE was found out
+    C_NOWHERE,  # 1 when no node that is up could hold its gangs
+) = range(21)
+CLASS_COLUMNS = 21
 
 # Placement modes.
 CONSOLIDATED, ANYWHERE, SPREAD = 0, 1, 2
@@ -128,8 +131,13 @@ Q_LIMIT, Q_USED, Q_CLAIMED = 0, 1, 2
     ROTATES,  # 1 when jobs of different turns are never on a GPU together; else they share its time as a fluid
     N_WEIGHED,  # stops by an order, of which gain and cost are known and finite
     FULL,  # 1 while as many jobs are suspended as may be: whoever has to leave begins anew
-) = range(43)
-INT_SCALARS = 43
+    NODES,  # changes whenever a node is shut or open again
+    N_SHUT,  # nodes that are shut
+    N_ASIDE,
+    UNSURE,  # 1 when somebody may have to be set aside, 2 when others may come back too
+    N_BACK,  # jobs that came back so far
+) = range(48)
+INT_SCALARS = 48
 
 # Float scalars of the engine.
 # NEXT_CALL: when a policy that sets its own times wants to be asked again.

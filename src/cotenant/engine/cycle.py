@@ -1,7 +1,8 @@
 """One step of the engine: observe, admit, plan, place, check, diff. Events in, a decision out.
 
 * observe: what happened is taken into the tables (`events`), and what jobs do by themselves up to now.
-* admit: who may be planned with at all: not who is held, pinned or over quota; tiers lead every order.
+* admit: who may be planned with at all: not who is held, pinned, over quota, or larger than the nodes that are up;
+  tiers lead every order.
 * plan: the policy says who comes first (an order), or who runs (a plan), from a view that is a copy.
 * place: exact GPUs for whoever starts (`walk`, `pools`, `allocate`, or the plan itself).
 * check: a plan that passes a limit is an error of the policy, and changes nothing.
@@ -26,6 +27,7 @@ from cotenant.core.reasons import moment
 from cotenant.core.state import Rule, State, has_tiers, with_tiers
 from cotenant.core.view import Facts, View, rates_of
 from cotenant.core.workload import Floats, Ints
+from cotenant.engine.admit import admit
 from cotenant.engine.decide import decide
 from cotenant.engine.events import begin_step, next_own_time, wants_decision
 from cotenant.engine.ledger import begin_promised
@@ -94,7 +96,7 @@ class Engine:
         self._mark = np.zeros(len(state.f), np.int64)
         self._rows = np.zeros(1024, np.int64)
         self._count = 0
-        self._seen = 0  # arrivals already listed
+        self._seen = self._back = 0  # arrivals already listed, and who came back since
         self._said: Why = nothing_said  # of the last plan
         self._decided = self._chosen = _NOBODY  # rows that the last plan was about, and those that it put into pools
 
@@ -122,7 +124,9 @@ class Engine:
         if not self._fixed:
             states = self.state.i[: self.state.x[col.NEXT_ARRIVAL], col.STATE]
             return np.flatnonzero((states == col.WAITING) | (states == col.RUNNING))
-        arrived = int(self.state.x[col.NEXT_ARRIVAL])
+        arrived, back = self.state.x[[col.NEXT_ARRIVAL, col.N_BACK]].tolist()
+        if back > self._back:  # somebody is not in the list who was set aside
+            self._back, self._count, self._seen = back, 0, 0
         need = self._count + arrived - self._seen
         if need > len(self._rows):
             self._rows = np.concatenate([self._rows, np.zeros(need, np.int64)])
@@ -161,6 +165,7 @@ class Engine:
         for event in events:
             take_in(state, self.rule, event, now_s)
         state.x[col.LOGGING] = 1
+        admit(state, self.rule, now_s)
         return due or bool(events)
 
     def decide(self, now_s: float) -> None:

@@ -14,6 +14,7 @@ from cotenant.engine.heaps import drop_event, remove_waiting
 from cotenant.engine.keys import position_of, round_number, set_keys
 from cotenant.engine.leaving import begin_leaving, bind_late, end_suspended, forget_home, gone
 from cotenant.engine.ledger import (
+    come_back,
     dequeue,
     enqueue,
     heat_cost,
@@ -100,6 +101,7 @@ def node_down(s: State, rule: Rule, node: int, now: float) -> None:
     s.x[IDLE] -= s.node[node, NODE_FREE]
     s.node[node, NODE_CAP] = 0
     s.node[node, NODE_FREE] = 0
+    _note_shut(s, node, 1)
     s.x[NODE_FAILURES] += 1
     s.x[DIRTY] = 1
 
@@ -132,9 +134,19 @@ def node_up(s: State, node: int) -> None:
     if s.node[node, NODE_CAP] == 0:
         s.node[node, NODE_CAP] = size
         s.node[node, NODE_FREE] = size
+        _note_shut(s, node, 0)
         s.x[IDLE] += size
         s.x[STAMP] += 1
         s.x[DIRTY] = 1
+
+
+@kernel
+def _note_shut(s: State, node: int, shut: int) -> None:
+    """A node is shut, or open again: what it can hold counts when it is asked who could run at all."""
+    s.x[N_SHUT] += shut - s.node[node, NODE_SHUT]
+    s.node[node, NODE_SHUT] = shut
+    s.x[NODES] += 1
+    s.x[UNSURE] = 2
 
 
 @kernel
@@ -311,6 +323,8 @@ def withdraw(s: State, rule: Rule, job: int, now: float) -> None:
     elif state == WAITING:
         dequeue(s, rule, job)
         s.f[job, WAITED] += now - s.f[job, SINCE]
+    elif state == ASIDE:
+        come_back(s, job, now)
     s.f[job, SINCE] = now
     s.i[job, STATE] = HELD
     s.x[DIRTY] = 1
@@ -384,7 +398,7 @@ def shut_node(s: State, rule: Rule, n: int, shut: bool, now: float) -> None:
     """Nothing may start on a node any more, or again: whoever was promised its GPUs waits for others."""
     if shut:
         _unpromise_on(s, rule, n, -1, now)
-    s.node[n, NODE_SHUT] = 1 if shut else 0
+    _note_shut(s, n, 1 if shut else 0)
     for k in range(s.x[N_RUN] if shut else 0):
         job = s.run[k]
         if job >= 0 and s.i[job, PROMISED] == 1 and _sits_on(s, s.i[job, SLICE], n):

@@ -65,6 +65,9 @@ def explain(engine: Engine, work: Who, cluster: Cluster, row: int, now_s: float,
     if state.cls[state.i[row, col.CLASS], col.C_POOLS] == 0:
         text = f"it asks for {work.asks(row)}, more than any pool of {cluster.spec} holds"
         return Reason(name, now_s, Cause.EXCEEDS_CLUSTER, text, need)
+    if status == col.ASIDE:
+        text = f"it asks for {work.asks(row)}, more than the nodes that are up could hold: it keeps nobody waiting"
+        return Reason(name, now_s, Cause.ASIDE, text, need)
     if engine.traits.plans:
         idle = int(state.x[col.IDLE])
         said = named(engine.answers()(row), work.job_id)

@@ -58,6 +58,7 @@ def check(state: State) -> None:
     _require(bool((tenant_used <= state.quota[:, col.Q_LIMIT]).all()), "a tenant is over its quota")
     waiting = int((i[:, col.STATE] == col.WAITING).sum())
     _require(waiting == x[col.N_WAITING] == int(state.cls[:, col.C_LEN].sum()), "waiting jobs do not add up")
+    _require(int((i[:, col.STATE] == col.ASIDE).sum()) == x[col.N_ASIDE], "jobs set aside do not add up")
     _require(len(running) == x[col.N_RUNNING], "running jobs do not add up")
     _require(int(i[running, col.PROMISED].sum()) == x[col.N_PROMISED], "promises do not add up")
     if x[col.LAGS]:

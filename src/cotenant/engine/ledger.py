@@ -46,6 +46,8 @@ def stand_in_line(s: State, job: int) -> None:
     c = s.i[job, CLASS]
     if s.cls[c, C_HEAD] == job:
         s.cls[c, C_HEAD] = -1
+    if s.x[N_SHUT] > 0 or s.cls[c, C_POOLS] == 0:
+        s.x[UNSURE] = max(s.x[UNSURE], 1)
     push_waiting(s.f, s.i, s.cls, s.heap, job)
 
 
@@ -65,9 +67,19 @@ def ask_anew(s: State, job: int) -> None:
         resize(s, job, asked)
 
 
+@kernel
+def come_back(s: State, job: int, now: float) -> None:
+    """A job is no longer set aside; it has waited meanwhile."""
+    s.x[N_ASIDE] -= 1
+    s.x[N_BACK] += 1
+    s.f[job, WAITED] += now - s.f[job, SINCE]
+
+
 @entry
 def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
     """A job begins to wait: keys, heap of its class, and the event that may change its standing."""
+    if s.i[job, STATE] == ASIDE:
+        come_back(s, job, now)
     s.i[job, STATE] = WAITING
     s.f[job, SINCE] = now
     s.x[N_WAITING] += 1

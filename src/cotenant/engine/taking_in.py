@@ -77,6 +77,8 @@ def _place(s: State, rule: Rule, event: Event, now_s: float) -> None:
         _waits_since(s, row, event.since_s, now_s)
     elif kind == Kind.CHANGED and state == col.WAITING:
         rekey(s, rule, row, now_s)
+    elif kind == Kind.CHANGED and state == col.ASIDE:  # it may ask for something else now
+        s.x[col.UNSURE] = 2
     elif kind == Kind.CHANGED:  # nobody may trust any longer that those who run stay ahead
         s.x[col.EPOCH] += 1
         s.x[col.DIRTY] = 1

@@ -58,7 +58,7 @@ def profile_cores(
         found = search(measure, most, least)
     order = np.argsort(found.cpus)
     cores, rates = np.array(found.cpus)[order], np.array(found.speeds)[order]
-    return MeasuredCurve(Curve(cores, np.maximum.accumulate(rates)), found.measurements, time.monotonic() - began)
+    return MeasuredCurve(Curve.measured(cores, rates), found.measurements, time.monotonic() - began)
 
 
 def _with_cores(station: Station, command: ProfiledCommand, cores: float, seconds: float, warm_s: float) -> float:

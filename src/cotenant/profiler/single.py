@@ -73,6 +73,9 @@ class Measurement:
         self.by_cores: list[tuple[float, float]] = []
         self.batch = 0
         self.rates: list[StepRate] = []
+        self.beginning_s = (
+            0.0  # what the steps after the first cost before the speed is steady; often less than nothing
+        )
         self._cpu: list[tuple[float, float]] = [(0.0, 0.0)]  # looks at the CPU time of the process
 
     @property
@@ -108,6 +111,7 @@ class Measurement:
             self.found["cores"] = self._cores_since(rate.from_s)
             self.found["mem_gib"] = memory_gib(run.pid)
         self.found["cold_start_s"] = self.found["start_s"] = start_seconds(run, rate)
+        self.beginning_s = self.found["start_s"] - first_step_seconds(run, rate)
         self.batch = run.batch
         self.rates.append(rate)
         at_batch = f" at batch {self.batch}" if self.batch else ""
@@ -239,7 +243,8 @@ class Measurement:
             self.station.tell(run, _cut(self.batch, 1) if sizes else Settings())
             rates.append(self._measure(run, max(min(self.wanted.window_s, self.left_s), _SETTLE_S)))
             self.rates.append(rates[-1])
-        self.found["start_s"] = max(start_seconds(run, rates[0]) - _known(run.restored_s), 0.0)
+        started_s = first_step_seconds(run, rates[0]) - _known(run.restored_s)
+        self.found["start_s"] = max(started_s + self.beginning_s, 0.0)  # here it begins with another batch
         restored = "" if math.isnan(run.restored_s) else f", restore {run.restored_s:.2f} s"
         self.told(f"started again in {self.found['start_s']:.2f} s{restored}")
 
@@ -320,10 +325,16 @@ def gpu_numbers(station: Station, command: ProfiledCommand) -> list[int]:
 def start_seconds(run: CommandRun, rate: StepRate) -> float:
     """From the launch to the first finished step, as if all later ones had been as fast as they are by now.
 
-    So what further slow steps cost at the beginning is part of it.
+    So what further slow steps cost at the beginning is part of it, and what a GPU that is still cool gains.
     """
     done = next(step for at, step in run.points if at >= rate.from_s)
     return max(rate.from_s - run.began_s - (done - run.base - 1) / rate.steps_per_s, 0.0)
+
+
+def first_step_seconds(run: CommandRun, rate: StepRate) -> float:
+    """From the launch to the first finished step; where a later one was told first, less what it took since."""
+    at_s, done = next((at, step) for at, step in run.points if step > run.base)
+    return at_s - run.began_s - (done - run.base - 1) / rate.steps_per_s
 
 
 def _cut(size: int, parts: int) -> Settings:

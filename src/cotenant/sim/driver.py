@@ -201,7 +201,7 @@ class Simulation:
             loop.settle_decision(self.state, now_s)
 
     def _stuck(self) -> InputError:
-        row = int(np.flatnonzero(self.state.i[:, col.STATE] == col.WAITING)[0])
+        row = int(np.flatnonzero(np.isin(self.state.i[:, col.STATE], (col.WAITING, col.ASIDE)))[0])
         return InputError(
             f"job '{self.work.job_id[row]}' ({self.work.gpus[row]} GPUs) waits for ever under policy "
             f"'{self.experiment.policy}' with placement '{self.experiment.placement}'"

@@ -11,6 +11,7 @@ import math
 from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Matrix, Rule, State
+from cotenant.engine.admit import admit
 from cotenant.engine.decide import decide
 from cotenant.engine.events import asks, handle, loosen, next_own_time, node_down, node_up
 from cotenant.engine.keys import round_start
@@ -35,7 +36,7 @@ def sample(s: State, now: float) -> None:
     at = s.x[N_SERIES]
     s.series[at, 0] = now
     s.series[at, 1] = s.x[N_BUSY]
-    s.series[at, 2] = s.x[N_WAITING]
+    s.series[at, 2] = s.x[N_WAITING] + s.x[N_ASIDE]
     s.series[at, 3] = s.x[N_RUNNING]
     s.x[N_SERIES] = at + 1
     s.t[LAST_SAMPLE] = now
@@ -55,7 +56,7 @@ def _next_time(s: State, rule: Rule, outages: Matrix) -> float:
     time_s = next_own_time(s, rule)
     if s.x[NEXT_ARRIVAL] < s.f.shape[0]:
         time_s = min(time_s, s.f[s.x[NEXT_ARRIVAL], SUBMIT])
-    pending = time_s < math.inf or s.x[N_WAITING] > 0
+    pending = time_s < math.inf or s.x[N_WAITING] + s.x[N_ASIDE] > 0
     if pending and s.x[NEXT_OUTAGE] < outages.shape[0]:
         time_s = min(time_s, outages[s.x[NEXT_OUTAGE], OUTAGE_TIME])
     return float(time_s)
@@ -102,6 +103,8 @@ def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, bud
             s.x[ARRIVED] += 1
             s.x[N_HANDLED] += 1
             budget -= 1
+        if s.x[UNSURE] > 0:
+            admit(s, rule, now)
         speeds = s.x[ROTATES] == 1 or s.t[NEXT_WARM] <= now
         quiet = speeds and s.x[N_HANDLED] == handled and now < s.t[NEXT_CALL]  # only a turn or a start-up is over
         if external > 0 and not quiet and asks(s, rule, now):

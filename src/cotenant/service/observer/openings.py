@@ -1,8 +1,9 @@
 """Which nodes are open to which jobs, now; who fits on none of them is set aside until one does.
 
-A job set aside keeps nobody waiting: to the planner it does not exist. Shut are nodes that are down or drained, those
-in a window that has begun, and, to a job that would not end before, those whose window is near. How long a job takes
-is its `max_runtime`, else what is believed. Nodes with other windows ahead are apart: no gang spans both.
+The engine sets jobs aside by itself (`engine.admit`); here it is told what is open to whom, and it is journaled why,
+for people. Shut are nodes that are down or drained, those in a window that has begun, and, to a job that would not end
+before, those whose window is near. How long a job takes is its `max_runtime`, else what is believed. Nodes with other
+windows ahead are apart: no gang spans both.
 """
 
 from __future__ import annotations

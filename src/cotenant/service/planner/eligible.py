@@ -1,4 +1,4 @@
-"""Who may start as far as the book says: not held, not set aside, after those it comes after, let in by its array.
+"""Who may start as far as the book says: not held, after those it comes after, let in by its array.
 
 Of some arrays only so many elements may run at a time (`--array 0-99%5`).
 """
@@ -35,7 +35,7 @@ class Eligible:
     def may_start(self, job: LiveJob) -> bool:
         """Whether nothing but GPUs keeps a job from running."""
         stops = job.stop_why not in ("", WITHDRAW)  # what was started too early ends, the job goes on waiting
-        kept = job.held or stops or job.aside or waits_for(job, self._book.members)
+        kept = job.held or stops or waits_for(job, self._book.members)
         return job.state in WAITING and not kept and self._let_in(job)
 
     def _let_in(self, job: LiveJob) -> bool:

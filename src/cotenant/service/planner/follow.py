@@ -163,7 +163,7 @@ class Follower:
         if startable and state in (col.FUTURE, col.HELD):
             yield Event(Kind.ARRIVED, row, since_s=job.since_s)
             yield from self._promised(job, row)
-        elif not startable and state in (col.WAITING, col.RUNNING):
+        elif not startable and state in (col.WAITING, col.RUNNING, col.ASIDE):
             yield Event(Kind.WITHDRAWN, row)
 
     def _promised(self, job: LiveJob, row: int) -> Iterator[Event]:

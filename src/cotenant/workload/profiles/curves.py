@@ -26,6 +26,7 @@ from cotenant.workload.profiles.profile_file import ProfileFile, is_profile_file
 _STARVED = 0.01  # speed of a job with less memory than it needs: it would swap, or die
 _NO_MEMORY = 1e-3
 _JUST_BELOW = 0.99
+_NOISE = 0.02  # of a rate measured for a few seconds
 _STEPS = 39  # quotas are fractions of cores: points between those measured are worth having
 
 
@@ -36,6 +37,12 @@ class Curve:
     cores: Floats
     steps_per_s: Floats
     mem_gib: float = 0.0
+
+    @classmethod
+    def measured(cls, cores: Floats, rates: Floats, mem_gib: float = 0.0) -> Curve:
+        """More cores never hurt, and who is as fast as the fastest but for noise has enough of them."""
+        grown = np.maximum.accumulate(rates)
+        return cls(cores, np.where(grown >= (1 - _NOISE) * grown[-1], grown[-1], grown), mem_gib)
 
     @property
     def top(self) -> float:
@@ -60,7 +67,7 @@ def read_curves(data: Mapping[str, Any], where: str) -> dict[str, Curve]:
         good = cores.ndim == 1 and cores.shape == rate.shape and len(cores) > 0 and mem >= 0
         if not good or not (cores > 0).all() or not (np.diff(cores) > 0).all() or not (rate > 0).all():
             raise InputError(f"{where}: curve '{name}': cores must grow, and all numbers must be positive")
-        found[normal(name)] = Curve(cores, np.maximum.accumulate(rate), mem)
+        found[normal(name)] = Curve.measured(cores, rate, mem)
     return found
 
 
@@ -86,7 +93,7 @@ def curves_of(file: ProfileFile) -> dict[str, Curve]:
         one = next((one for one in file.by_preference(model) if one.by_cores), None)
         if one is not None:
             cores, rates = (np.array(column) for column in zip(*one.by_cores, strict=True))
-            found[normal(name)] = Curve(cores, np.maximum.accumulate(rates), float(np.nan_to_num(one.mem_gib)))
+            found[normal(name)] = Curve.measured(cores, rates, float(np.nan_to_num(one.mem_gib)))
     return found
 
 
