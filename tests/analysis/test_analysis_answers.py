@@ -121,3 +121,40 @@ def test_every_answer_has_its_advice(tmp_path: Path) -> None:
     assert list(changes) == ["backfill", "consolidation", "more_nodes", "sharing"]
     assert all(row["advice"].endswith(".") for row in changes.values())
     assert "cluster" not in report["lacking"]
+
+
+HELIOS = """\
+job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue
+1,u1,vcA,16,64,2,COMPLETED,2020-04-01 10:00:00,2020-04-01 10:10:00,2020-04-01 11:10:00,3600,600
+2,u2,vcB,1,4,1,FAILED,2020-04-04 23:30:00,2020-04-04 23:30:00,2020-04-04 23:40:00,600,0
+3,u2,vcB,0,4,1,COMPLETED,2020-04-04 23:30:00,2020-04-04 23:30:00,2020-04-04 23:40:00,600,0
+"""
+
+
+def test_helios_tells_waits_and_spread(tmp_path: Path) -> None:
+    report = report_of(HELIOS, tmp_path, replays=False)
+    assert report["jobs"] == 2
+    assert report["queueing"]["by_size"][">8"]["mean_wait_s"] == 600
+    assert report["spread"][">8"]["mean"] == 2
+    assert report["by_weekday"] == [0, 0, 1, 0, 0, 1, 0]
+    assert "from its start to its end" in report["definitions"]["duration"]
+
+
+PHILLY = """\
+[{"status": "Pass", "vc": "v", "jobid": "a", "user": "u", "submitted_time": "2017-10-02 23:00:00", "attempts": [
+  {"start_time": "2017-10-02 23:10:00", "end_time": "2017-10-02 23:20:00", "detail": [{"ip": "m1", "gpus": ["g0"]}]},
+  {"start_time": "2017-10-03 00:20:00", "end_time": "2017-10-03 01:00:00", "detail": [
+    {"ip": "m1", "gpus": ["g0", "g1"]}, {"ip": "m2", "gpus": ["g0", "g1"]}]}]}]
+"""
+
+
+def test_philly_tells_both_durations(tmp_path: Path) -> None:
+    report = report_of(PHILLY, tmp_path, replays=False)
+    assert report["run_s"]["mean"] == 50 * 60  # the sum of two attempts
+    assert report["first_to_last_s"]["mean"] == 110 * 60
+    assert report["queueing"]["all"]["mean_wait_s"] == 600
+    assert report["spread"]["2-4"]["mean"] == 2
+    assert report["failures"]["gpu_hours"] == pytest.approx(4 * 600 / 3600)
+    assert [at for at, jobs in enumerate(report["by_hour"]) if jobs] == [23]
+    assert "the sum of all attempts; first start to last end is given beside it" in report["definitions"]["duration"]
+    assert not {"queueing", "spread", "users", "status", "attempts", "first start to last end"} & set(report["lacking"])

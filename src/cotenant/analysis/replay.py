@@ -16,6 +16,7 @@ from cotenant.core.workload import Codes, Workload
 from cotenant.sim.driver import Experiment, simulate
 
 MORE_NODES = 4
+PLAIN_JOBS = 1500  # more in a crowd take plain Python minutes, so that compiling first is worth it
 _PROFILE = "h200"  # speeds of gangs that are spread and of jobs that share, where the cluster has one type of GPU
 
 
@@ -32,7 +33,7 @@ class Replay:
         return simulate(
             Experiment(
                 self.work, cluster or self.cluster, policy, placement=placement, profile=self.profile,
-                skip_infeasible=True,
+                skip_infeasible=True, compiled=True if len(self.work) > PLAIN_JOBS else None,
             )
         )  # fmt: skip
 

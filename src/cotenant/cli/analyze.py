@@ -44,6 +44,8 @@ def analyze(
     machines = opt.load_cluster(cluster) if cluster else None
     gpus = machines.gpus if machines else None
     with _table(log, format_, profile, gpus) as jobs, progress_bar("replays") as progress:
+        if not no_replays:
+            _tell_of_compiling(jobs.jobs)
         report = analyze_jobs(jobs, machines, replays=not no_replays, progress=progress)
     if json_:
         opt.write_json(report, json_)
@@ -78,6 +80,14 @@ def _table(log: str, format_: str, profile: str, gpus: int | None) -> Iterator[J
         with progress_bar(f"reading {log}") as progress:
             jobs = gather(pieces, log, Path(folder), progress)
         yield jobs
+
+
+def _tell_of_compiling(jobs: int) -> None:
+    from cotenant.analysis.replay import PLAIN_JOBS
+    from cotenant.core import jit
+
+    if jobs > PLAIN_JOBS and not jit.is_cached():
+        opt.tell(["replays of a large log are compiled: the first time that takes minutes; --no-replays does without"])
 
 
 def _is_journal(path: Path) -> bool:
