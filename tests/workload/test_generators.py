@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,9 @@ from hypothesis import strategies as st
 from cotenant.core.errors import InputError
 from cotenant.core.spec import Spec
 from cotenant.core.workload import Status, Workload
+from cotenant.workload.cluster_file import cluster_text, load_cluster
 from cotenant.workload.generators import GENERATORS, generate
+from cotenant.workload.generators.fitting_cluster import fitting_cluster
 
 NAMES = tuple(GENERATORS)
 # Shares in per cent for 1, 2-4, 5-8, >8 GPUs, as computed from the public logs.
@@ -158,3 +162,29 @@ def test_parameters() -> None:
 def test_bad_parameters(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message.replace("[", r"\[")):
         generate(Spec.parse(text), 64)
+
+
+@pytest.mark.parametrize("name", ["philly-like", "helios-like"])
+def test_as_many_tenants_and_users_as_asked(name: str) -> None:
+    work = generate(Spec.parse(f"{name}:jobs=20000,tenants=40,users=400"), 512)
+    jobs = np.bincount(work.tenant.code, minlength=40)
+    assert len(work.tenant.names) == 40
+    assert len(work.user.names) == 400
+    assert np.sort(jobs)[-8:].sum() > 0.5 * len(work)  # a fifth of the tenants have most of the jobs
+    assert (jobs > 0).sum() > 30
+
+
+@pytest.mark.parametrize("departments", [0, 3])
+def test_a_cluster_with_tenants_fits(tmp_path: Path, departments: int) -> None:
+    work = generate(Spec.parse("philly-like:jobs=2000,gpus=256"), None)
+    cluster = fitting_cluster(work, None, 256, departments)
+    path = tmp_path / "c.yaml"
+    path.write_text(cluster_text(cluster))
+    again = load_cluster(str(path))
+    assert (again.groups, again.tenants) == (cluster.groups, cluster.tenants)
+    assert again.tenants is not None
+    assert 0.79 * 256 < again.tenants.guaranteed("") <= 0.81 * 256
+    assert len(again.tenants.children()) == (departments or 11)
+    asked = np.bincount(work.tenant.code, work.gpus * work.duration_s)
+    largest = work.tenant.names[int(np.argmax(asked))]
+    assert again.tenants.of(largest).guaranteed == max(tenant.guaranteed for tenant in again.tenants.tenants)

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from cotenant.core.errors import InputError
+from cotenant.core.tenants import Tree
 
 _GROUP = re.compile(r"^(?P<count>\d+)x(?P<gpus>\d+)(?::(?P<type>[A-Za-z][\w.-]*))?(?:/(?P<host>.+))?$")
 _EXAMPLE = "write e.g. 15x4, 32x8:h200, 9x4:v100+9x4:p100 or 4x8/cpu=96,mem=768"
@@ -22,6 +23,8 @@ class NodeGroup:
     cpus: float = math.inf
     mem_gib: float = math.inf
     partition: str = ""
+    dedicated: tuple[str, ...] = ()  # only these tenants and those below them; empty: everybody
+    labels: tuple[tuple[str, str], ...] = ()  # what people say of the nodes, such as rack=a3
 
     @property
     def gpus(self) -> int:
@@ -31,15 +34,17 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Groups of nodes in order, and the most GPUs that each tenant may hold at a time.
+    """Groups of nodes in order, and the tenants who share them.
 
     Jobs of a tenant that names a partition run only there; everybody else runs on nodes without one.
-    A gang never spans two GPU types or two partitions.
+    A gang never spans two GPU types or two partitions. `quotas` are the most GPUs that a tenant may hold at a time;
+    a tree of tenants stands in their place, and who may hold what follows from it (`cotenant.tenancy`).
     """
 
     groups: tuple[NodeGroup, ...]
     quotas: dict[str, int] = field(default_factory=dict)
     spec: str = ""
+    tenants: Tree | None = None
 
     @property
     def gpus(self) -> int:

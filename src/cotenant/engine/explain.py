@@ -18,7 +18,7 @@ from cotenant.engine.walk import walk_order
 _NAMED_AHEAD = 5
 
 
-class Rows(Protocol):
+class JobNames(Protocol):
     """Names of jobs by row."""
 
     def __getitem__(self, row: int, /) -> object: ...
@@ -28,7 +28,7 @@ class Who(Protocol):
     """Who is who: a workload, or the live jobs."""
 
     @property
-    def job_id(self) -> Rows:
+    def job_id(self) -> JobNames:
         """Names of jobs."""
 
     def tenant_of(self, row: int) -> str:
@@ -107,7 +107,7 @@ def _waiting_reason(engine: Engine, work: Who, row: int, now_s: float, order: In
     return Reason(name, now_s, cause, text, need, free, position, len(waiting), ahead)
 
 
-def named(text: str, job_id: Rows) -> str:
+def named(text: str, job_id: JobNames) -> str:
     """The words of a plan with the names of jobs for their rows."""
     return re.sub(r"\brow (\d+)", lambda found: f"'{job_id[int(found[1])]}'", text)
 

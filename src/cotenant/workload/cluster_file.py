@@ -1,8 +1,11 @@
-"""The cluster that a user names: a spec such as `32x8:h200`, or a YAML file with groups of nodes and quotas.
+"""The cluster that a user names: a spec such as `32x8:h200`, or a YAML file with groups of nodes and their tenants.
 
 groups:
   - {nodes: 4, gpus: 8, type: h200, cpu: 96, mem: 768, partition: vcA}   # per node; mem in GiB
-quotas: {vcA: 16}                                                        # GPUs a tenant may hold
+  - {nodes: 2, gpus: 8, dedicated: [vision], labels: {rack: a3}}         # nobody else's
+fair_share: {half_life: 7d, min_run: 60, reserve_after: 600}             # the tree of tenants: docs/tenants.md
+tenants: {research: {guaranteed: 32, children: {vision: {guaranteed: 16}}}}
+quotas: {vcA: 16}                                                        # or only the most GPUs that each may hold
 """
 
 from __future__ import annotations
@@ -11,11 +14,13 @@ import math
 from pathlib import Path
 from typing import Any
 
+from cotenant.core import reading
 from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.errors import InputError, unknown
+from cotenant.core.tenants import Tree
 
-_GROUP_KEYS = ("nodes", "gpus", "type", "cpu", "mem", "partition")
-_TOP_KEYS = ("groups", "quotas")
+_GROUP_KEYS = ("nodes", "gpus", "type", "cpu", "mem", "partition", "dedicated", "labels")
+_TOP_KEYS = ("groups", "quotas", "fair_share", "tenants")
 
 
 def load_cluster(spec: str) -> Cluster:
@@ -37,59 +42,79 @@ def load_cluster(spec: str) -> Cluster:
         raise InputError(f"{path}{at}: broken YAML ({getattr(error, 'problem', None) or 'cannot be read'})") from None
     if not isinstance(data, dict):
         raise InputError(f"{path}: must hold 'groups:' and optionally 'quotas:'")
-    _known(f"{path}", data, _TOP_KEYS)
+    reading.known(f"{path}", data, _TOP_KEYS)
     groups = data.get("groups")
     if not isinstance(groups, list) or not groups:
         raise InputError(f"{path}: groups: must be a list such as [{{nodes: 4, gpus: 8, type: h200}}]")
-    return Cluster(
+    cluster = Cluster(
         tuple(_group(f"{path}: groups[{at}]", item) for at, item in enumerate(groups)),
         quotas=_quotas(path, data.get("quotas") or {}),
         spec=spec,
+        tenants=_tree(path, data),
     )
+    _check_tenants(path, cluster)
+    return cluster
+
+
+def cluster_text(cluster: Cluster) -> str:
+    """A cluster as the YAML that `load_cluster` reads."""
+    import yaml
+
+    groups = []
+    for group in cluster.groups:
+        data: dict[str, Any] = {"nodes": group.count, "gpus": group.gpus_per_node, "type": group.gpu_type}
+        data |= {"cpu": group.cpus} if group.cpus < math.inf else {}
+        data |= {"mem": group.mem_gib} if group.mem_gib < math.inf else {}
+        data |= {"partition": group.partition} if group.partition else {}
+        data |= {"dedicated": list(group.dedicated)} if group.dedicated else {}
+        data |= {"labels": dict(group.labels)} if group.labels else {}
+        groups.append(data)
+    said = {"groups": groups} | ({"quotas": cluster.quotas} if cluster.quotas else {})
+    said |= cluster.tenants.as_dict() if cluster.tenants is not None else {}
+    return yaml.safe_dump(said, sort_keys=False, default_flow_style=None, width=120)
+
+
+def _tree(path: Path, data: dict[str, Any]) -> Tree | None:
+    if "tenants" not in data and "fair_share" not in data:
+        return None
+    if data.get("quotas"):
+        raise InputError(f"{path}: quotas: beside tenants: write quotas.NAME as tenants.NAME.ceiling")
+    return Tree.from_dict({key: data[key] for key in ("fair_share", "tenants") if key in data}, str(path))
+
+
+def _check_tenants(path: Path, cluster: Cluster) -> None:
+    """Names and numbers that groups and tenants must agree on."""
+    for at, group in enumerate(cluster.groups):
+        for name in group.dedicated:
+            if cluster.tenants is None or name not in cluster.tenants:
+                known = [tenant.name for tenant in cluster.tenants.tenants] if cluster.tenants else []
+                raise InputError(f"{path}: groups[{at}].dedicated: {unknown('tenant', name, known)}")
+    given = cluster.tenants.guaranteed("") if cluster.tenants is not None else 0
+    if given > cluster.gpus:
+        raise InputError(f"{path}: tenants: {given} GPUs are guaranteed, but the cluster has {cluster.gpus}: say less")
 
 
 def _group(where: str, item: Any) -> NodeGroup:
     if not isinstance(item, dict):
         raise InputError(f"{where}: must be a mapping such as {{nodes: 4, gpus: 8}}")
-    _known(where, item, _GROUP_KEYS)
+    reading.known(where, item, _GROUP_KEYS)
     for key in ("nodes", "gpus"):
         if key not in item:
             raise InputError(f"{where}.{key} is missing; say how many")
+    labels = reading.mapping(f"{where}.labels", item.get("labels") or {}, "{rack: a3}")
     return NodeGroup(
-        _whole(f"{where}.nodes", item["nodes"], 1),
-        _whole(f"{where}.gpus", item["gpus"], 1),
-        _text(f"{where}.type", item.get("type", "gpu")),
-        _amount(f"{where}.cpu", item.get("cpu", math.inf)),
-        _amount(f"{where}.mem", item.get("mem", math.inf)),
-        _text(f"{where}.partition", item.get("partition", "")),
+        reading.whole(f"{where}.nodes", item["nodes"], 1),
+        reading.whole(f"{where}.gpus", item["gpus"], 1),
+        reading.text(f"{where}.type", item.get("type", "gpu")),
+        reading.amount(f"{where}.cpu", item.get("cpu", math.inf), " per node"),
+        reading.amount(f"{where}.mem", item.get("mem", math.inf), " per node"),
+        reading.text(f"{where}.partition", item.get("partition", "")),
+        reading.names(f"{where}.dedicated", item.get("dedicated") or ()),
+        tuple((str(key), reading.text(f"{where}.labels.{key}", value)) for key, value in labels.items()),
     )
 
 
 def _quotas(path: Path, data: Any) -> dict[str, int]:
     if not isinstance(data, dict):
         raise InputError(f"{path}: quotas: must be a mapping such as {{vcA: 16}}")
-    return {str(tenant): _whole(f"{path}: quotas.{tenant}", gpus, 0) for tenant, gpus in data.items()}
-
-
-def _known(where: str, data: dict[Any, Any], keys: tuple[str, ...]) -> None:
-    for key in data:
-        if key not in keys:
-            raise InputError(f"{where}: {unknown('field', str(key), keys)}")
-
-
-def _whole(where: str, value: Any, low: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise InputError(f"{where} is {value!r}; it must be a whole number of at least {low}")
-    return value
-
-
-def _amount(where: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise InputError(f"{where} is {value!r}; it must be a positive number per node")
-    return float(value)
-
-
-def _text(where: str, value: Any) -> str:
-    if not isinstance(value, str | int):
-        raise InputError(f"{where} is {value!r}; it must be a name")
-    return str(value)
+    return {str(tenant): reading.whole(f"{path}: quotas.{tenant}", gpus, 0) for tenant, gpus in data.items()}

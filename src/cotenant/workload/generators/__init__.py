@@ -4,7 +4,8 @@ Parameters of all: `jobs`; `load` = GPU-seconds over GPUs times span, met exactl
 arrival rate, inf = everything at once); `seed`; `gpus` of the cluster that load refers to (0 = of the
 cluster given); `max_gpus` of a job (0 = the cluster's); `mix` = share of jobs per GPU count, as
 `[1:0.7/2:0.1/4:0.15/8:0.05]`; `models` = the set they are drawn from (`tiresias`, `gavel`, `h200`, or
-`profile`: those of the throughput file given as profile). `gavel-like` and `synergy-like` have more, see there.
+`profile`: those of the throughput file given as profile). Those after a log have `tenants` and `users`, how many there
+are (0 = as in the log). `gavel-like` and `synergy-like` have more, see there.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ quarters.
 from __future__ import annotations
 
 from cotenant.workload.generators.base import Generator
-from cotenant.workload.generators.recipe import Recipe
+from cotenant.workload.generators.recipe import RECIPE_DEFAULTS, Recipe
 
 _RECIPE = Recipe(
     mix={
@@ -50,4 +50,5 @@ HELIOS_LIKE = Generator(
     "SenseTime Helios 2020, cluster Venus: wide jobs, short median, night dip, 15 tenants",
     "Hu et al., SC'21; S-Lab-System-Group/HeliosData",
     _RECIPE.make,
+    dict(RECIPE_DEFAULTS),
 )

@@ -8,7 +8,7 @@ power law, and a quarter of the tasks fails (a round figure: the sample holds te
 from __future__ import annotations
 
 from cotenant.workload.generators.base import Generator
-from cotenant.workload.generators.recipe import Recipe
+from cotenant.workload.generators.recipe import RECIPE_DEFAULTS, Recipe
 
 _RECIPE = Recipe(
     mix={
@@ -45,4 +45,5 @@ PAI_LIKE = Generator(
     "Alibaba PAI 2020: odd GPU counts, 85 % of GPU-hours in tasks over 8 GPUs",
     "Weng et al., NSDI'22; alibaba/clusterdata v2020",
     _RECIPE.make,
+    dict(RECIPE_DEFAULTS),
 )

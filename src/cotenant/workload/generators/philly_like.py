@@ -10,7 +10,7 @@ import numpy as np
 
 from cotenant.core.workload import Floats, Ints, Status
 from cotenant.workload.generators.base import Generator
-from cotenant.workload.generators.recipe import Recipe
+from cotenant.workload.generators.recipe import RECIPE_DEFAULTS, Recipe
 
 _RETRY_SHARE = np.array([0.05, 0.38, 0.43, 0.32])
 
@@ -74,4 +74,5 @@ PHILLY_LIKE = Generator(
     "Microsoft Philly 2017: 87 % one-GPU jobs, heavy tail, retries, 11 tenants",
     "Jeon et al., ATC'19; msr-fiddle/philly-traces",
     _RECIPE.make,
+    dict(RECIPE_DEFAULTS),
 )
