@@ -12,11 +12,12 @@ import pytest
 
 from cotenant.analysis import JobTable, analyze, gather
 from cotenant.analysis.congestion import assumed_cluster, demand, workload_of, worst_window
-from cotenant.analysis.delay import split
+from cotenant.analysis.delay import quotas_of, split
 from cotenant.analysis.groups import bucket, by_group
 from cotenant.core.cluster import Cluster
 from cotenant.core.errors import InputError
 from cotenant.core.spec import Spec
+from cotenant.core.tenants import Tenant, Tree
 from cotenant.core.workload import Codes, make_workload
 from cotenant.sim.driver import Experiment, simulate
 from cotenant.workload.generators import generate
@@ -67,6 +68,16 @@ def test_waiting_at_the_quota_is_fair_share_and_the_rest_fragmentation() -> None
     assert wait_s.tolist() == [0, 0, 90, 130]
     assert fair_s.tolist() == [0, 0, 90, 0]
     assert scattered_s.tolist() == [0, 0, 0, 0]
+
+
+def test_quotas_are_the_clusters_where_it_has_any() -> None:
+    rows = {"a": {"gpu_hours_share": 0.75}, "b": {"gpu_hours_share": 0.25}}
+    plain = Cluster.parse("1x8")
+    assert quotas_of(plain, rows) == ({"a": 6.0, "b": 2.0}, quotas_of(plain, rows)[1])
+    assert "assumed" in quotas_of(plain, rows)[1]
+    assert quotas_of(replace(plain, quotas={"a": 4}), rows)[0] == {"a": 4.0}
+    tree = Tree((Tenant("a", guaranteed=5), Tenant("b", guaranteed=3)))
+    assert quotas_of(replace(plain, tenants=tree), rows) == ({"a": 5.0, "b": 3.0}, "the cluster's guarantees")
 
 
 def test_waiting_beside_idle_gpus_is_called_scattered() -> None:

@@ -1,7 +1,7 @@
 """Why jobs wait: fair share or fragmentation (Philly, ATC'19), from the log where it says, else from a replay.
 
-Fair-share delay is waiting while the tenant holds its quota or would pass it; all other waiting is fragmentation: the
-GPUs are not to be had, or not together. In a replay the latter is told apart: `scattered_s` is waiting while enough
+Fair-share delay is waiting while the tenant holds its quota; all other waiting is fragmentation: the GPUs are not to be
+had, or not together. In a replay the latter is told apart: `scattered_s` is waiting while enough
 GPUs stood idle, only not where the job could use them. A job counts where most of its waiting belongs.
 """
 
@@ -25,6 +25,8 @@ Quotas = dict[str, float]
 
 def quotas_of(cluster: Cluster, tenants: dict[str, dict[str, Any]]) -> tuple[Quotas, str]:
     """GPUs per tenant, and where they come from: the cluster's file, or assumed to be its part of the GPU-hours."""
+    if cluster.tenants is not None and cluster.tenants.guaranteed(""):
+        return {name: float(cluster.tenants.guaranteed(name)) for name in tenants}, "the cluster's guarantees"
     if cluster.quotas:
         return {name: float(gpus) for name, gpus in cluster.quotas.items()}, "the cluster's quotas"
     assumed = {name: row["gpu_hours_share"] * cluster.gpus for name, row in tenants.items()}
@@ -88,7 +90,7 @@ def split(outcome: Outcome, rows: Ints, quotas: Quotas) -> tuple[Floats, Floats,
         edges = np.concatenate([[since], own.changes(since, until), every.changes(since, until), [until]])
         edges.sort()
         lasts = np.diff(edges)
-        at_quota = own.at(edges[:-1]) > quotas.get(work.tenant.names[code], np.inf) - gpus
+        at_quota = own.at(edges[:-1]) > quotas.get(work.tenant.names[code], np.inf) - 1  # not one GPU more
         idle = every.at(edges[:-1]) <= outcome.cluster_gpus - gpus
         fair_s[at], scattered_s[at] = lasts[at_quota].sum(), lasts[idle & ~at_quota].sum()
     return fair_s, scattered_s, wait_s
