@@ -151,7 +151,10 @@ def advise(found: dict[str, Any], gpus: int) -> str:
     """By how often more is wanted than there is."""
     over = found["wanted_beyond_cluster_share_of_time"]
     if over > 0.3:
-        return f"At {over:.0%} of the time more is wanted than {gpus:,} GPUs: no order mends that, more GPUs would."
+        return (
+            f"At {over:.0%} of the time more is wanted than {gpus:,} GPUs: somebody has to wait then, whatever the order;"
+            " weigh more nodes against what order and placement save."
+        )
     if over > 0:
         return f"At {over:.0%} of the time more is wanted than {gpus:,} GPUs: the order in which jobs run decides then."
     return f"Never is more wanted than {gpus:,} GPUs: waiting comes from placement and order alone."
