@@ -152,7 +152,7 @@ def advise(found: dict[str, Any], gpus: int) -> str:
     over = found["wanted_beyond_cluster_share_of_time"]
     if over > 0.3:
         return (
-            f"At {over:.0%} of the time more is wanted than {gpus:,} GPUs: somebody has to wait then, whatever the order;"
+            f"At {over:.0%} of the time more is wanted than {gpus:,} GPUs: some have to wait then, whatever the order;"
             " weigh more nodes against what order and placement save."
         )
     if over > 0:
