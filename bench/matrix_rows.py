@@ -306,6 +306,7 @@ def _compiled() -> Iterator[Row]:
         "orders.4x4": ("fifo", "easy", "srtf", "tiresias-l", "tiresias-g", "las:round=600"),
         "place.relaxed_after=300": ("srtf",),
         "failing": ("tiresias-l", "gavel"),
+        "failing.narrow": ("fifo", "gavel"),
         "tiers": ("srtf", "sjf-bsbf"),
         "gavel": ("gavel:objective=las",),
     }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cotenant.backends.base import Stream
+from cotenant.backends.base import NodeInfo, Stream
 from cotenant.backends.channels import ChannelSpec
 from cotenant.backends.fake_channel import FakeChannel
 from cotenant.backends.local.logs import LocalLog, LocalTimes
@@ -17,7 +17,14 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL, JobState
 from cotenant.core.proof import digest, proof
 from cotenant.core.proof import hint as hint_of
+from cotenant.core.tenants import Tenant, Tree
+from cotenant.journal.memory import MemoryJournal, MemoryStore
+from cotenant.service.accounts.account import JobAccount, RunAccount
+from cotenant.service.accounts.numbers import HeldGpus
+from cotenant.service.accounts.share import SharePicture
+from cotenant.service.accounts.usage import usage
 from cotenant.service.asked import EVERY, Which
+from cotenant.service.desk.tenants import LiveTenants
 from cotenant.service.facade import (
     AttemptInfo,
     Caller,
@@ -34,11 +41,25 @@ from cotenant.service.facade import (
     WhatIfWatch,
 )
 from cotenant.service.forecasts.evaluate import Comparison, evaluate
+from cotenant.service.store.book import Book
+from cotenant.service.store.store import Store
+from cotenant.service.store.view import BookView
 from cotenant.service.window import NodeWindow
+from cotenant.tenancy.standing import loans, standings
 
 ADMIN, USER_A, USER_B, VIEWER = "secret-admin", "secret-user-a", "secret-user-b", "secret-viewer"
 NOW = 1_700_000_000.0
 LIMITS = {"fifo": {"expected_end_s": NOW + 42, "expected_end_low_s": NOW + 30, "expected_end_high_s": NOW + 90}}
+
+
+class TwoNodes:
+    """What tenants are checked against."""
+
+    def nodes(self) -> tuple[NodeInfo, ...]:
+        return tuple(NodeInfo(name, "gpu", 4, 8, 32.0) for name in ("n0", "n1"))
+
+    def wake(self) -> None:
+        pass
 
 
 class FakeService:
@@ -49,7 +70,8 @@ class FakeService:
         self.changed = threading.Condition()
         self.taking = threading.Lock()
         self.answers: dict[tuple[Caller, str], tuple[str, list[list[str]]]] = {}
-        self.desk = self.admin = self
+        self.desk = self.admin = self.accounts = self
+        self.tenants = LiveTenants(Store(MemoryJournal(MemoryStore())), TwoNodes())  # type: ignore[arg-type]
         self.infos: dict[str, JobInfo] = {}
         self.shut: dict[str, NodeWindow] = {}
         self.history_: list[EventInfo] = []
@@ -264,6 +286,24 @@ class FakeService:
     def evaluation(self, caller: Caller) -> dict[str, Any]:
         points = [Comparison("1", "start", "srtf", NOW, 100.0, 50.0, 200.0, 80.0)] if self.infos else []
         return evaluate(points, dict.fromkeys(("submit", "start", "half"), 1.0))
+
+    def usage(
+        self, caller: Caller, by: Sequence[str] = ("tenant",), from_s: float | None = None, to_s: float | None = None
+    ) -> dict[str, Any]:
+        had = RunAccount(2, ((NOW, NOW + 3600.0),))
+        mine = [
+            JobAccount(job.id, job.tenant, job.user, "", str(job.state), NOW, None, (had,)) for job in self.jobs(caller)
+        ]
+        until_s = NOW + 3600.0 if to_s is None else to_s
+        return {"at_s": NOW, "from_s": from_s, "to_s": until_s, **usage(mine, by, from_s or 0.0, until_s)}
+
+    def share(self, caller: Caller, tenant: str = "") -> dict[str, Any]:
+        tree = Tree((Tenant("a", guaranteed=8), Tenant("b", guaranteed=8), Tenant("b1", "b", 4)))
+        used, waiting = {"a": 6, "b1": 6}, {"a": 4}
+        limits = {"b1": 6}
+        rows, made = standings(tree, 16, used, waiting, limits, {"b1": 1.5}), loans(tree, used)
+        view = BookView(Book(), {})
+        return SharePicture(NOW, view, tree, 16, HeldGpus(used, waiting), limits, rows, made).as_dict(tenant)
 
     def _add_token(self, secret: str, name: str, role: Role, tenant: str) -> TokenInfo:
         token = TokenInfo(f"t{len(self.secrets) + 1}", name, role, tenant, NOW, False)

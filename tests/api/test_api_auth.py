@@ -25,12 +25,14 @@ BODIES = {
     ("post", "/v1/whatif"): {"policies": ["srtf"]},
     ("post", "/v1/tokens"): {"role": "viewer"},
     ("post", "/v1/backup"): {"path": "copy.db"},
+    ("patch", "/v1/tenants"): {"half_life": "7d"},
+    ("put", "/v1/tenants"): {"tenants": {"a": {}}},
     ("post", "/v1/jobs/{job}/channels"): {"kind": "attach"},
 }
 ADMIN_ONLY = {
     ("get", "/v1/tokens"), ("post", "/v1/tokens"), ("delete", "/v1/tokens/{token}"), ("put", "/v1/policy"),
     ("post", "/v1/nodes/{name}/drain"), ("delete", "/v1/nodes/{name}/drain"), ("post", "/v1/backup"),
-    ("get", "/v1/audit"),
+    ("get", "/v1/audit"), ("put", "/v1/tenants"), ("patch", "/v1/tenants"),
 }  # fmt: skip
 
 
@@ -55,7 +57,7 @@ def _url(path: str) -> str:
 
 
 def test_the_document_has_every_route() -> None:
-    assert len(OPERATIONS) == 43
+    assert len(OPERATIONS) == 51
     assert {path for _, path in OPERATIONS} >= {"/metrics", "/healthz", "/readyz", "/v1/jobs/{job}/logs"}
 
 

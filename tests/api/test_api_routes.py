@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 from cotenant.api.limits import MOST_BODY_BYTES
 from cotenant.api.metrics import exposition
 from cotenant.core.lifecycle import JobState
+from cotenant.service.facade import TooMany
 
 
 def _submit(client: TestClient, *jobs: dict[str, Any], key: str = "") -> Any:
@@ -244,3 +245,38 @@ def test_the_document_names_every_refusal(admin: TestClient) -> None:
             else:
                 assert {"401", "403", "413", "422", "503"} <= operation["responses"].keys()
     assert "HTTPValidationError" not in json.dumps(document)
+
+
+def test_tenants_are_added_changed_and_removed(
+    admin: TestClient, user_a: TestClient, user_b: TestClient, service: FakeService
+) -> None:
+    made = admin.post("/v1/tenants", json={"name": "a", "fields": {"guaranteed": 4, "admins": ["user-a"]}})
+    assert (made.status_code, made.json()["done"]) == (201, "a: added")
+    assert admin.post("/v1/tenants", json={"name": "a"}).status_code == 409
+    assert admin.post("/v1/tenants", json={"name": "b", "fields": {"guaranteed": 5}}).status_code == 422
+    assert user_a.post("/v1/tenants", json={"name": "a1", "parent": "a"}).status_code == 201
+    changed = user_a.patch("/v1/tenants/a1", json={"fields": {"weight": 2.5, "limits": {"gpus": 2}}}).json()
+    assert changed["done"] == "a1: weight (default) -> 2.5, limits (default) -> {'gpus': 2}"
+    for who, name, fields in ((user_a, "a", {"guaranteed": 5}), (user_b, "a1", {"weight": 1.0})):
+        assert who.patch(f"/v1/tenants/{name}", json={"fields": fields}).status_code == 403
+    assert user_b.delete("/v1/tenants/a1").status_code == 403
+    assert admin.delete("/v1/tenants/a").status_code == 422  # it has children
+    group = {"count": 1, "gpus_per_node": 4, "dedicated": ["a"], "labels": [["rack", "a3"]], "names": ["n9"]}
+    taken = admin.put("/v1/tenants", json={"tenants": {"a": {}}, "groups": [group]}).json()
+    assert taken["unmatched"] == ["groups[0]: 0 of 1 nodes named n9 are there"]
+    assert admin.patch("/v1/tenants", json={"half_life": "7d"}).json()["fair_share"]["half_life_s"] == 7 * 86400
+    found = user_b.get("/v1/tenants").json()
+    assert ([row["name"] for row in found["tenants"]], found["changed_by"]) == (["a"], "admin")
+    assert [who.delete("/v1/tenants/a").status_code for who in (user_b, admin, admin)] == [403, 200, 404]
+
+
+def test_who_has_had_his_share_is_told_when_to_try_again(
+    admin: TestClient, service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise TooMany("a user of tenant 'a' may submit 5 jobs an hour", 12.3)
+
+    monkeypatch.setattr(service, "submit", refuse)
+    answer = _submit(admin, {"run": "true"})
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "13")
+    assert answer.json() == {"error": "a user of tenant 'a' may submit 5 jobs an hour"}

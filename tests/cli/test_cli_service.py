@@ -47,6 +47,8 @@ def test_serve_says_in_one_line_that_its_home_is_no_folder(tmp_path: Path) -> No
         (["--keep-logs", "31d"], "--keep-logs is longer than --keep-jobs"),
         (["--unknown-jobs", "kill"], "unknown --unknown-jobs 'kill'"),
         (["--log-level", "loud"], "unknown --log-level 'loud'"),
+        (["--cluster", "none.yaml"], "none.yaml: no such file"),
+        (["--cluster", "4x8"], "4x8: tenants are in a YAML file"),
     ],
 )
 def test_serve_refuses_what_it_does_not_understand(words: list[str], text: str) -> None:

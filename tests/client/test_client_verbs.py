@@ -221,6 +221,36 @@ def test_changes(service: FakeService) -> None:
     assert _out("backup").startswith("backup-")
 
 
+def test_tenants(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("groups: [{nodes: 2, gpus: 4, names: [n*]}]\ntenants: {research: {guaranteed: 6}}\n")
+    assert _out("tenants", "set", "--file", file) == "1 tenant; 0 of 2 nodes dedicated or labelled\n"
+    assert _out("tenants", "add", "nlp", "--parent", "research", "guaranteed=2") == "nlp: added under research\n"
+    assert _out("tenants", "set", "nlp", "guaranteed=4", "borrow=2", "limits.gpus=3", "admins=ada,bob") == (
+        "nlp: guaranteed 2 -> 4, borrow (default) -> 2, limits (default) -> {'gpus': 3}, "
+        "admins (default) -> ['ada', 'bob']\n"
+    )
+    assert _out("tenants", "set", "nlp", "borrow=none") == "nlp: borrow 2 -> (default)\n"
+    assert _out("tenants", "set", "--fair-share", "half_life=7d") == "fair_share: half_life 7d\n"
+    listed = _out("tenants", "show").splitlines()
+    assert [line.split()[:2] for line in listed[2:4]] == [["research", "6"], ["nlp", "4"]]
+    assert "half-life of past use 7.00 d" in listed[4]
+    assert [row["name"] for row in _json("tenants", "show")["tenants"]] == ["research", "nlp"]
+    for words, said in (
+        (("set", "nlp", "guaranteed=9"), "guaranteed is 6, but its children are guaranteed 9"),
+        (("set", "nlp"), "give a tenant and KEY=VALUE"),
+        (("set", "nlp", "guaranteed"), "'guaranteed' is not KEY=VALUE"),
+        (("set", "npl", "weight=2"), "unknown tenant 'npl': did you mean 'nlp'?"),
+        (("add", "nlp"), "tenant 'nlp' is there already"),
+        (("remove", "research"), "has children"),
+        (("set", "--file", str(tmp_path / "none.yaml")), "no such file"),
+    ):
+        ran = cotenant("tenants", *words)
+        assert (ran.code, ran.err.count("\n")) == (2, 1)
+        assert said in ran.err
+    assert _json("tenants", "remove", "nlp")["done"] == "nlp: removed"
+
+
 def test_tokens_show_a_secret_once() -> None:
     ran = cotenant("token", "create", "--role", "user", "--tenant", "t")
     secret = ran.out.strip()

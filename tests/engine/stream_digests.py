@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from dataclasses import replace
 
 import numpy as np
 
 from cotenant.core.cluster import Cluster
+from cotenant.core.tenants import Tenant, Tree
+from cotenant.core.workload import Codes, Workload
 from cotenant.engine.tables import StopCosts
 from cotenant.sim.driver import Experiment, Simulation
 from cotenant.testing.policy import random_workload
@@ -24,16 +27,36 @@ COSTS = {
 }
 
 
+TREE = Tree(
+    (
+        Tenant("lab", weight=2.0), Tenant("ada", "lab", guaranteed=2), Tenant("bob", "lab", ceiling=4),
+        Tenant("eve", guaranteed=3, preempts=False, lend=2),
+    ),
+    half_life_s=500.0,
+    min_run_s=30.0,
+    reserve_after_s=200.0,
+)  # fmt: skip
+
+
+def _shared(work: Workload, seed: int) -> Workload:
+    """The same jobs, faster one after the other, of three tenants of the tree and a stranger."""
+    tenant = Codes(np.random.default_rng(seed).integers(0, 4, len(work)), ("ada", "bob", "eve", "stranger"))
+    return replace(work, tenant=tenant, submit_s=work.submit_s / 4)
+
+
 def streams(compiled: bool, seeds: int) -> dict[str, str]:
     """Policy, costs and seed -> digest of every transition with its time and exact GPUs, and how many there were."""
+    plain = Cluster.parse("2x4")
+    kinds = {name: (costs, plain) for name, costs in COSTS.items()}
+    kinds |= {f"{name}, tenants": (costs, replace(plain, tenants=TREE)) for name, costs in COSTS.items()}
     found = {}
     for policy in POLICIES:
-        for name, costs in COSTS.items():
+        for name, (costs, cluster) in kinds.items():
             for seed in range(seeds):
                 work = random_workload(seed, 25, 6)
                 experiment = Experiment(
-                    work, Cluster.parse("2x4"), policy, costs="20", stop_costs=costs, transitions=True,
-                    compiled=compiled, seed=seed, skip_infeasible=True,
+                    work if cluster is plain else _shared(work, seed), cluster, policy, costs="20", stop_costs=costs,
+                    transitions=True, compiled=compiled, seed=seed, skip_infeasible=True,
                 )  # fmt: skip
                 run = Simulation(experiment)
                 run.advance(np.inf)

@@ -15,9 +15,10 @@ SEEDS = 4
 
 def test_every_job_starts_and_nobody_starts_twice_without_leaving() -> None:
     found = streams(False, 1)
-    assert len(found) == len(POLICIES) * len(COSTS)
+    assert len(found) == 2 * len(POLICIES) * len(COSTS)
     assert all(int(text.split()[0]) >= 25 for text in found.values()), "every job starts at least once"
     assert found["srtf, today, 0"] != found["srtf, leaving takes time, 0"]
+    assert found["srtf, today, 0"] != found["srtf, today, tenants, 0"]
 
 
 @pytest.mark.slow

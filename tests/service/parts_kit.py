@@ -15,6 +15,7 @@ from cotenant.core.lifecycle import WAITING, JobState
 from cotenant.core.reasons import Reason
 from cotenant.journal import Entry, Record
 from cotenant.journal.memory import MemoryJournal, MemoryStore
+from cotenant.service.accounts.numbers import TenantNumbers
 from cotenant.service.core import CoreService, PlannerPart
 from cotenant.service.facade import WhatIfWatch
 from cotenant.service.forecasts.foretold import Foretold
@@ -38,6 +39,9 @@ class Silent:
 
     def scene(self, policy: str = "") -> Any:
         return None
+
+    def standing(self) -> dict[str, TenantNumbers]:
+        return {}
 
     def check(self, policy: str) -> None:
         pass

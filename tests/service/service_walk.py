@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ class Walk:
     home: Path
     seed: int
     policies: tuple[str, ...] = POLICIES
+    more: dict[str, Any] = field(default_factory=dict)  # options of the service
     story: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -60,7 +62,7 @@ class Walk:
         suspended = self.chance.choice((0, 1, 8, 8))
         self.rig = Rig(
             self.home, first, NODES, profile="h200", round_s=ROUND_S, budget_s=60.0, max_suspended=suspended,
-            hook=self._step,
+            hook=self._step, **self.more,
         )  # fmt: skip
         self.rig.backend.behave = self._behave
         self.totals: dict[str, float] = {}
@@ -75,11 +77,7 @@ class Walk:
 
     def go(self, acts: int) -> None:
         """Do so many things, then let everything come to its end."""
-        ways = (
-            (self.submit, 30), (self.cancel, 6), (self.hold, 5), (self.resume, 5), (self.resize, 6), (self.drain, 3),
-            (self.undrain, 4), (self.lose, 2), (self.find, 4), (self.switch, 8), (self.restart, 4), (self.loosen, 3),
-            (self.crash, 6),
-        )  # fmt: skip
+        ways = self.ways()
         for _ in range(acts):
             self.chance.choices([act for act, _ in ways], [weight for _, weight in ways])[0]()
             self.play(self.chance.choice((0.0, 0.0, 0.5, 1.0, 3.0, 9.0)))
@@ -89,6 +87,18 @@ class Walk:
         for job in list(self.rig.service.store.book.active.values()):
             self.rig.service.desk.resume(ADMIN, job.id)
         self.finish()
+
+    def ways(self) -> tuple[tuple[Callable[[], None], int], ...]:
+        """What may happen, and how often."""
+        return (
+            (self.submit, 30), (self.cancel, 6), (self.hold, 5), (self.resume, 5), (self.resize, 6), (self.drain, 3),
+            (self.undrain, 4), (self.lose, 2), (self.find, 4), (self.switch, 8), (self.restart, 4), (self.loosen, 3),
+            (self.crash, 6),
+        )  # fmt: skip
+
+    def whose(self) -> dict[str, Any]:
+        """By whom a job is submitted."""
+        return {}
 
     def finish(self) -> None:
         """To the end of all jobs, which must come: nobody may hinder the others for ever."""
@@ -157,7 +167,7 @@ class Walk:
                 fields["elastic"] = {"min_gpus": 1, "max_gpus": most}
             deaf = "trap '' TERM; " if chance.random() < 0.1 else ""
             try:
-                job = self.rig.submit(f"{deaf}sleep {seconds}", **fields)
+                job = self.rig.submit(f"{deaf}sleep {seconds}", **fields, **self.whose())
             except InputError as error:
                 self._tell(f"refused {fields}: {error}")
                 continue

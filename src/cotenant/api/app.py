@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from math import ceil
 from typing import Any
 
 from fastapi import Depends, FastAPI, Request, Response
@@ -12,16 +13,17 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from cotenant import __version__
-from cotenant.api import channels, cluster, doors, jobs, several, whatif
+from cotenant.api import accounts, channels, cluster, doors, jobs, several, tenants, whatif
 from cotenant.api.auth import Gate
 from cotenant.api.door import Door, DoorSettings, Forbidden, answer, encode, known_query
 from cotenant.api.limits import BodyLimit, one_line
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.journal import JournalError
-from cotenant.service.facade import Conflict, NotFound, Service, TooMany, Unavailable
+from cotenant.service.facade import Conflict, NotAllowed, NotFound, Service, TooMany, Unavailable
 
 _log = logging.getLogger(__name__)
 _STATUS: tuple[tuple[type[CotenantError], int], ...] = (
+    (NotAllowed, 403),
     (NotFound, 404),
     (Conflict, 409),
     (TooMany, 429),
@@ -51,8 +53,10 @@ def make_app(service: Service, settings: DoorSettings | None = None, **more: Any
     app.include_router(jobs.router, dependencies=[Depends(known_query)])
     app.include_router(doors.router, dependencies=[Depends(known_query)])
     app.include_router(cluster.router, dependencies=[Depends(known_query)])
+    app.include_router(accounts.router, dependencies=[Depends(known_query)])
     app.include_router(channels.router, dependencies=[Depends(known_query)])
     app.include_router(several.router, dependencies=[Depends(known_query)])
+    app.include_router(tenants.router, dependencies=[Depends(known_query)])
     app.include_router(whatif.router, dependencies=[Depends(known_query)])
     app.add_exception_handler(CotenantError, _ours)
     app.add_exception_handler(Forbidden, _forbidden)
@@ -70,7 +74,10 @@ def _error(status: int, text: str) -> Response:
 def _ours(_: Request, error: Exception) -> Response:
     for kind, status in _STATUS:
         if isinstance(error, kind):
-            return _error(status, str(error))
+            response = _error(status, str(error))
+            if isinstance(error, TooMany) and error.retry_s > 0:
+                response.headers["Retry-After"] = str(ceil(error.retry_s))
+            return response
     _log.error("a request failed: %s: %s", type(error).__name__, one_line(str(error)))
     return _error(500, "internal error: see the service's log")
 

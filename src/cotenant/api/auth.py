@@ -146,7 +146,12 @@ class Gate:
 
 
 async def who(door: Door, scope: Scope, secret: str) -> Caller | None:
-    """The caller of a request with this secret; None for a stranger."""
+    """The caller of a request with this secret, and which tenants he administers; None for a stranger."""
+    caller = await _known(door, scope, secret)
+    return None if caller is None else door.tenants.known(caller)
+
+
+async def _known(door: Door, scope: Scope, secret: str) -> Caller | None:
     if not secret:
         given = any(name == b"authorization" for name, _ in scope["headers"])
         return None if given else door.settings.peers.get(scope.get("state", {}).get("cotenant.uid", -1))

@@ -69,7 +69,8 @@ class Door:
     """
 
     def __init__(self, service: Service, settings: DoorSettings) -> None:
-        self.desk, self.admin, self.settings = service.desk, service.admin, settings
+        self.desk, self.admin, self.tenants = service.desk, service.admin, service.tenants
+        self.accounts, self.settings = service.accounts, settings
         self.metrics = HttpMetrics()
         self.shares = CallerShares(settings.limits)
         self.news = News(service.desk, self.read_news)

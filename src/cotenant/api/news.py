@@ -115,7 +115,7 @@ class News:
 
     async def _read(self, caller: Caller, ask: PageAsked) -> Page:
         """A page; until there is news, whoever sees the same and asks for the same shares it."""
-        key = (caller.tenant, caller.role, ask)
+        key = (caller.tenant, caller.role, caller.administers, ask)
         task = self._pages.get(key)
         if task is None:
             task = self._pages[key] = asyncio.create_task(self._in_thread(self._read_now, caller, ask))

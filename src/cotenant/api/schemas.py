@@ -54,6 +54,7 @@ Names = Annotated[list[_Text], Query(alias="name", max_length=100, description="
 Users = Annotated[list[_Text], Query(alias="user", max_length=100, description="Only jobs of these users.")]
 Tenants = Annotated[list[_Text], Query(alias="tenant", max_length=100, description="Only jobs of these tenants.")]
 Skip = Annotated[int | None, Query(ge=0, le=10**9, description="Pages in order: those that follow so many.")]
+TenantName = Annotated[str, Path(pattern=r"^[^\x00-\x1f\x7f/]{1,200}$", description="Name of a tenant.")]
 WindowId = Annotated[str, Path(pattern=_NAME, description="Id of a maintenance or a reservation.")]
 
 
@@ -203,6 +204,47 @@ class NewWindow(_Asked):
     tenant: str = Field("", max_length=63)
     user: str = Field("", max_length=63)
     note: str = Field("", max_length=200)
+
+
+class NewTenant(_Asked):
+    """A tenant, with fields as in the cluster file."""
+
+    name: str = Field(pattern=_LABEL)
+    parent: str = Field("", max_length=200)
+    fields: dict[str, Any] = Field({}, max_length=40)
+
+
+class TenantChange(_Asked):
+    """Fields of a tenant as in the cluster file, and its `parent`; null: as by default."""
+
+    fields: dict[str, Any] = Field(min_length=1, max_length=40)
+
+
+class FairShare(_Asked):
+    """How past use counts, and how soon GPUs come back; seconds, or e.g. 7d. Null: as by default."""
+
+    half_life: float | str | None = None
+    min_run: float | str | None = None
+    reserve_after: float | str | None = None
+
+
+class NodesOf(_Asked):
+    """Nodes of one group of a cluster file."""
+
+    count: int = Field(ge=1, le=10**6)
+    gpus_per_node: int = Field(ge=1, le=10**4)
+    gpu_type: str = Field("gpu", max_length=200)
+    dedicated: _Texts = []
+    labels: list[Annotated[list[str], Field(min_length=2, max_length=2)]] = Field([], max_length=100)
+    names: _Texts = []
+
+
+class ClusterFile(_Asked):
+    """What a cluster file says of tenants and nodes."""
+
+    fair_share: dict[str, Any] = {}
+    tenants: dict[str, Any] = {}
+    groups: list[NodesOf] = Field([], max_length=10_000)
 
 
 class PolicyChange(_Asked):
@@ -391,6 +433,18 @@ class Deeds(BaseModel):
     """Who did what, oldest first."""
 
     audit: list[dict[str, Any]]
+
+
+class TenantsShown(BaseModel):
+    """The tree of tenants with what each holds, and what is said of nodes; `done`: what a change has done."""
+
+    tenants: list[dict[str, Any]]
+    fair_share: dict[str, float | None]
+    nodes: dict[str, dict[str, Any]]
+    changed_by: str
+    changed_s: float
+    done: str = ""
+    unmatched: list[str] = []
 
 
 class LivePolicy(BaseModel):

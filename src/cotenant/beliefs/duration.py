@@ -72,11 +72,17 @@ def blend(guesses: Iterable[DurationGuess | None]) -> DurationGuess | None:
     known = [guess for guess in guesses if guess is not None and 0 < guess.seconds < math.inf]
     if not known:
         return None
-    weights = [1 / guess.spread**2 for guess in known]
-    logs, whole = [math.log(guess.seconds) for guess in known], sum(weights)
-    mean = sum(weight * log for weight, log in zip(weights, logs, strict=True)) / whole
-    apart = sum(weight * (log - mean) ** 2 for weight, log in zip(weights, logs, strict=True)) / whole
-    return DurationGuess(math.exp(mean), math.sqrt(1 / whole + apart * (1 - 1 / len(known))))
+    whole = summed = 0.0
+    logs = []
+    for guess in known:
+        weight, log = 1 / guess.spread**2, math.log(guess.seconds)
+        whole += weight
+        summed += weight * log
+        logs.append((weight, log))
+    mean, apart = summed / whole, 0.0
+    for weight, log in logs:
+        apart += weight * (log - mean) ** 2
+    return DurationGuess(math.exp(mean), math.sqrt(1 / whole + apart / whole * (1 - 1 / len(known))))
 
 
 def with_progress(before: Floats, weight: Floats, measured: Floats, spread: Floats) -> tuple[Floats, Floats]:

@@ -62,6 +62,7 @@ class Pairing:
         self.company: dict[str, list[Watched]] = {}  # by job: who else is on its GPUs; only where somebody is
         self.gpu_type: dict[str, str] = {}
         self.warm: set[str] = set()  # jobs that are past their start-up
+        self.moved: set[str] = set()  # those that were just told that their company is another
         self.settling: set[str] = set()  # those whose speed alone is known, but not yet what their company makes of it
         self.tried: frozenset[Veto] = frozenset()  # pairs side by side of which nobody knows yet whether they pay
         self._stays: dict[str, _Stay] = {}  # by key of the attempt
@@ -83,7 +84,7 @@ class Pairing:
 
         Those of `paced` are held back between their steps.
         """
-        jobs = list(running)
+        jobs, self.moved = list(running), set()
         self._end_vetoes(now_s)
         self._see(jobs, report_of, types, now_s)
         self._end_standstills(report_of, now_s)
@@ -148,6 +149,7 @@ class Pairing:
         if stay is None or stay.company != company:
             if self._live and report is not None and stay is not None:
                 report.speed.new_company()
+                self.moved.add(job.id)
             stay = self._stays[job.key] = _Stay(company)
         if report is None or report.step is None or not report.step_time_s or self._still.concerns(job.key):
             return None

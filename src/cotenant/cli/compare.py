@@ -74,7 +74,7 @@ def compare(
     several = len(runs) > len(names)
     sums = aggregate(rows) if several else None
     if json_:
-        opt.write_json([outcome.summary for outcome in outcomes], json_)
+        opt.write_json([outcome.as_dict() for outcome in outcomes], json_)
     if json_ != "-":
         print_aggregates(sums, opt.console()) if sums is not None else print_comparison(rows, opt.console())
     if jobs_csv:

@@ -12,8 +12,8 @@ VERBS = (
     "simulate", "compare", "analyze", "policies", "generate", "traces", "profiles", "estimator", "profile", "why",
     "serve", "submit", "run", "shell", "exec", "attach", "port",
     "ps", "show", "logs", "cancel", "hold", "resume", "requeue", "resubmit", "set", "wait", "top", "nodes",
-    "drain", "maintenance", "reserve", "events", "policy", "whatif", "forecast", "token", "login", "audit",
-    "backup", "restore", "shutdown", "service", "doctor",
+    "drain", "maintenance", "reserve", "events", "policy", "whatif", "forecast", "tenants", "share", "usage", "token",
+    "login", "audit", "backup", "restore", "shutdown", "service", "doctor",
 )  # fmt: skip
 
 

@@ -23,13 +23,19 @@ def nodes(json_: opt.Plain = False) -> None:
 
 def node_table(found: Sequence[NodeStatus]) -> TextTable:
     """Nodes in one line each."""
+    marked = any(node.dedicated or node.labels for node in found)
     rows = [
         (node.name, node.state, node.gpu_type, used(node), node.cpus, f"{node.mem_gib:.0f}",
-         " ".join(node.jobs))
+         *(marks(node) if marked else ()), " ".join(node.jobs))
         for node in found
     ]  # fmt: skip
-    columns = ("node", "state", "type", "gpus used", "cpus", "GiB", "jobs")
+    columns = ("node", "state", "type", "gpus used", "cpus", "GiB", *(("for", "labels") if marked else ()), "jobs")
     return remote.table(columns, rows, right=("gpus used", "cpus", "GiB"))
+
+
+def marks(node: NodeStatus) -> tuple[str, str]:
+    """For whom a node is, and its labels."""
+    return ",".join(node.dedicated) or "all", ",".join(f"{key}={value}" for key, value in node.labels.items())
 
 
 def used(node: NodeStatus) -> str:

@@ -91,7 +91,7 @@ def tell_gap() -> None:
     typer.echo("cotenant: some output is not shown: it was rotated away before it was read", err=True)
 
 
-def moment(text: str) -> float:
+def moment(text: str, option: str = "--since") -> float:
     """A time that somebody wrote, in Unix seconds: `2h` ago, or a date with time, local unless it says otherwise."""
     from datetime import datetime
 
@@ -106,7 +106,7 @@ def moment(text: str) -> float:
         return max(0.0, time.time() - parse_job({"run": "-", "expected": text}).expected_s)
     except InputError:
         raise InputError(
-            f"--since {text}: write how long ago, e.g. 90s, 30m, 2h, or a time: 2026-11-16T12:00"
+            f"{option} {text}: write how long ago, e.g. 90s, 30m, 2h, or a time: 2026-11-16T12:00"
         ) from None
 
 

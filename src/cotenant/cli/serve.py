@@ -53,6 +53,10 @@ def serve(
     backend: Annotated[
         str, typer.Option(help="Where jobs run, NAME[:key=value,...]: local, or one that is installed.")
     ] = "local",
+    cluster: Annotated[
+        str,
+        typer.Option(help="YAML file: tenants, and for whom nodes are (docs/operations.md). Once; then: `tenants`."),
+    ] = "",
     isolation: Annotated[
         str, typer.Option(help="Keep tenants apart, as root: none, user (each is a user), sandbox (and namespaces).")
     ] = "none",
@@ -112,6 +116,7 @@ def serve(
     from cotenant.service.observer.unknown import WAYS
     from cotenant.service.options import Options
     from cotenant.service.store.clock import since_boot_s
+    from cotenant.workload.cluster_file import load_tenants
     from cotenant.workload.profiles.curves import load_curves
 
     count = parse_gpus(gpus)
@@ -142,7 +147,7 @@ def serve(
         curves=curves, policy=policy, max_priority=max_priority, notify=told, steady=since_boot_s,
         keep=_keep(keep_jobs, keep_logs, keep_checkpoints), unknown_jobs=unknown_jobs, most_unfinished=max_jobs,
         forecast_every_s=_time(forecast_every, "--forecast-every"),
-        prefetch_starts=prefetch_starts,
+        prefetch_starts=prefetch_starts, cluster=load_tenants(cluster) if cluster else None,
     )  # fmt: skip
     every_s = _time(backup_every or "0", "--backup-every")
     apart = {"isolation": isolation, "network": network, "user_map": user_map}

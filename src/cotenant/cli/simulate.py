@@ -22,7 +22,7 @@ def simulate(
     """Replay a job log, or a generated workload, under one policy."""
     from cotenant.cli.progress import progress_bar
     from cotenant.report.jobs_csv import write_jobs_csv
-    from cotenant.report.table import print_summary
+    from cotenant.report.table import print_summary, print_tenants
     from cotenant.sim import driver
 
     opt.check_targets(json_, jobs_csv)
@@ -35,6 +35,7 @@ def simulate(
     if jobs_csv:
         opt.guarded_write(jobs_csv, lambda: write_jobs_csv(outcome, jobs_csv))
     if json_:
-        opt.write_json(outcome.summary, json_)
+        opt.write_json(outcome.as_dict(), json_)
     if json_ != "-":
         print_summary(outcome.summary, opt.console())
+        print_tenants(outcome.tenants, opt.console())

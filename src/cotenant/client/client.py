@@ -18,6 +18,7 @@ from cotenant.client.connection import READ_S, open_http, timeout
 from cotenant.client.errors import Denied, Unreachable, error_for
 from cotenant.client.home import PIN, find
 from cotenant.client.slim import httpx
+from cotenant.core.cluster import Cluster
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL
@@ -327,6 +328,34 @@ class Client:
         """Give nodes back before their time is over (admin)."""
         self._send("DELETE", _path("/v1/windows", window))
 
+    def tenants(self) -> dict[str, Any]:
+        """The tree of tenants with what each holds, how past use counts, and what is said of nodes."""
+        return self._ask("GET", "/v1/tenants")
+
+    def add_tenant(self, name: str, parent: str = "", fields: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """A new tenant, with fields as in the cluster file; all of them then, and what was `done`."""
+        body = {"name": name, "parent": parent, "fields": dict(fields or {})}
+        return self._ask("POST", "/v1/tenants", json=body)
+
+    def set_tenant(self, name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Other fields of a tenant; None: as by default."""
+        return self._ask("PATCH", _path("/v1/tenants", name), json={"fields": dict(fields)})
+
+    def remove_tenant(self, name: str) -> dict[str, Any]:
+        """Take a tenant away that has neither children nor unfinished jobs."""
+        return self._ask("DELETE", _path("/v1/tenants", name))
+
+    def set_fair_share(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """half_life, min_run and reserve_after, in seconds or e.g. 7d (admin)."""
+        return self._ask("PATCH", "/v1/tenants", json=dict(fields))
+
+    def take_cluster(self, cluster: Cluster) -> dict[str, Any]:
+        """The tenants of a cluster file, and what it says of nodes (admin); what of it is `unmatched`."""
+        keys = ("count", "gpus_per_node", "gpu_type", "dedicated", "labels", "names")
+        groups = [{key: getattr(group, key) for key in keys} for group in cluster.groups]
+        tree = cluster.tenants.as_dict() if cluster.tenants is not None else {}
+        return self._ask("PUT", "/v1/tenants", json={**tree, "groups": groups})
+
     def policy(self) -> str:
         """The live policy."""
         return str(self._ask("GET", "/v1/policy")["policy"])
@@ -348,6 +377,18 @@ class Client:
     def evaluation(self) -> dict[str, Any]:
         """How right forecasts were: errors by moment and policy, calibration, and forecasts one by one."""
         return self._ask("GET", "/v1/forecasts/evaluation")
+
+    def usage(
+        self, by: Sequence[str] = ("tenant",), from_s: float | None = None, to_s: float | None = None
+    ) -> dict[str, Any]:
+        """GPU-hours, jobs, waits, failures and lost work between two moments, by tenant, user, day, model or state."""
+        borders = {"from": from_s, "to": to_s}
+        params = {"by": ",".join(by), **{name: at_s for name, at_s in borders.items() if at_s is not None}}
+        return self._ask("GET", "/v1/usage", params=params)
+
+    def share(self, tenant: str = "") -> dict[str, Any]:
+        """How tenants stand, all or one with those below it: guaranteed, entitled, used, borrowed, lent, in words."""
+        return self._ask("GET", "/v1/share", params={"tenant": tenant} if tenant else None)
 
     def tokens(self) -> list[TokenInfo]:
         """All tokens (admin)."""

@@ -32,7 +32,7 @@ def attempt(data: Mapping[str, Any]) -> AttemptInfo:
 
 def node(data: Mapping[str, Any]) -> NodeStatus:
     """A node."""
-    lists = {name: tuple(data[name]) for name in ("jobs", "gpu_busy", "gpu_used_gib") if name in data}
+    lists = {name: tuple(data[name]) for name in ("jobs", "gpu_busy", "gpu_used_gib", "dedicated") if name in data}
     return NodeStatus(**{**data, **lists})
 
 

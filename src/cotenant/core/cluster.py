@@ -25,6 +25,7 @@ class NodeGroup:
     partition: str = ""
     dedicated: tuple[str, ...] = ()  # only these tenants and those below them; empty: everybody
     labels: tuple[tuple[str, str], ...] = ()  # what people say of the nodes, such as rack=a3
+    names: tuple[str, ...] = ()  # of the nodes in a live service, or patterns of them
 
     @property
     def gpus(self) -> int:

@@ -77,14 +77,28 @@ START_JOB, START_HEAD, START_MOVED, START_HOST = 0, 1, 2, 3
     C_ORIGIN,  # the class to which that job belongs
     C_JUDGED,  # NODES when C_NOWHERE was found out
     C_NOWHERE,  # 1 when no node that is up could hold its gangs
-) = range(21)
-CLASS_COLUMNS = 21
+    C_TYPE,  # the one GPU type on which its jobs run, -1 where there are several
+    C_LEAF,  # row of the tree of tenants to which its jobs count
+    C_ASIDE,  # 1 when it did not start though its limit would let it: others may have its GPUs
+    C_COMES,  # 1 when borrowed GPUs come back for it as soon as their minimum run is over
+) = range(25)
+CLASS_COLUMNS = 25
 
 # Placement modes.
 CONSOLIDATED, ANYWHERE, SPREAD = 0, 1, 2
 
-# Quotas.
-Q_LIMIT, Q_USED, Q_CLAIMED = 0, 1, 2
+# Tenants. Q_LIMIT is the most GPUs that one may hold now, Q_GUARANTEED what nobody may keep from it (its limit, where
+# there is no tree of tenants), Q_CLAIMED what it has in this walk, Q_STARTED what of that is to start. Q_STAYS: 1 where
+# nobody is displaced inside it;
+# Q_CLOSED: 1 when its first job did not fit and holds back the rest; Q_RECLAIMS: stops of its jobs for others' claims.
+# Q_MOST is what it may ever hold.
+Q_LIMIT, Q_USED, Q_GUARANTEED, Q_CLAIMED, Q_STAYS, Q_CLOSED, Q_RECLAIMS, Q_STARTED, Q_MOST = range(9)
+QUOTA_COLUMNS = 9
+# And what they have used, up to U_SINCE: U_PAST is a mean in GPUs in which what is past counts half after a half-life,
+# the others are GPU-seconds.
+U_PAST, U_SINCE, U_USED, U_BORROWED = range(4)
+USE_COLUMNS = 4
+UNLIMITED = 2**40
 
 # Integer scalars of the engine.
 (
@@ -136,8 +150,13 @@ Q_LIMIT, Q_USED, Q_CLAIMED = 0, 1, 2
     N_ASIDE,
     UNSURE,  # 1 when somebody may have to be set aside, 2 when others may come back too
     N_BACK,  # jobs that came back so far
-) = range(48)
-INT_SCALARS = 48
+    TENANTS,  # 0: quotas never move; 1: limits follow from the tree of tenants; 2: the policy shares between tenants
+    NEW_TREE,  # 1 when the tree has changed since the last decision
+    RECLAIMING,  # 1 when a guaranteed claim waits until borrowed GPUs may be taken back
+    RESERVED,  # the job for which GPUs are kept from borrowers, -1 for none
+    STACKS,  # 1 when the policy lets several jobs share a GPU
+) = range(53)
+INT_SCALARS = 53
 
 # Float scalars of the engine.
 # NEXT_CALL: when a policy that sets its own times wants to be asked again.
@@ -147,7 +166,9 @@ NEXT_TURN = 10  # when the first turn is over for which somebody waits
 NEXT_LOOSE = 11  # when the first minimum run is over that holds somebody back
 NEXT_WARM = 12  # when the first start-up is over beside others, whom it slows down from then on
 GAINED_S, PAID_S = 13, 14  # sums over N_WEIGHED
-FLOAT_SCALARS = 15
+NEXT_CLAIM = 15  # when a minimum run on borrowed GPUs is over, or a reservation begins to hold
+HALF_LIFE_S, LOAN_S, RESERVE_S = 16, 17, 18  # of the tree: past use, minimum run when borrowing, reservations
+FLOAT_SCALARS = 19
 
 # What became of a job at its turn in the walk (WATCH_CODE).
 (

@@ -52,6 +52,11 @@ class Outcome:
     series: Series
     segments: Segments
     summary: dict[str, Scalar] = field(default_factory=dict)
+    tenants: list[dict[str, Scalar]] = field(default_factory=list)  # where a tree of tenants shares the cluster
+
+    def as_dict(self) -> dict[str, object]:
+        """Summary and tenants, as JSON files have them."""
+        return {**self.summary, **({"tenants": self.tenants} if self.tenants else {})}
 
     @property
     def jct_s(self) -> Floats:

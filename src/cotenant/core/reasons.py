@@ -25,6 +25,7 @@ class Cause(StrEnum):
     HELD = "held"
     EXCEEDS_CLUSTER = "exceeds the cluster"
     OVER_QUOTA = "over quota"
+    USER_LIMIT = "over the user's limit"
     CAPACITY = "waiting for capacity"
     FRAGMENTED = "fragmented"
     BEHIND_HEAD = "held back by policy"
@@ -32,6 +33,25 @@ class Cause(StrEnum):
     ASIDE = "set aside"
     DEPENDENCY = "waiting for another job"
     ARRAY = "waiting for its array"
+
+
+@dataclass(frozen=True, slots=True)
+class TenantFacts:
+    """How the tenant of a waiting job stands after the last decision, in GPUs, where there is a tree of tenants."""
+
+    tenant: str
+    limit: int  # the most that it may hold now
+    used: int
+    guaranteed: int
+    need: int  # of the job
+    reclaiming: bool = False  # the job is within the guarantee, and borrowed GPUs are taken back for it
+    reserved_for: str = ""  # the job for which GPUs are kept from borrowers, "" for none
+    next_s: float = float("inf")  # when the engine looks again because of that
+
+    @property
+    def borrowed(self) -> int:
+        """What it holds beyond its guarantee."""
+        return max(self.used - self.guaranteed, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +67,8 @@ class Reason:
     position: int = 0
     waiting: int = 0
     ahead: tuple[str, ...] = ()
+    tenant: TenantFacts | None = None
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data for JSON."""
-        return asdict(self)
+        """Plain data for JSON; of tenants only where there are any."""
+        return {key: value for key, value in asdict(self).items() if key != "tenant" or value is not None}

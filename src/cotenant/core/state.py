@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,11 @@ class State(NamedTuple):
     pool: IntMatrix
     cls: IntMatrix
     slices: IntMatrix
-    quota: IntMatrix  # tenants x (limit, used, claimed in this walk)
+    quota: IntMatrix  # tenants x (limit, used, guaranteed, claimed in this walk, ...)
+    use: Matrix  # tenants x what they have used
+    rows: Any  # the tree of tenants (`cotenant.tenancy.tree_tables.Rows`)
+    asked: Any  # what its tenants hold and ask for (`cotenant.tenancy.filling.Asked`)
+    claims: Any  # and what follows from it (`cotenant.tenancy.filling.Claims`)
     run: Ints  # running jobs, -1 where one has left
     hot: Matrix  # what the walk needs of running jobs, side by side, in step with `run`
     keys: Matrix  # keys of running jobs at the present walk, in step with `run`; four rows where there are tiers
@@ -90,6 +94,15 @@ def make_rule(
     prefix = np.concatenate([[0.0], np.cumsum(distinct * times)])
     counts = np.concatenate([[0.0], np.cumsum(times)]).astype(np.float64)
     return Rule(order, flag, number, np.asarray(thresholds, np.float64), distinct, prefix, counts)
+
+
+def copy_state(state: State) -> State:
+    """The same tables, to be changed apart."""
+    return State._make(_copy(part) for part in state)
+
+
+def _copy(part: Any) -> Any:
+    return type(part)(*map(np.copy, part)) if isinstance(part, tuple) else np.copy(part)
 
 
 def has_tiers(state: State) -> bool:

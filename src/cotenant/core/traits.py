@@ -23,6 +23,7 @@ class Traits:
     names_pools: bool = False  # a plan says in which pool jobs run, and the engine finds the places
     shares: bool = False  # several jobs may sit on one GPU
     overcommits: bool = False  # jobs may run outside the quota of their tenant
+    own_shares: bool = False  # it shares between tenants itself: limits are ceilings, it reads the guarantees
     interleaves: bool = False  # jobs that share take turns stage by stage
     resizes: bool = False  # it gives elastic jobs other sizes than they asked for
     fixed_batch: bool = False  # resized jobs keep the batch they asked for, in smaller or larger parts

@@ -91,7 +91,7 @@ class ClusterSite:
     host: Matrix  # nodes x (cores, cores free, GiB, GiB free)
     hosts_bind: bool  # whether cores and host memory are modelled
     pool: IntMatrix
-    quota: IntMatrix  # tenants x (limit, used)
+    quota: IntMatrix  # tenants x (limit, used, guaranteed)
     users: IntMatrix  # GPUs x places: rows of the jobs on each GPU, -1 for nobody; no rows unless GPUs are shared
     open: NDArray[np.bool_]  # GPUs, as in `users`, that may be given away: no node is shut, no job there is pinned
     gpu_first: Ints  # first GPU of each node, and the end
@@ -117,6 +117,10 @@ class ClusterSite:
     def quota_left(self) -> Ints:
         """GPUs that each tenant may still take; an array of one's own."""
         return np.asarray(self.quota[:, col.Q_LIMIT] - self.quota[:, col.Q_USED], np.int64)
+
+    def guaranteed_left(self) -> Ints:
+        """GPUs that each tenant may still take of what it is guaranteed; without a tree of tenants of its quota."""
+        return np.asarray(self.quota[:, col.Q_GUARANTEED] - self.quota[:, col.Q_USED], np.int64)
 
 
 @dataclass(frozen=True, slots=True)

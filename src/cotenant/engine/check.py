@@ -17,7 +17,7 @@ from cotenant.core.plan import Places, Plan, Slices, Terms
 from cotenant.core.state import IntMatrix, State
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
-from cotenant.engine.observe import places_of
+from cotenant.engine.observe import pinned_gpus, places_of
 
 Wanted = dict[int, Places]
 _SLACK = 1e-6
@@ -200,7 +200,7 @@ def _about_hosts(state: State, wanted: Wanted) -> str:
 
 def _about_quotas(state: State, wanted: Wanted, plan: Plan) -> str:
     """Tenants within their quotas; jobs outside of any do not count."""
-    held = np.zeros(len(state.quota), np.int64)
+    held = pinned_gpus(state)
     for row, places in wanted.items():
         if not _is_opportunistic(state, plan.terms.get(row), row):
             held[state.i[row, col.TENANT]] += size_of(places)

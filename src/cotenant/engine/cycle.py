@@ -2,7 +2,8 @@
 
 * observe: what happened is taken into the tables (`events`), and what jobs do by themselves up to now.
 * admit: who may be planned with at all: not who is held, pinned, over quota, or larger than the nodes that are up;
-  tiers lead every order.
+  tiers lead every order. Where a tree of tenants shares the cluster, what each may hold is worked out first, and
+  borrowed GPUs are taken back (`claims`).
 * plan: the policy says who comes first (an order), or who runs (a plan), from a view that is a copy.
 * place: exact GPUs for whoever starts (`walk`, `pools`, `allocate`, or the plan itself).
 * check: a plan that passes a limit is an error of the policy, and changes nothing.
@@ -27,11 +28,12 @@ from cotenant.core.reasons import moment
 from cotenant.core.state import Rule, State, has_tiers, with_tiers
 from cotenant.core.view import Facts, View, rates_of
 from cotenant.core.workload import Floats, Ints
-from cotenant.engine.admit import admit
+from cotenant.engine.aside import set_aside
+from cotenant.engine.claims import admit, share_rest
 from cotenant.engine.decide import decide
 from cotenant.engine.events import begin_step, next_own_time, wants_decision
 from cotenant.engine.ledger import begin_promised
-from cotenant.engine.observe import Window, keep_active, order_keys, places_of, running_rows
+from cotenant.engine.observe import Window, keep_active, order_keys, pinned_gpus, places_of, running_rows
 from cotenant.engine.plans import carry_out_plan
 from cotenant.engine.pools import carry_out_pools, fill_idle, name_hosts
 from cotenant.engine.rates import RateModel
@@ -62,6 +64,9 @@ class Packer(Protocol):
     def cycle(self, engine: Engine, now_s: float) -> None:
         """Decide, if it is time to, and carry it out."""
 
+    def due(self, now_s: float) -> bool:
+        """Whether it is."""
+
     def gains(self) -> Floats:
         """Kind x pool: speed with the best-case demand, against the speed of the GPUs alone."""
 
@@ -85,6 +90,9 @@ class Engine:
         self.facts, self.rates = facts or Facts(), rates
         state = self.state
         state.x[col.ROTATES] &= int(self.traits.takes_turns)
+        state.x[col.STACKS] = int(self.traits.shares)
+        if state.x[col.TENANTS] and self.traits.own_shares:
+            state.x[col.TENANTS] = 2
         self._terms: dict[int, Terms] = {}  # as they were when last reported
         if self.traits.names_pools and self._fixed:  # asked often: look rates up instead of working them out
             allowed = state.cls[state.i[:, col.CLASS], col.C_POOLS]
@@ -165,7 +173,7 @@ class Engine:
         for event in events:
             take_in(state, self.rule, event, now_s)
         state.x[col.LOGGING] = 1
-        admit(state, self.rule, now_s)
+        set_aside(state, self.rule, now_s)
         return due or bool(events)
 
     def decide(self, now_s: float) -> None:
@@ -175,6 +183,10 @@ class Engine:
         settle = getattr(self.rates, "settle", None)
         if settle is not None:
             settle(self.state, now_s)
+        python = self.allocation is not None or self.traits.plans or self.traits.computed
+        shared = python and self.state.x[col.TENANTS] == 1
+        if shared and (self.allocation is None or self.allocation.due(now_s)):
+            admit(self.state, self.rule, now_s)
         if self.allocation is not None:
             self.allocation.cycle(self, now_s)
         elif self.traits.plans:
@@ -183,6 +195,9 @@ class Engine:
             self._by_priority(now_s)
         else:
             decide(self.state, self.rule, now_s)
+        whole = self.traits.plans and not self.traits.names_pools  # its next plan would stop whoever starts beside it
+        if shared and self.allocation is None and not (whole or self.traits.shares or self.traits.resizes):
+            share_rest(self.state, self.rule, now_s)
 
     def settle(self, now_s: float) -> None:
         """Let everybody begin whose GPUs are free by now; then jobs go at the speed of their situation."""
@@ -271,7 +286,10 @@ class Engine:
         if plan.pools is None:
             carry_out_plan(self.state, self.rule, plan, view, self.name, now_s)
         else:
+            pinned = pinned_gpus(self.state)
+            self.state.quota[:, col.Q_LIMIT] -= pinned
             self._in_pools(plan.pools, now_s)
+            self.state.quota[:, col.Q_LIMIT] += pinned
         self.state.t[col.NEXT_CALL] = plan.next_s
 
     def _by_priority(self, now_s: float) -> None:

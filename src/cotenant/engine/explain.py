@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
-from cotenant.core.reasons import Cause, Reason
+from cotenant.core.reasons import Cause, Reason, TenantFacts
 from cotenant.core.state import State
 from cotenant.core.workload import Ints
 from cotenant.engine.cycle import Engine
@@ -40,6 +41,13 @@ class Who(Protocol):
 
 def explain(engine: Engine, work: Who, cluster: Cluster, row: int, now_s: float, order: Ints | None = None) -> Reason:
     """The reason for one job at one moment. Changes nothing. `order` spares sorting again for many questions."""
+    reason = _reason(engine, work, cluster, row, now_s, order)
+    if engine.state.i[row, col.STATE] != col.WAITING:
+        return reason
+    return replace(reason, tenant=tenant_facts(engine, work, row))
+
+
+def _reason(engine: Engine, work: Who, cluster: Cluster, row: int, now_s: float, order: Ints | None) -> Reason:
     state = engine.state
     name = str(work.job_id[row])
     need = int(state.i[row, col.GPUS])
@@ -74,6 +82,21 @@ def explain(engine: Engine, work: Who, cluster: Cluster, row: int, now_s: float,
         text = said or f"the plan of '{engine.name}' does not run it now; it needs {need} GPUs and {idle} are idle"
         return Reason(name, now_s, Cause.BEHIND_HEAD, text, need, idle)
     return _waiting_reason(engine, work, row, now_s, engine.order(now_s) if order is None else order)
+
+
+def tenant_facts(engine: Engine, work: Who, row: int) -> TenantFacts | None:
+    """How the tenant of a job stands; None where there is no tree of tenants."""
+    state = engine.state
+    if not state.x[col.TENANTS]:
+        return None
+    limit, used, guaranteed = state.quota[state.i[row, col.TENANT], : col.Q_CLAIMED].tolist()
+    need, reserved = int(state.i[row, col.GPUS]), int(state.x[col.RESERVED])
+    return TenantFacts(
+        work.tenant_of(row), limit, used, guaranteed, need,
+        reclaiming=bool(state.x[col.RECLAIMING]) and used + need <= guaranteed,
+        reserved_for=str(work.job_id[reserved]) if reserved >= 0 else "",
+        next_s=float(state.t[col.NEXT_CLAIM]),
+    )  # fmt: skip
 
 
 def _waiting_reason(engine: Engine, work: Who, row: int, now_s: float, order: Ints) -> Reason:
@@ -114,7 +137,7 @@ def named(text: str, job_id: JobNames) -> str:
 
 def _plan_apart(state: State, row: int) -> State:
     """The same tables with a private copy of everything that planning writes to."""
-    apart = state._replace(x=state.x.copy(), slices=state.slices.copy(), quota=state.quota.copy())
+    apart = state._replace(x=state.x.copy(), i=state.i.copy(), slices=state.slices.copy(), quota=state.quota.copy())
     apart.x[col.WATCH] = row
     apart.x[col.WATCH_CODE] = col.W_NOT_REACHED
     return apart

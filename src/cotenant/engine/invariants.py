@@ -56,6 +56,8 @@ def check(state: State) -> None:
         _require(bool((mem <= state.host[:, col.HOST_MEM_CAP] + 1e-6).all()), "a node gives too much memory")
     _require(bool((tenant_used == state.quota[:, col.Q_USED]).all()), "GPUs per tenant do not add up")
     _require(bool((tenant_used <= state.quota[:, col.Q_LIMIT]).all()), "a tenant is over its quota")
+    if x[col.TENANTS]:
+        _check_tenants(state, np.concatenate([running, pinned]))
     waiting = int((i[:, col.STATE] == col.WAITING).sum())
     _require(waiting == x[col.N_WAITING] == int(state.cls[:, col.C_LEN].sum()), "waiting jobs do not add up")
     _require(int((i[:, col.STATE] == col.ASIDE).sum()) == x[col.N_ASIDE], "jobs set aside do not add up")
@@ -69,6 +71,23 @@ def check(state: State) -> None:
     lasted = f[ended, col.FINISH] - f[ended, col.SUBMIT]
     spent = f[ended, col.WAITED] + f[ended, col.OCCUPIED]
     _require(bool(np.allclose(lasted, spent, rtol=1e-9, atol=1e-3)), "time of a job is not waiting plus running")
+
+
+def _check_tenants(state: State, holders: Ints) -> None:
+    """What the tree is told agrees with the jobs, and nobody holds more than it and those above it ever may."""
+    held, rows = np.zeros_like(state.asked.running), state.rows
+    for job in holders.tolist():
+        leaf = state.cls[state.i[job, col.CLASS], col.C_LEAF]
+        pool = state.node[state.slices[state.i[job, col.SLICE], col.SLICE_NODE], col.NODE_POOL]
+        place = len(state.pool) if state.i[job, col.STATE] == col.PINNED else pool
+        held[leaf, place] += state.i[job, col.GPUS]
+    _require(bool((held == state.asked.running).all()), "GPUs per row of the tree of tenants do not add up")
+    if state.x[col.TENANTS] == 2 or state.x[col.NEW_TREE]:  # the policy sees to it; or the tree is not obeyed yet
+        return
+    use = held[:, :-1].sum(axis=1)  # but for what nobody may stop
+    for n in range(len(use) - 1, 0, -1):
+        _require(bool(use[n] <= rows.most[n]), f"row {n} of the tree of tenants holds {use[n]} of {rows.most[n]} GPUs")
+        use[rows.parent[n]] += use[n]
 
 
 def _shut_gpus(state: State, pinned: Ints) -> Ints:

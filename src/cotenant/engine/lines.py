@@ -10,10 +10,21 @@ from cotenant.engine.heaps import ahead
 
 @kernel
 def line_up(s: State) -> None:
-    """Order the classes that have waiting jobs by their first ones."""
+    """Order the classes that have waiting jobs by their first ones.
+
+    They are taken in the order in which they stood last, which is nearly right. A negative length marks who is in line.
+    """
     count = 0
-    for c in range(s.cls.shape[0]):
+    for k in range(s.x[N_LINES]):
+        c = s.lines[k]
         if s.cls[c, C_LEN] > 0:
+            insert_line(s, c, count)
+            s.cls[c, C_LEN] = -s.cls[c, C_LEN]
+            count += 1
+    for c in range(s.cls.shape[0]):
+        if s.cls[c, C_LEN] < 0:
+            s.cls[c, C_LEN] = -s.cls[c, C_LEN]
+        elif s.cls[c, C_LEN] > 0:
             insert_line(s, c, count)
             count += 1
     s.x[N_LINES] = count
@@ -23,11 +34,18 @@ def line_up(s: State) -> None:
 def insert_line(s: State, c: int, end: int) -> None:
     """Insert a class before position `end` of the lines, by its first job."""
     job = s.heap[s.cls[c, C_OFFSET]]
-    at = end
-    while at > 0 and ahead(s.f, job, s.heap[s.cls[s.lines[at - 1], C_OFFSET]]):
+    low, high = 0, end
+    if end > 0 and not ahead(s.f, job, s.heap[s.cls[s.lines[end - 1], C_OFFSET]]):
+        low = end
+    while low < high:
+        middle = (low + high) // 2
+        if ahead(s.f, job, s.heap[s.cls[s.lines[middle], C_OFFSET]]):
+            high = middle
+        else:
+            low = middle + 1
+    for at in range(end, low, -1):
         s.lines[at] = s.lines[at - 1]
-        at -= 1
-    s.lines[at] = c
+    s.lines[low] = c
 
 
 @kernel

@@ -8,18 +8,20 @@ of the tree), which moves to a larger one when it is full: a decision costs what
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.state import Rule, State
+from cotenant.core.tenants import Tree
 from cotenant.core.workload import Floats, make_workload
 from cotenant.engine.events import unpromise
 from cotenant.engine.heaps import remove_waiting
 from cotenant.engine.ledger import set_leaf, stand_in_line
 from cotenant.engine.tables import StopCosts, build_state, pools_for
+from cotenant.engine.tenant_rows import lay_tenants, most_gpus, only_type, open_to, quotas, tells_apart
 from cotenant.placement.modes import PlacementRule
 
 _LEAST_ROWS, _LEAST_ROOM = 1024, 8
@@ -72,6 +74,7 @@ class LiveRows:
         self._tenants: dict[str, int] = {"": 0}
         self._ranks: dict[int, int] = {}  # class -> ranks given out
         self.costs = costs
+        self._lay_tenants()
 
     def __len__(self) -> int:
         return self._used
@@ -151,16 +154,35 @@ class LiveRows:
     # -- classes ---------------------------------------------------------------------------------------------------
 
     def _tenant(self, name: str) -> int:
-        number = self._tenants.setdefault(name, len(self._tenants))
+        if name in self._tenants:
+            return self._tenants[name]
+        number = self._tenants[name] = len(self._tenants)
         if number >= len(self.state.quota):
-            more = np.zeros((max(number, 8), 3), np.int64)
-            self.state = self.state._replace(quota=np.concatenate([self.state.quota, more]))
-            self.state.quota[number:, col.Q_LIMIT] = 2**40
-        self.state.quota[number, col.Q_LIMIT] = self.cluster.quotas.get(name, 2**40)
+            quota, use = quotas(self.cluster, [""] * max(number, 8))
+            use[:, col.U_SINCE] = self.state.t[col.NOW]
+            quota, use = np.concatenate([self.state.quota, quota]), np.concatenate([self.state.use, use])
+            self.state = self.state._replace(quota=quota, use=use)
+        self._lay_tenants()
         return number
 
+    def _lay_tenants(self) -> None:
+        self.state, self._leaf = lay_tenants(self.state, self.cluster, self.tenants)
+
+    def set_tree(self, tree: Tree | None) -> bool:
+        """Another tree of tenants, from the next decision on; False, and nothing changed, where one comes or goes:
+        then jobs are told apart in another way, and the tables have to be laid out anew."""
+        if (tree is None) != (self.cluster.tenants is None):
+            return False
+        self.cluster = replace(self.cluster, tenants=tree)
+        self._lay_tenants()
+        for key, c in self._classes.items():
+            self.state.cls[c, col.C_POOLS] = self._pools(key)
+        self.state.x[col.NEW_TREE] = self.state.x[col.DIRTY] = 1
+        return True
+
     def _class_of(self, job: NewJob) -> int:
-        tenant = self._tenants[job.tenant] if job.tenant in self.cluster.quotas else -1
+        apart = tells_apart(self.cluster) or job.tenant in self.cluster.quotas
+        tenant = self._tenants[job.tenant] if apart else -1
         hosts = (job.cpus, job.mem_gib) if self.state.x[col.USE_HOST] else (0.0, 0.0)
         parts = self._parts
         part = parts.index(job.tenant) if job.tenant in parts else parts.index("") if "" in parts else -1
@@ -177,12 +199,21 @@ class LiveRows:
         row = self.state.cls[c]
         row[col.C_GPUS], row[col.C_TENANT], row[col.C_PART] = job.gpus, self._tenants[job.tenant], line
         row[col.C_MODE], row[col.C_NODES] = self.placement.base_mode, job.nodes
-        for one in {part, *more}:
-            row[col.C_POOLS] |= pools_for(self.state, job.gpus, job.nodes, hosts, one, job.barred)
-        if job.gpus > self.state.quota[row[col.C_TENANT], col.Q_LIMIT]:
-            row[col.C_POOLS] = 0
+        row[col.C_POOLS] = self._pools(key)
+        row[col.C_TYPE] = only_type(job.barred, len({group.gpu_type for group in self.cluster.groups}))
+        if self.cluster.tenants is not None:
+            row[col.C_LEAF] = self._leaf[row[col.C_TENANT], 1 + row[col.C_TYPE]]
         self._move_class(c, np.zeros(0, np.int64))
         return c
+
+    def _pools(self, key: tuple[float, ...]) -> int:
+        """The pools in which jobs of a class may run."""
+        gpus, tenant, part, _, cpus, mem_gib, barred, nodes, *more = key
+        name = self.tenants[int(tenant)] if tenant >= 0 else ""
+        bits = 0
+        for one in {part, *more}:
+            bits |= pools_for(self.state, int(gpus), int(nodes), (cpus, mem_gib), int(one), int(barred))
+        return bits & open_to(self.cluster, name) if gpus <= most_gpus(self.cluster, name) else 0
 
     def _rank(self, row: int) -> None:
         """A place for a job in its class, by tier and arrival; the class moves when it is full or out of order."""
@@ -252,6 +283,7 @@ class LiveRows:
             failed=_longer(state.failed, len(state.cls) + more),
             lines=_longer(state.lines, len(state.cls) + more + 1),
         )
+        self._lay_tenants()
 
 
 def _longer(array: np.ndarray, size: int) -> np.ndarray:

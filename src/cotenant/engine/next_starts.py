@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from cotenant.core import columns as col
 from cotenant.core.decision import CHANGES, Change, Event, Kind
 from cotenant.core.plan import Places
-from cotenant.core.state import State
+from cotenant.core.state import copy_state
 from cotenant.engine.cycle import Engine
 from cotenant.engine.decide import decide
 from cotenant.engine.ledger import begin_promised
@@ -17,7 +17,7 @@ from cotenant.engine.taking_in import take_in
 
 def next_starts(engine: Engine, ends: Iterable[int], now_s: float) -> Iterator[list[tuple[int, Places]]]:
     """For each of these rows who starts where when it ends after those before it. Only for orders of columns."""
-    state = State._make(array.copy() for array in engine.state)
+    state = copy_state(engine.state)
     for row in ends:
         state.x[col.N_LOG] = state.x[col.LOGGING] = 0
         take_in(state, engine.rule, Event(Kind.OVER, row), now_s)

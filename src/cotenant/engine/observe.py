@@ -158,9 +158,10 @@ class Window:
         pool, host, first, gib, speed = self._fixed
         binds = bool(s.x[col.USE_HOST])
         users, opened = _users(s)
+        quota = s.quota[:, : col.Q_CLAIMED] - pinned_gpus(s)[:, None]
         return ClusterSite(
             node=sealed(s.node), host=sealed(s.host) if binds else host, hosts_bind=binds, pool=pool,
-            quota=sealed(s.quota[:, :col.Q_CLAIMED]), users=sealed(users), open=sealed(opened), gpu_first=first,
+            quota=sealed(quota), users=sealed(users), open=sealed(opened), gpu_first=first,
             gpu_gib=gib, speed=speed, failures=int(s.x[col.NODE_FAILURES]),
         )  # fmt: skip
 
@@ -169,6 +170,12 @@ class Window:
         if facts is not self._facts:
             self._facts, self._known = facts, seal(replace(facts, training=None))
         return self._known if facts.training is None else replace(self._known, training=seal(facts.training))
+
+
+def pinned_gpus(s: State) -> Ints:
+    """GPUs that each tenant has for jobs that nobody may stop, with which policies do not plan."""
+    rows = np.flatnonzero(s.i[:, col.STATE] == col.PINNED) if s.x[col.LAGS] else np.zeros(0, np.int64)
+    return np.bincount(s.i[rows, col.TENANT], s.i[rows, col.GPUS], len(s.quota)).astype(np.int64)
 
 
 def _users(s: State) -> tuple[IntMatrix, NDArray[np.bool_]]:

@@ -11,6 +11,7 @@ from cotenant.core.cluster import Cluster
 from cotenant.core.errors import InputError
 from cotenant.core.state import IntMatrix, State
 from cotenant.core.workload import Floats, Ints, Workload
+from cotenant.engine.tenant_rows import lay_tenants, nobody, only_type, open_to, pools_of, quotas, tells_apart
 from cotenant.placement.modes import PlacementRule
 
 _SERIES_ROWS, _SEGMENT_ROWS = 4096, 50_000
@@ -109,10 +110,10 @@ def build_state(
     f[:, col.GPU_GIB] = 0.0 if need_gib is None else need_gib
     barred = _barred_types(speed)[i[:, col.SPEED_ROW]] | _other_types(work, cluster)
     parts = np.zeros(rows, np.int64) if placement.counts_only else work.nodes
-    quota = _quotas(work, cluster)
+    quota, use = quotas(cluster, work.tenant.names)
     held = quota[:, col.Q_LIMIT].copy()
     if overcommits:  # nobody is too large for a quota that it need not have
-        quota[:, col.Q_LIMIT] = 2**40
+        quota[:, col.Q_LIMIT] = col.UNLIMITED
     modes = placement.modes(skew)
     cls, of = _classes(work, cluster, f, modes, pool, quota, node, host, barred, parts)
     if overcommits:
@@ -145,9 +146,12 @@ def build_state(
     t[col.WINDOW_FROM], t[col.WINDOW_TO] = gantt_window
     t[col.LAST_SAMPLE] = -np.inf
     t[col.PATIENCE] = costs.patience_s
-    t[[col.NEXT_TURN, col.NEXT_LOOSE, col.NEXT_WARM]] = np.inf
+    t[[col.NEXT_TURN, col.NEXT_LOOSE, col.NEXT_WARM, col.NEXT_CLAIM]] = np.inf
+    x[col.RESERVED] = -1
+    use[:, col.U_SINCE] = t[col.NOW]
     nodes, room = len(node), 2 * most + 16
-    return State(
+    rows_of_tree, asked, claims = nobody(len(pool))
+    state = State(
         f=f,
         i=i,
         node=node,
@@ -156,6 +160,10 @@ def build_state(
         cls=cls,
         slices=slices,
         quota=quota,
+        use=use,
+        rows=rows_of_tree,
+        asked=asked,
+        claims=claims,
         run=np.zeros(room, np.int64),
         hot=np.zeros((col.HOT_COLUMNS, room)),
         keys=np.zeros((4 if tiers or (tier != tier[:1]).any() else 3, room)),
@@ -186,6 +194,7 @@ def build_state(
         segments=np.zeros((_SEGMENT_ROWS, 5)),
         log=np.zeros((8 * most + 64, 3), np.int64),
     )
+    return lay_tenants(state, cluster, work.tenant.names)[0]
 
 
 def _jobs(
@@ -214,10 +223,11 @@ def _jobs(
 
 
 def _nodes(cluster: Cluster, counts_only: bool) -> tuple[IntMatrix, np.ndarray, IntMatrix]:
-    """Nodes pool by pool: a pool is one GPU type of one partition. Counting merges a pool into one node."""
+    """Nodes pool by pool: a pool is one GPU type of one partition, dedicated to the same tenants or to nobody. Counting
+    merges a pool into one node."""
     types = list(dict.fromkeys(group.gpu_type for group in cluster.groups))
     parts = list(cluster.partitions)
-    pools = list(dict.fromkeys((group.partition, group.gpu_type) for group in cluster.groups))
+    pools = pools_of(cluster)
     if len(pools) > 60:
         raise InputError(f"cluster has {len(pools)} pools of GPU type and partition; at most 60 are supported")
     sizes: list[int] = []
@@ -225,8 +235,8 @@ def _nodes(cluster: Cluster, counts_only: bool) -> tuple[IntMatrix, np.ndarray, 
     mems: list[float] = []
     pool_rows: list[list[int]] = []
     node_pool: list[int] = []
-    for at, (part, kind) in enumerate(pools):
-        groups = [g for g in cluster.groups if (g.partition, g.gpu_type) == (part, kind)]
+    for at, (part, kind, owners) in enumerate(pools):
+        groups = [g for g in cluster.groups if (g.partition, g.gpu_type, g.dedicated) == (part, kind, owners)]
         lo = len(sizes)
         for group in groups:
             count = 1 if counts_only else group.count
@@ -253,12 +263,6 @@ def _gpus(node: IntMatrix, sharing: bool) -> tuple[IntMatrix, Ints]:
     return np.full((int(first[-1]) if sharing else 0, col.SLOTS), -1, np.int64), first
 
 
-def _quotas(work: Workload, cluster: Cluster) -> IntMatrix:
-    quota = np.zeros((len(work.tenant.names), 3), np.int64)
-    quota[:, col.Q_LIMIT] = [cluster.quotas.get(name, 2**40) for name in work.tenant.names]
-    return quota
-
-
 def _partition_of(work: Workload, cluster: Cluster) -> Ints:
     """Partition of each job: the one named after its tenant, else the open one, else none (-1)."""
     parts = list(cluster.partitions)
@@ -272,8 +276,9 @@ def _classes(
     quota: IntMatrix, node: IntMatrix, host: np.ndarray, barred: Ints, nodes: Ints,
 ) -> tuple[IntMatrix, Ints]:  # fmt: skip
     part = _partition_of(work, cluster)
-    limited = quota[:, col.Q_LIMIT] < 2**40
-    tenant = np.where(limited[work.tenant.code], work.tenant.code, -1)
+    apart = (quota[:, col.Q_LIMIT] < col.UNLIMITED) | tells_apart(cluster)
+    tenant = np.where(apart[work.tenant.code], work.tenant.code, -1)
+    opened = [open_to(cluster, name) for name in work.tenant.names]
     patterns, pattern = np.unique(barred, return_inverse=True)
     shape = np.stack(
         [work.gpus, modes[work.model.code], tenant, part, f[:, col.CPUS], f[:, col.MEM], pattern.reshape(-1), nodes],
@@ -286,12 +291,13 @@ def _classes(
         cls[c, col.C_TENANT], cls[c, col.C_PART] = work.tenant.code[row], unique[c, 3]
         cls[c, col.C_NODES] = unique[c, 7]
         bits = int(patterns[int(unique[c, 6])])
+        cls[c, col.C_TYPE] = only_type(bits, int(pool[:, col.POOL_TYPE].max()) + 1)
         mask = _pools_for(
             cls[c, col.C_GPUS], int(unique[c, 7]), unique[c, 4:6], int(unique[c, 3]), bits, pool, node, host
         )
         if cls[c, col.C_GPUS] > quota[cls[c, col.C_TENANT], col.Q_LIMIT]:
             mask = 0
-        cls[c, col.C_POOLS] = mask
+        cls[c, col.C_POOLS] = mask & opened[work.tenant.code[row]]
     return cls, of
 
 

@@ -206,6 +206,29 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
     _show(grid, console)
 
 
+def print_tenants(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Print how a run went for each tenant; nothing where nobody shares."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("tenant", no_wrap=True)
+    fields = (
+        ("guaranteed", "guaranteed", "count"), ("finished", "finished", "count"), ("gpu_hours", "GPU-hours", "amount"),
+        ("borrowed_gpu_hours", "borrowed", "amount"), ("reclaims", "reclaimed", "count"),
+        ("avg_queue_s", "avg queue", "time"), ("avg_jct_s", "avg JCT", "time"),
+    )  # fmt: skip
+    columns = []
+    for key, heading, kind in fields:
+        unit, texts = _texts(kind, [number(row[key]) for row in rows])
+        table.add_column(f"{heading} ({unit})" if unit else heading, justify="right", no_wrap=True)
+        columns.append(texts)
+    for row, *texts in zip(rows, *columns, strict=True):
+        table.add_row(str(row["tenant"]) or ABSENT, *texts)
+    if rows:
+        console.print()
+        _show(table, console)
+
+
 def _texts(kind: str, values: Sequence[float | None]) -> tuple[str, list[str]]:
     if kind == "time":
         return duration_column(values)

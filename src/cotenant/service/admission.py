@@ -68,9 +68,11 @@ def demand_of(spec: JobSpec, hosts: bool = True) -> PoolDemand:
     return PoolDemand(spec.gpus, spec.gpu_type, spec.nodes, cpus, mem_gib, spec.gpu_mem_gib)
 
 
-def check(spec: JobSpec, nodes: Iterable[NodeInfo], hosts: bool = True) -> None:
-    """Raise unless some pool of these nodes could hold the job if it were empty."""
-    wrong = misfit(demand_of(spec, hosts), pools_of(nodes))
+def check(
+    spec: JobSpec, nodes: Iterable[NodeInfo], hosts: bool = True, apart: Callable[[str], object] = lambda node: None
+) -> None:
+    """Raise unless some pool of these nodes, less what keeps them `apart`, could hold the job if it were empty."""
+    wrong = misfit(demand_of(spec, hosts), pools_of(nodes, apart))
     if wrong:
         raise InputError(f"job '{spec.name}': {wrong}")
 

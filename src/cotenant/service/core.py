@@ -5,7 +5,8 @@
     planner    what should run, on which GPUs, on what terms
     forecasts  when jobs will end, made beside all this and kept for whoever asks
     executor   carries that out
-    desk       what people ask for: jobs;  admin: nodes, policy, tokens
+    desk       what people ask for: jobs;  admin: nodes, policy, tokens;  tenants: who shares all this;  accounts: who
+               has used what
 
 Order of every change: write the intent to the journal, take it into the book, act. After a crash the book is
 rebuilt and compared with what the backend really runs before anything is decided; launches carry a key, so
@@ -14,6 +15,7 @@ doing one again is harmless.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -24,12 +26,15 @@ from cotenant.backends.base import Backend, BackendError, Capabilities, LogReade
 from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal, JournalError
+from cotenant.service.accounts.desk import Accounts
+from cotenant.service.accounts.share import ShareBoard
 from cotenant.service.desk.admin import Admin
 from cotenant.service.desk.desk import Desk
 from cotenant.service.desk.parts import PlannerAnswers
 from cotenant.service.desk.submitting import Rules
+from cotenant.service.desk.tenants import LiveTenants
 from cotenant.service.executor.executor import Executor
-from cotenant.service.facade import Unavailable
+from cotenant.service.facade import Caller, Role, Unavailable
 from cotenant.service.forecasts.background import Forecasts, InPlace, Scenes
 from cotenant.service.forecasts.worker import Worker
 from cotenant.service.notify.notifier import Notifier
@@ -42,6 +47,7 @@ from cotenant.service.planner.decision import LiveDecision, PlannerSteps
 from cotenant.service.retention import Retention
 from cotenant.service.store.store import Store
 
+_log = logging.getLogger(__name__)
 LONGEST_S = 1.0  # between two looks
 _STOPPING_S = 0.2  # while somebody is about to leave: what his runtime says does not wake the scheduler
 COUNTERS = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s", "suspensions")
@@ -116,13 +122,16 @@ class CoreService:
         machines = ObservedMachines(self.observer, backend)
         playing = (InPlace(), options.clock) if options.inline else (Worker(), time.monotonic)
         self.forecasts = Forecasts(self.store, self.planner, self.reports.of, options.forecast_every_s, *playing)
-        self.desk = Desk(self.store, self.planner, machines, self.reports.of, self.forecasts, rules, self.usage)
+        board = ShareBoard(self.store, machines.nodes, self.planner.standing, options.grace_s)
+        self.desk = Desk(self.store, self.planner, machines, self.reports.of, self.forecasts, rules, self.usage, board)
+        self.tenants = LiveTenants(self.store, machines)
+        self.accounts = Accounts(self.store, board)
         self._winds_down = False
         self._on_over: Callable[[], object] = lambda: None
         self.at_close = ExitStack()  # what else is to be given back in the end
         self.admin = Admin(
             self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready,
-            self.shut_down, self.usage,
+            self.shut_down, self.usage, board,
         )  # fmt: skip
         if options.policy:
             self.planner.check(options.policy)
@@ -133,6 +142,21 @@ class CoreService:
         self._watch_clock()
         if self.options.policy and self.options.policy != self.store.book.policy:
             self.store.write([Entry("policy", data={"policy": self.options.policy})])
+        self._take_cluster()
+
+    def _take_cluster(self) -> None:
+        """The tenants of the cluster file, for the first time; from then on those of the journal hold."""
+        cluster, book = self.options.cluster, self.store.book.tenants
+        if cluster is None or cluster.tenants is None:
+            return
+        if book.tree is None:
+            done, wrong = self.tenants.take(Caller("serve", Role.ADMIN), cluster.tenants, cluster.groups)
+            for line in wrong:
+                _log.warning("%s: %s", cluster.spec, line)
+            _log.info("%s: %s", cluster.spec, done)
+        elif book.tree != cluster.tenants:
+            take = "`cotenant tenants set --file` takes those of the file"
+            _log.warning("%s: this home has tenants of its own, and they stay; %s", cluster.spec, take)
 
     def _watch_clock(self) -> None:
         if by_s := self.store.watch_clock():

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cotenant.core.errors import CotenantError
 from cotenant.core.jobspec import JobSpec
 from cotenant.service.asked import EVERY, Which
+from cotenant.service.callers import SCOPES as SCOPES
+from cotenant.service.callers import Caller as Caller
+from cotenant.service.callers import Role as Role
 from cotenant.service.job_info import AttemptInfo as AttemptInfo
+from cotenant.service.job_info import EventInfo as EventInfo
 from cotenant.service.job_info import JobInfo as JobInfo
 from cotenant.service.job_info import JobList as JobList
 from cotenant.service.job_info import JobOutcome as JobOutcome
@@ -23,6 +26,7 @@ from cotenant.service.window import NodeWindow
 if TYPE_CHECKING:
     from cotenant.backends.base import LogReader, LogTimes, Stream
     from cotenant.backends.channels import Channel, ChannelSpec
+    from cotenant.service.accounts.asked import AccountDesk
 
 WHATIF_BUDGET_S = 30.0
 
@@ -35,49 +39,20 @@ class Conflict(CotenantError):
     """The thing is not in a state that allows it, e.g. cancelling a finished job."""
 
 
+class NotAllowed(CotenantError):
+    """You may see it, but this is for others to do."""
+
+
 class Unavailable(CotenantError):
     """The service cannot take this now (disk full, shutting down, not ready yet); nothing was lost."""
 
 
 class TooMany(Unavailable):
-    """The caller has had his share of something; others have not."""
+    """The caller has had his share of something; others have not. `retry_s`: when to try again, 0 if nobody knows."""
 
-
-class Role(StrEnum):
-    """What a token may do: viewer reads, user also submits and touches his tenant's jobs, admin everything."""
-
-    ADMIN = "admin"
-    USER = "user"
-    VIEWER = "viewer"
-
-
-SCOPES = ("read", "submit", "manage", "admin", "metrics")
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks. An empty tenant (admins, and viewers made without one) sees every tenant.
-
-    `scopes` narrow what the role may: read (look), submit (new jobs), manage (cancel, hold, change, ...), admin
-    (nodes, policy, tokens, ...), metrics (numbers only); none given: all that the role may. `token`: the id of his
-    token.
-    """
-
-    name: str
-    role: Role
-    tenant: str = ""
-    scopes: tuple[str, ...] = ()
-    token: str = field(default="", compare=False)
-
-    def sees(self, tenant: str) -> bool:
-        """Whether the jobs of a tenant exist for him."""
-        return self.tenant in ("", tenant)
-
-    def must_be(self, role: Role) -> None:
-        """Raise unless he may do what this role may."""
-        ranks = {Role.VIEWER: 0, Role.USER: 1, Role.ADMIN: 2}
-        if ranks[self.role] < ranks[role]:
-            raise CotenantError(f"this needs the role {role}")
+    def __init__(self, text: str, retry_s: float = 0.0) -> None:
+        super().__init__(text)
+        self.retry_s = retry_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +71,8 @@ class NodeStatus:
     gpu_mem_gib: float = 0.0  # of each GPU; 0 where not known
     gpu_busy: tuple[float, ...] = ()  # of each GPU: share of the time in which it computes; none where not known
     gpu_used_gib: tuple[float, ...] = ()  # of the memory of each
-
-
-@dataclass(frozen=True, slots=True)
-class EventInfo:
-    """One record of the journal, as shown to people."""
-
-    seq: int
-    time_s: float
-    kind: str
-    job: str
-    data: dict[str, Any]
+    dedicated: tuple[str, ...] = ()  # tenants whose jobs alone it takes; none: everybody's
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +246,31 @@ class ClusterDesk(Protocol):
         """Why it takes no changes just now: not reconciled yet, journal full or away. Empty when it is ready."""
 
 
+class TenantDesk(Protocol):
+    """The desk for the tree of tenants. Changes hold from the next decision on."""
+
+    def known(self, caller: Caller) -> Caller:
+        """The caller with the tenants that he administers. Never waits."""
+
+    def tenants(self, caller: Caller) -> dict[str, Any]:
+        """All tenants, what each holds now, how past use counts, and what is said of nodes."""
+
+    def add(self, caller: Caller, name: str, parent: str, fields: dict[str, Any]) -> str:
+        """A new tenant, with fields as in the cluster file; what was done, in words."""
+
+    def set(self, caller: Caller, name: str, fields: dict[str, Any]) -> str:
+        """Other fields of a tenant; None: as by default. Limits and GPU types are changed one by one."""
+
+    def remove(self, caller: Caller, name: str) -> str:
+        """Take a tenant away that has no children and no unfinished jobs."""
+
+    def share(self, caller: Caller, fields: dict[str, Any]) -> str:
+        """How past use counts and how soon GPUs come back: half_life, min_run, reserve_after (admin)."""
+
+    def replace(self, caller: Caller, tree: dict[str, Any], groups: list[dict[str, Any]]) -> tuple[str, list[str]]:
+        """The tree and groups of nodes of a cluster file (admin); what was done, and what of it matches no node."""
+
+
 class Service(Protocol):
     """The whole of it."""
 
@@ -290,3 +281,11 @@ class Service(Protocol):
     @property
     def admin(self) -> ClusterDesk:
         """Where people ask about the cluster."""
+
+    @property
+    def tenants(self) -> TenantDesk:
+        """Where people ask who shares the cluster."""
+
+    @property
+    def accounts(self) -> AccountDesk:
+        """Where people ask who has used what."""

@@ -68,3 +68,14 @@ class JobOutcome:
     id: str
     error: str
     job: JobInfo | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventInfo:
+    """One record of the journal, as shown to people."""
+
+    seq: int
+    time_s: float
+    kind: str
+    job: str
+    data: dict[str, Any]

@@ -1,22 +1,24 @@
 """How long what is left of ended jobs is kept: their records, their output, their checkpoints.
 
 Checkpoints are a user's work: they stay unless the operator has said for how long. Output and checkpoints go no later
-than the record of their job, without which nobody would know of them.
+than the record of their job, without which nobody would know of them. What a job has cost stays in the archive.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from math import inf
 
 from cotenant.backends.base import Backend
 from cotenant.journal import Entry
+from cotenant.service.accounts.archive import ARCHIVE, archived
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Keep
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
 
 RETIRE_EVERY_S = 3600.0
-_FORGET_AT_ONCE = 1000
+_FORGET_AT_ONCE, _MOST_STRETCHES = 1000, 50_000  # jobs, and stretches on GPUs: a record is bounded
 
 
 class Retention:
@@ -57,10 +59,23 @@ class Retention:
             old = [job for job in store.book.jobs.values() if job.finished and (job.ended_s or 0.0) < before_s]
         for job in old:
             self._reports.forget(job.id)
-        for at in range(0, len(old), _FORGET_AT_ONCE):
-            store.write([Entry("forget", data={"jobs": [job.id for job in old[at : at + _FORGET_AT_ONCE]]})])
+        for some in _batches(old):  # into the archive and out of the book at once, or neither
+            store.write([archived(some), Entry("forget", data={"jobs": [job.id for job in some]})])
         if old:
             store.snapshot()
             with store.lock:
-                store.journal.prune(before_s, keep=store.book.jobs.keys())
+                store.journal.prune(before_s, keep={*store.book.jobs, ARCHIVE})
         return len(old)
+
+
+def _batches(jobs: Iterable[LiveJob]) -> Iterator[list[LiveJob]]:
+    some, count = list[LiveJob](), 0
+    for job in jobs:
+        stretches = sum(1 + len(attempt.had) for attempt in job.attempts)
+        if some and (len(some) >= _FORGET_AT_ONCE or count + stretches > _MOST_STRETCHES):
+            yield some
+            some, count = [], 0
+        some.append(job)
+        count += stretches
+    if some:
+        yield some

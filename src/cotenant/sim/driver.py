@@ -36,6 +36,7 @@ from cotenant.sim.pair_watch import PairWatch
 from cotenant.sim.power import NodePower
 from cotenant.sim.setup import elastic_truth, facts, lay_out, pair_belief, pair_truth, truth
 from cotenant.sim.stall import Stall
+from cotenant.sim.tenants import by_tenant
 from cotenant.workload.stages import profiled_stages, stages_of
 
 LEARN_EVERY = 100  # finished jobs after which a policy that learns from them is told
@@ -243,6 +244,7 @@ class Simulation:
             ),
         )  # fmt: skip
         result.summary.update(self._summary(result))
+        result.tenants.extend(by_tenant(state, result))
         return result
 
     def _summary(self, result: Outcome) -> dict[str, Scalar]:

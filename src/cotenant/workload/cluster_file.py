@@ -3,6 +3,7 @@
 groups:
   - {nodes: 4, gpus: 8, type: h200, cpu: 96, mem: 768, partition: vcA}   # per node; mem in GiB
   - {nodes: 2, gpus: 8, dedicated: [vision], labels: {rack: a3}}         # nobody else's
+  - {nodes: 2, gpus: 8, names: [gpu-07, gpu-08]}                         # live: these; without: whichever are alike
 fair_share: {half_life: 7d, min_run: 60, reserve_after: 600}             # the tree of tenants: docs/tenants.md
 tenants: {research: {guaranteed: 32, children: {vision: {guaranteed: 16}}}}
 quotas: {vcA: 16}                                                        # or only the most GPUs that each may hold
@@ -19,7 +20,7 @@ from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.tenants import Tree
 
-_GROUP_KEYS = ("nodes", "gpus", "type", "cpu", "mem", "partition", "dedicated", "labels")
+_GROUP_KEYS = ("nodes", "gpus", "type", "cpu", "mem", "partition", "dedicated", "labels", "names")
 _TOP_KEYS = ("groups", "quotas", "fair_share", "tenants")
 
 
@@ -56,6 +57,16 @@ def load_cluster(spec: str) -> Cluster:
     return cluster
 
 
+def load_tenants(path: str) -> Cluster:
+    """Read a file that has to say who shares the cluster."""
+    if not path.strip().lower().endswith((".yaml", ".yml")):
+        raise InputError(f"{path}: tenants are in a YAML file: name one that ends in .yaml")
+    cluster = load_cluster(path)
+    if cluster.tenants is None:
+        raise InputError(f"{path}: has no 'tenants:', such as tenants: {{vision: {{guaranteed: 8}}}}")
+    return cluster
+
+
 def cluster_text(cluster: Cluster) -> str:
     """A cluster as the YAML that `load_cluster` reads."""
     import yaml
@@ -68,6 +79,7 @@ def cluster_text(cluster: Cluster) -> str:
         data |= {"partition": group.partition} if group.partition else {}
         data |= {"dedicated": list(group.dedicated)} if group.dedicated else {}
         data |= {"labels": dict(group.labels)} if group.labels else {}
+        data |= {"names": list(group.names)} if group.names else {}
         groups.append(data)
     said = {"groups": groups} | ({"quotas": cluster.quotas} if cluster.quotas else {})
     said |= cluster.tenants.as_dict() if cluster.tenants is not None else {}
@@ -98,6 +110,8 @@ def _group(where: str, item: Any) -> NodeGroup:
     if not isinstance(item, dict):
         raise InputError(f"{where}: must be a mapping such as {{nodes: 4, gpus: 8}}")
     reading.known(where, item, _GROUP_KEYS)
+    names = reading.names(f"{where}.names", item.get("names") or ())
+    item = {**({"nodes": len(names)} if names else {}), **item}
     for key in ("nodes", "gpus"):
         if key not in item:
             raise InputError(f"{where}.{key} is missing; say how many")
@@ -111,6 +125,7 @@ def _group(where: str, item: Any) -> NodeGroup:
         reading.text(f"{where}.partition", item.get("partition", "")),
         reading.names(f"{where}.dedicated", item.get("dedicated") or ()),
         tuple((str(key), reading.text(f"{where}.labels.{key}", value)) for key, value in labels.items()),
+        names,
     )
 
 

@@ -40,6 +40,7 @@ class AntMan(PlanPolicy):
     shares = True
     undoes = True
     overcommits = True
+    own_shares = True
     defaults: ClassVar[dict[str, Value]] = {
         "busy_limit": 0.8,  # a GPU busier than this takes no more opportunistic jobs
         "ot_after_s": 0.0,
@@ -125,7 +126,7 @@ class AntMan(PlanPolicy):
         """Upgrade, start guaranteed jobs, start opportunistic jobs, set shares and memory."""
         board = SharedRoom(view)
         together = view.facts.together
-        quota = view.site.quota_left()
+        quota = view.site.guaranteed_left()
         order = view.rows[np.lexsort((view.rows, view.submit_s, -view.priority))]
         running = set(board.gpus_of)
         self.guaranteed = {row for row in running if not view.opportunistic[view.at(row)]}
@@ -278,7 +279,7 @@ class AntMan(PlanPolicy):
         """Estimated seconds until a tenant's quota is free: the work that its guaranteed jobs have left."""
         at = view.at(row)
         tenant = view.tenant[at]
-        limit = int(view.site.quota[tenant, col.Q_LIMIT])
+        limit = int(view.site.quota[tenant, col.Q_GUARANTEED])
         if limit <= 0 or view.tier[at] > 0:
             return np.inf
         mine = np.isin(view.rows, list(self.guaranteed)) & (view.tenant == tenant)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from cotenant.core.errors import InputError
 from cotenant.journal import Entry
+from cotenant.service.accounts.metrics import tenant_metrics
+from cotenant.service.accounts.share import ShareBoard
 from cotenant.service.desk import views as shown
 from cotenant.service.desk.parts import Machines, PlannerAnswers
 from cotenant.service.desk.windows import checked
@@ -30,8 +32,9 @@ class Admin:
         self, store: Store, planner: PlannerAnswers, machines: Machines, home: Path,
         counters: Mapping[str, float], is_ready: Callable[[], bool],
         shut_down: Callable[[str], None] = lambda jobs: None, usage: Usage | None = None,
+        board: ShareBoard | None = None,
     ) -> None:  # fmt: skip
-        self._usage = usage or Usage()
+        self._usage, self._board = usage or Usage(), board
         self._store, self._planner, self._machines, self._home = store, planner, machines, home
         self._counters, self._is_ready, self._shut_down = counters, is_ready, shut_down
         self._keys = Keyring(lambda: store.book.tokens)
@@ -153,7 +156,8 @@ class Admin:
     def metrics(self) -> dict[str, float]:
         """See the facade."""
         view, nodes = self._store.view(), self._machines.nodes()
-        return shown.metrics(view, nodes, self._counters, self._store.clock(), self._usage)
+        tenants = tenant_metrics(self._board.picture()) if self._board is not None else {}
+        return {**shown.metrics(view, nodes, self._counters, self._store.clock(), self._usage), **tenants}
 
     def ready(self) -> bool:
         """See the facade."""

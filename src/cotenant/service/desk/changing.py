@@ -53,8 +53,8 @@ def requeue(job: LiveJob) -> list[Entry]:
     return [Entry("stop", job.id, {"why": "requeue"})]
 
 
-def settings(changes: Mapping[str, Any], where: str) -> Make:
-    """Fields of a job that has not ended."""
+def settings(changes: Mapping[str, Any], where: str, check: Callable[[LiveJob, int], None]) -> Make:
+    """Fields of a job that has not ended; `check` is asked whether it may have a priority."""
     for key in changes:
         if key not in SETTABLE:
             raise unknown("field to set", key, SETTABLE)
@@ -63,6 +63,8 @@ def settings(changes: Mapping[str, Any], where: str) -> Make:
     values.pop("gpu_type", None)
 
     def make(job: LiveJob) -> list[Entry]:
+        if "priority" in values:
+            check(job, values["priority"])
         entries = [Entry("set", job.id, values)] if values else []
         if gpus is not None:
             _check_size(job, gpus)
@@ -81,10 +83,10 @@ def _check_size(job: LiveJob, gpus: int) -> None:
         raise InputError(f"job {job.id} takes {low} to {high} GPUs, not {gpus}")
 
 
-def check_priority(caller: Caller, priority: int, most: int) -> None:
+def check_priority(caller: Caller, priority: int, most: float) -> None:
     """Raise where somebody asks to go before others who may not."""
     if priority > most and caller.role is not Role.ADMIN:
-        raise InputError(f"field 'priority' is {priority}: your token may ask for at most {most}, an admin for more")
+        raise InputError(f"field 'priority' is {priority}: your token may ask for at most {most:g}, an admin for more")
 
 
 class JobChanges:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from math import inf
 from typing import Any
 
 from cotenant.backends.base import BackendError, LogReader, LogTimes, Stream
@@ -14,12 +15,14 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.reasons import Cause
 from cotenant.journal import Record
+from cotenant.service.accounts.share import ShareBoard
 from cotenant.service.asked import EVERY, Which
 from cotenant.service.desk import changing, selecting
 from cotenant.service.desk import views as shown
 from cotenant.service.desk.deadlines import deadline_of
 from cotenant.service.desk.parts import Machines, PlannerAnswers, ReportedProgress, ToldEnds
 from cotenant.service.desk.submitting import ANYTHING, Rules, Submissions, again
+from cotenant.service.desk.tenant_words import explained
 from cotenant.service.facade import (
     Caller,
     Conflict,
@@ -27,6 +30,7 @@ from cotenant.service.facade import (
     JobInfo,
     JobList,
     JobOutcome,
+    NotAllowed,
     NotFound,
     Role,
     WhatIfWatch,
@@ -42,7 +46,8 @@ from cotenant.service.store.view import BookView
 class Desk:
     """The one implementation of `cotenant.service.facade.Jobs`.
 
-    `report` gives the newest report of a job, `told` what is foretold of it, `usage` what it uses.
+    `report` gives the newest report of a job, `told` what is foretold of it, `usage` what it uses, `board` how tenants
+    stand.
     `rules`: what may be asked for.
     `most_priority`: the highest that others than admins may ask for.
     """
@@ -56,8 +61,9 @@ class Desk:
         told: ToldEnds,
         rules: Rules = ANYTHING,
         usage: Usage | None = None,
+        board: ShareBoard | None = None,
     ) -> None:
-        self._usage = usage or Usage()
+        self._usage, self._board = usage or Usage(), board
         self._store, self._planner, self._machines, self._report = store, planner, machines, report
         self._told_ends = told
         self._submissions = Submissions(store, machines, rules)
@@ -107,6 +113,9 @@ class Desk:
         if cause:
             return {"job": name, "at_s": now_s, "cause": cause, "text": found.aside or text or f"it is {found.state}"}
         reason = self._planner.why(name, now_s)
+        if reason is not None and self._board is not None and view.tenants.tree is not None:
+            picture = self._board.picture()
+            reason = explained(reason, picture.view, caller, now_s, self._board.grace_s, picture.lenders)
         if reason is not None:
             return reason.as_dict()
         up = any(node.state == "up" and node.name not in view.drained for node in self._machines.nodes())
@@ -151,7 +160,7 @@ class Desk:
 
     def _told(self, caller: Caller, record: Record) -> bool:
         """Whether a record is for people at all, and for this one."""
-        if record.kind in ("token", "revoke", "used", "once", "lineage"):
+        if record.kind in ("token", "revoke", "used", "once", "lineage", "account"):
             return False
         if not caller.tenant:
             return True
@@ -175,6 +184,8 @@ class Desk:
         """See the facade."""
         caller.must_be(Role.USER)
         found = self._find(caller, job)
+        if not caller.is_of(found.tenant):
+            raise NotAllowed(f"job {job} is of tenant '{found.tenant}': only its users join it")
         if found.state != JobState.RUNNING and not found.holds:
             raise Conflict(f"job {job} is {found.state}: only a running one can be joined")
         try:
@@ -230,8 +241,13 @@ class Desk:
 
     def _settings(self, caller: Caller, changes: dict[str, Any], where: str) -> changing.Make:
         caller.must_be(Role.USER)
-        changing.check_priority(caller, int(changes.get("priority", 0)), self._most_priority)
-        return changing.settings(changes, where)
+
+        def check(job: LiveJob, priority: int) -> None:
+            highest = self._store.book.tenants.of(job.tenant).highest_priority
+            most = inf if job.tenant in caller.administers else self._most_priority
+            changing.check_priority(caller, priority, most if highest is None else highest)
+
+        return changing.settings(changes, where, check)
 
     def _find(self, caller: Caller, job: str) -> LiveJob:
         with self._store.lock:

@@ -8,6 +8,7 @@ from typing import Protocol
 from cotenant.backends.base import Capabilities, LogReader, LogTimes, NodeInfo, Stream
 from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.core.reasons import Reason
+from cotenant.service.accounts.numbers import TenantNumbers
 from cotenant.service.facade import WhatIfWatch
 from cotenant.service.forecasts.foretold import Foretold, Outlook
 from cotenant.service.store.view import BookView
@@ -21,6 +22,9 @@ class PlannerAnswers(Protocol):
 
     def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> Mapping[str, Mapping[str, Foretold | None]]:
         """Under each policy when each job is expected to finish, if nobody else arrives."""
+
+    def standing(self) -> Mapping[str, TenantNumbers]:
+        """How tenants stand since the last decision, where there is a tree of them. Never waits."""
 
     def check(self, policy: str) -> None:
         """Raise an `InputError` unless there is such a policy and it can decide for these nodes."""

@@ -12,11 +12,13 @@ from typing import Any
 from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError
 from cotenant.core.jobspec import OK, JobSpec, changed_fields, dependency
+from cotenant.core.tenants import Tenant
 from cotenant.journal import Entry
 from cotenant.service.admission import check
 from cotenant.service.desk import selecting
 from cotenant.service.desk.changing import check_priority
 from cotenant.service.desk.parts import Machines
+from cotenant.service.desk.user_limits import LimitedUsers, check_size
 from cotenant.service.facade import Caller, Conflict, NotFound, Role, TooMany
 from cotenant.service.notify.settings import NOBODY, NotifySettings
 from cotenant.service.options import MOST_UNFINISHED
@@ -50,6 +52,7 @@ class Submissions:
     def __init__(self, store: Store, machines: Machines, rules: Rules) -> None:
         self._store, self._machines, self._rules = store, machines, rules
         self._next_id = 1  # above every id that was ever given out, also to submissions on their way
+        self._limited = LimitedUsers(store)
         self._on_way: dict[str, tuple[once.GivenAnswer, Future[list[int]]]] = {}  # those with a key, by its name
 
     def take(self, caller: Caller, specs: Sequence[JobSpec], key: str, asked: str) -> list[list[str]]:
@@ -65,9 +68,12 @@ class Submissions:
                 if not entries:
                     return ids
                 self._check_share(caller, entries)
+                asked_jobs = Counter(entry.data["tenant"] for entry in entries)
+                self._limited.check(caller.name, asked_jobs)
                 if key:
                     entries.append(Entry("once", data={"name": name, "asked": asked, "ids": once.packed(ids)}))
                 future = store.begin_write(entries)
+                self._limited.begin(caller.name, asked_jobs)
                 self._next_id = number
                 if key:
                     self._on_way[name] = once.GivenAnswer(asked, store.clock(), ids), future
@@ -79,6 +85,7 @@ class Submissions:
         finally:
             if first:
                 self._on_way.pop(name, None)
+                self._limited.end(caller.name, asked_jobs)
         return ids
 
     def _check_share(self, caller: Caller, entries: Sequence[Entry]) -> None:
@@ -114,12 +121,17 @@ class Submissions:
 
     def _accepted(self, caller: Caller, spec: JobSpec, nodes: Sequence[NodeInfo], named: dict[str, str]) -> JobSpec:
         tenant = spec.tenant or caller.tenant or "default"
-        if not caller.sees(tenant):
+        if not caller.is_of(tenant):
             raise InputError(
                 f"job '{spec.name}': field 'tenant' is '{tenant}', but your token is for '{caller.tenant}'"
             )
-        check(spec, nodes, self._rules.hosts)
-        check_priority(caller, spec.priority, self._rules.most_priority)
+        book = self._store.book.tenants
+        mine = [node for node in nodes if book.takes(node.name, tenant)]
+        if len(mine) < len(nodes) and not mine:
+            raise InputError(f"job '{spec.name}': no node takes jobs of tenant '{tenant}': all are dedicated to others")
+        check(spec, mine, self._rules.hosts, lambda node: book.mark(node).dedicated)
+        spec = _prioritised(caller, spec, book.of(tenant), self._rules.most_priority)
+        check_size(spec, book.of(tenant), book.tree)
         self._rules.notify.check(spec)
         if spec.image and not self._machines.capabilities().containers:
             why = "there is neither apptainer nor podman where jobs run: install one, or leave it out"
@@ -144,6 +156,17 @@ class Submissions:
         except NotFound:
             raise InputError(f"job '{spec.name}': field 'after' names '{other}', but there is no such job") from None
         return found[0].id if len(found) == 1 else found[0].id.partition(".")[0]
+
+
+def _prioritised(caller: Caller, spec: JobSpec, tenant: Tenant, most: int) -> JobSpec:
+    """With the tenant's default priority where none was asked for. Its highest holds for everybody, if it has one."""
+    if tenant.highest_priority is None:
+        check_priority(caller, spec.priority, most)
+    asked = spec.priority or tenant.default_priority
+    if tenant.highest_priority is not None and asked > tenant.highest_priority:
+        limit = f"the highest in tenant '{tenant.name}' is {tenant.highest_priority}"
+        raise InputError(f"job '{spec.name}': field 'priority' is {asked}: {limit}")
+    return replace(spec, priority=asked)
 
 
 def again(caller: Caller, jobs: Sequence[LiveJob], changes: dict[str, Any]) -> list[JobSpec]:

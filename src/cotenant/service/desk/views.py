@@ -159,6 +159,8 @@ def event(record: Record) -> EventInfo:
         data["text"] = f"jobs of kind {data['kind']} can be started ahead and wait at '{data['place']}'"
     elif record.kind == "memory":
         data = {"key": data["key"], "text": _memory(data["key"], data["value"])}
+    elif record.kind == "tenants":
+        data["text"] = f"{data['who']} changed the tenants"
     elif "spec" in data:
         data["spec"] = _spec(data["spec"])
     return EventInfo(record.seq, record.time_s, record.kind, record.job, data)
@@ -197,10 +199,11 @@ def node_statuses(
         if on and state == "up":
             state = "maintenance" if MAINTENANCE in on else "reserved"
         seen = usage.on(node.name) if usage is not None else ()
+        mark = book.tenants.mark(node.name)
         found.append(NodeStatus(
             node.name, node.gpu_type, node.gpus, used, node.cpus, node.mem_gib, state, tuple(jobs.get(node.name, ())),
             shared, node.gpu_mem_gib, tuple(round(gpu.busy, 2) for gpu in seen),
-            tuple(round(gpu.used_gib, 2) for gpu in seen),
+            tuple(round(gpu.used_gib, 2) for gpu in seen), mark.dedicated, dict(mark.labels),
         ))  # fmt: skip
     return found
 

@@ -99,6 +99,7 @@ class Executor:
         if job is None or act.kind == "terms":
             return job
         wrong = act.kind == "start" and (job.state != JobState.PENDING or not ahead.fits(job, act))
+        wrong = wrong or (act.kind == "start" and not act.gpus)  # the same decision has taken them away again
         return None if job.stop_why or wrong or (job.held and act.kind in ("start", "resume")) else job
 
     def _intents(self, act: Act, job: LiveJob, going: list[LiveJob], ending: Collection[str]) -> list[Entry]:

@@ -1,9 +1,9 @@
 """Which nodes are open to which jobs, now; who fits on none of them is set aside until one does.
 
-The engine sets jobs aside by itself (`engine.admit`); here it is told what is open to whom, and it is journaled why,
+The engine sets jobs aside by itself (`engine.aside`); here it is told what is open to whom, and it is journaled why,
 for people. Shut are nodes that are down or drained, those in a window that has begun, and, to a job that would not end
 before, those whose window is near. How long a job takes is its `max_runtime`, else what is believed. Nodes with other
-windows ahead are apart: no gang spans both.
+windows ahead are apart: no gang spans both. So are nodes that are dedicated to tenants, which take no others' jobs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from cotenant.service.window import MAINTENANCE, NodeWindow
 
 Labels = tuple[str, ...]
 """Names of sets of windows: of those that are ahead of a node."""
+Whose = str
+"""A tenant, where there is a tree of them; else empty."""
 _NONE = Access()
 
 
@@ -70,7 +72,7 @@ class Openings:
         return {
             node.name
             for node in self._nodes()
-            if node.state != "up" or node.name in book.drained or any(w.covers(node.name) for w in closed)
+            if node.state != "up" or node.name in book.drained or (closed and any(w.covers(node.name) for w in closed))
         }
 
     # -- a look ----------------------------------------------------------------------------------------------------
@@ -84,7 +86,7 @@ class Openings:
                 self._store.write([Entry("window-removed", data={"id": name, "why": "it is over"}) for name in over])
             shut = self.shut(now_s)
             nodes = [node for node in self._nodes() if node.name not in shut]
-            seen = nodes, tuple(book.windows)
+            seen = nodes, tuple(book.windows), book.tenants
             if not nodes:  # nobody keeps anybody waiting
                 return
             every = seen != self._seen or now_s >= self._due_s or (bool(book.windows) and bool(book.unplaced))
@@ -116,8 +118,9 @@ class Openings:
 
     def _judged(self, pending: Sequence[LiveJob], nodes: Sequence[NodeInfo], now_s: float) -> list[Entry]:
         book, entries = self._store.book, []
-        known: dict[tuple[PoolDemand, Labels], str] = {}
-        pools: dict[Labels, list[Pool]] = {}
+        known: dict[tuple[PoolDemand, Labels, Whose], str] = {}
+        pools: dict[tuple[Labels, Whose], list[Pool]] = {}
+        tenants = book.tenants
         if not self._labels:
             self._open.clear()
         for job in pending:
@@ -125,17 +128,22 @@ class Openings:
             if self._labels and self._open.get(job.id) != access:
                 self._open[job.id] = access
                 book.touched.add(job.id)  # for the planner, which has it in the tables with that of before
-            labels = access.labels
+            labels, whose = access.labels, job.tenant if tenants.tree is not None else ""
             ask = demand_of(job.spec, self._hosts)
-            if (ask, labels) not in known:
-                if labels not in pools:
-                    there = [node for node in nodes if self.label(node.name) in ("", *labels)]
-                    pools[labels] = pools_of(there, self.label)
-                known[ask, labels] = self._why(ask, pools[labels], nodes)
-            why = known[ask, labels]
+            if (ask, labels, whose) not in known:
+                mine = [node for node in nodes if tenants.takes(node.name, whose)] if whose else nodes
+                if (labels, whose) not in pools:
+                    there = [node for node in mine if self.label(node.name) in ("", *labels)]
+                    pools[labels, whose] = pools_of(there, self._apart)
+                known[ask, labels, whose] = self._why(ask, pools[labels, whose], mine)
+            why = known[ask, labels, whose]
             if why != job.aside:
                 entries.append(Entry("aside", job.id, {"why": why}))
         return entries
+
+    def _apart(self, node: str) -> object:
+        """Nodes between which gangs may be spread agree in this."""
+        return self.label(node), self._store.book.tenants.mark(node).dedicated
 
     def _let_in(self, job: LiveJob, now_s: float) -> Access:
         """Labels all of whose windows let a job start now; those reserved for it have a line of their own."""
@@ -146,8 +154,10 @@ class Openings:
         return Access(tuple(labels), next((label for label in labels if not mine.isdisjoint(label.split())), ""))
 
     def _why(self, ask: PoolDemand, pools: Sequence[Pool], nodes: Sequence[NodeInfo]) -> str:
+        if not nodes:
+            return "no node that is there now takes jobs of its tenant: they are dedicated to others"
         wrong = misfit(ask, pools)
-        if wrong and self._labels and not misfit(ask, pools_of(nodes, self.label)):
+        if wrong and self._labels and not misfit(ask, pools_of(nodes, self._apart)):
             first = min(self._near.values(), key=lambda w: w.from_s)
             return f"it would not end before the {first.kind} that begins at {moment(first.from_s)}"
         return f"on the nodes that are there now: {wrong}" if wrong else ""

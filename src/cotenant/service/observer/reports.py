@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from cotenant.backends.base import CallHome
 from cotenant.core.errors import InputError
+from cotenant.core.workload import Floats
 from cotenant.runtime.protocol import (
     Checkpoint,
     Declined,
@@ -37,6 +38,7 @@ from cotenant.runtime.protocol import (
 from cotenant.runtime.server import RuntimeServer
 from cotenant.service.observer.holding import Holding
 from cotenant.service.observer.report import Report
+from cotenant.service.observer.said import Said
 
 if TYPE_CHECKING:
     from cotenant.service.store.job import LiveJob
@@ -57,6 +59,7 @@ class Reports:
         self._secret = _load_secret(home / "runtime.key")
         self._lock = threading.Lock()
         self._reports: dict[str, Report] = {}
+        self._said = Said()
         self._news: set[str] = set()
         self._warm: set[str] = set()
         self._stops: dict[str, float] = {}
@@ -125,16 +128,22 @@ class Reports:
         with self._lock:
             if hello.attempt <= self._over.get(hello.job, 0):
                 return
-            report = self._reports.setdefault(hello.job, Report())
+            report = self._reports.get(hello.job)
+            if report is None:
+                report = self._reports[hello.job] = Report()
+                self._said.write(hello.job, report)
             self._news.add(hello.job)
-            if isinstance(message, Progress):
+            if isinstance(message, Progress):  # all running jobs say this several times a second
                 if report.take(message, self._clock()):
                     self._warm.add(hello.job)
-            elif isinstance(message, Checkpoint):
+                self._said.write(hello.job, report)
+                return
+            if isinstance(message, Checkpoint):
                 report.checkpoint_s = self._clock()
             elif isinstance(message, Restored):
                 report.step = report.first = message.step
                 report.restore_s = message.seconds
+                self._said.write(hello.job, report)
             elif isinstance(message, Stopping):
                 report.left_saved = message.saved
             elif isinstance(message, Declined):
@@ -168,10 +177,17 @@ class Reports:
             found, self._warm = self._warm, set()
             return found
 
-    def of_all(self, jobs: Iterable[str]) -> list[Report | None]:
-        """The newest reports of many."""
+    def said(self, jobs: Iterable[str]) -> Floats:
+        """The numbers of the newest reports of many, a row each, as in `said`."""
         with self._lock:
-            return [self._reports.get(job) for job in jobs]
+            return self._said.of(jobs)
+
+    def look_again(self, jobs: Iterable[str]) -> None:
+        """What is believed of the speed of some jobs has changed without a word of theirs."""
+        with self._lock:
+            for job in jobs:
+                if job in self._reports:
+                    self._said.write(job, self._reports[job])
 
     def listens(self, job: str) -> bool:
         """Whether a job can save and has been asked to: worth waiting for."""
@@ -232,6 +248,7 @@ class Reports:
         with self._lock:
             self._over[job] = attempt
             self._reports.pop(job, None)
+            self._said.forget(job)
             self._stops.pop(job, None)
             self._settings.pop(job, None)
 

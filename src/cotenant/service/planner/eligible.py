@@ -1,4 +1,5 @@
-"""Who may start as far as the book says: not held, after those it comes after, let in by its array.
+"""Who may start as far as the book says: not held, after those it comes after, let in by its array and by the limits of
+its user.
 
 Of some arrays only so many elements may run at a time (`--array 0-99%5`).
 """
@@ -10,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from cotenant.core.lifecycle import ON_GPUS, WAITING
+from cotenant.service.planner.user_lines import UserLines
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import WITHDRAW, LiveJob, waits_for
 
@@ -31,9 +33,18 @@ class Eligible:
     def __init__(self, book: Book) -> None:
         self._book = book
         self._lines: dict[str, _Line] = {}
+        self._users = UserLines(book, lambda job: not job.aside and self._ready(job))  # who is aside takes no place
 
     def may_start(self, job: LiveJob) -> bool:
         """Whether nothing but GPUs keeps a job from running."""
+        return self._ready(job) and self._users.lets_in(job)
+
+    def over_limit(self, job: LiveJob) -> str:
+        """Which limit of its user keeps a job from starting; empty where none does."""
+        return self._users.why(job)
+
+    def _ready(self, job: LiveJob) -> bool:
+        """The same, limits of its user aside."""
         stops = job.stop_why not in ("", WITHDRAW)  # what was started too early ends, the job goes on waiting
         kept = job.held or stops or waits_for(job, self._book.members)
         return job.state in WAITING and not kept and self._let_in(job)
@@ -45,7 +56,12 @@ class Eligible:
         return line is not None and job.id in line.inside
 
     def follow(self, changed: Iterable[str]) -> set[str]:
-        """Take in what changed; elements that are let in by it."""
+        """Take in what changed; jobs that are let in by it, or no longer."""
+        changed = set(changed)
+        come = self._follow_arrays(changed)
+        return come | self._users.follow(changed | come)
+
+    def _follow_arrays(self, changed: set[str]) -> set[str]:
         book, concerned, come = self._book, dict[str, int](), set[str]()
         for name in changed:
             job = book.jobs.get(name)

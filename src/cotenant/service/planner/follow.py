@@ -16,6 +16,7 @@ from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import JobState
 from cotenant.core.traits import Traits
+from cotenant.engine.keys import work_done
 from cotenant.engine.live_rows import LiveRows, NewJob
 from cotenant.service.observer.outcomes import ASKED
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
@@ -61,6 +62,10 @@ class Follower:
     def startable(self, job: LiveJob) -> bool:
         """Whether nothing but GPUs keeps it from running."""
         return self._eligible.may_start(job)
+
+    def over_limit(self, job: LiveJob) -> str:
+        """Which limit of its user keeps a job from starting; empty where none does."""
+        return self._eligible.over_limit(job)
 
     def _new_job(self, job: LiveJob) -> NewJob:
         made, access = self.beliefs.new_job(job), self._open_to(job)
@@ -216,7 +221,7 @@ class Follower:
             self.durations[row] = belief
         else:
             self.durations.pop(row, None)
-        done_s = float(self.hearing.done_s([row], now_s)[0])
+        done_s = work_done(state.f, state.i, row, now_s)
         f[col.BELIEF] = max(done_s + belief.more_s, belief.least_s, belief.times * f[col.OCCUPIED])
         phases = self.beliefs.phases(job)
         f[col.START_UP], f[col.RESTORE], f[col.RESUME] = phases.start_s, phases.restore_s, phases.resume_s

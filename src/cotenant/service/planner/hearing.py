@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import NamedTuple
+from itertools import repeat
 
 import numpy as np
 
@@ -13,18 +13,13 @@ from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import JobState
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.live_rows import LiveRows
+from cotenant.service.observer.said import LEFT, MEAN, SAVES, SPREAD, TOTAL
 from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob
 
-
-class _Speaker(NamedTuple):
-    """A running job whose reports are taken in: its row, and what `_update` knew of it."""
-
-    row: int
-    saves: bool
-    total: int | None
-    begun: bool
+_LOG, _WEIGHT, _EXIT, _TOTAL, _SAVES = range(5)
+"""Logarithm and weight of a step as thought before the job showed it; its exit; steps in all, and whether it saves."""
 
 
 class Hearing:
@@ -38,31 +33,32 @@ class Hearing:
         look: Callable[[str, float], int | None],
     ) -> None:  # fmt: skip
         self._book, self._tables, self._beliefs, self._types, self._look = book, tables, beliefs, types, look
-        self._speaks: dict[str, _Speaker] = {}  # what does not change of running jobs while they only report
-        self._before = np.zeros((0, 3))  # of them by row: logarithm and weight of a step as thought before; exit
+        self._rows: dict[str, int] = {}  # of running jobs that were looked at
+        self._before = np.full((1, 5), np.nan)  # of them by row: what does not change while they only report
         self._cold: dict[int, str] = {}  # those that have not made their first step
 
     def forget(self, name: str, row: int) -> None:
         """A job is over."""
-        self._speaks.pop(name, None)
+        self._rows.pop(name, None)
         self._cold.pop(row, None)
 
     def doubt(self, names: Iterable[str]) -> None:
         """More was learned of the like of these jobs: when they speak next, they are looked at anew."""
         for name in names:
-            self._speaks.pop(name, None)
+            self._rows.pop(name, None)
 
     def listen(self, job: LiveJob, row: int, now_s: float) -> DurationGuess | None:
         """What its reports mean from here on, and when its start is, or was, over; a step as thought before."""
         report = self._beliefs.reports.of(job.id)
         if row >= len(self._before):
-            more = np.zeros((max(len(self._tables.state.f), row + 1) - len(self._before), 3))
+            more = np.zeros((max(len(self._tables.state.f), row + 1) - len(self._before), 5))
             self._before = np.concatenate([self._before, more])
         total, saves, begun = (None, False, False) if report is None else (report.total, report.saves, report.has_begun)
         each = self._beliefs.step_before(job, total, self._types) if total else None
         if each is not None:
-            self._before[row] = np.log(each.seconds), each.spread**-2, self._beliefs.exit_s(job)
-        self._speaks[job.id] = _Speaker(row, saves, total, begun)
+            self._before[row, :_TOTAL] = np.log(each.seconds), each.spread**-2, self._beliefs.exit_s(job)
+        self._before[row, _TOTAL:] = -1.0 if total is None else total, saves if begun else np.nan
+        self._rows[job.id] = row
         if job.state in (JobState.STARTING, JobState.RUNNING) and not job.last.suspensions:
             self._cold[row] = job.id
             self.warm(now_s, [row])
@@ -89,34 +85,30 @@ class Hearing:
         All of them speak several times a second, so this is done for many at a time. While a job is cold, or has just
         got other company, what is believed of it stays.
         """
-        rows: list[int] = []
-        said: list[tuple[float, float, float]] = []
-        changed: list[int] = []
-        for name, report in zip(names, self._beliefs.reports.of_all(names), strict=True):
-            known = self._speaks.get(name)
-            if known is None or report is None or known != (known.row, report.saves, report.total, True):
-                row = self._look(name, now_s)
-                changed += [] if row is None else [row]
-            elif report.total and report.speed.step_s is not None and report.speed.mean_s and report.step is not None:
-                rows.append(known.row)
-                said.append((report.total - report.step, report.speed.mean_s, report.speed.spread))
-        if rows:
-            changed += self._blend(np.array(rows), np.array(said), now_s)
+        names = list(names)
+        rows = np.fromiter(map(self._rows.get, names, repeat(-1)), np.int64, len(names))
+        said, before = self._beliefs.reports.said(names), self._before[rows]
+        same = (rows >= 0) & (before[:, _TOTAL] == said[:, TOTAL]) & (before[:, _SAVES] == said[:, SAVES])
+        looked = [self._look(names[at], now_s) for at in np.flatnonzero(~same).tolist()]
+        changed = [row for row in looked if row is not None]
+        told = same & (said[:, LEFT] == said[:, LEFT])
+        if told.any():
+            changed += self._blend(rows[told], before[told], said[told], now_s)
         return [Event(Kind.CHANGED, row) for row in changed[:1]]
 
-    def _blend(self, rows: Ints, said: Floats, now_s: float) -> list[int]:
-        """Write what is believed of jobs with steps left, their mean and its spread; one whose belief has changed."""
-        f, before = self._tables.state.f, self._before[rows]
-        measured = np.log(said[:, 1] * f[rows, col.SPEED])
-        logs, _ = with_progress(before[:, 0], before[:, 1], measured, said[:, 2])
-        belief_s = self.done_s(rows, now_s) + np.maximum(said[:, 0], 0.0) * np.exp(logs) + before[:, 2]
+    def _blend(self, rows: Ints, before: Floats, said: Floats, now_s: float) -> list[int]:
+        """Write what is believed of jobs by what was thought before and what they say; one whose belief has changed."""
+        f = self._tables.state.f
+        measured = np.log(said[:, MEAN] * f[rows, col.SPEED])
+        logs, _ = with_progress(before[:, _LOG], before[:, _WEIGHT], measured, said[:, SPREAD])
+        belief_s = self._done_s(rows, now_s) + np.maximum(said[:, LEFT], 0.0) * np.exp(logs) + before[:, _EXIT]
         changed: list[int] = rows[belief_s != f[rows, col.BELIEF]][:1].tolist()
         f[rows, col.BELIEF] = belief_s
         return changed
 
-    def done_s(self, rows: Ints | list[int], now_s: float) -> Floats:
+    def _done_s(self, rows: Ints, now_s: float) -> Floats:
         """Work that jobs have done by now: what they say is left comes on top of it."""
-        f, i = self._tables.state.f[rows], self._tables.state.i[rows]
-        runs = (i[:, col.STATE] == col.RUNNING) & (i[:, col.PROMISED] == 0)
-        ran_s = np.maximum(now_s - np.maximum(f[:, col.WARM], f[:, col.RATED]), 0.0)
-        return np.asarray(f[:, col.DONE] + np.where(runs, ran_s * f[:, col.SPEED], 0.0))
+        f, i = self._tables.state.f, self._tables.state.i
+        runs = (i[rows, col.STATE] == col.RUNNING) & (i[rows, col.PROMISED] == 0)
+        ran_s = np.maximum(now_s - np.maximum(f[rows, col.WARM], f[rows, col.RATED]), 0.0)
+        return np.asarray(f[rows, col.DONE] + np.where(runs, ran_s * f[rows, col.SPEED], 0.0))

@@ -13,6 +13,7 @@ from cotenant.backends.base import NodeInfo
 from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.plan import Places
 from cotenant.service.store.job import Gpus
+from cotenant.service.store.tenants import NO_TENANTS, BookTenants
 
 MOST_GPUS = 60  # bits of a mask that are used
 Label = Callable[[str], str]
@@ -30,14 +31,15 @@ class _Part:
 class NodeNumbers:
     """The nodes of a backend as a cluster; another list of nodes needs another one.
 
-    Nodes of another `label` are in a partition of that name.
+    Nodes of another `label` are in a partition of that name. `tenants`: who shares them, and which are dedicated.
     """
 
     def __init__(
-        self, nodes: Sequence[NodeInfo], quotas: dict[str, int] | None = None, label: Label = lambda node: ""
+        self, nodes: Sequence[NodeInfo], label: Label = lambda node: "", tenants: BookTenants = NO_TENANTS
     ) -> None:
         self.types: tuple[str, ...] = tuple(dict.fromkeys(node.gpu_type for node in nodes))
-        ordered = sorted(nodes, key=lambda node: (self.types.index(node.gpu_type), label(node.name)))
+        owners = {node.name: tenants.mark(node.name).dedicated for node in nodes}
+        ordered = sorted(nodes, key=lambda n: (self.types.index(n.gpu_type), label(n.name), owners[n.name]))
         self._parts: list[_Part] = []
         groups = []
         for node in ordered:
@@ -47,18 +49,21 @@ class NodeNumbers:
                     share = size / node.gpus
                     self._parts.append(_Part(node.name, first, size))
                     host = share * node.cpus, share * node.mem_gib
-                    groups.append(NodeGroup(1, size, node.gpu_type, *host, label(node.name)))
-        self.cluster = Cluster(tuple(groups), quotas or {}, spec=f"{len(nodes)} nodes")
+                    groups.append(NodeGroup(1, size, node.gpu_type, *host, label(node.name), owners[node.name]))
+        self.cluster = Cluster(tuple(groups), spec=f"{len(nodes)} nodes", tenants=tenants.tree)
         self._of: dict[str, list[int]] = {}
         for number, part in enumerate(self._parts):
             self._of.setdefault(part.name, []).append(number)
 
     @staticmethod
     def shape_of(
-        nodes: Iterable[NodeInfo], label: Label = lambda node: ""
-    ) -> set[tuple[str, str, int, int, float, str]]:
+        nodes: Iterable[NodeInfo], label: Label = lambda node: "", tenants: BookTenants = NO_TENANTS
+    ) -> set[tuple[str, str, int, int, float, str, tuple[str, ...]]]:
         """What makes another cluster: two lists with the same shape have the same numbers."""
-        return {(one.name, one.gpu_type, one.gpus, one.cpus, one.mem_gib, label(one.name)) for one in nodes}
+        return {
+            (one.name, one.gpu_type, one.gpus, one.cpus, one.mem_gib, label(one.name), tenants.mark(one.name).dedicated)
+            for one in nodes
+        }
 
     def numbers(self, name: str) -> Sequence[int]:
         """The numbers of a node."""

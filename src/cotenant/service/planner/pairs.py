@@ -49,14 +49,15 @@ class SideBySide:
         self._told: set[tuple[str, str]] = set()  # attempts side by side, of which people were told
         self.splits: list[Split] = []
 
-    def look(self, now_s: float, paced: Collection[str]) -> None:
-        """Take in what jobs say of their steps and are seen to use; `paced` are held back between steps."""
+    def look(self, now_s: float, paced: Callable[[], Collection[str]]) -> None:
+        """Take in what jobs say of their steps and are seen to use; `paced`: who is held back between steps."""
         kept, book = self._kept, self._book
         pairing, self.splits = kept.pairing, []
         if not (self._traits.shares or book.shared_gpus or pairing.company):
             return
         running = [job for job in book.on_gpus.values() if job.state == JobState.RUNNING]
-        self.splits = pairing.look(running, self._reports.of, self._types, now_s, paced)
+        self.splits = pairing.look(running, self._reports.of, self._types, now_s, paced())
+        self._reports.look_again(pairing.moved)
         pairing.forget_but(book.active)
         if kept.trying is not None:
             self._try(kept.trying, running)

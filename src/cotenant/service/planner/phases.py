@@ -4,7 +4,6 @@ profile says, else as measured on such GPUs, else a guess."""
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 
 from cotenant.beliefs.live_profiles import LiveKind, LiveProfiles
 from cotenant.service.store.book import Book
@@ -16,6 +15,7 @@ from cotenant.service.store.learned import (
     SAVE,
     START,
     SUSPENDING,
+    Key,
     is_python,
     phase_keys,
     what_runs,
@@ -37,17 +37,20 @@ class Phases:
         self._book, self._profiles = book, profiles
         self._known: dict[tuple[object, ...], LifecycleRow] = {}
         self._version: object = None
+        self._last: tuple[object, object, str, LifecycleRow] = (None, None, "", GUESSED)  # who asks, asks several times
 
     def of(self, job: LiveJob) -> LifecycleRow:
         """Seconds of each phase; none is NaN."""
-        learned = self._book.learned
+        learned, spec, gpu_type = self._book.learned, job.spec, self._type(job)
         if self._version != (learned, learned.version):
             self._known, self._version = {}, (learned, learned.version)
-        spec = job.spec
-        key = (what_runs(job), job.tenant, job.user, spec.gpus, self._type(job), is_python(spec.run))
+        elif self._last[0] is job and self._last[1] is spec and self._last[2] == gpu_type:
+            return self._last[3]
+        key = (what_runs(job), job.tenant, job.user, spec.gpus, gpu_type, is_python(spec.run))
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._row(job, self._type(job))
+            found = self._known[key] = self._row(job, gpu_type)
+        self._last = job, spec, gpu_type, found
         return found
 
     def _type(self, job: LiveJob) -> str:
@@ -59,12 +62,13 @@ class Phases:
     def _row(self, job: LiveJob, gpu_type: str) -> LifecycleRow:
         spec = job.spec
         profiled = self._profiles.lifecycle_of(LiveKind((spec.model, spec.gpus)))
-        return LifecycleRow(**{one.name: self._phase(one.name, job, gpu_type, profiled) for one in fields(profiled)})
-
-    def _phase(self, name: str, job: LiveJob, gpu_type: str, profiled: LifecycleRow) -> float:
-        what, python, learned = _WHAT[name], is_python(job.spec.run), self._book.learned
         kind, runs, machine = phase_keys(job, gpu_type)
-        own = learned.of(what, (kind, runs))
+        told = (kind, runs), machine, is_python(spec.run), profiled
+        return LifecycleRow(**{name: self._phase(name, *told) for name in _WHAT})
+
+    def _phase(self, name: str, near: tuple[Key, ...], machine: Key, python: bool, profiled: LifecycleRow) -> float:
+        what, learned = _WHAT[name], self._book.learned
+        own = learned.of(what, near)
         if own is not None:
             return math.exp(own.mean)
         told_s = float(getattr(profiled, name))

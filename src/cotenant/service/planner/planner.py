@@ -20,6 +20,8 @@ from cotenant.core.plan import ALONE, Terms
 from cotenant.core.reasons import Reason
 from cotenant.core.view import Facts
 from cotenant.policies import Policy, make_policy
+from cotenant.service.accounts.numbers import TenantNumbers
+from cotenant.service.accounts.past import PastUse
 from cotenant.service.executor.ladder import may_suspend
 from cotenant.service.facade import WhatIfWatch
 from cotenant.service.forecasts.foretold import Foretold
@@ -32,6 +34,7 @@ from cotenant.service.planner.forecast import Patience, forecast
 from cotenant.service.planner.pairs import Kept, UseOf
 from cotenant.service.planner.scene import ForecastScene, copy_scene, fill, is_copyable, take_over
 from cotenant.service.planner.session import Session
+from cotenant.service.planner.tenant_numbers import TenantTables, copied
 from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.store import Store
 
@@ -51,7 +54,8 @@ class Planner:
     ) -> None:  # fmt: skip
         self._store, self._nodes, self._reports, self._options = store, nodes, reports, options
         self._capabilities, self._counters, self._openings = capabilities, counters, openings
-        self._use_of = use_of
+        self._use_of, self._past = use_of, PastUse(store)
+        self._standing: TenantTables | None = None  # after the last decision; replaced as a whole
         self._lock = threading.RLock()  # one step or one answer at a time
         self._session: Session | None = None
         self._remembered: dict[str, Any] = dict(store.book.memory)
@@ -78,12 +82,15 @@ class Planner:
             if self._session is not None and self._session.busy:  # the answer to an earlier question comes first
                 return self._live(self._session, self._session.finish_decision(), now_s, ())
             LATER.switch()
+            self._past.catch_up()
             with self._store.lock:
                 session, changed = self._current(now_s), self._store.changes()
                 events = session.take_in(changed, self._openings.shut(now_s), now_s, session.news())
                 again = [*session.unheard(), *session.partings(), *session.pairs.standstills()]
                 notes = tuple(session.pairs.notes())
             decision = session.decide(events, now_s)
+            if decision is not None:
+                self._standing = copied(session.tables, now_s)
             if decision is not None and decision.asked:
                 self._counters["decisions"] += 1
                 self._counters["decision_s"] = time.perf_counter() - began
@@ -126,7 +133,7 @@ class Planner:
         """An engine of its own for a policy, with nothing in its tables yet."""
         return Session(
             policy, nodes, self._store.book, self._reports, self._options, self._may_suspend, now_s, kept,
-            budget=self.budget, openings=self._openings, use_of=self._use_of,
+            budget=self.budget, openings=self._openings, use_of=self._use_of, past_of=self._past.of,
         )  # fmt: skip
 
     def _may_suspend(self, job: LiveJob) -> bool:
@@ -178,6 +185,10 @@ class Planner:
         """Why a job that could start does not, from the decision itself."""
         with self._lock:
             return self._session.why(job, now_s) if self._session is not None else None
+
+    def standing(self) -> Mapping[str, TenantNumbers]:
+        """How tenants stand since the last decision, where there is a tree of them."""
+        return {} if (seen := self._standing) is None else seen.numbers()
 
     def agreed(self, job: str) -> Terms:
         """On what terms a job has its GPUs, or will have them."""

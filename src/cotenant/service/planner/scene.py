@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from cotenant.core import columns as col
 from cotenant.core.jobspec import FAILED, OK, dependency
 from cotenant.core.lifecycle import JobState
-from cotenant.core.state import Rule, State
+from cotenant.core.state import Rule, State, copy_state
 from cotenant.core.view import Facts
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.events import rekey
@@ -79,7 +79,7 @@ def copied(state: State, used: int) -> State:
         f=state.f[:used], i=state.i[:used], attempt_of=state.attempt_of[:used],
         series=np.zeros((0, 4)), segments=np.zeros((0, 5)),
     )  # fmt: skip
-    made = State._make(array.copy() for array in some)._replace(speed=state.speed)
+    made = copy_state(some)._replace(speed=state.speed)
     made.t[col.SERIES_GAP] = made.t[col.WINDOW_FROM] = np.inf
     made.t[col.LAST_SAMPLE] = 0.0
     return made

@@ -17,7 +17,7 @@ from cotenant.core.decision import Decision, Event
 from cotenant.core.jit_later import LATER
 from cotenant.core.plan import ALONE, Places, Terms
 from cotenant.core.prices import prices_of
-from cotenant.core.reasons import Reason
+from cotenant.core.reasons import Cause, Reason
 from cotenant.core.state import Rule
 from cotenant.core.view import Facts
 from cotenant.core.workload import Ints
@@ -40,6 +40,7 @@ from cotenant.service.planner.follow import Follower
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
 from cotenant.service.planner.pairs import Kept, SideBySide, UseOf
+from cotenant.service.planner.past_use import PastOf, TenantPasts
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.learned import what_runs
@@ -56,12 +57,13 @@ class Session:
         self, policy: str, nodes: Sequence[NodeInfo], book: Book, reports: Reports, options: Options,
         may_suspend: Callable[[LiveJob], bool], now_s: float, kept: Kept | None = None,
         *, costs: StopCosts | None = None, budget: Budget | None = None, openings: OpenNodes = EVERYWHERE,
-        use_of: UseOf = lambda job, alone: None,
+        use_of: UseOf = lambda job, alone: None, past_of: PastOf = lambda now_s: {},
     ) -> None:  # fmt: skip
         self.policy_name, self._book, self._reports, self._label = policy, book, reports, openings.label
-        self.nodes = NodeNumbers(nodes, label=openings.label)
+        self.nodes = NodeNumbers(nodes, openings.label, book.tenants)
         self._types = {node.name: node.gpu_type for node in nodes}
-        self._shape = NodeNumbers.shape_of(nodes, openings.label)
+        self._tree = book.tenants.tree
+        self._shape = NodeNumbers.shape_of(nodes, openings.label, book.tenants)
         self._seen, self._same = object(), True  # nodes that were last compared with it, and what came of that
         gpu_gib = memory_by_type(nodes)
         self.kept = kept or Kept(LiveProfiles(options.profile, self.nodes.types, gpu_gib))
@@ -79,7 +81,7 @@ class Session:
         )  # fmt: skip
         told = self.beliefs(options), may_suspend, self._types, self.traits, openings.open_to
         self.follower = Follower(book, self.tables, self.nodes, *told)
-        self.engine = Engine(self.tables, self._policy, rule)
+        self.engine, self._pasts = Engine(self.tables, self._policy, rule), TenantPasts(book, self.tables, past_of)
         self._budget, self._checks = budget or Budget(options.budget_s), options.check_invariants
         self._kinds = self.late = 0
         self._parting: list[str] = []
@@ -105,9 +107,11 @@ class Session:
 
     def fits(self, policy: str, nodes: Sequence[NodeInfo]) -> bool:
         """Whether this is the policy, and the cluster has the same shape as when the session began."""
-        seen = nodes, [self._label(node.name) for node in nodes]
+        tenants = self._book.tenants
+        seen = nodes, [self._label(node.name) for node in nodes], tenants
         if seen != self._seen:
-            self._seen, self._same = seen, NodeNumbers.shape_of(nodes, self._label) == self._shape
+            same = NodeNumbers.shape_of(nodes, self._label, tenants) == self._shape
+            self._seen, self._same = seen, same and (tenants.tree is None) == (self._tree is None)
         worn = len(self.tables) > max(_MOST_ROWS, 4 * len(self.follower.row_of))  # most of its rows are dead
         return policy == self.policy_name and self._same and not worn
 
@@ -132,10 +136,14 @@ class Session:
 
     def take_in(self, changed: set[str], shut: set[str], now_s: float, spoke: Set[str] = frozenset()) -> list[Event]:
         """What the engine is to be told, with the store's lock held; jobs of `spoke` run and only said something."""
-        self.pairs.look(now_s, self._paced())
+        if self._tree is not self._book.tenants.tree:
+            self._tree = self._book.tenants.tree
+            self.tables.set_tree(self._tree)
+        self.pairs.look(now_s, self._paced)
         self._parting = self.pairs.partings()
         changed = changed | self._book.chained.keys()
         events = self.follower.events(changed, shut, now_s, self._parting)
+        self._pasts.write(now_s)
         events += self.follower.hearing.heard(spoke - changed - self.kept.pairing.settling, now_s)
         if not self._recalled:
             self._recalled = True
@@ -284,4 +292,7 @@ class Session:
         row = self.follower.row_of.get(job)
         if row is None or self.busy:
             return None
+        found = self._book.jobs.get(job)
+        if found is not None and (over := self.follower.over_limit(found)):
+            return Reason(job, now_s, Cause.USER_LIMIT, over, found.spec.gpus)
         return explain(self.engine, Names(self.tables, self.follower.job_at), self.nodes.cluster, row, now_s)

@@ -7,7 +7,7 @@ that did not end up with the same book.
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -17,9 +17,11 @@ from cotenant.service.forecasts.calibration import Calibration
 from cotenant.service.store.barriers import Barriers
 from cotenant.service.store.costs import Costs, before_rungs
 from cotenant.service.store.idempotency import Answers
-from cotenant.service.store.job import Gpus, LiveJob, frozen, read_gpus, thawed
+from cotenant.service.store.job import Gpus, LiveJob, frozen, gpu_seconds, read_gpus, thawed
 from cotenant.service.store.learned import Learned
 from cotenant.service.store.records import WRITTEN, change_book, change_job
+from cotenant.service.store.tenants import BookTenants
+from cotenant.service.store.user_counts import UserCounts
 from cotenant.service.window import NodeWindow
 
 
@@ -31,7 +33,8 @@ class Book:
     `touched` collects jobs that changed, for whoever mirrors them, and so does `unseen`, in the order in which they
     came, for the pictures that readers get, and `unplaced` of pending ones, for whoever compares what they ask with the
     nodes that are there.
-    `shared_gpus` counts the GPUs that several jobs have, `unfinished` the jobs of each tenant's users.
+    `shared_gpus` counts the GPUs that several jobs have, `unfinished` the jobs of each tenant's users, `users` what of
+    them waits and runs, and `gpu_s` the GPU-seconds that each tenant ever had, but for those of runs that go on.
     """
 
     def __init__(self, policy: str = "fifo") -> None:
@@ -48,6 +51,8 @@ class Book:
         self.unplaced: set[str] = set()
         self.shared_gpus = 0
         self.unfinished: Counter[tuple[str, str]] = Counter()
+        self.users = UserCounts()
+        self.gpu_s: defaultdict[str, float] = defaultdict(float)
         self._users: Counter[tuple[str, int]] = Counter()  # jobs on each GPU
         self.promises: dict[str, Gpus] = {}
         self.memory: dict[str, Any] = {}
@@ -56,10 +61,12 @@ class Book:
         self.tokens: dict[str, dict[str, Any]] = {}
         self.drained: set[str] = set()
         self.windows: dict[str, NodeWindow] = {}
+        self.tenants = BookTenants()
         self.policy = policy
         self.lineage = ""  # by which a home knows its journal again, also as a copy in another database
         self.offset: tuple[str, float] | None = None  # boot of the machine, and wall time at its beginning
         self.next_id = 1
+        self.archived = 0  # the last record of the archive of accounts
         self.seq = 0
 
     def apply(self, record: Record) -> None:
@@ -101,6 +108,7 @@ class Book:
         if job.state == JobState.PENDING:
             self.unplaced.add(job.id)
         self.unfinished[job.tenant, job.user] += (job.state not in FINAL) - (job.id in self.active)
+        self.users.see(job)
         _keep(self.active, job, job.state not in FINAL)
         if (job.state in ON_GPUS) != (job.id in self.on_gpus):
             self._count_users(job, 1 if job.state in ON_GPUS else -1)
@@ -152,7 +160,8 @@ class Book:
             "promises": dict(self.promises), "memory": dict(self.memory),
             "windows": [window.as_dict() for window in self.windows.values()],
             "lineage": self.lineage, "offset": self.offset, "calibration": self.calibration.rows(),
-            "barriers": self.barriers.rows(),
+            "barriers": self.barriers.rows(), "tenants": self.tenants.as_dict(), "gpu_s": dict(self.gpu_s),
+            "archived": self.archived,
         }  # fmt: skip
 
     @classmethod
@@ -173,6 +182,9 @@ class Book:
         book.memory = data.get("memory", {})
         book.windows = {row["id"]: NodeWindow.from_dict(row) for row in data.get("windows", ())}
         book.barriers = Barriers(data.get("barriers"))
+        book.tenants = BookTenants.from_dict(data.get("tenants"))
+        book.gpu_s.update(data["gpu_s"] if "gpu_s" in data else gpu_seconds(book.jobs.values()))
+        book.archived = data.get("archived", 0)
         book.lineage = data.get("lineage", "")
         book.offset = tuple(data["offset"]) if data.get("offset") else None
         return book

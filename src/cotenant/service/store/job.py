@@ -12,10 +12,13 @@ from cotenant.core.lifecycle import FINAL, ON_GPUS, JobState
 from cotenant.service.forecasts.foretold import ForecastRecord
 
 Gpus = tuple[tuple[str, tuple[int, ...]], ...]
+Stretches = tuple[tuple[float, float], ...]  # from when to when, oldest first
 
 # Rungs of the preemption ladder. CONTINUE is none of them: it is what undoes SUSPEND.
 ASK, SUSPEND, STOP, KILL, CONTINUE = "ask", "suspend", "stop", "kill", "continue"
 WITHDRAW = "withdraw"  # why a process is ended that was started ahead: its GPUs are not to be had, the job waits on
+
+MOST_STRETCHES = 500  # of an attempt: in that many its account is exact
 
 PAST = {JobState.SUCCEEDED: "succeeded", JobState.FAILED: "failed", JobState.CANCELLED: "been cancelled"}
 
@@ -25,7 +28,8 @@ class Attempt:
     """One try. Times are Unix seconds.
 
     It runs since `since_s` (None before its start, while suspended and after its end) and has run `ran_s` before
-    that. Of what it did before `since_s`, `unsaved_s` is in no checkpoint: lost if its process is.
+    that. Of what it did before `since_s`, `unsaved_s` is in no checkpoint: lost if its process is. Its GPUs are its own
+    since `taken_s` (None while suspended and after its end), and were in the stretches of `had` before that.
     """
 
     number: int
@@ -49,6 +53,14 @@ class Attempt:
     holds: bool = False  # it waits for its GPUs, or ended without having had them
     gpu_type: str = ""
     start_s: float = 0.0  # from its launch until its steps began, loading a checkpoint included; 0: not known
+    taken_s: float | None = None
+    had: Stretches = ()
+    end: str = ""  # how it ended: succeeded, failed, lost, cancelled, or why it was asked to leave
+
+    @property
+    def size(self) -> int:
+        """How many GPUs."""
+        return sum(len(indexes) for _, indexes in self.gpus)
 
     def active_s(self, now_s: float) -> float:
         """Seconds in which it has run, without those in which it was suspended."""
@@ -65,6 +77,17 @@ class Attempt:
     def pause(self, at_s: float) -> None:
         """It runs no more, for a while or for ever."""
         self.ran_s, self.since_s = self.active_s(at_s), None
+
+    def give_back(self, at_s: float) -> float:
+        """It has its GPUs no more, for a while or for ever; GPU-seconds that it had them."""
+        if self.taken_s is None:
+            return 0.0
+        stretch = self.taken_s, max(at_s, self.taken_s)
+        self.had, self.taken_s = (*self.had, stretch), None
+        if len(self.had) > MOST_STRETCHES:  # the two oldest become one that is as long
+            (first_s, between_s), (since_s, until_s), *others = self.had
+            self.had = ((since_s - (between_s - first_s), until_s), *others)
+        return self.size * (stretch[1] - stretch[0])
 
 
 @dataclass(slots=True)
@@ -112,7 +135,7 @@ class LiveJob:
     @property
     def size(self) -> int:
         """GPUs of its newest attempt; an elastic job may have others than it asked for."""
-        return sum(len(indexes) for _, indexes in self.last.gpus) if self.attempts else self.spec.gpus
+        return self.last.size if self.attempts else self.spec.gpus
 
     @property
     def holds(self) -> bool:
@@ -151,7 +174,8 @@ class LiveJob:
         for attempt in self.attempts:
             attempt.launched_s += by_s
             attempt.ahead_s += by_s if attempt.ahead_s else 0.0
-            for name in ("started_s", "since_s", "ended_s"):
+            attempt.had = tuple((from_s + by_s, to_s + by_s) for from_s, to_s in attempt.had)
+            for name in ("started_s", "since_s", "ended_s", "taken_s"):
                 if (at_s := getattr(attempt, name)) is not None:
                     setattr(attempt, name, at_s + by_s)
 
@@ -183,6 +207,16 @@ def never(job: LiveJob, members: Callable[[str], Iterable[LiveJob]]) -> str:
         if how == FAILED and others and bad is None and all(other.finished for other in others):
             return f"job {name}, after whose failure it was to run, has succeeded"
     return ""
+
+
+def gpu_seconds(jobs: Iterable[LiveJob]) -> dict[str, float]:
+    """GPU-seconds of each tenant, without the stretches that are not over."""
+    found: dict[str, float] = {}
+    for job in jobs:
+        for attempt in job.attempts:
+            had_s = sum(to_s - from_s for from_s, to_s in attempt.had)
+            found[job.tenant] = found.get(job.tenant, 0.0) + attempt.size * had_s
+    return found
 
 
 _SCALARS = [item.name for item in fields(LiveJob) if item.name not in ("spec", "attempts", "foretold")]
@@ -217,12 +251,26 @@ def thawed(row: dict[str, Any]) -> LiveJob:
 
 
 def _thawed_attempt(item: dict[str, Any]) -> Attempt:
-    attempt = Attempt(**{**item, "gpus": read_gpus(item["gpus"])})
+    had = tuple((from_s, to_s) for from_s, to_s in item.get("had", ()))
+    attempt = Attempt(**{**item, "gpus": read_gpus(item["gpus"]), "had": had})
     if "since_s" not in item and attempt.started_s is not None:
         attempt.since_s = attempt.started_s
         if attempt.ended_s is not None:
             attempt.pause(attempt.ended_s)
+    if "had" not in item and not attempt.holds:
+        _guess_stretches(attempt)
     return attempt
+
+
+def _guess_stretches(attempt: Attempt) -> None:
+    """When an attempt had its GPUs, of which an older version wrote only how long it ran: exact if never suspended."""
+    first_s, ended_s = attempt.launched_s, attempt.ended_s
+    if attempt.suspensions:
+        attempt.had, attempt.taken_s = ((first_s, first_s + attempt.ran_s),), attempt.since_s
+    elif ended_s is None:
+        attempt.taken_s = first_s
+    elif attempt.started_s is not None:
+        attempt.had = ((first_s, max(first_s, ended_s)),)
 
 
 def read_gpus(data: Iterable[tuple[str, Iterable[int]]]) -> Gpus:

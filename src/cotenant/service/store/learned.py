@@ -86,8 +86,11 @@ class Learned:
 
     def of(self, what: str, keys: Iterable[Key], least: int = 1) -> LogTally | None:
         """The first tally of these that holds at least so many values."""
-        found = (self._of.get((what, key)) for key in keys)
-        return next((tally for tally in found if tally is not None and tally.count >= least), None)
+        for key in keys:
+            tally = self._of.get((what, key))
+            if tally is not None and tally.count >= least:
+                return tally
+        return None
 
     def rows(self) -> list[list[Any]]:
         """Everything as plain data."""

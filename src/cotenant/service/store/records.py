@@ -13,6 +13,7 @@ from cotenant.service.forecasts.foretold import ForecastRecord
 from cotenant.service.store.idempotency import GivenAnswer, unpacked
 from cotenant.service.store.job import ASK, CONTINUE, STOP, SUSPEND, WITHDRAW, Attempt, LiveJob, read_gpus
 from cotenant.service.store.learned import RESUME, SUSPENDING, learn_end, learn_start, phase_keys
+from cotenant.service.store.tenants import BookTenants
 from cotenant.service.window import NodeWindow
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ def change_book(book: Book, record: Record, now_s: float) -> None:
         case "forget":
             for job in data["jobs"]:
                 book.leave(job)
+        case "account":  # of jobs that are forgotten: the archive has grown
+            book.archived = record.seq
         case "lineage":
             book.lineage = data["id"]
         case "clock":  # it was set, by so much; or it is the first time that somebody looks
@@ -50,6 +53,8 @@ def change_book(book: Book, record: Record, now_s: float) -> None:
         case "window":
             window = NodeWindow.from_dict(data["window"])
             book.windows[window.id] = window
+        case "tenants":  # the whole tree, and what is said of nodes
+            book.tenants = BookTenants.from_dict({**data, "at_s": now_s})
         case "window-removed":
             book.windows.pop(data["id"], None)
         case "barrier":  # jobs of this kind wait for their GPUs at this place of their start
@@ -104,6 +109,7 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
             _suspended(book, job, data["unsaved_s"], now_s)
         case "continue":  # a suspended job is about to go on, on its own GPUs, which are its again from here on
             _start(book, job)
+            job.last.taken_s = now_s
             job.rung, job.rung_s, job.message = CONTINUE, now_s, ""
         case "continued":
             job.last.since_s = now_s if job.last.since_s is None else job.last.since_s
@@ -133,10 +139,10 @@ def _launch(book: Book, job: LiveJob, data: dict[str, Any], now_s: float) -> Non
     goes = job.holds
     _start(book, job)
     if goes:
-        job.last.holds, job.last.launched_s = False, now_s
+        job.last.holds, job.last.launched_s, job.last.taken_s = False, now_s, now_s
     else:
         gpus, level = read_gpus(data["gpus"]), int(data.get("level", 0))
-        job.attempts.append(Attempt(len(job.attempts) + 1, gpus, now_s, level=level))
+        job.attempts.append(Attempt(len(job.attempts) + 1, gpus, now_s, level=level, taken_s=now_s))
     job.message = ""
 
 
@@ -165,6 +171,7 @@ def _stop(book: Book, job: LiveJob, why: str, now_s: float) -> None:
 def _suspended(book: Book, job: LiveJob, unsaved_s: float, now_s: float) -> None:
     """It stands still and its GPUs are free."""
     job.last.pause(now_s)
+    book.gpu_s[job.tenant] += job.last.give_back(now_s)
     job.last.unsaved_s = unsaved_s
     job.last.suspensions += 1
     free_s = max(now_s - job.stop_asked_s, 0.0)
@@ -185,8 +192,9 @@ def _exit(book: Book, job: LiveJob, data: dict[str, Any], now_s: float) -> None:
     attempt.lost_s = data.get("lost_s", 0.0)
     attempt.stop_s, attempt.restore_s = data.get("stop_s", 0.0), data.get("restore_s", 0.0)
     attempt.pause(attempt.ended_s or 0.0)
-    _count_costs(book, job, data)
     to = JobState(data["to"])
+    _account(book, job, data, to)
+    _count_costs(book, job, data)
     learn_end(book.learned, job, data, attempt.rung == ASK, to == JobState.SUCCEEDED and not book.shares(job))
     job.failures += int(data.get("failure", False))
     job.losses += int(data.get("gone", False))
@@ -199,6 +207,20 @@ def _exit(book: Book, job: LiveJob, data: dict[str, Any], now_s: float) -> None:
     job.state, job.message = move(job.id, job.state, to), data["why"]
     if job.resize_to:
         job.spec, job.resize_to = replace(job.spec, gpus=job.resize_to), 0
+
+
+def _account(book: Book, job: LiveJob, data: dict[str, Any], to: JobState) -> None:
+    """Its newest attempt gives its GPUs back. One of which nothing was found never had them."""
+    attempt = job.last
+    if "at_s" in data:
+        book.gpu_s[job.tenant] += attempt.give_back(data["at_s"])
+    attempt.taken_s = None
+    if data.get("gone"):
+        attempt.end = "lost"
+    elif to in FINAL or data.get("failure"):
+        attempt.end = str(to if to in FINAL else JobState.FAILED)
+    else:
+        attempt.end = job.stop_why or "stopped"
 
 
 def _held_in_vain(book: Book, job: LiveJob, to: JobState, why: str, now_s: float) -> None:

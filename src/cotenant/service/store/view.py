@@ -19,9 +19,10 @@ class BookView:
     def __init__(self, book: Book, jobs: dict[str, LiveJob]) -> None:
         self.seq, self.policy, self.drained = book.seq, book.policy, frozenset(book.drained)
         self.jobs, self.on_gpus = jobs, {name: jobs[name] for name in book.on_gpus if name in jobs}
-        self.windows = dict(book.windows)
+        self.windows, self.tenants = dict(book.windows), book.tenants
         self.calibration = book.calibration.scales
         self.preemption_cost_s = book.preemption_cost_s(0.0)
+        self.gpu_s, self.promises = dict(book.gpu_s), dict(book.promises)
 
     @cached_property
     def active(self) -> list[LiveJob]:

@@ -28,8 +28,8 @@ def fitting_cluster(work: Workload, cluster: Cluster | None, gpus: int = 0, depa
     names = [work.tenant.names[code] for code in np.unique(work.tenant.code).tolist()]
     if len(names) > cluster.gpus:
         raise InputError(f"{len(names)} tenants cannot each be guaranteed a GPU of {cluster.gpus}: ask for fewer")
-    asked = np.bincount(work.tenant.code, work.gpus * work.duration_s, len(work.tenant.names))
-    asked = asked[np.unique(work.tenant.code)]
+    gpu_s = np.bincount(work.tenant.code, work.gpus * work.duration_s, len(work.tenant.names))
+    asked = np.asarray(gpu_s[np.unique(work.tenant.code)], np.float64)
     guaranteed = dict(zip(names, _parts(asked, int(cluster.gpus * _GUARANTEED)).tolist(), strict=True))
     if not departments:
         tenants = [Tenant(name, "", guaranteed[name]) for name in names]

@@ -1,4 +1,4 @@
-"""Who may be planned with at all: the engine's stage `admit`.
+"""Who cannot run on the nodes that are up: a part of the stage `admit`.
 
 A job that none of the nodes that are up could hold if they were empty is set aside: it keeps nobody waiting, and no
 policy sees it, until one comes back. While no node is up at all everybody stays as he is. Whoever leaves, or stands
@@ -14,7 +14,7 @@ from cotenant.engine.ledger import dequeue, enqueue
 
 
 @entry
-def admit(s: State, rule: Rule, now: float) -> None:
+def set_aside(s: State, rule: Rule, now: float) -> None:
     """Set aside whoever fits nowhere any more, and bring back whoever does again; nothing where no node changed."""
     if s.x[UNSURE] == 0 or s.x[N_SHUT] == s.node.shape[0]:
         return
@@ -26,11 +26,11 @@ def admit(s: State, rule: Rule, now: float) -> None:
     for c in range(s.cls.shape[0]):
         first = s.cls[c, C_OFFSET]
         if s.cls[c, C_BOUND] == -1 and s.cls[c, C_LEN] > 0 and _fits_nowhere(s, c, s.heap[first]):
-            _set_aside(s, rule, c)
+            _take_out(s, rule, c)
 
 
 @kernel
-def _set_aside(s: State, rule: Rule, c: int) -> None:
+def _take_out(s: State, rule: Rule, c: int) -> None:
     """All waiting jobs of a class, but those that are about to leave their GPUs: their turn comes later."""
     at = 0
     while at < s.cls[c, C_LEN]:

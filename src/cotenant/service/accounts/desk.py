@@ -1,0 +1,33 @@
+"""What people ask of accounts. Answers are made of frozen views and of the archive, without the scheduler's time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cotenant.service.accounts.archive import all_accounts
+from cotenant.service.accounts.share import ShareBoard
+from cotenant.service.accounts.usage import usage
+from cotenant.service.facade import Caller
+from cotenant.service.store.store import Store
+
+
+class Accounts:
+    """The one implementation of `cotenant.service.accounts.asked.AccountDesk`."""
+
+    def __init__(self, store: Store, board: ShareBoard) -> None:
+        self._store, self._board = store, board
+
+    def share(self, caller: Caller, tenant: str = "") -> dict[str, Any]:
+        """See `AccountDesk`."""
+        return self._board.picture().as_dict(tenant)
+
+    def usage(
+        self, caller: Caller, by: Sequence[str] = ("tenant",), from_s: float | None = None, to_s: float | None = None
+    ) -> dict[str, Any]:
+        """See `AccountDesk`."""
+        view, now_s = self._store.view(), self._store.clock()
+        since_s, until_s = from_s or 0.0, now_s if to_s is None else to_s
+        found = all_accounts(self._store, view, now_s, since_s)
+        mine = (account for account in found if caller.sees(account.tenant))
+        return {"at_s": now_s, "from_s": from_s, "to_s": until_s, **usage(mine, by, since_s, until_s)}
