@@ -271,6 +271,7 @@ class Simulation:
             "restarts": int(result.restarts[result.measured].sum()), **stop_ledger(state),
             **hosts, "lost_gpu_s": lost, "node_failures": int(state.x[col.NODE_FAILURES]),
             **({} if self.power is None else self.power.summary(float(state.t[col.NOW]))),
+            **self.policy.figures(),
             "offered_load": float(work.load(e.cluster.gpus)) if work.span_s > 0 else None,
             "events": int(state.x[col.N_HANDLED]), "decisions": int(state.x[col.N_DECISIONS]),
             "wall_s": time.perf_counter() - self.began, "peak_rss_mib": peak_rss_mib(),
