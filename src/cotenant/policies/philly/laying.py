@@ -79,16 +79,14 @@ def _new(size: Ints, tenants: int, jobs: int, runs: int, racks: int) -> Scratch:
     )  # fmt: skip
 
 
-def scene_of(view: View, waiting: NDArray[np.bool_], quota: Floats, board: Board) -> Scene:
-    """What a decision reads."""
+def scene_of(view: View, waiting: NDArray[np.bool_], quota: Floats, board: Board, *, ends: bool) -> Scene:
+    """What a decision reads; with `ends` the running jobs in order of their believed ends too."""
     board.look(view)
     site, tenants = view.site, len(quota)
     order = np.flatnonzero(waiting)
     order = order[np.lexsort((view.arrival[order], view.submit_s[order], view.tier[order]))]
-    rank = np.empty(len(order), np.int64)
-    by_queue = np.argsort(view.tenant[order], kind="stable")
-    rank[:] = by_queue
-    order = order[by_queue]
+    rank = np.argsort(view.tenant[order], kind="stable")
+    order = order[rank]
     tenant = view.tenant[order]
     runs, run_end_s, run_host, pieces = _running(view)
     gpus = view.gpus[order]
@@ -99,20 +97,18 @@ def scene_of(view: View, waiting: NDArray[np.bool_], quota: Floats, board: Board
         parts=view.parts[order], roams=(view.mode[order] != col.CONSOLIDATED).astype(np.int64),
         shape=view.class_number[order], rank=rank, cpus=view.cpus[order] / gpus, mem_gib=view.mem_gib[order] / gpus,
         remaining_s=view.remaining_s[order], queue=np.searchsorted(tenant, np.arange(tenants + 1)), quota=quota,
-        runs=runs, run_host=run_host, run_end_s=run_end_s, soonest=np.argsort(run_end_s, kind="stable"), pieces=pieces,
+        runs=runs, run_host=run_host, run_end_s=run_end_s, 
+        soonest=np.argsort(run_end_s if ends else run_end_s[:0], kind="stable"), pieces=pieces,
     )  # fmt: skip
 
 
 def _running(view: View) -> tuple[Ints, Floats, Floats, Ints]:
     """Running jobs, youngest first: (row, tenant, GPUs, first piece, end), believed ends, cores and GiB, pieces."""
-    at = np.flatnonzero(view.running)
-    at = at[np.lexsort((-view.arrival[at], -view.since_s[at]))]
-    held = view.held
-    by_job = np.argsort(held[:, 0], kind="stable")
-    first = np.searchsorted(held[by_job, 0], at)
-    end = np.searchsorted(held[by_job, 0], at, side="right")
+    at = np.flatnonzero(view.running)[::-1]
+    at = at[np.argsort(-view.since_s[at], kind="stable")]
+    held = view.held  # in step with the rows
+    first, end = np.searchsorted(held[:, 0], at), np.searchsorted(held[:, 0], at, side="right")
     gpus = np.maximum(view.gpus[at], 1)
     runs = np.stack([view.rows[at], view.tenant[at], view.gpus[at], first, end], axis=1)
     host = np.stack([view.cpus[at] / gpus, view.mem_gib[at] / gpus], axis=1)
-    pieces = np.ascontiguousarray(held[by_job][:, 1:3])
-    return np.ascontiguousarray(runs), view.now_s + view.remaining_s[at], host, pieces
+    return runs, view.now_s + view.remaining_s[at], host, np.ascontiguousarray(held[:, 1:3])

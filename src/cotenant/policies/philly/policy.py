@@ -31,6 +31,7 @@ from cotenant.policies.philly.tables import (
     N_STARTED,
     N_STARTS,
     N_VICTIMS,
+    RESERVE,
     RUN_ROW,
     WAYS,
     Options,
@@ -79,7 +80,7 @@ class Philly(PlanPolicy):
             return Plan(keep=True)
         quota = quotas(view)
         memory = self._kept.tables(view)
-        scene = scene_of(view, waiting, quota, self._board)
+        scene = scene_of(view, waiting, quota, self._board, ends=self.options.way == RESERVE)
         memory.at[scene.row] = np.arange(len(scene.row))
         scratch = self._board.scratch(view, scene)
         started = np.zeros(len(scene.row), np.int64)
