@@ -91,22 +91,27 @@ class Allocation:
 
     def cycle(self, engine: Engine, now_s: float) -> None:
         """Decide if it is time to, and say when to be asked again."""
-        state = engine.state
-        if self.round_s > 0:
-            number = np.ceil((now_s - self.origin_s) / self.round_s - 1e-9)
-            boundary = self.origin_s + max(number, 0.0) * self.round_s
-            if now_s < boundary - 1e-6:
-                state.t[col.NEXT_CALL] = boundary
-                return
+        state, number = engine.state, self._round(now_s)
+        if not self.due(now_s):
+            state.t[col.NEXT_CALL] = self.origin_s + number * self.round_s
+            return
         if self._nothing_new(engine):
             return
         rows, pools, chosen = self._who(engine, now_s)
         self._pack(engine, rows, pools, chosen, now_s)
         self._seen = int(state.x[col.STAMP]), int(state.x[col.N_RUNNING])
         if self.round_s > 0:
-            state.t[col.NEXT_CALL] = self.origin_s + (max(number, 0.0) + 1) * self.round_s
+            state.t[col.NEXT_CALL] = self.origin_s + (number + 1) * self.round_s
         elif not chosen:
             state.t[col.NEXT_CALL] = np.inf
+
+    def due(self, now_s: float) -> bool:
+        """Whether a round begins, if there are rounds."""
+        return self.round_s <= 0 or not now_s < self.origin_s + self._round(now_s) * self.round_s - 1e-6
+
+    def _round(self, now_s: float) -> float:
+        """The number of the round that begins now, or next; 0 where there are no rounds."""
+        return max(float(np.ceil((now_s - self.origin_s) / self.round_s - 1e-9)), 0.0) if self.round_s > 0 else 0.0
 
     def _nothing_new(self, engine: Engine) -> bool:
         """Whether all that happened since the last decision is that somebody more waits for busy GPUs."""

@@ -37,11 +37,12 @@ def _best_pool(s: State, job: int, room: Ints) -> int:
 def admit(s: State, order: Ints, room: Ints, strict: bool, running_first: bool, pools: Ints) -> int:
     """Walk the order and admit while GPUs and quotas suffice; `pools[k]` of order k, -1 where it is not admitted.
 
-    Cores and memory are not looked at. `strict` stops at the first that does not fit; `running_first` keeps
-    whoever runs (a policy that does not preempt). How many are admitted.
+    Cores and memory are not looked at. `strict` stops at the first that does not fit (only its tenant, where
+    there is a tree of tenants); `running_first` keeps whoever runs (a policy that does not preempt). How many are
+    admitted.
     """
     for q in range(s.quota.shape[0]):
-        s.quota[q, Q_CLAIMED] = 0
+        s.quota[q, Q_CLAIMED] = s.quota[q, Q_CLOSED] = 0
     admitted = 0
     for k in range(len(order)):
         pools[k] = -1
@@ -53,13 +54,15 @@ def admit(s: State, order: Ints, room: Ints, strict: bool, running_first: bool, 
                 continue
             tenant, gpus = s.i[job, TENANT], s.i[job, GPUS]
             pool = -1
-            if s.quota[tenant, Q_CLAIMED] + gpus <= s.quota[tenant, Q_LIMIT]:
+            if s.quota[tenant, Q_CLAIMED] + gpus <= s.quota[tenant, Q_LIMIT] and s.quota[tenant, Q_CLOSED] == 0:
                 pool = _best_pool(s, job, room)
             if pool >= 0:
                 pools[k] = pool
                 room[pool] -= gpus
                 s.quota[tenant, Q_CLAIMED] += gpus
                 admitted += 1
+            elif strict and turn == 1 and s.x[TENANTS] == 1:
+                s.quota[tenant, Q_CLOSED] = 1
             elif strict and turn == 1:
                 return admitted
     return admitted

@@ -74,18 +74,25 @@ START_JOB, START_HEAD, START_MOVED, START_HOST = 0, 1, 2, 3
     C_ROOM,  # places that it has in the heap
     C_BOUND,  # the suspended job whose class this is, -1 for ordinary ones; -2 for one that is not in use
     C_ORIGIN,  # the class to which that job belongs
-) = range(19)
-CLASS_COLUMNS = 19
+    C_TYPE,  # the one GPU type on which its jobs run, -1 where there are several
+    C_LEAF,  # row of the tree of tenants to which its jobs count
+    C_ASIDE,  # 1 when it did not start though its limit would let it: others may have its GPUs
+    C_COMES,  # 1 when borrowed GPUs come back for it as soon as their minimum run is over
+) = range(23)
+CLASS_COLUMNS = 23
 
 # Placement modes.
 CONSOLIDATED, ANYWHERE, SPREAD = 0, 1, 2
 
 # Tenants. Q_LIMIT is the most GPUs that one may hold now, Q_GUARANTEED what nobody may keep from it (its limit, where
-# there is no tree of tenants), Q_CLAIMED what it has in this walk. Q_STAYS: 1 where nobody is displaced inside it;
+# there is no tree of tenants), Q_CLAIMED what it has in this walk, Q_STARTED what of that is to start. Q_STAYS: 1 where
+# nobody is displaced inside it;
 # Q_CLOSED: 1 when its first job did not fit and holds back the rest; Q_RECLAIMS: stops of its jobs for others' claims.
-Q_LIMIT, Q_USED, Q_GUARANTEED, Q_CLAIMED, Q_STAYS, Q_CLOSED, Q_RECLAIMS = range(7)
-QUOTA_COLUMNS = 7
-# And what they have used, in GPU-seconds up to U_SINCE: U_PAST decays with the half-life of the tree.
+# Q_MOST is what it may ever hold.
+Q_LIMIT, Q_USED, Q_GUARANTEED, Q_CLAIMED, Q_STAYS, Q_CLOSED, Q_RECLAIMS, Q_STARTED, Q_MOST = range(9)
+QUOTA_COLUMNS = 9
+# And what they have used, up to U_SINCE: U_PAST is a mean in GPUs in which what is past counts half after a half-life,
+# the others are GPU-seconds.
 U_PAST, U_SINCE, U_USED, U_BORROWED = range(4)
 USE_COLUMNS = 4
 UNLIMITED = 2**40
@@ -139,8 +146,9 @@ UNLIMITED = 2**40
     NEW_TREE,  # 1 when the tree has changed since the last decision
     RECLAIMING,  # 1 when a guaranteed claim waits until borrowed GPUs may be taken back
     RESERVED,  # the job for which GPUs are kept from borrowers, -1 for none
-) = range(47)
-INT_SCALARS = 47
+    STACKS,  # 1 when the policy lets several jobs share a GPU
+) = range(48)
+INT_SCALARS = 48
 
 # Float scalars of the engine.
 # NEXT_CALL: when a policy that sets its own times wants to be asked again.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,9 @@ class State(NamedTuple):
     slices: IntMatrix
     quota: IntMatrix  # tenants x (limit, used, guaranteed, claimed in this walk, ...)
     use: Matrix  # tenants x what they have used
+    rows: Any  # the tree of tenants (`cotenant.tenancy.tree_tables.Rows`)
+    asked: Any  # what its tenants hold and ask for (`cotenant.tenancy.filling.Asked`)
+    claims: Any  # and what follows from it (`cotenant.tenancy.filling.Claims`)
     run: Ints  # running jobs, -1 where one has left
     hot: Matrix  # what the walk needs of running jobs, side by side, in step with `run`
     keys: Matrix  # keys of running jobs at the present walk, in step with `run`; four rows where there are tiers

@@ -26,6 +26,7 @@ from cotenant.core.reasons import moment
 from cotenant.core.state import Rule, State, has_tiers, with_tiers
 from cotenant.core.view import Facts, View, rates_of
 from cotenant.core.workload import Floats, Ints
+from cotenant.engine.claims import admit, share_rest
 from cotenant.engine.decide import decide
 from cotenant.engine.events import begin_step, next_own_time, wants_decision
 from cotenant.engine.ledger import begin_promised
@@ -60,6 +61,9 @@ class Packer(Protocol):
     def cycle(self, engine: Engine, now_s: float) -> None:
         """Decide, if it is time to, and carry it out."""
 
+    def due(self, now_s: float) -> bool:
+        """Whether it is."""
+
     def gains(self) -> Floats:
         """Kind x pool: speed with the best-case demand, against the speed of the GPUs alone."""
 
@@ -83,6 +87,7 @@ class Engine:
         self.facts, self.rates = facts or Facts(), rates
         state = self.state
         state.x[col.ROTATES] &= int(self.traits.takes_turns)
+        state.x[col.STACKS] = int(self.traits.shares)
         if state.x[col.TENANTS] and self.traits.own_shares:
             state.x[col.TENANTS] = 2
         self._terms: dict[int, Terms] = {}  # as they were when last reported
@@ -172,6 +177,10 @@ class Engine:
         settle = getattr(self.rates, "settle", None)
         if settle is not None:
             settle(self.state, now_s)
+        python = self.allocation is not None or self.traits.plans or self.traits.computed
+        shared = python and self.state.x[col.TENANTS] == 1
+        if shared and (self.allocation is None or self.allocation.due(now_s)):
+            admit(self.state, self.rule, now_s)
         if self.allocation is not None:
             self.allocation.cycle(self, now_s)
         elif self.traits.plans:
@@ -180,6 +189,8 @@ class Engine:
             self._by_priority(now_s)
         else:
             decide(self.state, self.rule, now_s)
+        if shared and self.allocation is None and not (self.traits.shares or self.traits.resizes):
+            share_rest(self.state, self.rule, now_s)
 
     def settle(self, now_s: float) -> None:
         """Let everybody begin whose GPUs are free by now; then jobs go at the speed of their situation."""

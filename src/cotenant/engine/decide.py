@@ -5,9 +5,10 @@ from __future__ import annotations
 from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
+from cotenant.engine.claims import admit, share_rest
 from cotenant.engine.easy import easy
 from cotenant.engine.fill import fill, start_if_it_fits
-from cotenant.engine.keys import compact_running, gpus_not_ahead, refresh_keys
+from cotenant.engine.keys import compact_running, gpus_not_ahead, own_gpus_not_ahead, refresh_keys
 from cotenant.engine.ledger import count_standing
 from cotenant.engine.lines import advance_line, line_up
 from cotenant.engine.walk import walk_preemptive
@@ -16,8 +17,16 @@ from cotenant.engine.walk import walk_preemptive
 @entry
 def decide(s: State, rule: Rule, now: float) -> None:
     """Bring what runs in line with the policy after everything that happened at `now`."""
-    if s.x[N_WAITING] == 0:
-        return
+    if s.x[TENANTS] == 1:
+        admit(s, rule, now)
+    if s.x[N_WAITING] > 0:
+        _decide(s, rule, now)
+        if s.x[TENANTS] == 1:
+            share_rest(s, rule, now)
+
+
+@kernel
+def _decide(s: State, rule: Rule, now: float) -> None:
     if rule.flags[PREEMPTIVE] == 1:
         if s.x[LAGS] == 1:
             count_standing(s, rule, now)
@@ -39,7 +48,7 @@ def start_without_displacing(s: State, rule: Rule, now: float) -> bool:
     jobs only gain on waiting ones), it is the only one to look at.
     """
     newest = s.x[NEWEST]
-    alone = s.x[DIRTY] == 0 and s.x[ARRIVED] == 1 and s.i[newest, STATE] == WAITING
+    alone = s.x[DIRTY] == 0 and s.x[ARRIVED] == 1 and s.i[newest, STATE] == WAITING and s.x[TENANTS] != 1
     alone = alone and (rule.flags[STABLE] == 1 or s.x[N_WAITING] == 1)
     if alone:
         if start_if_it_fits(s, rule, newest, s.i[newest, CLASS], now):
@@ -83,9 +92,17 @@ def _known_hopeless(s: State, c: int, job: int) -> bool:
 
 @kernel
 def _could_displace(s: State, job: int, count: int) -> bool:
-    """Whether the running jobs behind a waiting one hold enough GPUs, so that stopping some might help."""
-    behind = int(gpus_not_ahead(s.keys, s.hot, count, s.f[job, KEY1], s.f[job, KEY2]))
-    c = s.i[job, CLASS]
+    """Whether the running jobs behind a waiting one hold enough GPUs, so that stopping some might help.
+
+    Under a tree of tenants those of its own tenant, if that lets anybody be displaced.
+    """
+    c, q = s.i[job, CLASS], s.i[job, TENANT]
+    if s.x[TENANTS] != 1:
+        behind = int(gpus_not_ahead(s.keys, s.hot, count, s.f[job, KEY1], s.f[job, KEY2]))
+    elif s.quota[q, Q_STAYS] == 1 or s.quota[q, Q_USED] == 0:
+        behind = 0
+    else:
+        behind = int(own_gpus_not_ahead(s.keys, s.hot, count, s.f[job, KEY1], s.f[job, KEY2], q))
     s.cls[c, C_HEAD], s.cls[c, C_BEHIND] = job, behind
     s.cls[c, C_STARTED], s.cls[c, C_EPOCH] = s.x[N_STARTED_GPUS], s.x[EPOCH]
     return bool(behind > 0 and behind + s.x[IDLE] >= s.i[job, GPUS])

@@ -141,6 +141,8 @@ def node_up(s: State, node: int) -> None:
 def asks(s: State, rule: Rule, now: float) -> bool:
     """Whether a policy in Python is to be asked after what happened: at its own times only, or at every event."""
     external = rule.flags[EXTERNAL]
+    if s.x[NEW_TREE] == 1:
+        return True
     if external == 3:
         idle = s.x[N_RUNNING] == 0 and s.x[N_WAITING] > 0
         return bool(rule.flags[WAKES] == 1 or now >= s.t[NEXT_CALL] or idle)
@@ -163,14 +165,20 @@ def next_own_time(s: State, rule: Rule) -> float:
         time_s = min(time_s, s.t[NEXT_LOOSE])
     if s.t[NEXT_WARM] > s.t[NOW]:
         time_s = min(time_s, s.t[NEXT_WARM])
+    if s.x[N_WAITING] > 0 and s.t[NEXT_CLAIM] > s.t[NOW]:
+        time_s = min(time_s, s.t[NEXT_CLAIM])
     return float(time_s)
 
 
 @kernel
 def loosen(s: State, now: float) -> bool:
-    """Whether a minimum run is over that held somebody back: whoever had it may fall behind."""
+    """Whether a minimum run is over that held somebody back: whoever had it may fall behind, or has to give back what
+    it borrowed."""
+    due = s.t[NEXT_CLAIM] <= now or s.x[NEW_TREE] == 1
+    if s.t[NEXT_CLAIM] <= now:
+        s.t[NEXT_CLAIM] = math.inf
     if s.t[NEXT_LOOSE] > now:
-        return False
+        return bool(due)
     s.t[NEXT_LOOSE] = math.inf
     s.x[DIRTY] = 1
     s.x[EPOCH] += 1
@@ -335,6 +343,7 @@ def pin(s: State, rule: Rule, job: int, now: float) -> None:
     s.x[N_RUNNING] -= 1
     drop_event(s.f, s.i, s.events, s.x, job)
     s.i[job, STATE] = PINNED
+    _hold_fast(s, job, 1)
     _recount(s, job)
 
 
@@ -342,12 +351,23 @@ def pin(s: State, rule: Rule, job: int, now: float) -> None:
 def unpin(s: State, rule: Rule, job: int) -> None:
     """It may be stopped again, or is about to end."""
     s.i[job, STATE] = RUNNING
+    _hold_fast(s, job, -1)
     s.run[s.x[N_RUN]] = job
     rerun(s, rule, job, s.x[N_RUN])
     s.x[N_RUN] += 1
     s.x[N_RUNNING] += 1
     s.x[EPOCH] += 1  # whoever waits may displace it again
     _recount(s, job)
+
+
+@kernel
+def _hold_fast(s: State, job: int, sign: int) -> None:
+    """What a job holds cannot be had by stopping it (+1), or can again (-1)."""
+    if s.x[TENANTS] > 0:
+        pool = s.node[s.slices[s.i[job, SLICE], SLICE_NODE], NODE_POOL]
+        leaf, last = s.cls[s.i[job, CLASS], C_LEAF], s.pool.shape[0]
+        s.asked.running[leaf, pool] -= sign * s.i[job, GPUS]
+        s.asked.running[leaf, last] += sign * s.i[job, GPUS]
 
 
 @kernel

@@ -134,7 +134,7 @@ def named(text: str, job_id: Rows) -> str:
 
 def _plan_apart(state: State, row: int) -> State:
     """The same tables with a private copy of everything that planning writes to."""
-    apart = state._replace(x=state.x.copy(), slices=state.slices.copy(), quota=state.quota.copy())
+    apart = state._replace(x=state.x.copy(), i=state.i.copy(), slices=state.slices.copy(), quota=state.quota.copy())
     apart.x[col.WATCH] = row
     apart.x[col.WATCH_CODE] = col.W_NOT_REACHED
     return apart

@@ -52,8 +52,11 @@ def start_if_it_fits(s: State, rule: Rule, job: int, c: int, now: float) -> bool
 
 @kernel
 def fill(s: State, rule: Rule, now: float, strict: bool) -> None:
-    """Start what fits, in order. With `strict` the first job that does not fit closes its partition."""
+    """Start what fits, in order. With `strict` the first job that does not fit closes its partition, or its tenant."""
     stamp = s.x[STAMP]
+    by_tenant = s.x[TENANTS] == 1
+    for q in range(s.quota.shape[0] if strict and by_tenant else 0):
+        s.quota[q, Q_CLOSED] = 0
     count = 0
     for c in range(s.cls.shape[0]):
         if s.cls[c, C_LEN] > 0 and (strict or s.cls[c, C_BLOCKED] != stamp):
@@ -64,8 +67,8 @@ def fill(s: State, rule: Rule, now: float, strict: bool) -> None:
     line = 0
     while line < s.x[N_LINES]:
         c = s.lines[line]
-        part = s.cls[c, C_PART]
-        if strict and (closed >> part) & 1:
+        part, q = s.cls[c, C_PART], s.cls[c, C_TENANT]
+        if strict and (s.quota[q, Q_CLOSED] == 1 if by_tenant else (closed >> part) & 1):
             line += 1
             continue
         if s.cls[c, C_BLOCKED] != stamp:
@@ -73,6 +76,8 @@ def fill(s: State, rule: Rule, now: float, strict: bool) -> None:
                 advance_line(s, line)
                 continue
             s.cls[c, C_BLOCKED] = stamp
-        if strict:
+        if strict and by_tenant:
+            s.quota[q, Q_CLOSED] = 1
+        elif strict:
             closed |= 1 << part
         line += 1

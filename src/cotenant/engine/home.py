@@ -32,7 +32,8 @@ def find_home(s: State, job: int, source: int, order: Ints, first: int, end: int
             return 0
         mask, g = s.slices[at, SLICE_MASK], s.gpu_first[n]
         while mask:
-            if mask & 1 and s.gpu[g, 0] >= 0 and not _comes_later(s.gpu[g, 0], order, first, end):
+            owner = s.gpu[g, 0] if mask & 1 else -1
+            if owner >= 0 and not (_may_displace(s, job, owner) and _comes_later(owner, order, first, end)):
                 return 0
             mask >>= 1
             g += 1
@@ -56,6 +57,13 @@ def planned_on(s: State, head: int) -> bool:
                 at = s.slices[at, SLICE_NEXT]
             other = s.slices[other, SLICE_NEXT]
     return False
+
+
+@kernel
+def _may_displace(s: State, job: int, owner: int) -> bool:
+    """Under a tree of tenants only whoever has the same tenant has to leave, if that lets anybody be displaced."""
+    tenant = s.i[job, TENANT]
+    return bool(s.x[TENANTS] != 1 or (s.i[owner, TENANT] == tenant and s.quota[tenant, Q_STAYS] == 0))
 
 
 @kernel

@@ -317,6 +317,16 @@ def gpus_not_ahead(keys: Matrix, hot: Matrix, count: int, key1: float, key2: flo
 
 
 @kernel
+def own_gpus_not_ahead(keys: Matrix, hot: Matrix, count: int, key1: float, key2: float, tenant: int) -> float:
+    """The same of one tenant's jobs."""
+    total = 0.0
+    for k in range(count):
+        if hot[H_TENANT, k] == tenant and (keys[0, k] > key1 or (keys[0, k] == key1 and keys[1, k] >= key2)):
+            total += hot[H_GPUS, k]
+    return total
+
+
+@kernel
 def before_running(f: Matrix, job: int, keys: Matrix, k: int, other: int) -> bool:
     """Whether a waiting job comes before the running job `other` whose keys stand in row k."""
     if f[job, KEY1] != keys[0, k]:

@@ -164,6 +164,29 @@ def _take_gpus(s: State, job: int, head: int, sign: int) -> int:
     return int(s.i[job, GPUS])
 
 
+@kernel
+def count_use(s: State, q: int, now: float) -> None:
+    """Bring what a tenant has used up to now, before what it holds changes; the past counts half after a half-life."""
+    elapsed, held = now - s.use[q, U_SINCE], float(s.quota[q, Q_USED])
+    if elapsed <= 0:
+        return
+    s.use[q, U_SINCE] = now
+    s.use[q, U_USED] += held * elapsed
+    s.use[q, U_BORROWED] += max(held - s.quota[q, Q_GUARANTEED], 0.0) * elapsed
+    if s.t[HALF_LIFE_S] < math.inf:
+        kept = 0.5 ** (elapsed / s.t[HALF_LIFE_S])
+        s.use[q, U_PAST] = kept * s.use[q, U_PAST] + (1.0 - kept) * held
+
+
+@kernel
+def hold(s: State, job: int, sign: int, now: float) -> None:
+    """A job takes (+1) or gives back (-1) its GPUs: what its tenant holds, by row of the tree and pool."""
+    if s.x[TENANTS] > 0:
+        count_use(s, s.i[job, TENANT], now)
+        pool = s.node[s.slices[s.i[job, SLICE], SLICE_NODE], NODE_POOL]
+        s.asked.running[s.cls[s.i[job, CLASS], C_LEAF], pool] += sign * s.i[job, GPUS]
+
+
 @entry
 def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     """A waiting job is given the slices of `head`; it begins at once unless others still have to leave them.
@@ -177,10 +200,11 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     else:
         busy = _take_gpus(s, job, head, 1)
     count_busy(s.x, s.t, now, busy)
+    s.i[job, SLICE] = head
+    hold(s, job, 1, now)
     nodes = take_host(s.f, s.i, s.host, s.slices, s.quota, s.x, job, head, 1)
     pool = s.node[s.slices[head, SLICE_NODE], NODE_POOL]
     spread = 1 if nodes > 1 and nodes > fewest_nodes(s.node, s.pool, pool, s.i[job, GPUS]) else 0
-    s.i[job, SLICE] = head
     s.i[job, STATE] = RUNNING
     if rule.flags[WEIGHS] == 1 and len(rule.thresholds) > 0:
         stand_in_queue(s.f, s.i, rule.thresholds, job, 0.0, stop_cost(s.f, s.i, job, s.x[FULL] == 1))
@@ -340,6 +364,7 @@ def let_go_of(s: State, job: int, now: float) -> int:
     else:
         busy = _take_gpus(s, job, head, -1)
     count_busy(s.x, s.t, now, -busy)
+    hold(s, job, -1, now)
     take_host(s.f, s.i, s.host, s.slices, s.quota, s.x, job, head, -1)
     s.i[job, SLICE] = -1
     s.run[position_of(s.run, s.x[N_RUN], job)] = -1

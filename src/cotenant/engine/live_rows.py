@@ -21,7 +21,7 @@ from cotenant.engine.events import unpromise
 from cotenant.engine.heaps import remove_waiting
 from cotenant.engine.ledger import set_leaf, stand_in_line
 from cotenant.engine.tables import StopCosts, build_state, pools_for
-from cotenant.engine.tenant_rows import lay_tenants, most_gpus, open_to, quotas, tells_apart
+from cotenant.engine.tenant_rows import lay_tenants, most_gpus, only_type, open_to, quotas, tells_apart
 from cotenant.placement.modes import PlacementRule
 
 _LEAST_ROWS, _LEAST_ROOM = 1024, 8
@@ -74,6 +74,7 @@ class LiveRows:
         self._tenants: dict[str, int] = {"": 0}
         self._ranks: dict[int, int] = {}  # class -> ranks given out
         self.costs = costs
+        self._lay_tenants()
 
     def __len__(self) -> int:
         return self._used
@@ -161,8 +162,11 @@ class LiveRows:
             use[:, col.U_SINCE] = self.state.t[col.NOW]
             quota, use = np.concatenate([self.state.quota, quota]), np.concatenate([self.state.use, use])
             self.state = self.state._replace(quota=quota, use=use)
-        lay_tenants(self.state, self.cluster, self.tenants)
+        self._lay_tenants()
         return number
+
+    def _lay_tenants(self) -> None:
+        self.state, self._leaf = lay_tenants(self.state, self.cluster, self.tenants)
 
     def set_tree(self, tree: Tree | None) -> bool:
         """Another tree of tenants, from the next decision on; False, and nothing changed, where one comes or goes:
@@ -170,7 +174,7 @@ class LiveRows:
         if (tree is None) != (self.cluster.tenants is None):
             return False
         self.cluster = replace(self.cluster, tenants=tree)
-        lay_tenants(self.state, self.cluster, self.tenants)
+        self._lay_tenants()
         for key, c in self._classes.items():
             self.state.cls[c, col.C_POOLS] = self._pools(key)
         self.state.x[col.NEW_TREE] = self.state.x[col.DIRTY] = 1
@@ -196,6 +200,9 @@ class LiveRows:
         row[col.C_GPUS], row[col.C_TENANT], row[col.C_PART] = job.gpus, self._tenants[job.tenant], line
         row[col.C_MODE], row[col.C_NODES] = self.placement.base_mode, job.nodes
         row[col.C_POOLS] = self._pools(key)
+        row[col.C_TYPE] = only_type(job.barred, len({group.gpu_type for group in self.cluster.groups}))
+        if self.cluster.tenants is not None:
+            row[col.C_LEAF] = self._leaf[row[col.C_TENANT], 1 + row[col.C_TYPE]]
         self._move_class(c, np.zeros(0, np.int64))
         return c
 
@@ -276,6 +283,7 @@ class LiveRows:
             failed=_longer(state.failed, len(state.cls) + more),
             lines=_longer(state.lines, len(state.cls) + more + 1),
         )
+        self._lay_tenants()
 
 
 def _longer(array: np.ndarray, size: int) -> np.ndarray:

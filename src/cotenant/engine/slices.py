@@ -59,7 +59,7 @@ def bind_class(s: State, job: int) -> None:
         return
     c, of = free_bound(s), s.i[job, CLASS]
     s.cls[c, C_GPUS] = s.i[job, GPUS]
-    for column in (C_TENANT, C_PART, C_MODE, C_POOLS, C_NODES):
+    for column in (C_TENANT, C_PART, C_MODE, C_POOLS, C_NODES, C_TYPE, C_LEAF):
         s.cls[c, column] = s.cls[of, column]
     s.cls[c, C_BOUND], s.cls[c, C_ORIGIN] = job, of
     s.cls[c, C_HEAD] = s.cls[c, C_TWIN] = -1

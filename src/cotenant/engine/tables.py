@@ -11,7 +11,7 @@ from cotenant.core.cluster import Cluster
 from cotenant.core.errors import InputError
 from cotenant.core.state import IntMatrix, State
 from cotenant.core.workload import Floats, Ints, Workload
-from cotenant.engine.tenant_rows import lay_tenants, open_to, pools_of, quotas, tells_apart
+from cotenant.engine.tenant_rows import lay_tenants, nobody, only_type, open_to, pools_of, quotas, tells_apart
 from cotenant.placement.modes import PlacementRule
 
 _SERIES_ROWS, _SEGMENT_ROWS = 4096, 50_000
@@ -150,6 +150,7 @@ def build_state(
     x[col.RESERVED] = -1
     use[:, col.U_SINCE] = t[col.NOW]
     nodes, room = len(node), 2 * most + 16
+    rows_of_tree, asked, claims = nobody(len(pool))
     state = State(
         f=f,
         i=i,
@@ -160,6 +161,9 @@ def build_state(
         slices=slices,
         quota=quota,
         use=use,
+        rows=rows_of_tree,
+        asked=asked,
+        claims=claims,
         run=np.zeros(room, np.int64),
         hot=np.zeros((col.HOT_COLUMNS, room)),
         keys=np.zeros((4 if tiers or (tier != tier[:1]).any() else 3, room)),
@@ -190,8 +194,7 @@ def build_state(
         segments=np.zeros((_SEGMENT_ROWS, 5)),
         log=np.zeros((8 * most + 64, 3), np.int64),
     )
-    lay_tenants(state, cluster, work.tenant.names)
-    return state
+    return lay_tenants(state, cluster, work.tenant.names)[0]
 
 
 def _jobs(
@@ -288,6 +291,7 @@ def _classes(
         cls[c, col.C_TENANT], cls[c, col.C_PART] = work.tenant.code[row], unique[c, 3]
         cls[c, col.C_NODES] = unique[c, 7]
         bits = int(patterns[int(unique[c, 6])])
+        cls[c, col.C_TYPE] = only_type(bits, int(pool[:, col.POOL_TYPE].max()) + 1)
         mask = _pools_for(
             cls[c, col.C_GPUS], int(unique[c, 7]), unique[c, 4:6], int(unique[c, 3]), bits, pool, node, host
         )

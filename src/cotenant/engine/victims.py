@@ -2,7 +2,8 @@
 
 A job that finds no idle place may sit down where others run that come behind it. Among all such places it takes
 one that becomes free when only the shortest tail of the order leaves: then nobody further ahead loses its place only
-to be moved onto the GPUs of somebody who has to stop anyway.
+to be moved onto the GPUs of somebody who has to stop anyway. Under a tree of tenants only jobs of its own tenant count,
+and those that have to leave are named, so that nobody else loses a place to them.
 """
 
 from __future__ import annotations
@@ -14,27 +15,45 @@ from cotenant.core.workload import Ints
 from cotenant.engine.slices import shift
 from cotenant.placement.fit import IDLE_NOW, LATEST, TAIL, UNCLAIMED, find_place
 
+ANYBODY = -1
+
 
 @kernel
-def _add_tail(s: State, order: Ints, first: int, end: int) -> None:
+def _add_tail(s: State, order: Ints, first: int, end: int, tenant: int) -> None:
     """Count the GPUs of running jobs at these places of the order as free."""
     for k in range(first, end):
         job = order[k]
-        if job >= 0 and s.i[job, STATE] == RUNNING:
+        if job >= 0 and s.i[job, STATE] == RUNNING and (tenant < 0 or s.i[job, TENANT] == tenant):
             shift(s, job, s.i[job, SLICE], TAIL, 1)
 
 
 @kernel
-def _open_tail(s: State, order: Ints, first: int, end: int) -> None:
+def _open_tail(s: State, order: Ints, first: int, end: int, tenant: int) -> None:
     """What is free when everybody from `first` on leaves."""
     for n in range(s.node.shape[0]):
         s.open[n, TAIL] = s.open[n, IDLE_NOW]
-    _add_tail(s, order, first, end)
+    _add_tail(s, order, first, end, tenant)
 
 
 @kernel
 def displace_latest(s: State, c: int, job: int, order: Ints, first: int, end: int) -> int:
-    """A place for a job of class c that costs only the tail of `order[first:end]`; pairs as in `find_place`.
+    """A place for a job of class c that costs only the tail of `order[first:end]`; pairs as in `find_place`."""
+    if s.x[TENANTS] != 1:
+        return shortest_tail(s, c, job, order, first, end, ANYBODY)
+    tenant = s.i[job, TENANT]
+    if s.quota[tenant, Q_STAYS] == 1 or s.quota[tenant, Q_USED] == 0:
+        return 0
+    _hide_others(s, tenant, order, first, end, -1)
+    count = shortest_tail(s, c, job, order, first, end, tenant)
+    _hide_others(s, tenant, order, first, end, 1)
+    if count > 0 and not name_leavers(s, job, count, order, first, end, tenant):
+        return 0
+    return count
+
+
+@kernel
+def shortest_tail(s: State, c: int, job: int, order: Ints, first: int, end: int, tenant: int) -> int:
+    """The same, where UNCLAIMED says what could be had at all, of the jobs of one tenant or of anybody.
 
     The shortest tail is found by doubling, then by halving. Where cores or memory bind, or where GPUs are only
     counted, any place will do: there nobody is moved for nothing.
@@ -42,11 +61,11 @@ def displace_latest(s: State, c: int, job: int, order: Ints, first: int, end: in
     count = find_place(s, c, job, UNCLAIMED)
     if count == 0 or s.x[USE_HOST] == 1 or s.node.shape[0] == s.pool.shape[0] or end - first < 2:
         return count
-    _open_tail(s, order, end, end)
+    _open_tail(s, order, end, end, tenant)
     enough, short, step = end, end, 1  # the tail from `short` on is too short
     while True:
         enough = max(first, short - step)
-        _add_tail(s, order, enough, short)
+        _add_tail(s, order, enough, short, tenant)
         count = find_place(s, c, job, LATEST)
         if count > 0 or enough == first:
             break
@@ -54,10 +73,66 @@ def displace_latest(s: State, c: int, job: int, order: Ints, first: int, end: in
         step *= 2
     while short - enough > 1:
         middle = (short + enough) // 2
-        _open_tail(s, order, middle, end)
+        _open_tail(s, order, middle, end, tenant)
         if find_place(s, c, job, LATEST) > 0:
             enough = middle
         else:
             short = middle
-    _open_tail(s, order, enough, end)
+    _open_tail(s, order, enough, end, tenant)
     return find_place(s, c, job, LATEST)
+
+
+@kernel
+def _hide_others(s: State, tenant: int, order: Ints, first: int, end: int, sign: int) -> None:
+    """Let what other tenants have behind a job not count as unclaimed (-1), or count again (+1)."""
+    for k in range(first, end):
+        other = order[k]
+        if other >= 0 and s.i[other, STATE] == RUNNING and s.i[other, TENANT] != tenant:
+            shift(s, other, s.i[other, SLICE], UNCLAIMED, sign)
+
+
+@kernel
+def name_leavers(s: State, job: int, count: int, order: Ints, first: int, end: int, tenant: int) -> bool:
+    """Mark who has to leave the place just found, last ones first; whether they make room for the job.
+
+    They keep their marks until the walk is carried out, and lose their GPUs whoever else could keep them.
+    """
+    for piece in range(count):
+        n, gpus = s.pick[piece, 0], s.pick[piece, 1]
+        cpus, mem = gpus * s.f[job, CPUS] / s.i[job, GPUS] - 1e-9, gpus * s.f[job, MEM] / s.i[job, GPUS] - 1e-9
+        gpus -= s.open[n, IDLE_NOW]
+        cpus -= s.open_host[n, 1]
+        mem -= s.open_host[n, 3]
+        for k in range(first, end):
+            if order[k] >= 0 and s.i[order[k], EVICTED] == 1:
+                gpus -= held_on(s, order[k], n)
+                cpus -= held_on(s, order[k], n) * s.f[order[k], CPUS] / s.i[order[k], GPUS]
+                mem -= held_on(s, order[k], n) * s.f[order[k], MEM] / s.i[order[k], GPUS]
+        k = end - 1
+        while k >= first and (gpus > 0 or (s.x[USE_HOST] == 1 and (cpus > 0 or mem > 0))):
+            other = order[k]
+            k -= 1
+            if other < 0 or s.i[other, STATE] != RUNNING or s.i[other, EVICTED] == 1:
+                continue
+            held = held_on(s, other, n)
+            if held == 0 or (tenant >= 0 and s.i[other, TENANT] != tenant):
+                continue
+            s.i[other, EVICTED] = 1
+            s.x[N_EVICTED] += 1
+            gpus -= held
+            cpus -= held * s.f[other, CPUS] / s.i[other, GPUS]
+            mem -= held * s.f[other, MEM] / s.i[other, GPUS]
+        if gpus > 0:
+            return False
+    return True
+
+
+@kernel
+def held_on(s: State, job: int, n: int) -> int:
+    """GPUs that a running job has on a node."""
+    at = s.i[job, SLICE]
+    while at >= 0:
+        if s.slices[at, SLICE_NODE] == n:
+            return int(s.slices[at, SLICE_GPUS])
+        at = s.slices[at, SLICE_NEXT]
+    return 0

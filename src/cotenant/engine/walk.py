@@ -42,6 +42,7 @@ def open_all(s: State) -> None:
             s.open_host[n, 3] = s.host[n, HOST_MEM_FREE]
     for q in range(s.quota.shape[0]):
         s.quota[q, Q_CLAIMED] = 0
+        s.quota[q, Q_STARTED] = 0
     for c in range(s.failed.shape[0]):
         s.failed[c] = 0
     s.x[LEFT] = left
@@ -117,6 +118,7 @@ def claim(s: State, job: int, count: int) -> int:
     asked = s.cls[s.i[job, CLASS], C_GPUS]
     s.x[LEFT] -= asked
     s.quota[s.i[job, TENANT], Q_CLAIMED] += asked
+    s.quota[s.i[job, TENANT], Q_STARTED] += asked
     return head
 
 
@@ -130,7 +132,10 @@ def leave(s: State, job: int) -> None:
 def within_quota(s: State, job: int) -> bool:
     """Whether the tenant of a job may claim the gang that it asks for too in this walk."""
     q = s.i[job, TENANT]
-    return bool(s.quota[q, Q_CLAIMED] + s.cls[s.i[job, CLASS], C_GPUS] <= s.quota[q, Q_LIMIT])
+    claimed = s.quota[q, Q_CLAIMED]
+    if s.x[TENANTS] == 1 and s.quota[q, Q_STAYS] == 1:  # whoever runs has claimed what he has before anybody
+        claimed = s.quota[q, Q_USED] + s.quota[q, Q_STARTED]
+    return bool(claimed + s.cls[s.i[job, CLASS], C_GPUS] <= s.quota[q, Q_LIMIT])
 
 
 @kernel
@@ -239,12 +244,14 @@ def commit(s: State, rule: Rule, now: float) -> None:
             if host >= 0:
                 s.i[job, HOST] = host
             s.starts[k, START_MOVED] = 2
+    if s.x[N_EVICTED] > 0:  # whoever was to lose its GPUs has stopped, or has moved
+        s.x[N_EVICTED] = 0
+        for k in range(s.x[N_STOPS]):
+            s.i[s.stops[k], EVICTED] = 0
+        for k in range(s.x[N_PLANNED]):
+            s.i[s.starts[k, START_JOB], EVICTED] = 0
     s.x[N_STOPS] = 0
     s.x[N_PLANNED] = 0
-    if s.x[N_EVICTED] > 0:
-        s.x[N_EVICTED] = 0
-        for job in range(s.i.shape[0]):
-            s.i[job, EVICTED] = 0
 
 
 @kernel
@@ -262,6 +269,7 @@ def _open_behind(s: State, first: int) -> None:
         open_host[n, 2] = open_host[n, 3] = host[n, HOST_MEM_FREE]
     for q in range(quota.shape[0]):
         quota[q, Q_CLAIMED] = quota[q, Q_USED]
+        quota[q, Q_STARTED] = 0
     for c in range(s.failed.shape[0]):
         s.failed[c] = 0
     for k in range(first, x[N_RUN]):
@@ -312,9 +320,12 @@ def walk_order(s: State, order: Ints, preemptive: bool, strict: bool) -> None:
     """Plan for active jobs given in order (for policies that compute their own priorities).
 
     Without preemption whatever runs keeps running. `strict` blocks a partition at its first job that does
-    not fit. Only plans; the caller commits.
+    not fit, or its tenant where there is a tree of tenants. Only plans; the caller commits.
     """
     open_all(s)
+    by_tenant = s.x[TENANTS] == 1
+    for q in range(s.quota.shape[0]):
+        s.quota[q, Q_CLOSED] = 0
     if not preemptive:
         for k in range(len(order)):
             if s.i[order[k], STATE] == RUNNING:
@@ -331,11 +342,12 @@ def walk_order(s: State, order: Ints, preemptive: bool, strict: bool) -> None:
             if preemptive:
                 visit_running(s, job, order, k + 1, len(order))
             continue
-        part = s.cls[s.i[job, CLASS], C_PART]
-        if strict and (blocked >> part) & 1:
+        part, q = s.cls[s.i[job, CLASS], C_PART], s.i[job, TENANT]
+        if strict and (s.quota[q, Q_CLOSED] == 1 if by_tenant else (blocked >> part) & 1):
             if s.x[WATCH] == job:
                 s.x[WATCH_CODE] = W_BLOCKED_BY_HEAD
                 s.x[WATCH_FREE] = s.x[LEFT]
             continue
         if not visit_waiting(s, job, preemptive, order, k + 1, len(order)):
+            s.quota[q, Q_CLOSED] = 1
             blocked |= 1 << part

@@ -81,6 +81,7 @@ def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, bud
         if rule.numbers[ROUND_S] < math.inf and now == round_start(rule, now):
             s.x[DIRTY] = 1
             s.x[EPOCH] += 1
+        claims = s.t[NEXT_CLAIM] <= now
         loosen(s, now)
         s.t[NOW], handled = now, s.x[N_HANDLED]
         while s.x[N_EVENTS] > 0 and s.f[s.events[0], EVENT] <= now:
@@ -103,7 +104,8 @@ def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, bud
             s.x[N_HANDLED] += 1
             budget -= 1
         speeds = s.x[ROTATES] == 1 or s.t[NEXT_WARM] <= now
-        quiet = speeds and s.x[N_HANDLED] == handled and now < s.t[NEXT_CALL]  # only a turn or a start-up is over
+        same = s.x[N_HANDLED] == handled and not claims
+        quiet = speeds and same and now < s.t[NEXT_CALL]  # only a turn or a start-up is over
         if external > 0 and not quiet and asks(s, rule, now):
             return NEEDS_DECISION
         if speeds:
