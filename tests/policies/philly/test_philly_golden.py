@@ -79,12 +79,12 @@ def test_whoever_waits_is_told_its_attempts() -> None:
 
 
 def test_several_racks_come_after_more_servers_of_one() -> None:
-    """Racks of one node: more servers of a rack do not help. Three attempts later, at 7 * 270, two racks may be used."""
+    """Racks of one node: more servers of a rack do not help. Three attempts later, at 7 * 270, two racks may do."""
     assert starts(played(HALF_BUSY, "2x8", "philly:rack_nodes=1")) == [0.0, 1890.0]
 
 
 def test_without_holding_small_jobs_starve_a_large_one() -> None:
-    """Two jobs of 4 GPUs on one node, each a minute long and renewed by turns: without a hold 8 are never free together.
+    """Two jobs of 4 GPUs on one node, each a minute long, renewed by turns: without a hold 8 are never free together.
 
     With one the large job has the first 4 as they fall free, at 60 s, and the rest at 90 s.
     """
