@@ -42,7 +42,8 @@ def test_larger_jobs_fail_more_often_and_lasting_failures_end_them() -> None:
 
 
 def test_a_run_tries_again_and_counts_by_class() -> None:
-    work = with_failures(replace(WORK, attempts={}).take(np.arange(40)), "attempts=2", 3)
+    short = replace(WORK, attempts={}, duration_s=np.full(ROWS, 2000.0)).take(np.arange(40))
+    work = with_failures(short, "attempts=2", 3)
     result = simulate(Experiment(work, Cluster.parse("8x8"), "philly", skip_infeasible=True, compiled=False))
     assert result.restarts.sum() == sum(map(len, work.attempts.values())) > 0
     assert result.summary["failed_attempts_setup"] == sum(work.extra[COLUMN] == 1)
