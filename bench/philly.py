@@ -1,6 +1,7 @@
 """Why jobs of the Philly log wait under `philly`, by size, beside the paper's table (ATC'19, causes of delay).
 
-`python -m bench.philly [--days N] [--load 0.9] [--rack 16] [--policies "..."]`; the log is in `$COTENANT_DATA/traces`.
+`python -m bench.philly [--days N] [--thin N] [--load 0.9] [--rack 16] [--policies "..."]`, the log
+in `$COTENANT_DATA/traces`.
 Exit code 1 unless the share of fragmentation in delays rises from 2-4 over 5-8 to more than 8 GPUs.
 
 The log has neither quotas nor attempts nor racks. Stated, and chosen before any result was seen: submissions from
@@ -39,11 +40,14 @@ PAPER = {"2-4": 59.4, "5-8": 74.2, ">8": 97.9}
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.philly", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--days", type=float, default=np.inf, help="submissions of so many days from 1 October on")
+    parser.add_argument(
+        "--thin", type=int, default=1, help="one job in so many, drawn with a fixed seed, on as few GPUs"
+    )
     parser.add_argument("--load", type=float, default=0.9)
     parser.add_argument("--rack", type=int, default=16)
     parser.add_argument("--policies", default="philly", help="separated by blanks")
     options = parser.parse_args()
-    work = log()
+    work = log(options.thin)
     cluster = machines(work, options.load)
     work = work.take(work.submit_s < options.days * DAY_S)
     cluster = replace(cluster, tenants=tenants(work, cluster.gpus))
@@ -55,10 +59,10 @@ def main() -> None:
     sys.exit(0 if all(rises) else 1)
 
 
-def log() -> Workload:
-    """From October on, beginning at 0."""
+def log(thin: int) -> Workload:
+    """From October on, beginning at 0; one job in `thin`."""
     work = read(Path(os.environ["COTENANT_DATA"]) / "traces" / "philly_109k.csv.gz")
-    work = work.take(work.submit_s >= OCTOBER_S)
+    work = work.take((work.submit_s >= OCTOBER_S) & (np.random.default_rng(0).random(len(work)) < 1 / thin))
     return replace(work, submit_s=work.submit_s - work.submit_s[0])
 
 
@@ -82,7 +86,7 @@ def tenants(work: Workload, gpus: int) -> Tree:
 def show(work: Workload, cluster: Cluster, policy: str) -> bool:
     """Run one policy and print its table; whether the share of fragmentation rises with size."""
     began_s = time.process_time()
-    run = Simulation(Experiment(work, cluster, policy, compiled=True))
+    run = Simulation(Experiment(work, cluster, policy, compiled=True, skip_infeasible=True))
     run.advance(np.inf)
     outcome, counted = run.outcome(), run.policy
     assert isinstance(counted, Philly)

@@ -147,9 +147,8 @@ def quotas(view: View) -> Floats:
     """GPUs of each tenant: what it is guaranteed; those of whom nothing is said have equal parts of the rest."""
     quota = view.site.quota[:, col.Q_GUARANTEED].astype(np.float64)
     open_ = quota >= NO_LIMIT
-    here = np.unique(view.tenant)
-    sharing = int(open_[here].sum())
-    if sharing:
+    if open_.any():
+        sharing = int(open_[np.unique(view.tenant)].sum())
         rest = max(view.cluster_gpus - float(quota[~open_].sum()), 0.0)
-        quota[open_] = rest / sharing
+        quota[open_] = rest / max(sharing, 1)
     return quota
