@@ -7,7 +7,8 @@ Exit code 1 unless the share of fragmentation in delays rises from 2-4 over 5-8 
 The log has neither quotas nor attempts nor racks. Stated, and chosen before any result was seen: submissions from
 2017-10-01; machines in the mix of the revised list (264 of 8 GPUs, 271 of 4), as many as make the demand of 11 October
 to 20 November `--load` of the GPUs; racks of `--rack` machines; quotas in proportion to the GPU-hours of each virtual
-cluster; saving before every preemption and 60 s to restore. As in the paper jobs of a minute and more.
+cluster; saving before every preemption and 60 s to restore; time-outs looked at every minute. As in the paper jobs of a
+minute and more.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def main() -> None:
     )
     parser.add_argument("--load", type=float, default=0.9)
     parser.add_argument("--rack", type=int, default=16)
-    parser.add_argument("--policies", default="philly", help="separated by blanks")
+    parser.add_argument("--policies", default="philly:heartbeat=60", help="separated by blanks")
     options = parser.parse_args()
     work = log(options.thin)
     cluster = machines(work, options.load)

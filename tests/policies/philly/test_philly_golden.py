@@ -78,6 +78,11 @@ def test_whoever_waits_is_told_its_attempts() -> None:
     assert "8 GPUs of its quota of 16" in said
 
 
+def test_with_a_heartbeat_time_outs_wait_for_it() -> None:
+    """The fifth attempt, due at 1,080, is looked at on the next multiple of 100 s."""
+    assert starts(played(HALF_BUSY, "2x8", "philly:heartbeat=100")) == [0.0, 1100.0]
+
+
 def test_several_racks_come_after_more_servers_of_one() -> None:
     """Racks of one node: more servers of a rack do not help. Three attempts later, at 7 * 270, two racks may do."""
     assert starts(played(HALF_BUSY, "2x8", "philly:rack_nodes=1")) == [0.0, 1890.0]

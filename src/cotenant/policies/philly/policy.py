@@ -52,13 +52,20 @@ class Philly(PlanPolicy):
         "backoff": 120.0,  # stated
         "retries": 3,  # before locality is relaxed, one step at a time; our choice
         "threshold": 0.9,  # part of the GPUs in use from which on tenants preempt each other; stated
+        "heartbeat": 0.0,  # time-outs are looked at on multiples of so many seconds; 0: when they are
         "rack_nodes": 0,  # nodes of a rack, in the order of the cluster; 0: every pool is one rack
         "wait": "hold",  # or none: nobody holds GPUs; reserve: the first who waits has a place reserved
     }
 
     def begin(self, context: Context) -> None:
         """Nobody has tried yet."""
-        for name, least in (("timeout", 1e-3), ("backoff", 0.0), ("retries", 0.0), ("rack_nodes", 0.0)):
+        for name, least in (
+            ("timeout", 1e-3),
+            ("backoff", 0.0),
+            ("retries", 0.0),
+            ("rack_nodes", 0.0),
+            ("heartbeat", 0.0),
+        ):
             if not self.number(name) >= least:
                 raise InputError(f"policy '{self.name}': {name}={self.params[name]} must be {least:g} or more")
         if not self.number("threshold") >= 0:
@@ -102,8 +109,10 @@ class Philly(PlanPolicy):
         standing = Standing.of(
             self.options, scene.now_s, rows, gpus, scratch.used[tenant], quota[tenant], limit, self._kept, scratch.marks
         )
-        stop = frozenset(left[:, RUN_ROW].tolist())
-        return Plan(run, keep=True, stop=stop, next_s=float(scratch.until_s[0]), why=standing.why)
+        next_s, beat_s = float(scratch.until_s[0]), self.number("heartbeat")
+        if beat_s > 0 and np.isfinite(next_s):
+            next_s = float(np.ceil(next_s / beat_s)) * beat_s
+        return Plan(run, keep=True, stop=frozenset(left[:, RUN_ROW].tolist()), next_s=next_s, why=standing.why)
 
     def _pass_to(self, now_s: float) -> None:
         """What has been waited for and held since the last decision."""
