@@ -32,7 +32,8 @@ def carry_out_plan(state: State, rule: Rule, plan: Plan, view: View, name: str, 
             state.f[row, col.SHARE] = terms.share
         return
     if only_starts(state, plan, view):
-        _lay_down([], [(row, places, 0) for row, places in check_starts(state, plan, view, name).items()], state)
+        starting = sorted(check_starts(state, plan, view, name).items())
+        _lay_down([], [(row, places, 0) for row, places in starting], state)
         commit(state, rule, now_s)
         return
     wanted = check_plan(state, plan, view, name)
