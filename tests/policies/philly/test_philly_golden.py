@@ -44,11 +44,6 @@ def shared(cluster: str, **quotas: int) -> Cluster:
 HALF_BUSY = on_two_nodes(jobs((0, 8, HOUR), (0, 8, 100)), 0)  # 4 GPUs of each node busy; a job that wants a whole node
 
 
-class TestInRacks(PolicyContract):
-    policy = "philly:rack_nodes=2"
-    work_conserving = False
-
-
 class TestReserving(PolicyContract):
     policy = "philly:wait=reserve"
     work_conserving = False
