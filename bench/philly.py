@@ -1,6 +1,6 @@
 """Why jobs of the Philly log wait under `philly`, by size, beside the paper's table (ATC'19, causes of delay).
 
-`python -m bench.philly [--days 30] [--thin 8] [--load 0.9] [--rack 8] [--policies "..."]`; the log is in
+`python -m bench.philly [--days 50] [--thin 4] [--load 0.9] [--rack 16] [--policies "..."]`; the log is in
 `$COTENANT_DATA/traces`, of which one job in `--thin` is taken, on as many fewer machines (1: all of it). Exit
 code 1 unless the share of fragmentation in delays rises from 2-4 over 5-8 to more than 8 GPUs.
 
@@ -40,12 +40,12 @@ PAPER = {"2-4": 59.4, "5-8": 74.2, ">8": 97.9}
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.philly", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--days", type=float, default=30.0, help="submissions of so many days from 1 October on")
+    parser.add_argument("--days", type=float, default=50.0, help="submissions of so many days from 1 October on")
     parser.add_argument(
-        "--thin", type=int, default=8, help="one job in so many, drawn with a fixed seed, on as few GPUs"
+        "--thin", type=int, default=4, help="one job in so many, drawn with a fixed seed, on as few GPUs"
     )
     parser.add_argument("--load", type=float, default=0.9)
-    parser.add_argument("--rack", type=int, default=8)
+    parser.add_argument("--rack", type=int, default=16)
     parser.add_argument("--policies", default="philly:heartbeat=60", help="separated by blanks")
     options = parser.parse_args()
     work = log(options.thin)
