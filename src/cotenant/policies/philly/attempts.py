@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 
 from cotenant.core.jit import entry, kernel
-from cotenant.policies.philly.tables import ANYWHERE, FEWEST, HOLD, ONE_RACK, SLACK_S, Options
+from cotenant.policies.philly.tables import ANYWHERE, FEWEST, HOLD, ONE_RACK, SLACK_S, Timing
 
 
 @entry
-def attempt_of(o: Options, began_s: float, now_s: float) -> int:
+def attempt_of(o: Timing, began_s: float, now_s: float) -> int:
     """The number of its attempt, from 0; one that is over counts until the next begins."""
     if math.isnan(began_s):
         return 0
@@ -20,13 +20,13 @@ def attempt_of(o: Options, began_s: float, now_s: float) -> int:
 
 
 @entry
-def attempt_s(o: Options, began_s: float, attempt: int) -> float:
+def attempt_s(o: Timing, began_s: float, attempt: int) -> float:
     """When an attempt begins."""
     return began_s + attempt * (o.timeout_s + o.backoff_s)
 
 
 @entry
-def backs_off(o: Options, began_s: float, now_s: float) -> bool:
+def backs_off(o: Timing, began_s: float, now_s: float) -> bool:
     """Whether its attempt has timed out and the next one has not begun."""
     if o.way != HOLD or math.isnan(began_s):
         return False
@@ -34,7 +34,7 @@ def backs_off(o: Options, began_s: float, now_s: float) -> bool:
 
 
 @entry
-def locality_of(o: Options, attempt: int) -> int:
+def locality_of(o: Timing, attempt: int) -> int:
     """After `retries` retries more servers will do, after as many more several racks."""
     if attempt <= o.retries:
         return FEWEST
@@ -42,7 +42,7 @@ def locality_of(o: Options, attempt: int) -> int:
 
 
 @kernel
-def relaxes_s(o: Options, began_s: float, attempt: int) -> float:
+def relaxes_s(o: Timing, began_s: float, attempt: int) -> float:
     """When it will be content with less locality than in this attempt."""
     if attempt <= o.retries:
         return attempt_s(o, began_s, o.retries + 1)

@@ -25,15 +25,15 @@ from cotenant.policies.philly.tables import (
     RUN_GPUS,
     RUN_ROW,
     RUN_TENANT,
-    Memory,
-    Options,
-    Scene,
-    Scratch,
+    Lasting,
+    Situation,
+    Timing,
+    Workspace,
 )
 
 
 @kernel
-def put(s: Scene, w: Scratch, job: int, n: int, gpus: int) -> None:
+def put(s: Situation, w: Workspace, job: int, n: int, gpus: int) -> None:
     """Give GPUs of a node to a job."""
     w.free[n] -= gpus
     w.marks[LEFT] -= gpus
@@ -45,7 +45,7 @@ def put(s: Scene, w: Scratch, job: int, n: int, gpus: int) -> None:
 
 
 @kernel
-def starts(s: Scene, m: Memory, w: Scratch, job: int) -> None:
+def starts(s: Situation, m: Lasting, w: Workspace, job: int) -> None:
     """A job starts where it was found a place."""
     t, row, first = s.tenant[job], s.row[job], w.marks[N_PLACES]
     for k in range(w.marks[N_PICKED]):
@@ -69,20 +69,20 @@ def starts(s: Scene, m: Memory, w: Scratch, job: int) -> None:
 
 
 @kernel
-def is_full(s: Scene, o: Options, w: Scratch) -> bool:
+def is_full(s: Situation, o: Timing, w: Workspace) -> bool:
     """Whether so many GPUs are in use that preemption is allowed."""
     return bool(w.marks[BUSY] >= o.threshold * s.gpus_up - 1e-9)
 
 
 @kernel
-def may_displace(s: Scene, o: Options, w: Scratch, job: int) -> bool:
+def may_displace(s: Situation, o: Timing, w: Workspace, job: int) -> bool:
     """Whether a job asks for GPUs within the quota of its tenant while nearly all are in use."""
     t = s.tenant[job]
     return bool(w.used[t] + s.gpus[job] <= s.quota[t] and is_full(s, o, w))
 
 
 @kernel
-def lift(s: Scene, w: Scratch, v: int, sign: int) -> None:
+def lift(s: Situation, w: Workspace, v: int, sign: int) -> None:
     """Try what is free without a running job (1), or with it again (-1)."""
     for k in range(s.runs[v, RUN_FIRST], s.runs[v, RUN_END]):
         n, gpus = s.pieces[k, 0], sign * s.pieces[k, 1]
@@ -93,7 +93,7 @@ def lift(s: Scene, w: Scratch, v: int, sign: int) -> None:
 
 
 @kernel
-def list_victims(s: Scene, w: Scratch, tenant: int) -> int:
+def list_victims(s: Situation, w: Workspace, tenant: int) -> int:
     """All that could leave; how many."""
     count = 0
     for reaching_over in range(2):
@@ -109,7 +109,7 @@ def list_victims(s: Scene, w: Scratch, tenant: int) -> int:
 
 
 @kernel
-def displace(s: Scene, m: Memory, w: Scratch, job: int, locality: int) -> bool:
+def displace(s: Situation, m: Lasting, w: Workspace, job: int, locality: int) -> bool:
     """Find those whose leaving gives a job its place, spare who need not leave, and start it; whether that worked."""
     for n in range(len(w.free)):
         w.trial[n] = w.free[n]
@@ -140,7 +140,7 @@ def displace(s: Scene, m: Memory, w: Scratch, job: int, locality: int) -> bool:
 
 
 @kernel
-def leave(s: Scene, w: Scratch, v: int) -> None:
+def leave(s: Situation, w: Workspace, v: int) -> None:
     """A running job is preempted; its cores and memory are free already (`lift`)."""
     gpus = s.runs[v, RUN_GPUS]
     for k in range(s.runs[v, RUN_FIRST], s.runs[v, RUN_END]):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from cotenant.core import columns as col
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
-from cotenant.policies.philly.tables import BUSY, MARKS, Scene, Scratch
+from cotenant.policies.philly.tables import BUSY, MARKS, Situation, Workspace
 
 NO_LIMIT = 2**40
 _FAILED = 64  # shapes that a decision remembers as failed
@@ -22,7 +22,7 @@ class Board:
         self._shape: tuple[bytes, ...] = ()
         self.rack_of: Ints = np.zeros(0, np.int64)
         self.racks: Ints = np.zeros((0, 2), np.int64)
-        self._scratch: Scratch | None = None
+        self._scratch: Workspace | None = None
 
     def look(self, view: View) -> None:
         """Cut each pool into racks of consecutive nodes."""
@@ -40,7 +40,7 @@ class Board:
                 racks.append((first, end))
         self.racks = np.array(racks, np.int64).reshape(-1, 2)
 
-    def scratch(self, view: View, scene: Scene) -> Scratch:
+    def scratch(self, view: View, scene: Situation) -> Workspace:
         """Tables to write to, as a decision begins."""
         site, tenants, jobs, runs = view.site, len(scene.quota), len(scene.row), len(scene.runs)
         kept = self._scratch
@@ -63,13 +63,13 @@ class Board:
         return kept
 
 
-def _new(size: Ints, tenants: int, jobs: int, runs: int, racks: int) -> Scratch:
+def _new(size: Ints, tenants: int, jobs: int, runs: int, racks: int) -> Workspace:
     nodes, gpus = len(size), int(size.sum()) + 1
 
     def zeros(*shape: int) -> Ints:
         return np.zeros(shape, np.int64)
 
-    return Scratch(
+    return Workspace(
         free=zeros(nodes), spare=zeros(nodes), trial=zeros(nodes), usable=zeros(nodes), size=zeros(nodes),
         room=np.zeros((nodes, 2)), rack_free=zeros(racks), rack_size=zeros(racks), mark=zeros(nodes),
         rack_mark=zeros(racks), used=zeros(tenants), limit=zeros(tenants), trial_used=zeros(tenants),
@@ -79,7 +79,7 @@ def _new(size: Ints, tenants: int, jobs: int, runs: int, racks: int) -> Scratch:
     )  # fmt: skip
 
 
-def scene_of(view: View, waiting: NDArray[np.bool_], quota: Floats, board: Board, *, ends: bool) -> Scene:
+def scene_of(view: View, waiting: NDArray[np.bool_], quota: Floats, board: Board, *, ends: bool) -> Situation:
     """What a decision reads; with `ends` the running jobs in order of their believed ends too."""
     board.look(view)
     site, tenants = view.site, len(quota)
@@ -90,7 +90,7 @@ def scene_of(view: View, waiting: NDArray[np.bool_], quota: Floats, board: Board
     tenant = view.tenant[order]
     runs, run_end_s, run_host, pieces = _running(view)
     gpus = view.gpus[order]
-    return Scene(
+    return Situation(
         now_s=float(view.now_s), gpus_up=view.cluster_gpus, node=site.node, pool=site.pool, rack_of=board.rack_of,
         racks=board.racks, host=site.host[:, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]], hosts_bind=int(site.hosts_bind),
         row=view.rows[order], gpus=gpus, tenant=tenant, pools=view.open_pools[order],

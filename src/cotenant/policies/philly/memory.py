@@ -9,10 +9,10 @@ import numpy as np
 
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
-from cotenant.policies.philly.tables import COUNTS, HOLD_GPUS, N_HOLDS, Memory
+from cotenant.policies.philly.tables import COUNTS, HOLD_GPUS, N_HOLDS, Lasting
 
 
-class Kept:
+class Tries:
     """By rows; tables grow with them."""
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Kept:
         self._holds: Ints = np.zeros((0, 3), np.int64)
         self.counts: Ints = np.zeros(COUNTS, np.int64)
 
-    def tables(self, view: View) -> Memory:
+    def tables(self, view: View) -> Lasting:
         """For a decision on these jobs."""
         rows, gpus = int(view.rows.max(initial=0)) + 1, view.cluster_gpus + int(self.counts[N_HOLDS])
         if rows > len(self._at):
@@ -32,7 +32,7 @@ class Kept:
             self._at = np.concatenate([self._at, np.full(more, -1)])
         if gpus > len(self._holds):
             self._holds = np.concatenate([self._holds, np.zeros((gpus - len(self._holds), 3), np.int64)])
-        return Memory(self._began_s, self._passed, self._at, self._holds, self.counts)
+        return Lasting(self._began_s, self._passed, self._at, self._holds, self.counts)
 
     @property
     def held_gpus(self) -> int:

@@ -16,13 +16,13 @@ from cotenant.policies.philly.tables import (
     ONE_RACK,
     RACK_END,
     RACK_FIRST,
-    Scene,
-    Scratch,
+    Situation,
+    Workspace,
 )
 
 
 @kernel
-def fed(s: Scene, job: int, gpus: int, cores: float, gib: float) -> int:
+def fed(s: Situation, job: int, gpus: int, cores: float, gib: float) -> int:
     """For how many of these GPUs of a job so many cores and GiB suffice."""
     if s.cpus[job] > 0:
         gpus = min(gpus, int((max(cores, 0.0) + 1e-9) / s.cpus[job]))
@@ -32,7 +32,7 @@ def fed(s: Scene, job: int, gpus: int, cores: float, gib: float) -> int:
 
 
 @kernel
-def look_over(s: Scene, w: Scratch, free: Ints, job: int, lo: int, hi: int) -> None:
+def look_over(s: Situation, w: Workspace, free: Ints, job: int, lo: int, hi: int) -> None:
     """What each node of a pool has for a job, now and at most; what each rack has."""
     parts = s.parts[job]
     each = s.gpus[job] // max(parts, 1)
@@ -61,7 +61,7 @@ def largest(values: Ints, mark: Ints, lo: int, hi: int) -> int:
 
 
 @kernel
-def sum_of_largest(w: Scratch, values: Ints, lo: int, hi: int, most: int, enough: int) -> int:
+def sum_of_largest(w: Workspace, values: Ints, lo: int, hi: int, most: int, enough: int) -> int:
     """GPUs of the `most` best nodes, counted until there are enough."""
     total = 0
     if most >= hi - lo:
@@ -80,7 +80,7 @@ def sum_of_largest(w: Scratch, values: Ints, lo: int, hi: int, most: int, enough
 
 
 @kernel
-def fewest_servers(w: Scratch, lo: int, hi: int, gang: int) -> int:
+def fewest_servers(w: Workspace, lo: int, hi: int, gang: int) -> int:
     """On how many nodes a gang would sit if all were empty; 0 when it does not fit at all."""
     for n in range(lo, hi):
         w.mark[n] = 0
@@ -96,7 +96,7 @@ def fewest_servers(w: Scratch, lo: int, hi: int, gang: int) -> int:
 
 
 @kernel
-def take(w: Scratch, lo: int, hi: int, gang: int, most: int) -> int:
+def take(w: Workspace, lo: int, hi: int, gang: int, most: int) -> int:
     """Pick the emptiest nodes of a rack, `most` at most, until a gang is whole; how many GPUs it has then."""
     for n in range(lo, hi):
         w.mark[n] = 0
@@ -114,7 +114,7 @@ def take(w: Scratch, lo: int, hi: int, gang: int, most: int) -> int:
 
 
 @kernel
-def one_server(s: Scene, w: Scratch, lo: int, hi: int, gang: int) -> int:
+def one_server(s: Situation, w: Workspace, lo: int, hi: int, gang: int) -> int:
     """The server where a small job leaves least over, of the fuller rack; else the best of those that could hold it."""
     best = part = -1
     for n in range(lo, hi):
@@ -133,13 +133,13 @@ def one_server(s: Scene, w: Scratch, lo: int, hi: int, gang: int) -> int:
 
 
 @kernel
-def emptier(w: Scratch, one: int, other: int) -> bool:
+def emptier(w: Workspace, one: int, other: int) -> bool:
     """Whether less of one rack is occupied."""
     return bool(w.rack_free[one] * w.rack_size[other] > w.rack_free[other] * w.rack_size[one])
 
 
 @kernel
-def one_rack(s: Scene, w: Scratch, lo: int, hi: int, gang: int, most: int) -> int:
+def one_rack(s: Situation, w: Workspace, lo: int, hi: int, gang: int, most: int) -> int:
     """The emptiest rack with a place on `most` servers; else that of most GPUs, if it could ever hold the gang."""
     best, best_got = -1, 0
     for r in range(s.rack_of[lo], s.rack_of[hi - 1] + 1):
@@ -158,7 +158,7 @@ def one_rack(s: Scene, w: Scratch, lo: int, hi: int, gang: int, most: int) -> in
 
 
 @kernel
-def several_racks(s: Scene, w: Scratch, lo: int, hi: int, gang: int) -> int:
+def several_racks(s: Situation, w: Workspace, lo: int, hi: int, gang: int) -> int:
     """Rack by rack, the emptiest first."""
     first, end = s.rack_of[lo], s.rack_of[hi - 1] + 1
     for r in range(first, end):
@@ -178,7 +178,7 @@ def several_racks(s: Scene, w: Scratch, lo: int, hi: int, gang: int) -> int:
 
 
 @kernel
-def least_locality(s: Scene, w: Scratch, lo: int, hi: int, gang: int, fewest: int) -> int:
+def least_locality(s: Situation, w: Workspace, lo: int, hi: int, gang: int, fewest: int) -> int:
     """The closest locality that an empty cluster could give to a gang."""
     found = ANYWHERE
     for r in range(s.rack_of[lo], s.rack_of[hi - 1] + 1):
@@ -191,7 +191,7 @@ def least_locality(s: Scene, w: Scratch, lo: int, hi: int, gang: int, fewest: in
 
 
 @kernel
-def in_pool(s: Scene, w: Scratch, job: int, lo: int, hi: int, locality: int) -> int:
+def in_pool(s: Situation, w: Workspace, job: int, lo: int, hi: int, locality: int) -> int:
     """The best place of a pool within this locality, the closer ones first."""
     gang = s.gpus[job]
     fewest = fewest_servers(w, lo, hi, gang)
@@ -215,7 +215,7 @@ def in_pool(s: Scene, w: Scratch, job: int, lo: int, hi: int, locality: int) -> 
 
 
 @kernel
-def seek(s: Scene, w: Scratch, free: Ints, job: int, locality: int) -> int:
+def seek(s: Situation, w: Workspace, free: Ints, job: int, locality: int) -> int:
     """How many GPUs of its gang a job could have of those free within a locality; they are in `pick`.
 
     Of several pools the first that holds all of it, else the one that has most.

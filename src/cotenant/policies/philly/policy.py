@@ -22,7 +22,7 @@ from cotenant.core.workload import Floats, Ints
 from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.philly.delays import Delays
 from cotenant.policies.philly.laying import NO_LIMIT, Board, scene_of
-from cotenant.policies.philly.memory import Kept
+from cotenant.policies.philly.memory import Tries
 from cotenant.policies.philly.step import step
 from cotenant.policies.philly.tables import (
     N_HARMFUL,
@@ -34,11 +34,11 @@ from cotenant.policies.philly.tables import (
     RESERVE,
     RUN_ROW,
     WAYS,
-    Options,
-    Scene,
-    Scratch,
+    Situation,
+    Timing,
+    Workspace,
 )
-from cotenant.policies.philly.words import Standing
+from cotenant.policies.philly.words import WaitingWords
 
 
 class Philly(PlanPolicy):
@@ -73,8 +73,8 @@ class Philly(PlanPolicy):
         if self.params["wait"] not in WAYS:
             raise InputError(f"policy '{self.name}': wait={self.params['wait']} must be one of {', '.join(WAYS)}")
         numbers = (self.number(name) for name in ("timeout", "backoff", "threshold"))
-        self.options = Options(*numbers, int(self.number("retries")), WAYS[str(self.params["wait"])])
-        self.delays, self._kept, self._board = Delays(), Kept(), Board(int(self.number("rack_nodes")))
+        self.options = Timing(*numbers, int(self.number("retries")), WAYS[str(self.params["wait"])])
+        self.delays, self._kept, self._board = Delays(), Tries(), Board(int(self.number("rack_nodes")))
         self._held_gpu_s, self._now_s = 0.0, np.nan
 
     def decide(self, view: View) -> Plan:
@@ -94,7 +94,7 @@ class Philly(PlanPolicy):
         step(scene, self.options, memory, scratch, started)
         return self._plan(scene, scratch, started, quota)
 
-    def _plan(self, scene: Scene, scratch: Scratch, started: Ints, quota: Floats) -> Plan:
+    def _plan(self, scene: Situation, scratch: Workspace, started: Ints, quota: Floats) -> Plan:
         run = {}
         for job, first, end in scratch.started[: scratch.marks[N_STARTED]].tolist():
             pieces = scratch.places[first:end].tolist()
@@ -106,7 +106,7 @@ class Philly(PlanPolicy):
         tenant = np.concatenate([scene.tenant[rest], left[:, 1]])
         used, limit = scratch.used[tenant], scratch.limit[tenant]
         self.delays.decided(rows, gpus, (used >= quota[tenant]) | (used + gpus > limit))
-        standing = Standing.of(
+        standing = WaitingWords.of(
             self.options, scene.now_s, rows, gpus, scratch.used[tenant], quota[tenant], limit, self._kept, scratch.marks
         )
         next_s, beat_s = float(scratch.until_s[0]), self.number("heartbeat")

@@ -12,20 +12,20 @@ from cotenant.policies.philly.tables import (
     RESERVE,
     RUN_END,
     RUN_FIRST,
-    Options,
-    Scene,
-    Scratch,
+    Situation,
+    Timing,
+    Workspace,
 )
 
 
 @kernel
-def is_in_the_way(s: Scene, o: Options, w: Scratch, job: int) -> bool:
+def is_in_the_way(s: Situation, o: Timing, w: Workspace, job: int) -> bool:
     """Whether a job would still be there when the reservation begins."""
     return o.way == RESERVE and w.marks[IS_RESERVED] == 1 and s.now_s + s.remaining_s[job] > w.until_s[1]
 
 
 @kernel
-def fits_after(s: Scene, w: Scratch, job: int, locality: int, ended: int) -> bool:
+def fits_after(s: Situation, w: Workspace, job: int, locality: int, ended: int) -> bool:
     """Whether a job would fit when so many of the running jobs have ended, the soonest first."""
     for n in range(len(w.free)):
         w.trial[n] = w.free[n]
@@ -38,7 +38,7 @@ def fits_after(s: Scene, w: Scratch, job: int, locality: int, ended: int) -> boo
 
 
 @kernel
-def reserve(s: Scene, w: Scratch, job: int, locality: int) -> None:
+def reserve(s: Situation, w: Workspace, job: int, locality: int) -> None:
     """Reserve the place that a job will have first."""
     low, high = 1, s.runs.shape[0]
     if high == 0 or not fits_after(s, w, job, locality, high):

@@ -34,22 +34,22 @@ from cotenant.policies.philly.tables import (
     RUN_END,
     RUN_FIRST,
     RUN_ROW,
-    Memory,
-    Options,
-    Scene,
-    Scratch,
+    Lasting,
+    Situation,
+    Timing,
+    Workspace,
 )
 
 
 @kernel
-def number_of(s: Scene, m: Memory, row: int) -> int:
+def number_of(s: Situation, m: Lasting, row: int) -> int:
     """Number of a row among the waiting jobs, -1 when it does not wait."""
     at = m.at[row]
     return int(at) if 0 <= at < len(s.row) and s.row[at] == row else -1
 
 
 @kernel
-def keep_holds(s: Scene, o: Options, m: Memory, w: Scratch) -> None:
+def keep_holds(s: Situation, o: Timing, m: Lasting, w: Workspace) -> None:
     """Drop what was held by jobs that wait no longer or have timed out; the rest is not free."""
     kept = 0
     for k in range(m.counts[N_HOLDS]):
@@ -64,7 +64,7 @@ def keep_holds(s: Scene, o: Options, m: Memory, w: Scratch) -> None:
 
 
 @kernel
-def let_go(m: Memory, w: Scratch, row: int) -> int:
+def let_go(m: Lasting, w: Workspace, row: int) -> int:
     """Make what a job holds free, to look at it with all the rest; how much that is."""
     kept = freed = 0
     for k in range(m.counts[N_HOLDS]):
@@ -82,7 +82,7 @@ def let_go(m: Memory, w: Scratch, row: int) -> int:
 
 
 @kernel
-def hold(m: Memory, w: Scratch, row: int) -> None:
+def hold(m: Lasting, w: Workspace, row: int) -> None:
     """Keep what was found from others."""
     for k in range(w.marks[N_PICKED]):
         n, gpus, at = w.pick[k, 0], w.pick[k, 1], m.counts[N_HOLDS]
@@ -93,7 +93,7 @@ def hold(m: Memory, w: Scratch, row: int) -> None:
 
 
 @kernel
-def next_queue(s: Scene, w: Scratch) -> int:
+def next_queue(s: Situation, w: Workspace) -> int:
     """The tenant furthest below its quota that has jobs to be tried; of equals the one with the first job."""
     best, best_ratio = -1, math.inf
     for t in range(len(s.quota)):
@@ -107,7 +107,7 @@ def next_queue(s: Scene, w: Scratch) -> int:
 
 
 @kernel
-def has_failed(s: Scene, w: Scratch, job: int, locality: int) -> bool:
+def has_failed(s: Situation, w: Workspace, job: int, locality: int) -> bool:
     """Whether a job of this shape was tried already; free GPUs only become fewer."""
     found = False
     for k in range(w.marks[N_FAILED]):
@@ -116,7 +116,7 @@ def has_failed(s: Scene, w: Scratch, job: int, locality: int) -> bool:
 
 
 @kernel
-def note_failed(s: Scene, w: Scratch, job: int, locality: int) -> None:
+def note_failed(s: Situation, w: Workspace, job: int, locality: int) -> None:
     """Remember a shape that does not fit."""
     at = w.marks[N_FAILED]
     if at < w.failed.shape[0] and w.marks[IS_RESERVED] == 0 and s.hosts_bind == 0:
@@ -125,7 +125,7 @@ def note_failed(s: Scene, w: Scratch, job: int, locality: int) -> None:
 
 
 @kernel
-def judge_overtaking(s: Scene, m: Memory, w: Scratch, job: int, locality: int) -> None:
+def judge_overtaking(s: Situation, m: Lasting, w: Workspace, job: int, locality: int) -> None:
     """Of those who overtook a large job and still run: who has what it would start with now?"""
     row, found = s.row[job], False
     for n in range(len(w.free)):
@@ -151,7 +151,7 @@ def judge_overtaking(s: Scene, m: Memory, w: Scratch, job: int, locality: int) -
 
 
 @kernel
-def waits(s: Scene, w: Scratch, job: int) -> None:
+def waits(s: Situation, w: Workspace, job: int) -> None:
     """Whoever of its queue starts from now on overtakes it."""
     t = s.tenant[job]
     w.behind[t] = 1
@@ -160,7 +160,7 @@ def waits(s: Scene, w: Scratch, job: int) -> None:
 
 
 @kernel
-def fits(s: Scene, o: Options, w: Scratch, job: int, locality: int) -> bool:
+def fits(s: Situation, o: Timing, w: Workspace, job: int, locality: int) -> bool:
     """Whether there is a place for a job that is in nobody's way."""
     if is_in_the_way(s, o, w, job):
         return bool(seek(s, w, w.spare, job, locality) == s.gpus[job])
@@ -168,7 +168,7 @@ def fits(s: Scene, o: Options, w: Scratch, job: int, locality: int) -> bool:
 
 
 @kernel
-def consider(s: Scene, o: Options, m: Memory, w: Scratch, job: int) -> None:
+def consider(s: Situation, o: Timing, m: Lasting, w: Workspace, job: int) -> None:
     """One job at its turn: it starts, or has others leave, or holds what there is, or waits."""
     t, gang, row = s.tenant[job], s.gpus[job], s.row[job]
     if gang > 1 and backs_off(o, m.began_s[row], s.now_s):
@@ -199,7 +199,7 @@ def consider(s: Scene, o: Options, m: Memory, w: Scratch, job: int) -> None:
 
 
 @kernel
-def wake_for(s: Scene, o: Options, m: Memory, w: Scratch, job: int) -> float:
+def wake_for(s: Situation, o: Timing, m: Lasting, w: Workspace, job: int) -> float:
     """When a job that waits is to be looked at though nothing has happened by then."""
     t, row = s.tenant[job], s.row[job]
     began = m.began_s[row]
@@ -220,7 +220,7 @@ def wake_for(s: Scene, o: Options, m: Memory, w: Scratch, job: int) -> float:
 
 
 @entry
-def step(s: Scene, o: Options, m: Memory, w: Scratch, started: Ints) -> None:
+def step(s: Situation, o: Timing, m: Lasting, w: Workspace, started: Ints) -> None:
     """Decide; `started` is 1 for the waiting jobs that do."""
     keep_holds(s, o, m, w)
     for n in range(len(w.free)):

@@ -26,7 +26,7 @@ LARGE = 4  # GPUs: of jobs above this the paper asks whether being overtaken del
 SLACK_S = 1e-6
 
 
-class Options(NamedTuple):
+class Timing(NamedTuple):
     """Parameters."""
 
     timeout_s: float
@@ -36,7 +36,7 @@ class Options(NamedTuple):
     way: int
 
 
-class Scene(NamedTuple):
+class Situation(NamedTuple):
     """What a decision reads. Waiting jobs are numbered queue by queue, each in its own order."""
 
     now_s: float
@@ -67,7 +67,7 @@ class Scene(NamedTuple):
     pieces: IntMatrix  # (node, GPUs)
 
 
-class Memory(NamedTuple):
+class Lasting(NamedTuple):
     """What lasts, by rows."""
 
     began_s: Floats  # when its first attempt to get GPUs began; NaN: it makes none
@@ -77,7 +77,7 @@ class Memory(NamedTuple):
     counts: Ints
 
 
-class Scratch(NamedTuple):
+class Workspace(NamedTuple):
     """What a decision writes to."""
 
     free: Ints  # by node: neither used nor held

@@ -10,17 +10,17 @@ from cotenant.core.reasons import moment
 from cotenant.core.workload import Floats, Ints
 from cotenant.policies.philly.attempts import attempt_of, attempt_s, backs_off, locality_of
 from cotenant.policies.philly.laying import NO_LIMIT
-from cotenant.policies.philly.memory import Kept
-from cotenant.policies.philly.tables import HOLD, HOLD_GPUS, HOLD_ROW, IS_RESERVED, LEFT, Options
+from cotenant.policies.philly.memory import Tries
+from cotenant.policies.philly.tables import HOLD, HOLD_GPUS, HOLD_ROW, IS_RESERVED, LEFT, Timing
 
 _WANTS = ("as few nodes as can be, in one rack", "nodes of one rack", "any nodes")
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WaitingWords:
     """What a decision left of the jobs that wait; nothing in it changes any more."""
 
-    options: Options
+    options: Timing
     now_s: float
     rows: Ints
     gpus: Ints
@@ -34,9 +34,9 @@ class Standing:
 
     @classmethod
     def of(
-        cls, options: Options, now_s: float, rows: Ints, gpus: Ints, used: Ints, quota: Floats, limit: Ints,
-        kept: Kept, marks: Ints,
-    ) -> Standing:  # fmt: skip
+        cls, options: Timing, now_s: float, rows: Ints, gpus: Ints, used: Ints, quota: Floats, limit: Ints,
+        kept: Tries, marks: Ints,
+    ) -> WaitingWords:  # fmt: skip
         """As it is after a decision."""
         told = kept.began_s(rows), kept.holds(), int(marks[LEFT]), bool(marks[IS_RESERVED])
         return cls(options, now_s, rows, gpus, used, quota, limit, *told)
