@@ -15,6 +15,7 @@ from cotenant.engine.sharing import is_clear, occupy, take_host, vacate
 from cotenant.engine.slices import bind_class, free_bound, free_slices, unbind
 from cotenant.engine.weighing import loses_work, stop_cost
 from cotenant.placement.fit import fewest_nodes
+from cotenant.tenancy.past import decayed
 
 
 @kernel
@@ -185,9 +186,7 @@ def count_use(s: State, q: int, now: float) -> None:
     s.use[q, U_SINCE] = now
     s.use[q, U_USED] += held * elapsed
     s.use[q, U_BORROWED] += max(held - s.quota[q, Q_GUARANTEED], 0.0) * elapsed
-    if s.t[HALF_LIFE_S] < math.inf:
-        kept = 0.5 ** (elapsed / s.t[HALF_LIFE_S])
-        s.use[q, U_PAST] = kept * s.use[q, U_PAST] + (1.0 - kept) * held
+    s.use[q, U_PAST] = decayed(s.use[q, U_PAST], held, elapsed, s.t[HALF_LIFE_S])
 
 
 @kernel

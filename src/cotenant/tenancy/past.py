@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from cotenant.core.jit import kernel
+from cotenant.core.jit import entry
 
 
-@kernel
+@entry
 def decayed(past_gpus: float, held_gpus: float, elapsed_s: float, half_life_s: float) -> float:
     """Past use after some time in which as many GPUs were held all along; exact, in however many steps.
 
