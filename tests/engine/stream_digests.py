@@ -29,7 +29,7 @@ COSTS = {
 
 TREE = Tree(
     (
-        Tenant("lab", weight=2.0), Tenant("ada", "lab", guaranteed=2), Tenant("bob", "lab", ceiling=4),
+        Tenant("lab", weight=2.0), Tenant("ada", "lab", guaranteed=2), Tenant("bob", "lab", ceiling=6),
         Tenant("eve", guaranteed=3, preempts=False, lend=2),
     ),
     half_life_s=500.0,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.decision import Event, Kind
 from cotenant.core.reasons import Cause
+from cotenant.core.tenants import Tenant, Tree
 from cotenant.core.view import View
 from cotenant.engine.cycle import Engine
 from cotenant.engine.events import node_down, node_up
@@ -26,15 +29,16 @@ from cotenant.testing.policy import jobs
 class Live:
     """An engine whose jobs come one by one."""
 
-    def __init__(self, policy: str, cluster: str) -> None:
+    def __init__(self, policy: str, cluster: str, tree: Tree | None = None) -> None:
         made, context = make_policy(policy), Context()
         made.begin(context)
         rule, costs = made.rule(context), StopCosts(np.inf, most_suspended=2)
         placement, one = parse_placement("consolidated"), np.ones((1, 1, 2))
-        self.tables = LiveRows(Cluster.parse(cluster), placement, rule, one, costs=costs, sharing=True)
+        site = replace(Cluster.parse(cluster), tenants=tree)
+        self.tables = LiveRows(site, placement, rule, one, costs=costs, sharing=True)
         self.engine = Engine(self.tables, made, rule)
 
-    def comes(self, now_s: float, **asks: float) -> int:
+    def comes(self, now_s: float, **asks: object) -> int:
         row = self.tables.enter(NewJob(submit_s=now_s, **asks))  # type: ignore[arg-type]
         self.tell(now_s, Event(Kind.ARRIVED, row))
         return row
@@ -107,6 +111,21 @@ def test_a_job_set_aside_can_be_held_changed_and_cancelled() -> None:
     assert live.status(held, smaller, cancelled) == [col.HELD, col.RUNNING, col.HELD]
     live.tell(4.0, OPEN)
     assert live.status(held, cancelled) == [col.HELD, col.HELD]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "gavel"])
+def test_a_new_tree_of_tenants_sets_aside_and_brings_back(policy: str) -> None:
+    tree = Tree((Tenant("small", ceiling=1), Tenant("large")))
+    live = Live(policy, "2x2", tree)
+    over, fits = live.comes(0.0, gpus=2, tenant="small"), live.comes(0.0, gpus=4, tenant="large")
+    late = live.comes(0.0, gpus=3, tenant="large")
+    assert live.status(over, fits, late) == [col.ASIDE, col.RUNNING, col.WAITING]
+    live.tables.set_tree(Tree((Tenant("small"), Tenant("large", ceiling=4))))
+    live.tell(1.0)
+    assert live.status(over) == [col.WAITING]
+    live.tables.set_tree(Tree((Tenant("small"), Tenant("large", ceiling=2))))
+    live.tell(2.0)
+    assert live.status(late) == [col.ASIDE]
 
 
 def test_a_simulated_policy_does_not_see_it() -> None:

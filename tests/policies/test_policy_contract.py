@@ -7,7 +7,7 @@ from pathlib import Path
 from cotenant.policies import known_policies
 from cotenant.testing.policy import PolicyContract
 
-LEAVES_IDLE = ("antman", "horus", "horus+")  # hold GPUs for gangs, or look only a few jobs ahead
+LEAVES_IDLE = ("antman", "horus", "horus+", "philly")  # hold GPUs for gangs, or look only a few jobs ahead
 TAKES_TURNS = ("gandiva",)
 TWINS = Path(__file__).with_name("numpy_twins.py")
 

@@ -9,8 +9,8 @@ from importlib import import_module
 import typer
 
 VERBS = (
-    "simulate", "compare", "policies", "generate", "traces", "profiles", "estimator", "profile", "why", "serve",
-    "submit", "run", "shell", "exec", "attach", "port",
+    "simulate", "compare", "analyze", "policies", "generate", "traces", "profiles", "estimator", "profile", "why",
+    "serve", "submit", "run", "shell", "exec", "attach", "port",
     "ps", "show", "logs", "cancel", "hold", "resume", "requeue", "resubmit", "set", "wait", "top", "nodes",
     "drain", "maintenance", "reserve", "events", "policy", "whatif", "forecast", "tenants", "share", "usage", "token",
     "login", "audit", "backup", "restore", "shutdown", "service", "doctor",

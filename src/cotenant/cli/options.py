@@ -41,6 +41,9 @@ Compat = Annotated[
 Measure = Annotated[str, typer.Option(help="FROM-TO: metrics over these jobs (rank by submit time), stop when done.")]
 Until = Annotated[float, typer.Option(help="Stop at this second.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
+FailJobs = Annotated[
+    str, typer.Option("--fail-jobs", help="attempts=N: jobs without attempts of their own fail at random.")
+]
 FailNodes = Annotated[str, typer.Option("--fail-nodes", help="mtbf=S,mttr=S[,checkpoint=S]: nodes fail at random.")]
 Power = Annotated[str, typer.Option("--power", help="Let idle nodes sleep: ces, ces:preset=philly, ces:boot=120.")]
 SkipInfeasible = Annotated[bool, typer.Option("--skip-infeasible", help="Leave out jobs larger than the cluster.")]

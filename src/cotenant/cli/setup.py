@@ -34,15 +34,23 @@ class Setup:
     until: opt.Until = opt.INFINITY
     seed: opt.Seed = 0
     fail_nodes: opt.FailNodes = ""
+    fail_jobs: opt.FailJobs = ""
     power: opt.Power = ""
     skip_infeasible: opt.SkipInfeasible = False
     format_: opt.Format = ""
 
     def workload(self, trace: str, cluster_gpus: int | None, quiet: bool = False) -> Workload:
         """The log or generator, read with the options that concern it."""
-        return opt.load_workload(
+        work = opt.load_workload(
             trace, cluster_gpus, format_=self.format_, profile=self.profile, models=self.models, quiet=quiet
         )
+        if not self.fail_jobs:
+            return work
+        from cotenant.workload.failing import with_failures
+
+        work = with_failures(work, self.fail_jobs, self.seed)
+        opt.tell(() if quiet else work.notes[-1:])
+        return work
 
     def experiment(self, work: Workload, cluster: Cluster, policy: str) -> Experiment:
         """The options as an experiment."""

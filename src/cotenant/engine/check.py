@@ -41,6 +41,36 @@ def check_plan(state: State, plan: Plan, view: View, name: str) -> Wanted:
     return wanted
 
 
+def only_starts(state: State, plan: Plan, view: View) -> bool:
+    """Whether a plan lets everybody go on as it is and only starts others: then it is judged by what is free."""
+    if not plan.keep or plan.stop or plan.terms or view.facts.elastic is not None:
+        return False
+    if state.x[col.SHARING] or state.x[col.LAGS] or state.x[col.USE_HOST]:
+        return False
+    rows = np.fromiter(plan.run, np.int64, len(plan.run))
+    known = (rows >= 0) & (rows < len(state.i))
+    return bool(known.all() and (state.i[rows, col.STATE] == col.WAITING).all())
+
+
+def check_starts(state: State, plan: Plan, view: View, name: str) -> Wanted:
+    """The same for a plan that only starts jobs; what it costs is what changes, not what runs."""
+    wanted = {row: _with_masks(slices) for row, slices in plan.run.items()}
+    complaint = _about_gangs(state, wanted, view)
+    used: dict[int, int] = {}
+    held = state.quota[:, col.Q_USED].copy()
+    for row, places in wanted.items():
+        held[state.i[row, col.TENANT]] += size_of(places)
+        for node, gpus, _ in places:
+            used[node] = used.get(node, 0) + gpus
+    over = [] if complaint else [node for node, gpus in used.items() if gpus > state.node[node, col.NODE_FREE]]
+    if over:
+        complaint = f"puts {used[over[0]]} GPUs on node {over[0]}, which has too few"
+    complaint = complaint or _over_quota(state, held)
+    if complaint:
+        raise InputError(f"policy '{name}': plan {complaint}")
+    return wanted
+
+
 def size_of(places: Places) -> int:
     """GPUs of a place."""
     return sum(gpus for _, gpus, _ in places)
@@ -204,6 +234,10 @@ def _about_quotas(state: State, wanted: Wanted, plan: Plan) -> str:
     for row, places in wanted.items():
         if not _is_opportunistic(state, plan.terms.get(row), row):
             held[state.i[row, col.TENANT]] += size_of(places)
+    return _over_quota(state, held)
+
+
+def _over_quota(state: State, held: Ints) -> str:
     over = np.flatnonzero(held > state.quota[:, col.Q_LIMIT]).tolist()
     limit = state.quota[over, col.Q_LIMIT].tolist()
     return f"gives tenant {over[0]} {held[over[0]]} GPUs, over its quota of {limit[0]}" if over else ""

@@ -198,6 +198,7 @@ class Engine:
         whole = self.traits.plans and not self.traits.names_pools  # its next plan would stop whoever starts beside it
         if shared and self.allocation is None and not (whole or self.traits.shares or self.traits.resizes):
             share_rest(self.state, self.rule, now_s)
+        self.state.x[col.NEW_TREE] = 0
 
     def settle(self, now_s: float) -> None:
         """Let everybody begin whose GPUs are free by now; then jobs go at the speed of their situation."""

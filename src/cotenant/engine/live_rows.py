@@ -178,6 +178,8 @@ class LiveRows:
         for key, c in self._classes.items():
             self.state.cls[c, col.C_POOLS] = self._pools(key)
         self.state.x[col.NEW_TREE] = self.state.x[col.DIRTY] = 1
+        self.state.x[col.NODES] += 1  # other nodes may be open to jobs that wait, or are set aside
+        self.state.x[col.UNSURE] = 2
         return True
 
     def _class_of(self, job: NewJob) -> int:

@@ -13,7 +13,7 @@ from cotenant.core import columns as col
 from cotenant.core.plan import ALONE, Places, Plan
 from cotenant.core.state import Rule, State
 from cotenant.core.view import View
-from cotenant.engine.check import check_plan, memory_gib, size_of
+from cotenant.engine.check import check_plan, check_starts, memory_gib, only_starts, size_of
 from cotenant.engine.leaving import end_suspended, preempt
 from cotenant.engine.ledger import bar, resize
 from cotenant.engine.observe import pieces_of
@@ -31,6 +31,11 @@ def carry_out_plan(state: State, rule: Rule, plan: Plan, view: View, name: str, 
         for row, terms in plan.terms.items():
             state.f[row, col.SHARE] = terms.share
         return
+    if only_starts(state, plan, view):
+        starting = sorted(check_starts(state, plan, view, name).items())
+        _lay_down([], [(row, places, 0) for row, places in starting], state)
+        commit(state, rule, now_s)
+        return
     wanted = check_plan(state, plan, view, name)
     stops, starts = _difference(wanted, view, exact)
     starts = starts if not state.x[col.LAGS] else _at_home(starts, wanted, state, rule, now_s)
@@ -46,13 +51,18 @@ def carry_out_plan(state: State, rule: Rule, plan: Plan, view: View, name: str, 
         resized = []
     for row, places in resized:
         let_go(state, rule, row, size_of(places), now_s)
+    _lay_down(stops, starts, state)
+    commit(state, rule, now_s)
+    for row, places in resized:
+        go_on(state, rule, row, lay_slices(state, places), float(plan.pause_s.get(row, 0.0)), now_s)
+
+
+def _lay_down(stops: list[int], starts: list[Start], state: State) -> None:
+    """Write down who stops and who starts where, to be carried out."""
     state.stops[: len(stops)] = stops
     state.x[col.N_STOPS], state.x[col.N_PLANNED] = len(stops), len(starts)
     for at, (row, places, moved) in enumerate(starts):
         state.starts[at] = row, lay_slices(state, places), moved, -1
-    commit(state, rule, now_s)
-    for row, places in resized:
-        go_on(state, rule, row, lay_slices(state, places), float(plan.pause_s.get(row, 0.0)), now_s)
 
 
 def _at_home(starts: list[Start], wanted: dict[int, Places], state: State, rule: Rule, now_s: float) -> list[Start]:

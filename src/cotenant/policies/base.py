@@ -18,6 +18,7 @@ import numpy as np
 
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
+from cotenant.core.outcome import Scalar
 from cotenant.core.plan import Plan
 from cotenant.core.spec import Value
 from cotenant.core.state import Rule, make_rule
@@ -90,6 +91,10 @@ class Policy(ABC):
     def story(self) -> str:
         """One line about how deciding went, for the notes of a run; empty when there is nothing to say."""
         return ""
+
+    def figures(self) -> dict[str, Scalar]:
+        """What it has counted itself, for the summary of a run."""
+        return {}
 
     def number(self, name: str) -> float:
         """A parameter as a number."""

@@ -26,6 +26,7 @@ from cotenant.policies.las import Las
 from cotenant.policies.muri import MuriL, MuriS
 from cotenant.policies.ones import Ones
 from cotenant.policies.optimus import Optimus
+from cotenant.policies.philly import Philly
 from cotenant.policies.qssf import Qssf
 from cotenant.policies.random_order import RandomOrder
 from cotenant.policies.sjf import Sjf
@@ -37,6 +38,7 @@ from cotenant.policies.tiresias import TiresiasG, TiresiasL
 BUILT_IN: tuple[type[Policy], ...] = (
     Fifo, Backfill, Easy, Sjf, Qssf, RandomOrder, Srtf, Srsf, Las, TiresiasL, TiresiasG, Gavel, Allox, GandivaPacking,
     Themis, Edf, EdfBackfill, Chronus, Ones, Optimus, MuriS, MuriL, SjfBsbf, SjfFfs, AntMan, Gandiva, Horus, HorusPlus,
+    Philly,
 )  # fmt: skip
 
 

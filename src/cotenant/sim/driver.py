@@ -37,6 +37,7 @@ from cotenant.sim.power import NodePower
 from cotenant.sim.setup import elastic_truth, facts, lay_out, pair_belief, pair_truth, truth
 from cotenant.sim.stall import Stall
 from cotenant.sim.tenants import by_tenant
+from cotenant.workload.failing import failure_figures
 from cotenant.workload.stages import profiled_stages, stages_of
 
 LEARN_EVERY = 100  # finished jobs after which a policy that learns from them is told
@@ -273,6 +274,7 @@ class Simulation:
             "restarts": int(result.restarts[result.measured].sum()), **stop_ledger(state),
             **hosts, "lost_gpu_s": lost, "node_failures": int(state.x[col.NODE_FAILURES]),
             **({} if self.power is None else self.power.summary(float(state.t[col.NOW]))),
+            **self.policy.figures(), **failure_figures(work),
             "offered_load": float(work.load(e.cluster.gpus)) if work.span_s > 0 else None,
             "events": int(state.x[col.N_HANDLED]), "decisions": int(state.x[col.N_DECISIONS]),
             "wall_s": time.perf_counter() - self.began, "peak_rss_mib": peak_rss_mib(),

@@ -14,7 +14,7 @@ def by_tenant(state: State, result: Outcome) -> tuple[dict[str, Scalar], ...]:
     """One row per tenant that has jobs, by name; none without a tree of tenants. Times are means of finished jobs."""
     if not state.x[col.TENANTS]:
         return ()
-    rows = []
+    rows: list[dict[str, Scalar]] = []
     work, done = result.workload, result.finished
     for q, name in sorted(enumerate(work.tenant.names), key=lambda item: item[1]):
         count_use(state, q, float(state.t[col.NOW]))

@@ -69,6 +69,7 @@ _VARIANTS = (
     "fifo:strict=false", "las:round=240", "tiresias-l:threshold=600,knob=4", "tiresias-l:thresholds=[300,3000],knob=8",
     "tiresias-g:thresholds=[600],quantum=fixed", "gavel:objective=ftf", "gavel:sharing=true",
     "gavel:sharing=true,pairs=online", "chronus:lease=600", "sjf-bsbf:preemptive=true",
+    "philly:timeout=40,backoff=20,rack_nodes=2", "philly:wait=reserve",
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from cotenant.workload.readers.table import Table, first_fields, load_csv, load_
 from cotenant.workload.readers.tiresias import ChronusLog, MuriLog, TiresiasLog
 
 _PHILLY = PhillyLog()
+_MARK = b"\xef\xbb\xbf"  # with which some programs begin UTF-8
 READERS: tuple[Reader, ...] = (
     OwnLog(),
     MuriLog(),
@@ -48,11 +49,15 @@ def read(path: str | Path, *, format: str | None = None, profile: str | Path | N
         raise unknown("trace format", format, FORMATS)
     path = Path(path)
     raw = open_bytes(path)
-    if format == _PHILLY.name or (format is None and raw.lstrip()[:1] in (b"[", b"{")):
+    if _is_philly(raw, format):
         return _PHILLY.parse_json(path, raw)
     reader, table = _open_table(path, raw, format)
     is_file = profile is not None and (Path(profile).suffix != "" or Path(profile).is_file())
-    work = reader.parse(table, Path(profile) if profile is not None and is_file else None)
+    return finish(reader.parse(table, Path(profile) if profile is not None and is_file else None), profile)
+
+
+def finish(work: Workload, profile: str | Path | None) -> Workload:
+    """Durations of jobs that tell steps."""
     if "steps" not in work.extra:
         return work
     from cotenant.workload.durations import with_durations  # profiles are made of tables that are read here
@@ -60,18 +65,34 @@ def read(path: str | Path, *, format: str | None = None, profile: str | Path | N
     return with_durations(work, profile)
 
 
+def find_reader(path: Path, first: tuple[str, ...], format: str | None) -> tuple[Reader, bool]:
+    """The reader for a table with this first line, and whether the line is a job already and no header."""
+    for reader in READERS:
+        if format in (None, reader.name) and not reader.matches(first) and reader.matches_cells(first):
+            return reader, True
+    return _choose(path, first, format), False
+
+
+def duration_means(path: Path, head: bytes, format: str | None) -> str:
+    """What the format of a log that begins like this calls a duration."""
+    if _is_philly(head, format):
+        return _PHILLY.duration_means
+    if head[:4] == b"PAR1":
+        return _open_table(path, open_bytes(path), format)[0].duration_means
+    return find_reader(path, tuple(first_fields(head.removeprefix(_MARK))[0]), format)[0].duration_means
+
+
+def _is_philly(raw: bytes, format: str | None) -> bool:
+    return format == _PHILLY.name or (format is None and raw.lstrip()[:1] in (b"[", b"{"))
+
+
 def _open_table(path: Path, raw: bytes, format: str | None) -> tuple[Reader, Table]:
     if raw[:4] == b"PAR1":
         table = load_parquet(path, raw)
         return _choose(path, table.columns, format), table
     cells, separator = first_fields(raw)
-    header = tuple(cells)
-    candidates = [reader for reader in READERS if format in (None, reader.name)]
-    for reader in candidates:
-        if not reader.matches(header) and reader.matches_cells(header):
-            return reader, load_csv(path, raw, separator, reader.headerless)
-    reader = _choose(path, header, format)
-    return reader, load_csv(path, raw, separator, None)
+    reader, headerless = find_reader(path, tuple(cells), format)
+    return reader, load_csv(path, raw, separator, reader.headerless if headerless else None)
 
 
 def _choose(path: Path, columns: tuple[str, ...], format: str | None) -> Reader:

@@ -33,6 +33,7 @@ class PaiTaskLog(Reader):
         "gpu_type",
     )  # fmt: skip
     headerless: ClassVar[tuple[str, ...]] = required
+    duration_means: ClassVar[str] = "from the start to the end of the task; submission is taken to be the start"
 
     def matches(self, columns: tuple[str, ...]) -> bool:
         """The columns that matter, whatever else is there."""
@@ -111,6 +112,7 @@ class OpenbLog(Reader):
     name: ClassVar[str] = "openb"
     about: ClassVar[str] = "Alibaba v2023 openb pod list (num_gpu, gpu_milli, creation_time, ...)"
     required: ClassVar[tuple[str, ...]] = ("name", "num_gpu", "creation_time", "deletion_time", "scheduled_time")
+    duration_means: ClassVar[str] = "from scheduling to deletion of the pod"
 
     def parse(self, table: Table, profile: Path | None) -> Workload:
         """Submit = creation, duration = deletion - scheduling; pods never scheduled are left out."""
@@ -136,7 +138,7 @@ class OpenbLog(Reader):
             status=statuses(table.text("pod_phase")) if table.has("pod_phase") else None,
             cpus=table.optional("cpu_milli") / 1000,
             mem_gib=table.optional("memory_mib") / 1024,
-            extra=extra,
+            extra={**extra, "wait_s": start - table.numbers("creation_time")},
         )
 
 

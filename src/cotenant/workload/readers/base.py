@@ -27,13 +27,15 @@ STATUS_OF = {"": Status.UNKNOWN, **{word: status for status, words in _WORDS.ite
 class Reader(ABC):
     """One log format: how to tell it by its columns, and how to make jobs of them.
 
-    `headerless` names the columns of a format that is also written without a header line.
+    `headerless` names the columns of a format that is also written without a header line, `duration_means` says
+    what the log calls a duration.
     """
 
     name: ClassVar[str]
     about: ClassVar[str]
     required: ClassVar[tuple[str, ...]]
     headerless: ClassVar[tuple[str, ...]] = ()
+    duration_means: ClassVar[str] = "the time on GPUs as the log gives it"
 
     def matches(self, columns: tuple[str, ...]) -> bool:
         """Whether a header with these columns is of this format."""
@@ -96,3 +98,20 @@ def extras(table: Table, columns: dict[str, tuple[str, float]]) -> dict[str, NDA
         for column, (name, factor) in columns.items()
         if table.has(column)
     }
+
+
+def facts(table: Table, columns: dict[str, str]) -> dict[str, NDArray[np.generic]]:
+    """What the cluster wrote down of how jobs went: source column -> name. A cell that is no number is NaN.
+
+    Nothing that is simulated depends on them; `cotenant analyze` reports them. Names: `submit_clock_s` (seconds from
+    1970, local time of the log), `wait_s` (before the first start), `fair_share_s` and `fragmentation_s` (parts of it),
+    `servers` (nodes it was on), `gpu_util` (0 to 1), `failure` (text), `first_to_last_s` (first start to last end).
+    """
+    import polars as pl
+
+    found: dict[str, NDArray[np.generic]] = {}
+    for column, name in columns.items():
+        if table.has(column):
+            values = table.text(column).str.strip_chars().cast(pl.Float64, strict=False).fill_null(np.nan)
+            found[name] = np.asarray(values.to_numpy(), np.float64)
+    return found

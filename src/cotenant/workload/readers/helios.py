@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from cotenant.core.workload import Workload
-from cotenant.workload.readers.base import Reader, build, keep_gpu_rows, statuses
+from cotenant.workload.readers.base import Reader, build, facts, keep_gpu_rows, statuses
 from cotenant.workload.readers.table import Table
 
 _OPTIONAL = ("node_num", "start_time", "end_time", "queue", "cpu_num", "vc", "user", "state")
@@ -21,6 +21,7 @@ class HeliosLog(Reader):
     name: ClassVar[str] = "helios"
     about: ClassVar[str] = "Helios cluster_log.csv (gpu_num, submit_time as date, duration in s, vc, state)"
     required: ClassVar[tuple[str, ...]] = ("job_id", "gpu_num", "submit_time", "duration")
+    duration_means: ClassVar[str] = "the run time of the job, from its start to its end"
 
     def parse(self, table: Table, profile: Path | None) -> Workload:
         """Rows without GPUs, most of the file, are left out with a counted note."""
@@ -37,4 +38,5 @@ class HeliosLog(Reader):
             user=table.codes("user"),
             status=statuses(table.text("state")) if table.has("state") else None,
             cpus=table.optional("cpu_num"),
+            extra={"submit_clock_s": submit, **facts(table, {"queue": "wait_s", "node_num": "servers"})},
         )

@@ -7,6 +7,7 @@ what ending by then is worth. A job has one or the other, or none. A job with `m
 runs on so many GPUs at least (1 if empty) and at most (any number if empty), and `duration_s` is what it takes on
 `num_gpus`. With `steps` a job may leave `duration_s` empty: it then takes so many steps at the speed of its `model` in
 the profile. `batch` names the batch size of the model where it is not the profile's own: `gpt2 (batch size 16)`.
+What a cluster wrote down of how jobs went (`submit_time`, `wait_s`, `failure`, ...) is for `cotenant analyze` alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from cotenant.core.deadlines import STRICT_VALUE
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.workload import Codes, Floats, Ints, Workload
 from cotenant.workload.elastic import BY_NAME, LIMITS
-from cotenant.workload.readers.base import STATUS_OF, Reader, build, keep_gpu_rows, statuses
+from cotenant.workload.readers.base import STATUS_OF, Reader, build, facts, keep_gpu_rows, statuses
 from cotenant.workload.readers.table import Table
 
 REQUIRED = ("job_id", "submit_s", "num_gpus", "duration_s")
@@ -30,6 +31,11 @@ OPTIONAL = (
     "tenant", "vc", "user", "model", "status", "cpus", "mem_gib", "deadline_s", "deadlines", "min_gpus", "max_gpus",
     "priority", "gpu_type", "nodes", "attempts", "steps", "batch",
 )  # fmt: skip
+SEEN = {
+    "queue_s": "wait_s", "wait_s": "wait_s", "fair_share_s": "fair_share_s", "fragmentation_s": "fragmentation_s",
+    "servers": "servers", "gpu_util": "gpu_util",
+}  # fmt: skip
+"""What the cluster saw of the jobs, where a log has it; `submit_time` (dates) and `failure` (texts) beside these."""
 
 
 class OwnLog(Reader):
@@ -38,6 +44,7 @@ class OwnLog(Reader):
     name: ClassVar[str] = "cotenant"
     about: ClassVar[str] = "own CSV (job_id, submit_s, num_gpus, duration_s, optional tenant, user, ...)"
     required: ClassVar[tuple[str, ...]] = REQUIRED
+    duration_means: ClassVar[str] = "the time on GPUs as the log gives it, all attempts added up"
 
     def matches(self, columns: tuple[str, ...]) -> bool:
         """Steps stand in for durations."""
@@ -45,7 +52,7 @@ class OwnLog(Reader):
 
     def parse(self, table: Table, profile: Path | None) -> Workload:
         """Columns as they are; optional numbers may be empty."""
-        table = table.ignore_others(REQUIRED + OPTIONAL)
+        table = table.ignore_others((*REQUIRED, *OPTIONAL, *SEEN, "submit_time", "failure"))
         ids = table.ids("job_id")
         table, gpus = keep_gpu_rows(table, "num_gpus")
         if len(ids) > len(table):
@@ -73,8 +80,18 @@ class OwnLog(Reader):
             gpu_type=table.codes("gpu_type"),
             nodes=_nodes(table, gpus),
             attempts=_attempts(table, duration_s),
-            extra={**extra, **limits, **steps},
+            extra={**extra, **limits, **steps, **_seen(table)},
         )
+
+
+def _seen(table: Table) -> dict[str, NDArray[np.generic]]:
+    """How jobs went, as far as the log says: dates that are none and cells that are no numbers are not known."""
+    found = facts(table, SEEN)
+    if table.has("submit_time") and not np.isnan(clock_s := table.dates("submit_time")).any():
+        found["submit_clock_s"] = clock_s
+    if table.has("failure"):
+        found["failure"] = np.asarray(table.text("failure").to_numpy(), dtype=object)
+    return found
 
 
 def _durations(table: Table) -> tuple[Floats, dict[str, NDArray[np.generic]]]:

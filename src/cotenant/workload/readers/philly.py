@@ -1,7 +1,8 @@
 """The official Philly log, `cluster_job_log`: a JSON list of jobs with their attempts (Microsoft, ATC'19).
 
 GPUs are those of the last attempt that lists machines. Duration is the sum of all attempts that ended, so it
-includes failed work; every attempt but the last goes to `Workload.attempts`. Dates are naive local time.
+includes failed work; every attempt but the last goes to `Workload.attempts`. Dates are naive local time. When a job
+first started, when it last ended and on how many machines it was are kept for `cotenant analyze`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from cotenant.core.errors import InputError
 from cotenant.core.workload import Codes, Status, Workload, make_workload
 from cotenant.workload.readers.base import STATUS_OF
 
-_EPOCH = datetime(2017, 1, 1)
+_EPOCH = datetime(1970, 1, 1)
 
 
 class PhillyLog:
@@ -26,6 +27,7 @@ class PhillyLog:
     name: ClassVar[str] = "philly"
     about: ClassVar[str] = "official Philly cluster_job_log (JSON)"
     required: ClassVar[tuple[str, ...]] = ("jobid", "submitted_time", "attempts", "status", "vc", "user")
+    duration_means: ClassVar[str] = "the sum of all attempts"
 
     def parse_json(self, path: Path, raw: bytes) -> Workload:
         """Jobs that never ran or asked for no GPU are left out with a counted note."""
@@ -36,8 +38,8 @@ class PhillyLog:
         if not isinstance(data, list) or not data:
             raise InputError(f"{path}: not a Philly job log (a JSON list with at least one job)")
         rows = [_job(path, number, item) for number, item in enumerate(data, start=1)]
-        ran = [row for row in rows if row[3]]
-        jobs = [row for row in ran if row[2] > 0]
+        ran = [row for row in rows if row.lengths]
+        jobs = [row for row in ran if row.gpus > 0]
         notes = []
         if len(ran) < len(rows):
             notes.append(f"{path.name}: {len(rows) - len(ran)} jobs left out (no attempt ended)")
@@ -45,43 +47,67 @@ class PhillyLog:
             notes.append(f"{path.name}: {len(ran) - len(jobs)} jobs left out (0 GPUs asked)")
         if not jobs:
             raise InputError(f"{path}: no job is left; none has GPUs and an attempt that ended")
-        submit_s = np.array([row[1] for row in jobs], np.float64)
-        submit_s -= submit_s.min()
+        clock_s = np.array([row.submit_s for row in jobs], np.float64)
+        submit_s = clock_s - clock_s.min()
         if np.any(np.diff(submit_s) < 0):
             notes.append(f"{path.name}: jobs were not sorted by submit time; sorted")
-        _no_duplicates(path, [row[0] for row in rows])
+        _no_duplicates(path, [row.id for row in rows])
         return make_workload(
             str(path),
             submit_s,
-            np.array([row[2] for row in jobs], np.int64),
-            np.array([sum(row[3]) for row in jobs], np.float64),
-            job_id=np.array([row[0] for row in jobs], dtype=object),
-            tenant=Codes.of([row[4] for row in jobs]),
-            user=Codes.of([row[5] for row in jobs]),
-            status=np.array([row[6] for row in jobs], np.int64),
-            attempts={at: tuple(row[3][:-1]) for at, row in enumerate(jobs) if len(row[3]) > 1},
+            np.array([row.gpus for row in jobs], np.int64),
+            np.array([sum(row.lengths) for row in jobs], np.float64),
+            job_id=np.array([row.id for row in jobs], dtype=object),
+            tenant=Codes.of([row.vc for row in jobs]),
+            user=Codes.of([row.user for row in jobs]),
+            status=np.array([row.status for row in jobs], np.int64),
+            attempts={at: tuple(row.lengths[:-1]) for at, row in enumerate(jobs) if len(row.lengths) > 1},
+            extra={
+                "submit_clock_s": clock_s,
+                "wait_s": np.array([row.first_s - row.submit_s for row in jobs]),
+                "first_to_last_s": np.array([row.last_s - row.first_s for row in jobs]),
+                "servers": np.array([row.servers for row in jobs], np.float64),
+            },
             notes=tuple(notes),
         )
 
 
-def _job(path: Path, number: int, item: Any) -> tuple[str, float, int, list[float], str, str, int]:
-    """(id, submit, GPUs, seconds of the attempts that ended, vc, user, status)."""
+class _PhillyJob(NamedTuple):
+    """One job of the list; `lengths` are seconds of the attempts that ended, times are seconds from 1970."""
+
+    id: str
+    submit_s: float
+    gpus: int
+    lengths: list[float]
+    vc: str
+    user: str
+    status: int
+    first_s: float
+    last_s: float
+    servers: int
+
+
+def _job(path: Path, number: int, item: Any) -> _PhillyJob:
     try:
-        lengths, gpus = [], 0
+        lengths, gpus, servers, times = [], 0, 0, []
         for attempt in item["attempts"]:
             detail = attempt.get("detail") or ()
-            gpus = sum(len(machine["gpus"]) for machine in detail) or gpus
+            found = sum(len(machine["gpus"]) for machine in detail)
+            gpus, servers = (found, len(detail)) if found else (gpus, servers)
             start, end = _seconds(attempt.get("start_time")), _seconds(attempt.get("end_time"))
             if start is not None and end is not None:
                 if end < start:
                     raise InputError(f"{path} job {number}: an attempt ends before it starts")
                 lengths.append(end - start)
+                times += [start, end]
         submit = _seconds(item["submitted_time"])
         if submit is None:
             raise InputError(f"{path} job {number}: submitted_time of '{item['jobid']}' is missing")
         status = STATUS_OF.get(str(item.get("status", "")).strip().lower(), Status.UNKNOWN)
         vc, user = str(item.get("vc") or ""), str(item.get("user") or "")
-        return str(item["jobid"]), submit, gpus, [x for x in lengths if x > 0], vc, user, int(status)
+        first_s, last_s = (min(times), max(times)) if times else (submit, submit)
+        kept = [x for x in lengths if x > 0]
+        return _PhillyJob(str(item["jobid"]), submit, gpus, kept, vc, user, int(status), first_s, last_s, servers)
     except KeyError as missing:
         raise InputError(f"{path} job {number}: field {missing} is missing") from None
     except (ValueError, TypeError, AttributeError) as error:

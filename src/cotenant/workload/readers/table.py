@@ -70,6 +70,7 @@ class Table:
     raw: bytes = b""
     header_lines: int = 1
     notes: tuple[str, ...] = ()
+    lines_before: int = 0  # of the file, where this is a piece of it
 
     def __len__(self) -> int:
         return len(self.row)
@@ -88,8 +89,8 @@ class Table:
         for number, line in enumerate(self.raw.split(b"\n"), start=1):
             seen += bool(line.rstrip(b"\r"))
             if seen == wanted:
-                return f"{self.path} line {number}"
-        return f"{self.path} line {wanted + 1}"
+                return f"{self.path} line {number + self.lines_before}"
+        return f"{self.path} line {wanted + 1 + self.lines_before}"
 
     def note(self, text: str) -> Table:
         """The same table with one more note for the user."""
@@ -190,16 +191,21 @@ class Table:
         return encode(self.text(column)) if self.has(column) else Codes.empty(len(self))
 
     def seconds(self, column: str) -> Floats:
-        """A column of dates `YYYY-MM-DD HH:MM:SS` as seconds from some fixed origin."""
+        """A column of dates `YYYY-MM-DD HH:MM:SS` as seconds from 1970 on the log's own clock."""
+        found = self.dates(column)
+        if np.isnan(found).any():
+            at = int(np.argmax(np.isnan(found)))
+            cell = self.text(column)[at]
+            raise InputError(f"{self.where(at)}: {column} is '{cell}', not a date YYYY-MM-DD HH:MM:SS")
+        return found
+
+    def dates(self, column: str) -> Floats:
+        """The same, NaN where a cell is no date."""
         import polars as pl
 
         text = self.text(column).str.slice(0, 19).str.replace("T", " ", literal=True)
         stamps = text.str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
-        if stamps.null_count():
-            at = int(np.argmax(stamps.is_null().to_numpy()))
-            cell = self.text(column)[at]
-            raise InputError(f"{self.where(at)}: {column} is '{cell}', not a date YYYY-MM-DD HH:MM:SS")
-        return np.asarray(stamps.dt.epoch("s").cast(pl.Float64).to_numpy(), np.float64)
+        return np.asarray(stamps.dt.epoch("s").cast(pl.Float64).fill_null(np.nan).to_numpy(), np.float64)
 
 
 def encode(series: pl.Series) -> Codes:
@@ -211,7 +217,7 @@ def encode(series: pl.Series) -> Codes:
     return Codes(code, tuple(names))
 
 
-def load_csv(path: Path, raw: bytes, separator: str, names: Sequence[str] | None) -> Table:
+def load_csv(path: Path, raw: bytes, separator: str, names: Sequence[str] | None, lines_before: int = 0) -> Table:
     """Cut text into columns. `names` are given for logs without a header line."""
     import polars as pl
 
@@ -233,7 +239,8 @@ def load_csv(path: Path, raw: bytes, separator: str, names: Sequence[str] | None
         frame = frame.filter(~pl.all_horizontal(pl.all().is_null()))
     if not len(frame):
         raise InputError(f"{path} has a header line but no jobs below it")
-    return Table(path, frame, np.arange(len(frame)), raw, 0 if names is not None else 1)
+    header_lines = 0 if names is not None else 1
+    return Table(path, frame, np.arange(len(frame)), raw, header_lines, lines_before=lines_before)
 
 
 def load_parquet(path: Path, raw: bytes) -> Table:
