@@ -9,15 +9,15 @@ from __future__ import annotations
 (
     SUBMIT, WORK, BELIEF, DONE, ATTAINED, OCCUPIED, SINCE, WARM, SPEED, FIRST, FINISH, WAITED, LOST, KEY1, KEY2,
     KEY3, EVENT, FAIL_AT, CPUS, MEM, DRAW, RESTORE, DEADLINE, TIER, KEY4, RATED, WEIGHT, STEPS, ALONE, GPU_GIB,
-    SHARE, CAP, SAVE, LEAVES, START_UP, RESUME, BARRED, SAVED, SAVING, GAIN, COST,
-) = range(41)  # fmt: skip
-FLOAT_COLUMNS = 41
+    SHARE, CAP, SAVE, LEAVES, START_UP, RESUME, BARRED, SAVED, SAVING, GAIN, COST, LISTED,
+) = range(42)  # fmt: skip
+FLOAT_COLUMNS = 42
 (
     GPUS, CLASS, STATE, QUEUE, PREEMPTS, STARTS, EVENT_KIND, HEAP_AT, EVENT_AT, SLICE, TENANT, MODEL, ATTEMPT, OWES,
     RANK, SPEED_ROW, HOST, LEVEL, TURN, OPPORTUNISTIC, ARRIVAL, OLD, LEAVING, PROMISED, HOME, RUNG,
-    EVICTED, YIELDS,
-) = range(28)  # fmt: skip
-INT_COLUMNS = 28
+    EVICTED, YIELDS, DEMOTED,
+) = range(29)  # fmt: skip
+INT_COLUMNS = 29
 
 # States of a job inside the engine.
 # PINNED jobs run where nobody may plan: they may not be stopped, or their node is drained.
@@ -29,9 +29,9 @@ FUTURE, WAITING, RUNNING, FINISHED, HELD, PINNED, ASIDE = 0, 1, 2, 3, 4, 5, 6
 # H_COST is what stopping it costs; H_RISK is 1 where work that it does from now on comes on top. H_BEGAN is its WARM.
 (
     H_LEFT, H_WARM, H_SPEED, H_GPUS, H_ATTAINED, H_SINCE, H_QUEUE, H_FIRST, H_NODE, H_TENANT, H_BELOW, H_WITHIN,
-    H_COST, H_RISK, H_BEGAN,
-) = range(15)  # fmt: skip
-HOT_COLUMNS = 15
+    H_COST, H_RISK, H_BEGAN, H_LISTED,
+) = range(16)  # fmt: skip
+HOT_COLUMNS = 16
 
 # Kinds of job events, in the order in which equal times are handled.
 END, FAIL, GONE, CROSS, PROMOTE, RELAX, UNBIND = 0, 1, 2, 3, 4, 5, 6
@@ -155,8 +155,11 @@ UNLIMITED = 2**40
     RECLAIMING,  # 1 when a guaranteed claim waits until borrowed GPUs may be taken back
     RESERVED,  # the job for which GPUs are kept from borrowers, -1 for none
     STACKS,  # 1 when the policy lets several jobs share a GPU
-) = range(53)
-INT_SCALARS = 53
+    N_LISTED,  # how often somebody was put at the end of a list (LISTED)
+    LIST_BASE,  # the same before the first stop of the present moment
+    N_DEMOTED,  # jobs that were demoted since the last decision
+) = range(56)
+INT_SCALARS = 56
 
 # Float scalars of the engine.
 # NEXT_CALL: when a policy that sets its own times wants to be asked again.
@@ -168,7 +171,8 @@ NEXT_WARM = 12  # when the first start-up is over beside others, whom it slows d
 GAINED_S, PAID_S = 13, 14  # sums over N_WEIGHED
 NEXT_CLAIM = 15  # when a minimum run on borrowed GPUs is over, or a reservation begins to hold
 HALF_LIFE_S, LOAN_S, RESERVE_S = 16, 17, 18  # of the tree: past use, minimum run when borrowing, reservations
-FLOAT_SCALARS = 19
+STOPPED_AT = 19  # when somebody was stopped last
+FLOAT_SCALARS = 20
 
 # What became of a job at its turn in the walk (WATCH_CODE).
 (
@@ -184,13 +188,14 @@ FLOAT_SCALARS = 19
     BY_QUEUE,
     BY_FIRST_START,
     BY_GITTINS,
+    BY_LISTED,
     BY_BELIEF,  # from here on columns that never change
     BY_BELIEF_GPU,
     BY_DRAW,
     BY_GPUS,
     BY_DEADLINE,
     BY_TIER,  # put before a policy's own columns where jobs have different tiers
-) = range(13)
+) = range(14)
 FIRST_FIXED_COLUMN = BY_BELIEF
 
 # Rule flags and numbers.

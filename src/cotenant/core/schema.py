@@ -68,6 +68,12 @@ FLOATS = (
     Column("SAVING", "s", BELIEF, "what SAVE is believed to be: stops are weighed with it"),
     Column("GAIN", "s", ENGINE, "what its last stop by an order gained, as weighed then; NaN: nobody weighed it"),
     Column("COST", "s", ENGINE, "and what that cost"),
+    Column(
+        "LISTED",
+        "",
+        ENGINE,
+        "its place in a list: at the end who comes, starts or is promoted, in front who is stopped",
+    ),
 )
 INTS = (
     Column("GPUS", "GPUs", FACT, "GPUs that it runs on, or asks for while it waits", "gpus"),
@@ -98,6 +104,7 @@ INTS = (
     Column("RUNG", "", ENGINE, "how it makes room for others: 0 it saves or is stopped, 1 it is suspended"),
     Column("EVICTED", "", ENGINE, "1 while a walk gives its GPUs to a suspended job that is bound to them"),
     Column("YIELDS", "", ENGINE, "makes room for another's turn, as bits: 1 by standing still, 2 by saving; 0 never"),
+    Column("DEMOTED", "", ENGINE, "1 when it came into another queue since the last decision"),
 )
 # What the engine works out for the view: from several columns at the moment of the look, ...
 LOOKS = (

@@ -11,6 +11,7 @@ from cotenant.engine.fill import fill, start_if_it_fits
 from cotenant.engine.keys import compact_running, gpus_not_ahead, own_gpus_not_ahead, refresh_keys
 from cotenant.engine.ledger import count_standing
 from cotenant.engine.lines import advance_line, line_up
+from cotenant.engine.listing import list_kept
 from cotenant.engine.walk import walk_preemptive
 
 
@@ -23,6 +24,8 @@ def decide(s: State, rule: Rule, now: float) -> None:
         _decide(s, rule, now)
         if s.x[TENANTS] == 1:
             share_rest(s, rule, now)
+    if s.x[N_DEMOTED] > 0:
+        list_kept(s)
 
 
 @kernel

@@ -26,6 +26,7 @@ from cotenant.engine.ledger import (
     stand_in_line,
     start,
 )
+from cotenant.engine.listing import list_demoted
 from cotenant.engine.sharing import count_cells
 
 
@@ -58,6 +59,7 @@ def handle(s: State, rule: Rule, job: int, now: float) -> None:
         _end_attempt(s, rule, job, now)
     elif kind == CROSS:
         s.i[job, QUEUE] += 1
+        list_demoted(s, job)
         s.x[EPOCH] += 1
         rerun(s, rule, job, position_of(s.run, s.x[N_RUN], job))
         s.x[DIRTY] = 1

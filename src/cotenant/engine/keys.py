@@ -9,6 +9,7 @@ from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix, Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.gittins import gittins_further, gittins_index
+from cotenant.engine.listing import listed_key
 from cotenant.engine.weighing import less_cost, loses_work, shielded_until, start_s, stop_cost
 
 
@@ -129,6 +130,8 @@ def _weighed_key(f: Matrix, i: IntMatrix, rule: Rule, column: int, job: int, now
 def _key(f: Matrix, i: IntMatrix, rule: Rule, column: int, job: int, now: float) -> float:
     if column >= FIRST_FIXED_COLUMN:
         return _fixed(f, i, column, job)
+    if column == BY_LISTED:
+        return listed_key(f, i, job)
     if rule.flags[WEIGHS] == 1:
         return _weighed_key(f, i, rule, column, job, now)
     if column == BY_GITTINS:
@@ -195,7 +198,7 @@ def _hot_column(hot: Matrix, out: Floats, count: int, column: int, boundary: flo
         for k in range(count):
             out[k] = (hot[H_ATTAINED, k] + max(boundary - hot[H_SINCE, k], 0.0)) * gpus[k]
     else:
-        source = hot[H_QUEUE] if column == BY_QUEUE else hot[H_FIRST]
+        source = hot[H_QUEUE] if column == BY_QUEUE else hot[H_LISTED] if column == BY_LISTED else hot[H_FIRST]
         for k in range(count):
             out[k] = source[k]
 

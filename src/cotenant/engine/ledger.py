@@ -10,6 +10,7 @@ from cotenant.core.state import IntMatrix, Matrix, Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.heaps import drop_event, push_waiting, remove_waiting, set_event
 from cotenant.engine.keys import compact_running, note_shield, position_of, set_keys, work_done
+from cotenant.engine.listing import list_last, list_waiting, listed_key
 from cotenant.engine.queues import crossing_s, stand_in_queue
 from cotenant.engine.sharing import is_clear, occupy, take_host, vacate
 from cotenant.engine.slices import bind_class, free_bound, free_slices, unbind
@@ -93,6 +94,7 @@ def enqueue(s: State, rule: Rule, job: int, now: float) -> None:
         ask_anew(s, job)
     if rule.flags[WEIGHS] == 1 and len(rule.thresholds) > 0:
         stand_in_queue(s.f, s.i, rule.thresholds, job, 0.0, 0.0)
+    list_waiting(s, job, now)
     set_keys(s.f, s.i, rule, job, now)
     stand_in_line(s, job)
     if rule.flags[EASY] == 1:
@@ -217,6 +219,7 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     pool = s.node[s.slices[head, SLICE_NODE], NODE_POOL]
     spread = 1 if nodes > 1 and nodes > fewest_nodes(s.node, s.pool, pool, s.i[job, GPUS]) else 0
     s.i[job, STATE] = RUNNING
+    list_last(s, job)
     if rule.flags[WEIGHS] == 1 and len(rule.thresholds) > 0:
         stand_in_queue(s.f, s.i, rule.thresholds, job, 0.0, stop_cost(s.f, s.i, job, s.x[FULL] == 1))
     s.f[job, WAITED] += now - s.f[job, SINCE]
@@ -310,6 +313,7 @@ def heat(f: Matrix, i: IntMatrix, slices: IntMatrix, hot: Matrix, x: Ints, job: 
     hot[H_SINCE, k] = f[job, SINCE]
     hot[H_QUEUE, k] = i[job, QUEUE]
     hot[H_FIRST, k] = f[job, FIRST]
+    hot[H_LISTED, k] = listed_key(f, i, job)
     hot[H_TENANT, k] = i[job, TENANT]
     hot[H_BELOW, k] = hot[H_WITHIN, k] = -1.0
     heat_cost(f, i, hot, x, job, k)
@@ -405,6 +409,7 @@ def promote(s: State, rule: Rule, job: int, now: float) -> None:
     remove_waiting(s.f, s.i, s.cls, s.heap, job)
     s.i[job, QUEUE] = 0
     s.f[job, ATTAINED] = 0.0
+    list_last(s, job)
     set_keys(s.f, s.i, rule, job, now)
     stand_in_line(s, job)
     schedule_wait(s, rule, job)

@@ -4,6 +4,10 @@ Attained service is GPUs times executed time. Queue k holds jobs below its thres
 moment it reaches it. Inside a queue -L sorts by first start (whoever has not started comes last, by submit
 time), -G by the Gittins index over past services. `knob` promotes a job that has waited `knob` times as long
 as it has run.
+
+`inner=released` is the order inside a queue that the authors' simulator has, whatever its comment says: a list
+(`engine.listing`), in which a job that was passed over stays behind whoever passed it. It is what `--compat tiresias`
+uses, and nobody weighs what its preemptions cost.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from cotenant.policies.words import by_column
 _THRESHOLD_GPU_S = 3600.0
 _RELEASED_GPU_S = (3250.0, 7200.0)
 _MOST_SAMPLES_FOR_SUPREMUM = 512
+_INNER = ("first-start", "released")
 
 
 class TiresiasL(OrderPolicy):
@@ -40,6 +45,7 @@ class TiresiasL(OrderPolicy):
         "queues": 2,
         "thresholds": (),
         "knob": np.inf,
+        "inner": "first-start",
         **WEIGHING,
     }
 
@@ -59,8 +65,21 @@ class TiresiasL(OrderPolicy):
         return limits
 
     def begin(self, context: Context) -> None:
-        """The limits of this run, for whoever asks why."""
+        """The limits of this run and its order, for whoever asks why."""
         self.limits_gpu_s = self.thresholds(context)
+        self.columns = self.inner_order(context)
+
+    def inner_order(self, context: Context) -> tuple[int, ...]:
+        """The columns to sort by, with the order inside a queue that was asked for."""
+        inner = str(self.params["inner"])
+        if inner not in _INNER:
+            raise InputError(f"policy '{self.name}': inner={inner} is not one of {', '.join(_INNER)}")
+        released = inner == "released" or "tiresias" in context.compat
+        return (*self.order[:-1], col.BY_LISTED) if released else self.order
+
+    def finish(self, rule: Rule, context: Context) -> Rule:
+        """Stops are weighed, but not where jobs are listed as the authors' simulator does."""
+        return rule if col.BY_LISTED in rule.columns else self.weighed(rule, context)
 
     def why(self, view: View) -> str:
         """Its queue, what that follows from, and what counts inside it."""
@@ -68,13 +87,14 @@ class TiresiasL(OrderPolicy):
         queue = sum(had >= limit for limit in self.limits_gpu_s)
         ends = (*(f"up to {limit:g}" for limit in self.limits_gpu_s), "no limit")
         where = f"it has had {had:.0f} GPU-seconds and is in queue {queue + 1} of {len(ends)} ({ends[queue]})"
-        return "; ".join([where, *(by_column(column, view) for column in self.order[1:])])
+        return "; ".join([where, *(by_column(column, view) for column in self.columns[1:])])
 
     def rule(self, context: Context) -> Rule:
-        """Queue, then first start."""
+        """Queue, then first start or place in the list."""
         limits = self.thresholds(context)
         flags = {col.PREEMPTIVE: 1, col.STABLE: 1, col.QUEUES: len(limits) + 1}
-        return self.weighed(make_rule(self.order, flags, {col.KNOB: self.number("knob")}, limits), context)
+        columns, numbers = self.inner_order(context), {col.KNOB: self.number("knob")}
+        return self.finish(make_rule(columns, flags, numbers, limits), context)
 
 
 class TiresiasG(TiresiasL):
@@ -101,7 +121,8 @@ class TiresiasG(TiresiasL):
         samples = self._samples(context)
         if quantum == "sup" and len(samples) > _MOST_SAMPLES_FOR_SUPREMUM:
             samples = np.quantile(samples, np.linspace(0, 1, _MOST_SAMPLES_FOR_SUPREMUM))
-        return self.weighed(make_rule(self.order, flags, {col.KNOB: self.number("knob")}, limits, samples), context)
+        columns, numbers = self.inner_order(context), {col.KNOB: self.number("knob")}
+        return self.finish(make_rule(columns, flags, numbers, limits, samples), context)
 
     def _samples(self, context: Context) -> Floats:
         where = str(self.params["samples"])

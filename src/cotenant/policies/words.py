@@ -35,6 +35,7 @@ _WORDS: dict[int, Callable[[View], str]] = {
     ),
     col.BY_QUEUE: lambda view: f"its queue follows from the {view.attained_gpu_s[0]:.0f} GPU-seconds that it has had",
     col.BY_FIRST_START: _first_start,
+    col.BY_LISTED: lambda view: "who runs comes first, then who was stopped last, then who came or was passed over",
     col.BY_GITTINS: lambda view: f"its index follows from the {view.attained_gpu_s[0]:.0f} GPU-seconds that it has had",
     col.BY_BELIEF: lambda view: (
         f"it is believed to take {view.believed_s[0]:.0f} s in all, and shorter jobs come first"
