@@ -35,6 +35,7 @@ from cotenant.backends.base import NodeInfo
 from cotenant.backends.fake import FakeBackend, Script
 from cotenant.core.jit_later import LATER
 from cotenant.core.jobspec import JobSpec
+from cotenant.core.tenants import Tree
 from cotenant.journal import open_journal
 from cotenant.journal.memory import MemoryJournal
 from cotenant.runtime.protocol import Hello, Progress
@@ -49,6 +50,7 @@ CLIENTS = 64
 POLICIES = ("fifo", "srtf", "tiresias-l")
 TARGETS_MS = {10_000: 20.0, 100_000: 60.0}  # p99 of a decision by jobs that wait
 MOST_MIB = 1024
+TENANTS = tuple("abcdefgh")
 PARTS = ("submit", "http", "decide", "why", "recover")
 
 
@@ -221,15 +223,19 @@ def _timed(core: CoreService) -> Timed:
     return Timed(core.store, nodes, core.reports, capabilities, options, counters, core.openings)
 
 
-def _busy_service(policy: str, pending: int, home: Path, nodes: int = 1000) -> tuple[CoreService, FakeBackend]:
-    """Nodes full of running jobs, and a queue behind them."""
+def busy_service(
+    policy: str, pending: int, home: Path, nodes: int = 1000, tree: Tree | None = None, tenants: Sequence[str] = TENANTS
+) -> tuple[CoreService, FakeBackend]:
+    """Nodes full of running jobs of some tenants, and a queue behind them."""
     backend = FakeBackend([NodeInfo(f"n{k}", "gpu", 8, 64, 512.0) for k in range(nodes)], behave=_for_ever)
     service = CoreService(
         MemoryJournal(), backend, planner=_timed, home=home, policy=policy, clock=lambda: backend.now_s, inline=True
     )
     service.reconcile()
+    if tree is not None:
+        service.tenants.take(ME, tree, ())
     chance = random.Random(1)
-    service.desk.submit(ME, [_some_job(chance, 50) for _ in range(nodes * 8)])
+    service.desk.submit(ME, [_some_job(chance, 50, tenants) for _ in range(nodes * 8)])
     book = service.store.book
     for _ in range(20):
         service.tick()
@@ -237,7 +243,7 @@ def _busy_service(policy: str, pending: int, home: Path, nodes: int = 1000) -> t
         if sum(job.size for job in book.on_gpus.values()) == 8 * nodes:
             break
     waiting = len(book.active) - len(book.on_gpus)
-    service.desk.submit(ME, [_some_job(chance, 5000) for _ in range(max(pending - waiting, 0))])
+    service.desk.submit(ME, [_some_job(chance, 5000, tenants) for _ in range(max(pending - waiting, 0))])
     service.tick()
     return service, backend
 
@@ -246,9 +252,9 @@ def _for_ever(spec: object) -> Script:
     return Script(duration_s=float("inf"))
 
 
-def _some_job(chance: random.Random, least_s: float) -> JobSpec:
+def _some_job(chance: random.Random, least_s: float, tenants: Sequence[str] = TENANTS) -> JobSpec:
     return JobSpec(
-        run="true", gpus=chance.choice((1, 1, 1, 2, 4, 8)), tenant=chance.choice("abcdefgh"),
+        run="true", gpus=chance.choice((1, 1, 1, 2, 4, 8)), tenant=chance.choice(tenants),
         cpus=chance.choice((0.0, 4.0)), expected_s=least_s * chance.uniform(1, 100),
     )  # fmt: skip
 
@@ -279,14 +285,14 @@ def decisions(count: int, repeats: int, lengths: list[str], policies: list[str])
 def _decide_run(policy: str, pending: int, rounds: int) -> list[tuple[float, float]]:
     """p50 and p99 of decisions, of their CPU time and of the CPU time of ticks; jobs that run, and MiB at most."""
     with tempfile.TemporaryDirectory() as home:
-        service, backend = _busy_service(policy, pending, Path(home))
-        found = [percentiles_ms(times) for times in _decide_often(service, backend, rounds)]
+        service, backend = busy_service(policy, pending, Path(home))
+        found = [percentiles_ms(times) for times in decide_often(service, backend, rounds)]
         peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         return [*found, (len(service.store.book.on_gpus), peak_mib)]
 
 
-def _decide_often(
-    service: CoreService, backend: FakeBackend, rounds: int
+def decide_often(
+    service: CoreService, backend: FakeBackend, rounds: int, tenants: Sequence[str] = TENANTS
 ) -> tuple[list[float], list[float], list[float]]:
     """Seconds and CPU seconds of decisions, CPU seconds of ticks with what the loop does between two."""
     chance, lives, planner = random.Random(2), LongLived(), service.planner
@@ -298,7 +304,7 @@ def _decide_often(
             time.sleep(0.1)
         else:
             number += 1
-        service.desk.submit(ME, [_some_job(chance, 5000) for _ in range(5)])
+        service.desk.submit(ME, [_some_job(chance, 5000, tenants) for _ in range(5)])
         for job in chance.sample(sorted(service.store.book.on_gpus), 10):
             service.desk.cancel(ME, job)
         backend.advance(1.0)
@@ -327,7 +333,7 @@ def _all_speak(service: CoreService) -> None:
 def whys() -> None:
     for policy in POLICIES:
         with tempfile.TemporaryDirectory() as home:
-            service, backend = _busy_service(policy, 100_000, Path(home))
+            service, backend = busy_service(policy, 100_000, Path(home))
             pending = [job.id for job in service.store.book.active.values() if not job.attempts]
             chance = random.Random(3)
             for what, disturbed in (("jobs come and go", True), ("undisturbed", False)):

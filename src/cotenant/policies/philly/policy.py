@@ -72,8 +72,9 @@ class Philly(PlanPolicy):
             raise InputError(f"policy '{self.name}': threshold={self.params['threshold']} must not be negative")
         if self.params["wait"] not in WAYS:
             raise InputError(f"policy '{self.name}': wait={self.params['wait']} must be one of {', '.join(WAYS)}")
-        numbers = (self.number(name) for name in ("timeout", "backoff", "threshold"))
-        self.options = Timing(*numbers, int(self.number("retries")), WAYS[str(self.params["wait"])])
+        timeout_s, backoff_s, threshold = (self.number(name) for name in ("timeout", "backoff", "threshold"))
+        retries, way = int(self.number("retries")), WAYS[str(self.params["wait"])]
+        self.options = Timing(timeout_s, backoff_s, threshold, retries, way)
         self.delays, self._kept, self._board = Delays(), Tries(), Board(int(self.number("rack_nodes")))
         self._held_gpu_s, self._now_s = 0.0, np.nan
 
