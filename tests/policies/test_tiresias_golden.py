@@ -179,9 +179,7 @@ def test_a_gang_that_was_passed_over_stays_behind_whoever_passed_it() -> None:
     work = jobs((0, 2, 100), (10, 1, 250), (10, 1, 50), (20, 1, 250))
     released = play("tiresias-l:threshold=100,inner=released", work)
     assert released.finish_s.tolist() == [400, 300, 100, 350]
-    by_paper = play(
-        "tiresias-l:threshold=100", work
-    )  # at 200 s job 3 is demoted too, and who started first comes first
+    by_paper = play("tiresias-l:threshold=100", work)  # at 200 s job 3 is demoted too: who started first comes first
     assert by_paper.finish_s.tolist() == [250, 350, 100, 400]
 
 
