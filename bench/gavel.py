@@ -6,9 +6,9 @@ COTENANT_DATA (default ../shared/data) names the folder above gavel/ with the au
   of jobs 100-199; whole trace for the static ones, C). `ratio` is ours over theirs, 3 % are allowed; rows that draw
   at random show mean and range over seeds, and only their order counts. CPU seconds are those of the simulation,
   start-up and compilation apart; where theirs takes over 50 s, ours may take a hundredth.
-* paper: workloads by the authors' generator, 6,000 jobs, jobs 4000-4999 measured, mean of three seeds, beside the
-  published hours, with `--compat gavel` and with the defaults (GPUs that fall idle are used, arrivals need not wait,
-  a preemption costs what the model's checkpoint costs). The factor of agnostic over aware may differ by 20 %.
+* paper: workloads by the authors' generator, jobs 4000-4999 measured while others go on arriving, as theirs do (12,000
+  jobs in all), mean of three seeds, beside the published hours, with `--compat gavel` and with the defaults (GPUs that fall idle are used, arrivals need not wait,
+  a preemption costs what the model's checkpoint costs). The factor of agnostic over aware may differ by 10 %.
 * makespan: 700 jobs at once, mean of the authors' three traces.
 * priorities: a fifth of the jobs with weight 5. rounds: longer rounds.
 * philly: the whole Philly log on 3,072 GPUs of three types; `--only philly` runs it, nothing else does.
@@ -33,7 +33,7 @@ COMPAT = ("gavel",)
 STALE = ("gavel", "gavel:fifo.type_choice=stale")
 SINGLE, MULTI = "cont_single_lam900_s0_n2000.trace.gz", "cont_multi_lam1800_s0_n2000.trace.gz"
 WINDOW = (100, 199)
-ALLOWED, ALLOWED_FACTOR = 0.03, 0.20
+ALLOWED, ALLOWED_FACTOR = 0.03, 0.10
 HEAVY_S, SHARE = 50.0, 0.01
 PHILLY_LIMIT_S = 600.0
 
@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--only", choices=tables, help="one table")
     parser.add_argument("--seeds", type=int, default=10, help="seeds of rows that draw at random")
     parser.add_argument("--workers", type=int, default=2, help="processes")
-    parser.add_argument("--quick", action="store_true", help="one seed everywhere, and 1,500 jobs instead of 6,000")
+    parser.add_argument("--quick", action="store_true", help="one seed everywhere, and 3,000 jobs instead of 12,000")
     options = parser.parse_args()
     data_folder()
     if options.only == "philly":
@@ -183,7 +183,7 @@ def _verdict(row: Row, ratio: float, cpu_s: float) -> str:
 
 
 def _generated(kind: str, rate: float, seed: int, options: argparse.Namespace, more: str = "") -> str:
-    jobs = 1500 if options.quick else 6000
+    jobs = 3000 if options.quick else 12_000
     return f"gavel-like:jobs={jobs},jobs_per_hour={rate},multi={str(kind == 'multi').lower()},seed={seed}{more}"
 
 
