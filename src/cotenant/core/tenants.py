@@ -263,7 +263,8 @@ def _check_numbers(tenant: Tenant, below: int) -> int:
     typed = sum(gpus for _, gpus in tenant.guaranteed_by_type)
     for whose, gpus in (("children are", below), ("GPU types are", typed)):
         if 0 < tenant.guaranteed < gpus:
-            raise InputError(f"{at}: guaranteed is {tenant.guaranteed}, but its {whose} guaranteed {gpus}: say as much")
+            short = f"guaranteed is {tenant.guaranteed}, but its {whose} guaranteed {gpus}"
+            raise InputError(f"{at}: {short}: raise it to {gpus}, or lower theirs")
     has = max(tenant.guaranteed, below, typed)
     if tenant.ceiling is not None and tenant.ceiling < has:
         raise InputError(f"{at}: ceiling is {tenant.ceiling}, below the {has} GPUs that it is guaranteed")
