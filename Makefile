@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $(STAMP)
 
-# Compiling the hot loops takes under a minute, once per version; the result is kept in the user's cache.
+# Compiling the hot loops takes three to five minutes, once per version; the result is kept in the user's cache.
 .PHONY: kernels
 kernels: setup
 	@echo "== compiling the hot loops (once per version)"
