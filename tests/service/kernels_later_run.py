@@ -1,4 +1,4 @@
-"""Run by a test in a process of its own: a service with 3,001 jobs and an empty cache of kernels."""
+"""Run by a test in a process of its own: a service with 3,001 jobs and a cache that lacks some kernels."""
 
 from __future__ import annotations
 
