@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from tenant_kit import Evictions, Returns, cluster_of, play, trees, workloads
 
 from cotenant.core import columns as col
 from cotenant.core.cluster import NodeGroup
 from cotenant.core.decision import Change, Event, Kind
+from cotenant.core.errors import InputError
 from cotenant.core.state import State
 from cotenant.core.tenants import Tenant, Tree
 from cotenant.core.workload import Codes, Workload, make_workload
@@ -109,7 +110,11 @@ def _guarantees_return(policy: str, data: st.DataObject) -> None:
         work, cluster_of(tree, NodeGroup(1, 12)), policy, stop_costs=data.draw(st.sampled_from(COSTS[:2])),
         skip_infeasible=True, check_invariants=True, compiled=False,
     )  # fmt: skip
-    play(experiment, look)
+    try:
+        play(experiment, look)
+    except InputError as error:  # everybody's ceiling is too low for its jobs
+        assume("no job fits" not in str(error))
+        raise
 
 
 def _jobs(*lines: tuple[float, str, int, float, int]) -> Workload:

@@ -48,6 +48,7 @@ WORDS = {
     "sjf-ffs": r"needs \d GPUs: ",
     "antman": r"it is guaranteed, and (holds \d of its \d GPUs|guaranteed jobs hold every GPU)|it is opportunistic: ",
     "gandiva": r"needs \d GPUs: on every GPU that it could use \d jobs take turns already",
+    "philly": r"waits for locality \(\d GPUs .*\): attempt \d+ .*; its tenant has \d GPUs of its quota of|at its quota",
     "horus": r"asks for \d GPUs that it is predicted to keep \d+ % busy; ",
     "horus+": r"asks for \d GPUs that it is predicted to keep \d+ % busy; ",
 }
