@@ -7,8 +7,9 @@ COTENANT_DATA (default ../shared/data) names the folder above gavel/ with the au
   at random show mean and range over seeds, and only their order counts. CPU seconds are those of the simulation,
   start-up and compilation apart; where theirs takes over 50 s, ours may take a hundredth.
 * paper: workloads by the authors' generator, jobs 4000-4999 measured while others go on arriving, as theirs do (12,000
-  jobs in all), mean of three seeds, beside the published hours, with `--compat gavel` and with the defaults (GPUs that fall idle are used, arrivals need not wait,
-  a preemption costs what the model's checkpoint costs). The factor of agnostic over aware may differ by 10 %.
+  jobs in all), mean of three seeds, beside the published hours, with `--compat gavel` and with the defaults (GPUs that
+  fall idle are used, arrivals need not wait, a preemption costs what the model's checkpoint costs). The factor of
+  agnostic over aware may differ by 10 %.
 * makespan: 700 jobs at once, mean of the authors' three traces.
 * priorities: a fifth of the jobs with weight 5. rounds: longer rounds.
 * philly: the whole Philly log on 3,072 GPUs of three types; `--only philly` runs it, nothing else does.
