@@ -26,7 +26,7 @@ def _cache_without(kernel: str, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_decisions_go_on_while_kernels_are_compiled(tmp_path: Path) -> None:
-    _cache_without("events.begin_step", tmp_path)
+    _cache_without("decide.decide", tmp_path)
     environment = {**os.environ, "COTENANT_CACHE": str(tmp_path)}
     ran = subprocess.run([sys.executable, str(RUN)], env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -34,6 +34,6 @@ def test_decisions_go_on_while_kernels_are_compiled(tmp_path: Path) -> None:
     assert found["compiled here"] == 0
     assert found["ready"]
     assert found["loaded"] > 3
-    assert found["before"] > 20  # a tick takes a tenth of a second, the compiler many
+    assert found["before"] > 50  # a tick takes a tenth of a second, the compiler most of a minute
     assert found["after"] == 5  # two jobs ended before each, and compiled kernels see that too
     assert found["running"] == 2
