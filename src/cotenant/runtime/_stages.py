@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median_low
 
-from ._turns import RESOURCES, TurnOrder, Tokens
+from ._turns import RESOURCES, StageTokens, TurnOrder
 
 _LAST = 15  # steps of which the median is taken
 _EVERY = 8  # of the steps of a job that is alone one in so many is timed: finishing a stage may cost something
@@ -33,7 +33,7 @@ class StageClock:
         self._step_s = 0.0
         self._timed = True
         self._line = TurnOrder()
-        self._tokens: Tokens | None = None
+        self._tokens: StageTokens | None = None
 
     @property
     def times_s(self) -> dict[str, float]:
@@ -59,7 +59,7 @@ class StageClock:
         if self._line == line:
             return
         self._line = line
-        self._tokens = Tokens(folder, line) if folder is not None and len(line.members) > 1 else None
+        self._tokens = StageTokens(folder, line) if folder is not None and len(line.members) > 1 else None
         self._last.clear()  # what stages took in other company is another matter
 
     def stepped(self, number: int, seconds: float) -> None:
@@ -94,4 +94,4 @@ class StageClock:
             self._own.stage = ""
             with self._lock:
                 self._now_s[name] = self._now_s.get(name, 0.0) + time.monotonic() - worked_from
-                self._now_waited_s += worked_from - began
+                self._now_waited_s += worked_from - began if held else 0.0

@@ -73,7 +73,7 @@ place_of = lru_cache(maxsize=None)(Place)
 """Each place once."""
 
 
-class Tokens:
+class StageTokens:
     """The tokens of one group, as one member sees them."""
 
     def __init__(self, folder: Path, line: TurnOrder) -> None:

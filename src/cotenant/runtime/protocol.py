@@ -114,7 +114,8 @@ class Progress:
     `saves` says whether the job could write a checkpoint if asked to stop; where it could not, asking is in vain.
     `age_s`: how old the process is; `ready_s`: how old it was when it had finished its first step, which was number
     `ready_step` (0 before that); `saving_s`: what it has spent in checkpoints since. Runtimes of before say none of it.
-    `stages`: seconds per step in each stage that the job marks, less `waited_s` per step for its turns.
+    `stages`: seconds per step in each stage that the job marks, less `waited_s` per step for its turns (0: it takes
+    none).
     """
 
     type: ClassVar[str] = "progress"
@@ -235,7 +236,8 @@ class TakeTurns:
     line: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if self.line and (not self.where or "/" in self.where or self.where.startswith(".") or self.me not in self.line):
+        plain = self.where and "/" not in self.where and not self.where.startswith(".")
+        if self.line and not (plain and self.me in self.line):
             raise ProtocolError("turns need a plain name, and a line with the job in it")
 
 

@@ -43,6 +43,7 @@ class MuriS(PlanPolicy):
         "matching": True,
         "order": "best",  # of the stages in a group: best or worst
         "merge_order": "auto",  # efficiency; with --compat muri released: by first appearance
+        "turns": True,  # live: stages of a group take turns; otherwise they overlap as they happen to
     }
 
     def begin(self, context: Context) -> None:
@@ -104,8 +105,18 @@ class MuriS(PlanPolicy):
                 found = grouping.group(jobs, counts, kinds[here].tolist(), capacity[pool], where)
                 found = self._settle(found, grouping, stages, view)
             groups += [(pool, group) for group in found]
-        chosen = self._say(view, self._that_fit(view, groups))
-        return Plan(pools=chosen, why=self._answers(view.rows[order], groups, largest))
+        fit = self._that_fit(view, groups)
+        why = self._answers(view.rows[order], groups, largest)
+        return Plan(pools=self._say(view, fit), why=why, lines=self._lines(fit, grouping, stages))
+
+    def _lines(
+        self, groups: list[tuple[int, Group]], grouping: Grouping | None, stages: Stages | None
+    ) -> tuple[tuple[int, ...], ...]:
+        """Members of each group in the order of their turns."""
+        if grouping is None or stages is None or not self.params["turns"]:
+            return ()
+        shared = [group.jobs for _, group in groups if len(group.jobs) > 1]
+        return tuple(tuple(jobs[at] for at in grouping.cycles.turns(stages.of[jobs].tolist())) for jobs in shared)
 
     def _prepare(self, view: View, stages: Stages | None) -> Grouping | None:
         """What was found out holds for these kinds and the memory of the smallest GPU: with others it begins anew."""
