@@ -20,11 +20,10 @@ StageTimes = dict[tuple[Kind, str], tuple[float, ...]]
 
 def told_stages(report: Told | None, alone: bool) -> tuple[float, ...] | None:
     """The stages of a job by its own word; what it does outside of any is the CPU's. None where they say nothing."""
-    if report is None or not report.stages or not report.step_time_s or not (alone or report.waited_s > 0):
+    if report is None or not report.stages or not (alone or report.waited_s > 0):
         return None
-    times = [max(report.stages.get(name, 0.0), 0.0) for name in STAGES]
-    times[1] += max(report.step_time_s - report.waited_s - sum(times), 0.0)
-    return tuple(times)
+    load, preprocess, compute, synchronise = (max(report.stages.get(name, 0.0), 0.0) for name in STAGES)
+    return load, preprocess + max(report.stages.get("other", 0.0), 0.0), compute, synchronise
 
 
 def learn_stages(known: StageTimes, key: tuple[Kind, str], times: tuple[float, ...]) -> bool:

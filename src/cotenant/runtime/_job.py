@@ -235,6 +235,11 @@ class Job:
         """
         return self._stages.stage(name)
 
+    @property
+    def stage_times(self) -> tuple[dict[str, float], float]:
+        """Seconds per step in each stage and outside of any (`other`), of late; and waiting for its turns."""
+        return self._stages.times_s, self._stages.waited_s
+
     def finish_stage(self, name: str, wait: Callable[[], object]) -> None:
         """Before a stage counts as over `wait()` is called: for work that goes on by itself, such as on a GPU.
 
@@ -435,7 +440,7 @@ class Job:
         return Progress(
             self._done, self._total, timing.step_time_s, self._floats(), saves,
             timing.age_s, timing.ready_s, timing.ready_step, timing.saving_s,
-            self._stages.times_s, self._stages.waited_s,
+            *self.stage_times,
         )  # fmt: skip
 
     def _floats(self) -> dict[str, float]:

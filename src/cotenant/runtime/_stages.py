@@ -13,6 +13,7 @@ from statistics import median_low
 
 from ._turns import RESOURCES, StageTokens, TurnOrder
 
+OTHER = "other"  # what a step takes outside of its stages
 _LAST = 15  # steps of which the median is taken
 _EVERY = 8  # of the steps of a job that is alone one in so many is timed: finishing a stage may cost something
 _PATIENCE_S, _STEPS = 2.0, 10.0  # how long a token is waited for: at least so long, and as long as so many own steps
@@ -37,7 +38,7 @@ class StageClock:
 
     @property
     def times_s(self) -> dict[str, float]:
-        """Seconds per step in each stage, of late, without what it waited for its turn; empty where none is marked."""
+        """Seconds per step in each stage and outside of any, of late, less waiting; empty where no stage is marked."""
         with self._lock:
             steps = list(self._last)
         names = dict.fromkeys(name for times, _ in steps for name in times)
@@ -66,7 +67,8 @@ class StageClock:
         """A step is over: what its stages took counts, if it was timed."""
         with self._lock:
             if self._timed and self._now_s:
-                self._last.append((self._now_s, self._now_waited_s))
+                rest_s = seconds - self._now_waited_s - sum(self._now_s.values())
+                self._last.append(({**self._now_s, OTHER: max(rest_s, 0.0)}, self._now_waited_s))
             self._now_s, self._now_waited_s, self._step_s = {}, 0.0, seconds
         self._timed = self.in_line or number % _EVERY == 0 or len(self._last) < _LAST
 

@@ -114,8 +114,8 @@ class Progress:
     `saves` says whether the job could write a checkpoint if asked to stop; where it could not, asking is in vain.
     `age_s`: how old the process is; `ready_s`: how old it was when it had finished its first step, which was number
     `ready_step` (0 before that); `saving_s`: what it has spent in checkpoints since. Runtimes of before say none of it.
-    `stages`: seconds per step in each stage that the job marks, less `waited_s` per step for its turns (0: it takes
-    none).
+    `stages`: seconds per step in each stage that the job marks, and in none (`other`), without `waited_s`, which it
+    waits per step for its turns (0: it takes none).
     """
 
     type: ClassVar[str] = "progress"
