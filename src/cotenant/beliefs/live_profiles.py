@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.errors import InputError
-from cotenant.core.stages import Stages
+from cotenant.core.stages import UNMEASURED, Stages
 from cotenant.core.together import CURVE, LEVELS, Together
 from cotenant.core.workload import Codes, Floats, Ints, make_workload
 from cotenant.workload.profiles import Kind, Profile, load_profile
@@ -275,6 +275,7 @@ class LiveProfiles:
             start_s=np.zeros(len(kinds)),
             gpu_gib=np.array([self._needs_gib(kind, types, seen) for kind in kinds]),
             nominal_s=nominal_s,
+            contention=UNMEASURED if profiled is None else profiled.contention,
             apart=apart,
         )
 

@@ -1,13 +1,18 @@
 """What the stages of a step take, as jobs say: measured alone, or in a group that takes turns and is not disturbed.
 
-In company without turns stages are slowed by each other, so what jobs say then teaches nothing.
+In company without turns stages are slowed by each other, so what jobs say then teaches nothing. In simulations a policy
+believes the truth, or is wrong about it by as much as it asks to be.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from cotenant.beliefs.watched import Told
+from cotenant.core.stages import Stages
 from cotenant.workload.profiles import Kind
 
 STAGES = ("load", "preprocess", "compute", "synchronise")
@@ -16,6 +21,15 @@ _LEARN_BY = 0.1  # of a step: less does not change what is believed, for policie
 
 StageTimes = dict[tuple[Kind, str], tuple[float, ...]]
 """Kind and GPU type -> seconds per step in each of the four."""
+
+
+def believed_stages(truth: Stages, noise: float, seed: int) -> Stages:
+    """What a policy knows of the stages that move jobs in a simulation: their times, each wrong by a factor."""
+    wrong = np.exp(noise * np.random.default_rng([seed, 7919]).standard_normal(truth.times.shape))
+    times = truth.times * wrong
+    whole = truth.times.sum(axis=1)
+    ratio = np.divide(times.sum(axis=1), whole, out=np.ones(len(times)), where=whole > 0)
+    return replace(truth, times=times, alone_s=truth.alone_s * ratio)
 
 
 def told_stages(report: Told | None, alone: bool) -> tuple[float, ...] | None:

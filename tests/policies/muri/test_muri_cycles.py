@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cotenant.core.cycles import Cycles, all_cycles, four_stage_cycle
-from cotenant.core.stages import Stages
+from cotenant.core.stages import FITTED, Stages
 
 A2C, GPT2, VGG16 = (514, 14, 0), (0.6, 410, 0), (117, 68, 0)
 A2C8, BERT8, GPT8, VGG8, RES8 = (502, 14, 0.4), (0.5, 167, 59), (0.6, 419, 49), (82, 75, 66), (784, 117, 77)
@@ -45,6 +45,7 @@ def _stages(rows: list[tuple[str, int, float, tuple[float, float, float]]]) -> S
         alone_s=np.array([row[2] for row in rows]),
         start_s=np.zeros(len(rows)),
         gpu_gib=np.zeros(len(rows)),
+        contention=FITTED,
     )
 
 

@@ -43,8 +43,14 @@ class MuriS(PlanPolicy):
         "matching": True,
         "order": "best",  # of the stages in a group: best or worst
         "merge_order": "auto",  # efficiency; with --compat muri released: by first appearance
+        "noise": 0.0,  # simulated: how wrong stage times are believed, standard deviation of logarithms
         "turns": True,  # live: stages of a group take turns; otherwise they overlap as they happen to
     }
+
+    @property
+    def stage_noise(self) -> float:
+        """How wrong it is about stage times."""
+        return self.number("noise")
 
     def begin(self, context: Context) -> None:
         """Nothing is known of groups."""
