@@ -103,6 +103,10 @@ class StageTokens:
                 self._bells[at].sendto(b"t", f"{self._name}-{at}-{waiting}")
         self._threads[at].release()
 
+    def waits(self, resource: str, member: int) -> bool:
+        """Whether another member waits for a token."""
+        return self._waits(RESOURCES.index(resource), member)
+
     def _wait(self, at: int, patience_s: float) -> bool:
         began = time.monotonic()
         free_since = 0.0
