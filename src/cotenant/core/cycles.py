@@ -43,10 +43,11 @@ def four_stage_cycle(stages: Sequence[Sequence[float]]) -> float:
     return sum(max(job[(slot - j) % SLOTS] for j, job in enumerate(stages)) for slot in range(SLOTS))
 
 
-def best_order(stages: Sequence[Sequence[float]]) -> tuple[int, ...]:
+def order_of_turns(stages: Sequence[Sequence[float]], worst: bool = False) -> tuple[int, ...]:
     """In which order jobs (by their places in `stages`) have to follow each other at every stage."""
     one = three_stage_cycle if len(stages[0]) == 3 else four_stage_cycle
-    return min(permutations(range(len(stages))), key=lambda order: one([stages[at] for at in order]))
+    choose = max if worst else min
+    return choose(permutations(range(len(stages))), key=lambda order: one([stages[at] for at in order]))
 
 
 def all_cycles(stages: Sequence[Sequence[float]]) -> list[float]:
@@ -88,7 +89,7 @@ class Cycles:
 
     def turns(self, kinds: Sequence[int]) -> tuple[int, ...]:
         """Places in `kinds` in the order in which these jobs take turns at every stage."""
-        return best_order([self._times[kind] for kind in kinds])
+        return order_of_turns([self._times[kind] for kind in kinds], self._choose is max)
 
     def efficiency(self, kinds: tuple[int, ...]) -> float:
         """Share of the four resources that a group keeps busy (Muri's gamma)."""
