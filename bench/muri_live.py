@@ -43,8 +43,11 @@ MIXES = {  # parts of a step: disk, CPU, GPU
     "pure": {"loader": (0.05, 0.9, 0.05), "trainer": (0.05, 0.05, 0.9), "writer": (0.9, 0.05, 0.05)},
 }
 POLICIES = {
-    "one by one": "muri-l:group=1", "plain": "muri-l:turns=false", "turns": "muri-l", "worst order": "muri-l:order=worst",
-}  # fmt: skip
+    "one by one": "muri-l:group=1",
+    "plain": "muri-l:turns=false",
+    "turns": "muri-l",
+    "worst order": "muri-l:order=worst",
+}
 START_S = 10.0  # that a job takes to import and build what it needs
 
 
@@ -146,9 +149,8 @@ class Bench:
             print(f"{mix}: not measured: {', '.join(missing)}")
         if set(missing) <= {"worst order"}:
             serial, plain, turns, worst = (median(took_s[how] or [math.nan]) for how in POLICIES)
-            print(
-                f"{mix}: in turns {plain / turns:.2f} times as fast as plain sharing, {serial / turns:.2f} as one by one"
-            )
+            gains = plain / turns, serial / turns
+            print(f"{mix}: in turns {gains[0]:.2f} times as fast as plain sharing, {gains[1]:.2f} as one by one")
             print(f"{mix}: against one by one plain sharing {serial / plain:.2f}, the worst order {serial / worst:.2f}")
 
     def stages(self) -> list[Any]:
