@@ -48,7 +48,7 @@ POLICIES = {
     "turns": "muri-l",
     "worst order": "muri-l:order=worst",
 }
-START_S = 10.0  # that a job takes to import and build what it needs
+START_S = {"cpu": 2.0, "cuda": 10.0}  # that a job takes to import and build what it needs
 
 
 class Bench:
@@ -73,7 +73,14 @@ class Bench:
         """Seconds per unit of each stage alone; and what two do to each other at each resource."""
         if "unit_s" not in self.found:
             for name, count in (("unit_s", 1), ("unit_beside_s", 2)):
-                command = [sys.executable, JOB, "calibrate", self.home, self.device, str(time.time() + START_S)]
+                command = [
+                    sys.executable,
+                    JOB,
+                    "calibrate",
+                    self.home,
+                    self.device,
+                    str(time.time() + START_S[self.device]),
+                ]
                 pair = [
                     subprocess.Popen(command, env={**os.environ, **self.env}, stdout=subprocess.PIPE)
                     for _ in range(count)
