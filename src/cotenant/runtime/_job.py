@@ -422,7 +422,7 @@ class Job:
 
     def _take_turns(self) -> None:
         """At a step boundary: follow the line that was told last. A job of several ranks is led by its first."""
-        if self._leads:
+        if self._leads and self._line != self._stages.line:
             try:
                 self._stages.follow(turns_folder(of_environment()), self._line)
             except OSError as error:

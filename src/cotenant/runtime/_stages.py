@@ -33,7 +33,7 @@ class StageClock:
         self._last: deque[tuple[dict[str, float], float]] = deque(maxlen=_LAST)
         self._step_s = 0.0
         self._timed = True
-        self._line = TurnOrder()
+        self.line = TurnOrder()  # which is followed
         self._tokens: StageTokens | None = None
 
     @property
@@ -57,9 +57,9 @@ class StageClock:
 
     def follow(self, folder: Path | None, line: TurnOrder) -> None:
         """From the next stage on: these take turns. A group of one, or without a folder, takes none."""
-        if self._line == line:
+        if self.line == line:
             return
-        self._line = line
+        self.line = line
         self._tokens = StageTokens(folder, line) if folder is not None and len(line.members) > 1 else None
         self._last.clear()  # what stages took in other company is another matter
 
