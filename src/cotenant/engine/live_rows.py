@@ -61,6 +61,7 @@ class LiveRows:
     ) -> None:  # fmt: skip
         none = np.zeros(0)
         self.cluster, self.placement, self.rule = cluster, placement, rule
+        self._apart = tells_apart(cluster)
         self.state: State = build_state(
             make_workload("live", none, none.astype(np.int64), none), cluster, placement, belief_s=none, restore_s=none,
             draw=none, speed=speed, skew=np.full(1, np.nan), sharing=sharing, gpu_gib=gpu_gib, costs=costs, tiers=True,
@@ -183,7 +184,7 @@ class LiveRows:
         return True
 
     def _class_of(self, job: NewJob) -> int:
-        apart = tells_apart(self.cluster) or job.tenant in self.cluster.quotas
+        apart = self._apart or job.tenant in self.cluster.quotas
         tenant = self._tenants[job.tenant] if apart else -1
         hosts = (job.cpus, job.mem_gib) if self.state.x[col.USE_HOST] else (0.0, 0.0)
         parts = self._parts
