@@ -162,8 +162,6 @@ def run(folder: Path, device: str, steps: int, load: int, preprocess: int, compu
     disk, prepare, train = Disk(folder, load), loader(preprocess, device), trainer(compute, device)
     prepare()
     train()
-    if nice := os.environ.get("BENCH_NICE"):  # on a machine that others use too: the whole session, not the process
-        Path("/proc/self/autogroup").write_text(nice)
     with runtime.job() as job:
         began, each = 0.0, []
         for _ in job.steps(steps):
