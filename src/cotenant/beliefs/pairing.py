@@ -19,6 +19,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from cotenant.beliefs.live_profiles import Seen, Veto, veto
+from cotenant.beliefs.stage_times import kept_stages, learn_stages, recalled_stages, told_stages
 from cotenant.beliefs.standstill import Standstill, Standstills
 from cotenant.beliefs.trying import kept_uses, recalled_uses
 from cotenant.beliefs.watched import Told, Watched, learned_kind
@@ -92,6 +93,7 @@ class Pairing:
         for job in jobs:
             if job.id in settled and job.id not in self.company:
                 self._know_alone(job, settled[job.id])
+        self._learn_stages([job for job in jobs if job.id in settled], report_of)
         self.paces = {job.id: self._pace(job, settled) for job in jobs if job.id in settled}
         self.settling = {
             job for job in self.company if job not in settled and (job, self.gpu_type[job]) in self._alone_s
@@ -170,6 +172,13 @@ class Pairing:
         kind = learned_kind(job), gpu_type
         if job.spec.model and abs(self._alone_s.get(kind, 0.0) - step_s) > LEARN_BY * step_s:
             self._alone_s[kind] = step_s
+
+    def _learn_stages(self, settled: list[Watched], report_of: Callable[[str], Told | None]) -> None:
+        for job in settled:
+            times = told_stages(report_of(job.id), alone=job.id not in self.company)
+            key = learned_kind(job), self.gpu_type[job.id]
+            if times is not None and learn_stages(self.seen.stages, key, times):
+                self.seen.changes += 1
 
     def _pace(self, job: Watched, settled: dict[str, float]) -> float:
         """Speed against alone; not a number where nobody knows how fast it is alone."""
@@ -267,6 +276,7 @@ class Pairing:
         found: dict[str, list[Any]] = {
             "alone": alone, "ratios": ratios, "vetoes": [[list(a), list(b), t] for a, b, t in vetoes],
             "until_s": until, "uses": kept_uses(self.seen),
+            "stages": kept_stages(self.seen.stages),
         }  # fmt: skip
         return {key: rows for key, rows in found.items() if rows}
 
@@ -285,6 +295,7 @@ class Pairing:
         ends = zip(vetoes, kept.get("until_s", ()), strict=False)
         self._until_s = {pair: until_s for pair, until_s in ends if until_s is not None} | self._until_s
         self.seen.uses = recalled_uses(kept.get("uses", ())) | self.seen.uses
+        self.seen.stages = recalled_stages(kept.get("stages", [])) | self.seen.stages
 
     def forget_but(self, jobs: Container[str]) -> None:
         """Once much is kept of jobs: forget those that are not among these."""

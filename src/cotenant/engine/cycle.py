@@ -105,6 +105,7 @@ class Engine:
         self._rows = np.zeros(1024, np.int64)
         self._count = 0
         self._seen = self._back = 0  # arrivals already listed, and who came back since
+        self.lines: tuple[tuple[int, ...], ...] = ()  # of the last plan
         self._said: Why = nothing_said  # of the last plan
         self._decided = self._chosen = _NOBODY  # rows that the last plan was about, and those that it put into pools
 
@@ -263,7 +264,7 @@ class Engine:
     def plan(self, view: View) -> Plan:
         """What the policy plans; its reasons stand until the next plan."""
         plan = cast(PlanPolicy, self.policy).decide(view)
-        self._said, self._decided = plan.why, view.rows
+        self._said, self._decided, self.lines = plan.why, view.rows, plan.lines
         self._chosen = _NOBODY if plan.pools is None else plan.pools.rows
         return plan
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from cotenant._version import __version__
 from cotenant.allocation import make_allocator
+from cotenant.beliefs.stage_times import believed_stages
 from cotenant.compat import Compat
 from cotenant.core import columns as col
 from cotenant.core import jit
@@ -69,8 +70,9 @@ class Simulation:
         self.power = None if not experiment.power else NodePower(experiment.power, self.state, start, experiment.seed)
         shared = pair_truth(self.state, self.profile)
         belief = pair_belief(self.state, experiment, self.profile, self.traits)
-        known = facts(self.state, experiment, self.work, belief, self.profile, self.stages)
-        rates = truth(experiment, shared, self.traits, self.profile, self.stages)
+        believed = self.stages and believed_stages(self.stages, self.traits.stage_noise, experiment.seed)
+        known = facts(self.state, experiment, self.work, belief, self.profile, believed)
+        rates = truth(experiment, shared, self.traits, self.profile, self.true_stages)
         self.elastic = elastic_truth(self.state, experiment, self.work, self.traits, rates)
         if self.elastic is not None:
             jobs = self.elastic.jobs
@@ -112,9 +114,10 @@ class Simulation:
 
     def _lay_out(self, work: Workload) -> State:
         state, self.profile = lay_out(self.experiment, work, self.policy)
-        self.stages = stages_of(work)
-        if self.stages is None and self.traits.interleaves:
-            self.stages = profiled_stages(self.profile)
+        logged = stages_of(work)
+        profiled = profiled_stages(self.profile) if logged is None and self.traits.interleaves else None
+        self.stages = profiled if logged is None else logged
+        self.true_stages = None if self.profile.pairs is not None and logged is None else self.stages  # pairs are
         return state
 
     def _rule(self) -> Rule:

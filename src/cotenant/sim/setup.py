@@ -140,11 +140,11 @@ def truth(
 ) -> RateModel | None:
     """What moves jobs where that is more than a speed per kind and GPU type.
 
-    Jobs that interleave keep step by a barrier, as in Muri's own traces; measured ones have none, as in the service.
+    Jobs that interleave keep step as their `stages` say; a profile with measured pairs gives none, for these are true.
     """
     own = Compat(e.compat).rates(stages, traits, e.round_s, shared)
     if own is not None:
         return own
-    if stages is not None and traits.interleaves and profile.lifecycle is None:
+    if stages is not None and traits.interleaves:
         return StageSpeeds(stages)
     return SharedSpeeds(profile.together or nothing_known(profile)) if traits.names_gpus else shared

@@ -67,6 +67,7 @@ class Executor:
         """Journal all intents in one append and queue the acts; those that came too late are handed back."""
         with self._store.lock:
             book, late = self._store.book, []
+            self.terms.lines = self.terms.lines if decision.lines is None else decision.lines
             intents: list[Entry] = []
             going: list[LiveJob] = []
             ending = {act.job for act in decision.acts if act.kind in ("end", "resume")}
