@@ -84,7 +84,8 @@ def submit(
         specs.append(mapping(parse_job(job, where)))
     with remote.connected() as client:
         ids = client.submit(specs)
-        told = [client.deadline(group[0]) for group, spec in zip(ids, specs, strict=True) if spec.get("deadline")]
+        timed = [one for group, spec in zip(ids, specs, strict=True) if spec.get("deadline") for one in group[:_TOLD]]
+        told = [client.deadline(one, wait_s=_ANSWER_S) for one in timed]
     if json_:
         remote.print_json({"ids": ids, "deadlines": told} if told else {"ids": ids})
         return

@@ -68,6 +68,16 @@ class Shown(Generic[_Column]):
 
 
 @dataclass(frozen=True, slots=True)
+class Bonds:
+    """What keeps live jobs from being stopped and moved at will, by row, for policies that promise leases."""
+
+    stays: NDArray[np.bool_]  # nobody may stop it once it runs
+    loses: NDArray[np.bool_]  # stopped it begins anew, or goes on in the same place only
+    guessed: NDArray[np.bool_]  # nobody knows how long it takes
+    handover_s: float  # from the request to leave until GPUs are free
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What does not change during a run: the pools, what GPUs cost, how well kinds of jobs share, who is who."""
 
@@ -81,6 +91,7 @@ class Facts:
     elastic: NDArray[np.bool_] | None = None  # row -> whether it may change its size; None: nobody may
     training: Training | None = None  # what elastic jobs have told of themselves
     sizes: Ints | None = None  # row x (fewest, most) GPUs of elastic jobs; None: any number
+    bonds: Bonds | None = None  # None: all may be stopped, and go on anywhere
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,7 @@ class Planner:
         return LiveDecision(
             now_s, session.policy_name, acts, decision.next_s, session.promised(),
             self._memory(session, decision.asked), ahead=self._ahead.choose(session, now_s),
+            told=session.told() if decision.asked else {},
         )  # fmt: skip
 
     def begin_anew(self) -> None:
