@@ -14,6 +14,9 @@ from cotenant.cli.job_files import read_job_files
 
 __all__ = ["Command", "submit"]
 
+_ANSWER_S = 10.0  # for which a decision about a deadline is waited for
+_TOLD = 20  # elements of an array whose answers are shown
+
 
 def submit(
     ctx: typer.Context,

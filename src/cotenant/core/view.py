@@ -69,12 +69,18 @@ class Shown(Generic[_Column]):
 
 @dataclass(frozen=True, slots=True)
 class Bonds:
-    """What keeps live jobs from being stopped and moved at will, by row, for policies that promise leases."""
+    """What keeps live jobs from being stopped and moved at will, for policies that promise leases.
+
+    By row; of nodes by number.
+    """
 
     stays: NDArray[np.bool_]  # nobody may stop it once it runs
     loses: NDArray[np.bool_]  # stopped it begins anew, or goes on in the same place only
     guessed: NDArray[np.bool_]  # nobody knows how long it takes
+    reserve_s: Floats  # seconds that it may take in all, though less is believed
     handover_s: float  # from the request to leave until GPUs are free
+    pinned: tuple[tuple[int, int, float], ...]  # (node, GPUs, until when) of jobs that nobody may stop
+    shut: tuple[int, ...]  # nodes that are down, or take nobody in
 
 
 @dataclass(frozen=True, slots=True)

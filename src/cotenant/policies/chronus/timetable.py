@@ -15,7 +15,7 @@ from cotenant.core import columns as col
 from cotenant.core.plan import Slices
 from cotenant.core.state import IntMatrix
 from cotenant.core.view import View
-from cotenant.core.workload import Ints
+from cotenant.core.workload import Floats, Ints
 from cotenant.policies.chronus import program
 from cotenant.policies.chronus.admission import AdmissionAnswer, Ask, Verdict, admit, promise_of, refusal_of
 from cotenant.policies.chronus.leases import (
@@ -116,12 +116,18 @@ class Timetables:
     # -- what is there, and what is needed ---------------------------------------------------------------------
 
     def blocks(self, view: View) -> Blocks:
-        """The nodes as they are now."""
-        return Blocks(view.site.node[:, col.NODE_CAP], view.site.largest_node, self.released)
+        """The nodes as they are now, with what jobs have that nobody may stop."""
+        nodes, bonds = view.site.node[:, col.NODE_CAP].copy(), view.facts.bonds
+        for node, gpus, _ in bonds.pinned if bonds is not None else ():
+            nodes[node] += gpus
+        return Blocks(nodes, view.site.largest_node, self.released)
 
     def slots(self, view: View, first: int, length: int, *, plans: bool, but: int = -1) -> Slots:
         """What windows leave from lease `first` on; with `plans` what the others' leases leave, too."""
-        found = Slots.empty(self.blocks(view), first, length)
+        found, bonds = Slots.empty(self.blocks(view), first, length), view.facts.bonds
+        for node, gpus, until_s in bonds.pinned if bonds is not None else ():
+            end = min(next_lease(until_s, self.lease_s) - first, length) if np.isfinite(until_s) else length
+            found.bind(((node, gpus),), first + np.arange(max(end, 1)))
         for row, promise in self.promises.items():
             if promise.place and row != but:
                 found.bind(promise.place, promise.leases)
@@ -136,7 +142,15 @@ class Timetables:
             believed_s = view.believed_s[which]
             reserved_s = estimate_s(believed_s, view.restore_s[which], self.lease_s)
             return gpus, leases_needed(reserved_s - believed_s + view.remaining_s[which], self.lease_s)
-        return gpus, leases_for(view.remaining_s[which] / slowest(view, which), view.restore_s[which], self.lease_s)
+        return gpus, leases_for(self._left_s(view, which), view.restore_s[which], self.lease_s)
+
+    @staticmethod
+    def _left_s(view: View, which: Ints) -> Floats:
+        """Seconds that jobs still take at most, wherever they run."""
+        left_s, bonds = view.remaining_s[which], view.facts.bonds
+        if bonds is not None:
+            left_s = np.maximum(left_s, bonds.reserve_s[view.rows[which]] - view.progress_s[which])
+        return left_s / slowest(view, which)
 
     def _length(self, first: int, *ends: int) -> int:
         """Slots from lease `first` on until everything that is known is over, and one more."""
@@ -187,10 +201,10 @@ class Timetables:
 
     def _forget(self, view: View) -> None:
         """Jobs that are gone need no leases; a window on a node that is no more has to be looked for anew."""
-        there, up = set(view.rows.tolist()), view.site.node[:, col.NODE_CAP] > 0
+        there, bonds = set(view.rows.tolist()), view.facts.bonds
+        shut = set(np.flatnonzero(view.site.node[:, col.NODE_CAP] == 0).tolist() if bonds is None else bonds.shut)
         for row, promise in list(self.promises.items()):
-            gone = any(node >= len(up) or not up[node] for node, _ in promise.place)
-            if row not in there or gone:
+            if row not in there or (promise.place and any(node in shut for node, _ in promise.place)):
                 del self.promises[row]
 
     def leave_nodes(self) -> None:
@@ -255,10 +269,9 @@ class Timetables:
     def _ask_window(self, view: View, row: int, ask: Ask, first: int) -> AdmissionAnswer:
         """Answer a job that is bound to where it begins, and reserve its window if it is promised one."""
         at = view.at(row)
-        if int(view.gpus[at]) > view.cluster_gpus:
-            return AdmissionAnswer(
-                Verdict.REFUSED, -1, -1, f"it asks for {int(view.gpus[at])} GPUs, and there are {view.cluster_gpus}"
-            )
+        gpus, there = int(view.gpus[at]), int(self.blocks(view).nodes.sum())
+        if gpus > there:
+            return AdmissionAnswer(Verdict.REFUSED, -1, -1, f"it asks for {gpus} GPUs, and there are {there}")
         need = self._window(view, at)
         ask = replace(ask, need=need)
         if need >= NEVER:
@@ -279,7 +292,7 @@ class Timetables:
         """Leases in a row that a job needs from a start on, or from now on if it runs."""
         which, bonds = np.array([at]), view.facts.bonds
         begin_s = 0.0 if view.running[at] else float(view.restore_s[at]) + (bonds.handover_s if bonds else 0.0)
-        return int(window_for(view.remaining_s[which] / slowest(view, which), np.array(begin_s), self.lease_s)[0])
+        return int(window_for(self._left_s(view, which), np.array(begin_s), self.lease_s)[0])
 
     def _reserve(
         self, view: View, row: int, ask: Ask, step: int, leases: Ints, place: Slices

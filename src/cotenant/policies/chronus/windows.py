@@ -66,8 +66,8 @@ def _place(
         for other, place, leases in beside:
             if ((leases >= slots.first + begin) & (leases < slots.first + end)).any():
                 board.claim(other, place)
-    board.free = np.minimum(board.free, np.maximum(slots.free[:, begin:end].min(axis=1), 0))
-    board.left = int(np.maximum(board.free, 0).sum())
+    board.free = np.maximum(slots.free[:, begin:end].min(axis=1), 0)
+    board.left = int(board.free.sum())
     board.quota[board.tenant(row)] = board.left
     place = board.find(row, gpus)
     if place is None or len(place) > max(board.parts(row), -(-gpus // view.site.largest_node)):

@@ -12,7 +12,7 @@ from cotenant.beliefs.training import Trainings
 from cotenant.core import columns as col
 from cotenant.core.deadlines import Steps, strict_steps
 from cotenant.core.lifecycle import JobState
-from cotenant.core.view import Bonds, Facts
+from cotenant.core.view import Facts
 from cotenant.engine.live_rows import LiveRows
 from cotenant.service.observer.reports import Reports
 from cotenant.service.store.book import Book
@@ -52,17 +52,6 @@ def deadline_steps(tables: LiveRows, row_of: Mapping[str, int], book: Book) -> S
         for at, (after_s, worth) in enumerate(job.spec.deadline_steps):
             time_s[row, at], value[row, at] = job.submitted_s + after_s, worth
     return Steps(time_s, value)
-
-
-def bonds_of(tables: LiveRows, row_of: Mapping[str, int], book: Book, guessed: Iterable[int]) -> Bonds:
-    """Who cannot be stopped and moved at will. Whether a job can save is known once its process has said so."""
-    rows, state = len(tables), tables.state
-    stays, unknown = np.zeros(rows, bool), np.zeros(rows, bool)
-    stays[[row for name, row in row_of.items() if (job := book.active.get(name)) and not job.spec.preemptible]] = True
-    unknown[list(guessed)] = True
-    live = list(row_of.values())
-    handover_s = float(np.nan_to_num(state.f[live, col.SAVING]).max(initial=0.0))
-    return Bonds(stays, state.i[:rows, col.YIELDS] < 2, unknown, handover_s)
 
 
 def with_training(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -33,9 +33,10 @@ from cotenant.policies import Context, Policy, make_policy
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.planner.beliefs import LiveBeliefs
+from cotenant.service.planner.bonds import bonds_of
 from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import EVERYWHERE, Act, OpenNodes
-from cotenant.service.planner.facts import Names, bonds_of, deadline_steps, memory_by_type, services_of, with_training
+from cotenant.service.planner.facts import Names, deadline_steps, memory_by_type, services_of, with_training
 from cotenant.service.planner.follow import Follower
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
@@ -213,8 +214,7 @@ class Session:
             row_of, trainings = self.follower.row_of, self.kept.trainings
             facts = with_training(facts, self.tables, row_of, self._book, self._reports, trainings)
         if traits.promises:
-            bonds = bonds_of(self.tables, self.follower.row_of, self._book, self.follower.durations)
-            facts = replace(facts, bonds=bonds)
+            facts = replace(facts, bonds=bonds_of(self.follower, self._types))
         last = self.engine.facts
         same = facts.together is last.together and facts.pair is last.pair and facts.pool_types == last.pool_types
         changes = (facts.steps, facts.stages, facts.training, facts.bonds, last.steps, last.stages, last.training)
@@ -279,12 +279,6 @@ class Session:
         """Jobs that leave though no policy says so."""
         i, row_of = self.tables.state.i, self.follower.row_of
         return [Act("suspend" if i[row_of[job], col.RUNG] else "stop", job, why="preempt") for job in self._parting]
-
-    def told(self) -> dict[str, dict[str, Any]]:
-        """What the policy has told jobs with deadlines, by name."""
-        job_at = self.follower.job_at
-        answers = self._policy.told() if self.traits.promises else {}
-        return {job_at[row]: {**asdict(one), "policy": self.policy_name} for row, one in answers.items() if row in job_at}
 
     def remembers(self, asked: bool) -> dict[str, Any]:
         """What users were told, or what was measured, and must survive a crash; `asked`: whether the policy was."""
