@@ -223,10 +223,14 @@ class Timetables:
         else:
             answer = self.ask(view, row, ask, first)
         by_s = (first + answer.earliest_slot) * self.lease_s if answer.earliest_slot >= 0 else 0.0
+        reason = answer.reason
         if by_s and not answer.promised:
             later = in_words(by_s - float(view.submit_s[view.at(row)]))
-            answer = replace(answer, reason=f"{answer.reason}; a deadline {later} after submission could be promised")
-        self.answers[row] = replace(answer, at_s=float(view.now_s), by_s=float(by_s), plan=())
+            reason = f"{reason}; a deadline {later} after submission could be promised"
+        elif answer.step > 0:
+            worth = view.steps.take(np.array([view.at(row)])).value[0]
+            reason = f"{reason} (worth {worth[self._column(view, row, answer.step)]:g} of {worth.max():g})"
+        self.answers[row] = replace(answer, reason=reason, at_s=float(view.now_s), by_s=float(by_s), plan=())
 
     def ask(self, view: View, row: int, ask: Ask, first: int) -> AdmissionAnswer:
         """Answer a job that is bound to no node, and reserve its leases if it is promised any."""

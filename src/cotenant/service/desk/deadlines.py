@@ -31,7 +31,7 @@ def deadline_of(view: BookView, nodes: Sequence[NodeInfo], job: LiveJob, now_s: 
         steps = spec.deadline_steps or ((spec.deadline_s, 0.0),)
         due_s = job.submitted_s + steps[min(max(told["step"], 0), len(steps) - 1)][0]
         more = {"at_s": told["at_s"], "deadline_s": due_s, "earliest_s": told["by_s"] or None, "step": told["step"]}
-        return {**said, **more, "verdict": told["verdict"], "text": _worth(told, steps), "policy": told["policy"]}
+        return {**said, **more, "verdict": told["verdict"], "text": told["text"], "policy": told["policy"]}
     if promises(view.policy):
         soon = not shown.cause(job, view)
         why = "the next decision comes at once" if soon else shown.reason(job, view, "")
@@ -48,12 +48,6 @@ def sentence(found: dict[str, Any]) -> str:
 def promises(policy: str) -> bool:
     """Whether a policy promises anything."""
     return make_policy(policy).traits.promises
-
-
-def _worth(told: dict[str, Any], steps: Sequence[tuple[float, float]]) -> str:
-    """The policy's words; for a later step of a soft deadline with what that is worth."""
-    text, step = str(told["text"]), told["step"]
-    return f"{text} (worth {steps[step][1]:g} of {steps[0][1]:g})" if 0 < step < len(steps) else text
 
 
 def _unpromised(
