@@ -76,11 +76,15 @@ def _plain(answer: dict[str, Any]) -> dict[str, Any]:
 
 def check_table(policy: Chronus, names: dict[int, str], told: dict[str, dict[str, Any]], nodes: list[int]) -> list[str]:
     """Where answers differ from the table, and leases of the table from what a node has."""
-    tables, wrong = policy.timetables, []
+    tables, wrong = policy.timetables.table, []
     users: dict[tuple[int, int], int] = {}
-    for row, answer in policy.told().items():
+    for row, answer in policy.deadline_answers().items():
         said, promise = told.get(names[row]), tables.promises.get(row)
-        if said is not None and (said["verdict"], said["text"], said["at_s"]) != (answer.verdict, answer.text, answer.at_s):
+        if said is not None and (said["verdict"], said["text"], said["at_s"]) != (
+            answer.verdict,
+            answer.text,
+            answer.at_s,
+        ):
             wrong.append(f"job {names[row]}: the desk says {said}, the table {answer}")
         if (answer.verdict == "promised") != (promise is not None):
             wrong.append(f"job {names[row]} is {answer.verdict}, and the table has {promise}")
@@ -124,6 +128,7 @@ class FakeSite:
                 raise Killed(point)
 
     def restart(self) -> None:
+        """Another service over what the last one has left."""
         self.dies_in = 0
         self.service.store.journal.close()
         self.backend = self.backend.reopen()
@@ -139,6 +144,7 @@ class FakeSite:
             return None
 
     def look(self) -> None:
+        """Until there is nothing to do at once."""
         while self.service.tick() == 0.0:
             pass
 
@@ -152,6 +158,7 @@ class FakeSite:
             self.backend.wait_change(min(next_s, until_s) - now_s)
 
     def submit(self, fields: dict[str, Any]) -> str:
+        """One job."""
         ((job,),) = self.service.desk.submit(ME, [parse_job(fields)])
         return job
 
@@ -186,7 +193,9 @@ def _draw(chance: random.Random, number: int, most_gpus: int) -> dict[str, Any]:
     fields: dict[str, Any] = {"run": f"sleep {length_s}", "gpus": chance.randint(1, most_gpus), "name": f"j{number}"}
     if chance.random() < 0.8:
         due_s = length_s * chance.uniform(0.8, 6) + chance.choice((0, 60, 120))
-        fields["deadline"] = due_s if chance.random() < 0.7 else f"{due_s:.3f}s:10,{1.5 * due_s:.3f}s:8,{3 * due_s:.3f}s:2"
+        fields["deadline"] = (
+            due_s if chance.random() < 0.7 else f"{due_s:.3f}s:10,{1.5 * due_s:.3f}s:8,{3 * due_s:.3f}s:2"
+        )
     if chance.random() < 0.9:
         fields["expected"] = length_s
     if chance.random() < 0.1:

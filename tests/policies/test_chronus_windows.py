@@ -1,41 +1,111 @@
-"""What somebody is told who submits a job with a deadline."""
+"""Rooms, windows and plans of Chronus: what is promised fits, wherever jobs are bound to."""
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from cotenant.policies.deadline_answer import AT_RISK, IMPOSSIBLE, NONE, PROMISED, Demand, answer_deadline
-
-HOUR = 3600.0
-
-
-def _answer(job: Demand, others: list[Demand] | None = None, policy: str = "chronus") -> tuple[str, float, str]:
-    found = answer_deadline(0.0, job, others or [], 8, 8, policy=policy, lease_s=1200.0, restore_s=60.0)
-    return found.verdict, found.earliest_s, found.text
-
-
-def test_promised_at_risk_or_impossible() -> None:
-    job = Demand(4, HOUR, 2 * HOUR)
-    assert _answer(job)[0] == PROMISED
-    assert _answer(job, policy="fifo")[0] == AT_RISK
-    assert "'chronus' would" in _answer(job, policy="fifo")[2]
-    assert _answer(Demand(4, HOUR, math.nan))[0] == NONE
-    verdict, earliest_s, text = _answer(Demand(4, 3 * HOUR, 2 * HOUR))
-    assert (verdict, earliest_s) == (IMPOSSIBLE, 3 * HOUR)
-    assert "it takes 3.0 h and its deadline is in 2.0 h" in text
-    assert _answer(Demand(16, HOUR, 2 * HOUR))[0] == IMPOSSIBLE
-    assert "expected" in _answer(Demand(1, math.nan, HOUR))[2]
+from cotenant.core.cluster import Cluster
+from cotenant.policies.chronus.admission import Ask, Verdict, admit, earliest_end
+from cotenant.policies.chronus.leases import in_words, leases_for, window_for
+from cotenant.policies.chronus.policy import Chronus
+from cotenant.policies.chronus.rooms import Blocks, Slots, open_slots
+from cotenant.sim.driver import Experiment, Simulation
+from cotenant.testing.policy import jobs
 
 
-def test_others_who_were_promised_come_first() -> None:
-    full = [Demand(8, 1.7 * HOUR, 2 * HOUR)]
-    verdict, earliest_s, text = _answer(Demand(4, HOUR, 2 * HOUR), full)
-    assert verdict == AT_RISK
-    assert earliest_s > 2 * HOUR
-    assert "others were promised" in text
-    assert "could be promised" in text
-    later = _answer(Demand(4, HOUR, earliest_s), full)
-    assert later[0] == PROMISED
-    assert later[1] == pytest.approx(earliest_s)
+def _blocks(*nodes: int) -> Blocks:
+    return Blocks(np.array(nodes), max(nodes))
+
+
+def test_gangs_are_reserved_as_blocks() -> None:
+    assert _blocks(8, 8).reserved(np.array([1, 3, 5, 8, 9, 17])).tolist() == [1, 4, 8, 8, 16, 24]
+    assert _blocks(6, 6).reserved(np.array([3, 4, 5, 6, 7])).tolist() == [4, 4, 6, 6, 12]
+    assert _blocks(8, 8).alike
+    assert not _blocks(8, 4).alike
+    assert not _blocks(6, 6).alike
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_a_room_allows_fits_onto_the_nodes(seed: int) -> None:
+    """Gangs that a room takes one by one are placed on its nodes, largest first, around those that are bound."""
+    draw = np.random.default_rng(seed)
+    nodes = draw.choice([2, 4, 6, 8], 3)
+    blocks = _blocks(*nodes.tolist())
+    slots = Slots.empty(blocks, 0, 1)
+    for _ in range(3):
+        node, gpus = int(draw.integers(3)), int(draw.integers(1, 4))
+        if slots.allows(((node, gpus),), 0, 1):
+            slots.bind(((node, gpus),), np.array([0]))
+    taken = []
+    for _ in range(12):
+        gpus = int(draw.integers(1, int(nodes.max()) + 1))
+        reserved = int(blocks.reserved(np.array([gpus]))[0])
+        level = int(blocks.level(np.array([reserved]))[0])
+        if len(open_slots(slots.left(), reserved, level, 1)):
+            slots.take(reserved, np.array([0]))
+            taken.append(reserved)
+    free = slots.free[:, 0].tolist()
+    for gang in sorted(taken, reverse=True):
+        node = next(k for k, left in enumerate(free) if left >= gang)
+        free[node] -= gang
+    assert taken
+
+
+def test_leases_leave_time_for_the_start_of_each() -> None:
+    assert leases_for(np.array([10.0]), np.array([15.0]), 20.0).tolist() == [3]
+    assert leases_for(np.array([10.0]), np.array([20.0]), 20.0)[0] > 5000
+    assert window_for(np.array([100.0]), np.array(9.0), 20.0).tolist() == [6]
+    assert [in_words(seconds) for seconds in (59.2, 119.0, 121.0, 7199.5)] == ["60 s", "119 s", "3 min", "120 min"]
+
+
+def test_a_refusal_names_what_would_be_promised_in_few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cotenant.policies.chronus import admission
+
+    calls, real = [], admission.latest_slots
+    monkeypatch.setattr(admission, "latest_slots", lambda *args: calls.append(1) or real(*args))
+    free = np.concatenate([np.zeros(900, np.int64), np.full(100, 8)])
+    new = Ask(4, 3, (500,))
+    answer = admit(free, [], new)
+    assert answer.verdict is Verdict.REFUSED
+    assert answer.earliest_slot == earliest_end(free, [], new) == 903
+    assert len(calls) <= 50
+    assert admit(free, [], replace(new, slots=(903,))).promised
+    assert not admit(free, [], replace(new, slots=(902,))).promised
+
+
+@pytest.mark.parametrize("policy", ["chronus", "chronus:spare=best-effort", "chronus:solver=milp,budget=1e9"])
+@pytest.mark.parametrize("cluster", ["2x4", "1x8+2x3:b"])
+def test_simulated_promises_are_kept(policy: str, cluster: str) -> None:
+    """With true beliefs, whatever a restore costs: every step that was promised is met."""
+    draw = np.random.default_rng(len(policy) + len(cluster))
+    count = 40
+    lengths, submits = np.floor(300 * 30 ** draw.random(count)), np.cumsum(draw.integers(0, 1500, count))
+    work = jobs(*zip(submits.astype(float), draw.choice([1, 1, 2, 3, 4], count).tolist(), lengths, strict=True))
+    work = replace(work, deadline_s=work.submit_s + np.floor(lengths * draw.uniform(1.2, 5, count)) + 1800)
+    run = Simulation(Experiment(work, Cluster.parse(cluster), policy, compiled=False))
+    told: dict[int, float] = {}
+    for now_s in range(0, 200_000, 600):
+        run.advance(float(now_s))
+        assert isinstance(run.policy, Chronus)
+        told |= {row: one.by_s for row, one in run.policy.deadline_answers().items() if one.verdict == "promised"}
+    run.advance(np.inf)
+    finish_s = run.outcome().finish_s
+    assert len(told) >= 15
+    assert {row: by_s for row, by_s in told.items() if finish_s[row] > by_s} == {}
+
+
+def test_the_next_lease_is_spared_while_somebody_without_a_promise_is_here() -> None:
+    """`adaptive` looks at who was here during the last lease, not only at who was refused in it."""
+    work = jobs((0.0, 4, 20_000.0), (10.0, 1, 60.0))
+    work = replace(work, deadline_s=np.array([15_000.0, np.nan]))
+    run = Simulation(Experiment(work, Cluster.parse("1x4"), "chronus", costs="none", compiled=False))
+    policy = run.policy
+    assert isinstance(policy, Chronus)
+    seen = []
+    for lease in (1, 2, 5):
+        run.advance(lease * 1200.0 + 400.0)
+        seen.append(policy.timetables.refused)
+    assert seen == [True] * 3

@@ -89,7 +89,7 @@ class Policy(ABC):
     def recall(self, kept: Mapping[tuple[int, ...], Any]) -> None:  # noqa: B027
         """The inverse, by the rows of now and before the first decision; what concerns jobs that have ended is gone."""
 
-    def told(self) -> Mapping[int, DeadlineAnswer]:
+    def deadline_answers(self) -> Mapping[int, DeadlineAnswer]:
         """What jobs with deadlines were told, by row, where it `promises` anything."""
         return {}
 

@@ -39,8 +39,8 @@ class Ask:
 class AdmissionAnswer:
     """The verdict, which step it promises (-1: none), the end of the earliest promisable slot (-1: never), and why.
 
-    It was given at `at_s`, and `by_s` is the end of that slot on the clock (0: there is none). `plan` are the slots that
-    make the promise: those of everybody who waits, then its own.
+    It was given at `at_s`, and `by_s` is the end of that slot on the clock (0: there is none). `plan` are the slots
+    that make the promise: those of everybody who waits, then its own.
     """
 
     verdict: Verdict
@@ -120,7 +120,9 @@ def _packed(free: IntMatrix, waiting: list[Ask], new: Ask, slots: int) -> tuple[
     rest = np.repeat(free[:, -1:], max(longest - free.shape[1], 0), axis=1)
     room = np.concatenate([free[:, :longest], rest], axis=1)
     plan = [np.zeros(0, np.int64)] * len(asks)
-    order = sorted(range(len(asks)), key=lambda k: (-asks[k].gpus, asks[k].slots[-1] - asks[k].need, -asks[k].slots[-1]))
+    order = sorted(
+        range(len(asks)), key=lambda k: (-asks[k].gpus, asks[k].slots[-1] - asks[k].need, -asks[k].slots[-1])
+    )
     for k in order:
         ask = asks[k]
         found = latest_slots(room, ask.gpus, ask.need, ask.slots[-1], ask.level)

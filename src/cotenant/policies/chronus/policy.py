@@ -82,7 +82,7 @@ class Chronus(PlanPolicy):
         if self._lease < 0:
             return {}
         told: dict[tuple[int, ...], Any] = {(): [self._lease, self._slot, self.timetables.refused, list(self._nodes)]}
-        for row, written in self.timetables.written(self._present).items():
+        for row, written in self.timetables.table.written(self._present).items():
             told[row,] = [*written, (row in self._held) + 2 * (row in self._promoted)]
         return told
 
@@ -92,16 +92,16 @@ class Chronus(PlanPolicy):
         if more:
             self.timetables.refused, self._nodes = more[0], tuple(more[1])
         for who, (*written, holds) in ((who, row) for who, row in kept.items() if len(who) == 1):
-            self.timetables.read(who[0], written)
+            self.timetables.table.read(who[0], written)
             if holds:
                 (self._held if holds == 1 else self._promoted).add(who[0])
 
-    def told(self) -> dict[int, DeadlineAnswer]:
+    def deadline_answers(self) -> dict[int, DeadlineAnswer]:
         """What every job with a deadline that is here was told, by row."""
-        return {row: self._told(row) for row in self._present if self.timetables.answers[row].at_s}
+        return {row: self._told(row) for row in self._present if self.timetables.table.answers[row].at_s}
 
     def _told(self, row: int) -> DeadlineAnswer:
-        answer = self.timetables.answers[row]
+        answer = self.timetables.table.answers[row]
         verdict = PROMISED if answer.promised else REFUSED
         return DeadlineAnswer(verdict, answer.reason, answer.at_s, answer.by_s, answer.step)
 
@@ -120,7 +120,7 @@ class Chronus(PlanPolicy):
         turn = slot != self._slot
         self._slot = slot
         self._present = set(view.rows.tolist())
-        self._held = (self._held | tables.windows(lease).keys()) & self._present
+        self._held = (self._held | tables.table.windows(lease).keys()) & self._present
         self._promoted = (self._promoted & self._present) - self._held
         run = self._places(view, turn)
         return Plan(run, next_s=(slot + 1) * self.slot_s, why=self._answers(view, (slot + 1) * self.slot_s))
@@ -129,13 +129,13 @@ class Chronus(PlanPolicy):
         """Windows are on nodes by number: where these are others now, they are looked for anew."""
         nodes = tuple(view.site.node[:, col.NODE_SIZE].tolist())
         if self._nodes not in ((), nodes):
-            self.timetables.leave_nodes()
+            self.timetables.table.leave_nodes()
         self._nodes = nodes
 
     def _answers(self, view: View, next_s: float) -> Why:
         """What it was told about its deadline, and which lease is its next; as of now."""
         lease_s, lease = self.lease_s, self._lease
-        answers, leases = self.timetables.answers, self.timetables.given()
+        answers, leases = self.timetables.table.answers, self.timetables.table.given()
 
         def why(row: int) -> str:
             answer, mine = answers[row], leases.get(row, ())
@@ -163,15 +163,15 @@ class Chronus(PlanPolicy):
         """Leases first, where they sit if they can; between slots nobody else is disturbed."""
         board = Room(view)
         run: dict[int, Slices] = {}
-        rows, gpus, running = view.rows, view.gpus, view.running
+        rows, running = view.rows, view.running
         self._put_holders(view, board, run)
         self._put(view, board, run, self._by_size(view, self._promoted))
-        bound = {row for row, one in self.timetables.promises.items() if one.place and row not in self._held}
+        bound = {row for row, one in self.timetables.table.promises.items() if one.place and row not in self._held}
         others = np.setdiff1d(np.arange(len(rows)), view.at_rows(np.array([*run, *bound], np.int64)))
         if turn and self._promised_first:
             self._bring_forward(view, board, run, bound)
         lease_end_s = (self._lease + 1) * self.lease_s
-        order, promoted = order_of_spare(view, others, self.timetables, lease_end_s, self._promised_first)
+        order, promoted = order_of_spare(view, others, self.timetables.table, lease_end_s, self._promised_first)
         if not turn:
             order = np.concatenate([order[running[order]], order[~running[order]]])
         chosen = self._chosen(view, board, run, order)
@@ -186,7 +186,7 @@ class Chronus(PlanPolicy):
     def _put_holders(self, view: View, board: Room, run: dict[int, Slices]) -> None:
         """Those in their windows where these are, then the other holders of the lease: in place where they can, but
         all of them, for which some may have to move."""
-        for row, place in self.timetables.windows(self._lease).items():
+        for row, place in self.timetables.table.windows(self._lease).items():
             if row in self._held and all(board.room_on(row, node) >= gpus for node, gpus in place):
                 run[row] = board.claim(row, place)
         holders = self._by_size(view, self._held - run.keys())
@@ -220,7 +220,7 @@ class Chronus(PlanPolicy):
             if self._stays(view, row):
                 with board.trial():
                     place = board.find(row, int(gpus[at]))
-                if place is None or not self.timetables.may_stay(view, row, self._lease, place):
+                if place is None or not self.timetables.windows.may_stay(view, row, self._lease, place):
                     continue
                 run[row] = board.claim(row, place)
             else:
@@ -244,7 +244,7 @@ class Chronus(PlanPolicy):
                 continue
             with board.trial():
                 place = board.keep(row) if view.running[at] else board.find(row, int(view.gpus[at]))
-            if place is not None and self.timetables.bring_forward(view, row, self._lease, place):
+            if place is not None and self.timetables.windows.bring_forward(view, row, self._lease, place):
                 run[row] = board.claim(row, place)
                 self._held.add(row)
 

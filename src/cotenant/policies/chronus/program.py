@@ -32,7 +32,9 @@ class Timetable:
     optimal: bool
 
 
-def objective_of(pairs: LeasePairs, capacity: Ints | IntMatrix, chosen: Ints, held: dict[int, Ints], sign: float) -> float:
+def objective_of(
+    pairs: LeasePairs, capacity: Ints | IntMatrix, chosen: Ints, held: dict[int, Ints], sign: float
+) -> float:
     """Value of the chosen steps plus `sign` times the share of slot 0 in use; less for jobs left out."""
     served = chosen[chosen >= 0]
     now = sum(int(pairs.gpus[chosen[job]]) for job, slots in held.items() if len(slots) and slots[0] == 0)
@@ -89,7 +91,14 @@ def _as_point(start: LeasePacking, fits: Ints, first: Ints, columns: int) -> Flo
 
 
 def _read(
-    pairs: LeasePairs, capacity: Ints | IntMatrix, jobs: int, sign: float, x: Floats, optimal: bool, fits: Ints, first: Ints
+    pairs: LeasePairs,
+    capacity: Ints | IntMatrix,
+    jobs: int,
+    sign: float,
+    x: Floats,
+    optimal: bool,
+    fits: Ints,
+    first: Ints,
 ) -> Timetable:
     columns = int(first[-1])
     chosen, held = np.full(jobs, -1, np.int64), {}

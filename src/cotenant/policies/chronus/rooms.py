@@ -57,7 +57,6 @@ class Blocks:
         return np.asarray((free[None] // sizes * sizes).sum(axis=1))
 
 
-
 @dataclass(slots=True)
 class Slots:
     """What is left in the slots from lease `first` on, on each node for gangs bound to it, and in blocks for others."""

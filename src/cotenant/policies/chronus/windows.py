@@ -7,6 +7,7 @@ after the other, and the GPUs of certain nodes in them. It is not stopped before
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,9 +16,121 @@ from cotenant.core.plan import Slices
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
 from cotenant.placement.room import Room
+from cotenant.policies.chronus.admission import AdmissionAnswer, Ask, Verdict, promise_of, refusal_of
+from cotenant.policies.chronus.leases import NEVER, lease_at, next_lease, window_for
+from cotenant.policies.chronus.promises import Promise, PromiseTable
 from cotenant.policies.chronus.rooms import Slots
 
 _TRIALS = 400  # windows that are looked at for one answer
+
+
+class Windows:
+    """The windows of a table."""
+
+    def __init__(self, table: PromiseTable) -> None:
+        self._table = table
+
+    def ask(self, view: View, row: int, ask: Ask, first: int) -> AdmissionAnswer:
+        """Answer a job that is bound to where it begins, and reserve its window if it is promised one."""
+        at = view.at(row)
+        gpus, there = int(view.gpus[at]), int(self._table.blocks(view).nodes.sum())
+        if gpus > there:
+            return AdmissionAnswer(Verdict.REFUSED, -1, -1, f"it asks for {gpus} GPUs, and there are {there}")
+        need = self._need(view, at)
+        ask = replace(ask, need=need)
+        if need >= NEVER:
+            return refusal_of(ask, -1)
+        if (goes_on := self._stay(view, row, ask)) is not None:
+            return goes_on
+        length = self._table.length_of(first, *ask.slots) + need
+        slots = self._table.slots(view, first, length, plans=True)
+        free, beside = self._quota(view, row, first, length), self._beside()
+        for step, end in enumerate(ask.slots):
+            found = find_window(view, slots, row, need, end, free, beside)
+            if found is not None:
+                return self._reserve(view, row, ask, step, first + np.arange(found[0], found[0] + need), found[1])
+        found = find_window(view, slots, row, need, length, free, beside, latest=False)
+        return refusal_of(ask, -1 if found is None else found[0] + need)
+
+    def _need(self, view: View, at: int) -> int:
+        """Leases in a row that a job needs from a start on, or from now on if it runs."""
+        which, bonds = np.array([at]), view.facts.bonds
+        begin_s = 0.0 if view.running[at] else float(view.restore_s[at]) + (bonds.handover_s if bonds else 0.0)
+        return int(window_for(self._table.left_s(view, which), np.array(begin_s), self._table.lease_s)[0])
+
+    def _reserve(self, view: View, row: int, ask: Ask, step: int, leases: Ints, place: Slices) -> AdmissionAnswer:
+        end = next_lease(view.now_s, self._table.lease_s) + ask.slots[step]
+        self._table.promises[row] = Promise(
+            ask.gpus, end, ask.need, self._table.column_of(view, row, step), leases, False, place
+        )
+        return promise_of(step, ask.slots[step], ask, ())
+
+    def _stay(self, view: View, row: int, ask: Ask) -> AdmissionAnswer | None:
+        """A job that runs already is promised to go on where it is, if it can."""
+        place, now = view.placement(row), lease_at(view.now_s, self._table.lease_s)
+        step = next((k for k, end in enumerate(ask.slots) if end >= ask.need), -1)
+        slots = self._table.slots(view, now, self._table.length_of(now, *ask.slots), plans=True)
+        end = next_lease(view.now_s, self._table.lease_s) + ask.need
+        if not place or step < 0 or not slots.allows(place, 0, end - now):
+            return None
+        return self._reserve(view, row, ask, step, np.arange(now, end), place)
+
+    def _quota(self, view: View, row: int, first: int, length: int) -> Ints:
+        """GPUs of its guarantee that the tenant of a job has left in each slot."""
+        tenant, tenants = int(view.tenant[view.at(row)]), view.tenant
+        left = np.full(length, int(view.site.quota[tenant, col.Q_GUARANTEED]), np.int64)
+        for other, one in self._table.promises.items():
+            if other != row and tenants[view.at(other)] == tenant:
+                mine = one.leases[(one.leases >= first) & (one.leases < first + length)] - first
+                left[mine] -= int(view.gpus[view.at(other)])
+        return left
+
+    def _beside(self) -> list[tuple[int, Slices, Ints]]:
+        return [(row, one.place, one.leases) for row, one in self._table.promises.items() if one.place]
+
+    def bring_forward(self, view: View, row: int, lease: int, place: Slices) -> bool:
+        """Let a window begin now, at this place, if everybody else keeps theirs; whether it does.
+
+        What is left of the present lease is extra.
+        """
+        promise = self._table.promises[row]
+        need = self._need(view, view.at(row)) + next_lease(view.now_s, self._table.lease_s) - lease
+        slots = self._table.slots(view, lease, self._table.length_of(lease, need), plans=True, but=row)
+        if not slots.allows(place, 0, min(need, len(slots))):
+            return False
+        promise.leases, promise.place = np.arange(lease, lease + need), place
+        return True
+
+    def may_stay(self, view: View, row: int, lease: int, place: Slices) -> bool:
+        """Whether a job that nobody may stop can have a place for good: all promises are kept without it."""
+        slots = self._table.slots(view, lease, self._table.length_of(lease), plans=True, but=row)
+        return slots.allows(place, 0, len(slots))
+
+    def holders(self, view: View, lease: int) -> set[int]:
+        """Who is in its window now. One that runs over goes on while that takes nothing from others; one that could
+        not begin when it was to is given a later window, if there is one in time."""
+        held = set()
+        for row, promise in self._table.promises.items():
+            if not promise.place:
+                continue
+            runs, begun = bool(view.running[view.at(row)]), int(promise.leases[0]) < lease
+            if begun and not runs:
+                self._begin_later(view, row, promise, lease)
+            elif runs and int(promise.leases[-1]) < lease:
+                slots = self._table.slots(view, lease, self._table.length_of(lease), plans=True, but=row)
+                if slots.allows(promise.place, 0, 1):
+                    promise.leases = np.append(promise.leases, lease)
+            if (promise.leases == lease).any():
+                held.add(row)
+        return held
+
+    def _begin_later(self, view: View, row: int, promise: Promise, lease: int) -> None:
+        need, length = self._need(view, view.at(row)), self._table.length_of(lease)
+        slots = self._table.slots(view, lease, length, plans=True, but=row)
+        free, beside = self._quota(view, row, lease, length), [one for one in self._beside() if one[0] != row]
+        found = find_window(view, slots, row, need, promise.end - lease, free, beside)
+        if found is not None:
+            promise.leases, promise.place = lease + np.arange(found[0], found[0] + need), found[1]
 
 
 def is_bound(view: View, which: Ints) -> np.ndarray:
@@ -31,15 +144,9 @@ def is_bound(view: View, which: Ints) -> np.ndarray:
     return bound if bonds is None else bound | bonds.loses[view.rows[which]]
 
 
-def slowest(view: View, which: Ints) -> np.ndarray:
-    """Seconds of work per second that each job makes at least, wherever its GPUs are."""
-    rates = view.rates[which][:, view.pool_gpus > 0]
-    return np.asarray(np.where(rates > 0, rates, np.inf).min(axis=1, initial=np.inf))
-
-
 def find_window(
-    view: View, slots: Slots, row: int, need: int, end: int, free: Ints, beside: Iterable[tuple[int, Slices, Ints]] = (),
-    *, latest: bool = True,
+    view: View, slots: Slots, row: int, need: int, end: int, free: Ints,
+    beside: Iterable[tuple[int, Slices, Ints]] = (), *, latest: bool = True,
 ) -> tuple[int, Slices] | None:  # fmt: skip
     """Where a window of `need` slots begins that ends by slot `end`, and on which nodes; None if there is none.
 

@@ -1,7 +1,7 @@
 """What the service says about the deadline of a job: what its policy has told it, word for word, and nothing else.
 
-A policy that promises (`Traits.promises`) answers a job at its first decision with it; the answer is in the journal, with
-the leases that were reserved, before anybody hears of it. Under other policies nothing is promised to anybody.
+A policy that promises (`Traits.promises`) answers a job at its first decision with it. The answer is in the journal,
+and with it the leases that are reserved, before anybody hears of it. Under other policies nobody is promised anything.
 """
 
 from __future__ import annotations
@@ -50,9 +50,7 @@ def promises(policy: str) -> bool:
     return make_policy(policy).traits.promises
 
 
-def _unpromised(
-    view: BookView, nodes: Sequence[NodeInfo], job: LiveJob, now_s: float, due_s: float
-) -> dict[str, Any]:
+def _unpromised(view: BookView, nodes: Sequence[NodeInfo], job: LiveJob, now_s: float, due_s: float) -> dict[str, Any]:
     """Where nobody promises anything: what is impossible all the same."""
     spec, up = job.spec, sum(node.gpus for node in nodes if node.name not in view.drained)
     left_s = max(spec.expected_s - job.attained_s(now_s), 0.0)

@@ -79,7 +79,12 @@ class Executor:
                 intents += self._intents(act, job, going, ending)
             intents += self._promises(decision, {act.job for act in todo if act.kind in ("resume", "start")})
             starts = ahead.intents(book, decision, {act.job for act in todo if act.kind == "start"})
-            intents += [*starts, *self._memory(decision), *self._told(decision), *(note for note in decision.notes if note.job in book.active)]
+            intents += [
+                *starts,
+                *self._memory(decision),
+                *self._told(decision),
+                *(note for note in decision.notes if note.job in book.active),
+            ]
             if intents:
                 self._store.write(intents)
             self._begin([(act, book.active[act.job]) for act in todo if act.job in book.active])

@@ -1,4 +1,4 @@
-"""What keeps live jobs from being stopped and moved at will, and how long they take for sure: for promises of leases."""
+"""What keeps live jobs from being stopped and moved at will, and how long they take for sure: for promises."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def recall(policy: Policy, name: str, memory: Mapping[str, Any] | None, row_of: 
 
 def told(policy: Policy, name: str, job_at: Mapping[int, str]) -> dict[str, dict[str, Any]]:
     """What a policy has told jobs with deadlines."""
-    answers = policy.told()
+    answers = policy.deadline_answers()
     return {job_at[row]: {**asdict(answer), "policy": name} for row, answer in answers.items() if row in job_at}
 
 
