@@ -36,7 +36,7 @@ from cotenant.service.store.store import Store
 ME = Caller("bench", Role.ADMIN)
 EPOCH_S = 1_800_000_000.0
 SLOT_S, LEASE_S = 20.0, 60.0
-REAL_SLOT_S, REAL_LEASE_S = 5.0, 10.0
+REAL_SLOT_S, REAL_LEASE_S = 5.0, 20.0  # jobs leave some of their last lease: it takes seconds to start a service
 PATIENCE_S = 60.0
 
 
@@ -264,10 +264,10 @@ def play_real(folder: Path, seed: int = 0, jobs: int = 20, kills: int = 3, gpus:
                 tally.keep(job, client.deadline(job, wait_s=PATIENCE_S))
             while number < last:
                 number += 1
-                length_s = chance.uniform(1, 12)
+                length_s = chance.uniform(1, 7) + chance.choice((0, 0, 20))
                 fields = {"run": f"sleep {length_s:.2f}", "gpus": chance.randint(1, gpus), "expected": length_s}
                 if chance.random() < 0.85:
-                    fields["deadline"] = 1.1 * length_s + chance.uniform(0, 90)
+                    fields["deadline"] = 1.1 * length_s + chance.uniform(0, 120)
                 ((job,),) = client.submit([{**fields, "workdir": str(folder)}])
                 tally.keep(job, client.deadline(job, wait_s=PATIENCE_S))
                 time.sleep(chance.expovariate(1 / 1.5))

@@ -9,7 +9,7 @@ import pytest
 
 from cotenant.core.cluster import Cluster
 from cotenant.policies.chronus.admission import Ask, Verdict, admit, earliest_end
-from cotenant.policies.chronus.leases import in_words, leases_for, window_for
+from cotenant.policies.chronus.leases import in_words, leases_for
 from cotenant.policies.chronus.policy import Chronus
 from cotenant.policies.chronus.rooms import Blocks, Slots, open_slots
 from cotenant.sim.driver import Experiment, Simulation
@@ -57,7 +57,6 @@ def test_what_a_room_allows_fits_onto_the_nodes(seed: int) -> None:
 def test_leases_leave_time_for_the_start_of_each() -> None:
     assert leases_for(np.array([10.0]), np.array([15.0]), 20.0).tolist() == [3]
     assert leases_for(np.array([10.0]), np.array([20.0]), 20.0)[0] > 5000
-    assert window_for(np.array([100.0]), np.array(9.0), 20.0).tolist() == [6]
     assert [in_words(seconds) for seconds in (59.2, 119.0, 121.0, 7199.5)] == ["60 s", "119 s", "3 min", "120 min"]
 
 

@@ -38,11 +38,6 @@ def leases_for(work_s: Floats, stop_s: Floats, lease_s: float) -> Ints:
     return np.where(useful_s > 0, np.minimum(leases_needed(need * lease_s, lease_s), NEVER), NEVER)
 
 
-def window_for(work_s: Floats, begin_s: Floats, lease_s: float) -> Ints:
-    """Leases in a row for so much work and 10 % more, after a start that takes `begin_s`."""
-    return np.minimum(leases_needed(HEAD_ROOM * np.asarray(work_s) + begin_s, lease_s), NEVER)
-
-
 def slots_before(deadline_s: np.ndarray, first: int, lease_s: float) -> np.ndarray:
     """Slots from lease `first` on that end by a deadline; 0 where none does or there is no deadline."""
     ends = np.floor(np.nan_to_num(deadline_s, nan=-np.inf, neginf=-1e18, posinf=1e18) / lease_s + _EPSILON)

@@ -104,7 +104,8 @@ class Timetables:
             answer = AdmissionAnswer(Verdict.REFUSED, -1, -1, "a lease is too short for it to be stopped after each")
         else:
             answer = self.ask(view, row, ask, first)
-        by_s = (first + answer.earliest_slot) * self.table.lease_s if answer.earliest_slot >= 0 else 0.0
+        slot_s = (first + answer.earliest_slot) * self.table.lease_s if answer.earliest_slot >= 0 else 0.0
+        by_s = min((end_s for end_s in (slot_s, answer.by_s) if end_s), default=0.0)
         reason = answer.reason
         if by_s and not answer.promised:
             later = in_words(by_s - float(view.submit_s[view.at(row)]))

@@ -17,11 +17,12 @@ from cotenant.core.view import View
 from cotenant.core.workload import Ints
 from cotenant.placement.room import Room
 from cotenant.policies.chronus.admission import AdmissionAnswer, Ask, Verdict, promise_of, refusal_of
-from cotenant.policies.chronus.leases import NEVER, lease_at, next_lease, window_for
+from cotenant.policies.chronus.leases import HEAD_ROOM, NEVER, in_words, lease_at, leases_needed, next_lease
 from cotenant.policies.chronus.promises import Promise, PromiseTable
 from cotenant.policies.chronus.rooms import Slots
 
 _TRIALS = 400  # windows that are looked at for one answer
+_ASKING_S = 10.0  # from a submission until it is answered, if others take their time
 
 
 class Windows:
@@ -45,18 +46,44 @@ class Windows:
         length = self._table.length_of(first, *ask.slots) + need
         slots = self._table.slots(view, first, length, plans=True)
         free, beside = self._quota(view, row, first, length), self._beside()
+        due_s = view.steps.take(np.array([at])).time_s[0]
+        now = self._at_once(view, row)
         for step, end in enumerate(ask.slots):
             found = find_window(view, slots, row, need, end, free, beside)
             if found is not None:
                 return self._reserve(view, row, ask, step, first + np.arange(found[0], found[0] + need), found[1])
+            if now is not None and now[0] <= due_s[self._table.column_of(view, row, step)]:
+                return self._begin(view, row, ask, step, *now)
         found = find_window(view, slots, row, need, length, free, beside, latest=False)
-        return refusal_of(ask, -1 if found is None else found[0] + need)
+        refusal = refusal_of(ask, -1 if found is None else found[0] + need)
+        return refusal if now is None else replace(refusal, by_s=now[0] + _ASKING_S)
+
+    def _takes_s(self, view: View, at: int) -> float:
+        """Seconds from the moment at which a job is to have its GPUs to its end, with some reserve."""
+        bonds = view.facts.bonds
+        begin_s = 0.0 if view.running[at] else float(view.restore_s[at]) + (bonds.handover_s if bonds else 0.0)
+        return HEAD_ROOM * float(self._table.left_s(view, np.array([at]))[0]) + begin_s
 
     def _need(self, view: View, at: int) -> int:
         """Leases in a row that a job needs from a start on, or from now on if it runs."""
-        which, bonds = np.array([at]), view.facts.bonds
-        begin_s = 0.0 if view.running[at] else float(view.restore_s[at]) + (bonds.handover_s if bonds else 0.0)
-        return int(window_for(self._table.left_s(view, which), np.array(begin_s), self._table.lease_s)[0])
+        return int(min(leases_needed(np.array(self._takes_s(view, at)), self._table.lease_s), NEVER))
+
+    def _at_once(self, view: View, row: int) -> tuple[float, Ints, Slices] | None:
+        """When a job would end that begins now, in the middle of a lease, with its leases and its place."""
+        lease_s, end_s = self._table.lease_s, view.now_s + self._takes_s(view, view.at(row))
+        lease = lease_at(view.now_s, lease_s)
+        need = min(next_lease(end_s, lease_s) - lease, NEVER)
+        slots = self._table.slots(view, lease, self._table.length_of(lease, need), plans=True)
+        found = find_window(view, slots, row, need, need, self._quota(view, row, lease, len(slots)), self._beside())
+        return None if found is None else (end_s, lease + np.arange(need), found[1])
+
+    def _begin(
+        self, view: View, row: int, ask: Ask, step: int, end_s: float, leases: Ints, place: Slices
+    ) -> AdmissionAnswer:
+        column, end = self._table.column_of(view, row, step), int(leases[-1]) + 1
+        self._table.promises[row] = Promise(ask.gpus, end, len(leases), column, leases, False, place)
+        reason = f"its GPUs are reserved for it from now on, for {in_words(end_s - view.now_s)}"
+        return AdmissionAnswer(Verdict.LATE if step else Verdict.PROMISED, step, -1, reason, by_s=end_s)
 
     def _reserve(self, view: View, row: int, ask: Ask, step: int, leases: Ints, place: Slices) -> AdmissionAnswer:
         end = next_lease(view.now_s, self._table.lease_s) + ask.slots[step]
