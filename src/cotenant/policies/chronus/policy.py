@@ -23,6 +23,7 @@ from cotenant.policies.chronus.timetable import Timetables
 from cotenant.policies.deadline_answer import PROMISED, REFUSED, DeadlineAnswer
 
 _SECOND_LOOK = 256  # jobs
+_DAY_S, _MORNING_S = 86400.0, 28800.0
 
 
 class Chronus(PlanPolicy):
@@ -39,6 +40,8 @@ class Chronus(PlanPolicy):
         "budget": 2.0,  # seconds that the integer program may take
         "spare": "promised",  # or best-effort: who comes first on GPUs without a lease
         "search": 0,  # combinations of splits that the placement of jobs without a lease may try
+        "profiling": 0.0,  # seconds after its submission in which a job is looked at, and neither answered nor run
+        "night": False,  # from 0 to 8 o'clock nobody starts on an idle node unless a lease needs it
     }
 
     def __init__(self, **params: Value) -> None:
@@ -51,6 +54,8 @@ class Chronus(PlanPolicy):
             if self.params[name] not in known:
                 raise InputError(f"policy 'chronus': {name}={self.params[name]}: write {' or '.join(known)}")
         self.lease_s, self.slot_s = self.number("lease"), self.number("slot")
+        if not self.number("profiling") >= 0:
+            raise InputError(f"policy 'chronus': profiling={self.params['profiling']} must be 0 seconds or more")
         if not self.slot_s > 0 or abs(self.lease_s / self.slot_s - round(self.lease_s / self.slot_s)) > 1e-9:
             raise InputError(
                 f"policy 'chronus': lease={self.lease_s:g} must be a multiple of slot={self.slot_s:g}, above 0"
@@ -98,7 +103,8 @@ class Chronus(PlanPolicy):
 
     def deadline_answers(self) -> dict[int, DeadlineAnswer]:
         """What every job with a deadline that is here was told, by row."""
-        return {row: self._told(row) for row in self._present if self.timetables.table.answers[row].at_s}
+        answers = self.timetables.table.answers
+        return {row: self._told(row) for row in self._present if row in answers and answers[row].at_s}
 
     def _told(self, row: int) -> DeadlineAnswer:
         answer = self.timetables.table.answers[row]
@@ -112,7 +118,8 @@ class Chronus(PlanPolicy):
         now_s, tables = view.now_s, self.timetables
         lease, slot = lease_at(now_s, self.lease_s), lease_at(now_s, self.slot_s)
         self._see_nodes(view)
-        tables.admit(view)
+        looked_at = view.submit_s + self.number("profiling") > now_s
+        tables.admit(view, looked_at)
         if lease != self._lease:
             self._held, self._promoted = tables.assign(view, lease), set()
             self._lease = lease
@@ -122,8 +129,10 @@ class Chronus(PlanPolicy):
         self._present = set(view.rows.tolist())
         self._held = (self._held | tables.table.windows(lease).keys()) & self._present
         self._promoted = (self._promoted & self._present) - self._held
-        run = self._places(view, turn)
-        return Plan(run, next_s=(slot + 1) * self.slot_s, why=self._answers(view, (slot + 1) * self.slot_s))
+        run = self._places(view, turn, looked_at)
+        known_s = float((view.submit_s[looked_at] + self.number("profiling")).min(initial=np.inf))
+        next_s = (slot + 1) * self.slot_s
+        return Plan(run, next_s=min(next_s, known_s), why=self._answers(view, next_s))
 
     def _see_nodes(self, view: View) -> None:
         """Windows are on nodes by number: where these are others now, they are looked for anew."""
@@ -138,6 +147,8 @@ class Chronus(PlanPolicy):
         answers, leases = self.timetables.table.answers, self.timetables.table.given()
 
         def why(row: int) -> str:
+            if row not in answers:
+                return "it was submitted just now, and how long it takes is being found out"
             answer, mine = answers[row], leases.get(row, ())
             said = f"{answer.verdict}: {answer.reason}"
             coming = [number for number in mine if number > lease]
@@ -159,7 +170,7 @@ class Chronus(PlanPolicy):
             text += f"; promises without a lease at a boundary: {tally.left_out}"
         return text
 
-    def _places(self, view: View, turn: bool) -> dict[int, Slices]:
+    def _places(self, view: View, turn: bool, looked_at: np.ndarray) -> dict[int, Slices]:
         """Leases first, where they sit if they can; between slots nobody else is disturbed."""
         board = Room(view)
         run: dict[int, Slices] = {}
@@ -167,7 +178,8 @@ class Chronus(PlanPolicy):
         self._put_holders(view, board, run)
         self._put(view, board, run, self._by_size(view, self._promoted))
         bound = {row for row, one in self.timetables.table.promises.items() if one.place and row not in self._held}
-        others = np.setdiff1d(np.arange(len(rows)), view.at_rows(np.array([*run, *bound], np.int64)))
+        others = np.setdiff1d(np.flatnonzero(~looked_at), view.at_rows(np.array([*run, *bound], np.int64)))
+        self._close_at_night(view, board)
         if turn and self._promised_first:
             self._bring_forward(view, board, run, bound)
         lease_end_s = (self._lease + 1) * self.lease_s
@@ -202,6 +214,15 @@ class Chronus(PlanPolicy):
             place = board.find(row, int(view.gpus[at]))
             if place is not None:
                 run[row] = place
+
+    def _close_at_night(self, view: View, board: Room) -> None:
+        """Nodes that are idle and that no lease needs stay so, that they may sleep."""
+        if not self.params["night"] or view.now_s % _DAY_S >= _MORNING_S:
+            return
+        size = view.site.node[:, col.NODE_CAP]
+        idle = (board.free == size) & (view.node_free_gpus == size)
+        board.left -= int(board.free[idle].sum())
+        board.free[idle] = 0
 
     @staticmethod
     def _by_size(view: View, rows: set[int]) -> Ints:

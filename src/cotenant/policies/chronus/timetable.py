@@ -54,10 +54,13 @@ class Timetables:
 
     # -- admission ---------------------------------------------------------------------------------------------
 
-    def admit(self, view: View) -> None:
-        """Answer every job that has no answer yet, or asks for something else now, in order of submission."""
+    def admit(self, view: View, but: np.ndarray) -> None:
+        """Answer every job that has no answer yet, or asks for something else now, in order of submission.
+
+        `but` those that are still looked at.
+        """
         self.table.forget(view)
-        which = np.flatnonzero(self._unanswered(view))
+        which = np.flatnonzero(self._unanswered(view) & ~but)
         if not len(which):
             return
         which = which[np.lexsort((view.rows[which], view.submit_s[which]))]
@@ -176,7 +179,8 @@ class Timetables:
     def note_refused(self, rows: Ints) -> None:
         """Whether anybody is here without a promise for its deadline: `adaptive` then spares the next lease."""
         answers = self.table.answers
-        self.refused = self.refused or any(answers[row].verdict is Verdict.REFUSED for row in rows.tolist())
+        refused = (row in answers and answers[row].verdict is Verdict.REFUSED for row in rows.tolist())
+        self.refused = self.refused or any(refused)
 
     def _solved(
         self, pairs: LeasePairs, capacity: IntMatrix, jobs: int, packing: LeasePacking, refused: bool
