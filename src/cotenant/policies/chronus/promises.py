@@ -146,5 +146,6 @@ class PromiseTable:
 
 def slowest(view: View, which: Ints) -> Floats:
     """Seconds of work per second that each job makes at least, wherever its GPUs are."""
-    rates = view.rates[which][:, view.pool_gpus > 0]
-    return np.asarray(np.where(rates > 0, rates, np.inf).min(axis=1, initial=np.inf))
+    rates = view.rates[which]
+    least = np.where(rates > 0, rates, np.inf).min(axis=1, initial=np.inf)
+    return np.where(np.isfinite(least), least, 1.0)

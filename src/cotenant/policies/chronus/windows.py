@@ -163,8 +163,7 @@ class Windows:
 def is_bound(view: View, which: Ints) -> np.ndarray:
     """Whether each job can be promised a window only: it is not free to stop and to go on anywhere."""
     bonds, site = view.facts.bonds, view.site
-    up = view.pool_gpus > 0
-    bound = (view.rates[which][:, up] <= 0).any(axis=1) | (view.parts[which] > 0)
+    bound = (view.rates[which] <= 0).any(axis=1) | (view.parts[which] > 0)
     bound |= site.quota[view.tenant[which], col.Q_GUARANTEED] < view.cluster_gpus
     if site.hosts_bind:
         bound |= (view.cpus[which] > 0) | (view.mem_gib[which] > 0)
