@@ -108,3 +108,26 @@ def test_the_next_lease_is_spared_while_somebody_without_a_promise_is_here() -> 
         run.advance(lease * 1200.0 + 400.0)
         seen.append(policy.timetables.refused)
     assert seen == [True] * 3
+
+
+def test_a_job_is_looked_at_before_it_is_answered() -> None:
+    work = replace(jobs((0.0, 1, 100.0)), deadline_s=np.array([5000.0]))
+    run = Simulation(Experiment(work, Cluster.parse("1x4"), "chronus:profiling=90", costs="none", compiled=False))
+    run.advance(80.0)
+    assert isinstance(run.policy, Chronus)
+    assert run.policy.deadline_answers() == {}
+    run.advance(95.0)
+    assert [one.verdict for one in run.policy.deadline_answers().values()] == ["promised"]
+    run.advance(np.inf)
+    assert run.outcome().finish_s.tolist() == [190.0]
+
+
+@pytest.mark.parametrize(("night", "start_s"), [("false", 3600.0), ("true", 8 * 3600.0)])
+def test_idle_nodes_sleep_at_night_unless_a_lease_needs_them(night: str, start_s: float) -> None:
+    work = jobs((3600.0, 1, 600.0), (3600.0, 1, 600.0))
+    work = replace(work, deadline_s=np.array([np.nan, 9000.0]))
+    run = Simulation(Experiment(work, Cluster.parse("2x1"), f"chronus:night={night}", costs="none", compiled=False))
+    run.advance(np.inf)
+    finish_s = run.outcome().finish_s
+    assert finish_s[0] == start_s + 600
+    assert finish_s[1] <= 9000
