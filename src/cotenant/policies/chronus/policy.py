@@ -197,7 +197,7 @@ class Chronus(PlanPolicy):
 
     def _put_holders(self, view: View, board: Room, run: dict[int, Slices]) -> None:
         """Those in their windows where these are, then the other holders of the lease: in place where they can, but
-        all of them, for which some may have to move."""
+        all of them and at full speed, for which some may have to move."""
         for row, place in self.timetables.table.windows(self._lease).items():
             if row in self._held and all(board.room_on(row, node) >= gpus for node, gpus in place):
                 run[row] = board.claim(row, place)
@@ -205,7 +205,7 @@ class Chronus(PlanPolicy):
         with board.trial():
             tried = dict(run)
             self._put(view, board, tried, holders)
-            kept = all(int(view.rows[at]) in tried for at in holders.tolist())
+            kept = all(_is_good(board, int(view.rows[at]), tried) for at in holders.tolist())
         if kept:
             self._put(view, board, run, holders)
             return
@@ -280,3 +280,13 @@ class Chronus(PlanPolicy):
             elif int(view.gpus[at]) <= board.left:
                 moved.append((row, int(view.gpus[at])))
         run.update(place_batch(board, movers_of(board, moved), search))
+
+
+def _is_good(board: Room, row: int, run: dict[int, Slices]) -> bool:
+    """Whether a job has a place, and is no slower there than elsewhere for being split over nodes."""
+    place = run.get(row)
+    if place is None:
+        return False
+    gpus = sum(taken for _, taken in place)
+    (mover,) = movers_of(board, [(row, gpus)])
+    return len(place) <= -(-gpus // board.site.largest_node) or mover.apart >= 1.0
