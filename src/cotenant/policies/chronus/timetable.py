@@ -19,7 +19,7 @@ from cotenant.policies.chronus.leases import NEVER, in_words, next_lease, slots_
 from cotenant.policies.chronus.packing import LeasePacking, LeasePairs, pack
 from cotenant.policies.chronus.promises import Asked, Promise, PromiseTable
 from cotenant.policies.chronus.rooms import Slots
-from cotenant.policies.chronus.windows import Windows, is_bound
+from cotenant.policies.chronus.windows import LeaseWindows, is_bound
 
 _GAP = 0.02  # of the present lease: the program may stop so close to the best
 _NONE: Ints = np.zeros(0, np.int64)
@@ -48,7 +48,7 @@ class Timetables:
     def __init__(self, lease_s: float, *, solver: str, objective: str, budget_s: float, released: bool = False) -> None:
         self.solver, self.objective, self.budget_s = solver, objective, budget_s
         self.table = PromiseTable(lease_s, released)
-        self.windows = Windows(self.table)
+        self.windows = LeaseWindows(self.table)
         self.refused = False  # whether anybody was here without a promise for its deadline since the last boundary
         self.tally = Tally()
 

@@ -25,7 +25,7 @@ _TRIALS = 400  # windows that are looked at for one answer
 _ASKING_S = 10.0  # from a submission until it is answered, if others take their time
 
 
-class Windows:
+class LeaseWindows:
     """The windows of a table."""
 
     def __init__(self, table: PromiseTable) -> None:
