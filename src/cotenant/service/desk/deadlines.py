@@ -39,9 +39,12 @@ def deadline_of(view: BookView, nodes: Sequence[NodeInfo], job: LiveJob, now_s: 
     return {**said, **_unpromised(view, nodes, job, now_s, due_s)}
 
 
-def sentence(found: dict[str, Any]) -> str:
-    """An answer in one line."""
-    return f"deadline {found['verdict']}: {found['text']}"
+def with_deadline(text: str, view: BookView, nodes: Sequence[NodeInfo], job: LiveJob, now_s: float) -> str:
+    """A reason with what the policy has told of the job's deadline, unless it says that by itself."""
+    if job.deadline_answer is None or job.deadline_answer["text"] in text:
+        return text
+    found = deadline_of(view, nodes, job, now_s)
+    return f"{text}; deadline {found['verdict']}: {found['text']}"
 
 
 @lru_cache(maxsize=8)
