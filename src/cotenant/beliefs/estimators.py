@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from cotenant.beliefs.survey import surveyed
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Spec, Value, typed_params
 from cotenant.core.workload import Floats, Workload
@@ -44,6 +45,10 @@ def _noisy(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
         raise InputError(f"estimator 'noisy': error={error:g} must be a number of at least 0")
     noise = np.random.default_rng(seed).standard_normal(len(workload))
     return np.asarray(workload.duration_s * np.exp(error * noise), np.float64)
+
+
+def _survey(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
+    return surveyed(workload, seed)
 
 
 def _mean(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
@@ -113,6 +118,7 @@ ESTIMATORS: dict[str, Estimator] = {
     for estimator in (
         Estimator("oracle", "the duration of the trace itself", _oracle),
         Estimator("noisy", "the duration times a log-normal error of sigma `error`", _noisy, {"error": 0.5}),
+        Estimator("survey", "the duration, wrong as often and as far as users say they are (Chronus)", _survey),
         Estimator("mean", "mean duration of earlier jobs with as many GPUs", _mean, {"prior": 3600.0}),
         Estimator("user-median", "median duration of the user's earlier jobs", _user_median, {"prior": 3600.0}),
         Estimator(

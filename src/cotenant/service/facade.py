@@ -132,7 +132,7 @@ class JobDesk(Protocol):
         """The reason of one job, as `Reason.as_dict`."""
 
     def deadline(self, caller: Caller, job: str) -> dict[str, Any]:
-        """Whether the deadline of a job is promised, at risk or impossible, and what would help."""
+        """What the policy has told of a job's deadline: `unanswered` until its first decision with the job."""
 
     def events(
         self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000, newest: bool = False

@@ -80,7 +80,12 @@ class Executor:
                 intents += self._intents(act, job, going, ending)
             intents += self._promises(decision, {act.job for act in todo if act.kind in ("resume", "start")})
             starts = ahead.intents(book, decision, {act.job for act in todo if act.kind == "start"})
-            intents += [*starts, *self._memory(decision), *(note for note in decision.notes if note.job in book.active)]
+            intents += [
+                *starts,
+                *self._memory(decision),
+                *self._told(decision),
+                *(note for note in decision.notes if note.job in book.active),
+            ]
             if intents:
                 self._store.write(intents)
             self._begin([(act, book.active[act.job]) for act in todo if act.job in book.active])
@@ -134,6 +139,13 @@ class Executor:
         before = self._store.book.memory
         plain = {key: json.loads(json.dumps(value)) for key, value in decision.remembered.items()}
         return [Entry("memory", data={"key": key, "value": to}) for key, to in plain.items() if before.get(key) != to]
+
+    def _told(self, decision: LiveDecision) -> list[Entry]:
+        """Answers to deadlines that are new: with the policy's memory in one append, so that neither is without the
+        other."""
+        active = self._store.book.active
+        new = [(name, answer) for name, answer in decision.told.items() if name in active]
+        return [Entry("deadline", name, dict(answer)) for name, answer in new if active[name].deadline_answer != answer]
 
     def _begin(self, acts: Sequence[tuple[Act, LiveJob]]) -> None:
         """The intents are journaled: ask whom to ask, queue the rest. Suspending is queued by what the book says."""

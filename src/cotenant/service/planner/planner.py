@@ -31,6 +31,7 @@ from cotenant.service.planner.ahead import AheadStarts
 from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import Act, LiveDecision, OpenNodes
 from cotenant.service.planner.forecast import Patience, forecast
+from cotenant.service.planner.memory import told
 from cotenant.service.planner.pairs import Kept, UseOf
 from cotenant.service.planner.scene import ForecastScene, copy_scene, fill, is_copyable, take_over
 from cotenant.service.planner.session import Session
@@ -108,6 +109,7 @@ class Planner:
         return LiveDecision(
             now_s, session.policy_name, acts, decision.next_s, session.promised(),
             self._memory(session, decision.asked), ahead=self._ahead.choose(session, now_s), lines=self._lines(session),
+            told=told(session.policy, session.policy_name, session.follower.job_at) if decision.asked else {},
         )  # fmt: skip
 
     def begin_anew(self) -> None:

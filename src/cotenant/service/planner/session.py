@@ -33,6 +33,7 @@ from cotenant.policies import Context, Policy, make_policy
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.planner.beliefs import LiveBeliefs
+from cotenant.service.planner.bonds import bonds_of
 from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import EVERYWHERE, Act, OpenNodes
 from cotenant.service.planner.facts import Names, deadline_steps, memory_by_type, services_of, with_training
@@ -83,8 +84,7 @@ class Session:
         self.follower = Follower(book, self.tables, self.nodes, *told)
         self.engine, self._pasts = Engine(self.tables, self._policy, rule), TenantPasts(book, self.tables, past_of)
         self._budget, self._checks = budget or Budget(options.budget_s), options.check_invariants
-        self._kinds = self.late = 0
-        self._parting: list[str] = []
+        self._kinds, self.late, self._parting = 0, 0, list[str]()
         self._doubted: dict[str, None] = {}  # running jobs that are to be looked at anew, some at every decision
         self._recalled, self._told = False, dict[str, Any]()
         self.pairs = SideBySide(book, reports, self.kept, self._types, self.traits, use_of)
@@ -102,8 +102,8 @@ class Session:
 
     def beliefs(self, options: Options) -> LiveBeliefs:
         """What is believed of jobs one by one."""
-        kept, hosts = self.kept, options.deals_out_hosts
-        return LiveBeliefs(self._book, self._reports, kept.profiles, hosts, kept.pairing)
+        kept = self.kept
+        return LiveBeliefs(self._book, self._reports, kept.profiles, options.deals_out_hosts, kept.pairing)
 
     def fits(self, policy: str, nodes: Sequence[NodeInfo]) -> bool:
         """Whether this is the policy, and the cluster has the same shape as when the session began."""
@@ -210,11 +210,14 @@ class Session:
             of, nominal_s = state.i[:rows, col.SPEED_ROW].copy(), state.f[:rows, col.BELIEF].copy()
             facts = replace(facts, stages=profiles.stages(of, nominal_s, seen))
         if traits.resizes:
-            row_of, trainings = self.follower.row_of, self.kept.trainings
-            facts = with_training(facts, self.tables, row_of, self._book, self._reports, trainings)
+            facts = with_training(
+                facts, self.tables, self.follower.row_of, self._book, self._reports, self.kept.trainings
+            )
+        if traits.promises:
+            facts = replace(facts, bonds=bonds_of(self.follower, self._types))
         last = self.engine.facts
         same = facts.together is last.together and facts.pair is last.pair and facts.pool_types == last.pool_types
-        changes = (facts.steps, facts.stages, facts.training, last.steps, last.stages, last.training)
+        changes = (facts.steps, facts.stages, facts.training, facts.bonds, last.steps, last.stages, last.training)
         if not same or any(part is not None for part in changes):
             self.engine.facts = facts  # policies work out anew what they made of other ones
 
@@ -222,13 +225,13 @@ class Session:
         """Rows of jobs that say nothing of their memory and have no company: they need what their like was seen to."""
         kinds = np.array([kind.mem_gib == 0 for kind in self.kept.profiles.kinds] or [False])
         rows = np.flatnonzero(kinds[self.tables.state.i[: len(self.tables), col.SPEED_ROW]])
-        company, row_of = self.kept.pairing.company, self.follower.row_of
-        return np.setdiff1d(rows, [row_of[job] for job in company if job in row_of])
+        row_of = self.follower.row_of
+        return np.setdiff1d(rows, [row_of[job] for job in self.kept.pairing.company if job in row_of])
 
     def _paced(self) -> set[str]:
         """Jobs that are held back between their steps."""
-        f, row_of = self.tables.state.f, self.follower.row_of
-        return {job for job in self._book.on_gpus if job in row_of and f[row_of[job], col.SHARE] < 1}
+        f, rows = self.tables.state.f, self.follower.row_of
+        return {job for job in self._book.on_gpus if job in rows and f[rows[job], col.SHARE] < 1}
 
     # -- answers -----------------------------------------------------------------------------------------------------
 

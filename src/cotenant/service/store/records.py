@@ -77,6 +77,8 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
             book.promises.pop(job.id, None)
             if data["gpus"] and not job.finished:
                 book.promises[job.id] = read_gpus(data["gpus"])
+        case "deadline":  # what the policy says of its deadline
+            job.deadline_answer = {name: value for name, value in data.items() if name != WRITTEN}
         case "hold" | "resume":
             job.held = record.kind == "hold"
             if job.state == JobState.PENDING and not job.held:
