@@ -81,6 +81,7 @@ class Facts:
     elastic: NDArray[np.bool_] | None = None  # row -> whether it may change its size; None: nobody may
     training: Training | None = None  # what elastic jobs have told of themselves
     sizes: Ints | None = None  # row x (fewest, most) GPUs of elastic jobs; None: any number
+    movable: NDArray[np.bool_] | None = None  # row -> whether it may be moved while it runs; None: everybody may
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ class ClusterSite:
     gpu_gib: Floats  # GPU type -> GiB of memory of one GPU; infinity where nobody asks
     speed: NDArray[np.float64]  # kind x GPU type x (consolidated, spread), seconds of work per second
     failures: int  # of nodes, so far
+    rotates: bool = False  # jobs of different turns really have GPUs one after the other, not shares of their time
 
     @property
     def largest_node(self) -> int:

@@ -38,7 +38,7 @@ from cotenant.engine.plans import carry_out_plan
 from cotenant.engine.pools import carry_out_pools, fill_idle, name_hosts
 from cotenant.engine.rates import RateModel
 from cotenant.engine.taking_in import take_in
-from cotenant.engine.turns import change_turns, forgo_turns
+from cotenant.engine.turns import Overruns, change_turns, forgo_turns
 from cotenant.engine.walk import commit, walk_order
 from cotenant.policies.base import PlanPolicy, Policy, PriorityPolicy
 
@@ -100,7 +100,7 @@ class Engine:
             if allocation is not None:
                 known = known * allocation.gains()[state.i[:, col.SPEED_ROW]]
             self.facts = replace(self.facts, rates=known)
-        self._window = Window()
+        self._window, self._overruns = Window(), Overruns()
         self._mark = np.zeros(len(state.f), np.int64)
         self._rows = np.zeros(1024, np.int64)
         self._count = 0
@@ -204,7 +204,7 @@ class Engine:
         """Let everybody begin whose GPUs are free by now; then jobs go at the speed of their situation."""
         state = self.state
         if state.x[col.ROTATES]:
-            change_turns(state, self.rule, self.traits.quantum_s, now_s)
+            change_turns(state, self.rule, self.traits.quantum_s, now_s, self._overruns)
         elif state.x[col.N_PROMISED]:
             begin_promised(state, self.rule, now_s)
         if self.rates is not None:
