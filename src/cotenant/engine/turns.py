@@ -132,7 +132,7 @@ def _present(s: State) -> Ints:
 
 
 def _in_line(s: State) -> Ints:
-    """Jobs that wait for their GPUs, by priority, then who has waited longest; who never had any comes first of equals."""
+    """Jobs that wait for their GPUs, by priority, then who has waited longest; of equals who never had any."""
     listed: Ints = np.sort(s.run[: s.x[N_RUN]])
     listed = listed[(listed >= 0) & (s.i[listed, PROMISED] == 1)]
     new = np.isnan(s.f[listed, FIRST])

@@ -29,10 +29,12 @@ def sharing(
     busy: Sequence[float] | None = None,
     pace: Sequence[float] = (1.0,),
     curve: ArrayLike | None = None,
+    nearby: ArrayLike | None = None,
 ) -> Together:
     """What kinds of jobs do to each other: `ratio[a][b]` is the speed of a beside b against alone.
 
-    `pace` is the speed with 1, 2, 4, ... sub-batches; each takes half the memory of the one before.
+    `pace` is the speed with 1, 2, 4, ... sub-batches; each takes half the memory of the one before. `nearby[a][b]` is
+    the speed of a with b on another GPU of its server.
     """
     table = np.asarray(ratio, np.float64)
     kinds = len(table)
@@ -47,6 +49,7 @@ def sharing(
         busy=np.ones(kinds) if busy is None else np.asarray(busy, np.float64),
         gpu_gib=np.array([gpu_gib]),
         curve=np.ones((kinds, len(CURVE))) if curve is None else np.asarray(curve, np.float64),
+        nearby=None if nearby is None else np.asarray(nearby, np.float64),
     )
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from cotenant.core import columns as col
 from cotenant.placement.room import SharedRoom
+from cotenant.policies.gandiva.packing import can_pair
 from cotenant.policies.gandiva.policy import Gandiva
 from cotenant.policies.gandiva.server import Servers, size_class
-from cotenant.policies.gandiva.packing import can_pair
 from cotenant.policies.gandiva.turns import height, shares
 from cotenant.sim.driver import Simulation
 from cotenant.testing.sharing import shared_run, sharing

@@ -7,16 +7,16 @@ Four reasons, each of which can be switched off:
 * `part`: a job that is seen to be slower than alone, though nobody shares its GPUs, goes to another server;
 * `defragment`: servers of which at least three quarters are free are emptied onto fuller ones.
 
-A move costs what restoring the job takes. It is made if what it gains is more than that, over as long as the job has run
-already (who has run for long is believed to run for as long again), at least `residence_s`. Afterwards the job is
+A move costs what restoring the job takes. It is made if what it gains is more than that, over as long as the job has
+run already (who has run for long is believed to run for as long again), at least `residence_s`. Afterwards the job is
 watched: one that has become slower goes back, if its old GPUs are free, and no job is moved for the same reason again
 that did not gain from it. Jobs that may not be moved (`Facts.movable`), are packed or came lately stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,64 +28,98 @@ from cotenant.policies.gandiva.server import Servers
 
 LOWER, GATHER, PART, DEFRAGMENT = "lower", "gather", "part", "defragment"
 _SLACK = 0.01  # of its speed: less is no news
+_SOON_S = 1.0
 
 
 @dataclass(slots=True)
 class Move:
-    """A job that was moved: why, off which GPUs, how fast it was there, and when."""
+    """A job that was moved: why, off which GPUs, how fast it was there, and since when it runs elsewhere."""
 
     why: str
     gpus: list[int]
     speed: float
-    at_s: float
+    since_s: float
+    begun: bool = False
 
 
+@dataclass(slots=True)
 class Migration:
-    """Moves that are being watched, and what came of others."""
+    """What lasts from decision to decision: limits, moves that are being watched, and what came of others."""
 
-    def __init__(self, residence_s: float, trial_s: float, interference: float, spread_loss: float) -> None:
-        self.residence_s, self.trial_s = residence_s, trial_s
-        self.interference, self.spread_loss = interference, spread_loss
-        self.moves: dict[int, Move] = {}
-        self.counts = {"migrations": 0, "migrations_undone": 0}
-        self.cost_gpu_s = 0.0  # as believed
-        self._futile: set[tuple[int, str]] = set()
+    residence_s: float
+    trial_s: float
+    interference: float  # part of its speed that a job must have lost on GPUs of its own to be moved away
+    spread_loss: float  # what a spread gang is believed to lose at least
+    moves: dict[int, Move] = field(default_factory=dict)
+    futile: set[tuple[int, str]] = field(default_factory=set)
+    counts: dict[str, int] = field(default_factory=lambda: {"migrations": 0, "migrations_undone": 0})
+    cost_gpu_s: float = 0.0  # as believed
+    next_s: float = np.inf  # when the next move is to be judged, or a job could be moved
+    seats: dict[int, tuple[list[int], float]] = field(default_factory=dict)  # row -> its GPUs, and since when
+    look_s: float = -np.inf  # when jobs have been long enough where they are now to see whether they disturb each other
 
-    def begin(self, board: SharedRoom, view: View, servers: Servers, moved: set[int], packed: Collection[int]) -> None:
-        """One decision: jobs in `moved` and `packed` stay."""
-        self._board, self._view, self._servers, self._moved, self._packed = board, view, servers, moved, packed
-        here = set(board.gpus_of)
-        self.moves = {row: move for row, move in self.moves.items() if row in here}
-        self._futile = {item for item in self._futile if item[0] in here}
+
+class Mover:
+    """One decision: jobs in `moved` and `packed` stay."""
+
+    def __init__(
+        self, lasting: Migration, board: SharedRoom, view: View, servers: Servers, moved: set[int],
+        packed: Collection[int],
+    ) -> None:  # fmt: skip
+        self._kept, self._board, self._view, self._servers = lasting, board, view, servers
+        self._moved, self._packed = moved, packed
+        lasting.moves = {row: move for row, move in lasting.moves.items() if row in board.gpus_of}
+        lasting.futile = {item for item in lasting.futile if item[0] in board.gpus_of}
+        self._later_s = np.inf
+        self._take_seats({row: float(view.since_s[view.at(row)]) for row in board.gpus_of})
+        for row, move in lasting.moves.items():
+            move.begun = move.begun or not view.promised[view.at(row)]
+            move.since_s = move.since_s if move.begun else view.now_s
+
+    def _take_seats(self, since_s: Mapping[int, float]) -> None:
+        """Note since when jobs have had their GPUs: turns do not count as moves."""
+        seats = self._kept.seats
+        if any(row not in seats or seats[row][0] != gpus for row, gpus in self._board.gpus_of.items()):
+            self._kept.look_s = self._view.now_s + self._kept.trial_s
+        self._kept.seats = {
+            row: seats[row] if row in seats and seats[row][0] == gpus else (gpus, since_s.get(row, self._view.now_s))
+            for row, gpus in self._board.gpus_of.items()
+        }
 
     # -- what came of moves ----------------------------------------------------------------------------------------
 
     def judge(self) -> None:
         """Who was moved, and has run for a while since, goes back if that made it slower."""
-        view, board = self._view, self._board
-        for row, move in list(self.moves.items()):
+        view = self._view
+        for row, move in list(self._kept.moves.items()):
             if view.now_s < self.due_s(row) - 1e-9 or row in self._packed:
                 continue
-            del self.moves[row]
+            del self._kept.moves[row]
             speed, least = seen_speed(view, row), -_SLACK if move.why == DEFRAGMENT else _SLACK
             if speed > move.speed * (1 + least):
                 continue
-            self._futile.add((row, move.why))
-            free = all(not board.users[gpu] and board.up[gpu] for gpu in move.gpus if gpu not in board.gpus_of[row])
-            if speed < move.speed * (1 - _SLACK) and free and row not in self._moved:
+            self._kept.futile.add((row, move.why))
+            if speed < move.speed * (1 - _SLACK) and row not in self._moved and self._is_free(row, move.gpus):
                 self._seat(row, move.gpus)
-                self.counts["migrations_undone"] += 1
+                self._kept.counts["migrations_undone"] += 1
+
+    def _is_free(self, row: int, gpus: list[int]) -> bool:
+        """Whether a job could have these GPUs, of which some may be its own."""
+        board, mine = self._board, self._board.gpus_of[row]
+        fed = board.limit_by_hosts(row, [gpu for gpu in gpus if gpu not in mine])
+        free = all(not board.users[gpu] and board.up[gpu] for gpu in fed)
+        return free and len(fed) == len(set(gpus) - set(mine)) and len(gpus) == len(mine)
 
     def due_s(self, row: int) -> float:
-        """When a job that was moved has been seen for long enough where it is now; not yet known while it is not."""
-        view, at = self._view, self._view.at(row)
-        if view.promised[at]:
-            return float(np.inf)
-        return max(float(view.since_s[at]), self.moves[row].at_s) + float(view.restore_s[at]) + self.trial_s
+        """When a job that was moved has been seen for long enough where it is now."""
+        move, view = self._kept.moves[row], self._view
+        return move.since_s + float(view.restore_s[view.at(row)]) + self._kept.trial_s
 
-    def next_s(self) -> float:
-        """When the next one has."""
-        return min((self.due_s(row) for row in self.moves), default=np.inf)
+    def end(self) -> None:
+        """Write down who sits where, and when to look again."""
+        self._take_seats({})
+        self._kept.next_s = min((self.due_s(row) for row in self._kept.moves), default=np.inf)
+        self._kept.next_s = min(self._kept.next_s, self._later_s)
 
     # -- reasons ---------------------------------------------------------------------------------------------------
 
@@ -116,7 +150,7 @@ class Migration:
             if row not in self._packed and all(len(board.users[gpu]) == 1 for gpu in gpus)
         }  # fmt: skip
         for row in sorted(slow, key=lambda row: (-slow[row], row)):
-            if slow[row] < self.interference or not self._pays(row, PART, slow[row]):
+            if slow[row] < self._kept.interference or not self._pays(row, PART, slow[row]):
                 continue
             others = [node for node in self._open_nodes(row) if node not in self._nodes(row)]
             for node in sorted(others, key=lambda node: (len(servers.jobs(node)), node)):
@@ -144,7 +178,7 @@ class Migration:
                     and board.fed(row, other) >= gang
                     and board.site.node[other, col.NODE_POOL] == board.site.node[node, col.NODE_POOL]
                 ]  # fmt: skip
-                if fuller and self.may_move(row) and (row, DEFRAGMENT) not in self._futile:
+                if fuller and self._pays(row, DEFRAGMENT, 1.0):
                     best = min(fuller, key=lambda other: (len(servers.free(other)), other))
                     self._move(row, DEFRAGMENT, servers.free(best)[:gang])
 
@@ -167,7 +201,7 @@ class Migration:
         """Part of its speed that a gang is believed to lose by being spread; a little where nobody knows."""
         kind, here = self._board.kind(row), int(self._board.type_of[self._board.gpus_of[row][0]])
         whole, spread = self._board.site.speed[kind, here].tolist()
-        return max(1 - spread / whole if whole > 0 else 0.0, self.spread_loss)
+        return max(1 - spread / whole if whole > 0 else 0.0, self._kept.spread_loss)
 
     def _elsewhere(self, row: int) -> list[int]:
         """Free GPUs on other nodes only."""
@@ -192,31 +226,34 @@ class Migration:
 
     # -- moving ----------------------------------------------------------------------------------------------------
 
-    def may_move(self, row: int) -> bool:
-        """Whether a job runs, has been where it is for a while, and nobody minds."""
-        view, movable = self._view, self._view.facts.movable
-        if row in self._moved or row in self._packed or row in self.moves or (movable is not None and not movable[row]):
-            return False
-        at = view.at(row)
-        return bool(view.running[at] and view.now_s - view.since_s[at] >= self.residence_s)
+    def _may_move(self, row: int) -> bool:
+        """Whether nobody minds if a job that runs is moved, now or later."""
+        movable, view = self._view.facts.movable, self._view
+        stays = row in self._moved or row in self._packed or row in self._kept.moves
+        return not stays and (movable is None or bool(movable[row])) and bool(view.running[view.at(row)])
 
     def _pays(self, row: int, why: str, gain: float) -> bool:
         """Whether a job may be moved, and gains more than it costs; `gain` is a part of its time."""
-        if not self.may_move(row) or (row, why) in self._futile:
+        if not self._may_move(row) or (row, why) in self._kept.futile or gain <= 0:
             return False
-        at = self._view.at(row)
-        return gain * max(float(self._view.attained_s[at]), self.residence_s) > float(self._view.restore_s[at])
+        view, at, residence_s = self._view, self._view.at(row), self._kept.residence_s
+        wait_s = residence_s - (view.now_s - self._kept.seats[row][1]) if row in self._kept.seats else residence_s
+        if gain * max(float(view.attained_s[at]), residence_s) <= float(view.restore_s[at]):
+            wait_s = max(wait_s, float(view.restore_s[at]) / gain - float(view.attained_s[at]), _SOON_S)
+        if wait_s > 0:
+            self._later_s = min(self._later_s, view.now_s + wait_s)
+        return wait_s <= 0
 
     def _move(self, row: int, why: str, gpus: list[int]) -> None:
         if len(gpus) == len(self._board.gpus_of[row]):
-            self.moves[row] = Move(why, self._board.gpus_of[row], seen_speed(self._view, row), self._view.now_s)
+            self._kept.moves[row] = Move(why, self._board.gpus_of[row], seen_speed(self._view, row), self._view.now_s)
             self._seat(row, gpus)
-            self.counts["migrations"] += 1
+            self._kept.counts["migrations"] += 1
 
     def _seat(self, row: int, gpus: list[int]) -> None:
         self._board.resize(row, gpus)
         self._moved.add(row)
-        self.cost_gpu_s += float(self._view.restore_s[self._view.at(row)]) * len(gpus)
+        self._kept.cost_gpu_s += float(self._view.restore_s[self._view.at(row)]) * len(gpus)
 
 
 def seen_speed(view: View, row: int) -> float:

@@ -1,10 +1,11 @@
 """Packing by trial and undo (Gandiva, OSDI'18, section 4.2): jobs join others on their GPUs, and stay while that pays.
 
 Only under overload, only jobs that have been watched alone, only where the memory of all fits. The least busy job joins
-the least busy GPUs; one after the other, up to `most` on the same GPUs. Nobody has to know such a group beforehand. It
-is judged by what its members are seen to do: all of them together must make more progress than the group of before
-and the newcomer would in turns, (P + 1) / 2, P being what the group made without it. Watching goes on, and a later
-drop undoes it too. Jobs that were seen not to go together are not tried again.
+a group whose GPUs have time left, or the least busy GPUs; one after the other, up to `most` on the same GPUs. Nobody
+has to know such a group beforehand. It is judged by what its members are seen to do: all of them together must make
+more progress than the group of before and the newcomer would in turns, (P + 1) / 2, P being what the group made
+without it. Watching goes on, and a later drop undoes it too. Jobs that were seen not to go together are not tried
+again.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ class Packing:
         together = view.facts.together
         assert together is not None
         watched = dict(zip(view.rows.tolist(), view.attained_s.tolist(), strict=True))
-        fixed = {row for row in board.gpus_of if row in moved or watched[row] < self.watch_s}
+        tried = {row for guest, trial in self.trials.items() if not trial.kept for row in board.mates(guest)}
+        fixed = {row for row in board.gpus_of if row in moved or row in tried or watched[row] < self.watch_s}
         busy = {row: float(together.busy[board.kind(row)]) for row in board.gpus_of}
         alone = sorted(
             (row for row in board.gpus_of if row not in fixed | self.paired), key=lambda row: (busy[row], row)
@@ -122,7 +124,7 @@ class Packing:
         for guest in alone:
             if guest not in hosts:  # somebody has just joined it
                 continue
-            for host in sorted(hosts, key=lambda row: (hosts[row], row)):
+            for host in sorted(hosts, key=lambda row: (self._is_full(row, hosts[row] + busy[guest]), hosts[row], row)):
                 group = self.members(host)
                 if (
                     host != guest
@@ -133,8 +135,12 @@ class Packing:
                     self.trials[guest] = Trial(host, view.now_s, base)
                     servers.packed[guest] = host
                     self.counts["packed"] += 1
-                    del hosts[guest], hosts[host]
+                    hosts = {row: hosts[row] for row in hosts if row not in board.mates(guest)}
                     break
+
+    def _is_full(self, host: int, busy: float) -> bool:
+        """Groups are filled up while their GPUs have time left; all others come by what they use."""
+        return busy > 1.0 or len(self.members(host)) == 1
 
     def _seat(self, board: SharedRoom, guest: int, host: int, moved: set[int]) -> bool:
         """Put a guest on the GPUs of its host, if these can take one more."""

@@ -24,7 +24,7 @@ from cotenant.placement.room import SharedRoom
 from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
 from cotenant.policies.gandiva.growth import Growth
-from cotenant.policies.gandiva.migration import Migration
+from cotenant.policies.gandiva.migration import Migration, Mover
 from cotenant.policies.gandiva.packing import Packing
 from cotenant.policies.gandiva.server import Servers
 from cotenant.policies.gandiva.turns import height, shares
@@ -119,17 +119,17 @@ class Gandiva(PlanPolicy):
 
     def _migrate(self, board: SharedRoom, view: View, servers: Servers, moved: set[int]) -> None:
         """Move jobs, for the reasons that are switched on."""
-        migration = self.migration
-        migration.begin(board, view, servers, moved, self.packing.paired)
-        migration.judge()
+        mover = Mover(self.migration, board, view, servers, moved, self.packing.paired)
+        mover.judge()
         if self.params["migration"]:
-            migration.lower()
+            mover.lower()
         if self.params["colocation"]:
-            migration.gather()
+            mover.gather()
         if self.params["parting"]:
-            migration.part()
+            mover.part()
         if self.params["defragmentation"]:
-            migration.defragment()
+            mover.defragment()
+        mover.end()
 
     def story(self) -> str:
         """What was tried, and how often."""
@@ -178,7 +178,7 @@ class Gandiva(PlanPolicy):
         """When the first trial or move is to be judged or, under overload, a job has been watched for long enough."""
         trials = self.packing.trials.values()
         times = [trial.since_s + self.number("trial_s") for trial in trials if not trial.kept]
-        times.append(self.migration.next_s())
+        times += [self.migration.next_s, self.migration.look_s if self.params["parting"] else np.inf]
         if self.params["packing"] and view.facts.together is not None and self._overloaded(board, servers):
             attained = dict(zip(view.rows.tolist(), view.attained_s.tolist(), strict=True))
             short = (self.number("watch_s") - attained[row] for row in board.gpus_of)
