@@ -23,7 +23,7 @@ import numpy as np
 from cotenant.core import columns as col
 from cotenant.core.view import View
 from cotenant.placement.room import SharedRoom
-from cotenant.policies.gandiva.packing import pace
+from cotenant.policies.gandiva.packing import may_go, pace
 from cotenant.policies.gandiva.server import Servers
 
 LOWER, GATHER, PART, DEFRAGMENT = "lower", "gather", "part", "defragment"
@@ -92,7 +92,7 @@ class Mover:
         """Who was moved, and has run for a while since, goes back if that made it slower."""
         view = self._view
         for row, move in list(self._kept.moves.items()):
-            if view.now_s < self.due_s(row) - 1e-9 or row in self._packed:
+            if view.now_s < self.due_s(row) - 1e-9 or row in self._packed or not may_go(view, row):
                 continue
             del self._kept.moves[row]
             speed, least = seen_speed(view, row), -_SLACK if move.why == DEFRAGMENT else _SLACK
@@ -228,9 +228,8 @@ class Mover:
 
     def _may_move(self, row: int) -> bool:
         """Whether nobody minds if a job that runs is moved, now or later."""
-        movable, view = self._view.facts.movable, self._view
         stays = row in self._moved or row in self._packed or row in self._kept.moves
-        return not stays and (movable is None or bool(movable[row])) and bool(view.running[view.at(row)])
+        return not stays and may_go(self._view, row)
 
     def _pays(self, row: int, why: str, gain: float) -> bool:
         """Whether a job may be moved, and gains more than it costs; `gain` is a part of its time."""

@@ -129,7 +129,7 @@ class Packing:
                 if (
                     host != guest
                     and self._may_join(board, guest, group, ratio)
-                    and self._seat(board, guest, host, moved)
+                    and self._seat(board, view, guest, host, moved)
                 ):
                     base = (self.progress(view, group) + 1.0) / 2.0 if len(group) > 1 else 1.0
                     self.trials[guest] = Trial(host, view.now_s, base)
@@ -142,12 +142,12 @@ class Packing:
         """Groups are filled up while their GPUs have time left; all others come by what they use."""
         return busy > 1.0 or len(self.members(host)) == 1
 
-    def _seat(self, board: SharedRoom, guest: int, host: int, moved: set[int]) -> bool:
-        """Put a guest on the GPUs of its host, if these can take one more."""
+    def _seat(self, board: SharedRoom, view: View, guest: int, host: int, moved: set[int]) -> bool:
+        """Put a guest on the GPUs of its host, if these can take one more, and it can go there."""
         before, need = board.gpus_of[guest], board.need[guest]
         board.remove(guest)
         gpus = list(board.gpus_of[host])
-        good = all(len(board.users[gpu]) < col.SLOTS for gpu in gpus)
+        good = all(len(board.users[gpu]) < col.SLOTS for gpu in gpus) and (gpus == before or may_go(view, guest))
         board.put(guest, gpus if good else before, need)
         if board.gpus_of[guest] != before:
             moved.add(guest)
@@ -174,6 +174,16 @@ def can_pair(board: SharedRoom, guest: int, host: int, ratio: NDArray[np.float64
         return False
     first, second, here = board.kind(guest), board.kind(host), int(board.type_of[theirs])
     return bool(ratio[first, second, here] > 0 and ratio[second, first, here] > 0)
+
+
+def may_go(view: View, row: int) -> bool:
+    """Whether a job that runs could go on elsewhere: nobody minds, and it is on its GPUs just now.
+
+    Whoever waits for its turn, or leaves, could not take its work along.
+    """
+    at, movable = view.at(row), view.facts.movable
+    there = bool(view.running[at] and not view.promised[at] and not view.leaving[at])
+    return there and (movable is None or bool(movable[row]))
 
 
 def pace(view: View, row: int) -> float:

@@ -25,7 +25,7 @@ from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
 from cotenant.policies.gandiva.growth import Growth
 from cotenant.policies.gandiva.migration import Migration, Mover
-from cotenant.policies.gandiva.packing import Packing
+from cotenant.policies.gandiva.packing import Packing, may_go
 from cotenant.policies.gandiva.server import Servers
 from cotenant.policies.gandiva.turns import height, shares
 
@@ -100,7 +100,8 @@ class Gandiva(PlanPolicy):
         servers = Servers(board, packing.packed)
         moved: set[int] = set()
         for guest in packing.judge(board, view, servers):
-            self._separate(board, servers, guest, moved)
+            if may_go(view, guest):
+                self._separate(board, servers, guest, moved)
         quota = view.site.quota_left()
         for row, gpus in given.items():
             quota[board.tenant(row)] += len(gpus)
