@@ -59,7 +59,7 @@ class Migration:
     look_s: float = -np.inf  # when jobs have been long enough where they are now to see whether they disturb each other
 
 
-class Mover:
+class Migrator:
     """One decision: jobs in `moved` and `packed` stay."""
 
     def __init__(

@@ -31,7 +31,7 @@ class Trial:
     kept: bool = False
 
 
-class Packing:
+class JobPacking:
     """Who shares GPUs with whom: guest -> trial. Guests of one host are one group, and have one turn."""
 
     def __init__(self, watch_s: float, trial_s: float, most: int) -> None:

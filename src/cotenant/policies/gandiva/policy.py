@@ -24,8 +24,8 @@ from cotenant.placement.room import SharedRoom
 from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
 from cotenant.policies.gandiva.growth import Growth
-from cotenant.policies.gandiva.migration import Migration, Mover
-from cotenant.policies.gandiva.packing import Packing, may_go
+from cotenant.policies.gandiva.migration import Migration, Migrator
+from cotenant.policies.gandiva.packing import JobPacking, may_go
 from cotenant.policies.gandiva.server import Servers
 from cotenant.policies.gandiva.turns import height, shares
 
@@ -79,7 +79,7 @@ class Gandiva(PlanPolicy):
         self.refused_rows: dict[int, str] = {}  # why jobs found no place at the last decision
         self._sizes = {"grown": 0, "shrunk": 0}
         watch_s, trial_s = self.number("watch_s"), self.number("trial_s")
-        self.packing = Packing(watch_s, trial_s, int(self.number("group")))
+        self.packing = JobPacking(watch_s, trial_s, int(self.number("group")))
         limits = self.number("interference"), self.number("spread_loss")
         self.migration = Migration(self.number("residence_s"), trial_s, *limits)
         self.growth = Growth(self.number("idle_s"), watch_s, trial_s)
@@ -120,7 +120,7 @@ class Gandiva(PlanPolicy):
 
     def _migrate(self, board: SharedRoom, view: View, servers: Servers, moved: set[int]) -> None:
         """Move jobs, for the reasons that are switched on."""
-        mover = Mover(self.migration, board, view, servers, moved, self.packing.paired)
+        mover = Migrator(self.migration, board, view, servers, moved, self.packing.paired)
         mover.judge()
         if self.params["migration"]:
             mover.lower()

@@ -217,8 +217,7 @@ class Session:
         if traits.resizes:
             row_of, trainings = self.follower.row_of, self.kept.trainings
             facts = known.with_training(facts, self.tables, row_of, self._book, self._reports, trainings)
-        if known.are_news(facts, self.engine.facts):
-            self.engine.facts = facts
+        self.engine.facts = facts if known.are_news(facts, self.engine.facts) else self.engine.facts
 
     def _unstated(self) -> Ints:
         """Rows of jobs that say nothing of their memory and have no company: they need what their like was seen to."""
