@@ -1,8 +1,11 @@
-"""Growing and shrinking: `python -m bench.gandiva`.
+"""Gandiva: the experiments of its paper, and growing and shrinking: `python -m bench.gandiva`.
 
-50 jobs of `ones-like` on 64 GPUs under Gandiva with growth on and off, over five seeds, with the costs of the simulator
-(to grow 10 s of loading beside training and a pause of 2 s, to shrink a pause of 2 s, a move a restore). The first
-setting is that of ONES; in the second and third jobs are small, so that servers have GPUs to spare.
+`--only slicing,packing,cluster-a,cluster-b,automl` are the paper's (`bench.gandiva_paper`), its figures beside ours.
+Cluster A is played at `--scale` of its size (jobs, servers), cluster B with `--jobs` of its 8,800 jobs.
+
+`--only growth`: 50 jobs of `ones-like` on 64 GPUs with growth on and off, with the costs of the simulator (to grow 10 s
+of loading beside training and a pause of 2 s, to shrink a pause of 2 s, a move a restore). The first setting is that of
+ONES; in the third and fourth jobs are small, so that servers have GPUs to spare.
 """
 
 from __future__ import annotations
@@ -12,18 +15,43 @@ import time
 
 import numpy as np
 
+from bench import gandiva_paper as paper
+
 SMALL = "ones-like:jobs=50,gap=60,median=600,mix=[1:0.5/2:0.5]"
 SETTINGS = (("16x4", "ones-like:jobs=50"), ("8x8", "ones-like:jobs=50"), ("16x4", SMALL), ("8x8", SMALL))
 POLICIES = ("gandiva", "gandiva:grow_shrink=false", "gandiva:idle_s=0", "gandiva:idle_s=120")
 
 
+PARTS = ("slicing", "packing", "cluster-a", "cluster-b", "automl", "growth")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.gandiva", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", default=",".join(PARTS), help="some of " + ", ".join(PARTS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=0.2, help="of cluster A")
+    parser.add_argument("--jobs", type=int, default=1500, help="of cluster B")
+    parser.add_argument("--load", type=float, default=1.0, help="of cluster B")
     options = parser.parse_args()
+    asked = options.only.split(",")
+    if unknown := [name for name in asked if name not in PARTS]:
+        parser.error(f"--only {unknown[0]}: write some of {', '.join(PARTS)}")
+    plays = {
+        "slicing": paper.slicing, "packing": paper.packing, "automl": paper.automl,
+        "cluster-a": lambda: paper.cluster_a(options.scale, options.seeds),
+        "cluster-b": lambda: paper.cluster_b(options.jobs, options.seeds, options.load),
+        "growth": lambda: growth(options.seeds),
+    }  # fmt: skip
+    for name in asked:
+        began = time.perf_counter()
+        plays[name]()
+        print(f"({name}: {time.perf_counter() - began:.0f} s)\n", flush=True)
+
+
+def growth(seeds: int) -> None:
     for cluster, jobs in SETTINGS:
         print(f"{jobs} on {cluster}", flush=True)
-        compare(cluster, jobs, options.seeds)
+        compare(cluster, jobs, seeds)
 
 
 def compare(cluster: str, jobs: str, seeds: int) -> None:

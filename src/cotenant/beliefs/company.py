@@ -86,7 +86,7 @@ class MeasuredSpeeds(SharedSpeeds):
 
 
 def near_others(state: State, rows: Ints, nearby: NDArray[np.float64]) -> Floats:
-    """Speed of each running job against a server of its own: every other job there slows it down by its kind.
+    """Speed of each running job against a server of its own: beside the worst of the others there, by their kinds.
 
     Those on its own GPUs do not count, and a gang moves as on the worst of its servers.
     """
@@ -100,7 +100,7 @@ def near_others(state: State, rows: Ints, nearby: NDArray[np.float64]) -> Floats
     for at, (row, places) in enumerate(masks.items()):
         for node, mask in places.items():
             others = [kind[one] for one in there[node] if one != row and not masks[one][node] & mask]
-            found[at] = min(found[at], float(np.prod(nearby[kind[row], others])))
+            found[at] = min(found[at], float(nearby[kind[row], others].min(initial=1.0)))
     return found
 
 

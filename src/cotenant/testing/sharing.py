@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -62,11 +63,12 @@ def shared_run(
     kinds: Sequence[int] | None = None,
     priority: Sequence[int] | None = None,
     tenants: Sequence[str] | None = None,
-    costs: str = "none",
+    **more: Any,
 ) -> Simulation:
     """A simulation of (submit, GPUs, duration) rows, in order of submission, whose truth is `together`.
 
-    `kinds[row]` is the kind of a job, the row itself if not given. Invariants are checked after every decision.
+    `kinds[row]` is the kind of a job, the row itself if not given; `more` are fields of the `Experiment`. Unless they
+    say otherwise nothing costs anything, and invariants are checked after every decision.
     """
     submit, gpus, duration = (np.array(column) for column in zip(*rows, strict=True))
     code = np.arange(len(rows)) if kinds is None else np.asarray(kinds, np.int64)
@@ -80,7 +82,8 @@ def shared_run(
         priority=np.zeros(len(rows), np.int64) if priority is None else np.asarray(priority, np.int64),
     )
     spec = Cluster.parse(cluster) if isinstance(cluster, str) else cluster
-    run = Simulation(Experiment(work, spec, policy, costs=costs, compiled=False, check_invariants=True))
+    usual = {"costs": "none", "compiled": False, "check_invariants": True}
+    run = Simulation(Experiment(work, spec, policy, **usual | more))
     state = run.state
     state.i[:, col.SPEED_ROW] = code
     state.speed.resize((len(together.ratio), *state.speed.shape[1:]), refcheck=False)
