@@ -11,6 +11,7 @@ from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError
 from cotenant.core.jobspec import parse_job
 from cotenant.policies.gandiva.policy import Gandiva
+from cotenant.service.facade import Caller, Role
 
 TWO = tuple(NodeInfo(f"n{k}", "gpu", 2, 8, 64.0, gpu_mem_gib=80.0) for k in range(2))
 FAST = {"n0": 0.05, "n1": 0.05}
@@ -83,6 +84,14 @@ def test_weights_are_checked(value: object) -> None:
     with pytest.raises(InputError, match="field 'weight' is"):
         parse_job({"run": "x", "weight": value})
     assert parse_job({"run": "x", "weight": 3}).weight == 3.0
+
+
+def test_only_admins_give_longer_turns(tmp_path: Path) -> None:
+    rig, ann = plan_rig(tmp_path, "gandiva"), Caller("ann", Role.USER, "red")
+    with pytest.raises(InputError, match="field 'weight' is 2: your token may ask for at most 1"):
+        rig.submit("sleep 1", caller=ann, weight=2)
+    jobs = [rig.submit("sleep 1", caller=ann, weight=0.5), rig.submit("sleep 1", weight=2)]
+    assert [rig.service.store.book.jobs[job].spec.weight for job in jobs] == [0.5, 2.0]
 
 
 def test_three_jobs_share_a_gpu_and_the_one_that_spoils_it_parts(tmp_path: Path) -> None:
