@@ -82,7 +82,7 @@ def shared_run(
         priority=np.zeros(len(rows), np.int64) if priority is None else np.asarray(priority, np.int64),
     )
     spec = Cluster.parse(cluster) if isinstance(cluster, str) else cluster
-    usual = {"costs": "none", "compiled": False, "check_invariants": True}
+    usual: dict[str, Any] = {"costs": "none", "compiled": False, "check_invariants": True}
     run = Simulation(Experiment(work, spec, policy, **usual | more))
     state = run.state
     state.i[:, col.SPEED_ROW] = code
