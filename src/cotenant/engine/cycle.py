@@ -215,6 +215,7 @@ class Engine:
         defrag.made(moves)
         run = moves.moved if self.traits.plans else {**moves.moved, moves.gang: moves.place}
         carry_out_plan(self.state, self.rule, Plan(run, keep=True), self.view(now_s), "--defrag", now_s)
+        self.policy.refresh()
         if self.traits.plans and not self.state.x[col.LAGS]:
             self._by_plan(now_s)
 
