@@ -46,6 +46,9 @@ def serve(
         str,
         typer.Option(help="How jobs share a GPU, under policies that let them: time (by turns) or mps (at once)."),
     ] = "time",
+    defrag: Annotated[
+        bool, typer.Option("--defrag", help="Move running jobs that can save together where that lets a gang start.")
+    ] = False,
     allocator: Annotated[
         str, typer.Option(help="Deal out cores and memory while jobs run, e.g. synergy-tune. Else: what each job asks.")
     ] = "",
@@ -138,6 +141,8 @@ def serve(
     make_policy(policy)
     if allocator:
         make_allocator(allocator)
+    if defrag and allocator.split(":")[0] not in ("", "fixed"):
+        raise InputError(f"--defrag does not go with --allocator {allocator}, which places jobs itself")
     if curves:
         load_curves(Path(curves))
     told = read_settings(notify) if notify else NOBODY
@@ -146,7 +151,7 @@ def serve(
         folder, grace, max_suspended=max_suspended, round_s=round_, profile=profile, allocator=allocator,
         curves=curves, policy=policy, max_priority=max_priority, notify=told, steady=since_boot_s,
         keep=_keep(keep_jobs, keep_logs, keep_checkpoints), unknown_jobs=unknown_jobs, most_unfinished=max_jobs,
-        forecast_every_s=_time(forecast_every, "--forecast-every"),
+        forecast_every_s=_time(forecast_every, "--forecast-every"), defrag=defrag,
         prefetch_starts=prefetch_starts, cluster=load_tenants(cluster) if cluster else None,
     )  # fmt: skip
     every_s = _time(backup_every or "0", "--backup-every")

@@ -36,6 +36,7 @@ class Setup:
     fail_nodes: opt.FailNodes = ""
     fail_jobs: opt.FailJobs = ""
     power: opt.Power = ""
+    defrag: opt.Defrag = False
     skip_infeasible: opt.SkipInfeasible = False
     format_: opt.Format = ""
 
@@ -66,6 +67,7 @@ class Setup:
             estimator=self.estimator, costs=self.costs, round_s=self.round_s, compat=tuple(split_specs(self.compat)),
             measure=opt.parse_range(self.measure, "--measure"), until_s=self.until, seed=self.seed,
             fail_nodes=self.fail_nodes or None, skip_infeasible=self.skip_infeasible, power=self.power,
+            defrag=self.defrag,
         )  # fmt: skip
 
 

@@ -33,7 +33,8 @@ class Together:
     keeps its GPUs busy when alone. `curve[a]`: speed when only a part (`CURVE`) of its memory may lie on the GPU.
 
     For those who do not know the table: `guess` is `ratio` by a formula from what kinds do alone, `alike[a]` a number
-    that kinds share which run alike in company (one model on different GPU counts).
+    that kinds share which run alike in company (one model on different GPU counts). `nearby[a, b]` is the speed of a
+    while b runs on other GPUs of its server (they share links and cores); None: that does not matter.
     """
 
     ratio: NDArray[np.float64]
@@ -45,6 +46,7 @@ class Together:
     guess: NDArray[np.float64] | None = None
     alike: Ints | None = None
     predicted: Predicted | None = None
+    nearby: NDArray[np.float64] | None = None
 
     @classmethod
     def of_ratio(cls, ratio: NDArray[np.float64], curve: NDArray[np.float64], **known: Any) -> Together:

@@ -50,7 +50,7 @@ from cotenant.service.store.store import Store
 _log = logging.getLogger(__name__)
 LONGEST_S = 1.0  # between two looks
 _STOPPING_S = 0.2  # while somebody is about to leave: what his runtime says does not wake the scheduler
-COUNTERS = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s", "suspensions")
+COUNTERS = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s", "suspensions", "moves")
 
 
 class PlannerPart(PlannerSteps, PlannerAnswers, Scenes, Protocol):

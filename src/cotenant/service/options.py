@@ -51,8 +51,9 @@ class Options:
     begin with, else that of the last time. `inline`: acts are done within a look instead of by threads, for virtual
     time. `check_invariants`: the engine's own rules are checked after every decision, for tests. `max_priority`: the
     highest that others than admins may ask for. `notify`: whom to tell of jobs. `forecast_every_s`: the least time
-    between two forecasts of all jobs; 0: there are none. `cluster`: tenants and what is said of nodes, for a home that
-    has no tree of tenants yet. `hook` is called with a name before and after every journal write and every act.
+    between two forecasts of all jobs; 0: there are none. `defrag`: running jobs are moved together where that lets a
+    gang start. `cluster`: tenants and what is said of nodes, for a home that has no tree of tenants yet. `hook` is
+    called with a name before and after every journal write and every act.
     """
 
     home: Path
@@ -76,6 +77,7 @@ class Options:
     max_priority: int = 0
     notify: NotifySettings = NOBODY
     forecast_every_s: float = 0.0
+    defrag: bool = False
     cluster: Cluster | None = None
 
     @property

@@ -22,6 +22,7 @@ from cotenant.core.outcome import Outcome, Scalar, Segments, Series
 from cotenant.core.state import Matrix, Rule, State
 from cotenant.core.workload import Status, Workload
 from cotenant.engine.cycle import Engine
+from cotenant.engine.defrag import Defragmenter
 from cotenant.engine.invariants import check
 from cotenant.engine.observe import walk_slices
 from cotenant.engine.tables import infeasible
@@ -81,7 +82,8 @@ class Simulation:
         self.allocation = None
         if is_allocated(experiment, self.profile):
             self.allocation = make_allocation(experiment, self.work, self.state, self.profile, self.traits)
-        self.engine = Engine(self.state, self.policy, self._rule(), known, rates, self.allocation)
+        defrag = Defragmenter() if experiment.defrag else None
+        self.engine = Engine(self.state, self.policy, self._rule(), known, rates, self.allocation, defrag)
         self.transitions: list[tuple[float, Transition]] = []  # in order, where they are to be written down
         self.state.x[col.LOGGING] = int(experiment.transitions)
         self._watch = None if shared is None or belief is None else PairWatch(belief, shared)
@@ -138,7 +140,7 @@ class Simulation:
         stall = Stall(state)
         while True:
             limit_s = until_s if self.power is None else min(until_s, self.power.next_s)
-            code = loop.run(state, self.engine.rule, self.outages.table, self.outages.horizon_s, limit_s, step)
+            code = loop.run(state, self._asked(), self.outages.table, self.outages.horizon_s, limit_s, step)
             if self.power is not None and (code in (loop.STUCK, loop.PAUSED) or limit_s < until_s):
                 code = self._power_step(code, limit_s, until_s)
             if self.experiment.check_invariants:
@@ -176,6 +178,15 @@ class Simulation:
                 raise self._stalled(stalled)
             if progress is not None and code == loop.PAUSED:
                 progress(int(state.x[col.N_FINISHED]), len(self.work))
+
+    def _asked(self) -> Rule:
+        """The rule, but that Python decides while somebody waits, where jobs may be moved."""
+        rule = self.engine.rule
+        if self.engine.defrag is None or rule.flags[col.EXTERNAL]:
+            return rule
+        flags = rule.flags.copy()
+        flags[col.EXTERNAL] = 1
+        return rule._replace(flags=flags)
 
     def _write_down(self) -> None:
         if self.experiment.transitions:
@@ -278,6 +289,7 @@ class Simulation:
             **hosts, "lost_gpu_s": lost, "node_failures": int(state.x[col.NODE_FAILURES]),
             **({} if self.power is None else self.power.summary(float(state.t[col.NOW]))),
             **self.policy.figures(), **failure_figures(work),
+            **({} if self.engine.defrag is None else self.engine.defrag.figures()),
             "offered_load": float(work.load(e.cluster.gpus)) if work.span_s > 0 else None,
             "events": int(state.x[col.N_HANDLED]), "decisions": int(state.x[col.N_DECISIONS]),
             "wall_s": time.perf_counter() - self.began, "peak_rss_mib": peak_rss_mib(),
@@ -333,6 +345,8 @@ def _validate(e: Experiment) -> None:
     make_allocator(e.allocator)
     if not e.round_s > 0:
         raise InputError(f"--round {e.round_s:g} must be above 0 seconds")
+    if e.defrag and e.allocator not in ("fixed", "proportional"):
+        raise InputError(f"--defrag does not go with --allocator {e.allocator}, which places jobs itself")
     if e.power and (e.fail_nodes is not None or e.placement.split(":")[0] == "count"):
         raise InputError("--power needs nodes that do not fail, and a placement that knows them")
     if e.fail_nodes is not None and e.placement.split(":")[0] == "count":

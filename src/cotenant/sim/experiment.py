@@ -30,6 +30,7 @@ class Experiment:
     seed: int = 0
     fail_nodes: str | None = None
     power: str = ""  # empty: every node is always on
+    defrag: bool = False  # running jobs are moved together where that lets a gang start
     skip_infeasible: bool = False
     window_s: tuple[float, float] = (-np.inf, np.inf)
     check_invariants: bool = False

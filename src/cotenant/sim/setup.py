@@ -104,7 +104,10 @@ def facts(
     steps = None if np.isnan(work.deadline_s).all() else steps_of(work)
     pair = None if belief is None else belief.table()
     together = None if profile.together is None else replace(profile.together, predicted=predicted_of(profile.kinds))
-    return Facts(pool_types, prices_of(pool_types), pair, stages=stages, together=together, steps=steps)
+    movable = None if "movable" not in work.extra else np.asarray(work.extra["movable"], bool)
+    return Facts(
+        pool_types, prices_of(pool_types), pair, stages=stages, together=together, steps=steps, movable=movable
+    )
 
 
 def elastic_truth(

@@ -37,13 +37,14 @@ class Row:
     profile: str = "none"
     elastic: bool = False
     jobs: int = 60
+    defrag: bool = False
 
     def experiment(self, costs: str, jobs: int = 0, seed: int = 0) -> Experiment:
         """With one of the cost tables; another number of jobs if given."""
         work = generated(jobs or self.jobs, seed, self.models, self.elastic)
         return Experiment(
             work, Cluster.parse(self.cluster), self.policy, profile=self.profile, round_s=120.0, seed=seed,
-            fail_nodes=FAILING, stop_costs=COSTS[costs], compiled=False,
+            fail_nodes=FAILING, stop_costs=COSTS[costs], compiled=False, defrag=self.defrag,
         )  # fmt: skip
 
 
@@ -60,6 +61,8 @@ def rows() -> Iterator[Row]:
         else:
             yield Row(policy)
     yield Row("gandiva", **sized)  # type: ignore[arg-type]
+    for policy in ("fifo:strict=false", "srtf", "philly"):
+        yield Row(policy, defrag=True)
 
 
 _SHARING = (

@@ -231,5 +231,6 @@ def metrics(
         "cotenant_preemption_cost_seconds": view.preemption_cost_s,
         "cotenant_preemptions_total": counters["preemptions"],
         "cotenant_suspensions_total": counters["suspensions"],
+        "cotenant_moves_total": counters["moves"],
         "cotenant_lost_work_seconds_total": counters["lost_work_s"],
     }

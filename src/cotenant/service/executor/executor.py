@@ -219,6 +219,7 @@ class Executor:
     def _asked(self, job: LiveJob, why: str) -> None:
         """It is journaled that a job is to stop: let it save, unless it stands still soon."""
         self._counters["preemptions"] += why in ("preempt", "move", "split")
+        self._counters["moves"] += why == "move"
         if job.rung != SUSPEND and not (why == "turn" and job.rung == ASK):
             self._reports.ask_to_stop(job.id, self._options.grace_s)
 

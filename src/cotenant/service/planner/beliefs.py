@@ -72,7 +72,7 @@ class LiveBeliefs:
             gpus=spec.gpus, submit_s=job.submitted_s, tenant=job.tenant, kind=self.profiles.kind_of(kind), cpus=cpus,
             mem_gib=mem_gib, nodes=spec.nodes, barred=self._barred(kind), gpu_gib=spec.gpu_mem_gib,
             priority=float(spec.priority), deadline_s=self.deadline_s(job),
-            draw=zlib.crc32(job.id.encode()) / 2**32, steps_per_s=self.profiles.steps_per_s(kind),
+            draw=zlib.crc32(job.id.encode()) / 2**32, steps_per_s=self.profiles.steps_per_s(kind), weight=spec.weight,
         )  # fmt: skip
 
     def kind(self, job: Watched) -> LiveKind:

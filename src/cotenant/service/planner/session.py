@@ -22,6 +22,7 @@ from cotenant.core.state import Rule
 from cotenant.core.view import Facts
 from cotenant.core.workload import Ints
 from cotenant.engine.cycle import Engine
+from cotenant.engine.defrag import Defragmenter
 from cotenant.engine.events import reheat
 from cotenant.engine.explain import explain
 from cotenant.engine.invariants import check
@@ -32,11 +33,11 @@ from cotenant.placement.modes import parse_placement
 from cotenant.policies import Context, Policy, make_policy
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
+from cotenant.service.planner import facts as known
 from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.planner.bonds import bonds_of
 from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import EVERYWHERE, Act, OpenNodes
-from cotenant.service.planner.facts import Names, deadline_steps, memory_by_type, services_of, with_training
 from cotenant.service.planner.follow import Follower
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
@@ -66,7 +67,7 @@ class Session:
         self._tree = book.tenants.tree
         self._shape = NodeNumbers.shape_of(nodes, openings.label, book.tenants)
         self._seen, self._same = object(), True  # nodes that were last compared with it, and what came of that
-        gpu_gib = memory_by_type(nodes)
+        gpu_gib = known.memory_by_type(nodes)
         self.kept = kept or Kept(LiveProfiles(options.profile, self.nodes.types, gpu_gib))
         if self.kept.profiles.types != self.nodes.types:
             self.kept = replace(self.kept, profiles=LiveProfiles(options.profile, self.nodes.types, gpu_gib))
@@ -82,7 +83,8 @@ class Session:
         )  # fmt: skip
         told = self.beliefs(options), may_suspend, self._types, self.traits, openings.open_to
         self.follower = Follower(book, self.tables, self.nodes, *told)
-        self.engine, self._pasts = Engine(self.tables, self._policy, rule), TenantPasts(book, self.tables, past_of)
+        self.engine = Engine(self.tables, self._policy, rule, defrag=Defragmenter() if options.defrag else None)
+        self._pasts = TenantPasts(book, self.tables, past_of)
         self._budget, self._checks = budget or Budget(options.budget_s), options.check_invariants
         self._kinds, self.late, self._parting = 0, 0, list[str]()
         self._doubted: dict[str, None] = {}  # running jobs that are to be looked at anew, some at every decision
@@ -96,7 +98,7 @@ class Session:
 
     def begin(self, options: Options) -> Rule:
         """Let the policy begin; its rule."""
-        context = Context(round_s=options.round_s, services_gpu_s=services_of(self._book))
+        context = Context(round_s=options.round_s, services_gpu_s=known.services_of(self._book))
         self._policy.begin(context)
         return self._policy.rule(context)
 
@@ -188,16 +190,19 @@ class Session:
     def renew(self, now_s: float) -> None:
         """What policies in Python may know beside the tables, and how fast jobs are believed to go in company."""
         traits, profiles, seen = self.traits, self.kept.profiles, self.kept.pairing.seen
+        moves = traits.takes_turns or self.engine.defrag is not None
+        movable = known.movable_rows(self.tables, self.follower.row_of, self._book) if moves else None
         if not (traits.plans or traits.computed):
+            self.engine.facts = Facts(movable=movable)
             return
         state, rows = self.tables.state, len(self.tables)
         pools = tuple(self.nodes.types[kind] for kind in state.pool[:, col.POOL_TYPE].tolist())
-        facts = Facts(pools, prices_of(pools), steps=deadline_steps(self.tables, self.follower.row_of, self._book))
+        steps = known.deadline_steps(self.tables, self.follower.row_of, self._book)
+        facts = Facts(pools, prices_of(pools), steps=steps, movable=movable)
         if traits.names_gpus:
             together = profiles.together(seen)
             facts = replace(facts, together=together)
-            cut = np.flatnonzero(state.i[:rows, col.LEVEL])
-            cut = np.union1d(cut, self._unstated())
+            cut = np.union1d(np.flatnonzero(state.i[:rows, col.LEVEL]), self._unstated())
             state.f[cut, col.GPU_GIB] = together.memory_gib[state.i[cut, col.SPEED_ROW], state.i[cut, col.LEVEL]]
             self.engine.rates = MeasuredSpeeds(together, self.kept.pairing.measured(self.follower.row_of))
         elif traits.shares:
@@ -210,16 +215,11 @@ class Session:
             of, nominal_s = state.i[:rows, col.SPEED_ROW].copy(), state.f[:rows, col.BELIEF].copy()
             facts = replace(facts, stages=profiles.stages(of, nominal_s, seen))
         if traits.resizes:
-            facts = with_training(
-                facts, self.tables, self.follower.row_of, self._book, self._reports, self.kept.trainings
-            )
+            row_of, trainings = self.follower.row_of, self.kept.trainings
+            facts = known.with_training(facts, self.tables, row_of, self._book, self._reports, trainings)
         if traits.promises:
             facts = replace(facts, bonds=bonds_of(self.follower, self._types))
-        last = self.engine.facts
-        same = facts.together is last.together and facts.pair is last.pair and facts.pool_types == last.pool_types
-        changes = (facts.steps, facts.stages, facts.training, facts.bonds, last.steps, last.stages, last.training)
-        if not same or any(part is not None for part in changes):
-            self.engine.facts = facts  # policies work out anew what they made of other ones
+        self.engine.facts = facts if known.are_news(facts, self.engine.facts) else self.engine.facts
 
     def _unstated(self) -> Ints:
         """Rows of jobs that say nothing of their memory and have no company: they need what their like was seen to."""
@@ -298,4 +298,4 @@ class Session:
         found = self._book.jobs.get(job)
         if found is not None and (over := self.follower.over_limit(found)):
             return Reason(job, now_s, Cause.USER_LIMIT, over, found.spec.gpus)
-        return explain(self.engine, Names(self.tables, self.follower.job_at), self.nodes.cluster, row, now_s)
+        return explain(self.engine, known.Names(self.tables, self.follower.job_at), self.nodes.cluster, row, now_s)
