@@ -123,7 +123,7 @@ def test_throughput_lines_and_score() -> None:
 def test_scale_down() -> None:
     assert scaled_down(32, 3.0, 1.0) == 16
     assert scaled_down(32, 2.0, 1.0) == 22
-    assert scaled_down(2, 100.0, 1.0) == 1
+    assert scaled_down(2, 100.0, 1.0) == 2
 
 
 def test_progress_is_learned_from_finished_jobs() -> None:

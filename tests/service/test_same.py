@@ -21,6 +21,8 @@ POLICIES = (
     "muri-s",
     "gandiva",
     "optimus",
+    "ones",
+    "ones-goodput",
 )
 ROWS = {row.policy: row for row in reversed(list(rows()))}
 
