@@ -131,6 +131,7 @@ SETTINGS = (
     Setting("changes and stops cost nothing", costs="none"),
     Setting("half the load", "ones-like:jobs=50,gap=60"),
     Setting("jobs ask for 2 or 4", "ones-like:jobs=50,mix=[2:0.5/4:0.5]"),
+    Setting("a generation every second", ones="ones:interval=1"),
     Setting("no epoch gate", ones="ones:gate=0"),
     Setting("epochs 8 times as long", model=_long_epochs),
     Setting("progress not drawn, but its mean", ones="ones:progress=mean"),
@@ -144,20 +145,23 @@ SETTINGS = (
 
 
 def causes(seeds: int) -> None:
-    """Gains over Tiresias-L when one thing is different, on `ones-like`."""
-    heads = ("tiresias-l", "ones", "gain %", "stops", "ones-goodput", "gain %")
-    print(f"{'what is different':<36}" + "".join(f"{head:>14}" for head in heads), flush=True)
+    """Gains of `ones` over Tiresias-L when one thing is different, on `ones-like`."""
+    heads = ("tiresias-l", "ones", "gain %", "queue s", "goodput", "stops")
+    print(f"{'what is different':<36}" + "".join(f"{head:>12}" for head in heads), flush=True)
     for setting in SETTINGS:
         with _truth(setting.model):
-            told, first = [], 0.0
-            for policy in ("tiresias-l", setting.ones, "ones-goodput"):
-                runs = played(setting.workload, policy, seeds, setting.costs)
-                jct = float(np.mean([run.jct_s.mean() for run in runs]))
-                first = first or jct
-                told += [f"{jct:,.1f}"] if policy == "tiresias-l" else [f"{jct:,.1f}", f"{100 * (1 - jct / first):.1f}"]
-                if policy == setting.ones:
-                    told.append(f"{np.mean([run.summary['preemptions'] for run in runs]):.1f}")
-        print(f"{setting.what:<36}" + "".join(f"{cell:>14}" for cell in told), flush=True)
+            first, mine = (
+                played(setting.workload, policy, seeds, setting.costs) for policy in ("tiresias-l", setting.ones)
+            )
+        known, jct = (float(np.mean([run.jct_s.mean() for run in runs])) for runs in (first, mine))
+        queue, good, stops = (
+            np.mean([run.summary[key] for run in mine]) for key in ("avg_queue_s", "goodput", "preemptions")
+        )
+        cells = (
+            f"{known:,.1f}", f"{jct:,.1f}", f"{100 * (1 - jct / known):.1f}", f"{queue:,.1f}", f"{good:.2f}",
+            f"{stops:.1f}",
+        )  # fmt: skip
+        print(f"{setting.what:<36}" + "".join(f"{cell:>12}" for cell in cells), flush=True)
 
 
 @contextmanager

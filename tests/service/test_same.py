@@ -21,8 +21,6 @@ POLICIES = (
     "muri-s",
     "gandiva",
     "optimus",
-    "ones",
-    "ones-goodput",
 )
 ROWS = {row.policy: row for row in reversed(list(rows()))}
 
@@ -34,6 +32,15 @@ def test_live_and_simulated_are_the_same(policy: str, costs: str, tmp_path: Path
     assert not found.difference
     assert found.apart_s <= 1e-6
     assert found.transitions >= 25
+
+
+@pytest.mark.parametrize(("policy", "costs"), [("ones", "lagging"), ("ones-goodput", "today")])
+def test_schedules_evolve_alike(policy: str, costs: str, tmp_path: Path) -> None:
+    """Draws, what is learned and when a winner comes into force; on few jobs, since it decides every five seconds."""
+    found = compare(ROWS[policy].experiment(costs, jobs=7), tmp_path)
+    assert not found.difference
+    assert found.apart_s <= 1e-6
+    assert found.transitions >= 14
 
 
 def test_neither_plans_with_jobs_that_no_node_that_is_up_could_hold(tmp_path: Path) -> None:

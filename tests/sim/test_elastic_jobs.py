@@ -60,7 +60,7 @@ def test_the_fit_finds_the_steps_it_was_shown() -> None:
     assert alone.step_s(64, 8, 1) == pytest.approx(0.1, rel=0.1)  # nothing seen of communication: hope for the best
 
 
-@pytest.mark.parametrize("policy", ["ones", "ones-goodput", "ones-goodput:progress=sample", "optimus"])
+@pytest.mark.parametrize("policy", ["ones", "ones-goodput", "optimus"])
 def test_everybody_finishes_and_invariants_hold(policy: str) -> None:
     work = _work()
     result = _run(policy, work)

@@ -38,7 +38,7 @@ class Ones(Evolving):
     )
     defaults: ClassVar[dict[str, Value]] = {
         "population": 16,
-        "interval": 1.0,  # seconds between generations
+        "interval": 5.0,  # seconds between generations: the artifact sleeps 1 s and then computes for 1 to 6
         "crossover": 0.5,
         "mutation": 0.3,
         "progress": "sample",  # or mean: how progress is read off its distribution
