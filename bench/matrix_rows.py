@@ -91,7 +91,7 @@ WEIGHING = ("srtf", "srsf", "las", "tiresias-l", "tiresias-g")
 FEW = ("fifo", "easy", "qssf", "srtf", "las:round=300", "tiresias-l", "tiresias-g")
 WHOLE = (
     "fifo", "easy", "srtf", "tiresias-l", "gavel", "allox", "edf", "chronus", "muri-s", "sjf-bsbf", "antman",
-    "gandiva", "horus", "ones", "ones-goodput", "optimus",
+    "gandiva", "horus", "ones", "optimus",
 )  # fmt: skip
 """One of each kind of policy: for what every one of them must bear."""
 
