@@ -24,7 +24,7 @@ from cotenant.policies.gavel import Allox, GandivaPacking, Gavel
 from cotenant.policies.horus import Horus, HorusPlus
 from cotenant.policies.las import Las
 from cotenant.policies.muri import MuriL, MuriS
-from cotenant.policies.ones import Ones
+from cotenant.policies.ones import Ones, OnesGoodput
 from cotenant.policies.optimus import Optimus
 from cotenant.policies.philly import Philly
 from cotenant.policies.qssf import Qssf
@@ -37,8 +37,8 @@ from cotenant.policies.tiresias import TiresiasG, TiresiasL
 
 BUILT_IN: tuple[type[Policy], ...] = (
     Fifo, Backfill, Easy, Sjf, Qssf, RandomOrder, Srtf, Srsf, Las, TiresiasL, TiresiasG, Gavel, Allox, GandivaPacking,
-    Themis, Edf, EdfBackfill, Chronus, Ones, Optimus, MuriS, MuriL, SjfBsbf, SjfFfs, AntMan, Gandiva, Horus, HorusPlus,
-    Philly,
+    Themis, Edf, EdfBackfill, Chronus, Ones, OnesGoodput, Optimus, MuriS, MuriL, SjfBsbf, SjfFfs, AntMan, Gandiva,
+    Horus, HorusPlus, Philly,
 )  # fmt: skip
 
 

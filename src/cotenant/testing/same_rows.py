@@ -54,8 +54,8 @@ def rows() -> Iterator[Row]:
     sized = {"models": ELASTIC, "elastic": True}
     for policy in (*(one.name for one in BUILT_IN), *_VARIANTS):
         name = policy.split(":")[0]
-        if name in ("ones", "optimus"):
-            yield Row(policy, jobs=24 if name == "ones" else 60, **sized)  # type: ignore[arg-type]
+        if name in ("ones", "ones-goodput", "optimus"):
+            yield Row(policy, jobs=60 if name == "optimus" else 24, **sized)  # type: ignore[arg-type]
         elif name in _SHARING or "sharing=true" in policy:
             yield Row(policy, **shared)  # type: ignore[arg-type]
         else:
