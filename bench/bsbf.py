@@ -3,8 +3,8 @@
 `python -m bench.bsbf [--jobs 2000] [--seeds 5] [--loads 1.0,1.25,1.5]`. 64 GPUs (8x8:h200), models by a seeded hash.
 Average JCT in seconds over seeds, and against las, srtf, tiresias-l and sjf-ffs; every policy with its default options
 unless named. `noise` rows believe slowdowns that are wrong by a log-normal factor; the truth stays the table. `refused`
-counts pairs that the pair test refuses at their start: it must be 0. `cut` are the shared starts whose batch was cut, of
-all starts beside somebody. Sharing is under MPS unless --sharing says otherwise.
+counts pairs that the pair test refuses at their start: it must be 0. `shared` are starts beside somebody, `cut` those
+whose batch was cut. Sharing is under MPS unless --sharing says otherwise.
 
 `--cluster 8x8:v100` (16 GiB) and `--cluster 8x8:a10` (24 GiB) are GPUs that are short of memory, so that batches are
 cut; there models come in all measured batch sizes (`h200-batches`), and pairs and speeds are derived by the profile's
