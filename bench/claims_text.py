@@ -8,8 +8,9 @@ Its kinds: `exact` (deterministic and cheap, rerun by a test), `slow` (determini
 machines) and `device` (needs a GPU). Options stand after the kind: `needs=data` (the public logs), `within=5%` (what
 may differ), `figures=5,6` (of each row these only, the first is 1). In tables and blocks every row with figures is
 checked: they must stand, in this order, on the printed lines that begin with the row's words (if there are several, one
-after the other); what is said may be rounded. In paragraphs the comment names the figures itself, one a line, as the
-words of the page, which may be wrapped, and a pattern whose groups are the figures as printed:
+after the other; without words on one line); what is said may be rounded. In paragraphs the comment names the figures
+itself, one a line, as the words of the page, which may be wrapped, and a pattern whose groups are the figures as
+printed:
 
     <!-- claim exact: cotenant simulate ...
     30 % utilisation = utilisation +([0-9.]+)
@@ -138,16 +139,18 @@ def stale(claim: Claim, printed: str) -> Iterator[Stale]:
         yield from _stale_words(claim, printed)
         return
     rows = [row for k, line in enumerate(printed.splitlines()) if (row := row_of(k, line)).figures]
-    some = [int(place) - 1 for place in claim.options.get("figures", "").split(",") if place]
+    places = [int(place) - 1 for place in claim.options.get("figures", "").split(",") if place]
     checked = 0
     for number, line in claim.block:
         said = row_of(number, line)
         if not said.figures or line.lstrip().startswith("$"):
             continue
         checked += 1
-        wanted = [said.figures[k] for k in some if k < len(said.figures)] if some else list(said.figures)
+        wanted = [said.figures[k] for k in places if k < len(said.figures)] if places else list(said.figures)
         alike = [row for row in rows if _alike(said.words, row.words)]
-        if not _in_order(wanted, [one.value for row in alike for one in row.figures], claim.within):
+        lines = [alike] if said.words else [[row] for row in alike]
+        shown_values = [[one.value for row in some for one in row.figures] for some in lines]
+        if not any(_in_order(wanted, values, claim.within) for values in shown_values):
             shown = "; ".join(" ".join([*row.words, *(one.text for one in row.figures)]) for row in alike[:4])
             yield Stale(claim.page, number, line.strip(), shown or f"nothing on '{' '.join(said.words)}'")
     if not checked:

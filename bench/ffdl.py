@@ -4,9 +4,9 @@
 process of a job (a learner), the keeper that watches it (helper and monitor in one), and the service (API and LCM in
 one), which is started again at once, as systemd would. A job makes steps of 50 ms and saves every second; its trail of
 steps says how long it stood still and how many steps it did twice. Then `--crash ffdl` in the simulator: each part
-alone and all together on a generated log. Theirs are the figures of the papers as recalled, from another cluster: a learner
-there is a container with its volumes. Exits with 1 if the job is lost, or if a crash of the service stopped it. `--only
-simulated` is deterministic.
+alone and all together on a generated log. Theirs are the figures of the papers as recalled, from another cluster: a
+learner there is a container with its volumes. Exits with 1 if the job is lost, or if a crash of the service stopped it.
+`--only simulated` is deterministic.
 """
 
 from __future__ import annotations
