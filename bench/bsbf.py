@@ -7,8 +7,8 @@ counts pairs that the pair test refuses at their start: it must be 0. `shared` a
 whose batch was cut. Sharing is under MPS unless --sharing says otherwise.
 
 `--cluster 8x8:v100` (16 GiB) and `--cluster 8x8:a10` (24 GiB) are GPUs that are short of memory, so that batches are
-cut; there models come in all measured batch sizes (`h200-batches`), and pairs and speeds are derived by the profile's
-formulas, as they are for sub-batches everywhere.
+cut; there models come in all measured batch sizes (`h200-batches`), jobs take on these GPUs what the log says, and
+pairs and speeds are derived by the profile's formulas, as they are for sub-batches everywhere.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.plan import Plan
 from cotenant.core.spec import Spec
@@ -86,9 +87,10 @@ def main() -> None:
         table: dict[str, list[Result]] = {policy: [] for policy in policies}
         for seed in range(options.first_seed, options.first_seed + options.seeds):
             spec = Spec.parse(f"philly-like:jobs={options.jobs},load={load},seed={seed}")
-            work = hashed_models(generate(spec, cluster.gpus, None), seed, models)
+            profile = f"h200:sharing={options.sharing}"
+            work = as_long_as_said(hashed_models(generate(spec, cluster.gpus, None), seed, models), cluster, profile)
             for policy in policies:
-                table[policy].append(_one(work, cluster, policy, f"h200:sharing={options.sharing}", seed))
+                table[policy].append(_one(work, cluster, policy, profile, seed))
         _print(load, options, table)
 
 
@@ -105,6 +107,14 @@ def hashed_models(work: Workload, seed: int, models: str = "h200") -> Workload:
     """Models of the H200 by a hash of the job ids, in place of those that the generator drew: only these have pairs."""
     nothing = Codes(np.zeros(len(work), np.int64), ("",))
     return assign_models(replace(work, model=nothing), f"{models}:seed={seed}", "")
+
+
+def as_long_as_said(work: Workload, cluster: Cluster, profile: str) -> Workload:
+    """The jobs that fit, with durations that are those of the log on this cluster's type and not on an H200."""
+    run = Simulation(Experiment(work, cluster, "fifo", profile=profile, skip_infeasible=True, compiled=False))
+    speed = run.state.speed[run.state.i[:, col.SPEED_ROW], 0, 0]
+    attempts = {row: tuple(speed[row] * one for one in lengths) for row, lengths in run.work.attempts.items()}
+    return replace(run.work, duration_s=run.work.duration_s * speed, attempts=attempts)
 
 
 def _one(work: Workload, cluster: Cluster, policy: str, profile: str, seed: int) -> Result:
