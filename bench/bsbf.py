@@ -6,7 +6,7 @@ unless named. `noise` rows believe slowdowns that are wrong by a log-normal fact
 counts pairs that the pair test refuses at their start: it must be 0. `shared` are starts beside somebody, `cut` those
 whose batch was cut. Sharing is under MPS unless --sharing says otherwise.
 
-`--cluster 8x8:v100` (16 GiB) and `--cluster 8x8:a10` (24 GiB) are GPUs that are short of memory, so that batches are
+`--cluster 8x8:v100,8x8:a10` (16 and 24 GiB) are GPUs that are short of memory, so that batches are
 cut; there models come in all measured batch sizes (`h200-batches`), jobs take on these GPUs what the log says, and
 pairs and speeds are derived by the profile's formulas, as they are for sub-batches everywhere.
 """
@@ -14,6 +14,7 @@ pairs and speeds are derived by the profile's formulas, as they are for sub-batc
 from __future__ import annotations
 
 import argparse
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,6 +44,7 @@ POLICIES = (
     "sjf-bsbf:noise=0.2",
     "sjf-bsbf:noise=0.5",
     "sjf-bsbf:consolidate=true",
+    "sjf-bsbf:queue_aware=false",
     "sjf-bsbf-paper",
     "sjf-bsbf-paper:scale_sub_batch=false",
     "sjf-bsbf-paper:noise=0.2",
@@ -76,22 +78,26 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--loads", default="1.0,1.25,1.5")
     parser.add_argument("--sharing", default="mps", choices=("mps", "time-sliced"))
-    parser.add_argument("--cluster", default="8x8:h200")
+    parser.add_argument("--cluster", default="8x8:h200", help="separated by commas")
     parser.add_argument("--policies", default="", help="separated by blanks")
     options = parser.parse_args()
     policies = options.policies.split() or list(POLICIES)
     _pairs(options.sharing)
-    cluster = Cluster.parse(options.cluster)
-    models = "h200" if options.cluster.endswith(":h200") else "h200-batches"
-    for load in options.loads.split(","):
-        table: dict[str, list[Result]] = {policy: [] for policy in policies}
-        for seed in range(options.first_seed, options.first_seed + options.seeds):
-            spec = Spec.parse(f"philly-like:jobs={options.jobs},load={load},seed={seed}")
-            profile = f"h200:sharing={options.sharing}"
-            work = as_long_as_said(hashed_models(generate(spec, cluster.gpus, None), seed, models), cluster, profile)
-            for policy in policies:
-                table[policy].append(_one(work, cluster, policy, profile, seed))
-        _print(load, options, table)
+    for spec, load in itertools.product(options.cluster.split(","), options.loads.split(",")):
+        _table(spec, load, policies, options)
+
+
+def _table(cluster_spec: str, load: str, policies: list[str], options: argparse.Namespace) -> None:
+    """Run and print one load on one cluster."""
+    cluster, profile = Cluster.parse(cluster_spec), f"h200:sharing={options.sharing}"
+    models = "h200" if cluster_spec.endswith(":h200") else "h200-batches"
+    table: dict[str, list[Result]] = {policy: [] for policy in policies}
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
+        spec = Spec.parse(f"philly-like:jobs={options.jobs},load={load},seed={seed}")
+        work = as_long_as_said(hashed_models(generate(spec, cluster.gpus, None), seed, models), cluster, profile)
+        for policy in policies:
+            table[policy].append(_one(work, cluster, policy, profile, seed))
+    _print(cluster_spec, load, options, table)
 
 
 def _pairs(sharing: str) -> None:
@@ -166,10 +172,8 @@ def _hosts(view: View, places: tuple[tuple[int, int, int], ...]) -> list[tuple[i
     return sorted(found)
 
 
-def _print(load: str, options: argparse.Namespace, table: dict[str, list[Result]]) -> None:
-    print(
-        f"\nphilly-like, {options.jobs} jobs, load {load}, {options.seeds} seeds, {options.cluster}, {options.sharing}"
-    )
+def _print(cluster: str, load: str, options: argparse.Namespace, table: dict[str, list[Result]]) -> None:
+    print(f"\nphilly-like, {options.jobs} jobs, load {load}, {options.seeds} seeds, {cluster}, {options.sharing}")
     heads = "".join(f"{'vs ' + name + ' %':>18}" for name in AGAINST if name in table)
     print(f"{'policy':<38}{'avg JCT s':>10}{'median':>8}{heads}{'shared':>8}{'cut':>7}{'refused':>8}")
     means = {policy: np.array([one.mean_s for one in rows]) for policy, rows in table.items()}
