@@ -24,6 +24,7 @@ TYPES = {"n0": "gpu"}
 class Run:
     gpus: tuple[tuple[str, tuple[int, ...]], ...] = (("n0", (0,)),)
     launched_s: float = 0.0
+    level: int = 0
 
 
 @dataclass

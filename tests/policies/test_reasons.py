@@ -46,6 +46,7 @@ WORDS = {
     "muri-s": r"number \d+ of \d+ by remaining GPU time.*(group|jobs on a GPU)",
     "muri-l": r"number \d+ of \d+ by attained GPU time.*(group|jobs on a GPU)",
     "sjf-bsbf": r"needs \d GPUs: ",
+    "sjf-bsbf-paper": r"needs \d GPUs: ",
     "sjf-ffs": r"needs \d GPUs: ",
     "antman": r"it is guaranteed, and (holds \d of its \d GPUs|guaranteed jobs hold every GPU)|it is opportunistic: ",
     "gandiva": r"needs \d GPUs: on every GPU that it could use \d jobs take turns already",
@@ -53,7 +54,7 @@ WORDS = {
     "horus": r"asks for \d GPUs that it is predicted to keep \d+ % busy; ",
     "horus+": r"asks for \d GPUs that it is predicted to keep \d+ % busy; ",
 }
-SHARE = ("muri-s", "muri-l", "sjf-bsbf", "sjf-ffs", "antman", "gandiva", "horus", "horus+")
+SHARE = ("muri-s", "muri-l", "sjf-bsbf", "sjf-bsbf-paper", "sjf-ffs", "antman", "gandiva", "horus", "horus+")
 
 
 def crowd(policy: str) -> Workload:

@@ -47,6 +47,7 @@ class SharedSpeeds:
     def __init__(self, together: Together) -> None:
         self.nearby = together.nearby
         self.ratio = np.ascontiguousarray(together.ratio, np.float64)
+        self.eased = together.easing()
         self.pace = np.ascontiguousarray(together.pace, np.float64)
         self.curve = np.ascontiguousarray(together.curve, np.float64)
         self.busy = np.ascontiguousarray(together.busy, np.float64)
@@ -59,7 +60,7 @@ class SharedSpeeds:
     def speeds(self, state: State, rows: Ints) -> Floats:
         """Speed of each running job on its terms and in its present company."""
         speeds = np.empty(len(rows))
-        shared_speeds(state, self.ratio, self.pace, self.curve, CURVE, self.busy, rows, speeds)
+        shared_speeds(state, self.ratio, self.eased, self.pace, self.curve, CURVE, self.busy, rows, speeds)
         return speeds if self.nearby is None else speeds * near_others(state, rows, self.nearby)
 
 

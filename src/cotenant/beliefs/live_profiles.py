@@ -190,6 +190,7 @@ class LiveProfiles:
         known = profiled.together if profiled is not None else None
         ratio, guess = np.zeros((2, len(kinds), len(kinds), len(types)))
         pace, memory = np.zeros((len(kinds), LEVELS)), np.zeros((len(kinds), LEVELS))
+        eased = np.ones((len(kinds), LEVELS))
         busy, curve = np.ones(len(kinds)), np.zeros((len(kinds), len(CURVE)))
         curve[:, -1] = pace[:, 0] = 1.0
 
@@ -205,7 +206,7 @@ class LiveProfiles:
                 if one.batch > 0:
                     cut = np.array([one.batch % 2**level == 0 for level in range(LEVELS)])
                     pace[a] = np.where(cut, known.pace[own], 0.0)
-                    whole = known.memory_gib[own, 0]
+                    whole, eased[a] = known.memory_gib[own, 0], known.easing()[own]
                     memory[a] = one.mem_gib * (known.memory_gib[own] / whole if whole > 0 else 1.0)
             for b, two in enumerate(kinds):
                 for column, name in enumerate(types):
@@ -224,7 +225,9 @@ class LiveProfiles:
         ratio[(ratio <= 0) | (ratio.transpose(1, 0, 2) <= 0)] = 0.0
         room = np.array([self.gpu_gib.get(name, 0.0) or np.inf for name in types])
         guess = np.where((ratio > 0) & (guess > 0), guess, ratio)  # what nobody can guess is believed as it is known
-        return Together(np.minimum(ratio, 1.0), pace, memory, busy, room, curve, guess=np.minimum(guess, 1.0))
+        return Together(
+            np.minimum(ratio, 1.0), pace, memory, busy, room, curve, guess=np.minimum(guess, 1.0), eased=eased
+        )
 
     def _may_try(self, one: LiveKind, two: LiveKind, gpu_type: str, seen: Seen) -> bool:
         """Whether a GPU holds two that nobody has seen together, with some to spare: all of it has to be known."""

@@ -61,6 +61,10 @@ class WatchedRun(Protocol):
     def launched_s(self) -> float:
         """When."""
 
+    @property
+    def level(self) -> int:
+        """Its steps are cut into 2**level sub-batches."""
+
 
 class Watched(Protocol):
     """A live job."""

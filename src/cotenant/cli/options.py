@@ -48,6 +48,9 @@ FailNodes = Annotated[str, typer.Option("--fail-nodes", help="mtbf=S,mttr=S[,che
 Defrag = Annotated[
     bool, typer.Option("--defrag", help="Move running jobs together where that lets a waiting gang start sooner.")
 ]
+Crash = Annotated[
+    str, typer.Option("--crash", help="ffdl[:learner=S,helper=S,monitor=S,service=S,node=S]: parts crash at random.")
+]
 Power = Annotated[str, typer.Option("--power", help="Let idle nodes sleep: ces, ces:preset=philly, ces:boot=120.")]
 SkipInfeasible = Annotated[bool, typer.Option("--skip-infeasible", help="Leave out jobs larger than the cluster.")]
 Format = Annotated[str, typer.Option("--format", help="Format of the log, instead of detecting it.")]

@@ -110,15 +110,15 @@ def disturbance(share: float, busy: float, other_busy: float) -> float:
 
 @entry
 def shared_speeds(
-    s: State, ratio: NDArray[np.float64], pace: Matrix, curve: Matrix, points: Floats, busy: Floats,
+    s: State, ratio: NDArray[np.float64], eased: Matrix, pace: Matrix, curve: Matrix, points: Floats, busy: Floats,
     jobs: Ints, out: Floats,
 ) -> None:  # fmt: skip
     """Speed of each running job on its terms and in its company: a gang moves at its slowest GPU.
 
     Every other job on a GPU adds its slowdown; jobs that take turns do not disturb each other. `ratio[a, b, type]` is
-    the speed of kind a beside kind b against alone, `pace` that of sub-batches, `curve` (at `points`) that of memory
-    limits, `busy` the share of time in which a kind keeps its GPUs busy. A throttled job first fills the gaps that
-    its neighbour leaves, which hurts little; see `disturbance`.
+    the speed of kind a beside kind b against alone, `eased` what sub-batches leave of that loss, `pace` their speed,
+    `curve` (at `points`) that of memory limits, `busy` the share of time in which a kind keeps its GPUs busy. A
+    throttled job first fills the gaps that its neighbour leaves, which hurts little; see `disturbance`.
     """
     for k in range(len(jobs)):
         job = jobs[k]
@@ -141,6 +141,7 @@ def shared_speeds(
                         continue
                     beside = ratio[kind, s.i[other, SPEED_ROW], gpu_type]
                     full = 1.0 / beside - 1.0 if beside > 0 else 1.0
+                    full *= eased[kind, s.i[job, LEVEL]] * eased[s.i[other, SPEED_ROW], s.i[other, LEVEL]]
                     share = s.f[other, SHARE] if s.i[other, TURN] == 0 else 1.0
                     slow += full * disturbance(share, busy[kind], busy[s.i[other, SPEED_ROW]])
                 worst = max(worst, slow)

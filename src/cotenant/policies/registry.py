@@ -14,7 +14,7 @@ from cotenant.core.spec import Spec, typed_params
 from cotenant.policies.antman import AntMan
 from cotenant.policies.backfill import Backfill
 from cotenant.policies.base import OrderPolicy, PlanPolicy, Policy, PriorityPolicy
-from cotenant.policies.bsbf import SjfBsbf, SjfFfs
+from cotenant.policies.bsbf import SjfBsbf, SjfBsbfPaper, SjfFfs
 from cotenant.policies.chronus import Chronus
 from cotenant.policies.easy import Easy
 from cotenant.policies.edf import Edf, EdfBackfill
@@ -37,7 +37,8 @@ from cotenant.policies.tiresias import TiresiasG, TiresiasL
 
 BUILT_IN: tuple[type[Policy], ...] = (
     Fifo, Backfill, Easy, Sjf, Qssf, RandomOrder, Srtf, Srsf, Las, TiresiasL, TiresiasG, Gavel, Allox, GandivaPacking,
-    Themis, Edf, EdfBackfill, Chronus, Ones, OnesGoodput, Optimus, MuriS, MuriL, SjfBsbf, SjfFfs, AntMan, Gandiva,
+    Themis, Edf, EdfBackfill, Chronus, Ones, OnesGoodput, Optimus, MuriS, MuriL, SjfBsbf, SjfBsbfPaper, SjfFfs, AntMan,
+    Gandiva,
     Horus, HorusPlus, Philly,
 )  # fmt: skip
 

@@ -29,6 +29,7 @@ from cotenant.engine.tables import infeasible
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Context, make_policy
 from cotenant.sim import loop
+from cotenant.sim.crashes import Crashes, CrashRates
 from cotenant.sim.experiment import Experiment
 from cotenant.sim.failures import Outages
 from cotenant.sim.hosts import is_allocated, make_allocation
@@ -67,23 +68,28 @@ class Simulation:
         self.policy.begin(self.context)
         self._learned = 0
         start = float(self.work.submit_s[0])
-        self.outages = Outages(experiment.fail_nodes, len(self.state.node), experiment.seed, start)
+        rates = CrashRates.parse(experiment.crash) if experiment.crash else None
+        failing = experiment.fail_nodes if rates is None else rates.nodes
+        self.outages = Outages(failing, len(self.state.node), experiment.seed, start)
+        self.crashes = None
+        if rates is not None:
+            self.crashes = Crashes(rates, self.state, self.outages, start, experiment.seed)
         self.power = None if not experiment.power else NodePower(experiment.power, self.state, start, experiment.seed)
         shared = pair_truth(self.state, self.profile)
         belief = pair_belief(self.state, experiment, self.profile, self.traits)
         believed = self.stages and believed_stages(self.stages, self.traits.stage_noise, experiment.seed)
         known = facts(self.state, experiment, self.work, belief, self.profile, believed)
-        rates = truth(experiment, shared, self.traits, self.profile, self.true_stages)
-        self.elastic = elastic_truth(self.state, experiment, self.work, self.traits, rates)
+        speeds = truth(experiment, shared, self.traits, self.profile, self.true_stages)
+        self.elastic = elastic_truth(self.state, experiment, self.work, self.traits, speeds)
         if self.elastic is not None:
             jobs = self.elastic.jobs
             known = replace(known, elastic=jobs.elastic, training=self.elastic.training, sizes=jobs.sizes)
-            rates = self.elastic
+            speeds = self.elastic
         self.allocation = None
         if is_allocated(experiment, self.profile):
             self.allocation = make_allocation(experiment, self.work, self.state, self.profile, self.traits)
         defrag = Defragmenter() if experiment.defrag else None
-        self.engine = Engine(self.state, self.policy, self._rule(), known, rates, self.allocation, defrag)
+        self.engine = Engine(self.state, self.policy, self._rule(), known, speeds, self.allocation, defrag)
         self.transitions: list[tuple[float, Transition]] = []  # in order, where they are to be written down
         self.state.x[col.LOGGING] = int(experiment.transitions)
         self._watch = None if shared is None or belief is None else PairWatch(belief, shared)
@@ -140,9 +146,13 @@ class Simulation:
         stall = Stall(state)
         while True:
             limit_s = until_s if self.power is None else min(until_s, self.power.next_s)
+            limit_s = limit_s if self.crashes is None else min(limit_s, self.crashes.next_s)
             code = loop.run(state, self._asked(), self.outages.table, self.outages.horizon_s, limit_s, step)
             if self.power is not None and (code in (loop.STUCK, loop.PAUSED) or limit_s < until_s):
                 code = self._power_step(code, limit_s, until_s)
+            if self.crashes is not None and code == loop.REACHED_UNTIL and limit_s < until_s:
+                self.crashes.at(self.engine, limit_s)
+                code = loop.PAUSED
             if self.experiment.check_invariants:
                 check(state)
             if code != loop.NEEDS_DECISION:
@@ -288,6 +298,7 @@ class Simulation:
             "restarts": int(result.restarts[result.measured].sum()), **stop_ledger(state),
             **hosts, "lost_gpu_s": lost, "node_failures": int(state.x[col.NODE_FAILURES]),
             **({} if self.power is None else self.power.summary(float(state.t[col.NOW]))),
+            **({} if self.crashes is None else self.crashes.summary()),
             **self.policy.figures(), **failure_figures(work),
             **({} if self.engine.defrag is None else self.engine.defrag.figures()),
             "offered_load": float(work.load(e.cluster.gpus)) if work.span_s > 0 else None,
@@ -349,6 +360,8 @@ def _validate(e: Experiment) -> None:
         raise InputError(f"--defrag does not go with --allocator {e.allocator}, which places jobs itself")
     if e.power and (e.fail_nodes is not None or e.placement.split(":")[0] == "count"):
         raise InputError("--power needs nodes that do not fail, and a placement that knows them")
+    if e.crash and (e.fail_nodes is not None or e.power or e.placement.split(":")[0] == "count"):
+        raise InputError("--crash lets nodes fail by itself, none sleep, and needs a placement that knows them")
     if e.fail_nodes is not None and e.placement.split(":")[0] == "count":
         raise InputError("--fail-nodes needs a placement that knows nodes: use --placement consolidated")
     if e.measure is not None:

@@ -66,7 +66,8 @@ def rows() -> Iterator[Row]:
 
 
 _SHARING = (
-    "muri-s", "muri-l", "sjf-bsbf", "sjf-ffs", "antman", "gandiva", "horus", "horus+", "gandiva-packing",
+    "muri-s", "muri-l", "sjf-bsbf", "sjf-bsbf-paper", "sjf-ffs", "antman", "gandiva", "horus", "horus+",
+    "gandiva-packing",
 )  # fmt: skip
 _VARIANTS = (
     "fifo:strict=false", "las:round=240", "tiresias-l:threshold=600,knob=4", "tiresias-l:thresholds=[300,3000],knob=8",

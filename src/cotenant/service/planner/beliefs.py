@@ -254,5 +254,7 @@ def in_company(beliefs: LiveBeliefs, job: LiveJob) -> float:
     numbers = [profiles.kind_of(beliefs.kind(one)) for one in (job, *others)]
     together, types, gpu_type = profiles.together(pairing.seen), profiles.types, pairing.gpu_type[job.id]
     ratios = together.ratio[numbers[0], numbers[1:], types.index(gpu_type) if gpu_type in types else 0]
-    believed = 1.0 / (1.0 + float((1.0 / np.where(ratios > 0, ratios, 0.5) - 1.0).sum()))
+    eased = together.easing()[numbers, [one.last.level for one in (job, *others)]]
+    lost = (1.0 / np.where(ratios > 0, ratios, 0.5) - 1.0) * eased[0] * eased[1:]
+    believed = 1.0 / (1.0 + float(lost.sum()))
     return believed * (float(together.pace[numbers[0], job.last.level]) or 1.0)
