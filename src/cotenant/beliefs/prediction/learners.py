@@ -54,6 +54,10 @@ class Learning:
         self._table, self._spread = table, Spread()
         self._said: dict[int, float] = {}
 
+    def guess(self, asked: Asked) -> DurationGuess:
+        """How long it would last."""
+        return DurationGuess(max(self._table.estimate(asked), _LEAST_S), self._spread.value)
+
     def submit(self, job: int, asked: Asked) -> DurationGuess:
         """How long it will last."""
         self._said[job] = said_s = self._table.estimate(asked)

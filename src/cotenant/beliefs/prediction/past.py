@@ -31,8 +31,11 @@ class Asked:
 class Learner(Protocol):
     """Believes durations. Jobs are told apart by `job`, any number of the caller's own."""
 
+    def guess(self, asked: Asked) -> DurationGuess:
+        """How long such a job would last, as far as is known now."""
+
     def submit(self, job: int, asked: Asked) -> DurationGuess:
-        """How long a job that is submitted now will last."""
+        """The same of a job that is submitted now; what was said is compared with what comes."""
 
     def end(self, job: int, asked: Asked, lasted_s: float) -> None:
         """It has ended after so long; it was submitted before, or is told of for the first time."""

@@ -76,14 +76,22 @@ class Shrunk:
             (*user, "kind", kind), (*user, kind, size),
         )  # fmt: skip
 
-    def submit(self, job: int, asked: Asked) -> DurationGuess:
-        """How long it will last, as a median and a spread."""
+    def _foretell(self, asked: Asked) -> tuple[float, list[Floats | None]]:
+        """The logarithm that is believed, and what the candidates of each circle say."""
         said: list[Floats | None] = []
         log = self._mean
         for circle, key in zip(self._circles, self._keys(asked), strict=True):
             candidates, log = circle.foretell(key, log)
             said.append(candidates)
-        self._said[job] = log, said
+        return log, said
+
+    def guess(self, asked: Asked) -> DurationGuess:
+        """How long such a job would last, as a median and a spread."""
+        return DurationGuess(max(math.exp(self._foretell(asked)[0]), _LEAST_S), self._spread.value)
+
+    def submit(self, job: int, asked: Asked) -> DurationGuess:
+        """The same of a job that is submitted now; what its candidates say is scored at its end."""
+        self._said[job] = log, _ = self._foretell(asked)
         return DurationGuess(max(math.exp(log), _LEAST_S), self._spread.value)
 
     def end(self, job: int, asked: Asked, lasted_s: float) -> None:
