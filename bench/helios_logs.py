@@ -1,9 +1,9 @@
 """The logs of `bench.helios`, each with the cluster that it runs on.
 
 Venus in September has users and virtual clusters. Its other months have neither, nor names: one queue on as many nodes
-as give a load of about 0.9. Philly has virtual clusters, on a part of their nodes, for all of them hardly ever queue. PAI
-has the names of roles. Generated logs have users; `repeat` makes half of the variance of their log durations the user's
-own (per size, by reordering the durations of that size), as if he submitted the same again and again.
+as give a load of about 0.9. Philly has virtual clusters, on a part of their nodes, for on all of them hardly anybody
+queues. PAI has the names of roles. Generated logs have users; where these repeat, half of the variance of log durations
+is the user's own (per size, by reordering the durations of that size), as if he submitted the same again and again.
 """
 
 from __future__ import annotations
@@ -68,11 +68,13 @@ def chosen_on() -> Iterator[Log]:
 
 
 def others() -> Iterator[tuple[str, list[Log]]]:
-    """Four on which nothing was chosen, and one in which there is nothing to learn."""
-    for log in (_venus_month("2020-08", "2020-09", 80), _philly("2017-11", "2017-12", 0.5), _pai("second", 64)):
-        yield log.name, [log]
-    yield "helios-like, users repeat", [_generated("helios", seed, _repeat) for seed in (11, 12, 13)]
+    """Four with users or virtual clusters, on which nothing was chosen; then some in which there is little to learn."""
+    yield (log := _philly("2017-11", "2017-12", 0.5)).name, [log]
+    for kind in ("helios", "philly", "pai"):
+        yield f"{kind}-like, users repeat", [_generated(kind, seed, _repeat) for seed in (11, 12, 13)]
     yield "helios-like, they do not", [_generated("helios", seed) for seed in (11, 12, 13)]
+    for log in (_venus_month("2020-08", "2020-09", 80), _pai("second", 64)):
+        yield f"{log.name}, no users", [log]
 
 
 def _venus_month(begin: str, end: str, nodes: int) -> Log:

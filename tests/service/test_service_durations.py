@@ -1,4 +1,4 @@
-"""Durations learned from the service's own finished jobs: what is repeated is foretold, ordered right, and remembered."""
+"""Durations learned from the service's finished jobs: what is repeated is foretold, ordered right, and remembered."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
 """The estimator `shrunk`: means of log durations over ever narrower circles, each shrunk towards the wider one.
 
-Circles: everybody, the time of day, the tenant, the number of GPUs, the user, his jobs of as many GPUs, of that kind of
-name, of both. A circle in which n jobs have ended counts n / (n + kappa), the wider one the rest: where the evidence is
-thin the guess is what is known anyway, and a constant where nothing is. How strong kappa is, and how soon a circle
-forgets, is not set but found: every candidate foretells every job at its submission, is scored by the squared error of
-the logarithm when that ends, and the best so far is believed (empirical Bayes by one-step-ahead errors). A circle that
-says nothing is switched off by kappa = infinity. Scoring at the end what was said at submission matters: jobs that end
-together are alike, so that judging by what is known at the end trusts the latest ends too much.
+Circles: everybody, the tenant, the number of GPUs, the user, his jobs of as many GPUs, of that kind of name, of both,
+and those at that time of day. A circle in which n jobs have ended counts n / (n + kappa), the wider one the rest:
+where the evidence is thin the guess is what is known anyway, and a constant where nothing is. How strong kappa is,
+and how soon a circle forgets, is not set but found: every candidate foretells every job at its submission, is scored
+by the squared error of the logarithm when that ends, and the best so far is believed (empirical Bayes by one-step-
+ahead errors). A circle that says nothing is switched off by kappa = infinity. Scoring at the end what was said at
+submission matters: jobs that end together are alike, so that judging by what is known at the end trusts the latest
+ends too much.
 """
 
 from __future__ import annotations
@@ -71,9 +72,10 @@ class Shrunk:
 
     def _keys(self, job: Asked) -> tuple[Key, ...]:
         kind, size, user = self._kinds.of(job.name), job.gpus, (job.tenant, job.user)
+        quarter = int(job.submit_s % _DAY_S // _QUARTER_S)
         return (
-            (int(job.submit_s % _DAY_S // _QUARTER_S),), (job.tenant,), (size,), user, (*user, size),
-            (*user, "kind", kind), (*user, kind, size),
+            (job.tenant,), (size,), user, (*user, size), (*user, "kind", kind), (*user, kind, size),
+            (*user, kind, size, quarter),
         )  # fmt: skip
 
     def _foretell(self, asked: Asked) -> tuple[float, list[Floats | None]]:
