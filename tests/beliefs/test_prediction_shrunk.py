@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cotenant.beliefs.estimators import estimate, make_learner
-from cotenant.beliefs.prediction.past import Asked
+from cotenant.beliefs.prediction.past import AskedJob
 from cotenant.core.errors import InputError
 from cotenant.core.workload import Codes, Workload, make_workload
 
@@ -35,10 +35,10 @@ def test_what_users_repeat_is_learned_and_noise_is_not() -> None:
 def test_thin_evidence_is_shrunk_towards_what_all_last() -> None:
     learner = make_learner("shrunk")
     for job in range(60):
-        asked = Asked("ann", "lab", "train", 1, 100.0 * job)
+        asked = AskedJob("ann", "lab", "train", 1, 100.0 * job)
         learner.submit(job, asked)
         learner.end(job, asked, 100.0)
-    new = Asked("bob", "lab", "other", 1, 6100.0)
+    new = AskedJob("bob", "lab", "other", 1, 6100.0)
     assert learner.submit(100, new).seconds == pytest.approx(100.0, rel=0.01)
     learner.end(100, new, 10_000.0)
     once = learner.submit(101, new).seconds

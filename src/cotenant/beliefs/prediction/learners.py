@@ -11,7 +11,7 @@ from bisect import insort
 from typing import Protocol
 
 from cotenant.beliefs.duration import UNKNOWN_SPREAD, DurationGuess
-from cotenant.beliefs.prediction.past import Asked, Kinds
+from cotenant.beliefs.prediction.past import AskedJob, Kinds
 from cotenant.beliefs.prediction.rolling import Mean, Rolling
 
 _LEAST_S = 1.0
@@ -37,33 +37,33 @@ class Spread:
         self._variance += max(1 / (self._count + _AS_GOOD_AS), _LATEST) * (off * off - self._variance)
 
 
-class Table(Protocol):
+class PastTable(Protocol):
     """What is known of ended jobs."""
 
-    def estimate(self, asked: Asked) -> float:
+    def estimate(self, asked: AskedJob) -> float:
         """Seconds that such a job is believed to last."""
 
-    def add(self, asked: Asked, lasted_s: float) -> None:
+    def add(self, asked: AskedJob, lasted_s: float) -> None:
         """One has ended."""
 
 
 class Learning:
     """A table as a learner."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: PastTable) -> None:
         self._table, self._spread = table, Spread()
         self._said: dict[int, float] = {}
 
-    def guess(self, asked: Asked) -> DurationGuess:
+    def guess(self, asked: AskedJob) -> DurationGuess:
         """How long it would last."""
         return DurationGuess(max(self._table.estimate(asked), _LEAST_S), self._spread.value)
 
-    def submit(self, job: int, asked: Asked) -> DurationGuess:
+    def submit(self, job: int, asked: AskedJob) -> DurationGuess:
         """How long it will last."""
         self._said[job] = said_s = self._table.estimate(asked)
         return DurationGuess(said_s, self._spread.value)
 
-    def end(self, job: int, asked: Asked, lasted_s: float) -> None:
+    def end(self, job: int, asked: AskedJob, lasted_s: float) -> None:
         """It has ended."""
         said_s = self._said.pop(job, None)
         if said_s is not None:
@@ -77,11 +77,11 @@ class Constant:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
-    def estimate(self, asked: Asked) -> float:
+    def estimate(self, asked: AskedJob) -> float:
         """Always the same."""
         return self._seconds
 
-    def add(self, asked: Asked, lasted_s: float) -> None:
+    def add(self, asked: AskedJob, lasted_s: float) -> None:
         """Nothing is learned."""
 
 
@@ -92,12 +92,12 @@ class SizeMeans:
         self._prior_s = prior_s
         self._of: dict[int, Mean] = {}
 
-    def estimate(self, asked: Asked) -> float:
+    def estimate(self, asked: AskedJob) -> float:
         """Mean of the narrowest that is known."""
         found = self._of.get(asked.gpus) or self._of.get(0)
         return found.value if found is not None else self._prior_s
 
-    def add(self, asked: Asked, lasted_s: float) -> None:
+    def add(self, asked: AskedJob, lasted_s: float) -> None:
         """One more."""
         for size in (asked.gpus, 0):
             self._of.setdefault(size, Mean()).add(lasted_s)
@@ -110,12 +110,12 @@ class UserMedians:
         self._prior_s = prior_s
         self._of: dict[str | None, list[float]] = {}
 
-    def estimate(self, asked: Asked) -> float:
+    def estimate(self, asked: AskedJob) -> float:
         """The median."""
         known = self._of.get(asked.user) or self._of.get(None) or [self._prior_s]
         return (known[len(known) // 2] + known[(len(known) - 1) // 2]) / 2
 
-    def add(self, asked: Asked, lasted_s: float) -> None:
+    def add(self, asked: AskedJob, lasted_s: float) -> None:
         """One more."""
         for who in (asked.user, None):
             insort(self._of.setdefault(who, []), lasted_s)
@@ -127,13 +127,13 @@ class RollingTable:
     def __init__(self, decay: float, prior_s: float) -> None:
         self._rolling, self._kinds, self._users = Rolling(decay, prior_s), Kinds(), dict[str, int]()
 
-    def estimate(self, asked: Asked) -> float:
+    def estimate(self, asked: AskedJob) -> float:
         """P_R."""
         return self._rolling.estimate(*self._key(asked))
 
-    def add(self, asked: Asked, lasted_s: float) -> None:
+    def add(self, asked: AskedJob, lasted_s: float) -> None:
         """One more."""
         self._rolling.add(*self._key(asked), lasted_s)
 
-    def _key(self, asked: Asked) -> tuple[int, int, int]:
+    def _key(self, asked: AskedJob) -> tuple[int, int, int]:
         return self._users.setdefault(asked.user, len(self._users)), self._kinds.of(asked.name), asked.gpus

@@ -18,7 +18,7 @@ from cotenant.core.workload import Floats, Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedJob:
     """What is known of a job before it runs. `name`: whatever tells kinds of jobs apart; empty where nothing does."""
 
     user: str
@@ -31,13 +31,13 @@ class Asked:
 class Learner(Protocol):
     """Believes durations. Jobs are told apart by `job`, any number of the caller's own."""
 
-    def guess(self, asked: Asked) -> DurationGuess:
+    def guess(self, asked: AskedJob) -> DurationGuess:
         """How long such a job would last, as far as is known now."""
 
-    def submit(self, job: int, asked: Asked) -> DurationGuess:
+    def submit(self, job: int, asked: AskedJob) -> DurationGuess:
         """The same of a job that is submitted now; what was said is compared with what comes."""
 
-    def end(self, job: int, asked: Asked, lasted_s: float) -> None:
+    def end(self, job: int, asked: AskedJob, lasted_s: float) -> None:
         """It has ended after so long; it was submitted before, or is told of for the first time."""
 
 
@@ -64,12 +64,12 @@ def replay(submit_s: Floats, ended_s: Floats) -> Iterator[tuple[bool, int]]:
         yield False, row
 
 
-def asked_of(work: Workload) -> list[Asked]:
+def asked_of(work: Workload) -> list[AskedJob]:
     """The jobs of a log as a learner sees them; the name of a job is its `model` column."""
     users, tenants, names = work.user, work.tenant, work.model
     columns = (users.code, tenants.code, names.code, work.gpus, work.submit_s)
     return [
-        Asked(users.names[user], tenants.names[tenant], names.names[name], gpus, submit_s)
+        AskedJob(users.names[user], tenants.names[tenant], names.names[name], gpus, submit_s)
         for user, tenant, name, gpus, submit_s in zip(*(column.tolist() for column in columns), strict=True)
     ]
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from cotenant.beliefs.duration import DurationGuess
 from cotenant.beliefs.prediction.learners import Spread
-from cotenant.beliefs.prediction.past import Asked, Kinds
+from cotenant.beliefs.prediction.past import AskedJob, Kinds
 from cotenant.core.workload import Floats
 
 KAPPA = np.array([2.0, 0.25, 8.0, 32.0, 128.0, np.inf])  # the first is believed until errors differ
@@ -67,10 +67,10 @@ class Shrunk:
         self._kinds = Kinds()
         self._mean, self._count = math.log(prior_s), 0
         self._spread = Spread()
-        self._circles = [_Circle() for _ in self._keys(Asked("", "", "", 1, 0.0))]
+        self._circles = [_Circle() for _ in self._keys(AskedJob("", "", "", 1, 0.0))]
         self._said: dict[int, tuple[float, list[Floats | None]]] = {}
 
-    def _keys(self, job: Asked) -> tuple[Key, ...]:
+    def _keys(self, job: AskedJob) -> tuple[Key, ...]:
         kind, size, user = self._kinds.of(job.name), job.gpus, (job.tenant, job.user)
         quarter = int(job.submit_s % _DAY_S // _QUARTER_S)
         return (
@@ -78,7 +78,7 @@ class Shrunk:
             (*user, kind, size, quarter),
         )  # fmt: skip
 
-    def _foretell(self, asked: Asked) -> tuple[float, list[Floats | None]]:
+    def _foretell(self, asked: AskedJob) -> tuple[float, list[Floats | None]]:
         """The logarithm that is believed, and what the candidates of each circle say."""
         said: list[Floats | None] = []
         log = self._mean
@@ -87,16 +87,16 @@ class Shrunk:
             said.append(candidates)
         return log, said
 
-    def guess(self, asked: Asked) -> DurationGuess:
+    def guess(self, asked: AskedJob) -> DurationGuess:
         """How long such a job would last, as a median and a spread."""
         return DurationGuess(max(math.exp(self._foretell(asked)[0]), _LEAST_S), self._spread.value)
 
-    def submit(self, job: int, asked: Asked) -> DurationGuess:
+    def submit(self, job: int, asked: AskedJob) -> DurationGuess:
         """The same of a job that is submitted now; what its candidates say is scored at its end."""
         self._said[job] = log, _ = self._foretell(asked)
         return DurationGuess(max(math.exp(log), _LEAST_S), self._spread.value)
 
-    def end(self, job: int, asked: Asked, lasted_s: float) -> None:
+    def end(self, job: int, asked: AskedJob, lasted_s: float) -> None:
         """Score what was said of it, and learn."""
         came = math.log(max(lasted_s, _LEAST_S))
         log, said = self._said.pop(job, (None, []))

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotenant.beliefs.duration import (
-    HISTORY_SPREAD,
     PROFILE_SPREAD,
     UNKNOWN_SPREAD,
     WORD_SPREAD,
@@ -31,7 +30,7 @@ from cotenant.service.planner.durations import LiveDurations
 from cotenant.service.planner.phases import Phases
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Attempt, LiveJob
-from cotenant.service.store.learned import LENGTH, STEP, WORD, length_keys, word_keys
+from cotenant.service.store.learned import STEP, WORD, length_keys, word_keys
 from cotenant.workload.profiles.lifecycle import LifecycleRow
 
 _PROGRAMS = 64  # that are told apart: what is believed of pairs is looked up for all of them
@@ -63,7 +62,7 @@ class LiveBeliefs:
         durations: LiveDurations | None = None,
     ) -> None:  # fmt: skip
         self.book, self.reports, self.profiles, self._shares_hosts = book, reports, profiles, shares_hosts
-        self.pairing, self._durations = pairing or Pairing(), durations
+        self.pairing, self._durations = pairing or Pairing(), durations or LiveDurations(book)
         self._programs = {kind.program for kind in profiles.kinds}
         self._phases = Phases(book, profiles)
 
@@ -151,15 +150,7 @@ class LiveBeliefs:
             before = learned.of(WORD, word_keys(job), least=2)
             word = DurationGuess(job.spec.expected_s, WORD_SPREAD)
             word = before.correct(job.spec.expected_s, WORD_SPREAD) if before is not None else word
-        return blend((word, self._history(job)))
-
-    def _history(self, job: LiveJob) -> DurationGuess | None:
-        """How long its like took: of its very kind, else what the learner makes of all that has ended."""
-        foretold = self._durations.guess(job) if self._durations is not None else None
-        like = self.book.learned.of(LENGTH, length_keys(job))
-        if like is None or (foretold is not None and self._durations is not None and self._durations.named):
-            return foretold
-        return like.guess(HISTORY_SPREAD)
+        return blend((word, self._durations.history(job)))
 
     def _work_s(self, job: LiveJob, lasts_s: float) -> float:
         """The work in a job that lasts so long from its launch to its end."""

@@ -12,13 +12,13 @@ from itertools import islice
 
 import numpy as np
 
-from cotenant.beliefs.duration import DurationGuess
+from cotenant.beliefs.duration import HISTORY_SPREAD, DurationGuess
 from cotenant.beliefs.estimators import make_learner
-from cotenant.beliefs.prediction.past import Asked, replay
+from cotenant.beliefs.prediction.past import AskedJob, replay
 from cotenant.core.lifecycle import JobState
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob
-from cotenant.service.store.learned import what_runs
+from cotenant.service.store.learned import LENGTH, length_keys, what_runs
 
 USUAL = "shrunk"
 _FEW = 3  # jobs that have to have ended before anything is said of others
@@ -26,10 +26,10 @@ _MOST_PAST = 20_000  # finished jobs that are played through at a start, the new
 _MOST_RENEWED = 100  # waiting jobs of one user that are looked at anew when one of his has ended
 
 
-def asked_of(job: LiveJob) -> Asked:
+def asked_of(job: LiveJob) -> AskedJob:
     """A job as a learner sees it."""
     spec = job.spec
-    return Asked(job.user, job.tenant, f"{spec.name} {what_runs(job)}".strip(), spec.gpus, job.submitted_s)
+    return AskedJob(job.user, job.tenant, f"{spec.name} {what_runs(job)}".strip(), spec.gpus, job.submitted_s)
 
 
 def lasted_s(job: LiveJob) -> float:
@@ -38,10 +38,10 @@ def lasted_s(job: LiveJob) -> float:
 
 
 class LiveDurations:
-    """A learner that follows the book. `named`: somebody chose how durations are believed, so that this goes first."""
+    """A learner that follows the book. A named `estimator` goes before what is known of a job's very kind."""
 
     def __init__(self, book: Book, estimator: str = "") -> None:
-        self._book, self.named = book, bool(estimator)
+        self._book, self._named = book, bool(estimator)
         self._learner = make_learner(estimator or USUAL)
         self._ended = 0
         self._open: set[int] = set()  # jobs that have not ended, by the number of their record
@@ -89,6 +89,9 @@ class LiveDurations:
         else:
             of_user.pop(job.id, None)
 
-    def guess(self, job: LiveJob) -> DurationGuess | None:
-        """How long it lasts in all; None while too few have ended."""
+    def history(self, job: LiveJob) -> DurationGuess | None:
+        """How long its like took: of its very kind, else as learned from all that has ended; None where few have."""
+        like = self._book.learned.of(LENGTH, length_keys(job))
+        if like is not None and not self._named:
+            return like.guess(HISTORY_SPREAD)
         return self._learner.guess(asked_of(job)) if self._ended >= _FEW else None

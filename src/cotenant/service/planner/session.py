@@ -62,8 +62,7 @@ class Session:
     ) -> None:  # fmt: skip
         self.policy_name, self._book, self._reports, self._label = policy, book, reports, openings.label
         self.nodes = NodeNumbers(nodes, openings.label, book.tenants)
-        self._types = {node.name: node.gpu_type for node in nodes}
-        self._tree = book.tenants.tree
+        self._types, self._tree = {node.name: node.gpu_type for node in nodes}, book.tenants.tree
         self._shape = NodeNumbers.shape_of(nodes, openings.label, book.tenants)
         self._seen, self._same = object(), True  # nodes that were last compared with it, and what came of that
         gpu_gib = memory_by_type(nodes)
