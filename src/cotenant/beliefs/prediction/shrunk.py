@@ -1,7 +1,7 @@
 """The estimator `shrunk`: means of log durations over ever narrower circles, each shrunk towards the wider one.
 
-Circles: everybody, the tenant, the number of GPUs, the user, his jobs of as many GPUs, of that kind of name, of both,
-and those at that time of day. A circle in which n jobs have ended counts n / (n + kappa), the wider one the rest:
+Circles: everybody, the time of day, the tenant, the number of GPUs, the user, his jobs of as many GPUs, of that kind
+of name, of both. A circle in which n jobs have ended counts n / (n + kappa), the wider one the rest:
 where the evidence is thin the guess is what is known anyway, and a constant where nothing is. How strong kappa is,
 and how soon a circle forgets, is not set but found: every candidate foretells every job at its submission, is scored
 by the squared error of the logarithm when that ends, and the best so far is believed (empirical Bayes by one-step-
@@ -72,10 +72,9 @@ class Shrunk:
 
     def _keys(self, job: AskedJob) -> tuple[Key, ...]:
         kind, size, user = self._kinds.of(job.name), job.gpus, (job.tenant, job.user)
-        quarter = int(job.submit_s % _DAY_S // _QUARTER_S)
         return (
-            (job.tenant,), (size,), user, (*user, size), (*user, "kind", kind), (*user, kind, size),
-            (*user, kind, size, quarter),
+            (int(job.submit_s % _DAY_S // _QUARTER_S),), (job.tenant,), (size,), user, (*user, size),
+            (*user, "kind", kind), (*user, kind, size),
         )  # fmt: skip
 
     def _foretell(self, asked: AskedJob) -> tuple[float, list[Floats | None]]:
