@@ -45,7 +45,9 @@ class Options:
     `keep`: how long what is left of ended jobs stays. `unknown_jobs`: adopt or end those that run though the journal
     does not know them; empty: refuse to start. `budget_s`: what a slow policy may take to decide.
     `max_suspended`: how many suspended jobs may be kept, for each holds host memory; 0 suspends none.
-    `round_s`: length of a round for policies that have rounds. `profile`: speeds by model and GPU type.
+    `round_s`: length of a round for policies that have rounds. `profile`: speeds by model and GPU type. `estimator`: by
+    which durations are learned from finished jobs, before all else that is known of a kind of job (empty: after it).
+    `power`: by which rules idle nodes sleep, where the backend can let them (empty: never).
     `allocator` deals out cores and memory while jobs run (empty: each has what its file says), by the measured
     `curves` of a file. `prefetch_starts`: jobs are started ahead of their GPUs, and wait for them. `policy`: the one to
     begin with, else that of the last time. `inline`: acts are done within a look instead of by threads, for virtual
@@ -68,6 +70,8 @@ class Options:
     most_unfinished: int = MOST_UNFINISHED
     round_s: float = ROUND_S
     profile: str = "none"
+    estimator: str = ""
+    power: str = ""
     allocator: str = ""
     curves: str = ""
     prefetch_starts: bool = False

@@ -203,7 +203,7 @@ def node_statuses(
         found.append(NodeStatus(
             node.name, node.gpu_type, node.gpus, used, node.cpus, node.mem_gib, state, tuple(jobs.get(node.name, ())),
             shared, node.gpu_mem_gib, tuple(round(gpu.busy, 2) for gpu in seen),
-            tuple(round(gpu.used_gib, 2) for gpu in seen), mark.dedicated, dict(mark.labels),
+            tuple(round(gpu.used_gib, 2) for gpu in seen), mark.dedicated, dict(mark.labels), node.ready_s,
         ))  # fmt: skip
     return found
 

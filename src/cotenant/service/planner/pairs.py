@@ -15,6 +15,7 @@ from cotenant.core.traits import Traits
 from cotenant.journal import Entry
 from cotenant.service.observer.reports import Reports
 from cotenant.service.planner.decision import Act
+from cotenant.service.planner.durations import LiveDurations
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob
 
@@ -30,11 +31,12 @@ class Kept:
     pairing: Pairing = field(default_factory=Pairing)
     trainings: Trainings = field(default_factory=Trainings)
     trying: Trying | None = None  # None: what may be tried stays as it is
+    durations: LiveDurations | None = None  # None: not asked yet
 
     def apart(self) -> Kept:
         """The same for somebody who plays forward while this goes on being measured."""
         profiles = LiveProfiles(self.profiles.profile, self.profiles.types, self.profiles.gpu_gib)
-        return Kept(profiles, self.pairing.copy())
+        return Kept(profiles, self.pairing.copy(), durations=self.durations)
 
 
 class SideBySide:

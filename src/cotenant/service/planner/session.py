@@ -38,6 +38,7 @@ from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.planner.bonds import bonds_of
 from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import EVERYWHERE, Act, OpenNodes
+from cotenant.service.planner.durations import LiveDurations
 from cotenant.service.planner.follow import Follower
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
@@ -63,14 +64,14 @@ class Session:
     ) -> None:  # fmt: skip
         self.policy_name, self._book, self._reports, self._label = policy, book, reports, openings.label
         self.nodes = NodeNumbers(nodes, openings.label, book.tenants)
-        self._types = {node.name: node.gpu_type for node in nodes}
-        self._tree = book.tenants.tree
+        self._types, self._tree = {node.name: node.gpu_type for node in nodes}, book.tenants.tree
         self._shape = NodeNumbers.shape_of(nodes, openings.label, book.tenants)
         self._seen, self._same = object(), True  # nodes that were last compared with it, and what came of that
         gpu_gib = known.memory_by_type(nodes)
         self.kept = kept or Kept(LiveProfiles(options.profile, self.nodes.types, gpu_gib))
         if self.kept.profiles.types != self.nodes.types:
             self.kept = replace(self.kept, profiles=LiveProfiles(options.profile, self.nodes.types, gpu_gib))
+        self.kept.durations = self._durations = self.kept.durations or LiveDurations(book, options.estimator)
         self.kept.pairing.recall(book.memory.get(PAIRS))
         self._policy = make_policy(policy)
         self.traits = self._policy.traits
@@ -104,8 +105,8 @@ class Session:
 
     def beliefs(self, options: Options) -> LiveBeliefs:
         """What is believed of jobs one by one."""
-        kept = self.kept
-        return LiveBeliefs(self._book, self._reports, kept.profiles, options.deals_out_hosts, kept.pairing)
+        kept, hosts = self.kept, options.deals_out_hosts
+        return LiveBeliefs(self._book, self._reports, kept.profiles, hosts, kept.pairing, self._durations)
 
     def fits(self, policy: str, nodes: Sequence[NodeInfo]) -> bool:
         """Whether this is the policy, and the cluster has the same shape as when the session began."""
@@ -143,7 +144,7 @@ class Session:
             self.tables.set_tree(self._tree)
         self.pairs.look(now_s, self._paced)
         self._parting = self.pairs.partings()
-        changed = changed | self._book.chained.keys()
+        changed = changed | self._book.chained.keys() | self._durations.follow(changed)
         events = self.follower.events(changed, shut, now_s, self._parting)
         self._pasts.write(now_s)
         events += self.follower.hearing.heard(spoke - changed - self.kept.pairing.settling, now_s)
