@@ -147,7 +147,7 @@ def test_released_replay_of_an_early_arrival_begins_at_one_second(profile: str) 
 
 
 def test_released_fifo_takes_gpus_from_whoever_came_later(profile: str) -> None:
-    """A gang that was passed over gets all GPUs once its turn has come; the later one that runs has no claim to them."""
+    """A gang that was passed over gets all GPUs once its turn has come; whoever came later has no claim to them."""
     work = jobs((1, 4, 300.0, "donor"), (2, 8, 300.0, "donor"), (3, 4, 900.0, "donor"))
     got = run(work, profile, "proportional", compat=("synergy",))
     assert got.finish_s.tolist() == [600, 900, 1500]

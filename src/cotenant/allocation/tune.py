@@ -71,7 +71,9 @@ def _press_in(p: Packing, lo: int, hi: int, k: int, cpus: float, mem: float) -> 
 
 
 @kernel
-def _press_in_as_released(p: Packing, lo: int, hi: int, k: int, cpus: float, mem: float, speed: float, fit: int) -> bool:
+def _press_in_as_released(
+    p: Packing, lo: int, hi: int, k: int, cpus: float, mem: float, speed: float, fit: int
+) -> bool:  # fmt: skip
     """The same as the released code does it: it makes room on those servers, and then looks everywhere again."""
     found = by_gpus_only(p, lo, hi, p.gpus[k], True)
     for s in range(found):

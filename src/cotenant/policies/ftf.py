@@ -1,8 +1,8 @@
 """Finish-time fairness as an order (Themis' measure, NSDI'20; the order of Synergy's simulator, OSDI'22).
 
 rho is when a job would end if it ran from now on, over how long it would have taken alone: (time since submission +
-what is left) / total. Themis serves the worst off first. Synergy's released simulator sorts the other way round, best off first, which
-`first=best` reproduces (and `--compat synergy` always does): whoever has waited waits on.
+what is left) / total. Themis serves the worst off first. Synergy's released simulator sorts the other way round, best
+off first, which `first=best` reproduces (and `--compat synergy` always does): whoever has waited waits on.
 """
 
 from __future__ import annotations

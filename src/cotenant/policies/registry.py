@@ -38,8 +38,8 @@ from cotenant.policies.tiresias import TiresiasG, TiresiasL
 
 BUILT_IN: tuple[type[Policy], ...] = (
     Fifo, Backfill, Easy, Sjf, Qssf, RandomOrder, Srtf, Srsf, Las, TiresiasL, TiresiasG, Gavel, Allox, GandivaPacking,
-    Themis, Ftf, Edf, EdfBackfill, Chronus, Ones, Optimus, MuriS, MuriL, SjfBsbf, SjfFfs, AntMan, Gandiva, Horus, HorusPlus,
-    Philly,
+    Themis, Ftf, Edf, EdfBackfill, Chronus, Ones, Optimus, MuriS, MuriL, SjfBsbf, SjfFfs, AntMan, Gandiva, Horus,
+    HorusPlus, Philly,
 )  # fmt: skip
 
 
