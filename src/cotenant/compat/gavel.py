@@ -31,6 +31,7 @@ class GavelQuirks(System):
         "round_end": "latest_finish",
         "progress": "whole_steps",
         "agnostic_rate": "v100_copy",
+        "solver": "interior_point",
         "makespan.method": "bisect_1.05",
         "gandiva.threshold": "all_types",
         "costs": "none",

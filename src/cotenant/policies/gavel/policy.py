@@ -63,6 +63,7 @@ class Gavel(RoundPolicy):
             budget_s=self.number("budget") or np.inf,
             entity_weights=dict(enumerate(self._weights)),
             inner=str(self.params["inner"]),
+            interior=given.get("solver") == "interior_point",
             bisect=given.get("makespan.method") == "bisect_1.05",
             copy_first_rate=given.get("agnostic_rate") == "v100_copy",
         )
