@@ -112,7 +112,7 @@ class ReleasedTiresias(PlanPolicy):
         for queue in self._queues:
             if self.index is not None:
                 index = {row: self.index(self._ran_s[row] * gpus[row]) for row in queue}
-                queue.sort(key=lambda row: (index[row], -submit[row]), reverse=True)  # noqa: B023
+                queue.sort(key=lambda row: (index[row], -submit[row]), reverse=True)
             for row in queue:
                 if gpus[row] <= left:
                     left -= gpus[row]

@@ -56,7 +56,8 @@ class Gavel(RoundPolicy):
     def begin(self, context: Context) -> None:
         """The quirks of this family are read once."""
         given = context.compat.get("gavel", {})
-        self._stale = given.get("fifo.type_choice") == "stale"
+        stale = given.get("fifo.type_choice") == "stale"
+        self._slots = ordered.Slots(context.seed, stale=stale) if stale or "fifo.queue" in given else None
         self._options = TargetOptions(
             aware=bool(self.params["aware"]),
             sharing=bool(self.params["sharing"]),
@@ -100,7 +101,9 @@ class Gavel(RoundPolicy):
     def targets(self, problem: Problem, view: View) -> Targets:
         """The objective's fractions; the last good ones when no solver answers in `budget` seconds (0: no limit)."""
         if self.objective == "fifo" and not self._options.aware:
-            return ordered.any_type(problem, view.pool, self.rng, stale=self._stale)
+            if self._slots is not None:
+                return self._slots.targets(problem, view.rows)
+            return ordered.any_type(problem, view.pool, self.rng)
         try:
             answer = OBJECTIVES[self.objective](problem, self._options)
         except SolverError:
