@@ -42,6 +42,9 @@ def serve(
     profile: Annotated[
         str, typer.Option(help="Speeds by model and GPU type: none, h200, tiresias or a file, as in `simulate`.")
     ] = "none",
+    placement: Annotated[
+        str, typer.Option(help="Nodes of a gang: consolidated, spread or skew:limit=X (docs/policies.md).")
+    ] = "consolidated",
     share: Annotated[
         str,
         typer.Option(help="How jobs share a GPU, under policies that let them: time (by turns) or mps (at once)."),
@@ -110,6 +113,7 @@ def serve(
     from cotenant.backends.registry import check_backend
     from cotenant.client.home import home as default_home
     from cotenant.core.errors import InputError, unknown
+    from cotenant.placement.modes import check_live
     from cotenant.policies import make_policy
     from cotenant.service import logs, run
     from cotenant.service.notify.settings import NOBODY, read_settings
@@ -136,6 +140,7 @@ def serve(
         if value not in known:
             raise unknown(option, value, known)
     make_policy(policy)
+    check_live(placement)
     if allocator:
         make_allocator(allocator)
     if curves:
@@ -143,8 +148,8 @@ def serve(
     told = read_settings(notify) if notify else NOBODY
     folder = Path(home).expanduser() if home else default_home()
     options = Options(
-        folder, grace, max_suspended=max_suspended, round_s=round_, profile=profile, allocator=allocator,
-        curves=curves, policy=policy, max_priority=max_priority, notify=told, steady=since_boot_s,
+        folder, grace, max_suspended=max_suspended, round_s=round_, profile=profile, placement=placement,
+        allocator=allocator, curves=curves, policy=policy, max_priority=max_priority, notify=told, steady=since_boot_s,
         keep=_keep(keep_jobs, keep_logs, keep_checkpoints), unknown_jobs=unknown_jobs, most_unfinished=max_jobs,
         forecast_every_s=_time(forecast_every, "--forecast-every"),
         prefetch_starts=prefetch_starts, cluster=load_tenants(cluster) if cluster else None,

@@ -1,7 +1,7 @@
 """Tiresias' released simulator (NSDI'19): its queues as lists, its promotion and its Gittins index, slips included.
 
-* Inside a queue: `engine.listing` says what its order is (`inner=released`); under -G every queue is sorted by index, then
-  submit time.
+* Inside a queue: `engine.listing` says what its order is (`inner=released`); under -G every queue is sorted by index,
+  then submit time.
 * A gang that has run before is demoted late: the time until then is (limit - run) / GPUs, not limit / GPUs - run.
 * Promotion counts all waiting since a job last entered the first queue, not only since it last ran.
 * The index divides by the mean of the services that end within the quantum, counted from their beginning.

@@ -45,7 +45,8 @@ class Options:
     `keep`: how long what is left of ended jobs stays. `unknown_jobs`: adopt or end those that run though the journal
     does not know them; empty: refuse to start. `budget_s`: what a slow policy may take to decide.
     `max_suspended`: how many suspended jobs may be kept, for each holds host memory; 0 suspends none.
-    `round_s`: length of a round for policies that have rounds. `profile`: speeds by model and GPU type.
+    `round_s`: length of a round for policies that have rounds. `profile`: speeds by model and GPU type. `placement`: on
+    which nodes a gang may lie.
     `allocator` deals out cores and memory while jobs run (empty: each has what its file says), by the measured
     `curves` of a file. `prefetch_starts`: jobs are started ahead of their GPUs, and wait for them. `policy`: the one to
     begin with, else that of the last time. `inline`: acts are done within a look instead of by threads, for virtual
@@ -67,6 +68,7 @@ class Options:
     most_unfinished: int = MOST_UNFINISHED
     round_s: float = ROUND_S
     profile: str = "none"
+    placement: str = "consolidated"
     allocator: str = ""
     curves: str = ""
     prefetch_starts: bool = False

@@ -3,9 +3,9 @@
 The optima of its programs are not unique, and the choice decides who runs where: a solver of this kind ends inside the
 optimal set, with every fraction above 0, also those of pairs that gain nothing, which then fill GPUs that are left. A
 simplex ends in a corner. So comparing with the released simulator needs the method itself: the homogeneous self-dual
-embedding with Mehrotra's steps, from the starting point of CVXOPT and ECOS (Domahidi, Chu and Boyd, ECC'13), on rows and
-columns scaled to alike sizes (Ruiz). Without an objective (makespan) it stops at the first feasible point, well before
-the centre.
+embedding with Mehrotra's steps, from the starting point of CVXOPT and ECOS (Domahidi, Chu and Boyd, ECC'13), on rows
+and columns scaled to alike sizes (Ruiz). Without an objective (makespan) it stops at the first feasible point, well
+before the centre.
 
 Jobs of one kind are alike to it, so one of each is enough: a program has classes of rows and of variables, with how
 many of each there are.
@@ -32,7 +32,7 @@ Solve = Callable[[Floats, Floats], tuple[Floats, Floats]]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Least cost @ x with x >= 0 (but for those free) and, in every row, sum of coefficient x count x variable <= limit.
+    """Least cost @ x with x >= 0 (but for those free); in every row the sum of coefficient x count x variable <= limit.
 
     `coefficient[r, v]` is that of one variable in one row, `count[r, v]` how many variables of class v a row of class r
     has; `rows` and `copies` say how many there are in each class.
@@ -54,7 +54,7 @@ def solve(program: Program) -> Floats:
 
 
 def _scaled(p: Program) -> tuple[Program, Floats, Floats]:
-    """The same with rows and columns of alike sizes, the coefficients of the bounds, and what each column was divided by."""
+    """The same with rows and columns of alike sizes, coefficients of the bounds, what each column was divided by."""
     matrix = np.abs(p.coefficient) * (p.count > 0)
     bound = np.where(p.free, 0.0, 1.0)
     row, column = np.ones(len(p.limit)), np.ones(len(p.cost))
@@ -72,6 +72,22 @@ def _root(size: Floats) -> Floats:
     return np.where(size < 1e-6, 1.0, np.sqrt(size))
 
 
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """Variables, slacks, prices, and the two numbers that scale them."""
+
+    x: Floats
+    s: Floats
+    z: Floats
+    kappa: float
+    tau: float
+
+    @property
+    def sound(self) -> bool:
+        """Whether all that has to be above 0 is."""
+        return bool(min(self.s.min(), self.z.min(), self.kappa, self.tau) > 0)
+
+
 class _Path:
     """One solve. Slacks and prices are of the bounds first, then of the rows."""
 
@@ -86,53 +102,73 @@ class _Path:
         self.edge = int(self.kept.sum())
 
     def follow(self) -> Floats:
-        """From the starting point to the tolerance."""
-        p, many, h = self.p, self.many, self.limit
-        find = self._factored(np.ones(len(many)))
-        x, r = find(np.zeros(len(p.cost)), h)
-        s = _inside(-r)
-        z = _inside(find(-p.cost, np.zeros(len(h)))[1])
-        kappa = tau = 1.0
-        scale_x, scale_z = max(1.0, self._norm(p.cost, p.copies)), max(1.0, self._norm(h, many))
+        """From the starting point to the tolerance, or to the best point before numbers no longer tell."""
+        here = best = self._start()
+        least = np.inf
         for _ in range(STEPS):
-            rx, rz = -self._back(z) - p.cost * tau, s + self._forth(x) - h * tau
-            cx, hz = float(p.copies @ (p.cost * x)), float(many @ (h * z))
-            rt, gap = kappa + cx + hz, float(many @ (s * z))
-            mu = (gap + kappa * tau) / (self.size + 1)
-            nx, ns, nz = self._norm(x, p.copies), self._norm(s, many), self._norm(z, many)
-            feasible = self._norm(rz, many) / max(scale_z + nx + ns, 1.0) / tau < TOLERANCE
-            feasible &= self._norm(rx, p.copies) / max(scale_x + nz, 1.0) / tau < ROUGHLY  # prices are not asked for
-            worth = -cx / tau if cx < 0 else (-hz / tau if hz < 0 else 0.0)
-            if feasible and (gap < TOLERANCE or (worth > 0 and gap / worth < TOLERANCE)):
+            wrong = self._wrong(here)
+            if wrong < least:
+                best, least = here, wrong
+            if wrong <= 1.0:
                 break
-            w, middle = np.sqrt(s / z), np.sqrt(s * z)
-            find = self._factored(w * w)
-            x1, z1 = find(-p.cost, h)
-            denominator = kappa / tau - float(p.copies @ (p.cost * x1)) - float(many @ (h * z1))
+            try:
+                here = self._ahead(here)
+            except np.linalg.LinAlgError:
+                break
+            if not here.sound:
+                break
+        return np.asarray(best.x / best.tau)
 
-            def direction(
-                bx: Floats, bz: Floats, bt: float, find: Solve = find, x1: Floats = x1, z1: Floats = z1,
-                denominator: float = denominator,
-            ) -> tuple[Floats, Floats, float]:  # fmt: skip
-                x2, z2 = find(bx, bz)
-                more = (bt + float(p.copies @ (p.cost * x2)) + float(many @ (h * z2))) / denominator
-                return x2 + more * x1, z2 + more * z1, more
+    def _start(self) -> _Point:
+        find = self._factored(np.ones(len(self.many)))
+        x, slack = find(np.zeros(len(self.p.cost)), self.limit)
+        z = find(-self.p.cost, np.zeros(len(self.limit)))[1]
+        return _Point(x, _inside(-slack), _inside(z), 1.0, 1.0)
 
-            _, dz, dtau = direction(rx, s - rz, rt - kappa)
-            dz_w, ds_w = w * dz, -middle - w * dz
-            dkappa = -kappa - kappa / tau * dtau
-            sigma = (1 - _longest(middle, ds_w, dz_w, tau, dtau, kappa, dkappa)) ** 3
-            sigma = min(max(sigma, LEAST_CENTRING), 1.0)
-            aim = middle + (ds_w * dz_w - sigma * mu) / middle
-            back = kappa * tau + dkappa * dtau - sigma * mu
-            dx, dz, dtau = direction((1 - sigma) * rx, w * aim - (1 - sigma) * rz, (1 - sigma) * rt - back / tau)
-            dz_w = w * dz
-            ds_w = -(aim + dz_w)
-            dkappa = -(back + kappa * dtau) / tau
-            step = BACK_OFF * _longest(middle, ds_w, dz_w, tau, dtau, kappa, dkappa)
-            x, z, s = x + step * dx, z + step * dz, s + step * w * ds_w
-            kappa, tau = kappa + step * dkappa, tau + step * dtau
-        return np.asarray(x / tau)
+    def _worth(self, x: Floats, z: Floats) -> float:
+        return float(self.p.copies @ (self.p.cost * x)) + float(self.many @ (self.limit * z))
+
+    def _off(self, at: _Point) -> tuple[Floats, Floats]:
+        """By how much the point misses its equations, those of the variables and those of the rows."""
+        return -self._back(at.z) - self.p.cost * at.tau, at.s + self._forth(at.x) - self.limit * at.tau
+
+    def _wrong(self, at: _Point) -> float:
+        """How far from done, in tolerances; prices, which nobody asks for, may be rougher."""
+        (off_x, off_z), many, copies = self._off(at), self.many, self.p.copies
+        of_cost, of_limit = max(1.0, _norm(self.p.cost, copies)), max(1.0, _norm(self.limit, many))
+        size_x, size_s, size_z = _norm(at.x, copies), _norm(at.s, many), _norm(at.z, many)
+        rows = _norm(off_z, many) / max(of_limit + size_x + size_s, 1.0) / at.tau / TOLERANCE
+        prices = _norm(off_x, copies) / max(of_cost + size_z, 1.0) / at.tau / ROUGHLY
+        gap = float(many @ (at.s * at.z))
+        cost = -float(copies @ (self.p.cost * at.x)) / at.tau
+        return max(rows, prices, gap / max(cost, 1.0) / TOLERANCE)
+
+    def _ahead(self, at: _Point) -> _Point:
+        """One of Mehrotra's steps: straight ahead to see how far that goes, then with so much centring."""
+        (off_x, off_z), tau, kappa = self._off(at), at.tau, at.kappa
+        off_t = kappa + self._worth(at.x, at.z)
+        mu = (float(self.many @ (at.s * at.z)) + kappa * tau) / (self.size + 1)
+        w, middle = np.sqrt(at.s / at.z), np.sqrt(at.s * at.z)
+        find = self._factored(w * w)
+        x1, z1 = find(-self.p.cost, self.limit)
+        turn = kappa / tau - self._worth(x1, z1)
+
+        def direction(bx: Floats, bz: Floats, bt: float) -> tuple[Floats, Floats, float]:
+            x2, z2 = find(bx, bz)
+            more = (bt + self._worth(x2, z2)) / turn
+            return x2 + more * x1, z2 + more * z1, more
+
+        _, dz, dtau = direction(off_x, at.s - off_z, off_t - kappa)
+        dz, ds, dkappa = w * dz, -middle - w * dz, -kappa - kappa / tau * dtau
+        sigma = max((1 - _longest(middle, ds, dz, (tau, dtau), (kappa, dkappa))) ** 3, LEAST_CENTRING)
+        aim, back = middle + (ds * dz - sigma * mu) / middle, kappa * tau + dkappa * dtau - sigma * mu
+        less = 1 - sigma
+        dx, dz, dtau = direction(less * off_x, w * aim - less * off_z, less * off_t - back / tau)
+        ds, dkappa = -(aim + w * dz), -(back + kappa * dtau) / tau
+        step = BACK_OFF * _longest(middle, ds, w * dz, (tau, dtau), (kappa, dkappa))
+        return _Point(
+            at.x + step * dx, at.s + step * w * ds, at.z + step * dz, kappa + step * dkappa, tau + step * dtau
+        )
 
     def _forth(self, x: Floats) -> Floats:
         return np.concatenate([-self.bound[self.kept] * x[self.kept], self.forth @ x])
@@ -142,12 +178,8 @@ class _Path:
         found[self.kept] -= self.bound[self.kept] * z[: self.edge]
         return np.asarray(found)
 
-    @staticmethod
-    def _norm(vector: Floats, many: Floats) -> float:
-        return float(np.sqrt(many @ (vector * vector)))
-
     def _factored(self, w2: Floats) -> Solve:
-        """A solver of: back(dz) = a, forth(dx) - w2 dz = b. What it factors is a little off, so that it can; then refined."""
+        """A solver of: back(dz) = a, forth(dx) - w2 dz = b; it factors something near, and refines the answer."""
         p, bound, edge, kept = self.p, self.bound[self.kept], self.edge, self.kept
         wide, lone, near = self.wide, self.lone, w2 + SOFTENED
         inside, rows = near[:edge], near[edge:]
@@ -200,13 +232,15 @@ def _inside(values: Floats) -> Floats:
     return np.asarray(values + 1.0 + lift)
 
 
-def _longest(
-    middle: Floats, ds: Floats, dz: Floats, tau: float, dtau: float, kappa: float, dkappa: float
-) -> float:  # fmt: skip
-    """How far a step may go before something reaches 0."""
+def _norm(vector: Floats, many: Floats) -> float:
+    return float(np.sqrt(many @ (vector * vector)))
+
+
+def _longest(middle: Floats, ds: Floats, dz: Floats, *others: tuple[float, float]) -> float:
+    """How far a step may go before something reaches 0; `others` are values and their changes."""
     worst = min(float((ds / middle).min()), float((dz / middle).min()))
-    step = 1.0 / -worst if worst < 0 else 10.0
-    for value, change in ((tau, dtau), (kappa, dkappa)):
+    step = 1.0 / -worst if worst < 0 else np.inf
+    for value, change in others:
         if change < 0:
             step = min(step, -value / change)
     return min(max(step, 1e-6), LONGEST)

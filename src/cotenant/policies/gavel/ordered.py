@@ -47,10 +47,10 @@ def any_type(problem: Problem, held: Ints, rng: np.random.Generator) -> Targets:
 
 
 class Slots:
-    """The same as the released code does it: the head first inherits the type of whoever has ended, then types are drawn.
+    """The same as the released code does it: the head inherits the type of whoever has ended, then types are drawn.
 
-    `stale` is a slip of it: it draws a type and then uses the last one in the alphabet that is still listed, but strikes
-    the drawn one off the list. So types are given out beyond what they have.
+    `stale` is a slip of it: it draws a type and then uses the last one in the alphabet that is still listed, but
+    strikes the drawn one off the list. So types are given out beyond what they have.
     """
 
     def __init__(self, seed: int, *, stale: bool) -> None:
