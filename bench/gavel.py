@@ -4,8 +4,8 @@ COTENANT_DATA (default ../shared/data) names the folder above gavel/ with the au
 
 * A, B, C: the authors' own traces under `--compat gavel`, beside what their simulator gives on the same input (window
   of jobs 100-199; whole trace for the static ones, C). `ratio` is ours over theirs, 3 % are allowed; random draws of
-  FIFO are theirs, those of Gandiva are not: mean and range over seeds, and only their order counts. CPU seconds are those of the simulation,
-  start-up and compilation apart; where theirs takes over 50 s, ours may take a hundredth.
+  FIFO are theirs, those of Gandiva are not: mean and range over seeds, and only their order counts. CPU seconds are
+  those of the simulation, start-up and compilation apart; where theirs takes over 50 s, ours may take a hundredth.
 * causes: space sharing and makespan on the trace of A, with and without the point at which the authors' solver stops.
 * paper: workloads by the authors' generator, jobs 4000-4999 measured while others go on arriving, as theirs do (12,000
   jobs in all), mean of three seeds, beside the published hours, with `--compat gavel` and with the defaults (GPUs that
@@ -192,7 +192,7 @@ def _verdict(row: Row, ratio: float, cpu_s: float) -> str:
 
 
 def _causes(options: argparse.Namespace) -> None:
-    """Space sharing and makespan on the continuous trace, beside plain fairness, with and without the solver's point."""
+    """Space sharing and makespan on the continuous trace beside plain fairness, with and without the solver's point."""
     names = (("las aware", LAS), ("las aware, sharing", LAS + ",sharing=true"), ("makespan aware", MAKESPAN))
     ways = (("all of --compat gavel", COMPAT), ("but the solver's point", BUT_SOLVER))
     runs = {(name, way): Run(SINGLE, policy, compat, 0, WINDOW) for name, policy in names for way, compat in ways}

@@ -99,7 +99,7 @@ def warm_up(policies: Sequence[str]) -> None:
 
 
 def play_all(runs: Sequence[Run], workers: int, state: Path | None = None) -> dict[Run, Result]:
-    """Every run once, on several processes; a run that is asked for twice, or stands in `state`, is not played again."""
+    """Every run once, on several processes; one that is asked for twice, or stands in `state`, is not played again."""
     each = list(dict.fromkeys(runs))
     found = _recorded(state)
     left = [run for run in each if run not in found]

@@ -33,7 +33,7 @@ class TargetOptions:
     inner: str = "fairness"
     memory: Memory = field(default_factory=Memory)
     interior: bool = False  # of several optima the one at which the released code's solver stops
-    bisect: bool = False  # makespan: within 5 %
+    bisect: bool = False  # makespan: within 5 %, with `interior`
     copy_first_rate: bool = False  # agnostic: the rate of the first pool everywhere, even where it cannot run
 
 
@@ -115,7 +115,7 @@ def makespan(problem: Problem, options: TargetOptions) -> Targets:
     answer = solvers.makespan(
         seen.rates, seen.gangs, seen.capacity, work=seen.left_s, tol=TOLERANCE, budget_s=options.budget_s
     )
-    if options.bisect and len(problem):
+    if options.bisect and options.interior and len(problem):
         x = released.makespan(seen, released.bisected(answer.value)).x
         return Targets(x * (problem.rates > 0))
     return Targets(answer.x, note=answer.note)
