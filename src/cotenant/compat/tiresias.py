@@ -34,10 +34,10 @@ class TiresiasQuirks(System):
 
     def policy(self, policy: Policy) -> Policy:
         """Both forms of Tiresias as they are played there."""
-        return ReleasedTiresias(policy) if isinstance(policy, TiresiasL) and "queues" in self.quirks else policy
+        return ListedTiresias(policy) if isinstance(policy, TiresiasL) and "queues" in self.quirks else policy
 
 
-class ReleasedTiresias(PlanPolicy):
+class ListedTiresias(PlanPolicy):
     """Queues by attained GPU time, kept as lists; GPUs counted without nodes."""
 
     names_pools = True

@@ -31,7 +31,7 @@ Solve = Callable[[Floats, Floats], tuple[Floats, Floats]]
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class AlikeProgram:
     """Least cost @ x with x >= 0 (but for those free); in every row the sum of coefficient x count x variable <= limit.
 
     `coefficient[r, v]` is that of one variable in one row, `count[r, v]` how many variables of class v a row of class r
@@ -47,13 +47,13 @@ class Program:
     free: np.ndarray
 
 
-def solve(program: Program) -> Floats:
+def solve(program: AlikeProgram) -> Floats:
     """The variables where the method stops; fractions below 0 by rounding are left to the caller."""
     p, bound, column = _scaled(program)
     return _Path(p, bound).follow() / column
 
 
-def _scaled(p: Program) -> tuple[Program, Floats, Floats]:
+def _scaled(p: AlikeProgram) -> tuple[AlikeProgram, Floats, Floats]:
     """The same with rows and columns of alike sizes, coefficients of the bounds, what each column was divided by."""
     matrix = np.abs(p.coefficient) * (p.count > 0)
     bound = np.where(p.free, 0.0, 1.0)
@@ -65,7 +65,7 @@ def _scaled(p: Program) -> tuple[Program, Floats, Floats]:
         bound = bound / of_bound / of_column
         row, column = row * of_row, column * of_column
     coefficient = p.coefficient / row[:, None] / column[None, :]
-    return Program(coefficient, p.count, p.limit / row, p.rows, p.copies, p.cost / column, p.free), bound, column
+    return AlikeProgram(coefficient, p.count, p.limit / row, p.rows, p.copies, p.cost / column, p.free), bound, column
 
 
 def _root(size: Floats) -> Floats:
@@ -91,7 +91,7 @@ class _Point:
 class _Path:
     """One solve. Slacks and prices are of the bounds first, then of the rows."""
 
-    def __init__(self, p: Program, bound: Floats) -> None:
+    def __init__(self, p: AlikeProgram, bound: Floats) -> None:
         self.p, self.bound, self.kept = p, bound, ~p.free
         self.forth = p.coefficient * p.count  # rows x variables
         self.back = (p.coefficient * (p.count * p.rows[:, None] / p.copies[None, :])).T

@@ -9,7 +9,7 @@ import numpy as np
 
 from cotenant.core.state import Matrix
 from cotenant.core.workload import Floats, Ints
-from cotenant.policies.gavel.interior import Program, solve
+from cotenant.policies.gavel.interior import AlikeProgram, solve
 from cotenant.policies.rounds.problem import Problem, Targets
 
 FIRST_S, LAST_S, PRECISION = 100.0, 1e6, 1.05
@@ -115,5 +115,5 @@ class _Table:
             cost[-1], free[-1] = -1.0, True
         limits = np.concatenate([np.ones(jobs), floor, self.capacity])
         rows = np.concatenate([self.many, self.many, np.ones(pools)])
-        x = solve(Program(coefficient, count, limits, rows, copies, cost, free))
+        x = solve(AlikeProgram(coefficient, count, limits, rows, copies, cost, free))
         return np.asarray(x[:wide].reshape(self.combinations, pools))
