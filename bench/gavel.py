@@ -230,22 +230,26 @@ def _paper(options: argparse.Namespace) -> None:
     """Factors of agnostic over aware."""
     print("\npaper: mean JCT in hours, agnostic and aware, 36 + 36 + 36 GPUs (published in brackets)")
     print(f"{'workload':<19}{'objective':<11}{'':<16}{'agnostic':>16}{'aware':>16}{'factor':>15}{'CPU s':>8}{'':>9}")
-    for way, compat, costs in WAYS:
-        if options.way and (options.way == "compat") != compat:
-            continue
-        for kind, rate, policy, blind_h, aware_h in PAPER:
-            runs = [_hours(name, kind, rate, options, compat=compat, costs=costs) for name in (policy + BLIND, policy)]
-            found = play_all([*runs[0], *runs[1]], options.workers, options.state)
-            blind, aware = (_mean([found[run].jct_s / 3600 for run in each]) for each in runs)
-            published = blind_h / aware_h
-            verdict = "within" if abs(blind / aware / published - 1) <= ALLOWED_FACTOR else "OUTSIDE"
-            cpu_s = sum(result.cpu_s for result in found.values())
-            print(
-                f"{kind + f', {rate:g} jobs/h':<19}{policy.split('=')[1]:<11}{way:<16}"
-                f"{f'{blind:.1f} ({blind_h:.1f})':>16}{f'{aware:.1f} ({aware_h:.1f})':>16}"
-                f"{f'{blind / aware:.2f} ({published:.2f})':>15}{cpu_s:>8.1f}{verdict:>9}",
-                flush=True,
-            )
+    halves = [half for half in WAYS if not options.way or (options.way == "compat") == half[1]]
+    plan = {
+        (way, row): [
+            _hours(name, row[0], row[1], options, compat=compat, costs=costs) for name in (row[2] + BLIND, row[2])
+        ]
+        for way, compat, costs in halves
+        for row in PAPER
+    }
+    found = play_all([run for both in plan.values() for each in both for run in each], options.workers, options.state)
+    for (way, (kind, rate, policy, blind_h, aware_h)), both in plan.items():
+        blind, aware = (_mean([found[run].jct_s / 3600 for run in each]) for each in both)
+        published = blind_h / aware_h
+        verdict = "within" if abs(blind / aware / published - 1) <= ALLOWED_FACTOR else "OUTSIDE"
+        cpu_s = sum(found[run].cpu_s for each in both for run in each)
+        print(
+            f"{kind + f', {rate:g} jobs/h':<19}{policy.split('=')[1]:<11}{way:<16}"
+            f"{f'{blind:.1f} ({blind_h:.1f})':>16}{f'{aware:.1f} ({aware_h:.1f})':>16}"
+            f"{f'{blind / aware:.2f} ({published:.2f})':>15}{cpu_s:>8.1f}{verdict:>9}",
+            flush=True,
+        )
 
 
 def _others(options: argparse.Namespace) -> None:

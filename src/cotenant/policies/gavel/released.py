@@ -32,11 +32,11 @@ def bisected(optimum_s: float) -> float:
 
 
 def makespan(problem: Problem, time_s: float) -> Targets:
-    """Fractions with which everybody is done in this time."""
-    jobs = np.arange(len(problem))
-    table = _Table(problem.rates, problem.gangs, problem.capacity, np.ones(len(jobs)))
-    x = table.solved(limit=problem.left_s / time_s, aims=False)
-    return Targets(np.clip(x[: len(jobs)], 0.0, 1.0))
+    """Fractions with which everybody is done in this time; in steps, on which the point depends, not in seconds."""
+    steps = np.where(problem.steps_per_s > 0, problem.steps_per_s, 1.0)
+    table = _Table(problem.rates * steps[:, None], problem.gangs, problem.capacity, np.ones(len(problem)))
+    x = table.solved(limit=problem.left_s * steps / time_s, aims=False)
+    return Targets(np.clip(x, 0.0, 1.0))
 
 
 def max_min(problem: Problem, scale: Floats, sharing: bool) -> Targets:
