@@ -39,6 +39,9 @@ class TargetOptions:
 
 def las(problem: Problem, options: TargetOptions) -> Targets:
     """Max-min of normalised effective throughput: s_j E_j / (w_j prop_j)."""
+    if not options.aware and options.interior and options.copy_first_rate:
+        alike = replace(problem, rates=np.ones_like(problem.rates), kind=np.zeros_like(problem.kind))
+        return Targets(released.max_min(alike, problem.gangs / problem.weights, False).x * (problem.rates > 0))
     if not options.aware:
         return Targets(water_level(problem, options))
     even = problem.weights * problem.proportional
