@@ -49,6 +49,9 @@ def serve(
     power: Annotated[
         str, typer.Option(help="Let idle nodes sleep: ces, or with parameters as in `simulate` (docs/operations.md).")
     ] = "",
+    placement: Annotated[
+        str, typer.Option(help="Nodes of a gang: consolidated, spread or skew:limit=X (docs/policies.md).")
+    ] = "consolidated",
     share: Annotated[
         str,
         typer.Option(help="How jobs share a GPU, under policies that let them: time (by turns) or mps (at once)."),
@@ -121,6 +124,7 @@ def serve(
     from cotenant.beliefs.estimators import make_learner
     from cotenant.client.home import home as default_home
     from cotenant.core.errors import InputError, unknown
+    from cotenant.placement.modes import check_live
     from cotenant.policies import make_policy
     from cotenant.power import parse_power
     from cotenant.service import logs, run
@@ -152,6 +156,7 @@ def serve(
         make_learner(estimator)
     if power:
         parse_power(power)
+    check_live(placement)
     if allocator:
         make_allocator(allocator)
     if defrag and allocator.split(":")[0] not in ("", "fixed"):
@@ -161,9 +166,9 @@ def serve(
     told = read_settings(notify) if notify else NOBODY
     folder = Path(home).expanduser() if home else default_home()
     options = Options(
-        folder, grace, max_suspended=max_suspended, round_s=round_, profile=profile, allocator=allocator,
-        curves=curves, policy=policy, estimator=estimator, power=power, max_priority=max_priority, notify=told,
-        steady=since_boot_s,
+        folder, grace, max_suspended=max_suspended, round_s=round_, profile=profile, placement=placement,
+        allocator=allocator, curves=curves, policy=policy, estimator=estimator, power=power, max_priority=max_priority,
+        notify=told, steady=since_boot_s,
         keep=_keep(keep_jobs, keep_logs, keep_checkpoints), unknown_jobs=unknown_jobs, most_unfinished=max_jobs,
         forecast_every_s=_time(forecast_every, "--forecast-every"), defrag=defrag,
         prefetch_starts=prefetch_starts, cluster=load_tenants(cluster) if cluster else None,

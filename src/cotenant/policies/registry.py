@@ -19,6 +19,7 @@ from cotenant.policies.chronus import Chronus
 from cotenant.policies.easy import Easy
 from cotenant.policies.edf import Edf, EdfBackfill
 from cotenant.policies.fifo import Fifo
+from cotenant.policies.ftf import Ftf
 from cotenant.policies.gandiva import Gandiva
 from cotenant.policies.gavel import Allox, GandivaPacking, Gavel
 from cotenant.policies.horus import Horus, HorusPlus
@@ -37,9 +38,8 @@ from cotenant.policies.tiresias import TiresiasG, TiresiasL
 
 BUILT_IN: tuple[type[Policy], ...] = (
     Fifo, Backfill, Easy, Sjf, Qssf, RandomOrder, Srtf, Srsf, Las, TiresiasL, TiresiasG, Gavel, Allox, GandivaPacking,
-    Themis, Edf, EdfBackfill, Chronus, Ones, OnesGoodput, Optimus, MuriS, MuriL, SjfBsbf, SjfBsbfPaper, SjfFfs, AntMan,
-    Gandiva,
-    Horus, HorusPlus, Philly,
+    Themis, Ftf, Edf, EdfBackfill, Chronus, Ones, OnesGoodput, Optimus, MuriS, MuriL, SjfBsbf, SjfBsbfPaper, SjfFfs,
+    AntMan, Gandiva, Horus, HorusPlus, Philly,
 )  # fmt: skip
 
 

@@ -47,7 +47,8 @@ class Options:
     `max_suspended`: how many suspended jobs may be kept, for each holds host memory; 0 suspends none.
     `round_s`: length of a round for policies that have rounds. `profile`: speeds by model and GPU type. `estimator`: by
     which durations are learned from finished jobs, before all else that is known of a kind of job (empty: after it).
-    `power`: by which rules idle nodes sleep, where the backend can let them (empty: never).
+    `power`: by which rules idle nodes sleep, where the backend can let them (empty: never). `placement`: on which nodes
+    a gang may lie.
     `allocator` deals out cores and memory while jobs run (empty: each has what its file says), by the measured
     `curves` of a file. `prefetch_starts`: jobs are started ahead of their GPUs, and wait for them. `policy`: the one to
     begin with, else that of the last time. `inline`: acts are done within a look instead of by threads, for virtual
@@ -72,6 +73,7 @@ class Options:
     profile: str = "none"
     estimator: str = ""
     power: str = ""
+    placement: str = "consolidated"
     allocator: str = ""
     curves: str = ""
     prefetch_starts: bool = False

@@ -31,6 +31,7 @@ from cotenant.service.planner.phases import Phases
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Attempt, LiveJob
 from cotenant.service.store.learned import STEP, WORD, length_keys, word_keys
+from cotenant.workload.model_facts import skew
 from cotenant.workload.profiles.lifecycle import LifecycleRow
 
 _PROGRAMS = 64  # that are told apart: what is believed of pairs is looked up for all of them
@@ -75,6 +76,7 @@ class LiveBeliefs:
             mem_gib=mem_gib, nodes=spec.nodes, barred=self._barred(kind), gpu_gib=spec.gpu_mem_gib,
             priority=float(spec.priority), deadline_s=self.deadline_s(job),
             draw=zlib.crc32(job.id.encode()) / 2**32, steps_per_s=self.profiles.steps_per_s(kind), weight=spec.weight,
+            skew=float(skew([spec.model])[0]),
         )  # fmt: skip
 
     def kind(self, job: Watched) -> LiveKind:

@@ -30,7 +30,7 @@ from cotenant.engine.live_rows import LiveRows
 from cotenant.engine.observe import places_of
 from cotenant.engine.tables import StopCosts
 from cotenant.placement.modes import parse_placement
-from cotenant.policies import Context, Policy, make_policy
+from cotenant.policies import Policy, make_policy
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.planner import facts as known
@@ -40,6 +40,7 @@ from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import EVERYWHERE, Act, OpenNodes
 from cotenant.service.planner.durations import LiveDurations
 from cotenant.service.planner.follow import Follower
+from cotenant.service.planner.learning import Relearned, context_of
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
 from cotenant.service.planner.pairs import Kept, SideBySide, UseOf
@@ -78,7 +79,7 @@ class Session:
         rule = self.begin(options)
         room = np.array([gpu_gib.get(name, 0.0) or np.inf for name in self.nodes.types])
         self.tables = LiveRows(
-            self.nodes.cluster, parse_placement("consolidated"), rule, np.ones((1, len(self.nodes.types), 2)),
+            self.nodes.cluster, parse_placement(options.placement), rule, np.ones((1, len(self.nodes.types), 2)),
             costs=costs or StopCosts(np.inf, most_suspended=options.max_suspended, patience_s=options.grace_s),
             sharing=True, gpu_gib=room if self.traits.shares else None, start_s=now_s,
         )  # fmt: skip
@@ -86,10 +87,11 @@ class Session:
         self.follower = Follower(book, self.tables, self.nodes, *told)
         self.engine = Engine(self.tables, self._policy, rule, defrag=Defragmenter() if options.defrag else None)
         self._pasts = TenantPasts(book, self.tables, past_of)
+        self._past = Relearned(self.engine, self.tables, lambda: self._policy.rule(context_of(book, options)), now_s)
         self._budget, self._checks = budget or Budget(options.budget_s), options.check_invariants
-        self._kinds, self.late, self._parting = 0, 0, list[str]()
+        self._parting: list[str] = []
         self._doubted: dict[str, None] = {}  # running jobs that are to be looked at anew, some at every decision
-        self._recalled, self._told = False, dict[str, Any]()
+        self._kinds, self.late, self._recalled, self._told = 0, 0, False, dict[str, Any]()
         self.pairs = SideBySide(book, reports, self.kept, self._types, self.traits, use_of)
 
     @property
@@ -99,9 +101,8 @@ class Session:
 
     def begin(self, options: Options) -> Rule:
         """Let the policy begin; its rule."""
-        context = Context(round_s=options.round_s, services_gpu_s=known.services_of(self._book))
-        self._policy.begin(context)
-        return self._policy.rule(context)
+        self._policy.begin(context_of(self._book, options))
+        return self._policy.rule(context_of(self._book, options))
 
     def beliefs(self, options: Options) -> LiveBeliefs:
         """What is believed of jobs one by one."""
@@ -142,6 +143,7 @@ class Session:
         if self._tree is not self._book.tenants.tree:
             self._tree = self._book.tenants.tree
             self.tables.set_tree(self._tree)
+        self._past.look(now_s)
         self.pairs.look(now_s, self._paced)
         self._parting = self.pairs.partings()
         changed = changed | self._book.chained.keys() | self._durations.follow(changed)
