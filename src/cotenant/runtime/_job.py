@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -222,6 +223,19 @@ class Job:
             detach = getattr(value, "detach", None)  # a tensor must not keep its graph alive until it is sent
             self._metrics[name] = detach() if callable(detach) else value
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around whatever a step waits for while its GPUs are idle, e.g. input: `with job.waiting(): batch = next(it)`.
+
+        What is left of a step is how busy the job keeps its GPUs, where no driver tells that. `runtime.torch.Loader`
+        calls it by itself.
+        """
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._timing.waited(time.monotonic() - began)
+
     def ready(self) -> None:
         """All is built, the first step comes next: for loops that someone else writes. `steps` calls it by itself.
 
@@ -400,7 +414,7 @@ class Job:
         timing = self._timing
         return Progress(
             self._done, self._total, timing.step_time_s, self._floats(), saves,
-            timing.age_s, timing.ready_s, timing.ready_step, timing.saving_s,
+            timing.age_s, timing.ready_s, timing.ready_step, timing.saving_s, timing.busy,
         )  # fmt: skip
 
     def _floats(self) -> dict[str, float]:

@@ -7,8 +7,8 @@ something to say; nothing is acknowledged. A job reconnects when the service com
 `restored` and `checkpoint`, so these arrive at least once and repeats are harmless; `progress` may be lost.
 
     job -> service   hello      version, token, job, attempt, pid, untouched, waits
-                     progress   step, total, step_time_s, metrics, saves, age_s, ready_s, ready_step, saving_s
-                                (at most about five a second)
+                     progress   step, total, step_time_s, metrics, saves, age_s, ready_s, ready_step, saving_s,
+                                busy (at most about five a second)
                      built      step                the first step comes next
                      restored   step, path, seconds
                      checkpoint step, path, seconds
@@ -112,7 +112,8 @@ class Progress:
 
     `saves` says whether the job could write a checkpoint if asked to stop; where it could not, asking is in vain.
     `age_s`: how old the process is; `ready_s`: how old it was when it had finished its first step, which was number
-    `ready_step` (0 before that); `saving_s`: what it has spent in checkpoints since. Runtimes of before say none of it.
+    `ready_step` (0 before that); `saving_s`: what it has spent in checkpoints since; `busy`: part of its steps in
+    which it did not wait for input, 0 where the script does not say. Runtimes of before say none of it.
     """
 
     type: ClassVar[str] = "progress"
@@ -125,6 +126,7 @@ class Progress:
     ready_s: float = 0.0
     ready_step: int = 0
     saving_s: float = 0.0
+    busy: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

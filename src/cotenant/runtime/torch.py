@@ -225,7 +225,10 @@ class Loader:
             generator=self._generator(torch),
             **self._options,
         )
-        for indices, batch in zip(batches, loader, strict=True):
+        loaded = iter(loader)
+        for indices in batches:
+            with self._job.waiting():
+                batch = next(loaded)
             self._taken += len(indices)
             yield batch
             if (self._job.global_batch, self._job.workers) != (size, workers):

@@ -49,7 +49,7 @@ class AntMan(PlanPolicy):
         "start": 0.1,
         "step": 0.1,
         "cut": 0.5,
-        "control_s": 30.0,
+        "control_s": 5.0,
         "pairs": "none",  # or oracle, formula, learned: first where the guaranteed are believed to suffer least
         "believe": True,  # climb at once to what neighbours are believed to leave idle, no further
         "budget": 0.005,  # part of its time that a guaranteed job may lose to tries beyond that
@@ -66,6 +66,9 @@ class AntMan(PlanPolicy):
             raise InputError(f"policy '{self.name}': control_s={self.params['control_s']} must be above 0")
         self._pairs = PairBeliefs(self.name, str(self.params["pairs"]), names=(NONE, *NAMES))
         self._throttles: dict[int, Throttle] = {}
+        self._lost_s: dict[int, float] = {}  # by guaranteed job: what its neighbours have cost it so far
+        self._felt_s = np.inf  # when that was counted last
+        self.guaranteed: set[int] = set()
         self.reserved: dict[int, list[int]] = {}
         self._later: set[int] = set()
         self._rivals: dict[int, set[int]] = {}
@@ -102,13 +105,16 @@ class AntMan(PlanPolicy):
         return Plan({}, terms, keep=True, next_s=self._next_s(), why=self._answers(view))
 
     def _felt(self, view: View) -> dict[int, tuple[float, float]]:
-        """By job how much slower it is now than alone, and the seconds that it may still lose."""
-        held = view.attained_s
-        alone = view.alone_speed
-        lost = held - view.progress_s / np.where(alone > 0, alone, 1.0)
-        spare = self.number("budget") * held - lost
-        values = zip(view.slowdown.tolist(), spare.tolist(), strict=True)
-        return dict(zip(view.rows.tolist(), values, strict=True))
+        """By guaranteed job how much slower it is now than alone, and the seconds that it may still lose by that."""
+        passed_s, self._felt_s = max(view.now_s - self._felt_s, 0.0), view.now_s
+        lost_s, felt = self._lost_s, {}
+        self._lost_s = {}
+        columns = (view.rows, view.running, view.slowdown, self.number("budget") * view.attained_s)
+        for row, runs, slow, most_s in zip(*(column.tolist() for column in columns), strict=True):
+            if runs and row in self.guaranteed:
+                self._lost_s[row] = lost_s.get(row, 0.0) + passed_s * (1.0 - 1.0 / max(slow, 1.0))
+                felt[row] = slow, most_s - self._lost_s[row]
+        return felt
 
     def _observe(
         self, throttle: Throttle, rivals: set[int], felt: dict[int, tuple[float, float]], now_s: float

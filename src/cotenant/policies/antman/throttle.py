@@ -2,8 +2,9 @@
 
 Feedback from the guaranteed job's step time: the share rises by a step while that job is not slowed beyond a tolerance,
 and is cut sharply when it is (additive increase, multiplicative cut; AntMan says "pessimistic" and gives no sizes).
-After a cut the share climbs back to just below where it went wrong and stays there; the next try beyond that waits
-twice as long as the last one, up to a limit, so that a share that has settled is left alone.
+A job that pauses between its steps disturbs its neighbours only meanwhile, so what it costs them is in proportion to
+its share: a cut goes to the share at which half the tolerance would be lost, and stays there. The next try beyond that
+raises the share by half of it at most, and waits twice as long as the last one, up to a limit.
 
 Two things go beyond the paper, because a guaranteed job that is slowed for one control period of a short life has lost
 much of it: a share climbs at once only to what the neighbours are believed to leave idle, and tries beyond that only
@@ -29,6 +30,7 @@ class Throttle:
     wait_s: float  # at the ceiling, before the next try
     ceiling: float = 1.0  # the largest share that is not known to hurt
     rivals: int = 0  # guaranteed neighbours
+    try_s: float = -math.inf  # no earlier than this beyond a share that has hurt
 
     @classmethod
     def low(cls, start: float, now_s: float, control_s: float, idle: float = 1.0) -> Throttle:
@@ -40,23 +42,24 @@ class Throttle:
     ) -> None:
         """React to the worst slowdown of a guaranteed neighbour; does nothing before its time.
 
-        `spare_s` is what the neighbours may still lose: a step beyond the ceiling puts `step` of a period at risk.
+        `spare_s` is what the neighbours may still lose: a try beyond the ceiling puts its part of a period at risk.
         """
         if now_s < self.next_s - 1e-9:
             return
         wait_s = self.control_s
+        further = max(min(step, self.share / 2), LOWEST) if self.try_s > -math.inf else step
         if slowdown > 1 + tolerance:
-            self.ceiling = max(self.share - step, 0.0)
-            self.share = min(self.share * cut, self.ceiling)
+            self.share = self.share * min(cut, tolerance / 2 / (slowdown - 1))
             if self.share < LOWEST:
                 self.share = 0.0
             self.wait_s = min(2 * self.wait_s, LONGEST_S)
+            self.ceiling, self.try_s = self.share, now_s + self.wait_s
         elif self.share < self.ceiling - 1e-9:
             self.share = min(self.share + step, self.ceiling)
             if self.share >= self.ceiling - 1e-9 and self.ceiling < 1:
                 wait_s = self.wait_s
-        elif spare_s >= step * self.control_s:
-            self.ceiling = self.share = min(self.share + step, 1.0)
+        elif spare_s >= further * self.control_s and now_s >= self.try_s - 1e-9:
+            self.ceiling = self.share = min(self.share + further, 1.0)
         else:
             wait_s = self.wait_s
         # On a grid, so that many shares are looked at together.
@@ -66,14 +69,3 @@ class Throttle:
     def settled(self) -> bool:
         """Whether there is nothing left to raise."""
         return self.share >= 1.0
-
-
-def step_seconds(active_s: float, percent: float, fixed_s: float = 0.0) -> tuple[float, float]:
-    """How long a step takes in all at a control value of `percent`, and how much of it is slept (released code).
-
-    0 suspends the job: both are infinite.
-    """
-    if percent <= 0:
-        return float("inf"), float("inf")
-    total = active_s * 100 / percent
-    return total, max(total - active_s - fixed_s, 0.0)
