@@ -171,8 +171,9 @@ class LiveProfiles:
         """What is believed of these kinds in company; the same object for the same question.
 
         What was seen of a pair, and how busy a kind was seen to keep its GPUs, goes before the profile; a pair that
-        does not pay counts as impossible; one that the profile does not know is as guessed. Memory is what jobs ask for, else what they were seen to use. Nothing of it
-        can lie on the host, so a job that has less than it needs does not run at all.
+        does not pay counts as impossible; one that the profile does not know is as guessed. Memory is what jobs ask
+        for, else what they were seen to use. Nothing of it can lie on the host, so a job that has less than it needs
+        does not run at all.
         """
         asked = len(self.kinds), seen.vetoes, len(seen.ratios), seen.changes
         if self._beside[0] != asked or self._beside[1] is None:

@@ -74,24 +74,26 @@ class AntMan(PlanPolicy):
         self._rivals: dict[int, set[int]] = {}
         self._held: dict[int, Terms] = {}
         self._seen: tuple[bytes, ...] = ()
+        self._believed: Together | None = None  # by which the last schedule was made
         self._quota_left: Ints = np.zeros(0, np.int64)  # by tenant, after the last schedule
 
     def decide(self, view: View) -> Plan:
         """Upgrade, start guaranteed jobs, start opportunistic jobs, set shares and memory."""
         self._pairs.look(view)
-        seen = self._situation(view)
-        if seen == self._seen:
+        seen, together = self._situation(view), view.facts.together
+        if seen == self._seen and together is self._believed:
             return self._adjust(view)
+        self._believed = together
         plan = self._schedule(view)
         self._seen = () if plan.run else seen
         return plan
 
     @staticmethod
     def _situation(view: View) -> tuple[bytes, ...]:
-        """Who is there, who of them runs, and on how many GPUs of which nodes, whatever rows they have."""
+        """Who is there, in which tier, who of them runs, on how many GPUs of which nodes, and whose quota is left."""
         order = np.argsort(view.rows)
-        nodes = view.site.node[:, col.NODE_CAP]
-        return view.rows[order].tobytes(), view.running[order].tobytes(), nodes.tobytes()
+        columns = view.rows[order], view.tier[order], view.running[order]
+        return tuple(one.tobytes() for one in (*columns, view.site.node[:, col.NODE_CAP], view.site.guaranteed_left()))
 
     def _adjust(self, view: View) -> Plan:
         """Nothing but time has passed: only shares may change."""

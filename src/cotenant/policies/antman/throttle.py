@@ -62,8 +62,8 @@ class Throttle:
             self.ceiling = self.share = min(self.share + further, 1.0)
         else:
             wait_s = self.wait_s
-        # On a grid, so that many shares are looked at together.
-        self.next_s = math.ceil((now_s + wait_s) / self.control_s - 1e-9) * self.control_s
+        # On a grid, so that many shares are looked at together; a look that is a little late does not move it.
+        self.next_s = math.floor((now_s + wait_s) / self.control_s + 0.5) * self.control_s
 
     @property
     def settled(self) -> bool:
