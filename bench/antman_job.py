@@ -15,6 +15,7 @@ import os
 import struct
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -52,17 +53,15 @@ def main() -> None:
 
 def gpt2() -> Callable[[], None]:
     """GPT-2 small, sequences of 1,024, batches of 8."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    model = GPT2LMHeadModel(GPT2Config(use_cache=False))
+    hugging: Any = import_module("transformers")
+    model = hugging.GPT2LMHeadModel(hugging.GPT2Config(use_cache=False))
     return _language(model, vocabulary=50257, batch=8, length=1024)
 
 
 def bert() -> Callable[[], None]:
     """BERT-base, masked words, sequences of 128, batches of 32."""
-    from transformers import BertConfig, BertForMaskedLM
-
-    return _language(BertForMaskedLM(BertConfig()), vocabulary=30522, batch=32, length=128)
+    hugging: Any = import_module("transformers")
+    return _language(hugging.BertForMaskedLM(hugging.BertConfig()), vocabulary=30522, batch=32, length=128)
 
 
 def _language(model: Any, vocabulary: int, batch: int, length: int) -> Callable[[], None]:
@@ -85,9 +84,9 @@ def mlp_rl() -> Callable[[], None]:
 def resnet18_cifar() -> Callable[[], None]:
     """ResNet-18 on pictures of 32x32, ten classes, batches of 128."""
     import torch
-    from torchvision.models import resnet18
 
-    model = resnet18(num_classes=10)
+    models: Any = import_module("torchvision.models")
+    model = models.resnet18(num_classes=10)
     seen, kinds = torch.randn(128, 3, 32, 32, device="cuda"), torch.randint(10, (128,), device="cuda")
     return _step(model, lambda: torch.nn.functional.cross_entropy(model(seen).float(), kinds))
 

@@ -26,12 +26,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
-from scipy import stats
 
 from bench.gpu_mix_live import Shell
 from cotenant.testing.sharing import shared_run, sharing
@@ -209,11 +209,11 @@ def calm(both: Sequence[np.ndarray], window: Sequence[float]) -> tuple[float, fl
     for steps in both:
         inside = steps[(steps[:, 0] >= window[0]) & (steps[:, 0] <= window[1]), 0]
         took = np.diff(inside)
-        for at in np.flatnonzero(took > 5 * np.median(took)) if len(took) else ():
-            edges += [inside[at], inside[at + 1]]
+        for gap in np.flatnonzero(took > 5 * np.median(took)).tolist() if len(took) else ():
+            edges += [float(inside[gap]), float(inside[gap + 1])]
     edges.sort()
-    at = int(np.argmax(np.diff(edges)))
-    return edges[at], edges[at + 1]
+    longest = int(np.argmax(np.diff(edges)))
+    return edges[longest], edges[longest + 1]
 
 
 def duty(steps: np.ndarray, window: Sequence[float]) -> float:
@@ -270,6 +270,7 @@ def verdict(what: str, found: str, fine: bool) -> bool:
 
 def slower(with_: np.ndarray, without: np.ndarray) -> tuple[float, float]:
     """What is lost of the speed, and half of its 95 % interval (Welch over blocks)."""
+    stats: Any = import_module("scipy.stats")
     lost = 1 - with_.mean() / without.mean()
     if min(len(with_), len(without)) < 2:
         return float(lost), float("nan")
@@ -284,13 +285,14 @@ def simulated(
     """Speeds of host and guest against alone over the blocks with the guest, from what was measured before them.
 
     The host runs as long before the guest comes to it as it did. What the policy believes of busy shares is what it
-    could know then: of the host what the driver said while it was alone, of the guest, which never was, what the
-    driver said of its processes, or else what the profile says.
+    could know then: of the host what the driver said while it was alone (else how much of a step it does not wait), of
+    the guest, which never was, what the driver said of its processes, or else what the profile says.
     """
     ratios = {role: min(pair[role] / alone[role], 1.0) for role in alone}
-    seen = busy["host"], kept["busy_in_company"]["guest"]
-    models = kept["host"], kept["guest"]
-    believed = [known if known is not None else in_profile(model) for known, model in zip(seen, models, strict=True)]
+    timed = 1 - kept["wait_s"] * alone["host"]
+    host = busy["host"] if busy["host"] is not None else timed
+    guest = kept["busy_in_company"]["guest"]
+    believed = [host, guest if guest is not None else in_profile(kept["guest"])]
     truth = sharing([[1, ratios["host"]], [ratios["guest"], 1]], busy=believed)
     start_s = kept["windows"]["settling"][0] - kept["steps"]["host"][0][0]
     run = shared_run([(0.0, 1, 1e6), (start_s, 1, 1e6)], truth, "1x1", "antman", priority=[0, -1])
@@ -303,8 +305,8 @@ def simulated(
                 run.advance(at_s)
                 done.append(run.engine.view(at_s).progress_s.copy())
             speeds.append((done[1] - done[0]) / (end - begin))
-    host, guest = np.mean(speeds, axis=0).tolist()
-    return host, guest
+    found = np.mean(speeds, axis=0)
+    return float(found[0]), float(found[1])
 
 
 def in_profile(model: str) -> float:
