@@ -13,33 +13,52 @@ from cotenant.core.together import CURVE
 from cotenant.engine.plans import carry_out_plan
 from cotenant.policies.antman.memory import caps
 from cotenant.policies.antman.policy import AntMan
-from cotenant.policies.antman.throttle import Throttle, step_seconds
+from cotenant.policies.antman.throttle import Throttle
+from cotenant.service.executor.terms import LONGEST_PAUSE_S, pause_s
 from cotenant.testing.sharing import shared_run, sharing
 from cotenant.workload.profiles.together import MEMORY_CURVES
 
 MIN = 60.0
 
 
-def test_compute_sharing_of_the_paper() -> None:
-    """ESPnet guaranteed beside ResNet-50: 20.8 min instead of 105.2, ResNet-50 at 57 % of its speed; within 10 %."""
-    table = sharing([[1, 1 / 5.234], [1 / 1.5, 1]], busy=[0.464, 0.94])
-    policy = "antman:tolerance=0.04,busy_limit=1,step=0.02,control_s=2"
-    run = shared_run([(0.0, 1, 20.1 * MIN), (1.0, 1, 1e5)], table, "1x1", policy, priority=[0, -1])
-    run.advance(1e4)
-    assert run.state.f[0, col.FINISH] == pytest.approx(20.8 * MIN, rel=0.1)
-    run = shared_run([(0.0, 1, 20.1 * MIN), (1.0, 1, 1e5)], table, "1x1", policy, priority=[0, -1])
-    run.advance(20.0 * MIN)
-    done = run.engine.view(20.0 * MIN).progress_s
-    assert done[1] / (20.0 * MIN) == pytest.approx(0.57, rel=0.1)
-    packed = shared_run([(0.0, 1, 20.1 * MIN), (0.0, 1, 1e5)], table, "1x1", "sjf-ffs", priority=[0, -1])
-    packed.advance(1e5)
-    assert packed.state.f[0, col.FINISH] == pytest.approx(105.2 * MIN, rel=0.1)
+def test_what_a_paused_neighbour_costs_follows_from_the_pair() -> None:
+    """Beside one that is at work a quarter of the time: 3/4 at full speed, 1/4 at the pair's. Two are independent."""
+    table = sharing([[1, 0.6, 0.8], [0.5, 1, 1], [0.7, 1, 1]], busy=[0.2] * 3)
+    for shares, host in (((0.25,), 0.75 + 0.25 * 0.6), ((0.0,), 1.0), ((1.0,), 0.6), ((0.5, 0.1), None)):
+        rows = [(0.0, 1, 1e6)] * (1 + len(shares))
+        run = shared_run(rows, table, "1x1", "antman", priority=[0] + [-1] * len(shares))
+        run.advance(1.0)
+        run.state.f[1 : 1 + len(shares), col.SHARE] = shares
+        run.engine.rates.update(run.state, run.engine.rule, 1.0)
+        speed = run.state.f[: 1 + len(shares), col.SPEED]
+        both = 1 / (1 / 0.6 + 1 / 0.8 - 1)
+        mean = 0.5 * 0.9 + 0.5 * 0.9 * 0.6 + 0.5 * 0.1 * 0.8 + 0.5 * 0.1 * both
+        assert speed[0] == pytest.approx(mean if host is None else host)
+        if host is not None:
+            assert speed[1] == pytest.approx(max(shares[0] * 0.5, 1e-9))
+
+
+@pytest.mark.parametrize(("beside", "alone"), [(0.99, 1.0), (0.9, 0.05), (0.6, 0.0125)])
+def test_default_options_keep_the_promise_whatever_the_pair_is(beside: float, alone: float) -> None:
+    """Nobody tells the policy what the pair is: feedback finds a share that costs half a per cent, or no limit."""
+    table = sharing([[1, beside], [0.7, 1]], busy=[0.5, 0.5])
+    run = shared_run([(0.0, 1, 1e6), (100.0, 1, 1e6)], table, "1x1", "antman", priority=[0, -1])
+    run.advance(160.0)
+    before = run.engine.view(160.0).progress_s.copy()
+    run.advance(760.0)
+    host, guest = (run.engine.view(760.0).progress_s - before) / 600.0
+    assert host >= 0.99
+    assert run.engine.view(760.0).progress_s[0] >= 0.99 * 760
+    assert guest >= 0.7 * 0.9 * alone
 
 
 def _two_jobs(policy: str) -> tuple[float, float]:
-    """GCN (3.5 GiB, 43 min, opportunistic) from 0, ResNet-50 (30 GiB, 91.1 min) from 26 min on a GPU of 32 GiB."""
+    """GCN (3.5 GiB, 43 min, opportunistic) from 0, ResNet-50 (30 GiB, 91.1 min) from 26 min on a GPU of 32 GiB.
+
+    The paper does not say what they do to each other's speed; here it is nothing, so that all comes from memory.
+    """
     curve = np.array([MEMORY_CURVES["sr"], MEMORY_CURVES["resnet"]])
-    table = sharing([[1, 0.95], [0.95, 1]], memory_gib=[3.5, 30.0], gpu_gib=32.0, busy=[0.2, 0.75], curve=curve)
+    table = sharing([[1, 1], [1, 1]], memory_gib=[3.5, 30.0], gpu_gib=32.0, busy=[0.2, 0.75], curve=curve)
     rows = [(0.0, 1, 43.0 * MIN), (26 * MIN, 1, 91.1 * MIN)]
     run = shared_run(rows, table, "1x1", policy, priority=[-1, 0] if policy.startswith("antman") else None)
     run.advance(np.inf)
@@ -47,7 +66,7 @@ def _two_jobs(policy: str) -> tuple[float, float]:
 
 
 def test_memory_sharing_of_the_paper() -> None:
-    one, two = _two_jobs("antman:control_s=5")
+    one, two = _two_jobs("antman")
     assert one == pytest.approx(43.9, rel=0.1)
     assert two == pytest.approx(91.8, rel=0.02)
     one, two = _two_jobs("fifo")
@@ -73,45 +92,52 @@ def test_packing_without_limits_does_not_fit_and_spilling_the_guaranteed_job_cra
 
 
 def test_throttled_steps() -> None:
-    assert step_seconds(0.120, 60) == (pytest.approx(0.2), pytest.approx(0.08))
-    assert step_seconds(0.120, 100) == (pytest.approx(0.120), 0.0)
-    assert step_seconds(0.120, 0)[0] == np.inf
-    assert step_seconds(0.120, 60, 0.01)[1] == pytest.approx(0.07)
+    """The pauses that the service tells: a step of 120 ms at 60 per cent of the time is followed by 80 ms."""
+    assert pause_s(0.120, 0.6) == pytest.approx(0.08)
+    assert pause_s(0.120, 1.0) == 0.0
+    assert pause_s(0.120, 0.0) == LONGEST_PAUSE_S
 
 
-def test_share_rises_by_steps_and_is_cut_sharply() -> None:
+RULES = {"tolerance": 0.01, "step": 0.1, "cut": 0.5}
+
+
+def test_share_rises_by_steps_and_is_cut_to_what_costs_half_the_tolerance() -> None:
     throttle = Throttle.low(0.1, 0.0, 10.0)
-    throttle.observe(1.0, 5.0, tolerance=0.01, step=0.1, cut=0.5)
+    throttle.observe(1.0, 5.0, **RULES)
     assert throttle.share == 0.1
-    for now_s in (10.0, 20.0, 30.0):
-        throttle.observe(1.0, now_s, tolerance=0.01, step=0.1, cut=0.5)
-    assert throttle.share == pytest.approx(0.4)
-    throttle.observe(1.2, 40.0, tolerance=0.01, step=0.1, cut=0.5)
-    assert (throttle.share, throttle.next_s) == (pytest.approx(0.2), 50.0)
-    throttle.observe(1.0, 50.0, tolerance=0.01, step=0.1, cut=0.5)
-    assert (throttle.share, throttle.next_s) == (pytest.approx(0.3), 130.0)  # at the ceiling: a longer wait
+    for now_s in (10.0, 20.0, 30.4):
+        throttle.observe(1.0, now_s, **RULES)
+    assert (throttle.share, throttle.next_s) == (pytest.approx(0.4), 40.0)
+    throttle.observe(1.05, 40.0, **RULES)  # 0.4 costs 5 %, so 0.04 costs 0.5 %
+    assert (throttle.share, throttle.next_s) == (pytest.approx(0.04), 50.0)
+    throttle.observe(1.0, 50.0, **RULES)
+    assert throttle.share == pytest.approx(0.04)  # not before 120 s, twice as long as at first
+    throttle.observe(1.0, 120.0, **RULES, spare_s=0.1)
+    assert throttle.share == pytest.approx(0.04)  # 2 % of a period are at risk, 0.2 s
+    throttle.observe(1.0, 200.0, **RULES, spare_s=0.3)
+    assert throttle.share == pytest.approx(0.06)  # by half of it
+    throttle.observe(1.0, 210.0, **RULES)
+    assert throttle.share == pytest.approx(0.06)
 
 
 def test_share_climbs_to_what_is_idle_and_beyond_only_with_seconds_to_spare() -> None:
-    rules = {"tolerance": 0.01, "step": 0.1, "cut": 0.5}
     throttle = Throttle.low(0.1, 0.0, 10.0, idle=0.25)
     for now_s in (10.0, 20.0):
-        throttle.observe(1.0, now_s, **rules, spare_s=0.0)
+        throttle.observe(1.0, now_s, **RULES, spare_s=0.0)
     assert (throttle.share, throttle.next_s) == (0.25, 60.0)
-    throttle.observe(1.0, 60.0, **rules, spare_s=0.9)  # a tenth of ten seconds is at risk
+    throttle.observe(1.0, 60.0, **RULES, spare_s=0.9)  # a tenth of ten seconds is at risk
     assert (throttle.share, throttle.next_s) == (0.25, 100.0)
-    throttle.observe(1.0, 100.0, **rules, spare_s=1.1)
+    throttle.observe(1.0, 100.0, **RULES, spare_s=1.1)
     assert throttle.share == pytest.approx(0.35)
 
 
 def test_nothing_idle_suspends() -> None:
     """A try that hurts goes back to nothing at once, not by halves."""
-    rules = {"tolerance": 0.01, "step": 0.1, "cut": 0.5}
     throttle = Throttle.low(0.1, 0.0, 10.0, idle=0.0)
     assert throttle.share == 0.0
-    throttle.observe(1.0, 10.0, **rules)
+    throttle.observe(1.0, 10.0, **RULES)
     assert throttle.share == pytest.approx(0.1)
-    throttle.observe(1.2, 20.0, **rules)
+    throttle.observe(1.2, 20.0, **RULES)
     assert (throttle.share, throttle.ceiling) == (0.0, 0.0)
 
 
@@ -121,13 +147,13 @@ def test_short_guaranteed_job_feels_nothing() -> None:
     took = {}
     for options, share in (("", 0.0), (":believe=false,budget=1", 0.1)):
         run = shared_run([(0.0, 1, 1000.0), (100.0, 1, 60.0)], table, "1x1", f"antman{options}", priority=[-1, 0])
-        run.advance(110.0)
+        run.advance(104.0)
         assert run.state.f[0, col.SHARE] == share
         run.advance(np.inf)
         took[options] = run.state.f[1, col.FINISH] - 100.0
         assert run.state.f[0, col.FINISH] <= 1000.0 + took[options]
     assert took[""] == pytest.approx(60.0)
-    assert took[":believe=false,budget=1"] > 61.0
+    assert took[":believe=false,budget=1"] > 60.2
 
 
 def _owned(quotas: dict[str, int], cluster: str = "1x8") -> Cluster:

@@ -3,8 +3,8 @@
 Feedback from the guaranteed job's step time: the share rises by a step while that job is not slowed beyond a tolerance,
 and is cut sharply when it is (additive increase, multiplicative cut; AntMan says "pessimistic" and gives no sizes).
 A job that pauses between its steps disturbs its neighbours only meanwhile, so what it costs them is in proportion to
-its share: a cut goes to the share at which half the tolerance would be lost, and stays there. The next try beyond that
-raises the share by half of it at most, and waits twice as long as the last one, up to a limit.
+its share: a cut goes to the share at which half the tolerance would be lost, and stays there. From then on each try
+beyond that raises the share by half of it at most, and tries wait twice as long after every cut, up to a limit.
 
 Two things go beyond the paper, because a guaranteed job that is slowed for one control period of a short life has lost
 much of it: a share climbs at once only to what the neighbours are believed to leave idle, and tries beyond that only
@@ -60,6 +60,7 @@ class Throttle:
                 wait_s = self.wait_s
         elif spare_s >= further * self.control_s and now_s >= self.try_s - 1e-9:
             self.ceiling = self.share = min(self.share + further, 1.0)
+            self.try_s = now_s + self.wait_s if self.try_s > -math.inf else self.try_s
         else:
             wait_s = self.wait_s
         # On a grid, so that many shares are looked at together; a look that is a little late does not move it.
