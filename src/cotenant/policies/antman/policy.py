@@ -47,7 +47,7 @@ class AntMan(PlanPolicy):
         "ot_max_gpus": 0,  # largest opportunistic gang; 0: any
         "tolerance": 0.01,  # slowdown of a guaranteed job above which its neighbours are cut
         "start": 0.1,
-        "step": 0.1,
+        "step": 0.2,
         "cut": 0.5,
         "control_s": 5.0,
         "pairs": "none",  # or oracle, formula, learned: first where the guaranteed are believed to suffer least
@@ -127,8 +127,8 @@ class AntMan(PlanPolicy):
         throttle.observe(worst, now_s, tolerance=tolerance, step=step, cut=cut, spare_s=spare)
 
     def _next_s(self) -> float:
-        """When the first share may be changed."""
-        return min((throttle.next_s for throttle in self._throttles.values() if not throttle.settled), default=np.inf)
+        """When the first share is looked at again."""
+        return min((throttle.next_s for throttle in self._throttles.values()), default=np.inf)
 
     def _schedule(self, view: View) -> Plan:
         """Upgrade, start guaranteed jobs, start opportunistic jobs, set shares and memory."""
