@@ -41,7 +41,7 @@ from cotenant.workload.profiles.together import busy_share
 
 ROOT = Path(__file__).resolve().parent.parent
 HOST, WAIT_S = "gpt2", 0.035
-STAND_IN = {"host": "0.060:0.985", "guest": "0.010:0.7"}
+STAND_IN = {"host": "0.060:0.997", "guest": "0.010:0.7"}
 GPU_GIB = {"gpt2": 30, "mlp_rl": 4, "resnet18_cifar": 6, "bert": 16}
 ALONE_S, PAIR_S, SETTLE_S = 5.0, 10.0, 6.0  # blocks begin without the guest: its share goes on rising
 STANDSTILL_S = 0.8
