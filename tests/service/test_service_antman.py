@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from service_kit import ADMIN, ONE, Rig, plan_rig, play, tell
+from service_kit import ADMIN, Rig, plan_rig, play, tell
 
-from cotenant.backends.base import GpuUse, NodeInfo
+from cotenant.backends.base import NodeInfo
 from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.tenants import Tree
 from cotenant.runtime.protocol import Progress
@@ -60,11 +60,11 @@ def test_a_job_is_upgraded_when_its_tenant_is_given_more(tmp_path: Path) -> None
 def test_how_busy_a_job_keeps_its_gpu_is_measured(tmp_path: Path, who_says: str) -> None:
     """By the profile resnet50 leaves nothing idle, so that no guest comes to it; it was seen to leave half."""
     rig = plan_rig(tmp_path, "antman")
+    if who_says == "driver":
+        rig.backend.world.uses = lambda spec: (0.5, 20.0)
     mine = rig.submit("sleep 4000", model="resnet50", expected=4000, gpu_mem=20)
     for second in range(30):
         play(rig, 1)
-        if who_says == "driver":
-            rig.service.usage.take([GpuUse(ONE[0].name, 0, 0.5, 20.0, ())])
         busy = 0.5 if who_says == "runtime" else 0.0
         rig.says(mine, Progress(10 * second, 100_000, 0.1, saves=True, busy=busy))
     guest = rig.submit("sleep 4000", model="mlp_rl", expected=4000, gpu_mem=20, priority=-1)

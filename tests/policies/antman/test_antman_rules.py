@@ -9,6 +9,7 @@ from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.errors import InputError
 from cotenant.core.plan import Plan, Terms
+from cotenant.core.tenants import Tenant, Tree
 from cotenant.core.together import CURVE
 from cotenant.engine.plans import carry_out_plan
 from cotenant.policies.antman.memory import caps
@@ -205,6 +206,23 @@ def test_upgrade_comes_before_a_waiting_guaranteed_job() -> None:
     assert run.state.i[1, col.OPPORTUNISTIC] == 0
     assert run.state.i[2, col.STATE] != col.FINISHED
     assert run.state.quota[0, col.Q_USED] == 4
+
+
+def test_guarantees_of_a_tree_of_tenants() -> None:
+    """What a tenant is guaranteed makes its jobs guaranteed, up to that; all others use the rest."""
+    tree = Tree((Tenant("owner", guaranteed=3), Tenant("other", guaranteed=1)))
+    table = sharing(np.full((6, 6), 0.9), busy=[0.3] * 6)
+    rows = [(0.0, 2, 500.0), (1.0, 2, 500.0), (2.0, 1, 500.0), (3.0, 1, 500.0), (4.0, 1, 500.0), (5.0, 1, 500.0)]
+    owners = ["owner", "owner", "owner", "other", "other", "nobody"]
+    cluster = Cluster((NodeGroup(1, 4),), spec="1x4", tenants=tree)
+    run = shared_run(rows, table, cluster, "antman", tenants=owners)
+    run.advance(6.0)
+    assert run.state.i[:, col.STATE].tolist() == [col.RUNNING] * 6
+    assert run.state.i[:, col.OPPORTUNISTIC].tolist() == [0, 1, 0, 0, 1, 1], "2 and 1 of 3, 1 of 1"
+    run.advance(np.inf)
+    assert (run.state.i[:, col.PREEMPTS] == 0).all(), "nobody is stopped for another's guarantee"
+    slow = run.state.f[[0, 2, 3], col.OCCUPIED] / 500.0
+    assert slow.max() <= 1.01
 
 
 def test_memory_goes_where_it_helps() -> None:
