@@ -12,6 +12,7 @@ A guaranteed training job (GPT-2 whose input is too slow for the GPU) and an opp
 
 Shown: the host within 1 %; the guest's share beside the paper's; what was simulated within 10 % of both. Exit code 1
 where one is missed. All that was measured is kept in DIR/antman-SHARE-GUEST.json; `--phase table` only prints again.
+Clocks of the GPU are locked meanwhile, where that is allowed: they wander by some per cent, and 1 % is to be seen.
 Without a GPU, `--stand-in` plays it with timed waits.
 """
 
@@ -45,6 +46,7 @@ STAND_IN = {"host": "0.060:0.997", "guest": "0.010:0.7"}
 GPU_GIB = {"gpt2": 30, "mlp_rl": 4, "resnet18_cifar": 6, "bert": 16}
 ALONE_S, PAIR_S, SETTLE_S = 5.0, 10.0, 6.0  # blocks begin without the guest: its share goes on rising
 STANDSTILL_S = 0.8
+CLOCK_MHZ = "1605,1605"
 PAPER = "the paper: ESPnet +3.5 %, ResNet-50 beside it keeps 57 %"
 
 
@@ -135,6 +137,18 @@ def nvml_busy() -> float | None:
 
 
 @contextmanager
+def locked_clocks() -> Iterator[bool]:
+    """Have the GPU keep one clock; whether it does."""
+    found = shutil.which("nvidia-smi") is not None
+    done = found and subprocess.run(["nvidia-smi", "-lgc", CLOCK_MHZ], capture_output=True, check=False).returncode == 0
+    try:
+        yield done
+    finally:
+        if done:
+            subprocess.run(["nvidia-smi", "-rgc"], capture_output=True, check=False)
+
+
+@contextmanager
 def served(options: argparse.Namespace, home: Path) -> Iterator[Shell]:
     """A service with the policy's own options."""
     shell = Shell(home)
@@ -162,7 +176,7 @@ def live(options: argparse.Namespace) -> dict[str, Any]:
     folder.mkdir(parents=True)
     windows: dict[str, list[tuple[float, float]]] = {"host alone": [], "pair": [], "guest alone": []}
     began = time.time()
-    with served(options, folder / "home") as shell:
+    with locked_clocks() as locked, served(options, folder / "home") as shell:
         stage = Stage(shell, folder, options)
         stage.submit("host", HOST)
         stage.watch(ALONE_S, "host")
@@ -192,7 +206,7 @@ def live(options: argparse.Namespace) -> dict[str, Any]:
         events = shell.ask("events", "--limit", "1000", check=False)
         return {
             "share": options.share, "host": HOST, "guest": options.guest, "wait_s": WAIT_S, "blocks": blocks,
-            "windows": windows, "guaranteed_s": guaranteed_s, "took_s": time.time() - began,
+            "windows": windows, "clocks_locked": locked, "guaranteed_s": guaranteed_s, "took_s": time.time() - began,
             "busy": stage.busy, "busy_in_company": seen, "stand_in": options.stand_in,
             "events": [{k: one.get(k) for k in ("time_s", "kind", "job")} for one in events or ()][-200:],
             "steps": {role: stage.steps(role).round(5).tolist() for role in ("host", "guest")},
@@ -237,7 +251,7 @@ def table(kept: dict[str, Any]) -> bool:
     pair = {role: speed(steps[role], windows["pair"]) for role in steps}
     busy = {role: float(np.mean(seen)) if (seen := kept["busy"][role]) else None for role in steps}
     print(f"{kept['host']} (guaranteed) and {kept['guest']} (opportunistic), share {kept['share']}, "
-          f"{kept['took_s']:.0f} s in all")  # fmt: skip
+          f"clocks {'locked' if kept.get('clocks_locked') else 'free'}, {kept['took_s']:.0f} s in all")  # fmt: skip
     for role in steps:
         said = "not known" if busy[role] is None else f"{busy[role]:.0%}"
         print(f"  {role:5} alone {alone[role]:8.2f} steps/s, GPU busy {said:>9};"
