@@ -167,9 +167,11 @@ def test_antman_holds_an_opportunistic_job_back(tmp_path: Path) -> None:
             shares.append(share)
             speeds.append(1 - 0.1 * share)
     assert [rig.state(job) for job in (mine, guest)] == ["running"] * 2
-    assert 0 < shares[-1] < max(shares) < 1, "the share moves"
+    assert 0 < max(shares[-20:]) <= max(shares) < 1
+    assert min(shares[10:]) < max(shares[10:]), "the share moves"
     assert sum(speeds) / len(speeds) > 0.99
-    assert rig.service.reports.told(guest).throttle_s == pytest.approx(0.05 * (1 / shares[-1] - 1), rel=0.25)
+    paused = 0.05 * (1 / shares[-1] - 1) if shares[-1] else 60.0  # no share at all: the longest pause
+    assert rig.service.reports.told(guest).throttle_s == pytest.approx(paused, rel=0.25)
     assert rig.service.reports.told(mine).throttle_s in (None, 0.0)
 
 
