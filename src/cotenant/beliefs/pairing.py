@@ -7,8 +7,7 @@ the speeds of two against alone are added up. A sum near 1 is what taking turns 
 Such a pair of kinds is vetoed on that GPU type for a while: the policy is told that they cannot share, and parts them
 at its next round. Speeds of pairs that do pay replace what was believed of them. Jobs that are held back say nothing
 about their pair; those beside them are judged by their mean step, for a neighbour that pauses between its steps
-disturbs a few of theirs only, less one standard error, lest policies react to chance. What was measured is written
-down and survives a restart.
+disturbs a few of theirs only. What was measured is written down and survives a restart.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import median, stdev
+from statistics import median
 from typing import Any, TypeVar
 
 from cotenant.beliefs.live_profiles import Seen, Veto, veto
@@ -56,14 +55,6 @@ class _Stay:
     since_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Mean:
-    """What steps took on average, NaN where too few were heard of; `doubt` is the part of it that may be chance."""
-
-    step_s: float = math.nan
-    doubt: float = math.nan
-
-
 class Pairing:
     """What was measured so far."""
 
@@ -78,7 +69,7 @@ class Pairing:
         self.tried: frozenset[Veto] = frozenset()  # pairs side by side of which nobody knows yet whether they pay
         self._stays: dict[str, _Stay] = {}  # by key of the attempt
         self._alone_s: dict[tuple[str | Kind, str], float] = {}  # job or kind, and GPU type -> step time alone
-        self._alone_mean: dict[str, _Mean] = {}  # by key of the attempt: its steps while it was alone last
+        self._alone_mean_s: dict[str, float] = {}  # by key of the attempt: its steps while it was alone last
         self._still = Standstills()
         self._live = True  # what jobs are in is for this one to tell their speeds
         self._until_s: dict[Veto, float] = {}  # when a veto is over
@@ -104,13 +95,12 @@ class Pairing:
         for job in jobs:
             if job.id in settled and job.id not in self.company:
                 self._know_alone(job, settled[job.id])
-                self._alone_mean[job.key] = self._mean(job, report_of, -math.inf)
+                self._alone_mean_s[job.key] = self._mean_s(job, report_of, -math.inf)
         self.paces = {job.id: self._pace(job, settled) for job in jobs if job.id in settled}
         for job in jobs:
             held_back = any(one.id in paced for one in self.company.get(job.id, ()))
-            if held_back and job.id in settled and job.id not in paced and job.key in self._alone_mean:
-                alone, now = self._alone_mean[job.key], self._mean(job, report_of, now_s - RECENT_S)
-                pace = alone.step_s / now.step_s * (1.0 + math.hypot(alone.doubt, now.doubt))
+            if held_back and job.id in settled and job.id not in paced and job.key in self._alone_mean_s:
+                pace = self._alone_mean_s[job.key] / self._mean_s(job, report_of, now_s - RECENT_S)
                 self.paces[job.id] = pace if math.isfinite(pace) else self.paces[job.id]
         self.settling = {
             job for job in self.company if job not in settled and (job, self.gpu_type[job]) in self._alone_s
@@ -154,7 +144,7 @@ class Pairing:
         self.tried = frozenset(pair for pair in pairs if pair not in self.seen.ratios and pair in self.seen.guesses)
         self.warm = {job.id for job in jobs if _is_warm(job, report_of(job.id), now_s)}
         alive = {job.key for job in jobs}
-        for kept in (self._stays, self._alone_mean):
+        for kept in (self._stays, self._alone_mean_s):
             for key in kept.keys() - alive:
                 del kept[key]
         self._still.forget(alive)
@@ -183,17 +173,16 @@ class Pairing:
             return report.step_time_s
         return _typical_s(report, stay.since_s) if steps >= FEW_STEPS and seconds >= LONG_S else None
 
-    def _mean(self, job: Watched, report_of: Callable[[str], Told | None], since_s: float) -> _Mean:
-        """Its steps in this company since then; what took twice as long as usual was something else, e.g. saving."""
+    def _mean_s(self, job: Watched, report_of: Callable[[str], Told | None], since_s: float) -> float:
+        """Its mean step in this company since then, NaN if few; one twice as long as usual was more, e.g. saving."""
         report, since_s = report_of(job.id), max(since_s, self._stays[job.key].since_s)
         marks = [mark for mark in report.marks if mark[0] >= since_s] if report is not None else []
         parts = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(marks) if b[1] > a[1]]
-        if sum(steps for _, steps in parts) < WINDOW_STEPS or len(parts) < FEW_STEPS:
-            return _Mean()
+        if sum(steps for _, steps in parts) < WINDOW_STEPS:
+            return math.nan
         usual_s = median(seconds / steps for seconds, steps in parts)
         kept = [(seconds, steps) for seconds, steps in parts if seconds <= 2 * usual_s * steps]
-        step_s = sum(seconds for seconds, _ in kept) / sum(steps for _, steps in kept)
-        return _Mean(step_s, stdev(seconds / steps for seconds, steps in kept) / step_s / math.sqrt(len(kept)))
+        return sum(seconds for seconds, _ in kept) / sum(steps for _, steps in kept)
 
     def _know_alone(self, job: Watched, step_s: float) -> None:
         """So fast is it alone, and others of its model; jobs of one program differ too much for that."""
@@ -284,7 +273,7 @@ class Pairing:
         made.warm, made.settling, made._live = set(self.warm), set(self.settling), False
         made._stays = {key: replace(stay) for key, stay in self._stays.items()}
         made._alone_s, made._until_s = dict(self._alone_s), dict(self._until_s)
-        made._alone_mean = dict(self._alone_mean)
+        made._alone_mean_s = dict(self._alone_mean_s)
         return made
 
     def keeps(self) -> dict[str, list[Any]]:

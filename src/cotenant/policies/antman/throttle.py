@@ -23,7 +23,7 @@ from statistics import fmean
 LOWEST = 0.01  # a share that would be cut below this is suspended
 LONGEST_S = 3600.0
 _IDLE = 4  # periods between two looks at a share that has reached its ceiling
-_SCATTER, _PRIOR = 0.01, 4  # of what is seen in one period, and as how many looks that counts
+_SCATTER, _PRIOR = 0.007, 4  # of what is seen in one period, and as how many looks that counts
 _SEEN = 12  # looks that are remembered
 
 
