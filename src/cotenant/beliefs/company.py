@@ -50,7 +50,6 @@ class SharedSpeeds:
         self.eased = together.easing()
         self.pace = np.ascontiguousarray(together.pace, np.float64)
         self.curve = np.ascontiguousarray(together.curve, np.float64)
-        self.busy = np.ascontiguousarray(together.busy, np.float64)
 
     def update(self, state: State, rule: Rule, now_s: float) -> None:
         """Rerate everybody; those whose company and terms have not changed are left alone."""
@@ -60,7 +59,7 @@ class SharedSpeeds:
     def speeds(self, state: State, rows: Ints) -> Floats:
         """Speed of each running job on its terms and in its present company."""
         speeds = np.empty(len(rows))
-        shared_speeds(state, self.ratio, self.eased, self.pace, self.curve, CURVE, self.busy, rows, speeds)
+        shared_speeds(state, self.ratio, self.eased, self.pace, self.curve, CURVE, rows, speeds)
         return speeds if self.nearby is None else speeds * near_others(state, rows, self.nearby)
 
 

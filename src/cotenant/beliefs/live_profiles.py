@@ -173,9 +173,10 @@ class LiveProfiles:
     def together(self, seen: Seen) -> Together:
         """What is believed of these kinds in company; the same object for the same question.
 
-        What was seen of a pair goes before the profile; a pair that does not pay counts as impossible; one that the
-        profile does not know is as guessed. Memory is what jobs ask for, else what they were seen to use. Nothing of it
-        can lie on the host, so a job that has less than it needs does not run at all.
+        What was seen of a pair, and how busy a kind was seen to keep its GPUs, goes before the profile; a pair that
+        does not pay counts as impossible; one that the profile does not know is as guessed. Memory is what jobs ask
+        for, else what they were seen to use. Nothing of it can lie on the host, so a job that has less than it needs
+        does not run at all.
         """
         asked = len(self.kinds), seen.vetoes, len(seen.ratios), seen.changes
         if self._beside[0] != asked or self._beside[1] is None:
@@ -199,15 +200,15 @@ class LiveProfiles:
             used = [use for name in types if (use := seen.uses.get((one.learned, name))) is not None]
             memory[a] = self._needs_gib(one, types, seen)
             own = place.get(one.kind, -1)
-            if used and not knows[a]:
+            if used:
                 busy[a] = max(use.busy for use in used)
             elif known is not None and own >= 0:
                 busy[a] = known.busy[own]
-                if one.batch > 0:
-                    cut = np.array([one.batch % 2**level == 0 for level in range(LEVELS)])
-                    pace[a] = np.where(cut, known.pace[own], 0.0)
-                    whole, eased[a] = known.memory_gib[own, 0], known.easing()[own]
-                    memory[a] = one.mem_gib * (known.memory_gib[own] / whole if whole > 0 else 1.0)
+            if known is not None and own >= 0 and one.batch > 0 and (knows[a] or not used):
+                cut = np.array([one.batch % 2**level == 0 for level in range(LEVELS)])
+                pace[a] = np.where(cut, known.pace[own], 0.0)
+                whole, eased[a] = known.memory_gib[own, 0], known.easing()[own]
+                memory[a] = one.mem_gib * (known.memory_gib[own] / whole if whole > 0 else 1.0)
             for b, two in enumerate(kinds):
                 for column, name in enumerate(types):
                     if one.alone or two.alone or {one.only, two.only} - {"", name}:

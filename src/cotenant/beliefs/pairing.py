@@ -6,7 +6,8 @@ passed their start-up, and only after so many of them and so much time, for what
 the speeds of two against alone are added up. A sum near 1 is what taking turns would give without any of the trouble.
 Such a pair of kinds is vetoed on that GPU type for a while: the policy is told that they cannot share, and parts them
 at its next round. Speeds of pairs that do pay replace what was believed of them. Jobs that are held back say nothing
-about their pair. What was measured is written down and survives a restart.
+about their pair; those beside them are judged by their mean step, for a neighbour that pauses between its steps
+disturbs a few of theirs only. What was measured is written down and survives a restart.
 
 A job that is slower than it was before, though nobody shares its GPUs, is disturbed by something else of its server:
 others on the same links or cores. That is told too (`measured`), for a policy that moves jobs away from it.
@@ -30,6 +31,7 @@ from cotenant.workload.profiles import Kind
 
 _Job = TypeVar("_Job", bound=Watched)
 WINDOW_STEPS, WINDOW_S = 30, 2.0  # in one company before its step time counts; the average remembers about ten steps
+RECENT_S = 5.0  # of which the mean step is taken beside one that is held back: its share may change
 FEW_STEPS, LONG_S = 5, 10.0  # or so, where steps are long
 SILENT_S = 60.0  # after which a start-up is over, of a job that says nothing of its steps
 MARGIN = 0.05  # what a pair has to gain over taking turns
@@ -74,6 +76,7 @@ class Pairing:
         self._alone_s: dict[tuple[str | Kind, str], float] = {}  # job or kind, and GPU type -> step time alone
         self._best_s: dict[tuple[str, str], float] = {}  # job and GPU type -> its shortest step time alone
         self._disturbed: dict[str, float] = {}  # by job without company: its speed now against its best
+        self._alone_mean_s: dict[str, float] = {}  # by key of the attempt: its steps while it was alone last
         self._still = Standstills()
         self._live = True  # what jobs are in is for this one to tell their speeds
         self._until_s: dict[Veto, float] = {}  # when a veto is over
@@ -100,9 +103,15 @@ class Pairing:
         for job in jobs:
             if job.id in alone:
                 self._know_alone(job, alone[job.id])
+                self._alone_mean_s[job.key] = self._mean_s(job, report_of, -math.inf)
         self._learn_stages([job for job in jobs if job.id in settled], report_of)
         self._compare_with_best(alone)
         self.paces = {job.id: self._pace(job, settled) for job in jobs if job.id in settled}
+        for job in jobs:
+            held_back = any(one.id in paced for one in self.company.get(job.id, ()))
+            if held_back and job.id in settled and job.id not in paced and job.key in self._alone_mean_s:
+                pace = self._alone_mean_s[job.key] / self._mean_s(job, report_of, now_s - RECENT_S)
+                self.paces[job.id] = pace if math.isfinite(pace) else self.paces[job.id]
         self.settling = {
             job for job in self.company if job not in settled and (job, self.gpu_type[job]) in self._alone_s
         }
@@ -145,8 +154,9 @@ class Pairing:
         self.tried = frozenset(pair for pair in pairs if pair not in self.seen.ratios and pair in self.seen.guesses)
         self.warm = {job.id for job in jobs if _is_warm(job, report_of(job.id), now_s)}
         alive = {job.key for job in jobs}
-        for key in self._stays.keys() - alive:
-            del self._stays[key]
+        for kept in (self._stays, self._alone_mean_s):
+            for key in kept.keys() - alive:
+                del kept[key]
         self._still.forget(alive)
 
     # -- steps -----------------------------------------------------------------------------------------------------
@@ -172,6 +182,17 @@ class Pairing:
         if steps >= WINDOW_STEPS and seconds >= WINDOW_S:
             return report.step_time_s
         return _typical_s(report, stay.since_s) if steps >= FEW_STEPS and seconds >= LONG_S else None
+
+    def _mean_s(self, job: Watched, report_of: Callable[[str], Told | None], since_s: float) -> float:
+        """Its mean step in this company since then, NaN if few; one twice as long as usual was more, e.g. saving."""
+        report, since_s = report_of(job.id), max(since_s, self._stays[job.key].since_s)
+        marks = [mark for mark in report.marks if mark[0] >= since_s] if report is not None else []
+        parts = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(marks) if b[1] > a[1]]
+        if sum(steps for _, steps in parts) < WINDOW_STEPS:
+            return math.nan
+        usual_s = median(seconds / steps for seconds, steps in parts)
+        kept = [(seconds, steps) for seconds, steps in parts if seconds <= 2 * usual_s * steps]
+        return sum(seconds for seconds, _ in kept) / sum(steps for _, steps in kept)
 
     def _know_alone(self, job: Watched, step_s: float) -> None:
         """So fast is it alone, and others of its model; jobs of one program differ too much for that."""
@@ -279,6 +300,7 @@ class Pairing:
         made._stays = {key: replace(stay) for key, stay in self._stays.items()}
         made._alone_s, made._until_s = dict(self._alone_s), dict(self._until_s)
         made._best_s, made._disturbed = dict(self._best_s), dict(self._disturbed)
+        made._alone_mean_s = dict(self._alone_mean_s)
         return made
 
     def keeps(self) -> dict[str, list[Any]]:

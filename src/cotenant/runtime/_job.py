@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -49,6 +49,7 @@ _PROGRESS_INTERVAL_S = 0.2
 _WELCOME_WAIT_S = 1.0
 _CLOSE_WAIT_S = 1.0
 _NAP_S = 0.05  # how quickly a throttled job notices that it should stop, or go on
+_LEAST_PAUSE_S = 0.002
 _METRICS_LIMIT = 64
 _LONGEST_PAUSE_S = 10.0
 
@@ -83,6 +84,7 @@ class Job:
         self._asked = False  # by the scheduler
         self._sigterm = SigtermWatch()
         self._pause_s = self._pauses_here_s = 0.0  # asked for, and agreed on at this step boundary
+        self._owed_s = 0.0  # pauses that were too short to keep, or less than nothing after one that was too long
         self._stops_here = False  # all ranks have agreed to stop at this step boundary
         self._declined = False  # told the scheduler that this request cannot be met
         self._leads = self.rank == 0
@@ -246,6 +248,19 @@ class Job:
         `runtime.torch.attach` does this for `compute`.
         """
         self._stages.finish[name] = wait
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around whatever a step waits for while its GPUs are idle, e.g. input: `with job.waiting(): batch = next(it)`.
+
+        What is left of a step is how busy the job keeps its GPUs, where no driver tells that. `runtime.torch.Loader`
+        calls it by itself.
+        """
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._timing.waited(time.monotonic() - began)
 
     def ready(self) -> None:
         """All is built, the first step comes next: for loops that someone else writes. `steps` calls it by itself.
@@ -440,7 +455,7 @@ class Job:
         return Progress(
             self._done, self._total, timing.step_time_s, self._floats(), saves,
             timing.age_s, timing.ready_s, timing.ready_step, timing.saving_s,
-            *self.stage_times,
+            *self.stage_times, timing.busy,
         )  # fmt: skip
 
     def _floats(self) -> dict[str, float]:
@@ -455,15 +470,24 @@ class Job:
         return floats
 
     def _throttle(self) -> None:
-        """Pause as long as told; another length that is told meanwhile counts at once, so that a pause can be ended."""
-        began = time.monotonic()
+        """Pause as long as told; another length that is told meanwhile counts at once, so that a pause can be ended.
+
+        No system sleeps for a fraction of a millisecond as long as asked: short pauses add up to one that can be kept,
+        and what one takes too long is taken off the next.
+        """
+        began, owed_s = time.monotonic(), self._owed_s
+        if owed_s + self.throttle_s + self._pauses_here_s < _LEAST_PAUSE_S:
+            self._owed_s = owed_s + self.throttle_s if self.throttle_s else 0.0
+            return
+        left = 0.0
         while not (self.should_stop and not self._declined):
             staged = self._staged.throttle_s
             throttle_s = self.throttle_s if staged is None else staged
-            left = began + throttle_s + self._pauses_here_s - time.monotonic()
+            left = began + owed_s + throttle_s + self._pauses_here_s - time.monotonic()
             if left <= 0:
-                return
+                break
             time.sleep(min(left, _NAP_S))
+        self._owed_s = max(left, -_LEAST_PAUSE_S)
 
     def _release_sigterm(self) -> None:
         """Give the signal back, but not on the way out, where a second one would spoil the exit code."""

@@ -8,7 +8,7 @@ something to say; nothing is acknowledged. A job reconnects when the service com
 
     job -> service   hello      version, token, job, attempt, pid, untouched, waits
                      progress   step, total, step_time_s, metrics, saves, age_s, ready_s, ready_step, saving_s,
-                                stages, waited_s    (at most about five a second)
+                                stages, waited_s, busy    (at most about five a second)
                      built      step                the first step comes next
                      restored   step, path, seconds
                      checkpoint step, path, seconds
@@ -113,9 +113,10 @@ class Progress:
 
     `saves` says whether the job could write a checkpoint if asked to stop; where it could not, asking is in vain.
     `age_s`: how old the process is; `ready_s`: how old it was when it had finished its first step, which was number
-    `ready_step` (0 before that); `saving_s`: what it has spent in checkpoints since. Runtimes of before say none of it.
-    `stages`: seconds per step in each stage that the job marks, and in none (`other`), without `waited_s`, which it
-    waits per step for its turns (0: it takes none).
+    `ready_step` (0 before that); `saving_s`: what it has spent in checkpoints since. `stages`: seconds per step in each
+    stage that the job marks, and in none (`other`), without `waited_s`, which it waits per step for its turns (0: it
+    takes none); `busy`: part of its steps in which it did not wait for input, 0 where the script does not say. Runtimes
+    of before say none of it.
     """
 
     type: ClassVar[str] = "progress"
@@ -130,6 +131,7 @@ class Progress:
     saving_s: float = 0.0
     stages: dict[str, float] = field(default_factory=dict)
     waited_s: float = 0.0
+    busy: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

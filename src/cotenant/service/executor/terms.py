@@ -20,7 +20,7 @@ from cotenant.service.observer.report import Report
 from cotenant.service.observer.reports import Reports
 from cotenant.service.store.job import LiveJob
 
-_LONGEST_PAUSE_S = 60.0
+LONGEST_PAUSE_S = 60.0
 _SAME = 0.1  # pauses that differ by less than this part are not told anew
 
 
@@ -59,12 +59,12 @@ class AgreedTerms:
             report = self._reports.of(job.id)
             if job.state != JobState.RUNNING or report is None or not report.step_time_s:
                 continue
-            pause_s, before_s = _pause_s(self.of(job), report), self._pauses_s.get(job.key, 0.0)
+            paused_s, before_s = _pause_s(self.of(job), report), self._pauses_s.get(job.key, 0.0)
             unknown = job.key in self._adopted and not self._paced
-            if unknown or abs(pause_s - before_s) > _SAME * max(before_s, pause_s):
-                self._pauses_s[job.key] = pause_s
+            if unknown or abs(paused_s - before_s) > _SAME * max(before_s, paused_s):
+                self._pauses_s[job.key] = paused_s
                 self._adopted.discard(job.key)
-                self._reports.set_for(job.id, Settings(throttle_s=pause_s))
+                self._reports.set_for(job.id, Settings(throttle_s=paused_s))
         alive = {job.key for jobs in (on_gpus, suspended) for job in jobs.values()}
         for kept in (self._terms, self._pauses_s):
             for key in kept.keys() - alive:
@@ -90,8 +90,15 @@ def _turns(lines: Iterable[Iterable[str]], on_gpus: Mapping[str, LiveJob]) -> di
 def _pause_s(terms: Terms, report: Report) -> float:
     if terms.turn or terms.share >= 1 or not report.step_time_s:
         return 0.0
-    share = max(terms.share, 1e-9)  # none at all: the longest pause after every step
-    return min(report.step_time_s * (1 / share - 1), _LONGEST_PAUSE_S)
+    return pause_s(report.step_time_s, terms.share)
+
+
+def pause_s(step_s: float, share: float) -> float:
+    """How long to pause after a step of so long, so that steps are this share of the time (AntMan's released code).
+
+    Of no share at all the longest pause, which is not for ever, lest nobody hear of the job.
+    """
+    return min(step_s * (1 / max(share, 1e-9) - 1), LONGEST_PAUSE_S)
 
 
 def launch_spec(

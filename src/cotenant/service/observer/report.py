@@ -25,6 +25,7 @@ class Report:
     step_time_s: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     saves: bool = False
+    busy: float = 0.0  # part of its steps in which it did not wait for input; 0 where it does not say
     checkpoint_s: float | None = None
     restore_s: float | None = None
     left_saved: bool = False  # its last word: all work saved, leaving
@@ -48,7 +49,7 @@ class Report:
             self.stepped_s = now_s
         self.step, self.total = said.step, said.total
         self.marks.append((now_s, said.step))
-        self.step_time_s, self.saves = said.step_time_s, said.saves
+        self.step_time_s, self.saves, self.busy = said.step_time_s, said.saves, said.busy
         self.stages, self.waited_s = said.stages, said.waited_s
         self.metrics = {key: float(value) for key, value in said.metrics.items()}
         if said.ready_s:

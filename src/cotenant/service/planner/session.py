@@ -232,9 +232,12 @@ class Session:
         return np.setdiff1d(rows, [row_of[job] for job in self.kept.pairing.company if job in row_of])
 
     def _paced(self) -> set[str]:
-        """Jobs that are held back between their steps."""
-        f, rows = self.tables.state.f, self.follower.row_of
-        return {job for job in self._book.on_gpus if job in rows and f[rows[job], col.SHARE] < 1}
+        """Jobs that are held back between their steps, or will be if they do harm: guests of a guaranteed job."""
+        f, i, row_of = self.tables.state.f, self.tables.state.i, self.follower.row_of
+        known, beside = self._book.on_gpus.keys() & row_of.keys(), self.kept.pairing.company
+        spare = {job for job in known if i[row_of[job], col.OPPORTUNISTIC]}
+        held = {job for job in known if f[row_of[job], col.SHARE] < 1}
+        return held | {job for job in spare if any(one.id not in spare for one in beside.get(job, ()))}
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
@@ -263,8 +266,7 @@ class Session:
 
     def promised(self, still: bool = False) -> dict[str, Gpus]:
         """Jobs that will start on these GPUs as soon as others have left them; with `still` suspended ones too."""
-        state = self.tables.state
-        if not state.x[col.N_PROMISED]:
+        if not (state := self.tables.state).x[col.N_PROMISED]:
             return {}
         listed = state.run[: state.x[col.N_RUN]]
         mine = (listed >= 0) & (state.i[listed, col.PROMISED] == 1) & (still | (state.i[listed, col.HOME] < 0))
