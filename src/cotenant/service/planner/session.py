@@ -43,7 +43,7 @@ from cotenant.service.planner.follow import Follower
 from cotenant.service.planner.learning import Relearned, context_of
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
-from cotenant.service.planner.pairs import Kept, SideBySide, UseOf
+from cotenant.service.planner.pairs import Kept, SideBySide, UseOf, held_back
 from cotenant.service.planner.past_use import PastOf, TenantPasts
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
@@ -144,7 +144,7 @@ class Session:
             self._tree = self._book.tenants.tree
             self.tables.set_tree(self._tree)
         self._past.look(now_s)
-        self.pairs.look(now_s, self._paced)
+        self.pairs.look(now_s, lambda: held_back(self._book, self.tables, self.follower.row_of, self.kept.pairing))
         self._parting = self.pairs.partings()
         changed = changed | self._book.chained.keys() | self._durations.follow(changed)
         events = self.follower.events(changed, shut, now_s, self._parting)
@@ -230,14 +230,6 @@ class Session:
         rows = np.flatnonzero(kinds[self.tables.state.i[: len(self.tables), col.SPEED_ROW]])
         row_of = self.follower.row_of
         return np.setdiff1d(rows, [row_of[job] for job in self.kept.pairing.company if job in row_of])
-
-    def _paced(self) -> set[str]:
-        """Jobs that are held back between their steps, or will be if they do harm: guests of a guaranteed job."""
-        f, i, row_of = self.tables.state.f, self.tables.state.i, self.follower.row_of
-        known, beside = self._book.on_gpus.keys() & row_of.keys(), self.kept.pairing.company
-        spare = {job for job in known if i[row_of[job], col.OPPORTUNISTIC]}
-        held = {job for job in known if f[row_of[job], col.SHARE] < 1}
-        return held | {job for job in spare if any(one.id not in spare for one in beside.get(job, ()))}
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
