@@ -102,7 +102,7 @@ class Engine:
             if allocation is not None:
                 known = known * allocation.gains()[state.i[:, col.SPEED_ROW]]
             self.facts = replace(self.facts, rates=known)
-        self._window, self._overruns = Window(), Overruns()
+        self._window, self.overruns = Window(), Overruns()
         self._mark = np.zeros(len(state.f), np.int64)
         self._rows = np.zeros(1024, np.int64)
         self._count = 0
@@ -224,7 +224,7 @@ class Engine:
         """Let everybody begin whose GPUs are free by now; then jobs go at the speed of their situation."""
         state = self.state
         if state.x[col.ROTATES]:
-            change_turns(state, self.rule, self.traits.quantum_s, now_s, self._overruns)
+            change_turns(state, self.rule, self.traits.quantum_s, now_s, self.overruns)
         elif state.x[col.N_PROMISED]:
             begin_promised(state, self.rule, now_s)
         if self.rates is not None:

@@ -47,20 +47,13 @@ class Overruns:
     def __init__(self) -> None:
         self._told_s: dict[int, float] = {}
         self._late_s: dict[int, float] = {}
-        self._now = -math.inf
 
     def tell(self, job: int, now: float) -> None:
         """It is told to make room."""
         self._told_s[job] = now
 
     def look(self, s: State, now: float) -> None:
-        """Who is off by now was late by what has passed since; who has no GPUs any more owes nothing.
-
-        Where time has gone back somebody plays anew.
-        """
-        if now < self._now:
-            self._told_s, self._late_s = {}, {}
-        self._now = now
+        """Who is off by now was late by what has passed since; who has no GPUs any more owes nothing."""
         self._late_s = {job: late_s for job, late_s in self._late_s.items() if s.i[job, SLICE] >= 0}
         for job in [job for job in self._told_s if s.i[job, LEAVING] == 0]:
             self._late_s[job] = now - self._told_s.pop(job)

@@ -162,7 +162,7 @@ class Migrator:
                     break
 
     def defragment(self) -> None:
-        """Empty servers of which at least three quarters are free onto fuller ones."""
+        """Empty servers of which at least three quarters are free onto fuller ones that are in use."""
         board, servers = self._board, self._servers
         nodes = [node for node in range(len(board.first) - 1) if board.gpus(node)]
         sparse = [
@@ -174,7 +174,7 @@ class Migrator:
                 gang, free = board.gang(row), len(servers.free(node))
                 fuller = [
                     other for other in self._open_nodes(row)
-                    if board.parts(row) <= 1 and gang <= len(servers.free(other)) < free
+                    if board.parts(row) <= 1 and servers.slots(other) > 0 and gang <= len(servers.free(other)) < free
                     and board.fed(row, other) >= gang
                     and board.site.node[other, col.NODE_POOL] == board.site.node[node, col.NODE_POOL]
                 ]  # fmt: skip
