@@ -41,6 +41,7 @@ WORDS = {
     "edf-backfill": r"its deadline is at \d+ s",
     "chronus": r"(refused|promised|promised late): .*(lease|GPUs)",
     "ones": SIZES,
+    "ones-goodput": SIZES,
     "optimus": SIZES,
     "muri-s": r"number \d+ of \d+ by remaining GPU time.*(group|jobs on a GPU)",
     "muri-l": r"number \d+ of \d+ by attained GPU time.*(group|jobs on a GPU)",
@@ -57,7 +58,7 @@ SHARE = ("muri-s", "muri-l", "sjf-bsbf", "sjf-bsbf-paper", "sjf-ffs", "antman", 
 
 
 def crowd(policy: str) -> Workload:
-    if policy in ("ones", "optimus"):
+    if policy in ("ones", "ones-goodput", "optimus"):
         return generate(Spec.parse("ones-like:jobs=30,seed=0"), 8)
     work = generate(Spec.parse("philly-like:jobs=40,load=4,seed=1"), 8)
     due_s = work.submit_s + 1.5 * work.duration_s

@@ -34,6 +34,14 @@ class Told(Protocol):
         """What else it says."""
 
     @property
+    def stages(self) -> Mapping[str, float]:
+        """Seconds per step in each stage that it marks."""
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds per step that it waits for its turns at them; 0: it takes none."""
+
+    @property
     def speed(self) -> SpeedBelief:
         """How fast it goes, by what it said."""
 

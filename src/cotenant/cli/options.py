@@ -45,6 +45,9 @@ FailJobs = Annotated[
     str, typer.Option("--fail-jobs", help="attempts=N: jobs without attempts of their own fail at random.")
 ]
 FailNodes = Annotated[str, typer.Option("--fail-nodes", help="mtbf=S,mttr=S[,checkpoint=S]: nodes fail at random.")]
+Defrag = Annotated[
+    bool, typer.Option("--defrag", help="Move running jobs together where that lets a waiting gang start sooner.")
+]
 Crash = Annotated[
     str, typer.Option("--crash", help="ffdl[:learner=S,helper=S,monitor=S,service=S,node=S]: parts crash at random.")
 ]

@@ -34,7 +34,8 @@ class Together:
     `eased[a, level]`: part of what the two of a pair lose to each other that is left when a's batch is cut so.
 
     For those who do not know the table: `guess` is `ratio` by a formula from what kinds do alone, `alike[a]` a number
-    that kinds share which run alike in company (one model on different GPU counts).
+    that kinds share which run alike in company (one model on different GPU counts). `nearby[a, b]` is the speed of a
+    while b runs on other GPUs of its server (they share links and cores); None: that does not matter.
     """
 
     ratio: NDArray[np.float64]
@@ -46,6 +47,7 @@ class Together:
     guess: NDArray[np.float64] | None = None
     alike: Ints | None = None
     predicted: Predicted | None = None
+    nearby: NDArray[np.float64] | None = None
     eased: NDArray[np.float64] | None = None  # None: all of it
 
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from cotenant.backends.base import JobUse
 from cotenant.beliefs.live_profiles import LiveProfiles, veto
 from cotenant.beliefs.pairing import Pairing, Split, guests_of
 from cotenant.beliefs.training import Trainings
@@ -15,6 +16,7 @@ from cotenant.core.traits import Traits
 from cotenant.journal import Entry
 from cotenant.service.observer.reports import Reports
 from cotenant.service.planner.decision import Act
+from cotenant.service.planner.durations import LiveDurations
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob
 
@@ -30,11 +32,12 @@ class Kept:
     pairing: Pairing = field(default_factory=Pairing)
     trainings: Trainings = field(default_factory=Trainings)
     trying: Trying | None = None  # None: what may be tried stays as it is
+    durations: LiveDurations | None = None  # None: not asked yet
 
     def apart(self) -> Kept:
         """The same for somebody who plays forward while this goes on being measured."""
         profiles = LiveProfiles(self.profiles.profile, self.profiles.types, self.profiles.gpu_gib)
-        return Kept(profiles, self.pairing.copy())
+        return Kept(profiles, self.pairing.copy(), durations=self.durations)
 
 
 class SideBySide:
@@ -64,13 +67,20 @@ class SideBySide:
 
     def _try(self, trying: Trying, running: list[LiveJob]) -> None:
         pairing, profiles = self._kept.pairing, self._kept.profiles
-        uses = {job.id: self._use_of(job, job.id not in pairing.company) for job in running}
+        uses = {job.id: self._use(job, job.id not in pairing.company) for job in running}
         seen = pairing.seen
         trying.watch(running, uses, pairing, seen)
         state = len(profiles.kinds), seen.changes, seen.vetoes, pairing.tried
         if state != self._offered:
             trying.offer(profiles.kinds, profiles.types, seen, pairing.tried)
             self._offered = len(profiles.kinds), seen.changes, seen.vetoes, pairing.tried
+
+    def _use(self, job: LiveJob, alone: bool) -> SeenUse | None:
+        """What a job uses of its GPUs by the driver; where that does not tell, how busy the job says it is."""
+        found, report = self._use_of(job, alone), self._reports.of(job.id)
+        if found is None and report is not None and report.busy > 0:
+            return JobUse(job.key, report.busy, 0.0)
+        return found
 
     def notes(self) -> Iterator[Entry]:
         """For people to read in the stories of jobs: who is tried beside whom, and who is parted as it did not pay.
