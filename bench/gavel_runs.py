@@ -136,5 +136,6 @@ def _recorded(state: Path | None) -> dict[Run, Result]:
         run, result = read_["run"], read_["result"]
         run["compat"] = tuple(run["compat"])
         run["measure"] = None if run["measure"] is None else tuple(run["measure"])
-        found[Run(**run)] = Result(**{**result, "jct_of_weight": dict(map(tuple, result["jct_of_weight"]))})
+        result["jct_of_weight"] = {float(weight): float(jct_s) for weight, jct_s in result["jct_of_weight"]}
+        found[Run(**run)] = Result(**result)
     return found

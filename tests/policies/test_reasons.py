@@ -35,6 +35,7 @@ WORDS = {
     "tiresias-g": r"has had \d+ GPU-seconds and is in queue \d of 2 .*; its index follows",
     "gavel": ROUND,
     "themis": ROUND,
+    "ftf": r"would end \d+\.\d+ times as late as alone",
     "allox": r"in the matching it is number \d+ from the end|not among the \d+ jobs that were matched",
     "gandiva-packing": rf"{ROUND}|it is to run alone|it is to share",
     "edf": r"its deadline is at \d+ s",

@@ -50,7 +50,7 @@ class ListedTiresias(PlanPolicy):
     def begin(self, context: Context) -> None:
         """Nothing has arrived."""
         self.limits = self.asked.thresholds(context)
-        self.index = None
+        self.index: Index | None = None
         if isinstance(self.asked, TiresiasG):
             if not self.limits:
                 raise InputError("--compat tiresias: tiresias-g needs two queues or more, for its quantum")
@@ -107,7 +107,8 @@ class ListedTiresias(PlanPolicy):
 
     def _walk(self, gpus: dict[int, int], view: View) -> None:
         """Whoever fits runs; then all who wait go behind those who run."""
-        left, running = view.cluster_gpus, set()
+        left = view.cluster_gpus
+        running: set[int] = set()
         submit = dict(zip(view.rows.tolist(), view.submit_s.tolist(), strict=True))
         for queue in self._queues:
             if self.index is not None:
