@@ -207,7 +207,7 @@ class Chronus(PlanPolicy):
             self._put(view, board, tried, holders)
             kept = all(_is_good(board, int(view.rows[at]), tried) for at in holders.tolist())
         if kept:
-            self._put(view, board, run, holders)
+            run |= {row: board.claim(row, place) for row, place in tried.items() if row not in run}
             return
         for at in holders.tolist():
             row = int(view.rows[at])
@@ -287,6 +287,8 @@ def _is_good(board: Room, row: int, run: dict[int, Slices]) -> bool:
     place = run.get(row)
     if place is None:
         return False
+    if len(place) == 1:
+        return True
     gpus = sum(taken for _, taken in place)
     (mover,) = movers_of(board, [(row, gpus)])
     return len(place) <= -(-gpus // board.site.largest_node) or mover.apart >= 1.0

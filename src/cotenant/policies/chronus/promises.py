@@ -111,8 +111,8 @@ class PromiseTable:
         for row, promise in self.promises.items():
             if promise.place and row != but:
                 found.bind(promise.place, promise.leases)
-            elif plans and row != but:
-                found.take(promise.gpus, promise.leases)
+        others = [(one.gpus, one.leases) for row, one in self.promises.items() if not one.place and row != but]
+        found.take_all(others if plans else [])
         return found
 
     def needs(self, view: View, which: Ints) -> tuple[Ints, Ints]:

@@ -84,7 +84,20 @@ class Slots:
 
     def take(self, reserved: int, leases: Ints) -> None:
         """A gang has these leases, wherever."""
-        self.used[: int(self.blocks.level(np.array(reserved))) + 1, self._within(leases)] += reserved
+        self.take_all([(reserved, leases)])
+
+    def take_all(self, gangs: list[tuple[int, Ints]]) -> None:
+        """Gangs, as GPUs that are reserved and leases, have these, wherever."""
+        if not gangs:
+            return
+        gpus = np.repeat([reserved for reserved, _ in gangs], [len(leases) for _, leases in gangs])
+        slot = np.concatenate([leases for _, leases in gangs]) - self.first
+        within = (slot >= 0) & (slot < len(self))
+        gpus, slot = gpus[within], slot[within]
+        level = self.blocks.level(gpus)
+        for line in range(len(self.used)):
+            mine = level >= line
+            self.used[line] += np.bincount(slot[mine], gpus[mine], len(self)).astype(np.int64)
 
     def _within(self, leases: Ints) -> Ints:
         return leases[(leases >= self.first) & (leases < self.first + len(self))] - self.first

@@ -102,8 +102,8 @@ class Session:
 
     def beliefs(self, options: Options) -> LiveBeliefs:
         """What is believed of jobs one by one."""
-        kept = self.kept
-        return LiveBeliefs(self._book, self._reports, kept.profiles, options.deals_out_hosts, kept.pairing)
+        hosts = options.deals_out_hosts
+        return LiveBeliefs(self._book, self._reports, self.kept.profiles, hosts, self.kept.pairing)
 
     def fits(self, policy: str, nodes: Sequence[NodeInfo]) -> bool:
         """Whether this is the policy, and the cluster has the same shape as when the session began."""
@@ -196,8 +196,7 @@ class Session:
         if traits.names_gpus:
             together = profiles.together(seen)
             facts = replace(facts, together=together)
-            cut = np.flatnonzero(state.i[:rows, col.LEVEL])
-            cut = np.union1d(cut, self._unstated())
+            cut = np.union1d(np.flatnonzero(state.i[:rows, col.LEVEL]), self._unstated())
             state.f[cut, col.GPU_GIB] = together.memory_gib[state.i[cut, col.SPEED_ROW], state.i[cut, col.LEVEL]]
             self.engine.rates = MeasuredSpeeds(together, self.kept.pairing.measured(self.follower.row_of))
         elif traits.shares:
@@ -210,9 +209,8 @@ class Session:
             of, nominal_s = state.i[:rows, col.SPEED_ROW].copy(), state.f[:rows, col.BELIEF].copy()
             facts = replace(facts, stages=profiles.stages(of, nominal_s, seen))
         if traits.resizes:
-            facts = with_training(
-                facts, self.tables, self.follower.row_of, self._book, self._reports, self.kept.trainings
-            )
+            row_of, trainings = self.follower.row_of, self.kept.trainings
+            facts = with_training(facts, self.tables, row_of, self._book, self._reports, trainings)
         if traits.promises:
             facts = replace(facts, bonds=bonds_of(self.follower, self._types))
         last = self.engine.facts
