@@ -80,10 +80,9 @@ class PromiseTable:
         return found
 
     def read(self, row: int, written: list[Any]) -> None:
-        """The inverse, for one job; also of what versions before windows wrote."""
+        """The inverse, for one job. What versions before windows wrote is asked anew: nobody was told it."""
         if isinstance(written[0], str):
-            verdict, step, earliest, reason, old = written
-            written = [[verdict, step, earliest, reason], old and [*old, 0, old[3] is None, ()], None]
+            return
         (verdict, *told), promise, asked = written
         self.answers[row] = AdmissionAnswer(Verdict(verdict), *told)
         if asked is not None:
