@@ -211,9 +211,8 @@ class Chronus(PlanPolicy):
             return
         for at in holders.tolist():
             row = int(view.rows[at])
-            place = board.find(row, int(view.gpus[at]))
-            if place is not None:
-                run[row] = place
+            if (found := board.find(row, int(view.gpus[at]))) is not None:
+                run[row] = found
 
     def _close_at_night(self, view: View, board: Room) -> None:
         """Nodes that are idle and that no lease needs stay so, that they may sleep."""

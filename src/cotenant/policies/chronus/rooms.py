@@ -74,7 +74,7 @@ class Slots:
         return cls(blocks, first, free, np.zeros((len(blocks.sizes), length), np.int64))
 
     def __len__(self) -> int:
-        return self.free.shape[1]
+        return int(self.free.shape[1])
 
     def bind(self, place: Slices, leases: Ints) -> None:
         """GPUs of these nodes are gone in these leases."""

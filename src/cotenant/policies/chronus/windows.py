@@ -66,7 +66,7 @@ class LeaseWindows:
 
     def _need(self, view: View, at: int) -> int:
         """Leases in a row that a job needs from a start on, or from now on if it runs."""
-        return int(min(leases_needed(np.array(self._takes_s(view, at)), self._table.lease_s), NEVER))
+        return min(int(leases_needed(np.array([self._takes_s(view, at)]), self._table.lease_s)[0]), NEVER)
 
     def _at_once(self, view: View, row: int) -> tuple[float, Ints, Slices] | None:
         """When a job would end that begins now, in the middle of a lease, with its leases and its place."""
@@ -196,9 +196,9 @@ def _place(
     """The nodes for a gang in these slots, as few as it needs."""
     board = Room(view)
     if view.site.hosts_bind:
-        for other, place, leases in beside:
+        for other, theirs, leases in beside:
             if ((leases >= slots.first + begin) & (leases < slots.first + end)).any():
-                board.claim(other, place)
+                board.claim(other, theirs)
     board.free = np.maximum(slots.free[:, begin:end].min(axis=1), 0)
     board.left = int(board.free.sum())
     board.quota[board.tenant(row)] = board.left
