@@ -92,7 +92,13 @@ def test_a_deadline_is_answered_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "policy", ["ones:interval=0.5", "optimus:interval=0.5", "gandiva:watch_s=0.5,idle_s=0.5,trial_s=1"]
+    "policy",
+    [
+        "ones:interval=0.5",
+        "ones-goodput:interval=0.5",
+        "optimus:interval=0.5",
+        "gandiva:watch_s=0.5,idle_s=0.5,trial_s=1",
+    ],
 )
 def test_an_elastic_policy_grows_a_live_job_on_idle_gpus(tmp_path: Path, policy: str) -> None:
     """Alone on two GPUs a job that scales gets both by itself, and gives one back when somebody else comes."""

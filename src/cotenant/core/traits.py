@@ -25,6 +25,7 @@ class Traits:
     overcommits: bool = False  # jobs may run outside the quota of their tenant
     own_shares: bool = False  # it shares between tenants itself: limits are ceilings, it reads the guarantees
     interleaves: bool = False  # jobs that share take turns stage by stage
+    stage_noise: float = 0.0  # how wrong it is about stage times: standard deviation of their logarithms
     resizes: bool = False  # it gives elastic jobs other sizes than they asked for
     fixed_batch: bool = False  # resized jobs keep the batch they asked for, in smaller or larger parts
     undoes: bool = False  # it parts, or holds back, jobs that do not gain from sharing by itself

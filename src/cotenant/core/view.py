@@ -98,6 +98,7 @@ class Facts:
     training: Training | None = None  # what elastic jobs have told of themselves
     sizes: Ints | None = None  # row x (fewest, most) GPUs of elastic jobs; None: any number
     bonds: Bonds | None = None  # None: all may be stopped, and go on anywhere
+    movable: NDArray[np.bool_] | None = None  # row -> whether it may be moved while it runs; None: everybody may
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,7 @@ class ClusterSite:
     gpu_gib: Floats  # GPU type -> GiB of memory of one GPU; infinity where nobody asks
     speed: NDArray[np.float64]  # kind x GPU type x (consolidated, spread), seconds of work per second
     failures: int  # of nodes, so far
+    rotates: bool = False  # jobs of different turns really have GPUs one after the other, not shares of their time
 
     @property
     def largest_node(self) -> int:

@@ -20,8 +20,6 @@ from cotenant.core.workload import Floats, Ints
 from cotenant.engine.keys import position_of, work_done
 from cotenant.engine.ledger import rerun
 
-GAP_COST = 0.008  # of a neighbour's full slowdown, when it runs in gaps only
-
 
 class RateModel(Protocol):
     """Truth about speeds in a situation; called after every decision."""
@@ -93,61 +91,81 @@ def restart(s: State, rule: Rule, jobs: Ints, speeds: Floats, pause_s: Floats, n
 
 
 @kernel
-def disturbance(share: float, busy: float, other_busy: float) -> float:
-    """Part of the full slowdown that a neighbour causes when it is throttled to `share` of its own speed.
+def disturbs(s: State, other: int, job: int) -> bool:
+    """Whether one that sits on a GPU of a job is at work there beside it: not in another turn, promised or starting."""
+    if other < 0 or other == job or s.i[other, PROMISED] == 1 or starts_up(s, other, s.t[NOW]):
+        return False
+    return bool(s.i[job, TURN] * s.i[other, TURN] <= 0 or s.i[job, TURN] == s.i[other, TURN])
 
-    Up to the share at which it fills the gaps it causes next to nothing (`GAP_COST` of the whole); from there on the
-    rest in proportion. Fitted to AntMan's experiment with ESPnet beside ResNet-50 (OSDI'20, figure 13): 5.2 times as
-    slow without limits, 3.5 % slower with the neighbour at 57 % of its speed.
+
+@kernel
+def loss_to(s: State, ratio: NDArray[np.float64], eased: Matrix, job: int, other: int, gpu_type: int) -> float:
+    """What one that is at work on the same GPU costs a job: longer steps, as a part of a step alone."""
+    beside = ratio[s.i[job, SPEED_ROW], s.i[other, SPEED_ROW], gpu_type]
+    full = 1.0 / beside - 1.0 if beside > 0 else 1.0
+    return float(full * eased[s.i[job, SPEED_ROW], s.i[job, LEVEL]] * eased[s.i[other, SPEED_ROW], s.i[other, LEVEL]])
+
+
+@kernel
+def speed_beside(s: State, ratio: NDArray[np.float64], eased: Matrix, job: int, g: int, gpu_type: int) -> float:
+    """Speed of a job on one of its GPUs against alone: the slowdowns of all others add up.
+
+    Who is held back pauses between its steps, and disturbs nobody meanwhile. So the speed is the mean over who is just
+    at work, each for its share of the time and independent of the others.
     """
-    if share >= 1.0:
-        return 1.0
-    gaps = min(max(1.0 - busy, 0.0) / max(other_busy, 1e-9), 0.999)
-    if share <= gaps:
-        return GAP_COST * share / max(gaps, 1e-9)
-    return GAP_COST + (1.0 - GAP_COST) * (share - gaps) / (1.0 - gaps)
+    slow, held_back = 1.0, 0
+    for place in range(SLOTS):
+        other = s.gpu[g, place]
+        if disturbs(s, other, job):
+            slow += loss_to(s, ratio, eased, job, other, gpu_type)
+            if s.i[other, TURN] == 0 and s.f[other, SHARE] < 1.0:
+                held_back |= 1 << place
+    if held_back == 0:
+        return 1.0 / slow
+    speed, pausing = 0.0, held_back
+    while True:  # all parts of those that are held back, as those that pause
+        chance, less = 1.0, slow
+        for place in range(SLOTS):
+            if (held_back >> place) & 1:
+                other = s.gpu[g, place]
+                if (pausing >> place) & 1:
+                    chance *= 1.0 - s.f[other, SHARE]
+                    less -= loss_to(s, ratio, eased, job, other, gpu_type)
+                else:
+                    chance *= s.f[other, SHARE]
+        speed += chance / less
+        if pausing == 0:
+            return speed
+        pausing = (pausing - 1) & held_back
 
 
 @entry
 def shared_speeds(
-    s: State, ratio: NDArray[np.float64], pace: Matrix, curve: Matrix, points: Floats, busy: Floats,
-    jobs: Ints, out: Floats,
+    s: State, ratio: NDArray[np.float64], eased: Matrix, pace: Matrix, curve: Matrix, points: Floats, jobs: Ints,
+    out: Floats,
 ) -> None:  # fmt: skip
     """Speed of each running job on its terms and in its company: a gang moves at its slowest GPU.
 
     Every other job on a GPU adds its slowdown; jobs that take turns do not disturb each other. `ratio[a, b, type]` is
-    the speed of kind a beside kind b against alone, `pace` that of sub-batches, `curve` (at `points`) that of memory
-    limits, `busy` the share of time in which a kind keeps its GPUs busy. A throttled job first fills the gaps that
-    its neighbour leaves, which hurts little; see `disturbance`.
+    the speed of kind a beside kind b against alone, `eased` what sub-batches leave of that loss, `pace` their speed,
+    `curve` (at `points`) that of memory limits. Who is held back to a share of the time makes its steps as fast as its
+    company lets it, and then pauses.
     """
     for k in range(len(jobs)):
         job = jobs[k]
         kind = s.i[job, SPEED_ROW]
-        worst = 1.0
+        slowest = 1.0
         at = s.i[job, SLICE]
         while at >= 0:
             n = s.slices[at, SLICE_NODE]
             gpu_type = s.pool[s.node[n, NODE_POOL], POOL_TYPE]
             first = s.gpu_first[n]
             for g in range(first, s.gpu_first[n + 1]):
-                if not (s.slices[at, SLICE_MASK] >> (g - first)) & 1:
-                    continue
-                slow = 1.0
-                for place in range(SLOTS):
-                    other = s.gpu[g, place]
-                    if other < 0 or other == job or s.i[other, PROMISED] == 1 or starts_up(s, other, s.t[NOW]):
-                        continue
-                    if s.i[job, TURN] * s.i[other, TURN] > 0 and s.i[job, TURN] != s.i[other, TURN]:
-                        continue
-                    beside = ratio[kind, s.i[other, SPEED_ROW], gpu_type]
-                    full = 1.0 / beside - 1.0 if beside > 0 else 1.0
-                    share = s.f[other, SHARE] if s.i[other, TURN] == 0 else 1.0
-                    slow += full * disturbance(share, busy[kind], busy[s.i[other, SPEED_ROW]])
-                worst = max(worst, slow)
+                if (s.slices[at, SLICE_MASK] >> (g - first)) & 1:
+                    slowest = min(slowest, speed_beside(s, ratio, eased, job, g, gpu_type))
             at = s.slices[at, SLICE_NEXT]
-        turn = 1.0 if s.x[ROTATES] == 1 else s.f[job, SHARE]  # of whoever takes turns and has its turn now
-        part = min(s.f[job, SHARE], 1.0 / worst) if s.i[job, TURN] == 0 else turn / worst
-        speed = s.f[job, ALONE] * part * pace[kind, s.i[job, LEVEL]]
+        turn = 1.0 if s.i[job, TURN] > 0 and s.x[ROTATES] == 1 else s.f[job, SHARE]  # 1: its turn is now
+        speed = s.f[job, ALONE] * turn * slowest * pace[kind, s.i[job, LEVEL]]
         cap = s.f[job, CAP]
         if cap < 1.0:
             p = 0

@@ -80,7 +80,7 @@ class Policy(ABC):
         return ""
 
     def refresh(self) -> None:  # noqa: B027
-        """GPUs came or went since the last decision."""
+        """GPUs came or went, or running jobs were moved, since the last decision."""
 
     def remember(self) -> dict[tuple[int, ...], Any]:
         """What people were told and a crash must not take away: plain data by rows, of a job, a pair, or of nobody."""

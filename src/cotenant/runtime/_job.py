@@ -7,18 +7,21 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-from ._address import of_environment
+from ._address import of_environment, turns_folder
 from ._barrier import JOB, STEPS, Barrier, untouched
 from ._checkpoint import CheckpointStore
 from ._environment import number
 from ._link import Link
 from ._scaling import LrScale, ScalingRule
 from ._sigterm import SigtermWatch
+from ._stages import StageClock
 from ._timing import StepTiming
+from ._turns import TurnOrder
 from .protocol import (
     Built,
     Checkpoint,
@@ -34,6 +37,7 @@ from .protocol import (
     Settings,
     Stop,
     Stopping,
+    TakeTurns,
 )
 
 log = logging.getLogger("cotenant.runtime")
@@ -45,6 +49,7 @@ _PROGRESS_INTERVAL_S = 0.2
 _WELCOME_WAIT_S = 1.0
 _CLOSE_WAIT_S = 1.0
 _NAP_S = 0.05  # how quickly a throttled job notices that it should stop, or go on
+_LEAST_PAUSE_S = 0.002
 _METRICS_LIMIT = 64
 _LONGEST_PAUSE_S = 10.0
 
@@ -79,6 +84,7 @@ class Job:
         self._asked = False  # by the scheduler
         self._sigterm = SigtermWatch()
         self._pause_s = self._pauses_here_s = 0.0  # asked for, and agreed on at this step boundary
+        self._owed_s = 0.0  # pauses that were too short to keep, or less than nothing after one that was too long
         self._stops_here = False  # all ranks have agreed to stop at this step boundary
         self._declined = False  # told the scheduler that this request cannot be met
         self._leads = self.rank == 0
@@ -92,6 +98,7 @@ class Job:
         self._built = self._started = False
         self._metrics: dict[str, Any] = {}
         self._timing = StepTiming()
+        self._stages, self._line = StageClock(), TurnOrder()
         self._step_began = self._saved_at = time.monotonic()
         self._reported_at = 0.0
         self._link: Link | None = None
@@ -222,6 +229,39 @@ class Job:
             detach = getattr(value, "detach", None)  # a tensor must not keep its graph alive until it is sent
             self._metrics[name] = detach() if callable(detach) else value
 
+    def stage(self, name: str) -> AbstractContextManager[None]:
+        """Mark a stage of a step: `with job.stage("load")`; also `preprocess`, `compute` and `synchronise`.
+
+        In a group that interleaves on the same GPUs it waits here for its turn at the storage, the CPU, the GPU or the
+        network. Alone it waits for nobody. What stages take is reported. They follow each other in a thread.
+        """
+        return self._stages.stage(name)
+
+    @property
+    def stage_times(self) -> tuple[dict[str, float], float]:
+        """Seconds per step in each stage and outside of any (`other`), of late; and waiting for its turns."""
+        return self._stages.times_s, self._stages.waited_s
+
+    def finish_stage(self, name: str, wait: Callable[[], object]) -> None:
+        """Before a stage counts as over `wait()` is called: for work that goes on by itself, such as on a GPU.
+
+        `runtime.torch.attach` does this for `compute`.
+        """
+        self._stages.finish[name] = wait
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around whatever a step waits for while its GPUs are idle, e.g. input: `with job.waiting(): batch = next(it)`.
+
+        What is left of a step is how busy the job keeps its GPUs, where no driver tells that. `runtime.torch.Loader`
+        calls it by itself.
+        """
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._timing.waited(time.monotonic() - began)
+
     def ready(self) -> None:
         """All is built, the first step comes next: for loops that someone else writes. `steps` calls it by itself.
 
@@ -271,7 +311,10 @@ class Job:
         self._started = True
         self._sigterm.watch()
         if done > self._done:
-            self._timing.finished(done, done - self._done, time.monotonic() - self._step_began)
+            step_s = (time.monotonic() - self._step_began) / (done - self._done)
+            self._timing.finished(done, done - self._done, step_s * (done - self._done))
+            self._stages.stepped(done, step_s)
+            self._take_turns()
         self._done, self._total = done, total
         self._confer()
         now = time.monotonic()
@@ -359,6 +402,8 @@ class Job:
             self._pause_s = min(max(message.seconds, 0.0), _LONGEST_PAUSE_S)
         elif isinstance(message, Go):
             self._barrier.open()
+        elif isinstance(message, TakeTurns):
+            self._line = TurnOrder(message.where, message.me, tuple(message.line))
         elif isinstance(message, Settings):
             with self._staging:
                 self._staged = self._staged.updated(message)
@@ -390,6 +435,15 @@ class Job:
             for fn in self._on_change:
                 fn(settings)
 
+    def _take_turns(self) -> None:
+        """At a step boundary: follow the line that was told last. A job of several ranks is led by its first."""
+        if self._leads and self._line != self._stages.line:
+            try:
+                self._stages.follow(turns_folder(of_environment()), self._line)
+            except OSError as error:
+                log.warning("stages do not take turns: %s", error)
+                self._line = TurnOrder()
+
     def _wanted_lr_scale(self) -> float:
         return self._rule.lr_scale(self.batch_size, self._size())
 
@@ -401,6 +455,7 @@ class Job:
         return Progress(
             self._done, self._total, timing.step_time_s, self._floats(), saves,
             timing.age_s, timing.ready_s, timing.ready_step, timing.saving_s,
+            *self.stage_times, timing.busy,
         )  # fmt: skip
 
     def _floats(self) -> dict[str, float]:
@@ -415,15 +470,24 @@ class Job:
         return floats
 
     def _throttle(self) -> None:
-        """Pause as long as told; another length that is told meanwhile counts at once, so that a pause can be ended."""
-        began = time.monotonic()
+        """Pause as long as told; another length that is told meanwhile counts at once, so that a pause can be ended.
+
+        No system sleeps for a fraction of a millisecond as long as asked: short pauses add up to one that can be kept,
+        and what one takes too long is taken off the next.
+        """
+        began, owed_s = time.monotonic(), self._owed_s
+        if owed_s + self.throttle_s + self._pauses_here_s < _LEAST_PAUSE_S:
+            self._owed_s = owed_s + self.throttle_s if self.throttle_s else 0.0
+            return
+        left = 0.0
         while not (self.should_stop and not self._declined):
             staged = self._staged.throttle_s
             throttle_s = self.throttle_s if staged is None else staged
-            left = began + throttle_s + self._pauses_here_s - time.monotonic()
+            left = began + owed_s + throttle_s + self._pauses_here_s - time.monotonic()
             if left <= 0:
-                return
+                break
             time.sleep(min(left, _NAP_S))
+        self._owed_s = max(left, -_LEAST_PAUSE_S)
 
     def _release_sigterm(self) -> None:
         """Give the signal back, but not on the way out, where a second one would spoil the exit code."""

@@ -8,6 +8,7 @@ from collections import deque
 from statistics import median_low
 
 _LAST = 15  # steps of which the median is taken
+_WAITS = 200  # steps over which waiting is counted
 _IMPORTED = time.monotonic()
 
 
@@ -28,6 +29,8 @@ class StepTiming:
     def __init__(self) -> None:
         self._began = process_began()
         self._last_s: deque[float] = deque(maxlen=_LAST)
+        self._waits: deque[tuple[float, float]] = deque(maxlen=_WAITS)  # of the last steps: seconds, and of waiting
+        self._waiting_s: float | None = None  # in the present step; None: it has never said so
         self.ready_s = 0.0
         self.ready_step = 0
         self.saving_s = 0.0
@@ -42,8 +45,22 @@ class StepTiming:
         """What a step takes of late; 0 before the first."""
         return median_low(self._last_s) if self._last_s else 0.0
 
+    @property
+    def busy(self) -> float:
+        """Part of the time of the last steps in which it did not wait for its input; 0 where it never said."""
+        total_s = sum(seconds for seconds, _ in self._waits)
+        return max(1.0 - sum(waited for _, waited in self._waits) / total_s, 0.001) if total_s > 0 else 0.0
+
+    def waited(self, seconds: float) -> None:
+        """So long of the present step was waiting."""
+        self._waiting_s = (self._waiting_s or 0.0) + seconds
+
     def finished(self, step: int, count: int, seconds: float) -> None:
         """The `count` steps up to number `step` took so long together."""
+        if self._waiting_s is not None:
+            if self.ready_s:
+                self._waits.append((seconds, min(self._waiting_s, seconds)))
+            self._waiting_s = 0.0
         if not self.ready_s:
             self.ready_s, self.ready_step = self.age_s, step
         elif self.ready_step + count == step:

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ._job import Job
+from ._offload import HostMemory
 
 FILE = "state.pt"
+HEADROOM = 0.9  # of the limit, for what the allocator cannot use
 _LONGEST_SUSPENSION = timedelta(days=30)  # ranks wait for each other also while the scheduler has stopped them all
 
 
@@ -35,18 +37,24 @@ class Stateful(Protocol):
 def attach(job: Job, **parts: Stateful) -> int:
     """Save and restore these parts and the random numbers: `attach(job, model=model, optimizer=optimizer)`.
 
-    Keeps the job's limit of GPU memory. Restores at once, if there is a checkpoint, and returns the steps already
-    done. Tensors are read to the CPU and copied by each part to where it lives, so the checkpoint may move to other
-    GPUs. Every optimizer among the parts takes its steps with its learning rate times `job.learning_rate_scale`. In a
-    job of several ranks all must call it, after `init_process_group`.
+    Keeps the job's limit of GPU memory; what optimizers remember goes to host memory between their steps where it would
+    pass that limit. A stage `compute` is over when the GPU is done with it. Restores at once, if there is a checkpoint,
+    and returns the steps already done. Tensors are read to the CPU and copied by each part to where it lives, so the
+    checkpoint may move to other GPUs. Every optimizer among the parts takes its steps with its learning rate times
+    `job.learning_rate_scale`. In a job of several ranks all must call it, after `init_process_group`.
     """
     torch: Any = import_module("torch")
-    limit_memory()
+    fraction = limit_memory()
+    if torch.cuda.is_available():
+        job.finish_stage("compute", lambda: torch.cuda.synchronize() if torch.cuda.is_initialized() else None)
     if job.ranks > 1:
         follow_rank_zero(job)
     for part in parts.values():
         if isinstance(part, torch.optim.Optimizer):
             follow_learning_rate(job, part)
+            if fraction is not None:
+                total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+                HostMemory(part, HEADROOM * fraction * total, torch.cuda.max_memory_allocated)
 
     def save(path: Path) -> None:
         state = {name: part.state_dict() for name, part in parts.items()}
@@ -225,7 +233,10 @@ class Loader:
             generator=self._generator(torch),
             **self._options,
         )
-        for indices, batch in zip(batches, loader, strict=True):
+        loaded = iter(loader)
+        for indices in batches:
+            with self._job.waiting():
+                batch = next(loaded)
             self._taken += len(indices)
             yield batch
             if (self._job.global_batch, self._job.workers) != (size, workers):

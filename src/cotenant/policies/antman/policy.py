@@ -47,9 +47,9 @@ class AntMan(PlanPolicy):
         "ot_max_gpus": 0,  # largest opportunistic gang; 0: any
         "tolerance": 0.01,  # slowdown of a guaranteed job above which its neighbours are cut
         "start": 0.1,
-        "step": 0.1,
+        "step": 0.2,
         "cut": 0.5,
-        "control_s": 30.0,
+        "control_s": 5.0,
         "pairs": "none",  # or oracle, formula, learned: first where the guaranteed are believed to suffer least
         "believe": True,  # climb at once to what neighbours are believed to leave idle, no further
         "budget": 0.005,  # part of its time that a guaranteed job may lose to tries beyond that
@@ -66,29 +66,34 @@ class AntMan(PlanPolicy):
             raise InputError(f"policy '{self.name}': control_s={self.params['control_s']} must be above 0")
         self._pairs = PairBeliefs(self.name, str(self.params["pairs"]), names=(NONE, *NAMES))
         self._throttles: dict[int, Throttle] = {}
+        self._lost_s: dict[int, float] = {}  # by guaranteed job: what its neighbours have cost it so far
+        self._felt_s = np.inf  # when that was counted last
+        self.guaranteed: set[int] = set()
         self.reserved: dict[int, list[int]] = {}
         self._later: set[int] = set()
         self._rivals: dict[int, set[int]] = {}
         self._held: dict[int, Terms] = {}
         self._seen: tuple[bytes, ...] = ()
+        self._believed: Together | None = None  # by which the last schedule was made
         self._quota_left: Ints = np.zeros(0, np.int64)  # by tenant, after the last schedule
 
     def decide(self, view: View) -> Plan:
         """Upgrade, start guaranteed jobs, start opportunistic jobs, set shares and memory."""
         self._pairs.look(view)
-        seen = self._situation(view)
-        if seen == self._seen:
+        seen, together = self._situation(view), view.facts.together
+        if seen == self._seen and together is self._believed:
             return self._adjust(view)
+        self._believed = together
         plan = self._schedule(view)
         self._seen = () if plan.run else seen
         return plan
 
     @staticmethod
     def _situation(view: View) -> tuple[bytes, ...]:
-        """Who is there, who of them runs, and on how many GPUs of which nodes, whatever rows they have."""
+        """Who is there, in which tier, who of them runs, on how many GPUs of which nodes, and whose quota is left."""
         order = np.argsort(view.rows)
-        nodes = view.site.node[:, col.NODE_CAP]
-        return view.rows[order].tobytes(), view.running[order].tobytes(), nodes.tobytes()
+        columns = view.rows[order], view.tier[order], view.running[order]
+        return tuple(one.tobytes() for one in (*columns, view.site.node[:, col.NODE_CAP], view.site.guaranteed_left()))
 
     def _adjust(self, view: View) -> Plan:
         """Nothing but time has passed: only shares may change."""
@@ -102,13 +107,16 @@ class AntMan(PlanPolicy):
         return Plan({}, terms, keep=True, next_s=self._next_s(), why=self._answers(view))
 
     def _felt(self, view: View) -> dict[int, tuple[float, float]]:
-        """By job how much slower it is now than alone, and the seconds that it may still lose."""
-        held = view.attained_s
-        alone = view.alone_speed
-        lost = held - view.progress_s / np.where(alone > 0, alone, 1.0)
-        spare = self.number("budget") * held - lost
-        values = zip(view.slowdown.tolist(), spare.tolist(), strict=True)
-        return dict(zip(view.rows.tolist(), values, strict=True))
+        """By guaranteed job how much slower it is now than alone, and the seconds that it may still lose by that."""
+        passed_s, self._felt_s = max(view.now_s - self._felt_s, 0.0), view.now_s
+        lost_s, felt = self._lost_s, {}
+        self._lost_s = {}
+        columns = (view.rows, view.running, view.slowdown, self.number("budget") * view.attained_s)
+        for row, runs, slow, most_s in zip(*(column.tolist() for column in columns), strict=True):
+            if runs and row in self.guaranteed:
+                self._lost_s[row] = lost_s.get(row, 0.0) + passed_s * (1.0 - 1.0 / max(slow, 1.0))
+                felt[row] = slow, most_s - self._lost_s[row]
+        return felt
 
     def _observe(
         self, throttle: Throttle, rivals: set[int], felt: dict[int, tuple[float, float]], now_s: float
@@ -119,8 +127,8 @@ class AntMan(PlanPolicy):
         throttle.observe(worst, now_s, tolerance=tolerance, step=step, cut=cut, spare_s=spare)
 
     def _next_s(self) -> float:
-        """When the first share may be changed."""
-        return min((throttle.next_s for throttle in self._throttles.values() if not throttle.settled), default=np.inf)
+        """When the first share is looked at again."""
+        return min((throttle.next_s for throttle in self._throttles.values()), default=np.inf)
 
     def _schedule(self, view: View) -> Plan:
         """Upgrade, start guaranteed jobs, start opportunistic jobs, set shares and memory."""

@@ -67,6 +67,7 @@ class Executor:
         """Journal all intents in one append and queue the acts; those that came too late are handed back."""
         with self._store.lock:
             book, late = self._store.book, []
+            self.terms.lines = self.terms.lines if decision.lines is None else decision.lines
             intents: list[Entry] = []
             going: list[LiveJob] = []
             ending = {act.job for act in decision.acts if act.kind in ("end", "resume")}
@@ -218,6 +219,7 @@ class Executor:
     def _asked(self, job: LiveJob, why: str) -> None:
         """It is journaled that a job is to stop: let it save, unless it stands still soon."""
         self._counters["preemptions"] += why in ("preempt", "move", "split")
+        self._counters["moves"] += why == "move"
         if job.rung != SUSPEND and not (why == "turn" and job.rung == ASK):
             self._reports.ask_to_stop(job.id, self._options.grace_s)
 

@@ -1,24 +1,26 @@
 """On what terms attempts run, as told to their runtime, and what they are launched with.
 
 Smaller sub-batches hold from the start; a pause after every step makes a job use only a part of its GPUs' time, and
-follows what the job says of its steps. A job without the runtime runs at full speed: it cannot be held back, only
-suspended or stopped. Nothing of this is journaled but the level: the planner says the rest again after a crash.
+follows what the job says of its steps. Jobs of one line take turns at the stages of their steps while they run on the
+same GPUs. A job without the runtime runs at full speed: it cannot be held back, only suspended or stopped. Nothing of
+this is journaled but the level: the planner says the rest again after a crash.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping
 
 from cotenant.backends.base import LaunchSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.plan import ALONE, Terms
-from cotenant.runtime.protocol import Settings
+from cotenant.runtime.protocol import Settings, TakeTurns
 from cotenant.service.executor.host_limits import Given
 from cotenant.service.observer.report import Report
 from cotenant.service.observer.reports import Reports
 from cotenant.service.store.job import LiveJob
 
-_LONGEST_PAUSE_S = 60.0
+LONGEST_PAUSE_S = 60.0
 _SAME = 0.1  # pauses that differ by less than this part are not told anew
 
 
@@ -30,6 +32,7 @@ class AgreedTerms:
         self._terms: dict[str, Terms] = {}  # by key of the attempt
         self._pauses_s: dict[str, float] = {}  # what it was told last
         self._adopted = set(adopted)  # whom an earlier service may have told to pause, and this one nothing yet
+        self.lines: tuple[tuple[str, ...], ...] = ()  # groups that take turns, as planned
 
     def of(self, job: LiveJob) -> Terms:
         """What was agreed with its present attempt."""
@@ -48,19 +51,20 @@ class AgreedTerms:
             self._reports.set_for(job.id, Settings(max(job.spec.batch_size >> level, 1), 2**level))
 
     def tell(self, on_gpus: Mapping[str, LiveJob], suspended: Mapping[str, LiveJob]) -> None:
-        """Have jobs pause after each step so that they use no more than their share of the time."""
+        """Have jobs pause after each step so that they use no more than their share of the time, and take turns."""
+        self._reports.lines.tell(_turns(self.lines, on_gpus))
         if not (self._terms or self._pauses_s or self._adopted):
             return
         for job in on_gpus.values():
             report = self._reports.of(job.id)
             if job.state != JobState.RUNNING or report is None or not report.step_time_s:
                 continue
-            pause_s, before_s = _pause_s(self.of(job), report), self._pauses_s.get(job.key, 0.0)
+            paused_s, before_s = _pause_s(self.of(job), report), self._pauses_s.get(job.key, 0.0)
             unknown = job.key in self._adopted and not self._paced
-            if unknown or abs(pause_s - before_s) > _SAME * max(before_s, pause_s):
-                self._pauses_s[job.key] = pause_s
+            if unknown or abs(paused_s - before_s) > _SAME * max(before_s, paused_s):
+                self._pauses_s[job.key] = paused_s
                 self._adopted.discard(job.key)
-                self._reports.set_for(job.id, Settings(throttle_s=pause_s))
+                self._reports.set_for(job.id, Settings(throttle_s=paused_s))
         alive = {job.key for jobs in (on_gpus, suspended) for job in jobs.values()}
         for kept in (self._terms, self._pauses_s):
             for key in kept.keys() - alive:
@@ -68,11 +72,33 @@ class AgreedTerms:
         self._adopted &= alive
 
 
+def _turns(lines: Iterable[Iterable[str]], on_gpus: Mapping[str, LiveJob]) -> dict[str, TakeTurns]:
+    """What members are told who run on the same GPUs by now; whoever is alone takes no turns."""
+    told: dict[str, TakeTurns] = {}
+    for line in lines:
+        here: dict[object, list[LiveJob]] = {}
+        for job in (on_gpus[name] for name in line if name in on_gpus):
+            if job.state == JobState.RUNNING:
+                here.setdefault(job.last.gpus, []).append(job)
+        for gpus, jobs in here.items():
+            where, orders = f"gpus-{zlib.crc32(repr(gpus).encode()):08x}", [job.order for job in jobs]
+            if len(jobs) > 1:
+                told |= {job.id: TakeTurns(where, job.order, orders) for job in jobs}
+    return told
+
+
 def _pause_s(terms: Terms, report: Report) -> float:
     if terms.turn or terms.share >= 1 or not report.step_time_s:
         return 0.0
-    share = max(terms.share, 1e-9)  # none at all: the longest pause after every step
-    return min(report.step_time_s * (1 / share - 1), _LONGEST_PAUSE_S)
+    return pause_s(report.step_time_s, terms.share)
+
+
+def pause_s(step_s: float, share: float) -> float:
+    """How long to pause after a step of so long, so that steps are this share of the time (AntMan's released code).
+
+    Of no share at all the longest pause, which is not for ever, lest nobody hear of the job.
+    """
+    return min(step_s * (1 / max(share, 1e-9) - 1), LONGEST_PAUSE_S)
 
 
 def launch_spec(

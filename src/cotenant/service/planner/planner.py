@@ -108,7 +108,7 @@ class Planner:
         acts = (*again, *self._acts(session, decision))
         return LiveDecision(
             now_s, session.policy_name, acts, decision.next_s, session.promised(),
-            self._memory(session, decision.asked), ahead=self._ahead.choose(session, now_s),
+            self._memory(session, decision.asked), ahead=self._ahead.choose(session, now_s), lines=self._lines(session),
             told=told(session.policy, session.policy_name, session.follower.job_at) if decision.asked else {},
         )  # fmt: skip
 
@@ -153,6 +153,12 @@ class Planner:
                 weighed = {"gain_s": transition.gain_s, "cost_s": transition.cost_s}
                 acts.append(Act(kind, job, gpus, self._why(session, transition), transition.terms, need, **weighed))
         return acts
+
+    @staticmethod
+    def _lines(session: Session) -> tuple[tuple[str, ...], ...]:
+        """Groups that take turns, as the last plan has them."""
+        names = ([session.name_of(row) for row in line] for line in session.engine.lines)
+        return tuple(tuple(name for name in line if name is not None) for line in names)
 
     @staticmethod
     def _why(session: Session, transition: Transition) -> str:

@@ -46,6 +46,8 @@ def change_book(book: Book, record: Record, now_s: float) -> None:
             book.policy = data["policy"]
         case "drain":
             (book.drained.discard if data["undo"] else book.drained.add)(data["node"])
+        case "power":  # nodes that are to sleep from now on, and others that are to wake
+            book.asleep = (book.asleep | set(data["asleep"])) - set(data["woken"])
         case "token":
             book.tokens[data["id"]] = {**data, "created_s": now_s, "revoked": False}
         case "revoke":
