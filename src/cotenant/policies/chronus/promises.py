@@ -13,7 +13,7 @@ from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
 from cotenant.policies.chronus.admission import AdmissionAnswer, Verdict
 from cotenant.policies.chronus.leases import MOST_SLOTS, estimate_s, leases_for, leases_needed, next_lease
-from cotenant.policies.chronus.rooms import Blocks, Slots
+from cotenant.policies.chronus.rooms import Blocks, LeaseSlots
 
 Asked = tuple[int, tuple[tuple[float, float], ...]]  # GPUs, and when each step of its deadline is and what it is worth
 
@@ -101,9 +101,9 @@ class PromiseTable:
             nodes[node] += gpus
         return Blocks(nodes, view.site.largest_node, self.released)
 
-    def slots(self, view: View, first: int, length: int, *, plans: bool, but: int = -1) -> Slots:
+    def slots(self, view: View, first: int, length: int, *, plans: bool, but: int = -1) -> LeaseSlots:
         """What windows leave from lease `first` on; with `plans` what the others' leases leave, too."""
-        found, bonds = Slots.empty(self.blocks(view), first, length), view.facts.bonds
+        found, bonds = LeaseSlots.empty(self.blocks(view), first, length), view.facts.bonds
         for node, gpus, until_s in bonds.pinned if bonds is not None else ():
             end = min(next_lease(until_s, self.lease_s) - first, length) if np.isfinite(until_s) else length
             found.bind(((node, gpus),), first + np.arange(max(end, 1)))

@@ -58,7 +58,7 @@ class Blocks:
 
 
 @dataclass(slots=True)
-class Slots:
+class LeaseSlots:
     """What is left in the slots from lease `first` on, on each node for gangs bound to it, and in blocks for others."""
 
     blocks: Blocks
@@ -68,7 +68,7 @@ class Slots:
     bound: bool = False  # whether anybody is bound to a node
 
     @classmethod
-    def empty(cls, blocks: Blocks, first: int, length: int) -> Slots:
+    def empty(cls, blocks: Blocks, first: int, length: int) -> LeaseSlots:
         """Nobody has anything."""
         free = np.repeat(np.maximum(blocks.nodes, 0)[:, None], length, axis=1)
         return cls(blocks, first, free, np.zeros((len(blocks.sizes), length), np.int64))

@@ -18,7 +18,7 @@ from cotenant.policies.chronus.admission import AdmissionAnswer, Ask, Verdict, a
 from cotenant.policies.chronus.leases import NEVER, in_words, next_lease, slots_before
 from cotenant.policies.chronus.packing import LeasePacking, LeasePairs, pack
 from cotenant.policies.chronus.promises import Asked, Promise, PromiseTable
-from cotenant.policies.chronus.rooms import Slots
+from cotenant.policies.chronus.rooms import LeaseSlots
 from cotenant.policies.chronus.windows import LeaseWindows, is_bound
 
 _GAP = 0.02  # of the present lease: the program may stop so close to the best
@@ -218,7 +218,7 @@ class Timetables:
         self, view: View, which: Ints, pairs: LeasePairs, capacity: IntMatrix, packing: LeasePacking, lease: int
     ) -> LeasePacking:
         """The plans that made the promises, where they serve more than a packing from scratch."""
-        slots = Slots.empty(self.table.blocks(view), lease, capacity.shape[1])
+        slots = LeaseSlots.empty(self.table.blocks(view), lease, capacity.shape[1])
         chosen, held = np.full(len(which), -1, np.int64), dict[int, Ints]()
         for job, row in enumerate(view.rows[which].tolist()):
             leases = self.table.promises[row].leases
