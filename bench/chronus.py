@@ -71,7 +71,7 @@ def main() -> None:
             continue
         began = time.perf_counter()
         names = (compat,) if compat else ()
-        more = {"estimator": "survey"} if "survey" in name else {}
+        more: dict[str, Any] = {"estimator": "survey"} if "survey" in name else {}
         more |= {"profile": str(data("model_info.json"))} if "splits" in name else {}
         run = Simulation(
             Experiment(work, Cluster.parse("12x8"), policy, compat=names, costs=costs, compiled=False, **more)
@@ -103,10 +103,11 @@ def live(seed: int) -> int:
 
     wrong = []
     with tempfile.TemporaryDirectory(prefix="cotenant-chronus-") as folder:
-        for name, play in (
+        plays: tuple[tuple[str, Any], ...] = (
             ("fake world", lambda: play_fake(Path(folder) / "fake", seed, 200)),
             ("real jobs", lambda: play_real(Path(folder) / "real", seed, 20)),
-        ):
+        )
+        for name, play in plays:
             began, tally = time.perf_counter(), play()
             wrong += tally.wrong
             print(f"{name}: {tally}; {len(tally.wrong)} wrong, {time.perf_counter() - began:.0f} s", flush=True)

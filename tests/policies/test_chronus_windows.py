@@ -11,7 +11,7 @@ from cotenant.core.cluster import Cluster
 from cotenant.policies.chronus.admission import Ask, Verdict, admit, earliest_end
 from cotenant.policies.chronus.leases import in_words, leases_for
 from cotenant.policies.chronus.policy import Chronus
-from cotenant.policies.chronus.rooms import Blocks, Slots, open_slots
+from cotenant.policies.chronus.rooms import Blocks, LeaseSlots, open_slots
 from cotenant.sim.driver import Experiment, Simulation
 from cotenant.testing.policy import jobs
 
@@ -34,7 +34,7 @@ def test_what_a_room_allows_fits_onto_the_nodes(seed: int) -> None:
     draw = np.random.default_rng(seed)
     nodes = draw.choice([2, 4, 6, 8], 3)
     blocks = _blocks(*nodes.tolist())
-    slots = Slots.empty(blocks, 0, 1)
+    slots = LeaseSlots.empty(blocks, 0, 1)
     for _ in range(3):
         node, gpus = int(draw.integers(3)), int(draw.integers(1, 4))
         if slots.allows(((node, gpus),), 0, 1):

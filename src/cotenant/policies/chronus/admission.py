@@ -131,8 +131,3 @@ def _packed(free: IntMatrix, waiting: list[Ask], new: Ask, slots: int) -> tuple[
         room[: ask.level + 1, found] -= ask.gpus
         plan[k] = found
     return tuple(plan)
-
-
-def promised_by_s(answer: AdmissionAnswer, first: int, lease_s: float) -> float:
-    """End of the earliest slot that an answer names, in seconds; infinite if there is none."""
-    return float("inf") if answer.earliest_slot < 0 else (first + answer.earliest_slot) * lease_s

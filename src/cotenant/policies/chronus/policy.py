@@ -207,13 +207,12 @@ class Chronus(PlanPolicy):
             self._put(view, board, tried, holders)
             kept = all(_is_good(board, int(view.rows[at]), tried) for at in holders.tolist())
         if kept:
-            self._put(view, board, run, holders)
+            run |= {row: board.claim(row, place) for row, place in tried.items() if row not in run}
             return
         for at in holders.tolist():
             row = int(view.rows[at])
-            place = board.find(row, int(view.gpus[at]))
-            if place is not None:
-                run[row] = place
+            if (found := board.find(row, int(view.gpus[at]))) is not None:
+                run[row] = found
 
     def _close_at_night(self, view: View, board: Room) -> None:
         """Nodes that are idle and that no lease needs stay so, that they may sleep."""
@@ -287,6 +286,8 @@ def _is_good(board: Room, row: int, run: dict[int, Slices]) -> bool:
     place = run.get(row)
     if place is None:
         return False
+    if len(place) == 1:
+        return True
     gpus = sum(taken for _, taken in place)
     (mover,) = movers_of(board, [(row, gpus)])
     return len(place) <= -(-gpus // board.site.largest_node) or mover.apart >= 1.0

@@ -13,7 +13,7 @@ from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
 from cotenant.policies.chronus.admission import AdmissionAnswer, Verdict
 from cotenant.policies.chronus.leases import MOST_SLOTS, estimate_s, leases_for, leases_needed, next_lease
-from cotenant.policies.chronus.rooms import Blocks, Slots
+from cotenant.policies.chronus.rooms import Blocks, LeaseSlots
 
 Asked = tuple[int, tuple[tuple[float, float], ...]]  # GPUs, and when each step of its deadline is and what it is worth
 
@@ -80,10 +80,9 @@ class PromiseTable:
         return found
 
     def read(self, row: int, written: list[Any]) -> None:
-        """The inverse, for one job; also of what versions before windows wrote."""
+        """The inverse, for one job. What versions before windows wrote is asked anew: nobody was told it."""
         if isinstance(written[0], str):
-            verdict, step, earliest, reason, old = written
-            written = [[verdict, step, earliest, reason], old and [*old, 0, old[3] is None, ()], None]
+            return
         (verdict, *told), promise, asked = written
         self.answers[row] = AdmissionAnswer(Verdict(verdict), *told)
         if asked is not None:
@@ -102,17 +101,17 @@ class PromiseTable:
             nodes[node] += gpus
         return Blocks(nodes, view.site.largest_node, self.released)
 
-    def slots(self, view: View, first: int, length: int, *, plans: bool, but: int = -1) -> Slots:
+    def slots(self, view: View, first: int, length: int, *, plans: bool, but: int = -1) -> LeaseSlots:
         """What windows leave from lease `first` on; with `plans` what the others' leases leave, too."""
-        found, bonds = Slots.empty(self.blocks(view), first, length), view.facts.bonds
+        found, bonds = LeaseSlots.empty(self.blocks(view), first, length), view.facts.bonds
         for node, gpus, until_s in bonds.pinned if bonds is not None else ():
             end = min(next_lease(until_s, self.lease_s) - first, length) if np.isfinite(until_s) else length
             found.bind(((node, gpus),), first + np.arange(max(end, 1)))
         for row, promise in self.promises.items():
             if promise.place and row != but:
                 found.bind(promise.place, promise.leases)
-            elif plans and row != but:
-                found.take(promise.gpus, promise.leases)
+        others = [(one.gpus, one.leases) for row, one in self.promises.items() if not one.place and row != but]
+        found.take_all(others if plans else [])
         return found
 
     def needs(self, view: View, which: Ints) -> tuple[Ints, Ints]:

@@ -58,7 +58,7 @@ class Blocks:
 
 
 @dataclass(slots=True)
-class Slots:
+class LeaseSlots:
     """What is left in the slots from lease `first` on, on each node for gangs bound to it, and in blocks for others."""
 
     blocks: Blocks
@@ -68,13 +68,13 @@ class Slots:
     bound: bool = False  # whether anybody is bound to a node
 
     @classmethod
-    def empty(cls, blocks: Blocks, first: int, length: int) -> Slots:
+    def empty(cls, blocks: Blocks, first: int, length: int) -> LeaseSlots:
         """Nobody has anything."""
         free = np.repeat(np.maximum(blocks.nodes, 0)[:, None], length, axis=1)
         return cls(blocks, first, free, np.zeros((len(blocks.sizes), length), np.int64))
 
     def __len__(self) -> int:
-        return self.free.shape[1]
+        return int(self.free.shape[1])
 
     def bind(self, place: Slices, leases: Ints) -> None:
         """GPUs of these nodes are gone in these leases."""
@@ -84,7 +84,20 @@ class Slots:
 
     def take(self, reserved: int, leases: Ints) -> None:
         """A gang has these leases, wherever."""
-        self.used[: int(self.blocks.level(np.array(reserved))) + 1, self._within(leases)] += reserved
+        self.take_all([(reserved, leases)])
+
+    def take_all(self, gangs: list[tuple[int, Ints]]) -> None:
+        """Gangs, as GPUs that are reserved and leases, have these, wherever."""
+        if not gangs:
+            return
+        gpus = np.repeat([reserved for reserved, _ in gangs], [len(leases) for _, leases in gangs])
+        slot = np.concatenate([leases for _, leases in gangs]) - self.first
+        within = (slot >= 0) & (slot < len(self))
+        gpus, slot = gpus[within], slot[within]
+        level = self.blocks.level(gpus)
+        for line in range(len(self.used)):
+            mine = level >= line
+            self.used[line] += np.bincount(slot[mine], gpus[mine], len(self)).astype(np.int64)
 
     def _within(self, leases: Ints) -> Ints:
         return leases[(leases >= self.first) & (leases < self.first + len(self))] - self.first

@@ -18,7 +18,7 @@ from cotenant.policies.chronus.admission import AdmissionAnswer, Ask, Verdict, a
 from cotenant.policies.chronus.leases import NEVER, in_words, next_lease, slots_before
 from cotenant.policies.chronus.packing import LeasePacking, LeasePairs, pack
 from cotenant.policies.chronus.promises import Asked, Promise, PromiseTable
-from cotenant.policies.chronus.rooms import Slots
+from cotenant.policies.chronus.rooms import LeaseSlots
 from cotenant.policies.chronus.windows import LeaseWindows, is_bound
 
 _GAP = 0.02  # of the present lease: the program may stop so close to the best
@@ -125,12 +125,11 @@ class Timetables:
         length = self.table.length_of(first, *ask.slots)
         slots = self.table.slots(view, first, length, plans=False)
         windows = slots.left()
-        for one in others:
-            if not one.fresh:
-                slots.take(one.gpus, one.leases)
-        answer, moved = admit(slots.left(), [self._as_ask(view, one, first) for one in fresh], ask), fresh
+        slots.take_all([(one.gpus, one.leases) for one in others if not one.fresh])
+        levels = {} if self.table.released else self._levels(view, others)
+        answer, moved = admit(slots.left(), [_as_ask(one, first, levels) for one in fresh], ask), fresh
         if answer.step != 0 and not self.table.released:
-            again = admit(windows, [self._as_ask(view, one, first) for one in others], ask)
+            again = admit(windows, [_as_ask(one, first, levels) for one in others], ask)
             if again.step >= 0 and (answer.step < 0 or again.step < answer.step):
                 answer, moved = again, others
             elif answer.step < 0 <= again.earliest_slot and not 0 <= answer.earliest_slot <= again.earliest_slot:
@@ -144,12 +143,10 @@ class Timetables:
             )
         return answer
 
-    def _as_ask(self, view: View, one: Promise, first: int) -> Ask:
-        """What a promise still asks for from lease `first` on."""
-        slots = max(one.end - first, 0)
-        left = one.need if one.fresh else int((one.leases >= first).sum())
-        level = 0 if self.table.released else int(self.table.blocks(view).level(np.array(one.gpus)))
-        return Ask(one.gpus, min(left, slots), (slots,), level)
+    def _levels(self, view: View, promises: list[Promise]) -> dict[int, int]:
+        """The line of a room for each number of GPUs that is reserved."""
+        sizes = sorted({one.gpus for one in promises})
+        return dict(zip(sizes, self.table.blocks(view).level(np.array(sizes, np.int64)).tolist(), strict=True))
 
     # -- the boundary ------------------------------------------------------------------------------------------
 
@@ -221,7 +218,7 @@ class Timetables:
         self, view: View, which: Ints, pairs: LeasePairs, capacity: IntMatrix, packing: LeasePacking, lease: int
     ) -> LeasePacking:
         """The plans that made the promises, where they serve more than a packing from scratch."""
-        slots = Slots.empty(self.table.blocks(view), lease, capacity.shape[1])
+        slots = LeaseSlots.empty(self.table.blocks(view), lease, capacity.shape[1])
         chosen, held = np.full(len(which), -1, np.int64), dict[int, Ints]()
         for job, row in enumerate(view.rows[which].tolist()):
             leases = self.table.promises[row].leases
@@ -254,3 +251,10 @@ class Timetables:
             if held[job][0] == 0:
                 now.add(row)
         return now
+
+
+def _as_ask(one: Promise, first: int, levels: dict[int, int]) -> Ask:
+    """What a promise still asks for from lease `first` on."""
+    slots = max(one.end - first, 0)
+    left = one.need if one.fresh else int((one.leases >= first).sum())
+    return Ask(one.gpus, min(left, slots), (slots,), levels.get(one.gpus, 0))

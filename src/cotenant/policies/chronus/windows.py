@@ -19,7 +19,7 @@ from cotenant.placement.room import Room
 from cotenant.policies.chronus.admission import AdmissionAnswer, Ask, Verdict, promise_of, refusal_of
 from cotenant.policies.chronus.leases import HEAD_ROOM, NEVER, in_words, lease_at, leases_needed, next_lease
 from cotenant.policies.chronus.promises import Promise, PromiseTable
-from cotenant.policies.chronus.rooms import Slots
+from cotenant.policies.chronus.rooms import LeaseSlots
 
 _TRIALS = 400  # windows that are looked at for one answer
 _ASKING_S = 10.0  # from a submission until it is answered, if others take their time
@@ -66,7 +66,7 @@ class LeaseWindows:
 
     def _need(self, view: View, at: int) -> int:
         """Leases in a row that a job needs from a start on, or from now on if it runs."""
-        return int(min(leases_needed(np.array(self._takes_s(view, at)), self._table.lease_s), NEVER))
+        return min(int(leases_needed(np.array([self._takes_s(view, at)]), self._table.lease_s)[0]), NEVER)
 
     def _at_once(self, view: View, row: int) -> tuple[float, Ints, Slices] | None:
         """When a job would end that begins now, in the middle of a lease, with its leases and its place."""
@@ -171,7 +171,7 @@ def is_bound(view: View, which: Ints) -> np.ndarray:
 
 
 def find_window(
-    view: View, slots: Slots, row: int, need: int, end: int, free: Ints,
+    view: View, slots: LeaseSlots, row: int, need: int, end: int, free: Ints,
     beside: Iterable[tuple[int, Slices, Ints]] = (), *, latest: bool = True,
 ) -> tuple[int, Slices] | None:  # fmt: skip
     """Where a window of `need` slots begins that ends by slot `end`, and on which nodes; None if there is none.
@@ -191,14 +191,14 @@ def find_window(
 
 
 def _place(
-    view: View, slots: Slots, row: int, gpus: int, begin: int, end: int, beside: Iterable[tuple[int, Slices, Ints]]
+    view: View, slots: LeaseSlots, row: int, gpus: int, begin: int, end: int, beside: Iterable[tuple[int, Slices, Ints]]
 ) -> Slices | None:
     """The nodes for a gang in these slots, as few as it needs."""
     board = Room(view)
     if view.site.hosts_bind:
-        for other, place, leases in beside:
+        for other, theirs, leases in beside:
             if ((leases >= slots.first + begin) & (leases < slots.first + end)).any():
-                board.claim(other, place)
+                board.claim(other, theirs)
     board.free = np.maximum(slots.free[:, begin:end].min(axis=1), 0)
     board.left = int(board.free.sum())
     board.quota[board.tenant(row)] = board.left
