@@ -185,4 +185,5 @@ def _history(book: Book, names: set[str], now_s: float) -> tuple[Floats, Floats]
     used = np.zeros((len(rows), last - first), bool)
     for name, begin, end in runs:
         used[rows[name], max(begin - first, 0) : max(end - first + 1, 0)] = True
-    return (first + np.arange(last - first)) * STEP_S, used.sum(axis=0).astype(np.float64)
+    time_s = (first + np.arange(last - first, dtype=np.float64)) * STEP_S
+    return np.asarray(time_s, np.float64), np.asarray(used.sum(axis=0), np.float64)
