@@ -19,6 +19,7 @@ from cotenant.core.workload import Floats, Workload
 
 if TYPE_CHECKING:
     from cotenant.beliefs.prediction.gbdt import Gbdt
+    from cotenant.beliefs.prediction.learners import PastTable
     from cotenant.beliefs.prediction.past import Learner
 
 
@@ -76,8 +77,10 @@ def _learner(name: str, params: dict[str, Value]) -> Learner:
         if not 0 < decay <= 1:
             raise InputError(f"estimator 'rolling': decay={decay:g} must be above 0 and at most 1")
         return learners.Learning(learners.RollingTable(decay, prior_s))
-    table = {"constant": learners.Constant, "mean": learners.SizeMeans, "user-median": learners.UserMedians}[name]
-    return learners.Learning(table(prior_s))
+    tables: dict[str, Callable[[float], PastTable]] = {
+        "constant": learners.Constant, "mean": learners.SizeMeans, "user-median": learners.UserMedians,
+    }  # fmt: skip
+    return learners.Learning(tables[name](prior_s))
 
 
 def _gbdt(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:

@@ -92,7 +92,7 @@ class LivePower:
         awake = len(names) - len(asleep)
         if now_s >= self._step_s:
             self._step_s = now_s + STEP_S
-            target = self._ces.step(now_s, len(busy), queued)
+            target = self._step(self._ces, now_s, len(busy), queued, awake)
         elif queued and asleep and len(busy) + queued > awake:
             target = self._ces.need(len(busy) + queued)
         else:
@@ -104,6 +104,15 @@ class LivePower:
             idle = [name for name in sorted(names - asleep - busy, reverse=True) if _is_up(name, nodes)]
             asleep |= set(idle[: awake - target])
         return asleep - woken
+
+    @staticmethod
+    def _step(ces: Ces, now_s: float, busy: int, queued: int, awake: int) -> int:
+        """Nodes to keep awake; as many as now where nothing can be forecast."""
+        try:
+            return ces.step(now_s, busy, queued)
+        except InputError as error:
+            _log.warning("--power: %s; nobody is put to sleep", error)
+            return awake
 
     def _begin(self, nodes: Sequence[NodeInfo], book: Book, now_s: float) -> None:
         assert self._rules is not None
@@ -176,4 +185,5 @@ def _history(book: Book, names: set[str], now_s: float) -> tuple[Floats, Floats]
     used = np.zeros((len(rows), last - first), bool)
     for name, begin, end in runs:
         used[rows[name], max(begin - first, 0) : max(end - first + 1, 0)] = True
-    return (first + np.arange(last - first)) * STEP_S, used.sum(axis=0).astype(np.float64)
+    time_s = (first + np.arange(last - first, dtype=np.float64)) * STEP_S
+    return np.asarray(time_s, np.float64), np.asarray(used.sum(axis=0), np.float64)
