@@ -131,6 +131,7 @@ SETTINGS = (
     Setting("changes and stops cost nothing", costs="none"),
     Setting("half the load", "ones-like:jobs=50,gap=60"),
     Setting("jobs ask for 2 or 4", "ones-like:jobs=50,mix=[2:0.5/4:0.5]"),
+    Setting("jobs of 10 min ask for 1 or 2, half the load", "ones-like:jobs=50,gap=60,median=600,mix=[1:0.5/2:0.5]"),
     Setting("a generation every second", ones="ones:interval=1"),
     Setting("no epoch gate", ones="ones:gate=0"),
     Setting("epochs 8 times as long", model=_long_epochs),
@@ -147,7 +148,7 @@ SETTINGS = (
 def causes(seeds: int) -> None:
     """Gains of `ones` over Tiresias-L when one thing is different, on `ones-like`."""
     heads = ("tiresias-l", "ones", "gain %", "queue s", "goodput", "stops")
-    print(f"{'what is different':<36}" + "".join(f"{head:>12}" for head in heads), flush=True)
+    print(f"{'what is different':<46}" + "".join(f"{head:>12}" for head in heads), flush=True)
     for setting in SETTINGS:
         with _truth(setting.model):
             first, mine = (
@@ -161,7 +162,7 @@ def causes(seeds: int) -> None:
             f"{known:,.1f}", f"{jct:,.1f}", f"{100 * (1 - jct / known):.1f}", f"{queue:,.1f}", f"{good:.2f}",
             f"{stops:.1f}",
         )  # fmt: skip
-        print(f"{setting.what:<36}" + "".join(f"{cell:>12}" for cell in cells), flush=True)
+        print(f"{setting.what:<46}" + "".join(f"{cell:>12}" for cell in cells), flush=True)
 
 
 @contextmanager

@@ -216,7 +216,9 @@ class Twin:
         for job in changed:
             job.size, job.scaled_at = final[job], job.epochs
         first = 0
-        for job in (job for job in self.present if job.size):  # one block after the other
+        for job in sorted(
+            (job for job in self.present if job.size), key=lambda job: -job.size
+        ):  # in blocks, large first
             nodes = (first + job.size - 1) // NODE - first // NODE + 1
             job.spread, first = nodes > -(-job.size // NODE), first + job.size
 
