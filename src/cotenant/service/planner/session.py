@@ -222,8 +222,8 @@ class Session:
         """Rows of jobs that say nothing of their memory and have no company: they need what their like was seen to."""
         kinds = np.array([kind.mem_gib == 0 for kind in self.kept.profiles.kinds] or [False])
         rows = np.flatnonzero(kinds[self.tables.state.i[: len(self.tables), col.SPEED_ROW]])
-        company, row_of = self.kept.pairing.company, self.follower.row_of
-        return np.setdiff1d(rows, [row_of[job] for job in company if job in row_of])
+        row_of = self.follower.row_of
+        return np.setdiff1d(rows, [row_of[job] for job in self.kept.pairing.company if job in row_of])
 
     def _paced(self) -> set[str]:
         """Jobs that are held back between their steps, or will be if they do harm: guests of a guaranteed job."""
@@ -294,7 +294,6 @@ class Session:
         row = self.follower.row_of.get(job)
         if row is None or self.busy:
             return None
-        found = self._book.jobs.get(job)
-        if found is not None and (over := self.follower.over_limit(found)):
+        if (found := self._book.jobs.get(job)) is not None and (over := self.follower.over_limit(found)):
             return Reason(job, now_s, Cause.USER_LIMIT, over, found.spec.gpus)
         return explain(self.engine, Names(self.tables, self.follower.job_at), self.nodes.cluster, row, now_s)
