@@ -9,7 +9,8 @@ company, and speed against alone; a pair pays when both speeds add up to more th
 3 `gandiva` lets two large jobs take turns of 15 s: the driver takes the memory of whoever is suspended off the GPU (not
   under MPS, whose clients it cannot take out).
 
-What `antman` does with a guaranteed job and a guest: `bench.gpu_antman`. Without a GPU, `--gpus 1` plays the same with sleeping in place of kernels, to see that it runs.
+What `antman` does with a guaranteed job and a guest: `bench.gpu_antman`. Without a GPU, `--gpus 1` plays the same with
+sleeping in place of kernels, to see that it runs.
 """
 
 from __future__ import annotations
