@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -97,12 +98,43 @@ def warm_up(policies: Sequence[str]) -> None:
             play(Run("gavel-like:jobs=300,jobs_per_hour=60,multi=false,seed=9", policy, compat, measure=(0, 20)))
 
 
-def play_all(runs: Sequence[Run], workers: int) -> dict[Run, Result]:
-    """Every run once, on several processes; a run that is asked for twice is played once."""
+def play_all(runs: Sequence[Run], workers: int, state: Path | None = None) -> dict[Run, Result]:
+    """Every run once, on several processes; one that is asked for twice, or stands in `state`, is not played again."""
     each = list(dict.fromkeys(runs))
-    for run in each:
+    found = _recorded(state)
+    left = [run for run in each if run not in found]
+    for run in left:
         workload(run.trace)
-    if workers <= 1 or len(each) == 1:
-        return {run: play(run) for run in each}
-    with multiprocessing.get_context("fork").Pool(min(workers, len(each))) as pool:
-        return dict(zip(each, pool.map(play, each, chunksize=1), strict=True))
+    if workers <= 1 or len(left) <= 1:
+        for run in left:
+            found[run] = _noted(run, play(run), state)
+    else:
+        with multiprocessing.get_context("fork").Pool(min(workers, len(left))) as pool:
+            for run, result in pool.imap_unordered(_both, left, chunksize=1):
+                found[run] = _noted(run, result, state)
+    return {run: found[run] for run in each}
+
+
+def _both(run: Run) -> tuple[Run, Result]:
+    return run, play(run)
+
+
+def _noted(run: Run, result: Result, state: Path | None) -> Result:
+    if state is not None:
+        weights = list(result.jct_of_weight.items())
+        line = {"run": asdict(run), "result": {**asdict(result), "jct_of_weight": weights}}
+        with state.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+    return result
+
+
+def _recorded(state: Path | None) -> dict[Run, Result]:
+    """What an earlier call has played, by run."""
+    found: dict[Run, Result] = {}
+    for line in state.read_text(encoding="utf-8").splitlines() if state is not None and state.exists() else ():
+        read_ = json.loads(line)
+        run, result = read_["run"], read_["result"]
+        run["compat"] = tuple(run["compat"])
+        run["measure"] = None if run["measure"] is None else tuple(run["measure"])
+        found[Run(**run)] = Result(**{**result, "jct_of_weight": dict(map(tuple, result["jct_of_weight"]))})
+    return found

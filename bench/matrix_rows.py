@@ -216,15 +216,18 @@ def _deadlines() -> Iterator[Row]:
 
 def _elastic() -> Iterator[Row]:
     sizes = (
-        "ones", "ones:progress=sample", "ones:score=sruf,progress=sample", "ones:population=8,generations=2",
+        "ones", "ones:progress=mean", "ones:gate=0", "ones-goodput", "ones-goodput:progress=sample",
+        "ones-goodput:population=8,generations=2",
         "optimus", "optimus:interval=60", "tiresias-l", "srtf", "gandiva", "gandiva:grow_shrink=false",
         "gandiva:idle_s=0",
     )  # fmt: skip
     yield from _each("elastic.ones-like", "ones-like:jobs=30", "8x4", sizes)
     small = "ones-like:jobs=30,gap=60,median=600,mix=[1:0.5/2:0.5]"
-    yield from _each("elastic.small", small, OCT, ("ones", "optimus", "gandiva", "gandiva:idle_s=120"))
-    yield from _each("elastic.log", "log/elastic", QUAD, ("ones", "optimus", "gandiva", "fifo", "gavel"), head=50)
-    yield from _each("elastic.failing", "log/elastic", QUAD, ("ones", "optimus", "gandiva"), 50,
+    yield from _each("elastic.small", small, OCT, ("ones", "ones-goodput", "optimus", "gandiva", "gandiva:idle_s=120"))
+    yield from _each(
+        "elastic.log", "log/elastic", QUAD, ("ones", "ones-goodput", "optimus", "gandiva", "fifo", "gavel"), head=50
+    )
+    yield from _each("elastic.failing", "log/elastic", QUAD, ("ones", "ones-goodput", "optimus", "gandiva"), 50,
                      fail_nodes="mtbf=4000,mttr=300", seed=4)  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def _play(row: Row, costs: str, jobs: int, seed: int) -> bool:
             found = compare(row.experiment(costs, jobs, seed), Path(home))
         except Exception as error:
             found = Sameness(0, float("nan"), f"{type(error).__name__}: {error}")
-    name = row.policy + (" (elastic)" if row.elastic else "")
+    name = row.policy + (" (elastic)" if row.elastic else "") + (" --defrag" if row.defrag else "")
     wall_s = time.perf_counter() - began
     said = found.difference or "equal"
     print(f"{name:42} {costs:8} {found.transitions:11} {found.apart_s:9.2g} {wall_s:6.1f}  {said}", flush=True)

@@ -1,7 +1,7 @@
 """Real logs: does the simulator agree with published references, and how long does it take?
 
 `python -m bench.traces`; COTENANT_DATA (default ../shared/data) names the folder above traces/ with the logs. Every
-run is the installed command in a fresh process, so that times include start-up and reading. Two tables:
+run is the command in a fresh process, so that times include start-up and reading. Two tables:
 
 * agreement: average JCT under the authors' conditions (GPUs counted, no costs) beside the value that the
   released simulator of Tiresias gives on its own trace. `difference` is ours over the reference, minus 1.
@@ -44,11 +44,14 @@ LIMIT_OF_NUMPY_S = 60.0
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.traces", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--policies", default=POLICIES, help="policies of the speed table")
+    parser.add_argument("--only", choices=("agreement", "philly", "helios"), help="one table")
     options = parser.parse_args()
     folder = _folder()
-    _agreement(folder)
+    if options.only in (None, "agreement"):
+        _agreement(folder)
     for log, cluster, limit_s, limit_g_s in LOGS:
-        _speed(folder / log, cluster, options.policies.split(","), limit_s, limit_g_s)
+        if options.only is None or log.startswith(options.only):
+            _speed(folder / log, cluster, options.policies.split(","), limit_s, limit_g_s)
 
 
 def _folder() -> Path:
@@ -61,8 +64,8 @@ def _folder() -> Path:
 
 def _run(log: Path, cluster: str, policy: str, *options: str) -> dict[str, Any]:
     """Summary of one run, with its wall seconds from start to end as `total_s`."""
-    cotenant = Path(sys.executable).with_name("cotenant")
-    command = [str(cotenant), "simulate", str(log), "--cluster", cluster, "--policy", policy, *options]
+    cotenant = (sys.executable, "-m", "cotenant.cli.main")
+    command = [*cotenant, "simulate", str(log), "--cluster", cluster, "--policy", policy, *options]
     began = time.perf_counter()
     ran = subprocess.run([*command, "--json", "-"], capture_output=True, text=True, check=False)
     total_s = time.perf_counter() - began

@@ -21,6 +21,7 @@ TWICE = {
     "Event": {"api/schemas.py", "core/decision.py"},
     "Job": {"api/schemas.py", "runtime/_job.py"},
 }
+ONLY_TESTED = {"policies/antman/throttle.py: step_seconds"}
 NOT_PRIVATE = {"_replace", "_asdict", "_fields", "_make", "_exit"}  # of named tuples and of `os`
 
 
@@ -120,3 +121,29 @@ def test_tests_that_defects_are_listed_with_exist() -> None:
                 assert (tests / file).is_file(), f"{note.name}: {file}"
                 assert not name or f"def {name}(" in (tests / file).read_text(encoding="utf-8"), f"{note.name}: {name}"
     assert named > 30
+
+
+def asked_of_modules(path: Path) -> set[tuple[str, str]]:
+    """(last part of a module's name, what a file imports from it or reads of it)."""
+    text = path.read_text(encoding="utf-8")
+    called = {short: name for name, short in re.findall(r"\b(\w+) as (\w+)\b", text)}
+    found = {(called.get(module, module), name) for module, name in re.findall(r"\b(\w+)\.(\w+)", text)}
+    for origin, one, several in re.findall(r"from ([\w.]+) import (?:([^(\n]+)|\(([^)]*)\))", text):
+        found |= {(origin.rpartition(".")[2], name) for name in re.findall(r"\w+", one + several)}
+    return found
+
+
+def test_tests_test_what_the_product_runs() -> None:
+    """A golden example of a function that nothing but a test calls says nothing of the product."""
+    product = (*modules(SOURCE), *modules(ROOT / "bench"), *modules(ROOT / "examples"))
+    asked = set().union(*map(asked_of_modules, product))
+    tested = set().union(*map(asked_of_modules, modules(ROOT / "tests"))) - asked
+    found = set()
+    for path in modules(SOURCE):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for node in tree(path).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and (path.stem, node.name) in tested:
+                elsewhere = "\n".join(lines[: node.lineno - 1] + lines[node.end_lineno :])
+                if not re.search(rf"\b{node.name}\b", elsewhere):
+                    found.add(f"{path.relative_to(SOURCE)}: {node.name}")
+    assert found <= ONLY_TESTED

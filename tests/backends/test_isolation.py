@@ -180,10 +180,22 @@ def test_the_socket_leads_to_whoever_serves_now(tmp_path: Path, folder: Path) ->
             world.backend.observe()
             caller.connect(str(theirs / "runtime.sock"))
             server.accept()[0].close()
-            assert sorted(os.listdir(theirs)) == ["runtime.sock"], number
+            assert sorted(os.listdir(theirs)) == ["runtime.sock", "turns"], number
     assert (theirs.stat().st_uid, theirs.stat().st_gid, theirs.stat().st_mode & 0o777) == (0, FIRST_UID, 0o550)
     world.end_all()
     world.backend.close()
+
+
+@needs_root
+@pytest.mark.parametrize("level", ["user", "sandbox"])
+def test_jobs_of_a_tenant_find_one_folder_to_take_turns_in_and_others_do_not(
+    make: Any, folder: Path, level: str
+) -> None:
+    world = make(level)
+    turns = folder / "tenants" / "run" / str(FIRST_UID) / "turns"
+    assert said(world, f"echo first > {turns}/gpu", tenant="vision", workdir="")[0] == 0
+    assert said(world, f"cat {turns}/gpu", tenant="vision", workdir="") == (0, "first")
+    assert said(world, f"ls {turns}", tenant="speech", workdir="")[0] != 0
 
 
 @needs_root

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cotenant.beliefs.estimators import estimate
 from cotenant.beliefs.prediction.evaluate import errors_of, evaluate, spearman
 from cotenant.beliefs.prediction.gbdt import Gbdt, predict
-from cotenant.beliefs.prediction.rolling import known_since
+from cotenant.beliefs.prediction.past import known_since
 from cotenant.core.errors import InputError
 from cotenant.core.workload import Codes, Workload, make_workload
 from cotenant.workload.readers import read

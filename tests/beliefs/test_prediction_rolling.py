@@ -8,7 +8,7 @@ import pytest
 from cotenant.beliefs.estimators import estimate
 from cotenant.beliefs.prediction.gbdt import mix
 from cotenant.beliefs.prediction.names import MOST_KINDS, NO_NAME, NameKinds
-from cotenant.beliefs.prediction.rolling import Rolling, rolling, user_median
+from cotenant.beliefs.prediction.rolling import Rolling
 from cotenant.core.workload import Codes, Workload, make_workload
 
 A, B, NEW = 0, 1, 2
@@ -69,9 +69,8 @@ def _work() -> Workload:
 
 def test_rolling_sees_only_the_finished_past() -> None:
     # Row 3, of a new user: everybody's row 0. Row 4 (31 s): row 3 ends at 31 s, not before, so everybody's row 0.
-    np.testing.assert_allclose(rolling(_work(), prior_s=60), [60, 60, 10, 10, 10, 20])
-    np.testing.assert_allclose(estimate("rolling:prior=60", _work()), rolling(_work(), prior_s=60))
+    np.testing.assert_allclose(estimate("rolling:prior=60", _work()), [60, 60, 10, 10, 10, 20])
 
 
 def test_user_median() -> None:
-    np.testing.assert_allclose(user_median(_work(), prior_s=60), [60, 60, 10, 10, 10, 30])
+    np.testing.assert_allclose(estimate("user-median:prior=60", _work()), [60, 60, 10, 10, 10, 30])

@@ -24,6 +24,7 @@ TYPES = {"n0": "gpu"}
 class Run:
     gpus: tuple[tuple[str, tuple[int, ...]], ...] = (("n0", (0,)),)
     launched_s: float = 0.0
+    level: int = 0
 
 
 @dataclass
@@ -49,6 +50,8 @@ class Word:
     step_time_s: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     marks: list[tuple[float, int]] = field(default_factory=list)
+    stages: dict[str, float] = field(default_factory=dict)
+    waited_s: float = 0.0
     speed: SpeedBelief = field(default_factory=SpeedBelief)
 
     def says(self, now_s: float, steps: int, step_s: float) -> None:

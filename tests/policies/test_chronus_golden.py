@@ -205,8 +205,8 @@ def test_promises_and_leases_outlive_a_crash() -> None:
     assert isinstance(before, Chronus)
     kept = json.loads(json.dumps([[list(who), data] for who, data in before.remember().items()]))
     after.recall({tuple(who): data for who, data in kept})
-    told = {row: after.timetables.answers[row].verdict for row in after.timetables.answers}
+    told = {row: after.timetables.table.answers[row].verdict for row in after.timetables.table.answers}
     assert set(told.values()) >= {Verdict.PROMISED, Verdict.REFUSED}
-    assert after.timetables.promises.keys() == before.timetables.promises.keys()
-    given, again = before.timetables.given(), after.timetables.given()
+    assert after.timetables.table.promises.keys() == before.timetables.table.promises.keys()
+    given, again = before.timetables.table.given(), after.timetables.table.given()
     assert {row: leases.tolist() for row, leases in again.items()} == {row: x.tolist() for row, x in given.items()}

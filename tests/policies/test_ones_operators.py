@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from cotenant.core.goodput import linear_batch
 from cotenant.core.training import Training
+from cotenant.policies.ones.deploy import Deployment
 from cotenant.policies.ones.evolution import (
     EMPTY,
     Limits,
@@ -123,7 +126,7 @@ def test_throughput_lines_and_score() -> None:
 def test_scale_down() -> None:
     assert scaled_down(32, 3.0, 1.0) == 16
     assert scaled_down(32, 2.0, 1.0) == 22
-    assert scaled_down(2, 100.0, 1.0) == 1
+    assert scaled_down(2, 100.0, 1.0) == 2
 
 
 def test_progress_is_learned_from_finished_jobs() -> None:
@@ -142,6 +145,48 @@ def test_progress_is_learned_from_finished_jobs() -> None:
     drawn = progress.draw(np.repeat(one, 50, axis=0), True)
     assert ((drawn > 0) & (drawn < 1)).all()
     assert drawn.std() > 0
+
+
+def test_a_winner_is_deployed_whole_once_all_whom_it_changes_have_finished_an_epoch() -> None:
+    """Six GPUs. Row 1 holds 2 and row 2 holds 4; row 3 has come."""
+    deployment = Deployment(1.0)
+    ids, none = [1, 2, 3], np.zeros(3, np.int64)
+    held = np.array([2, 4, 0])
+    final, whole = deployment.sizes(ids, none, held, np.array([3.0, 5.0, 0.0]), 6)
+    assert (final.tolist(), whole) == ([2, 4, 0], True)
+    winner = np.array([3, 2, 1])
+    early, whole = deployment.sizes(ids, held, winner, np.array([4.0, 5.9, 0.0]), 6)
+    assert (early.tolist(), whole) == ([2, 4, 0], False)  # row 2 has not finished one: nobody changes
+    alone, whole = deployment.sizes(ids, held, np.array([2, 4, 1]), np.array([4.0, 5.9, 0.0]), 7)
+    assert (alone.tolist(), whole) == ([2, 4, 1], True)  # an empty GPU needs nobody's leave
+    late, whole = deployment.sizes(ids, held, winner, np.array([5.0, 6.9, 1.0]), 6)
+    assert (late.tolist(), whole) == ([3, 2, 1], True)  # both have finished one since row 3 started
+
+
+def test_what_fits_starts_while_the_gate_is_closed() -> None:
+    deployment = Deployment(1.0)
+    ids, held = [1, 2, 3], np.array([4, 0, 0])
+    deployment.sizes(ids, np.zeros(3, np.int64), held, np.zeros(3), 8)
+    final, whole = deployment.sizes(ids, held, np.array([2, 5, 1]), np.array([0.5, 0.0, 0.0]), 8)
+    assert (final.tolist(), whole) == ([4, 0, 1], False)  # row 2 needs GPUs of row 1
+    gone, whole = deployment.sizes(ids, held, np.array([2, 0, 0]), np.array([0.6, 0.0, 0.0]), 3)
+    assert (gone.tolist(), whole) == ([2, 0, 0], True)  # rigid jobs have taken what it holds
+
+
+@pytest.mark.parametrize(("asked", "caps"), [(2, [1, 2, 4, 8, 8]), (16, [1, 2, 4, 8, 16])])
+def test_a_job_grows_by_doubling_every_two_epochs(asked: int, caps: list[int]) -> None:
+    """A schedule gives it four times what was asked at most; the size that filling may give it goes on doubling."""
+    sizes, held, found = Sizes(), np.array([1]), []
+    for epoch in range(0, 10, 2):
+        view = SimpleNamespace(asked_gpus=np.array([asked]), rows=np.array([7]), attained_s=np.array([9.0 * epoch]))
+        if epoch:
+            early, _ = sizes.limits(view, np.array([0]), held, np.array([epoch - 0.1]), 64)  # type: ignore[arg-type]
+            assert early[0] == held[0]
+        cap, train = sizes.limits(view, np.array([0]), held, np.array([float(epoch)]), 64)  # type: ignore[arg-type]
+        found.append(int(cap[0]))
+        sizes.changed([7], held, train, np.array([float(epoch)]))
+        held = train  # filling gave it all
+    assert found == caps
 
 
 def test_digamma_and_shrink() -> None:

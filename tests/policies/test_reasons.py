@@ -41,10 +41,12 @@ WORDS = {
     "edf-backfill": r"its deadline is at \d+ s",
     "chronus": r"(refused|promised|promised late): .*(lease|GPUs)",
     "ones": SIZES,
+    "ones-goodput": SIZES,
     "optimus": SIZES,
     "muri-s": r"number \d+ of \d+ by remaining GPU time.*(group|jobs on a GPU)",
     "muri-l": r"number \d+ of \d+ by attained GPU time.*(group|jobs on a GPU)",
     "sjf-bsbf": r"needs \d GPUs: ",
+    "sjf-bsbf-paper": r"needs \d GPUs: ",
     "sjf-ffs": r"needs \d GPUs: ",
     "antman": r"it is guaranteed, and (holds \d of its \d GPUs|guaranteed jobs hold every GPU)|it is opportunistic: ",
     "gandiva": r"needs \d GPUs: on every GPU that it could use \d jobs take turns already",
@@ -52,11 +54,11 @@ WORDS = {
     "horus": r"asks for \d GPUs that it is predicted to keep \d+ % busy; ",
     "horus+": r"asks for \d GPUs that it is predicted to keep \d+ % busy; ",
 }
-SHARE = ("muri-s", "muri-l", "sjf-bsbf", "sjf-ffs", "antman", "gandiva", "horus", "horus+")
+SHARE = ("muri-s", "muri-l", "sjf-bsbf", "sjf-bsbf-paper", "sjf-ffs", "antman", "gandiva", "horus", "horus+")
 
 
 def crowd(policy: str) -> Workload:
-    if policy in ("ones", "optimus"):
+    if policy in ("ones", "ones-goodput", "optimus"):
         return generate(Spec.parse("ones-like:jobs=30,seed=0"), 8)
     work = generate(Spec.parse("philly-like:jobs=40,load=4,seed=1"), 8)
     due_s = work.submit_s + 1.5 * work.duration_s

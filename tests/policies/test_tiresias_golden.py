@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cotenant.compat.tiresias import Index
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.outcome import Outcome
@@ -166,12 +167,38 @@ def test_tables_of_the_released_simulator(
 
 
 @pytest.mark.data
-def test_table_c_tiresias_with_the_released_queues(data_dir: Path) -> None:
+@pytest.mark.parametrize(
+    ("policy", "row"),
+    [
+        ("tiresias-l", (2882.8, 32439, 470)),
+        ("tiresias-l:knob=1", (3331.6, 31427, 363)),
+        ("tiresias-l:knob=8", (2972.5, 31488, 443)),
+    ],
+)
+def test_table_c_as_the_released_simulator_plays_it(
+    data_dir: Path, policy: str, row: tuple[float, int, int]
+) -> None:  # fmt: skip
     work = read(data_dir / "traces" / "tiresias_480_synthetic_job.csv")
-    found = play("tiresias-l", work, "15x4", compat=("tiresias",)).summary
+    found = play(policy, work, "15x4", compat=("tiresias",), compiled=False).summary
+    assert found["avg_jct_s"] == pytest.approx(row[0], abs=0.05)
+    assert (found["makespan_s"], found["preemptions"]) == row[1:]
+
+
+@pytest.mark.data
+def test_table_c_with_exact_demotions(data_dir: Path) -> None:
+    work = read(data_dir / "traces" / "tiresias_480_synthetic_job.csv")
+    found = play("tiresias-l:thresholds=[3250,7200],inner=released", work, "15x4").summary
     assert found["avg_jct_s"] == pytest.approx(2892.4, rel=0.001)
     by_paper = play("tiresias-l:thresholds=[3250,7200]", work, "15x4").summary
     assert by_paper["avg_jct_s"] == pytest.approx(2892.4, rel=0.03)
+
+
+def test_released_index_counts_services_from_their_beginning() -> None:
+    """Of 4, 8, 12 with a quantum of 6, seen from 3: 2/3 over (4 + 8 + 6) / 3; seen from 7: 1/2 over (8 + 6) / 2."""
+    index = Index([4.0, 8.0, 12.0], 6.0)
+    assert index(0.0) == pytest.approx(1e6 * 0.66667 / 6, abs=1e-3)
+    assert index(4.0) == pytest.approx(1e6 * 0.5 / 7, abs=1e-3)
+    assert index(12.0) == 0.0
 
 
 def test_a_gang_that_was_passed_over_stays_behind_whoever_passed_it() -> None:

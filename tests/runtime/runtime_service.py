@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from cotenant.runtime.protocol import Hello, JobMessage, Pause, Set, Settings, Stop
+from cotenant.runtime.protocol import Hello, JobMessage, Pause, Set, Settings, Stop, TakeTurns
 from cotenant.runtime.server import RuntimeServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +47,7 @@ class Service:
         self._thread.join()
         self._loop.close()
 
-    def send(self, message: Set | Stop | Pause) -> bool:
+    def send(self, message: Set | Stop | Pause | TakeTurns) -> bool:
         async def send() -> bool:
             return self.server.send("j1", message)
 

@@ -36,7 +36,7 @@ MODELS = ("", "lstm", "recsys", "bert", "gpt2", "resnet50", "mlp_rl")
 POLICIES = (
     *("fifo", "backfill", "easy", "sjf", "srtf", "tiresias-l", "edf", "chronus"),
     *("gavel", "gavel:sharing=true", "allox", "gandiva-packing", "muri-s", "muri-l"),
-    *("ones:interval=2", "optimus:interval=2"),
+    *("ones:interval=2", "ones-goodput:interval=2", "optimus:interval=2"),
     *("sjf-bsbf", "sjf-ffs", "antman:control_s=3", "horus", "horus+"),
     *("gandiva:quantum=3,watch_s=1,trial_s=4,residence_s=6,idle_s=2", "gandiva:quantum=2,packing=false"),
 )

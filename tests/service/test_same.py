@@ -34,6 +34,24 @@ def test_live_and_simulated_are_the_same(policy: str, costs: str, tmp_path: Path
     assert found.transitions >= 25
 
 
+@pytest.mark.parametrize("costs", COSTS)
+@pytest.mark.parametrize("policy", ["fifo:strict=false", "philly"])
+def test_live_and_simulated_jobs_are_moved_alike(policy: str, costs: str, tmp_path: Path) -> None:
+    row = next(row for row in rows() if row.defrag and row.policy == policy)
+    found = compare(row.experiment(costs, jobs=25), tmp_path)
+    assert not found.difference
+    assert found.apart_s <= 1e-6
+
+
+@pytest.mark.parametrize(("policy", "costs"), [("ones", "lagging"), ("ones-goodput", "today")])
+def test_schedules_evolve_alike(policy: str, costs: str, tmp_path: Path) -> None:
+    """Draws, what is learned and when a winner comes into force; on few jobs, since it decides every five seconds."""
+    found = compare(ROWS[policy].experiment(costs, jobs=7), tmp_path)
+    assert not found.difference
+    assert found.apart_s <= 1e-6
+    assert found.transitions >= 14
+
+
 def test_neither_plans_with_jobs_that_no_node_that_is_up_could_hold(tmp_path: Path) -> None:
     """Random pairs of the jobs that are shown: one job more or less, and others are drawn."""
     found = compare(ROWS["gandiva-packing"].experiment("today", jobs=25, seed=3), tmp_path)

@@ -179,3 +179,31 @@ def test_backfill_finds_a_job_once_whose_priority_was_changed(tmp_path: Path) ->
     rig.ticks(1)
     rig.finish()
     assert rig.attempts(*jobs) == [1, 1, 1]
+
+
+def test_placement_by_skew_lets_others_lie_anywhere(tmp_path: Path) -> None:
+    """Two nodes with two free GPUs each: a gang of a skewed model waits for one node, another takes what there is."""
+    two = tuple(NodeInfo(f"n{k}", "gpu", 4, 8, 64.0) for k in range(2))
+    for placement, state in (("skew:limit=0.4", "running"), ("consolidated", "pending")):
+        rig = Rig(tmp_path / placement[:4], "backfill", nodes=two, placement=placement)
+        for _ in range(2):
+            rig.submit("sleep 100", gpus=3)
+        rig.ticks(1)
+        skewed, even = rig.submit("sleep 10", gpus=2, model="vgg16"), rig.submit("sleep 10", gpus=2, model="resnet50")
+        rig.ticks(2)
+        assert (rig.state(skewed), rig.state(even)) == ("pending", state)
+        if state == "running":
+            assert held(rig, even) == {"n0": 1, "n1": 1}
+
+
+def test_services_of_ended_jobs_become_samples(tmp_path: Path) -> None:
+    """Tiresias-G ranks by what jobs took that have ended since it began."""
+    rig = Rig(tmp_path, "tiresias-g")
+    rig.submit("sleep 20", gpus=2)
+    rig.submit("sleep 300", gpus=1)
+    rig.ticks(1)
+    live = rig.service.planner.live
+    assert live is not None
+    assert live.engine.rule.samples.tolist() == [3600.0]
+    rig.ticks(90)
+    assert live.engine.rule.samples.tolist() == pytest.approx([40.0], abs=6.0)

@@ -196,8 +196,9 @@ def test_chronus_changes_places_at_its_boundaries_live(tmp_path: Path) -> None:
 def test_a_soft_deadline_is_promised_for_the_step_that_can_be_kept(tmp_path: Path) -> None:
     rig = Rig(tmp_path, "chronus:lease=40,slot=20", (NodeInfo("n0", "gpu", 1, 8, 64.0),), budget_s=60.0)
     told = []
-    for deadline in (140, "150s:10,600s:4"):
+    for deadline in (180, "190s:10,600s:4"):
         soft = rig.submit("sleep 100", expected=100, deadline=deadline)
+        rig.service.tick()
         told.append(rig.service.desk.deadline(ADMIN, soft))
     assert [item["verdict"] for item in told] == ["promised", "promised"]
     assert "worth 4 of 10" in told[1]["text"]
@@ -206,7 +207,7 @@ def test_a_soft_deadline_is_promised_for_the_step_that_can_be_kept(tmp_path: Pat
     assert steps is not None
     assert steps.value[:2].tolist() == [[10.0, 0.0], [10.0, 4.0]]
     rig.restart()
-    assert rig.service.store.book.jobs[soft].spec.deadline_steps == ((150.0, 10.0), (600.0, 4.0))
+    assert rig.service.store.book.jobs[soft].spec.deadline_steps == ((190.0, 10.0), (600.0, 4.0))
     rig.service.desk.set(ADMIN, soft, {"deadline": "700s"})
     assert rig.service.store.book.jobs[soft].spec.deadline_steps == ()
     for bad in ("2h:1,1h:0.5", "1h:1,2h:2", "1h:0", "1h:x", "x:1"):

@@ -154,7 +154,9 @@ def test_a_size_that_is_set_reaches_the_job_under_every_kind_of_policy(tmp_path:
     assert (rig.state(job), rig.service.store.book.jobs[job].size) == ("running", 3)
 
 
-@pytest.mark.parametrize("policy", ["horus", "optimus:interval=2", "ones:interval=2", "gandiva"])
+@pytest.mark.parametrize(
+    "policy", ["horus", "optimus:interval=2", "ones:interval=2", "ones-goodput:interval=2", "gandiva"]
+)
 def test_a_job_may_stay_where_a_larger_one_of_its_kind_could_not_start(tmp_path: Path, policy: str) -> None:
     """It runs on the two GPUs of its type, and asks for more than there are of that type by now."""
     nodes = (NodeInfo("n0", "h200", 4, 8, 64.0), NodeInfo("n1", "a100", 2, 8, 64.0))

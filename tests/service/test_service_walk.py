@@ -11,7 +11,7 @@ from service_walk import POLICIES, Walk
 
 from cotenant.policies import registry
 
-NAMED = ("ones", "optimus", "sjf-bsbf", "sjf-ffs", "antman", "horus", "horus+", "gandiva", "chronus")
+NAMED = ("ones", "ones-goodput", "optimus", "sjf-bsbf", "sjf-ffs", "antman", "horus", "horus+", "gandiva", "chronus")
 PLANS = tuple(policy for policy in POLICIES if policy.split(":")[0] in NAMED)
 
 

@@ -60,7 +60,7 @@ def test_the_fit_finds_the_steps_it_was_shown() -> None:
     assert alone.step_s(64, 8, 1) == pytest.approx(0.1, rel=0.1)  # nothing seen of communication: hope for the best
 
 
-@pytest.mark.parametrize("policy", ["ones", "ones:score=sruf,progress=sample", "optimus"])
+@pytest.mark.parametrize("policy", ["ones", "ones-goodput", "optimus"])
 def test_everybody_finishes_and_invariants_hold(policy: str) -> None:
     work = _work()
     result = _run(policy, work)
@@ -72,7 +72,7 @@ def test_everybody_finishes_and_invariants_hold(policy: str) -> None:
 
 def test_a_job_alone_grows_without_a_stop() -> None:
     work = _work(1)
-    run = Simulation(Experiment(work, Cluster.parse("4x4"), "ones", compiled=False, check_invariants=True))
+    run = Simulation(Experiment(work, Cluster.parse("4x4"), "ones-goodput", compiled=False, check_invariants=True))
     sizes = []
     for second in range(0, 4000, 5):
         if run.advance(float(second)):
@@ -85,7 +85,7 @@ def test_a_job_alone_grows_without_a_stop() -> None:
     assert result.preemptions.sum() == 0
     assert result.restarts.sum() == 0
     assert result.lost_gpu_s[0] > 0  # the pauses are charged
-    assert _run("ones", work, costs="none").lost_gpu_s[0] == 0
+    assert _run("ones-goodput", work, costs="none").lost_gpu_s[0] == 0
 
 
 def test_speed_is_relative_to_what_was_asked() -> None:
@@ -99,21 +99,27 @@ def test_speed_is_relative_to_what_was_asked() -> None:
     assert (speeds(jobs, rows, work.gpus, nodes + 1, False) <= 1 + 1e-12).all()
 
 
-def test_ones_finishes_sooner_than_rigid_jobs_in_a_crowd() -> None:
+def test_ones_by_goodput_finishes_sooner_than_rigid_jobs_in_a_crowd() -> None:
     work = generate(Spec.parse("ones-like:jobs=10,seed=1,gap=5"), 16)
-    jct = {policy: float(_run(policy, work).jct_s.mean()) for policy in ("ones", "fifo")}
-    assert jct["ones"] < jct["fifo"]
+    jct = {policy: float(_run(policy, work).jct_s.mean()) for policy in ("ones-goodput", "fifo")}
+    assert jct["ones-goodput"] < jct["fifo"]
 
 
 def test_bad_parameters_are_one_clear_line() -> None:
-    for policy in ("ones:score=best", "ones:interval=0", "ones:progress=guess", "chronus:solver=x", "chronus:slot=7"):
+    for policy in (
+        "ones:gate=-1",
+        "ones:interval=0",
+        "ones-goodput:progress=guess",
+        "chronus:solver=x",
+        "chronus:slot=7",
+    ):
         with pytest.raises(InputError, match="policy '"):
             _run(policy, _work(2))
     with pytest.raises(InputError, match="median above 0"):
         generate(Spec.parse("ones-like:median=0"), 16)
 
 
-@pytest.mark.parametrize("policy", ["ones", "optimus"])
+@pytest.mark.parametrize("policy", ["ones", "ones-goodput", "optimus"])
 def test_cores_and_memory_go_with_the_gpus(policy: str) -> None:
     """Three cores and 10 GiB per GPU at any size; a node feeds four GPUs, so that no more bind than the GPUs do."""
     work = _work(6)
@@ -139,7 +145,7 @@ def test_cores_and_memory_go_with_the_gpus(policy: str) -> None:
     np.testing.assert_allclose(result.finish_s, _run(policy, work).finish_s)  # as if nobody had asked
 
 
-@pytest.mark.parametrize("policy", ["ones", "optimus"])
+@pytest.mark.parametrize("policy", ["ones", "ones-goodput", "optimus"])
 @pytest.mark.parametrize("cluster", ["4x4", "4x4/cpu=13,mem=100"])
 def test_rigid_jobs_take_the_place_of_elastic_ones(policy: str, cluster: str) -> None:
     """Also where cores bind before GPUs: everybody finishes, and the checker never sees a node over its limit."""
@@ -151,7 +157,7 @@ def test_rigid_jobs_take_the_place_of_elastic_ones(policy: str, cluster: str) ->
     assert np.isfinite(result.finish_s).all()
 
 
-@pytest.mark.parametrize("policy", ["ones", "optimus", "gandiva"])
+@pytest.mark.parametrize("policy", ["ones", "ones-goodput", "optimus", "gandiva"])
 def test_a_written_workload_plays_as_the_generated_one(policy: str, tmp_path: Path) -> None:
     work = _work(6)
     write_csv(work, tmp_path / "jobs.csv")
@@ -160,7 +166,7 @@ def test_a_written_workload_plays_as_the_generated_one(policy: str, tmp_path: Pa
     assert written.lost_gpu_s.tobytes() == generated.lost_gpu_s.tobytes()
 
 
-@pytest.mark.parametrize("policy", ["ones", "ones:score=sruf,progress=sample", "optimus", "gandiva"])
+@pytest.mark.parametrize("policy", ["ones", "ones-goodput", "optimus", "gandiva"])
 def test_sizes_of_a_log_are_kept(policy: str, tmp_path: Path) -> None:
     """Among jobs without limits: one with both, one that only shrinks, and two rigid ones, of no or a foreign model."""
     (tmp_path / "jobs.csv").write_text(

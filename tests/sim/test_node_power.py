@@ -9,8 +9,8 @@ from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.errors import InputError
 from cotenant.core.workload import Workload, make_workload
+from cotenant.power import parse_power
 from cotenant.sim.driver import Experiment, Simulation, simulate
-from cotenant.sim.power import parse_power
 
 HOUR = 3600.0
 

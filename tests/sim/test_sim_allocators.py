@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.errors import InputError
 from cotenant.core.workload import Codes, Workload, make_workload
@@ -145,6 +146,40 @@ def test_released_replay_of_an_early_arrival_begins_at_one_second(profile: str) 
     assert run(work, profile, "synergy-tune", compat=("synergy",)).finish_s.tolist() == [301, 301]
 
 
+def test_released_fifo_takes_gpus_from_whoever_came_later(profile: str) -> None:
+    """A gang that was passed over gets all GPUs once its turn has come; whoever came later has no claim to them."""
+    work = jobs((1, 4, 300.0, "donor"), (2, 8, 300.0, "donor"), (3, 4, 900.0, "donor"))
+    got = run(work, profile, "proportional", compat=("synergy",))
+    assert got.finish_s.tolist() == [600, 900, 1500]
+    assert got.preemptions.tolist() == [0, 0, 1]
+
+
+def test_released_tuning_makes_room_on_one_server_and_then_looks_everywhere(profile: str) -> None:
+    """The gang's peers on the first server with two free GPUs give up cores, but its first GPU lies elsewhere."""
+    one = ((1.0, 1, 1.5e6, "hungry"),)  # 9 of 12 cores
+    work = jobs(*one, *one, (2, 2, 1.5e6, "donor"), (3, 3, 300.0, "hungry"))
+    got = Simulation(
+        Experiment(work, Cluster.parse("2x4/cpu=12,mem=240"), "fifo", allocator="synergy-tune", profile=profile,
+                   compat=("synergy",), compiled=False)
+    )  # fmt: skip
+    got.advance(301.0)
+    state = got.engine.state
+    at, nodes = int(state.i[3, col.SLICE]), []
+    while at >= 0:
+        nodes.append((int(state.slices[at, col.SLICE_NODE]), int(state.slices[at, col.SLICE_GPUS])))
+        at = int(state.slices[at, col.SLICE_NEXT])
+    # servers hold (9 + 2 donor cores, 1 free GPU) and (9, 3 free): it is the second that is made to leave 9 cores
+    assert nodes == [(1, 3)]
+
+
+def test_finish_time_order_serves_the_worst_off_first_unless_asked_otherwise(profile: str) -> None:
+    work = jobs((0, 8, 1000.0, "donor"), (1, 8, 4000.0, "donor"), (2, 8, 400.0, "donor"))
+    worst = run(work, profile, "proportional", "ftf:round=100", costs="none")
+    best = run(work, profile, "proportional", "ftf:first=best,round=100", costs="none")
+    assert worst.finish_s[2] < worst.finish_s[1]  # the short job suffers most from waiting
+    assert best.finish_s[2] > best.finish_s[1]
+
+
 def test_gavel_counts_with_what_tuning_gives(profile: str) -> None:
     work = jobs((0, 1, 1000, "hungry"), (0, 1, 1000, "donor"))
     e = Experiment(work, Cluster.parse("1x1:v100/cpu=9,mem=120+1x1:a100/cpu=3,mem=60"), "gavel:objective=throughput",
@@ -180,6 +215,7 @@ def test_what_cannot_work_is_one_clear_line(profile: str, more: dict[str, Any], 
         ("repo_dynamic_srtf.csv", "fifo", (4.6226, 3.8817, 3.6751)),
         ("repo_dynamic_srtf.csv", "srtf", (3.9067, 3.2326, 3.1884)),
         ("repo_dynamic_srtf.csv", "las", (4.5551, 4.0534, 3.6701)),
+        ("repo_dynamic_srtf.csv", "ftf", (6.2967, 6.4117, 4.9301)),
     ],
 )
 def test_released_simulator_to_every_digit(data_dir: Path, trace: str, policy: str, theirs: tuple[float, ...]) -> None:

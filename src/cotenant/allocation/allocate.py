@@ -117,7 +117,7 @@ class Allocation:
         """Whether all that happened since the last decision is that somebody more waits for busy GPUs."""
         x = engine.state.x
         still = self._seen == (x[col.STAMP], x[col.N_RUNNING]) and x[col.IDLE] == 0 and self.round_s == 0
-        return bool(still and not engine.traits.plans and not _preempts(engine, self.policy_rule))
+        return bool(still and not engine.traits.plans and not self.preempts(engine))
 
     def _who(self, engine: Engine, now_s: float) -> tuple[Ints, Ints, bool]:
         """Jobs in order with their pools (-1: not admitted by GPUs), and whether a policy chose the pools itself."""
@@ -135,8 +135,13 @@ class Allocation:
         rows = self.order(engine, now_s)
         pools = np.empty(len(rows), np.int64)
         strict = bool(self.policy_rule.flags[col.STRICT]) and self.blocks
-        admit(state, rows, _room(state), strict, not _preempts(engine, self.policy_rule), pools)
+        admit(state, rows, _room(state), strict, not self.preempts(engine), pools)
         return rows, pools, False
+
+    def preempts(self, engine: Engine) -> bool:
+        """Whether somebody who runs may have to wait again."""
+        rule = self.policy_rule
+        return bool(rule.flags[col.PREEMPTIVE]) or (engine.traits.preemptive and rule.flags[col.EXTERNAL] > 0)
 
     def order(self, engine: Engine, now_s: float) -> Ints:
         """Active jobs as the policy orders them, at the present round."""
@@ -216,10 +221,6 @@ def _room(state: State) -> Ints:
     """GPUs per pool on nodes that are up."""
     node = state.node
     return np.bincount(node[:, col.NODE_POOL], node[:, col.NODE_CAP], len(state.pool)).astype(np.int64)
-
-
-def _preempts(engine: Engine, rule: Rule) -> bool:
-    return bool(rule.flags[col.PREEMPTIVE]) or (engine.traits.preemptive and rule.flags[col.EXTERNAL] > 0)
 
 
 def _anywhere(state: State, rows: Ints, pools: Ints) -> Ints:

@@ -46,35 +46,47 @@ def _next_victim(p: Packing, n: int, after: int) -> int:
 
 
 @kernel
-def reclaim(p: Packing, k: int, cpus: float, mem: float) -> bool:
-    """Switch jobs on the servers of job k back to their shares until it can have so much per GPU."""
-    for s in range(p.at[k, BEGIN], p.at[k, BEGIN] + p.at[k, COUNT]):
-        n, gpus = p.slices[s, NODE], p.slices[s, TAKEN]
-        while p.free[n, CORES] + EPS < gpus * cpus or p.free[n, MEMORY] + EPS < gpus * mem:
-            victim = _next_victim(p, n, k)
-            if victim < 0:
-                return False
-            give(p, victim, p.floor[victim, 0], p.floor[victim, 1], p.floor[victim, 2])
+def _reclaim(p: Packing, n: int, gpus: int, cpus: float, mem: float, k: int) -> bool:
+    """Switch jobs on a server back to their shares until it can give this many GPUs of job k so much each."""
+    while p.free[n, CORES] + EPS < gpus * cpus or p.free[n, MEMORY] + EPS < gpus * mem:
+        victim = _next_victim(p, n, k)
+        if victim < 0:
+            return False
+        give(p, victim, p.floor[victim, 0], p.floor[victim, 1], p.floor[victim, 2])
     return True
 
 
 @kernel
-def _sit_down(p: Packing, lo: int, hi: int, k: int, lowest: bool) -> bool:
-    """Give job k servers by their GPUs alone, unless it has some already."""
-    if p.kept[k] == 1:
-        return True
-    found = by_gpus_only(p, lo, hi, p.gpus[k], lowest)
-    if found == 0:
-        return False
-    book(p, k, found)
+def _press_in(p: Packing, lo: int, hi: int, k: int, cpus: float, mem: float) -> bool:
+    """Give job k servers by their GPUs alone, unless it has some already, and make room for it there."""
+    if p.kept[k] == 0:
+        found = by_gpus_only(p, lo, hi, p.gpus[k], False)
+        if found == 0:
+            return False
+        book(p, k, found)
+    for s in range(p.at[k, BEGIN], p.at[k, BEGIN] + p.at[k, COUNT]):
+        if not _reclaim(p, p.slices[s, NODE], p.slices[s, TAKEN], cpus, mem, k):
+            return False
     return True
 
 
+@kernel
+def _press_in_as_released(
+    p: Packing, lo: int, hi: int, k: int, cpus: float, mem: float, speed: float, fit: int
+) -> bool:  # fmt: skip
+    """The same as the released code does it: it makes room on those servers, and then looks everywhere again."""
+    found = by_gpus_only(p, lo, hi, p.gpus[k], True)
+    for s in range(found):
+        if not _reclaim(p, p.pick[s, 0], p.pick[s, 1], cpus, mem, k):
+            return False
+    return bool(found > 0 and place(p, lo, hi, k, cpus, mem, speed, fit))
+
+
 @entry
-def tune(p: Packing, turn: Ints, lo: int, hi: int, fit: int, lowest: bool) -> int:
+def tune(p: Packing, turn: Ints, lo: int, hi: int, fit: int, released: bool) -> int:
     """Place these jobs in this order on servers [lo, hi); how many found no GPUs (none, when GPUs suffice).
 
-    `fit` chooses among servers that hold a demand; `lowest` is the released way to choose servers by GPUs.
+    `fit` chooses among servers that hold a demand; `released` says how others are made to leave room.
     """
     missed = 0
     for t in range(len(turn)):
@@ -86,7 +98,10 @@ def tune(p: Packing, turn: Ints, lo: int, hi: int, fit: int, lowest: bool) -> in
             cpus, mem, speed = p.floor[k, 0], p.floor[k, 1], p.floor[k, 2]
             if place(p, lo, hi, k, cpus, mem, speed, fit):
                 continue
-        if _sit_down(p, lo, hi, k, lowest) and reclaim(p, k, cpus, mem):
+        if released and p.kept[k] == 0:
+            if not _press_in_as_released(p, lo, hi, k, cpus, mem, speed, fit):
+                missed += 1
+        elif _press_in(p, lo, hi, k, cpus, mem):
             give(p, k, cpus, mem, speed)
         else:
             missed += 1

@@ -91,7 +91,7 @@ async def why(request: Request, job: s.JobId) -> Response:
 
 @router.get("/{job}/deadline", responses=s.answers(s.Reason, 404))
 async def deadline(request: Request, job: s.JobId) -> Response:
-    """Whether its deadline is promised, at risk or impossible, and what would help."""
+    """What the policy has told of its deadline, and what would help; `unanswered` before its first decision."""
     door, caller = door_of(request), caller_of(request)
     return answer(await door.call(lambda: encode(door.desk.deadline(caller, job))))
 

@@ -128,6 +128,8 @@ JOB_SCHEMA: dict[str, Any] = {
         "checkpoint": {"type": "object", "properties": {"dir": _TEXT, "interval": _AMOUNT}},
         "preemptible": {"type": "boolean"},
         "exclusive": {"type": "boolean"},
+        "movable": {"type": "boolean"},
+        "weight": {"type": "number", "minimum": 0.01, "maximum": 100},
         "tty": {"type": "boolean"},
         "array": {"type": "string", "examples": ["0-99", "1,3,5", "0-99%5"]},
         "after": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]},

@@ -38,6 +38,10 @@ from cotenant.core.errors import CotenantError, InputError
 
 State = Literal["starting", "running", "suspended", "exited", "lost"]
 Stream = Literal["stdout", "stderr"]
+NodeState = Literal["up", "down", "asleep", "waking"]
+"""Asleep: off to save energy, and up again some time after `Sleeps.wake_nodes`; waking: on its way."""
+ASLEEP: tuple[NodeState, ...] = ("asleep", "waking")
+"""Nodes that cannot be used now, but will be when they are needed."""
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -57,8 +61,9 @@ class NodeInfo:
     gpus: int
     cpus: int
     mem_gib: float
-    state: Literal["up", "down"] = "up"
+    state: NodeState = "up"
     gpu_mem_gib: float = 0.0  # of each of its GPUs; 0 where not known
+    ready_s: float = 0.0  # of one that wakes: when it is believed to be up; 0 where not known
     address: str = ""  # where other nodes reach it, its name if empty; nodes of one address are one machine
 
 
@@ -244,6 +249,19 @@ class Measures(Protocol):
 
     def gpu_use(self) -> tuple[GpuUse, ...]:
         """Every GPU of which it is known, just now. Quick; from one thread at a time, beside all other calls."""
+        ...
+
+
+@runtime_checkable
+class Sleeps(Protocol):
+    """A backend that can let nodes sleep and wake them. Both calls may be repeated; what came of them `nodes` says."""
+
+    def sleep_nodes(self, names: Sequence[str]) -> None:
+        """Let these nodes sleep: `asleep` from then on. `BackendError`, and none sleeps, if something lives on one."""
+        ...
+
+    def wake_nodes(self, names: Sequence[str]) -> None:
+        """Have them come back: `waking` until they are `up`. Returns at once. Nodes that do not sleep stay so."""
         ...
 
 

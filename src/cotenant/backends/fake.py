@@ -27,6 +27,7 @@ from cotenant.backends.base import (
     LogMark,
     LogPart,
     NodeInfo,
+    NodeState,
     Observed,
     State,
     Stream,
@@ -42,6 +43,7 @@ __all__ = ["FakeBackend", "FakeJob", "FakeLog", "Script", "World", "read_script"
 
 _SIGTERM, _SIGKILL = 15, 9
 _LIVING: tuple[State, ...] = ("starting", "running", "suspended")
+_NODE = "node:"  # before the name of a node in the agenda; no key holds a colon
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 
 
@@ -82,6 +84,8 @@ class World:
     ends: dict[str, Observed] = field(default_factory=dict)
     checkpoints: set[str] = field(default_factory=set)
     uses: Callable[[LaunchSpec], tuple[float, float]] | None = None  # busy share and GiB of a job alone on a GPU
+    boot_s: float = 300.0  # from `wake_nodes` until a node is up
+    power: list[tuple[float, str, str]] = field(default_factory=list)  # when which node was told to sleep or wake
 
 
 class FakeLog:
@@ -182,7 +186,7 @@ class FakeBackend:
 
     def set_node(self, name: str, up: bool) -> None:
         """Take a node away, and with it its jobs, which become lost; or bring it back."""
-        self.world.nodes[name] = replace(self.world.nodes[name], state="up" if up else "down")
+        self.world.nodes[name] = replace(self.world.nodes[name], state="up" if up else "down", ready_s=0.0)
         self.world.changed = True
         for job in self.world.jobs.values():
             if not up and job.state in _LIVING and any(node == name for node, _ in job.spec.gpus):
@@ -201,6 +205,9 @@ class FakeBackend:
 
     def _happen(self) -> None:
         when, _, key, version = heapq.heappop(self.world.agenda)
+        if key.startswith(_NODE):
+            self._boot(key.removeprefix(_NODE), when)
+            return
         job = self.world.jobs.get(key)
         if job is None or job.version != version:
             return
@@ -215,6 +222,11 @@ class FakeBackend:
             self._end(job, None, job.script.signal)
         else:
             self._end(job, job.script.exit_code, None)
+
+    def _boot(self, name: str, when_s: float) -> None:
+        self.world.now_s = max(self.world.now_s, when_s)
+        if self.world.nodes[name].state == "waking":
+            self.set_node(name, up=True)
 
     def _stop_clock(self, job: FakeJob) -> None:
         if job.state == "running":
@@ -239,6 +251,35 @@ class FakeBackend:
         """The nodes, down ones included."""
         return list(self.world.nodes.values())
 
+    def sleep_nodes(self, names: Sequence[str]) -> None:
+        """See `Sleeps`."""
+        self.hook("sleep.before", " ".join(names))
+        for job in self.world.jobs.values():
+            for node, _ in job.spec.gpus if job.state in _LIVING else ():
+                if node in names:
+                    raise BackendError(f"node {node} cannot sleep: job {job.spec.key} lives there")
+        self._switch(names, "up", "asleep")
+        self.hook("sleep.after", " ".join(names))
+
+    def wake_nodes(self, names: Sequence[str]) -> None:
+        """See `Sleeps`."""
+        self.hook("wake.before", " ".join(names))
+        ready_s = self.now_s + self.world.boot_s
+        for name in self._switch(names, "asleep", "waking"):
+            self.world.nodes[name] = replace(self.world.nodes[name], ready_s=ready_s)
+            self.world.order += 1
+            heapq.heappush(self.world.agenda, (ready_s, self.world.order, f"{_NODE}{name}", 0))
+        self.hook("wake.after", " ".join(names))
+
+    def _switch(self, names: Sequence[str], of: NodeState, to: NodeState) -> list[str]:
+        """Those of the nodes that were in one state are in the other."""
+        found = [name for name in names if self.world.nodes[name].state == of]
+        for name in found:
+            self.world.nodes[name] = replace(self.world.nodes[name], state=to)
+            self.world.power.append((self.now_s, name, to))
+            self.world.changed = True
+        return found
+
     def gpu_use(self) -> tuple[GpuUse, ...]:
         """See `Measures`: as `World.uses` says of each running job; two share a GPU's time."""
         found: list[GpuUse] = []
@@ -261,8 +302,8 @@ class FakeBackend:
         check_spec(spec, self.world.nodes)
         self.hook("launch.before", spec.key)
         for name, _ in spec.gpus:
-            if self.world.nodes[name].state == "down":
-                raise BackendError(f"job {spec.key}: node {name} is down")
+            if self.world.nodes[name].state != "up":
+                raise BackendError(f"job {spec.key}: node {name} is {self.world.nodes[name].state}")
         if spec.key not in self.world.jobs:
             job = self.world.jobs[spec.key] = self._new(spec)
             self._plan(job, self.launch_s + job.script.start_s)

@@ -39,10 +39,15 @@ class PairSpeeds:
 
 
 class SharedSpeeds:
-    """Jobs on one GPU slow each other down by pairs, in proportion to what each is allowed; memory limits cost too."""
+    """Jobs on one GPU slow each other down by pairs, in proportion to what each is allowed; memory limits cost too.
+
+    So may jobs on other GPUs of a server (`Together.nearby`).
+    """
 
     def __init__(self, together: Together) -> None:
+        self.nearby = together.nearby
         self.ratio = np.ascontiguousarray(together.ratio, np.float64)
+        self.eased = together.easing()
         self.pace = np.ascontiguousarray(together.pace, np.float64)
         self.curve = np.ascontiguousarray(together.curve, np.float64)
 
@@ -54,8 +59,8 @@ class SharedSpeeds:
     def speeds(self, state: State, rows: Ints) -> Floats:
         """Speed of each running job on its terms and in its present company."""
         speeds = np.empty(len(rows))
-        shared_speeds(state, self.ratio, self.pace, self.curve, CURVE, rows, speeds)
-        return speeds
+        shared_speeds(state, self.ratio, self.eased, self.pace, self.curve, CURVE, rows, speeds)
+        return speeds if self.nearby is None else speeds * near_others(state, rows, self.nearby)
 
 
 class MeasuredSpeeds(SharedSpeeds):
@@ -78,6 +83,25 @@ class MeasuredSpeeds(SharedSpeeds):
                 share = 1.0 if whole else float(state.f[row, col.SHARE])  # pauses do not count as steps
                 speeds[at] = state.f[row, col.ALONE] * min(pace, 1.0) * share
         return speeds
+
+
+def near_others(state: State, rows: Ints, nearby: NDArray[np.float64]) -> Floats:
+    """Speed of each running job against a server of its own: beside the worst of the others there, by their kinds.
+
+    Those on its own GPUs do not count, and a gang moves as on the worst of its servers.
+    """
+    masks = {row: {node: mask for node, _, mask in places_of(state, row)} for row in rows.tolist()}
+    there: dict[int, list[int]] = {}
+    for row, places in masks.items():
+        for node in places:
+            there.setdefault(node, []).append(row)
+    kind = state.i[:, col.SPEED_ROW]
+    found = np.ones(len(rows))
+    for at, (row, places) in enumerate(masks.items()):
+        for node, mask in places.items():
+            others = [kind[one] for one in there[node] if one != row and not masks[one][node] & mask]
+            found[at] = min(found[at], float(nearby[kind[row], others].min(initial=1.0)))
+    return found
 
 
 def beside(state: State, row: int) -> frozenset[int]:

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from cotenant.beliefs.survey import surveyed
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Spec, Value, typed_params
 from cotenant.core.workload import Floats, Workload
 
 if TYPE_CHECKING:
     from cotenant.beliefs.prediction.gbdt import Gbdt
+    from cotenant.beliefs.prediction.past import Learner
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class Estimator:
     about: str
     make: Callable[[Workload, int, dict[str, Value]], Floats]
     defaults: dict[str, Value] = field(default_factory=dict)
+    live: bool = False  # learns job by job: see `make_learner`
 
 
 def _oracle(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
@@ -46,46 +49,35 @@ def _noisy(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
     return np.asarray(workload.duration_s * np.exp(error * noise), np.float64)
 
 
-def _mean(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
-    """Mean duration of the jobs with as many GPUs that could have finished before this one was submitted.
+def _survey(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
+    return surveyed(workload, seed)
 
-    "Could have": submit time plus duration, as if nobody had ever waited, so that the belief does not
-    depend on the policy. Without such a job, the mean over all sizes; without any, `prior` seconds.
+
+def _learned(name: str, workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
+    """Of every job what its learner says at its submission, from jobs that could have ended before.
+
+    "Could have": submit time plus duration, as if nobody had ever waited, so that the belief does not depend on the
+    policy.
     """
-    prior = float(params["prior"])  # type: ignore[arg-type]
-    _positive("mean", prior)
-    submit_s, duration_s = workload.submit_s, workload.duration_s
-    everyone = np.ones(len(workload), np.bool_)
-    belief = _mean_of_past(submit_s, duration_s, everyone, np.full(len(workload), prior))
-    for size in np.unique(workload.gpus).tolist():
-        rows = workload.gpus == size
-        belief[rows] = _mean_of_past(submit_s, duration_s, rows, belief[rows])
-    return belief
+    from cotenant.beliefs.prediction.past import believed
+
+    return believed(workload, _learner(name, params))
 
 
-def _mean_of_past(submit_s: Floats, duration_s: Floats, rows: NDArray[np.bool_], fallback: Floats) -> Floats:
-    submit, duration = submit_s[rows], duration_s[rows]
-    order = np.argsort(submit + duration, kind="stable")
-    ends = (submit + duration)[order]
-    sums = np.concatenate([[0.0], np.cumsum(duration[order])])
-    # A job of length 0 ends at its own submission; strictly earlier ends keep it out of its own estimate.
-    count = np.searchsorted(ends, submit, side="left")
-    return np.where(count > 0, sums[count] / np.maximum(count, 1), fallback)
+def _learner(name: str, params: dict[str, Value]) -> Learner:
+    from cotenant.beliefs.prediction import learners
+    from cotenant.beliefs.prediction.shrunk import Shrunk
 
-
-def _rolling(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
-    from cotenant.beliefs.prediction.rolling import rolling
-
-    decay, prior = float(params["decay"]), float(params["prior"])  # type: ignore[arg-type]
-    if not 0 < decay <= 1:
-        raise InputError(f"estimator 'rolling': decay={decay:g} must be above 0 and at most 1")
-    return rolling(workload, decay, _positive("rolling", prior))
-
-
-def _user_median(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
-    from cotenant.beliefs.prediction.rolling import user_median
-
-    return user_median(workload, _positive("user-median", float(params["prior"])))  # type: ignore[arg-type]
+    prior_s = _positive(name, float(params["prior"]))  # type: ignore[arg-type]
+    if name == "shrunk":
+        return Shrunk(prior_s)
+    if name == "rolling":
+        decay = float(params["decay"])  # type: ignore[arg-type]
+        if not 0 < decay <= 1:
+            raise InputError(f"estimator 'rolling': decay={decay:g} must be above 0 and at most 1")
+        return learners.Learning(learners.RollingTable(decay, prior_s))
+    table = {"constant": learners.Constant, "mean": learners.SizeMeans, "user-median": learners.UserMedians}[name]
+    return learners.Learning(table(prior_s))
 
 
 def _gbdt(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
@@ -108,19 +100,22 @@ def _positive(name: str, prior: float) -> float:
     return prior
 
 
+def _live(name: str, about: str, **more: Value) -> Estimator:
+    """One that learns job by job, and so in the service too."""
+    return Estimator(name, about, partial(_learned, name), {**more, "prior": 3600.0}, live=True)
+
+
 ESTIMATORS: dict[str, Estimator] = {
     estimator.name: estimator
     for estimator in (
         Estimator("oracle", "the duration of the trace itself", _oracle),
         Estimator("noisy", "the duration times a log-normal error of sigma `error`", _noisy, {"error": 0.5}),
-        Estimator("mean", "mean duration of earlier jobs with as many GPUs", _mean, {"prior": 3600.0}),
-        Estimator("user-median", "median duration of the user's earlier jobs", _user_median, {"prior": 3600.0}),
-        Estimator(
-            "rolling",
-            "earlier jobs of the same user, with a like name or as many GPUs (Helios)",
-            _rolling,
-            {"decay": 0.5, "prior": 3600.0},
-        ),
+        Estimator("survey", "the duration, wrong as often and as far as users say they are (Chronus)", _survey),
+        _live("constant", "`prior` seconds for everybody: an order by GPUs alone, for comparison"),
+        _live("mean", "mean duration of earlier jobs with as many GPUs"),
+        _live("user-median", "median duration of the user's earlier jobs"),
+        _live("rolling", "earlier jobs of the same user, with a like name or as many GPUs (Helios)", decay=0.5),
+        _live("shrunk", "means of ever narrower circles (size, user, name), each shrunk towards the wider one"),
         Estimator(
             "gbdt",
             "gradient-boosted trees on the log's own past, with the rolling estimate (Helios); loss=median or mean",
@@ -142,8 +137,22 @@ ESTIMATORS: dict[str, Estimator] = {
 
 def estimate(name: str, workload: Workload, seed: int = 0) -> Floats:
     """Believed durations in seconds; `name` may carry parameters: `noisy:error=0.5`."""
+    chosen, params = _chosen(name)
+    return chosen.make(workload, seed, params)
+
+
+def make_learner(name: str) -> Learner:
+    """The same estimator for a service, which learns from its own finished jobs; not all of them can."""
+    chosen, params = _chosen(name)
+    if not chosen.live:
+        able = ", ".join(one.name for one in ESTIMATORS.values() if one.live)
+        raise InputError(f"estimator '{chosen.name}' needs a whole log; a service can learn by: {able}")
+    return _learner(chosen.name, params)
+
+
+def _chosen(name: str) -> tuple[Estimator, dict[str, Value]]:
     spec = Spec.parse(name)
     if spec.name not in ESTIMATORS:
         raise unknown("estimator", spec.name, ESTIMATORS)
     chosen = ESTIMATORS[spec.name]
-    return chosen.make(workload, seed, typed_params(spec, chosen.defaults, "estimator"))
+    return chosen, typed_params(spec, chosen.defaults, "estimator")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.errors import InputError
-from cotenant.core.stages import Stages
+from cotenant.core.stages import UNMEASURED, Stages
 from cotenant.core.together import CURVE, LEVELS, Together
 from cotenant.core.workload import Codes, Floats, Ints, make_workload
 from cotenant.workload.profiles import Kind, Profile, load_profile
@@ -44,7 +44,8 @@ class Use:
 class Seen:
     """What was measured of pairs: those that do not pay, and speeds against alone of the first beside the second.
 
-    `uses` is what kinds use on a GPU type; `guesses` are the same speeds of pairs that may be tried.
+    `uses` is what kinds use on a GPU type; `guesses` are the same speeds of pairs that may be tried; `stages` are
+    seconds per step in each stage, as jobs of a kind have told.
     """
 
     vetoes: frozenset[Veto] = frozenset()
@@ -52,10 +53,12 @@ class Seen:
     changes: int = 0
     uses: dict[tuple[Kind, str], Use] = field(default_factory=dict)
     guesses: dict[tuple[Kind, Kind, str], float] = field(default_factory=dict)
+    stages: dict[tuple[Kind, str], tuple[float, ...]] = field(default_factory=dict)
 
     def copy(self) -> Seen:
         """As it is now."""
-        return Seen(self.vetoes, dict(self.ratios), self.changes, dict(self.uses), dict(self.guesses))
+        parts = dict(self.uses), dict(self.guesses), dict(self.stages)
+        return Seen(self.vetoes, dict(self.ratios), self.changes, *parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +191,7 @@ class LiveProfiles:
         known = profiled.together if profiled is not None else None
         ratio, guess = np.zeros((2, len(kinds), len(kinds), len(types)))
         pace, memory = np.zeros((len(kinds), LEVELS)), np.zeros((len(kinds), LEVELS))
+        eased = np.ones((len(kinds), LEVELS))
         busy, curve = np.ones(len(kinds)), np.zeros((len(kinds), len(CURVE)))
         curve[:, -1] = pace[:, 0] = 1.0
 
@@ -203,7 +207,7 @@ class LiveProfiles:
             if known is not None and own >= 0 and one.batch > 0 and (knows[a] or not used):
                 cut = np.array([one.batch % 2**level == 0 for level in range(LEVELS)])
                 pace[a] = np.where(cut, known.pace[own], 0.0)
-                whole = known.memory_gib[own, 0]
+                whole, eased[a] = known.memory_gib[own, 0], known.easing()[own]
                 memory[a] = one.mem_gib * (known.memory_gib[own] / whole if whole > 0 else 1.0)
             for b, two in enumerate(kinds):
                 for column, name in enumerate(types):
@@ -222,7 +226,9 @@ class LiveProfiles:
         ratio[(ratio <= 0) | (ratio.transpose(1, 0, 2) <= 0)] = 0.0
         room = np.array([self.gpu_gib.get(name, 0.0) or np.inf for name in types])
         guess = np.where((ratio > 0) & (guess > 0), guess, ratio)  # what nobody can guess is believed as it is known
-        return Together(np.minimum(ratio, 1.0), pace, memory, busy, room, curve, guess=np.minimum(guess, 1.0))
+        return Together(
+            np.minimum(ratio, 1.0), pace, memory, busy, room, curve, guess=np.minimum(guess, 1.0), eased=eased
+        )
 
     def _may_try(self, one: LiveKind, two: LiveKind, gpu_type: str, seen: Seen) -> bool:
         """Whether a GPU holds two that nobody has seen together, with some to spare: all of it has to be known."""
@@ -234,6 +240,7 @@ class LiveProfiles:
     def stages(self, of: Ints, nominal_s: Floats, seen: Seen) -> Stages | None:
         """Stage times of the jobs' steps; `of` is the kind of each row.
 
+        What jobs of a kind have told of their stages goes before the profile; of several GPU types the slowest counts.
         Of kinds that the profile does not know, those that may be tried have two stages: computing on the GPU while
         they were seen to keep it busy, and on the host the rest of the time.
         """
@@ -242,6 +249,10 @@ class LiveProfiles:
         times = np.full((len(kinds), 4), np.nan)
         if profiled is not None and profiled.stage_s is not None:
             times = np.array([profiled.stage_s[place[kind.kind]] for kind in kinds]).reshape(-1, 4)
+        for number, kind in enumerate(kinds):
+            heard = [seen.stages[key] for name in types if (key := (kind.learned, name)) in seen.stages]
+            if heard:
+                times[number] = max(heard, key=sum)
         told = np.isfinite(times).all(axis=1)
         usual_s = float(np.median(times[told].sum(axis=1))) if told.any() else 1.0
         uses = [max((use.busy for name in types if (use := seen.uses.get((kind.learned, name)))), default=UNSEEN_BUSY)
@@ -268,6 +279,7 @@ class LiveProfiles:
             start_s=np.zeros(len(kinds)),
             gpu_gib=np.array([self._needs_gib(kind, types, seen) for kind in kinds]),
             nominal_s=nominal_s,
+            contention=UNMEASURED if profiled is None else profiled.contention,
             apart=apart,
         )
 

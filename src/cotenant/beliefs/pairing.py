@@ -8,6 +8,9 @@ Such a pair of kinds is vetoed on that GPU type for a while: the policy is told 
 at its next round. Speeds of pairs that do pay replace what was believed of them. Jobs that are held back say nothing
 about their pair; those beside them are judged by their mean step, for a neighbour that pauses between its steps
 disturbs a few of theirs only. What was measured is written down and survives a restart.
+
+A job that is slower than it was before, though nobody shares its GPUs, is disturbed by something else of its server:
+others on the same links or cores. That is told too (`measured`), for a policy that moves jobs away from it.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from statistics import median
 from typing import Any, TypeVar
 
 from cotenant.beliefs.live_profiles import Seen, Veto, veto
+from cotenant.beliefs.stage_times import kept_stages, learn_stages, recalled_stages, told_stages
 from cotenant.beliefs.standstill import Standstill, Standstills
 from cotenant.beliefs.trying import kept_uses, recalled_uses
 from cotenant.beliefs.watched import Told, Watched, learned_kind
@@ -32,6 +36,7 @@ FEW_STEPS, LONG_S = 5, 10.0  # or so, where steps are long
 SILENT_S = 60.0  # after which a start-up is over, of a job that says nothing of its steps
 MARGIN = 0.05  # what a pair has to gain over taking turns
 LEARN_BY = 0.02  # of the speed alone: less does not change what is believed
+DISTURBED = 0.05  # of the best speed alone: less is no disturbance
 _MANY = 1000
 VETO_S = 24 * 3600.0  # before kinds that did not pay may be put together again
 
@@ -69,6 +74,8 @@ class Pairing:
         self.tried: frozenset[Veto] = frozenset()  # pairs side by side of which nobody knows yet whether they pay
         self._stays: dict[str, _Stay] = {}  # by key of the attempt
         self._alone_s: dict[tuple[str | Kind, str], float] = {}  # job or kind, and GPU type -> step time alone
+        self._best_s: dict[tuple[str, str], float] = {}  # job and GPU type -> its shortest step time alone
+        self._disturbed: dict[str, float] = {}  # by job without company: its speed now against its best
         self._alone_mean_s: dict[str, float] = {}  # by key of the attempt: its steps while it was alone last
         self._still = Standstills()
         self._live = True  # what jobs are in is for this one to tell their speeds
@@ -92,10 +99,13 @@ class Pairing:
         self._see(jobs, report_of, types, now_s)
         self._end_standstills(report_of, now_s)
         settled = {job.id: step_s for job in jobs if (step_s := self._settled_s(job, report_of, now_s)) is not None}
+        alone = {job.id: settled[job.id] for job in jobs if job.id in settled and job.id not in self.company}
         for job in jobs:
-            if job.id in settled and job.id not in self.company:
-                self._know_alone(job, settled[job.id])
+            if job.id in alone:
+                self._know_alone(job, alone[job.id])
                 self._alone_mean_s[job.key] = self._mean_s(job, report_of, -math.inf)
+        self._learn_stages([job for job in jobs if job.id in settled], report_of)
+        self._compare_with_best(alone)
         self.paces = {job.id: self._pace(job, settled) for job in jobs if job.id in settled}
         for job in jobs:
             held_back = any(one.id in paced for one in self.company.get(job.id, ()))
@@ -192,6 +202,22 @@ class Pairing:
         if job.spec.model and abs(self._alone_s.get(kind, 0.0) - step_s) > LEARN_BY * step_s:
             self._alone_s[kind] = step_s
 
+    def _learn_stages(self, settled: list[Watched], report_of: Callable[[str], Told | None]) -> None:
+        for job in settled:
+            times = told_stages(report_of(job.id), alone=job.id not in self.company)
+            key = learned_kind(job), self.gpu_type[job.id]
+            if times is not None and learn_stages(self.seen.stages, key, times):
+                self.seen.changes += 1
+
+    def _compare_with_best(self, alone: Mapping[str, float]) -> None:
+        """Who is slower than it was, though its GPUs are its own."""
+        self._disturbed = {}
+        for job, step_s in alone.items():
+            at = job, self.gpu_type[job]
+            best_s = self._best_s[at] = min(self._best_s.get(at, step_s), step_s)
+            if best_s < (1 - DISTURBED) * step_s:
+                self._disturbed[job] = best_s / step_s
+
     def _pace(self, job: Watched, settled: dict[str, float]) -> float:
         """Speed against alone; not a number where nobody knows how fast it is alone."""
         gpu_type = self.gpu_type[job.id]
@@ -257,8 +283,8 @@ class Pairing:
     # -- for others ------------------------------------------------------------------------------------------------
 
     def measured(self, row_of: Mapping[str, int]) -> dict[int, tuple[float, frozenset[int]]]:
-        """By row of those in company: speed against alone, and beside which rows that was measured."""
-        found = {}
+        """By row of those in company, or disturbed: speed against alone, and beside which rows that was measured."""
+        found = {row_of[job]: (pace, frozenset[int]()) for job, pace in self._disturbed.items() if job in row_of}
         for job, company in self.company.items():
             pace, others = self.paces.get(job, math.nan), [one.id for one in company]
             if math.isfinite(pace) and row_of.keys() >= {job, *others}:
@@ -273,6 +299,7 @@ class Pairing:
         made.warm, made.settling, made._live = set(self.warm), set(self.settling), False
         made._stays = {key: replace(stay) for key, stay in self._stays.items()}
         made._alone_s, made._until_s = dict(self._alone_s), dict(self._until_s)
+        made._best_s, made._disturbed = dict(self._best_s), dict(self._disturbed)
         made._alone_mean_s = dict(self._alone_mean_s)
         return made
 
@@ -289,6 +316,7 @@ class Pairing:
         found: dict[str, list[Any]] = {
             "alone": alone, "ratios": ratios, "vetoes": [[list(a), list(b), t] for a, b, t in vetoes],
             "until_s": until, "uses": kept_uses(self.seen),
+            "stages": kept_stages(self.seen.stages),
         }  # fmt: skip
         return {key: rows for key, rows in found.items() if rows}
 
@@ -307,6 +335,7 @@ class Pairing:
         ends = zip(vetoes, kept.get("until_s", ()), strict=False)
         self._until_s = {pair: until_s for pair, until_s in ends if until_s is not None} | self._until_s
         self.seen.uses = recalled_uses(kept.get("uses", ())) | self.seen.uses
+        self.seen.stages = recalled_stages(kept.get("stages", [])) | self.seen.stages
 
     def forget_but(self, jobs: Container[str]) -> None:
         """Once much is kept of jobs: forget those that are not among these."""
@@ -314,6 +343,7 @@ class Pairing:
             gone = [key for key in self._alone_s if isinstance(key[0], str) and key[0] not in jobs]
             for key in gone:
                 del self._alone_s[key]
+                self._best_s.pop((str(key[0]), key[1]), None)
 
 
 def guests_of(jobs: Iterable[_Job]) -> dict[str, _Job]:

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cotenant.beliefs.gradient_noise import UNKNOWN
 from cotenant.beliefs.watched import Told, Watched
 from cotenant.core.training import Training
 
 EPOCHS = 20  # that a job of known length is taken to have
-_NO_NOISE = 1e12  # samples: a batch that never becomes too large
 _MOST_SEEN = 1024
 
 
@@ -66,7 +66,7 @@ class Trainings:
         ones = np.ones(rows)
         found = Training(
             np.zeros(rows, np.int64), np.ones(rows, np.int64), ones.copy(), ones.copy(), ones.copy(), ones.copy(),
-            np.zeros(rows), ones.copy(), ones.copy(), np.zeros(rows), np.full(rows, _NO_NOISE),
+            np.zeros(rows), ones.copy(), ones.copy(), np.zeros(rows), np.full(rows, UNKNOWN),
             np.full((rows, most + 1), np.nan), resize_s, resize_s, np.full(rows, np.nan),
         )  # fmt: skip
         for row, name in enumerate(ids):

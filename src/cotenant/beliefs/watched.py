@@ -34,6 +34,14 @@ class Told(Protocol):
         """What else it says."""
 
     @property
+    def stages(self) -> Mapping[str, float]:
+        """Seconds per step in each stage that it marks."""
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds per step that it waits for its turns at them; 0: it takes none."""
+
+    @property
     def speed(self) -> SpeedBelief:
         """How fast it goes, by what it said."""
 
@@ -52,6 +60,10 @@ class WatchedRun(Protocol):
     @property
     def launched_s(self) -> float:
         """When."""
+
+    @property
+    def level(self) -> int:
+        """Its steps are cut into 2**level sub-batches."""
 
 
 class Watched(Protocol):

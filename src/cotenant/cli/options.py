@@ -45,6 +45,12 @@ FailJobs = Annotated[
     str, typer.Option("--fail-jobs", help="attempts=N: jobs without attempts of their own fail at random.")
 ]
 FailNodes = Annotated[str, typer.Option("--fail-nodes", help="mtbf=S,mttr=S[,checkpoint=S]: nodes fail at random.")]
+Defrag = Annotated[
+    bool, typer.Option("--defrag", help="Move running jobs together where that lets a waiting gang start sooner.")
+]
+Crash = Annotated[
+    str, typer.Option("--crash", help="ffdl[:learner=S,helper=S,monitor=S,service=S,node=S]: parts crash at random.")
+]
 Power = Annotated[str, typer.Option("--power", help="Let idle nodes sleep: ces, ces:preset=philly, ces:boot=120.")]
 SkipInfeasible = Annotated[bool, typer.Option("--skip-infeasible", help="Leave out jobs larger than the cluster.")]
 Format = Annotated[str, typer.Option("--format", help="Format of the log, instead of detecting it.")]

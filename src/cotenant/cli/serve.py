@@ -42,10 +42,23 @@ def serve(
     profile: Annotated[
         str, typer.Option(help="Speeds by model and GPU type: none, h200, tiresias or a file, as in `simulate`.")
     ] = "none",
+    estimator: Annotated[
+        str,
+        typer.Option(help="How durations are learned from finished jobs: shrunk, rolling, ... (docs/beliefs.md)."),
+    ] = "",
+    power: Annotated[
+        str, typer.Option(help="Let idle nodes sleep: ces, or with parameters as in `simulate` (docs/operations.md).")
+    ] = "",
+    placement: Annotated[
+        str, typer.Option(help="Nodes of a gang: consolidated, spread or skew:limit=X (docs/policies.md).")
+    ] = "consolidated",
     share: Annotated[
         str,
         typer.Option(help="How jobs share a GPU, under policies that let them: time (by turns) or mps (at once)."),
     ] = "time",
+    defrag: Annotated[
+        bool, typer.Option("--defrag", help="Move running jobs that can save together where that lets a gang start.")
+    ] = False,
     allocator: Annotated[
         str, typer.Option(help="Deal out cores and memory while jobs run, e.g. synergy-tune. Else: what each job asks.")
     ] = "",
@@ -108,9 +121,12 @@ def serve(
     from cotenant.backends.local.isolation.levels import Isolation
     from cotenant.backends.local.machine import parse_gpus
     from cotenant.backends.registry import check_backend
+    from cotenant.beliefs.estimators import make_learner
     from cotenant.client.home import home as default_home
     from cotenant.core.errors import InputError, unknown
+    from cotenant.placement.modes import check_live
     from cotenant.policies import make_policy
+    from cotenant.power import parse_power
     from cotenant.service import logs, run
     from cotenant.service.notify.settings import NOBODY, read_settings
     from cotenant.service.observer.unknown import WAYS
@@ -136,17 +152,25 @@ def serve(
         if value not in known:
             raise unknown(option, value, known)
     make_policy(policy)
+    if estimator:
+        make_learner(estimator)
+    if power:
+        parse_power(power)
+    check_live(placement)
     if allocator:
         make_allocator(allocator)
+    if defrag and allocator.split(":")[0] not in ("", "fixed"):
+        raise InputError(f"--defrag does not go with --allocator {allocator}, which places jobs itself")
     if curves:
         load_curves(Path(curves))
     told = read_settings(notify) if notify else NOBODY
     folder = Path(home).expanduser() if home else default_home()
     options = Options(
-        folder, grace, max_suspended=max_suspended, round_s=round_, profile=profile, allocator=allocator,
-        curves=curves, policy=policy, max_priority=max_priority, notify=told, steady=since_boot_s,
+        folder, grace, max_suspended=max_suspended, round_s=round_, profile=profile, placement=placement,
+        allocator=allocator, curves=curves, policy=policy, estimator=estimator, power=power, max_priority=max_priority,
+        notify=told, steady=since_boot_s,
         keep=_keep(keep_jobs, keep_logs, keep_checkpoints), unknown_jobs=unknown_jobs, most_unfinished=max_jobs,
-        forecast_every_s=_time(forecast_every, "--forecast-every"),
+        forecast_every_s=_time(forecast_every, "--forecast-every"), defrag=defrag,
         prefetch_starts=prefetch_starts, cluster=load_tenants(cluster) if cluster else None,
     )  # fmt: skip
     every_s = _time(backup_every or "0", "--backup-every")

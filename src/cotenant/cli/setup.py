@@ -35,7 +35,9 @@ class Setup:
     seed: opt.Seed = 0
     fail_nodes: opt.FailNodes = ""
     fail_jobs: opt.FailJobs = ""
+    crash: opt.Crash = ""
     power: opt.Power = ""
+    defrag: opt.Defrag = False
     skip_infeasible: opt.SkipInfeasible = False
     format_: opt.Format = ""
 
@@ -65,7 +67,8 @@ class Setup:
             work, cluster, policy, placement=self.placement, allocator=self.allocator, profile=self.profile,
             estimator=self.estimator, costs=self.costs, round_s=self.round_s, compat=tuple(split_specs(self.compat)),
             measure=opt.parse_range(self.measure, "--measure"), until_s=self.until, seed=self.seed,
-            fail_nodes=self.fail_nodes or None, skip_infeasible=self.skip_infeasible, power=self.power,
+            fail_nodes=self.fail_nodes or None, crash=self.crash, power=self.power,
+            skip_infeasible=self.skip_infeasible, defrag=self.defrag,
         )  # fmt: skip
 
 

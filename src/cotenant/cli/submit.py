@@ -14,6 +14,9 @@ from cotenant.cli.job_files import read_job_files
 
 __all__ = ["Command", "submit"]
 
+_ANSWER_S = 10.0  # for which a decision about a deadline is waited for
+_TOLD = 20  # elements of an array whose answers are shown
+
 
 def submit(
     ctx: typer.Context,
@@ -84,7 +87,8 @@ def submit(
         specs.append(mapping(parse_job(job, where)))
     with remote.connected() as client:
         ids = client.submit(specs)
-        told = [client.deadline(group[0]) for group, spec in zip(ids, specs, strict=True) if spec.get("deadline")]
+        timed = [one for group, spec in zip(ids, specs, strict=True) if spec.get("deadline") for one in group[:_TOLD]]
+        told = [client.deadline(one, wait_s=_ANSWER_S) for one in timed]
     if json_:
         remote.print_json({"ids": ids, "deadlines": told} if told else {"ids": ids})
         return

@@ -104,9 +104,18 @@ class Client:
         """The reason of one job, as `Reason.as_dict`."""
         return self._ask("GET", _path("/v1/jobs", job, "why"))
 
-    def deadline(self, job: str) -> dict[str, Any]:
-        """What is said about its deadline: verdict, text, and the earliest end that can be promised."""
-        return self._ask("GET", _path("/v1/jobs", job, "deadline"))
+    def deadline(self, job: str, wait_s: float = 0.0) -> dict[str, Any]:
+        """What the policy has told of its deadline: verdict, text, and the earliest end that can be promised.
+
+        Waits up to `wait_s` for the decision that answers it.
+        """
+        until_s, after = time.monotonic() + wait_s, 0
+        while True:
+            found = self._ask("GET", _path("/v1/jobs", job, "deadline"))
+            left_s = until_s - time.monotonic()
+            if not found.get("soon") or left_s <= 0:
+                return found
+            _, after = self._events(_path("/v1/jobs", job, "events"), after, 1000, min(left_s, LONG_POLL_S))
 
     def cancel(self, job: str, *, force: bool = False) -> JobInfo:
         """Ask a job to end for good; with `force` by SIGKILL, at once."""

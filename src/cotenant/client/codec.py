@@ -53,7 +53,7 @@ def token(data: Mapping[str, Any]) -> TokenInfo:
 
 _SAME = (
     "run", "name", "setup", "workdir", "env", "cpus", "nodes", "tenant", "priority", "retries", "preemptible",
-    "exclusive", "model", "image", "tty",
+    "exclusive", "model", "image", "tty", "movable", "weight",
 )  # fmt: skip
 _RENAMED = {
     "mem_gib": "mem",

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
+import numpy as np
+
 from cotenant.compat.base import Speeds, System
 from cotenant.core import columns as col
 from cotenant.core.columns import EVENT, N_RUN, SPEED, STEPS, WORK
@@ -31,6 +33,9 @@ class GavelQuirks(System):
         "round_end": "latest_finish",
         "progress": "whole_steps",
         "agnostic_rate": "v100_copy",
+        "solver": "interior_point",
+        "fifo.queue": "slots",
+        "draws": "python",
         "makespan.method": "bisect_1.05",
         "gandiva.threshold": "all_types",
         "costs": "none",
@@ -61,22 +66,37 @@ class WholeSteps:
         if not len(rows):
             return
         speeds = state.f[rows, col.ALONE] if self.inner is None else self.inner.speeds(state, rows)
-        state.t[col.NEXT_CALL] = pace_whole_steps(state, rule, rows, speeds, self.round_s, now_s)
+        mates, pieces = mates_of(state, rows), np.empty(len(rows))
+        state.t[col.NEXT_CALL] = pace_whole_steps(state, rule, rows, mates, speeds, pieces, self.round_s, now_s)
+
+
+def mates_of(state: State, rows: Ints) -> Ints:
+    """By place in `rows`, the place of the job with which each shares its GPUs; -1 for none."""
+    mates = np.full(len(rows), -1, np.int64)
+    place = {row: at for at, row in enumerate(rows.tolist())}
+    for at, host in enumerate(state.i[rows, col.HOST].tolist()):
+        if host in place:
+            mates[at], mates[place[host]] = place[host], at
+    return mates
 
 
 @entry
-def pace_whole_steps(s: State, rule: Rule, jobs: Ints, speeds: Floats, round_s: float, now: float) -> float:
+def pace_whole_steps(
+    s: State, rule: Rule, jobs: Ints, mates: Ints, speeds: Floats, pieces: Floats, round_s: float, now: float
+) -> float:  # fmt: skip
     """Give each running job floor(rate x round) steps, or what is left; when the last of these pieces ends.
 
-    A job that does not end in the round is paced so that it has made exactly its steps by then. `speeds` are seconds of
-    work per second; they are changed to the paces.
+    A job that does not end in the round is paced so that it has made exactly its steps by then; one that does ends with
+    the piece of its mate, if that takes longer. `speeds` are seconds of work per second and changed to the paces;
+    `pieces` is scratch.
     """
     length = 0.0
     for k in range(len(jobs)):
         job = jobs[k]
         rate = speeds[k] * s.f[job, STEPS]
         left = round((s.f[job, WORK] - work_done(s.f, s.i, job, now)) * s.f[job, STEPS])
-        length = max(length, min(math.floor(rate * round_s + 1e-9), left) / rate)
+        pieces[k] = min(math.floor(rate * round_s + 1e-9), left) / rate
+        length = max(length, pieces[k])
     end = now + length
     for k in range(len(jobs)):
         job = jobs[k]
@@ -86,6 +106,8 @@ def pace_whole_steps(s: State, rule: Rule, jobs: Ints, speeds: Floats, round_s: 
         piece = math.floor(speeds[k] * steps * round_s + 1e-9)
         if piece < left and length > 0:
             speeds[k] = piece / steps / length
+        elif mates[k] >= 0 and pieces[mates[k]] > pieces[k]:
+            speeds[k] *= pieces[k] / pieces[mates[k]]
         settle(s, job, now)
         s.f[job, SPEED] = speeds[k]
         rerun(s, rule, job, position_of(s.run, s.x[N_RUN], job))

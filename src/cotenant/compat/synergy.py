@@ -21,6 +21,7 @@ from cotenant.engine.cycle import Engine
 from cotenant.engine.heaps import drop_event, set_event
 from cotenant.engine.keys import position_of
 from cotenant.engine.ledger import heat
+from cotenant.policies.ftf import Ftf, ratios
 
 
 class SynergyQuirks(System):
@@ -73,27 +74,43 @@ class WholeIterations(Allocation):
         super().__init__(state, allocator, host)
         self.keep, self.round_s, self.origin_s, self.step_s = False, round_s, first_s, step_s
         self._made, self._piece = np.zeros(len(state.f)), np.zeros(len(state.f))
-        self._demoted = np.zeros(len(state.f), np.bool_)
+        self._demoted, self._rounds = np.zeros(len(state.f), np.bool_), np.zeros(len(state.f), np.int64)
         state.t[col.NEXT_CALL] = first_s
 
+    def preempts(self, engine: Engine) -> bool:
+        """Every lease ends with its round, under FIFO too: whoever runs has no claim to its GPUs."""
+        return True
+
     def order(self, engine: Engine, now_s: float) -> Ints:
-        """By what is left at the demand or, of jobs that did not get it last time, at the proportional share."""
+        """As the policy says, where that needs what was done or is left: in whole rounds and iterations."""
         state = engine.state
         settle_iterations(state, self._made, self._piece)
+        rows = engine.active_rows().copy()
         if self.policy_rule.columns[0] == col.BY_REMAINING:
-            rows = engine.active_rows().copy()
-            step_s = self.step_s[rows]
-            left = np.rint(state.f[rows, col.WORK] / step_s) - self._made[rows]
-            speed = self.host.demands[0].want[state.i[rows, col.SPEED_ROW], RATE]
-            if self.allocator.name == "proportional":
-                speed = np.ones(len(rows))
-            seconds = left * step_s / np.where(self._demoted[rows], 1.0, speed)
-            return rows[np.lexsort((rows, seconds))]
+            return rows[np.lexsort((rows, self._left_s(state, rows)))]
+        if self.policy_rule.columns[0] == col.BY_ATTAINED_GPU:
+            return rows[np.lexsort((rows, self._rounds[rows] * state.i[rows, col.GPUS]))]
+        if isinstance(engine.policy, Ftf):  # best off first, the opposite of Themis
+            age_s = now_s - state.f[rows, col.SUBMIT]
+            rho = ratios(age_s, self._left_s(state, rows), self._iterations(state, rows) * self.step_s[rows])
+            return rows[np.lexsort((rows, rho))]
         kept, engine.rule = engine.rule, self.policy_rule
         try:
             return engine.order(now_s)
         finally:
             engine.rule = kept
+
+    def _iterations(self, state: State, rows: Ints) -> Floats:
+        """In all."""
+        return np.asarray(np.rint(state.f[rows, col.WORK] / self.step_s[rows]))
+
+    def _left_s(self, state: State, rows: Ints) -> Floats:
+        """At the demand or, of jobs that did not get it last time, at the proportional share."""
+        speed = self.host.demands[0].want[state.i[rows, col.SPEED_ROW], RATE]
+        if self.allocator.name == "proportional":
+            speed = np.ones(len(rows))
+        left = self._iterations(state, rows) - self._made[rows]
+        return np.asarray(left * self.step_s[rows] / np.where(self._demoted[rows], 1.0, speed))
 
     def only_admitted(self) -> bool:
         """GREEDY looks beyond the jobs admitted by GPUs, except under least attained service."""
@@ -103,6 +120,7 @@ class WholeIterations(Allocation):
         """Iterations of this round, at the demand or at the proportional share."""
         self._demoted[:] = False
         self._demoted[rows] = got[:, RATE] < want[:, RATE]
+        self._rounds[rows] += 1
         speeds = got[:, RATE].copy()
         pace_iterations(engine.state, rows, speeds, self.step_s, self._made, self._piece, now_s, self.round_s)
 

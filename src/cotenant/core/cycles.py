@@ -43,6 +43,13 @@ def four_stage_cycle(stages: Sequence[Sequence[float]]) -> float:
     return sum(max(job[(slot - j) % SLOTS] for j, job in enumerate(stages)) for slot in range(SLOTS))
 
 
+def order_of_turns(stages: Sequence[Sequence[float]], worst: bool = False) -> tuple[int, ...]:
+    """In which order jobs (by their places in `stages`) have to follow each other at every stage."""
+    one = three_stage_cycle if len(stages[0]) == 3 else four_stage_cycle
+    choose = max if worst else min
+    return choose(permutations(range(len(stages))), key=lambda order: one([stages[at] for at in order]))
+
+
 def all_cycles(stages: Sequence[Sequence[float]]) -> list[float]:
     """Cycle of every order of 2 to 4 jobs; two jobs of three stages may also swap halves."""
     three = len(stages[0]) == 3
@@ -79,6 +86,10 @@ class Cycles:
                 found = raw * self._factor[len(kinds) - 1]
             self._known[kinds] = found
         return found
+
+    def turns(self, kinds: Sequence[int]) -> tuple[int, ...]:
+        """Places in `kinds` in the order in which these jobs take turns at every stage."""
+        return order_of_turns([self._times[kind] for kind in kinds], self._choose is max)
 
     def efficiency(self, kinds: tuple[int, ...]) -> float:
         """Share of the four resources that a group keeps busy (Muri's gamma)."""

@@ -53,6 +53,8 @@ class JobSpec:
     checkpoint_interval_s: float = 0.0
     preemptible: bool = True
     exclusive: bool = False  # its GPUs are never shared with another job
+    movable: bool = True  # it may be stopped and go on elsewhere to make room, or to run better
+    weight: float = 1.0  # its share of the time, against others who take turns with it
     tty: bool = False  # it has a terminal, which `attach` joins
     array: tuple[int, ...] = ()
     image: str = ""  # of a container that all of it runs in
@@ -83,6 +85,7 @@ _PLAIN = ("run", "name", "setup", "workdir", "tenant", "model", "image")
 _KEYS = (
     *_PLAIN, "env", "gpus", "cpus", "mem", "gpu_mem", "nodes", "priority", "deadline", "max_runtime", "expected",
     "retries", "elastic", "batch", "checkpoint", "preemptible", "exclusive", "tty", "array", "after", "notify",
+    "movable", "weight",
 )  # fmt: skip
 
 
@@ -117,10 +120,11 @@ def parse_job(data: Any, where: str = "job") -> JobSpec:
     _nested(data, "elastic", {"min_gpus": "min_gpus", "max_gpus": "max_gpus"}, values, where)
     _nested(data, "batch", {"size": "batch_size", "min": "batch_min", "max": "batch_max"}, values, where)
     _checkpoint(data.get("checkpoint", {}), values, where)
-    for key, usual in (("preemptible", True), ("exclusive", False), ("tty", False)):
+    for key, usual in (("preemptible", True), ("exclusive", False), ("tty", False), ("movable", True)):
         if not isinstance(data.get(key, usual), bool):
             raise InputError(f"{where}: field '{key}' must be true or false")
         values[key] = data.get(key, usual)
+    values["weight"] = _weight(data.get("weight", 1), where)
     values["array"], values["array_most"] = _array(data.get("array", ""), where)
     values["after"] = _after(data.get("after", ()), where)
     values["notify"], values["notify_on"] = notify_fields(data.get("notify", ()), where)
@@ -210,6 +214,13 @@ def _memory(value: Any, key: str, where: str) -> float:
     if match is None:
         raise InputError(f"{where}: field '{key}' is '{value}': write GiB as a number, or e.g. 512M, 16G")
     return _number(float(match[1]) * _GIB[(match[2] or "G")[0].upper()], key, where)
+
+
+def _weight(value: Any, where: str) -> float:
+    number = _number(value, "weight", where)
+    if not 0.01 <= number <= 100:
+        raise InputError(f"{where}: field 'weight' is '{value}': write a number from 0.01 to 100")
+    return number
 
 
 def _env(value: Any, where: str) -> dict[str, str]:

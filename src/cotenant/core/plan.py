@@ -66,7 +66,8 @@ class Plan:
     that nobody uses are taken. With `keep` whoever runs and is not named goes on as it is, unless it is in `stop`.
     `next_s` is when to ask again if nothing happens before. Jobs that may change their size run on as many GPUs as
     their pairs have; `pause_s` is what that costs a running one. A plan may name `pools` instead of places. `why`
-    answers for the jobs that it does not run, when somebody asks; what it looks at must not change any more.
+    answers for the jobs that it does not run, when somebody asks; what it looks at must not change any more. `lines`
+    are groups on the same GPUs whose stages take turns at each resource, in this order.
     """
 
     run: Mapping[int, Slices | Places] = field(default_factory=dict)
@@ -77,3 +78,4 @@ class Plan:
     pause_s: Mapping[int, float] = field(default_factory=dict)
     pools: Pools | None = None
     why: Why = nothing_said
+    lines: tuple[tuple[int, ...], ...] = ()

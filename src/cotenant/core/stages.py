@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from cotenant.core.workload import Floats, Ints
 
-# Contention that the authors fitted to their testbed: an iteration alone, and a cycle of 2, 3 and 4 jobs.
+# Contention that the authors fitted to their V100 testbed: an iteration alone, and a cycle of 2, 3 and 4 jobs.
 FITTED = (1.015, 1.33, 1.5, 1.37)
+# Where nobody has measured any: a cycle takes what its stages say.
+UNMEASURED = (1.0, 1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class Stages:
     start_s: Floats
     gpu_gib: Floats  # kind -> GiB per GPU, 0 where not known
     nominal_s: Floats = field(default_factory=lambda: np.zeros(0))  # row -> how long its source says it takes
-    contention: tuple[float, ...] = FITTED
+    contention: tuple[float, ...] = UNMEASURED
     apart: frozenset[tuple[int, int]] = frozenset()
 
     def may_share(self, kinds: Collection[int], room_gib: float) -> bool:

@@ -31,9 +31,11 @@ class Together:
     `pace[a, level]`: speed with 2**level accumulated sub-batches against the whole batch; 0 where not possible.
     `memory_gib[a, level]`: GiB per GPU at that sub-batch; 0 where not known. `busy[a]`: share of time in which it
     keeps its GPUs busy when alone. `curve[a]`: speed when only a part (`CURVE`) of its memory may lie on the GPU.
+    `eased[a, level]`: part of what the two of a pair lose to each other that is left when a's batch is cut so.
 
     For those who do not know the table: `guess` is `ratio` by a formula from what kinds do alone, `alike[a]` a number
-    that kinds share which run alike in company (one model on different GPU counts).
+    that kinds share which run alike in company (one model on different GPU counts). `nearby[a, b]` is the speed of a
+    while b runs on other GPUs of its server (they share links and cores); None: that does not matter.
     """
 
     ratio: NDArray[np.float64]
@@ -45,6 +47,8 @@ class Together:
     guess: NDArray[np.float64] | None = None
     alike: Ints | None = None
     predicted: Predicted | None = None
+    nearby: NDArray[np.float64] | None = None
+    eased: NDArray[np.float64] | None = None  # None: all of it
 
     @classmethod
     def of_ratio(cls, ratio: NDArray[np.float64], curve: NDArray[np.float64], **known: Any) -> Together:
@@ -58,6 +62,10 @@ class Together:
     def slowdown(self) -> NDArray[np.float64]:
         """`1 / ratio`, at least 1; infinity where two cannot share."""
         return slowdown_of(self.ratio)
+
+    def easing(self) -> NDArray[np.float64]:
+        """`eased`; 1 where nobody knows."""
+        return np.ones(self.pace.shape) if self.eased is None else np.ascontiguousarray(self.eased, np.float64)
 
 
 def slowdown_of(ratio: NDArray[np.float64]) -> NDArray[np.float64]:

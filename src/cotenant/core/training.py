@@ -27,7 +27,7 @@ class Training:
     first_loss: Floats
     loss: Floats
     accuracy: Floats
-    noise: Floats  # gradient noise as the job measures it, samples
+    noise: Floats  # gradient noise as measured or estimated, samples
     seen: np.ndarray
     resize_s: float = 2.0  # pause of a change of size: two groups are built, parameters sent
     load_s: float = 10.0  # until new workers are ready; the old ones train on

@@ -25,11 +25,13 @@ class Traits:
     overcommits: bool = False  # jobs may run outside the quota of their tenant
     own_shares: bool = False  # it shares between tenants itself: limits are ceilings, it reads the guarantees
     interleaves: bool = False  # jobs that share take turns stage by stage
+    stage_noise: float = 0.0  # how wrong it is about stage times: standard deviation of their logarithms
     resizes: bool = False  # it gives elastic jobs other sizes than they asked for
     fixed_batch: bool = False  # resized jobs keep the batch they asked for, in smaller or larger parts
     undoes: bool = False  # it parts, or holds back, jobs that do not gain from sharing by itself
     takes_turns: bool = False  # jobs on one GPU may have it one after the other (`Terms.turn`)
     quantum_s: float = np.inf  # of jobs that take turns on a GPU
+    promises: bool = False  # it answers jobs with deadlines, and reserves what it promises (`Policy.deadline_answers`)
     learns: bool = False  # its rule is to be renewed as jobs finish
     default_estimator: str = "oracle"  # what is believed of durations where nobody chose
     pair_belief: str = ""  # what it believes of pairs: `oracle`, or `online:...` from what it has seen; "" for nothing

@@ -68,6 +68,22 @@ class Shown(Generic[_Column]):
 
 
 @dataclass(frozen=True, slots=True)
+class Bonds:
+    """What keeps live jobs from being stopped and moved at will, for policies that promise leases.
+
+    By row; of nodes by number.
+    """
+
+    stays: NDArray[np.bool_]  # nobody may stop it once it runs
+    loses: NDArray[np.bool_]  # stopped it begins anew, or goes on in the same place only
+    guessed: NDArray[np.bool_]  # nobody knows how long it takes
+    reserve_s: Floats  # seconds that it may take in all, though less is believed
+    handover_s: float  # from the request to leave until GPUs are free
+    pinned: tuple[tuple[int, int, float], ...]  # (node, GPUs, until when) of jobs that nobody may stop
+    shut: tuple[int, ...]  # nodes that are down, or take nobody in
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What does not change during a run: the pools, what GPUs cost, how well kinds of jobs share, who is who."""
 
@@ -81,6 +97,8 @@ class Facts:
     elastic: NDArray[np.bool_] | None = None  # row -> whether it may change its size; None: nobody may
     training: Training | None = None  # what elastic jobs have told of themselves
     sizes: Ints | None = None  # row x (fewest, most) GPUs of elastic jobs; None: any number
+    bonds: Bonds | None = None  # None: all may be stopped, and go on anywhere
+    movable: NDArray[np.bool_] | None = None  # row -> whether it may be moved while it runs; None: everybody may
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +116,7 @@ class ClusterSite:
     gpu_gib: Floats  # GPU type -> GiB of memory of one GPU; infinity where nobody asks
     speed: NDArray[np.float64]  # kind x GPU type x (consolidated, spread), seconds of work per second
     failures: int  # of nodes, so far
+    rotates: bool = False  # jobs of different turns really have GPUs one after the other, not shares of their time
 
     @property
     def largest_node(self) -> int:

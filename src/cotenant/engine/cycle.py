@@ -31,6 +31,7 @@ from cotenant.core.workload import Floats, Ints
 from cotenant.engine.aside import set_aside
 from cotenant.engine.claims import admit, share_rest
 from cotenant.engine.decide import decide
+from cotenant.engine.defrag import Defragmenter
 from cotenant.engine.events import begin_step, next_own_time, wants_decision
 from cotenant.engine.ledger import begin_promised
 from cotenant.engine.observe import Window, keep_active, order_keys, pinned_gpus, places_of, running_rows
@@ -38,7 +39,7 @@ from cotenant.engine.plans import carry_out_plan
 from cotenant.engine.pools import carry_out_pools, fill_idle, name_hosts
 from cotenant.engine.rates import RateModel
 from cotenant.engine.taking_in import take_in
-from cotenant.engine.turns import change_turns, forgo_turns
+from cotenant.engine.turns import Overruns, change_turns, forgo_turns
 from cotenant.engine.walk import commit, walk_order
 from cotenant.policies.base import PlanPolicy, Policy, PriorityPolicy
 
@@ -82,10 +83,11 @@ class Engine:
         facts: Facts | None = None,
         rates: RateModel | None = None,
         allocation: Packer | None = None,
+        defrag: Defragmenter | None = None,
     ) -> None:
         self._fixed = isinstance(tables, State)
         self._tables = Fixed(tables) if isinstance(tables, State) else tables
-        self.policy, self.allocation = policy, allocation
+        self.policy, self.allocation, self.defrag = policy, allocation, defrag
         self.traits, self.rule = policy.traits, rule
         self.facts, self.rates = facts or Facts(), rates
         state = self.state
@@ -100,11 +102,12 @@ class Engine:
             if allocation is not None:
                 known = known * allocation.gains()[state.i[:, col.SPEED_ROW]]
             self.facts = replace(self.facts, rates=known)
-        self._window = Window()
+        self._window, self.overruns = Window(), Overruns()
         self._mark = np.zeros(len(state.f), np.int64)
         self._rows = np.zeros(1024, np.int64)
         self._count = 0
         self._seen = self._back = 0  # arrivals already listed, and who came back since
+        self.lines: tuple[tuple[int, ...], ...] = ()  # of the last plan
         self._said: Why = nothing_said  # of the last plan
         self._decided = self._chosen = _NOBODY  # rows that the last plan was about, and those that it put into pools
 
@@ -199,12 +202,29 @@ class Engine:
         if shared and self.allocation is None and not (whole or self.traits.shares or self.traits.resizes):
             share_rest(self.state, self.rule, now_s)
         self.state.x[col.NEW_TREE] = 0
+        if self.defrag is not None and self.state.x[col.N_WAITING] and self.state.x[col.IDLE]:
+            self._defragment(self.defrag, now_s)
+
+    def _defragment(self, defrag: Defragmenter, now_s: float) -> None:
+        """Move jobs together for somebody who waits; an order has it start, a policy that plans is asked again."""
+        rows = np.sort(self.active_rows()) if self.traits.plans else self.order(now_s)
+        waits = rows[self.state.i[rows, col.STATE] == col.WAITING]
+        first_only = self.traits.strict or self.rule.flags[col.EASY] or self.rule.flags[col.STRICT]
+        moves = defrag.find(self.state, self.facts, waits[: 1 if first_only else None].tolist(), now_s)
+        if moves is None:
+            return
+        defrag.made(moves)
+        run = moves.moved if self.traits.plans else {**moves.moved, moves.gang: moves.place}
+        carry_out_plan(self.state, self.rule, Plan(run, keep=True), self.view(now_s), "--defrag", now_s)
+        self.policy.refresh()
+        if self.traits.plans and not self.state.x[col.LAGS]:
+            self._by_plan(now_s)
 
     def settle(self, now_s: float) -> None:
         """Let everybody begin whose GPUs are free by now; then jobs go at the speed of their situation."""
         state = self.state
         if state.x[col.ROTATES]:
-            change_turns(state, self.rule, self.traits.quantum_s, now_s)
+            change_turns(state, self.rule, self.traits.quantum_s, now_s, self.overruns)
         elif state.x[col.N_PROMISED]:
             begin_promised(state, self.rule, now_s)
         if self.rates is not None:
@@ -263,7 +283,7 @@ class Engine:
     def plan(self, view: View) -> Plan:
         """What the policy plans; its reasons stand until the next plan."""
         plan = cast(PlanPolicy, self.policy).decide(view)
-        self._said, self._decided = plan.why, view.rows
+        self._said, self._decided, self.lines = plan.why, view.rows, plan.lines
         self._chosen = _NOBODY if plan.pools is None else plan.pools.rows
         return plan
 

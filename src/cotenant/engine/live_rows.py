@@ -50,6 +50,7 @@ class NewJob:
     weight: float = 1.0
     parts: tuple[str, ...] = ()
     line: str = ""
+    skew: float = np.nan  # of its model, for a placement that asks
 
 
 class LiveRows:
@@ -61,6 +62,7 @@ class LiveRows:
     ) -> None:  # fmt: skip
         none = np.zeros(0)
         self.cluster, self.placement, self.rule = cluster, placement, rule
+        self._apart = tells_apart(cluster)
         self.state: State = build_state(
             make_workload("live", none, none.astype(np.int64), none), cluster, placement, belief_s=none, restore_s=none,
             draw=none, speed=speed, skew=np.full(1, np.nan), sharing=sharing, gpu_gib=gpu_gib, costs=costs, tiers=True,
@@ -183,14 +185,15 @@ class LiveRows:
         return True
 
     def _class_of(self, job: NewJob) -> int:
-        apart = tells_apart(self.cluster) or job.tenant in self.cluster.quotas
+        apart = self._apart or job.tenant in self.cluster.quotas
         tenant = self._tenants[job.tenant] if apart else -1
         hosts = (job.cpus, job.mem_gib) if self.state.x[col.USE_HOST] else (0.0, 0.0)
         parts = self._parts
         part = parts.index(job.tenant) if job.tenant in parts else parts.index("") if "" in parts else -1
         more = [parts.index(name) for name in job.parts if name in parts]
         line = parts.index(job.line) if job.line in parts else max(part, 0) if more else part
-        key = (job.gpus, tenant, part, line, *hosts, job.barred, job.nodes, *more)
+        mode = int(self.placement.modes(np.array([job.skew]))[0])
+        key = (job.gpus, tenant, part, line, *hosts, job.barred, job.nodes, mode, *more)
         known = self._classes.get(key)
         if known is not None:
             return known
@@ -200,7 +203,7 @@ class LiveRows:
         self._count += 1
         row = self.state.cls[c]
         row[col.C_GPUS], row[col.C_TENANT], row[col.C_PART] = job.gpus, self._tenants[job.tenant], line
-        row[col.C_MODE], row[col.C_NODES] = self.placement.base_mode, job.nodes
+        row[col.C_MODE], row[col.C_NODES] = mode, job.nodes
         row[col.C_POOLS] = self._pools(key)
         row[col.C_TYPE] = only_type(job.barred, len({group.gpu_type for group in self.cluster.groups}))
         if self.cluster.tenants is not None:
@@ -210,7 +213,7 @@ class LiveRows:
 
     def _pools(self, key: tuple[float, ...]) -> int:
         """The pools in which jobs of a class may run."""
-        gpus, tenant, part, _, cpus, mem_gib, barred, nodes, *more = key
+        gpus, tenant, part, _, cpus, mem_gib, barred, nodes, _, *more = key
         name = self.tenants[int(tenant)] if tenant >= 0 else ""
         bits = 0
         for one in {part, *more}:

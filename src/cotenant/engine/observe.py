@@ -162,7 +162,7 @@ class Window:
         return ClusterSite(
             node=sealed(s.node), host=sealed(s.host) if binds else host, hosts_bind=binds, pool=pool,
             quota=sealed(quota), users=sealed(users), open=sealed(opened), gpu_first=first,
-            gpu_gib=gib, speed=speed, failures=int(s.x[col.NODE_FAILURES]),
+            gpu_gib=gib, speed=speed, failures=int(s.x[col.NODE_FAILURES]), rotates=bool(s.x[col.ROTATES]),
         )  # fmt: skip
 
     def _seal(self, facts: Facts) -> Facts:

@@ -99,18 +99,25 @@ def disturbs(s: State, other: int, job: int) -> bool:
 
 
 @kernel
-def speed_beside(s: State, ratio: NDArray[np.float64], job: int, g: int, gpu_type: int) -> float:
+def loss_to(s: State, ratio: NDArray[np.float64], eased: Matrix, job: int, other: int, gpu_type: int) -> float:
+    """What one that is at work on the same GPU costs a job: longer steps, as a part of a step alone."""
+    beside = ratio[s.i[job, SPEED_ROW], s.i[other, SPEED_ROW], gpu_type]
+    full = 1.0 / beside - 1.0 if beside > 0 else 1.0
+    return float(full * eased[s.i[job, SPEED_ROW], s.i[job, LEVEL]] * eased[s.i[other, SPEED_ROW], s.i[other, LEVEL]])
+
+
+@kernel
+def speed_beside(s: State, ratio: NDArray[np.float64], eased: Matrix, job: int, g: int, gpu_type: int) -> float:
     """Speed of a job on one of its GPUs against alone: the slowdowns of all others add up.
 
     Who is held back pauses between its steps, and disturbs nobody meanwhile. So the speed is the mean over who is just
     at work, each for its share of the time and independent of the others.
     """
-    kind, slow, held_back = s.i[job, SPEED_ROW], 1.0, 0
+    slow, held_back = 1.0, 0
     for place in range(SLOTS):
         other = s.gpu[g, place]
         if disturbs(s, other, job):
-            beside = ratio[kind, s.i[other, SPEED_ROW], gpu_type]
-            slow += 1.0 / beside - 1.0 if beside > 0 else 1.0
+            slow += loss_to(s, ratio, eased, job, other, gpu_type)
             if s.i[other, TURN] == 0 and s.f[other, SHARE] < 1.0:
                 held_back |= 1 << place
     if held_back == 0:
@@ -122,9 +129,8 @@ def speed_beside(s: State, ratio: NDArray[np.float64], job: int, g: int, gpu_typ
             if (held_back >> place) & 1:
                 other = s.gpu[g, place]
                 if (pausing >> place) & 1:
-                    beside = ratio[kind, s.i[other, SPEED_ROW], gpu_type]
                     chance *= 1.0 - s.f[other, SHARE]
-                    less -= 1.0 / beside - 1.0 if beside > 0 else 1.0
+                    less -= loss_to(s, ratio, eased, job, other, gpu_type)
                 else:
                     chance *= s.f[other, SHARE]
         speed += chance / less
@@ -135,13 +141,15 @@ def speed_beside(s: State, ratio: NDArray[np.float64], job: int, g: int, gpu_typ
 
 @entry
 def shared_speeds(
-    s: State, ratio: NDArray[np.float64], pace: Matrix, curve: Matrix, points: Floats, jobs: Ints, out: Floats
-) -> None:
+    s: State, ratio: NDArray[np.float64], eased: Matrix, pace: Matrix, curve: Matrix, points: Floats, jobs: Ints,
+    out: Floats,
+) -> None:  # fmt: skip
     """Speed of each running job on its terms and in its company: a gang moves at its slowest GPU.
 
     Every other job on a GPU adds its slowdown; jobs that take turns do not disturb each other. `ratio[a, b, type]` is
-    the speed of kind a beside kind b against alone, `pace` that of sub-batches, `curve` (at `points`) that of memory
-    limits. Who is held back to a share of the time makes its steps as fast as its company lets it, and then pauses.
+    the speed of kind a beside kind b against alone, `eased` what sub-batches leave of that loss, `pace` their speed,
+    `curve` (at `points`) that of memory limits. Who is held back to a share of the time makes its steps as fast as its
+    company lets it, and then pauses.
     """
     for k in range(len(jobs)):
         job = jobs[k]
@@ -154,7 +162,7 @@ def shared_speeds(
             first = s.gpu_first[n]
             for g in range(first, s.gpu_first[n + 1]):
                 if (s.slices[at, SLICE_MASK] >> (g - first)) & 1:
-                    slowest = min(slowest, speed_beside(s, ratio, job, g, gpu_type))
+                    slowest = min(slowest, speed_beside(s, ratio, eased, job, g, gpu_type))
             at = s.slices[at, SLICE_NEXT]
         turn = 1.0 if s.i[job, TURN] > 0 and s.x[ROTATES] == 1 else s.f[job, SHARE]  # 1: its turn is now
         speed = s.f[job, ALONE] * turn * slowest * pace[kind, s.i[job, LEVEL]]

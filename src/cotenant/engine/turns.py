@@ -5,6 +5,10 @@ turn is over stands still on its GPUs, or saves and leaves, and is promised them
 somebody of another turn waits for one of its GPUs, and a job that is not about to end. Whoever has waited longest comes
 next, as soon as the others are really off, and keeps others from GPUs that it waits for: so gangs get theirs. A job
 that would lose its work by making room keeps its GPUs, and nothing is kept idle for whoever waits for them.
+
+A turn is as long as a job's weight says. Nobody makes room for others of lower priority, and of those who wait the
+higher priority comes first. Whoever was off later than it was told to, because it ended a step or saved, has a next
+turn that is so much shorter (`Overruns`).
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from cotenant.engine.events import unpromise
 from cotenant.engine.keys import position_of, work_done
 from cotenant.engine.leaving import preempt
 from cotenant.engine.ledger import begin_now, may_begin, start
+from cotenant.engine.observe import walk_slices
 from cotenant.engine.sharing import copy_slices
 from cotenant.engine.slices import free_bound
 
@@ -36,9 +41,32 @@ def forgo_turns(s: State, rule: Rule, now: float) -> None:
             unpromise(s, rule, job, now)
 
 
-def change_turns(s: State, rule: Rule, quantum_s: float, now: float) -> None:
+class Overruns:
+    """By how much jobs were off their GPUs later than told at the end of their last turn."""
+
+    def __init__(self) -> None:
+        self._told_s: dict[int, float] = {}
+        self._late_s: dict[int, float] = {}
+
+    def tell(self, job: int, now: float) -> None:
+        """It is told to make room."""
+        self._told_s[job] = now
+
+    def look(self, s: State, now: float) -> None:
+        """Who is off by now was late by what has passed since; who has no GPUs any more owes nothing."""
+        self._late_s = {job: late_s for job, late_s in self._late_s.items() if s.i[job, SLICE] >= 0}
+        for job in [job for job in self._told_s if s.i[job, LEAVING] == 0]:
+            self._late_s[job] = now - self._told_s.pop(job)
+
+    def turn_s(self, job: int, turn_s: float) -> float:
+        """How long its present turn is, of a whole one: at least a tenth of it."""
+        return max(turn_s - self._late_s.get(job, 0.0), turn_s / 10)
+
+
+def change_turns(s: State, rule: Rule, quantum_s: float, now: float, overruns: Overruns) -> None:
     """Part those who take turns by now, let begin whose turn it is, and send off whose turn is over."""
     s.t[NEXT_TURN] = math.inf
+    overruns.look(s, now)
     _part(s, rule, now)
     if s.x[N_PROMISED] == 0:
         return
@@ -47,13 +75,31 @@ def change_turns(s: State, rule: Rule, quantum_s: float, now: float) -> None:
         if not seat(s, rule, job, kept, now) and not meets(s, job, _STUCK, kept):
             kept[job] = 1
     for job in _present(s).tolist():
-        if not yields(s, job) or not meets(s, job, _COMES, kept):
+        if not yields(s, job) or not meets(s, job, _COMES, kept) or not _is_wanted(s, job):
             continue
-        over_s = _until(s, job, max(float(s.f[job, SINCE]), float(s.f[job, WARM])) + quantum_s, now)
+        turn_s = overruns.turn_s(job, quantum_s * float(s.f[job, WEIGHT]))
+        over_s = _until(s, job, max(float(s.f[job, SINCE]), float(s.f[job, WARM])) + turn_s, now)
         if over_s <= now:
+            overruns.tell(job, now)
             go_off(s, rule, job, now)
         else:
             s.t[NEXT_TURN] = min(float(s.t[NEXT_TURN]), over_s)
+
+
+def _is_wanted(s: State, job: int) -> bool:
+    """Whether anybody who waits for one of its GPUs has at least its priority."""
+    waits = _in_line(s)
+    if s.f[waits, TIER].max(initial=-math.inf) <= s.f[job, TIER]:
+        return True
+    mine = cells_of(s, job)
+    near = (other for other in waits[s.f[waits, TIER] <= s.f[job, TIER]].tolist() if s.i[other, TURN] != s.i[job, TURN])
+    return any(mine & cells_of(s, other) for other in near)
+
+
+def cells_of(s: State, job: int) -> set[int]:
+    """The GPUs of a job, by number."""
+    places = (piece for piece in walk_slices(s, int(s.i[job, SLICE])))
+    return {int(s.gpu_first[node]) + k for node, _, mask in places for k in range(mask.bit_length()) if (mask >> k) & 1}
 
 
 def _until(s: State, job: int, over_s: float, now: float) -> float:
@@ -86,12 +132,12 @@ def _present(s: State) -> Ints:
 
 
 def _in_line(s: State) -> Ints:
-    """Jobs that wait for their GPUs, who has waited longest first; who never had any comes first of equals."""
+    """Jobs that wait for their GPUs, by priority, then who has waited longest; of equals who never had any."""
     listed: Ints = np.sort(s.run[: s.x[N_RUN]])
     listed = listed[(listed >= 0) & (s.i[listed, PROMISED] == 1)]
     new = np.isnan(s.f[listed, FIRST])
     since_s = np.where(new, s.f[listed, SUBMIT], s.f[listed, SINCE])
-    return listed[np.lexsort((listed, ~new, since_s))]
+    return listed[np.lexsort((listed, ~new, since_s, s.f[listed, TIER]))]
 
 
 @entry

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotenant.core.columns import ANYWHERE, CONSOLIDATED, SPREAD
-from cotenant.core.errors import unknown
+from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Spec, Value, typed_params
 from cotenant.core.workload import Floats, Ints
 
@@ -69,3 +69,10 @@ def parse_placement(text: str) -> PlacementRule:
     if spec.name == "skew":
         return PlacementRule(text, CONSOLIDATED, skew_limit=float(str(params["limit"])))
     return PlacementRule(text, CONSOLIDATED)
+
+
+def check_live(text: str) -> None:
+    """Refuse what a service cannot do: GPUs without nodes, and rules that change while a job waits."""
+    rule = parse_placement(text)
+    if rule.counts_only or np.isfinite(rule.relax_after_s):
+        raise InputError(f"--placement {text}: a service places by consolidated, spread or skew:limit=X")

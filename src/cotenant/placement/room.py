@@ -249,6 +249,10 @@ class SharedRoom(Room):
         self.remove(row)
         self.put(row, gpus, need)
 
+    def mates(self, row: int) -> set[int]:
+        """Everybody who sits on any of its GPUs, itself included."""
+        return {job for gpu in self.gpus_of[row] for job in self.users[gpu]}
+
     def places(self, row: int) -> Places:
         """The GPUs of a job as places of a plan."""
         return as_places(self.gpus_of[row], self.first)

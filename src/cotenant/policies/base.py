@@ -25,6 +25,7 @@ from cotenant.core.state import Rule, make_rule
 from cotenant.core.traits import Traits
 from cotenant.core.view import View
 from cotenant.core.workload import Floats
+from cotenant.policies.deadline_answer import DeadlineAnswer
 from cotenant.policies.words import by_column
 
 WEIGHING: dict[str, Value] = {"weigh": True, "min_run": 10.0}
@@ -79,7 +80,7 @@ class Policy(ABC):
         return ""
 
     def refresh(self) -> None:  # noqa: B027
-        """GPUs came or went since the last decision."""
+        """GPUs came or went, or running jobs were moved, since the last decision."""
 
     def remember(self) -> dict[tuple[int, ...], Any]:
         """What people were told and a crash must not take away: plain data by rows, of a job, a pair, or of nobody."""
@@ -87,6 +88,10 @@ class Policy(ABC):
 
     def recall(self, kept: Mapping[tuple[int, ...], Any]) -> None:  # noqa: B027
         """The inverse, by the rows of now and before the first decision; what concerns jobs that have ended is gone."""
+
+    def deadline_answers(self) -> Mapping[int, DeadlineAnswer]:
+        """What jobs with deadlines were told, by row, where it `promises` anything."""
+        return {}
 
     def story(self) -> str:
         """One line about how deciding went, for the notes of a run; empty when there is nothing to say."""

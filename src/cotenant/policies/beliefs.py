@@ -131,12 +131,14 @@ class PairBeliefs:
             found = self._neighbours(view, job, shared)
             if found is None:
                 continue
-            other, kind = found
+            other, level, kind = found
             at = view.at(job)
             a = int(view.kind[at])
             pace = float(together.pace[a, view.level[at]])
             share = float(view.share[at]) if view.turn[at] else 1.0
-            slow = max(float(view.alone_speed[at] / view.speed[at]) * pace * share, 1.0)
+            eased = together.easing()
+            lost = max(float(view.alone_speed[at] / view.speed[at]) * pace * share - 1.0, 0.0)
+            slow = 1.0 + lost / float(eased[a, view.level[at]] * eased[other, level])  # with whole batches
             ours, theirs = _alike(together, a), _alike(together, other)
             self._write(table, np.ix_(ours, theirs), kind, slow)
             name = _type_names(view)[kind]
@@ -157,10 +159,11 @@ class PairBeliefs:
             stays[one] = frozenset(company), max(last_s, since_s if before <= company else view.now_s)
         self._stays = stays
 
-    def _neighbours(self, view: View, job: int, shared: Ints) -> tuple[int, int] | None:
-        """The kind of those beside a job, and the GPU type; None where it is not clear who slows it down."""
+    def _neighbours(self, view: View, job: int, shared: Ints) -> tuple[int, int, int] | None:
+        """Kind and level of those beside a job, and the GPU type; None where it is not clear who slows it down."""
         users = view.site.users
         found: set[int] = set()
+        levels: set[int] = set()
         types: set[int] = set()
         if view.now_s - self._stays[job][1] < WATCH_S:
             return None
@@ -170,12 +173,13 @@ class PairBeliefs:
             if len(beside) > 1 or not all(self._plain(view, k) for k in (job, *beside)):
                 return None
             found.update(int(view.kind[view.at(k)]) for k in beside)
+            levels.update(int(view.level[view.at(k)]) for k in beside)
             types.add(self._type(view, gpu))
         together = view.facts.together
         if together is not None and together.alike is not None:
             groups = {int(together.alike[kind]) for kind in found}
             found = found if len(groups) != 1 else {min(found)}
-        return (found.pop(), types.pop()) if len(found) == 1 and len(types) == 1 else None
+        return (found.pop(), levels.pop(), types.pop()) if len(found) == len(levels) == len(types) == 1 else None
 
     @staticmethod
     def _plain(view: View, job: int) -> bool:

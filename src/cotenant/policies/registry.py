@@ -14,17 +14,18 @@ from cotenant.core.spec import Spec, typed_params
 from cotenant.policies.antman import AntMan
 from cotenant.policies.backfill import Backfill
 from cotenant.policies.base import OrderPolicy, PlanPolicy, Policy, PriorityPolicy
-from cotenant.policies.bsbf import SjfBsbf, SjfFfs
+from cotenant.policies.bsbf import SjfBsbf, SjfBsbfPaper, SjfFfs
 from cotenant.policies.chronus import Chronus
 from cotenant.policies.easy import Easy
 from cotenant.policies.edf import Edf, EdfBackfill
 from cotenant.policies.fifo import Fifo
+from cotenant.policies.ftf import Ftf
 from cotenant.policies.gandiva import Gandiva
 from cotenant.policies.gavel import Allox, GandivaPacking, Gavel
 from cotenant.policies.horus import Horus, HorusPlus
 from cotenant.policies.las import Las
 from cotenant.policies.muri import MuriL, MuriS
-from cotenant.policies.ones import Ones
+from cotenant.policies.ones import Ones, OnesGoodput
 from cotenant.policies.optimus import Optimus
 from cotenant.policies.philly import Philly
 from cotenant.policies.qssf import Qssf
@@ -37,8 +38,8 @@ from cotenant.policies.tiresias import TiresiasG, TiresiasL
 
 BUILT_IN: tuple[type[Policy], ...] = (
     Fifo, Backfill, Easy, Sjf, Qssf, RandomOrder, Srtf, Srsf, Las, TiresiasL, TiresiasG, Gavel, Allox, GandivaPacking,
-    Themis, Edf, EdfBackfill, Chronus, Ones, Optimus, MuriS, MuriL, SjfBsbf, SjfFfs, AntMan, Gandiva, Horus, HorusPlus,
-    Philly,
+    Themis, Ftf, Edf, EdfBackfill, Chronus, Ones, OnesGoodput, Optimus, MuriS, MuriL, SjfBsbf, SjfBsbfPaper, SjfFfs,
+    AntMan, Gandiva, Horus, HorusPlus, Philly,
 )  # fmt: skip
 
 

@@ -118,13 +118,14 @@ class TiresiasG(TiresiasL):
         if quantum not in modes or (quantum == "fixed" and not limits):
             raise InputError(f"policy '{self.name}': quantum={quantum} is not one of {', '.join(modes)}")
         flags = {col.PREEMPTIVE: 1, col.QUEUES: len(limits) + 1, col.QUANTUM: modes[quantum]}
-        samples = self._samples(context)
+        samples = self.samples(context)
         if quantum == "sup" and len(samples) > _MOST_SAMPLES_FOR_SUPREMUM:
             samples = np.quantile(samples, np.linspace(0, 1, _MOST_SAMPLES_FOR_SUPREMUM))
         columns, numbers = self.inner_order(context), {col.KNOB: self.number("knob")}
         return self.finish(make_rule(columns, flags, numbers, limits, samples), context)
 
-    def _samples(self, context: Context) -> Floats:
+    def samples(self, context: Context) -> Floats:
+        """Past services in GPU-seconds."""
         where = str(self.params["samples"])
         if where in ("trace", "finished"):
             return context.services_gpu_s

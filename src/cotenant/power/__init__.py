@@ -3,7 +3,7 @@
 Counts of nodes only; which node sleeps, what booting delays and who waits for it belong to the driver.
 """
 
-from cotenant.power.ces import PRESETS, Ces, CesRules
+from cotenant.power.ces import PRESETS, Ces, CesRules, parse_power
 from cotenant.power.forecast import Forecast, LearnedForecast, PerfectForecast
 
-__all__ = ["PRESETS", "Ces", "CesRules", "Forecast", "LearnedForecast", "PerfectForecast"]
+__all__ = ["PRESETS", "Ces", "CesRules", "Forecast", "LearnedForecast", "PerfectForecast", "parse_power"]

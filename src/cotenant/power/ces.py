@@ -8,9 +8,11 @@ goes on falling, and enough would be saved. All counts are nodes.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 
-from cotenant.core.errors import InputError
+from cotenant.core.errors import InputError, unknown
+from cotenant.core.spec import Spec, Value, typed_params
 from cotenant.power.forecast import Forecast
 
 STEP_S = 600.0
@@ -46,6 +48,32 @@ PRESETS: dict[str, CesRules] = {
     "philly": CesRules(2, 30, 0.1, 0, 1, 20, 10),
 }
 """The parameters of the paper's five clusters."""
+
+
+DEFAULTS: dict[str, Value] = {
+    "preset": "",  # venus, earth, saturn, uranus or philly: the parameters of the paper's clusters
+    "past": 3, "ahead": 18, "past_drop": 1.0, "ahead_drop": 1.0, "saving": 1.0, "buffer": 5, "keep": 12,
+    "boot": 300.0,  # seconds until a woken node can run jobs
+}  # fmt: skip
+_RULES = ("past", "ahead", "past_drop", "ahead_drop", "saving", "buffer", "keep")
+
+
+def parse_power(text: str) -> tuple[CesRules, float]:
+    """`ces`, `ces:preset=philly`, `ces:buffer=2,boot=120`: the rules, and the seconds of a boot."""
+    spec = Spec.parse(text)
+    if spec.name != "ces":
+        raise unknown("--power", spec.name, ("ces",))
+    values = typed_params(spec, DEFAULTS, "power")
+    rules = CesRules()
+    if values["preset"]:
+        if values["preset"] not in PRESETS:
+            raise unknown("preset of --power ces", str(values["preset"]), PRESETS)
+        rules = PRESETS[str(values["preset"])]
+    given = {name: values[name] for name in _RULES if name in spec.params}
+    boot_s = float(str(values["boot"]))
+    if not 0 <= boot_s < inf:
+        raise InputError(f"power 'ces': boot={boot_s:g} must be at least 0 seconds")
+    return replace(rules, **given), boot_s  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

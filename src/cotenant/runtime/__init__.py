@@ -9,6 +9,9 @@
             loss = model.train(job.batch_size)
             job.report(loss=loss)
 
+Stages of a step that keep the storage, the CPU, the GPU or the network busy are marked with `job.stage("load")`,
+`"preprocess"`, `"compute"` and `"synchronise"`: jobs that share GPUs then take turns at them.
+
 Outside Cotenant the same script runs unchanged: steps start at 0, nobody asks it to stop, and checkpoints are
 written only where a directory is named. What the scheduler says wins over what the script says.
 

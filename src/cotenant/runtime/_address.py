@@ -11,6 +11,7 @@ import os
 import re
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 _MAX_NAME = 100  # sun_path holds 104 bytes on the smallest system, with the final zero
 _TCP = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^:\[\]\s]+):([0-9]{1,5})")
@@ -31,6 +32,12 @@ def of_environment() -> str:
     """The address that a job was given; '' outside Cotenant. Services of before there were addresses name a socket."""
     path = os.environ.get("COTENANT_SOCKET")
     return os.environ.get("COTENANT_ADDRESS") or (f"unix:{path}" if path else "")
+
+
+def turns_folder(address: str) -> Path | None:
+    """Where jobs that share GPUs take turns: beside the socket that they call, if they call one."""
+    where = parse(address) if address else ()
+    return Path(where).parent / "turns" if isinstance(where, str) else None
 
 
 def connect(address: str, timeout_s: float) -> socket.socket:

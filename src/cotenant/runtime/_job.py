@@ -7,19 +7,21 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-from ._address import of_environment
+from ._address import of_environment, turns_folder
 from ._barrier import JOB, STEPS, Barrier, untouched
 from ._checkpoint import CheckpointStore
 from ._environment import number
 from ._link import Link
 from ._scaling import LrScale, ScalingRule
 from ._sigterm import SigtermWatch
+from ._stages import StageClock
 from ._timing import StepTiming
+from ._turns import TurnOrder
 from .protocol import (
     Built,
     Checkpoint,
@@ -35,6 +37,7 @@ from .protocol import (
     Settings,
     Stop,
     Stopping,
+    TakeTurns,
 )
 
 log = logging.getLogger("cotenant.runtime")
@@ -95,6 +98,7 @@ class Job:
         self._built = self._started = False
         self._metrics: dict[str, Any] = {}
         self._timing = StepTiming()
+        self._stages, self._line = StageClock(), TurnOrder()
         self._step_began = self._saved_at = time.monotonic()
         self._reported_at = 0.0
         self._link: Link | None = None
@@ -225,6 +229,26 @@ class Job:
             detach = getattr(value, "detach", None)  # a tensor must not keep its graph alive until it is sent
             self._metrics[name] = detach() if callable(detach) else value
 
+    def stage(self, name: str) -> AbstractContextManager[None]:
+        """Mark a stage of a step: `with job.stage("load")`; also `preprocess`, `compute` and `synchronise`.
+
+        In a group that interleaves on the same GPUs it waits here for its turn at the storage, the CPU, the GPU or the
+        network. Alone it waits for nobody. What stages take is reported. They follow each other in a thread.
+        """
+        return self._stages.stage(name)
+
+    @property
+    def stage_times(self) -> tuple[dict[str, float], float]:
+        """Seconds per step in each stage and outside of any (`other`), of late; and waiting for its turns."""
+        return self._stages.times_s, self._stages.waited_s
+
+    def finish_stage(self, name: str, wait: Callable[[], object]) -> None:
+        """Before a stage counts as over `wait()` is called: for work that goes on by itself, such as on a GPU.
+
+        `runtime.torch.attach` does this for `compute`.
+        """
+        self._stages.finish[name] = wait
+
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Around whatever a step waits for while its GPUs are idle, e.g. input: `with job.waiting(): batch = next(it)`.
@@ -287,7 +311,10 @@ class Job:
         self._started = True
         self._sigterm.watch()
         if done > self._done:
-            self._timing.finished(done, done - self._done, time.monotonic() - self._step_began)
+            step_s = (time.monotonic() - self._step_began) / (done - self._done)
+            self._timing.finished(done, done - self._done, step_s * (done - self._done))
+            self._stages.stepped(done, step_s)
+            self._take_turns()
         self._done, self._total = done, total
         self._confer()
         now = time.monotonic()
@@ -375,6 +402,8 @@ class Job:
             self._pause_s = min(max(message.seconds, 0.0), _LONGEST_PAUSE_S)
         elif isinstance(message, Go):
             self._barrier.open()
+        elif isinstance(message, TakeTurns):
+            self._line = TurnOrder(message.where, message.me, tuple(message.line))
         elif isinstance(message, Settings):
             with self._staging:
                 self._staged = self._staged.updated(message)
@@ -406,6 +435,15 @@ class Job:
             for fn in self._on_change:
                 fn(settings)
 
+    def _take_turns(self) -> None:
+        """At a step boundary: follow the line that was told last. A job of several ranks is led by its first."""
+        if self._leads and self._line != self._stages.line:
+            try:
+                self._stages.follow(turns_folder(of_environment()), self._line)
+            except OSError as error:
+                log.warning("stages do not take turns: %s", error)
+                self._line = TurnOrder()
+
     def _wanted_lr_scale(self) -> float:
         return self._rule.lr_scale(self.batch_size, self._size())
 
@@ -416,7 +454,8 @@ class Job:
         timing = self._timing
         return Progress(
             self._done, self._total, timing.step_time_s, self._floats(), saves,
-            timing.age_s, timing.ready_s, timing.ready_step, timing.saving_s, timing.busy,
+            timing.age_s, timing.ready_s, timing.ready_step, timing.saving_s,
+            *self.stage_times, timing.busy,
         )  # fmt: skip
 
     def _floats(self) -> dict[str, float]:

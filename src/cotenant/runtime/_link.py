@@ -33,6 +33,7 @@ from .protocol import (
     ServiceMessage,
     Set,
     Stop,
+    TakeTurns,
     Welcome,
     decode,
     encode,
@@ -234,7 +235,7 @@ class Link:
             message = decode(bytes(line))
             if isinstance(message, Refused):
                 raise _RefusedError(message.reason)
-            if isinstance(message, Welcome | Set | Stop | Pause | Go):
+            if isinstance(message, Welcome | Set | Stop | Pause | Go | TakeTurns):
                 self._receive(message)
             welcomed = welcomed or isinstance(message, Welcome)
         return welcomed

@@ -8,7 +8,7 @@ something to say; nothing is acknowledged. A job reconnects when the service com
 
     job -> service   hello      version, token, job, attempt, pid, untouched, waits
                      progress   step, total, step_time_s, metrics, saves, age_s, ready_s, ready_step, saving_s,
-                                busy (at most about five a second)
+                                stages, waited_s, busy    (at most about five a second)
                      built      step                the first step comes next
                      restored   step, path, seconds
                      checkpoint step, path, seconds
@@ -21,6 +21,7 @@ something to say; nothing is acknowledged. A job reconnects when the service com
                      stop       grace_s
                      pause      seconds             stand still so long at the next step boundary, once
                      go                             the GPUs are yours
+                     turns      where, me, line     whose stages take turns with this job's; nobody's where it is empty
 
 A step number is the count of finished steps. Unknown fields and unknown types are ignored, so that either side may
 learn new ones; `VERSION` changes only when an old peer would misunderstand. Numbers that JSON lacks (a loss that is
@@ -112,8 +113,10 @@ class Progress:
 
     `saves` says whether the job could write a checkpoint if asked to stop; where it could not, asking is in vain.
     `age_s`: how old the process is; `ready_s`: how old it was when it had finished its first step, which was number
-    `ready_step` (0 before that); `saving_s`: what it has spent in checkpoints since; `busy`: part of its steps in
-    which it did not wait for input, 0 where the script does not say. Runtimes of before say none of it.
+    `ready_step` (0 before that); `saving_s`: what it has spent in checkpoints since. `stages`: seconds per step in each
+    stage that the job marks, and in none (`other`), without `waited_s`, which it waits per step for its turns (0: it
+    takes none); `busy`: part of its steps in which it did not wait for input, 0 where the script does not say. Runtimes
+    of before say none of it.
     """
 
     type: ClassVar[str] = "progress"
@@ -126,6 +129,8 @@ class Progress:
     ready_s: float = 0.0
     ready_step: int = 0
     saving_s: float = 0.0
+    stages: dict[str, float] = field(default_factory=dict)
+    waited_s: float = 0.0
     busy: float = 0.0
 
 
@@ -221,6 +226,24 @@ class Go:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeTurns:
+    """The stages of these jobs, named by numbers in the order of their turns, take turns: `me` is the one that is told.
+
+    `where` is the same for all who share some GPUs, and no others. An empty line: the job is alone.
+    """
+
+    type: ClassVar[str] = "turns"
+    where: str = ""
+    me: int = 0
+    line: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        plain = self.where and "/" not in self.where and not self.where.startswith(".")
+        if self.line and not (plain and self.me in self.line):
+            raise ProtocolError("turns need a plain name, and a line with the job in it")
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """The service does not know this job, its token or its version of the protocol."""
 
@@ -229,7 +252,7 @@ class Refused:
 
 
 JobMessage: TypeAlias = Hello | Progress | Built | Restored | Checkpoint | Stopping | Declined | Done
-ServiceMessage: TypeAlias = Welcome | Set | Stop | Pause | Go | Refused
+ServiceMessage: TypeAlias = Welcome | Set | Stop | Pause | Go | TakeTurns | Refused
 Message: TypeAlias = JobMessage | ServiceMessage
 
 _KINDS: dict[str, type[Message]] = {
@@ -248,6 +271,7 @@ _KINDS: dict[str, type[Message]] = {
         Stop,
         Pause,
         Go,
+        TakeTurns,
         Refused,
     )
 }
@@ -318,6 +342,8 @@ def _read(name: str, wanted: str, value: Any) -> Any:
         return value
     if wanted == "str" and isinstance(value, str):
         return value
+    if wanted == "list[int]" and isinstance(value, list):
+        return [_read(name, "int", entry) for entry in value]
     if wanted == "dict[str, float]" and isinstance(value, dict):
         return {key: _read(f"{name}.{key}", "float", entry) for key, entry in value.items()}
     raise ProtocolError(f"{name} must be {wanted}, not {value!r}"[:200])

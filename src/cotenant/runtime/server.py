@@ -29,6 +29,7 @@ from .protocol import (
     Set,
     Settings,
     Stop,
+    TakeTurns,
     Welcome,
     decode,
     encode,
@@ -111,7 +112,7 @@ class RuntimeServer:
         """Jobs with at least one process connected."""
         return frozenset(self._writers)
 
-    def send(self, job_id: str, message: Set | Stop | Pause | Go) -> bool:
+    def send(self, job_id: str, message: Set | Stop | Pause | Go | TakeTurns) -> bool:
         """Send to every process of a job; False when none is connected. Call it on the loop."""
         reached = [self._write(writer, message) for writer in self._writers.get(job_id, ())]
         return any(reached)

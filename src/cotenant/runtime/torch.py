@@ -38,13 +38,15 @@ def attach(job: Job, **parts: Stateful) -> int:
     """Save and restore these parts and the random numbers: `attach(job, model=model, optimizer=optimizer)`.
 
     Keeps the job's limit of GPU memory; what optimizers remember goes to host memory between their steps where it would
-    pass that limit. Restores at once, if there is a checkpoint, and returns the steps already
-    done. Tensors are read to the CPU and copied by each part to where it lives, so the checkpoint may move to other
-    GPUs. Every optimizer among the parts takes its steps with its learning rate times `job.learning_rate_scale`. In a
-    job of several ranks all must call it, after `init_process_group`.
+    pass that limit. A stage `compute` is over when the GPU is done with it. Restores at once, if there is a checkpoint,
+    and returns the steps already done. Tensors are read to the CPU and copied by each part to where it lives, so the
+    checkpoint may move to other GPUs. Every optimizer among the parts takes its steps with its learning rate times
+    `job.learning_rate_scale`. In a job of several ranks all must call it, after `init_process_group`.
     """
     torch: Any = import_module("torch")
     fraction = limit_memory()
+    if torch.cuda.is_available():
+        job.finish_stage("compute", lambda: torch.cuda.synchronize() if torch.cuda.is_initialized() else None)
     if job.ranks > 1:
         follow_rank_zero(job)
     for part in parts.values():

@@ -44,13 +44,14 @@ from cotenant.service.observer.reports import Reports
 from cotenant.service.observer.usage import Usage
 from cotenant.service.options import Options
 from cotenant.service.planner.decision import LiveDecision, PlannerSteps
+from cotenant.service.power import LivePower
 from cotenant.service.retention import Retention
 from cotenant.service.store.store import Store
 
 _log = logging.getLogger(__name__)
 LONGEST_S = 1.0  # between two looks
 _STOPPING_S = 0.2  # while somebody is about to leave: what his runtime says does not wake the scheduler
-COUNTERS = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s", "suspensions")
+COUNTERS = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s", "suspensions", "moves")
 
 
 class PlannerPart(PlannerSteps, PlannerAnswers, Scenes, Protocol):
@@ -116,6 +117,7 @@ class CoreService:
         self.notifier = Notifier(options.notify)
         self.store.heard = self.notifier.heard
         hosts = not options.deals_out_hosts
+        self.power = LivePower(options.power, self.store, backend, lambda: self.observer.nodes, hosts)
         self.openings = Openings(self.store, lambda: self.observer.nodes, hosts)
         rules = Rules(hosts, options.max_priority, options.notify, options.most_unfinished)
         self.planner = planner(self) if planner is not None else _planner(self)
@@ -200,6 +202,7 @@ class CoreService:
             self.observer.look()
             self.executor.carry_out(replace(decision, acts=starts, ahead=None))
             changed |= self.executor.perform()
+        self.power.look(self.options.clock())
         self.admin.save_uses()
         if self.options.inline and self.options.forecast_every_s:
             self.forecasts.look()
@@ -209,7 +212,11 @@ class CoreService:
 
     def _wait_s(self, decision: LiveDecision, now_s: float) -> float:
         """A time that was over when the planner was asked is done with."""
-        dues_s = (self.executor.due_s, decision.next_s if decision.next_s > now_s else now_s + LONGEST_S)
+        dues_s = (
+            self.executor.due_s,
+            self.power.due_s,
+            decision.next_s if decision.next_s > now_s else now_s + LONGEST_S,
+        )
         wait_s = min(LONGEST_S, *(max(due_s - self.options.clock(), 0.0) for due_s in dues_s))
         if self.options.inline:
             return wait_s

@@ -65,7 +65,7 @@ class NodeStatus:
     gpus_used: int
     cpus: int
     mem_gib: float
-    state: str  # up, draining, drained, maintenance, reserved, down
+    state: str  # up, draining, drained, maintenance, reserved, asleep, waking, down
     jobs: tuple[str, ...] = ()
     gpus_shared: int = 0  # of those used, the ones with several jobs
     gpu_mem_gib: float = 0.0  # of each GPU; 0 where not known
@@ -73,6 +73,7 @@ class NodeStatus:
     gpu_used_gib: tuple[float, ...] = ()  # of the memory of each
     dedicated: tuple[str, ...] = ()  # tenants whose jobs alone it takes; none: everybody's
     labels: dict[str, str] = field(default_factory=dict)
+    ready_s: float = 0.0  # of one that wakes: when it is believed to be up
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ class JobDesk(Protocol):
         """The reason of one job, as `Reason.as_dict`."""
 
     def deadline(self, caller: Caller, job: str) -> dict[str, Any]:
-        """Whether the deadline of a job is promised, at risk or impossible, and what would help."""
+        """What the policy has told of a job's deadline: `unanswered` until its first decision with the job."""
 
     def events(
         self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000, newest: bool = False

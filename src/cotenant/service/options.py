@@ -45,14 +45,18 @@ class Options:
     `keep`: how long what is left of ended jobs stays. `unknown_jobs`: adopt or end those that run though the journal
     does not know them; empty: refuse to start. `budget_s`: what a slow policy may take to decide.
     `max_suspended`: how many suspended jobs may be kept, for each holds host memory; 0 suspends none.
-    `round_s`: length of a round for policies that have rounds. `profile`: speeds by model and GPU type.
+    `round_s`: length of a round for policies that have rounds. `profile`: speeds by model and GPU type. `estimator`: by
+    which durations are learned from finished jobs, before all else that is known of a kind of job (empty: after it).
+    `power`: by which rules idle nodes sleep, where the backend can let them (empty: never). `placement`: on which nodes
+    a gang may lie.
     `allocator` deals out cores and memory while jobs run (empty: each has what its file says), by the measured
     `curves` of a file. `prefetch_starts`: jobs are started ahead of their GPUs, and wait for them. `policy`: the one to
     begin with, else that of the last time. `inline`: acts are done within a look instead of by threads, for virtual
     time. `check_invariants`: the engine's own rules are checked after every decision, for tests. `max_priority`: the
     highest that others than admins may ask for. `notify`: whom to tell of jobs. `forecast_every_s`: the least time
-    between two forecasts of all jobs; 0: there are none. `cluster`: tenants and what is said of nodes, for a home that
-    has no tree of tenants yet. `hook` is called with a name before and after every journal write and every act.
+    between two forecasts of all jobs; 0: there are none. `defrag`: running jobs are moved together where that lets a
+    gang start. `cluster`: tenants and what is said of nodes, for a home that has no tree of tenants yet. `hook` is
+    called with a name before and after every journal write and every act.
     """
 
     home: Path
@@ -67,6 +71,9 @@ class Options:
     most_unfinished: int = MOST_UNFINISHED
     round_s: float = ROUND_S
     profile: str = "none"
+    estimator: str = ""
+    power: str = ""
+    placement: str = "consolidated"
     allocator: str = ""
     curves: str = ""
     prefetch_starts: bool = False
@@ -76,6 +83,7 @@ class Options:
     max_priority: int = 0
     notify: NotifySettings = NOBODY
     forecast_every_s: float = 0.0
+    defrag: bool = False
     cluster: Cluster | None = None
 
     @property

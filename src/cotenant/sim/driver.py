@@ -10,6 +10,7 @@ import numpy as np
 
 from cotenant._version import __version__
 from cotenant.allocation import make_allocator
+from cotenant.beliefs.stage_times import believed_stages
 from cotenant.compat import Compat
 from cotenant.core import columns as col
 from cotenant.core import jit
@@ -21,12 +22,14 @@ from cotenant.core.outcome import Outcome, Scalar, Segments, Series
 from cotenant.core.state import Matrix, Rule, State
 from cotenant.core.workload import Status, Workload
 from cotenant.engine.cycle import Engine
+from cotenant.engine.defrag import Defragmenter
 from cotenant.engine.invariants import check
 from cotenant.engine.observe import walk_slices
 from cotenant.engine.tables import infeasible
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Context, make_policy
 from cotenant.sim import loop
+from cotenant.sim.crashes import Crashes, CrashRates
 from cotenant.sim.experiment import Experiment
 from cotenant.sim.failures import Outages
 from cotenant.sim.hosts import is_allocated, make_allocation
@@ -65,21 +68,28 @@ class Simulation:
         self.policy.begin(self.context)
         self._learned = 0
         start = float(self.work.submit_s[0])
-        self.outages = Outages(experiment.fail_nodes, len(self.state.node), experiment.seed, start)
+        rates = CrashRates.parse(experiment.crash) if experiment.crash else None
+        failing = experiment.fail_nodes if rates is None else rates.nodes
+        self.outages = Outages(failing, len(self.state.node), experiment.seed, start)
+        self.crashes = None
+        if rates is not None:
+            self.crashes = Crashes(rates, self.state, self.outages, start, experiment.seed)
         self.power = None if not experiment.power else NodePower(experiment.power, self.state, start, experiment.seed)
         shared = pair_truth(self.state, self.profile)
         belief = pair_belief(self.state, experiment, self.profile, self.traits)
-        known = facts(self.state, experiment, self.work, belief, self.profile, self.stages)
-        rates = truth(experiment, shared, self.traits, self.profile, self.stages)
-        self.elastic = elastic_truth(self.state, experiment, self.work, self.traits, rates)
+        believed = self.stages and believed_stages(self.stages, self.traits.stage_noise, experiment.seed)
+        known = facts(self.state, experiment, self.work, belief, self.profile, believed)
+        speeds = truth(experiment, shared, self.traits, self.profile, self.true_stages)
+        self.elastic = elastic_truth(self.state, experiment, self.work, self.traits, speeds)
         if self.elastic is not None:
             jobs = self.elastic.jobs
             known = replace(known, elastic=jobs.elastic, training=self.elastic.training, sizes=jobs.sizes)
-            rates = self.elastic
+            speeds = self.elastic
         self.allocation = None
         if is_allocated(experiment, self.profile):
             self.allocation = make_allocation(experiment, self.work, self.state, self.profile, self.traits)
-        self.engine = Engine(self.state, self.policy, self._rule(), known, rates, self.allocation)
+        defrag = Defragmenter() if experiment.defrag else None
+        self.engine = Engine(self.state, self.policy, self._rule(), known, speeds, self.allocation, defrag)
         self.transitions: list[tuple[float, Transition]] = []  # in order, where they are to be written down
         self.state.x[col.LOGGING] = int(experiment.transitions)
         self._watch = None if shared is None or belief is None else PairWatch(belief, shared)
@@ -112,9 +122,10 @@ class Simulation:
 
     def _lay_out(self, work: Workload) -> State:
         state, self.profile = lay_out(self.experiment, work, self.policy)
-        self.stages = stages_of(work)
-        if self.stages is None and self.traits.interleaves:
-            self.stages = profiled_stages(self.profile)
+        logged = stages_of(work)
+        profiled = profiled_stages(self.profile) if logged is None and self.traits.interleaves else None
+        self.stages = profiled if logged is None else logged
+        self.true_stages = None if self.profile.pairs is not None and logged is None else self.stages  # pairs are
         return state
 
     def _rule(self) -> Rule:
@@ -135,9 +146,13 @@ class Simulation:
         stall = Stall(state)
         while True:
             limit_s = until_s if self.power is None else min(until_s, self.power.next_s)
-            code = loop.run(state, self.engine.rule, self.outages.table, self.outages.horizon_s, limit_s, step)
+            limit_s = limit_s if self.crashes is None else min(limit_s, self.crashes.next_s)
+            code = loop.run(state, self._asked(), self.outages.table, self.outages.horizon_s, limit_s, step)
             if self.power is not None and (code in (loop.STUCK, loop.PAUSED) or limit_s < until_s):
                 code = self._power_step(code, limit_s, until_s)
+            if self.crashes is not None and code == loop.REACHED_UNTIL and limit_s < until_s:
+                self.crashes.at(self.engine, limit_s)
+                code = loop.PAUSED
             if self.experiment.check_invariants:
                 check(state)
             if code != loop.NEEDS_DECISION:
@@ -173,6 +188,15 @@ class Simulation:
                 raise self._stalled(stalled)
             if progress is not None and code == loop.PAUSED:
                 progress(int(state.x[col.N_FINISHED]), len(self.work))
+
+    def _asked(self) -> Rule:
+        """The rule, but that Python decides while somebody waits, where jobs may be moved."""
+        rule = self.engine.rule
+        if self.engine.defrag is None or rule.flags[col.EXTERNAL]:
+            return rule
+        flags = rule.flags.copy()
+        flags[col.EXTERNAL] = 1
+        return rule._replace(flags=flags)
 
     def _write_down(self) -> None:
         if self.experiment.transitions:
@@ -274,7 +298,9 @@ class Simulation:
             "restarts": int(result.restarts[result.measured].sum()), **stop_ledger(state),
             **hosts, "lost_gpu_s": lost, "node_failures": int(state.x[col.NODE_FAILURES]),
             **({} if self.power is None else self.power.summary(float(state.t[col.NOW]))),
+            **({} if self.crashes is None else self.crashes.summary()),
             **self.policy.figures(), **failure_figures(work),
+            **({} if self.engine.defrag is None else self.engine.defrag.figures()),
             "offered_load": float(work.load(e.cluster.gpus)) if work.span_s > 0 else None,
             "events": int(state.x[col.N_HANDLED]), "decisions": int(state.x[col.N_DECISIONS]),
             "wall_s": time.perf_counter() - self.began, "peak_rss_mib": peak_rss_mib(),
@@ -330,8 +356,12 @@ def _validate(e: Experiment) -> None:
     make_allocator(e.allocator)
     if not e.round_s > 0:
         raise InputError(f"--round {e.round_s:g} must be above 0 seconds")
+    if e.defrag and e.allocator not in ("fixed", "proportional"):
+        raise InputError(f"--defrag does not go with --allocator {e.allocator}, which places jobs itself")
     if e.power and (e.fail_nodes is not None or e.placement.split(":")[0] == "count"):
         raise InputError("--power needs nodes that do not fail, and a placement that knows them")
+    if e.crash and (e.fail_nodes is not None or e.power or e.placement.split(":")[0] == "count"):
+        raise InputError("--crash lets nodes fail by itself, none sleep, and needs a placement that knows them")
     if e.fail_nodes is not None and e.placement.split(":")[0] == "count":
         raise InputError("--fail-nodes needs a placement that knows nodes: use --placement consolidated")
     if e.measure is not None:

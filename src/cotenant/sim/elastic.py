@@ -2,8 +2,9 @@
 
 A job that grows goes on with its old workers while the new ones load, then pauses for the change and goes on at its
 new speed. Where GPUs are shared, that is its speed alone; company and turns slow it as they slow everybody. The truth
-is the goodput model of `cotenant.workload.elastic`; the telling is throughput per number of GPUs, samples, loss and
-accuracy, from which policies have to guess the rest.
+is the goodput model of `cotenant.workload.elastic`; what is told of it is what a job can measure, with errors: samples
+done, throughput per number of GPUs, loss, accuracy and norms of gradients. How far it has come, when its loss will stop
+falling (which no two jobs do alike) and the gradient noise have to be guessed from these.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from cotenant.beliefs.company import SharedSpeeds
+from cotenant.beliefs.gradient_noise import UNKNOWN, NoiseBelief
 from cotenant.core import columns as col
 from cotenant.core.goodput import efficiency
 from cotenant.core.state import Rule, State
@@ -21,9 +23,10 @@ from cotenant.engine.rates import rerate
 from cotenant.engine.resizing import go_on, lay_slices, let_go
 from cotenant.workload.elastic import ElasticJobs, speeds
 
-_FLOOR = 0.1  # share of the first loss that never goes
-_DECAY = 3.0
-_NOISE = 0.02
+_FLOOR = (0.05, 0.2)  # share of the first loss that never goes
+_DECAY, _DECAY_SPREAD = 3.0, 0.4
+_LOSS_ERROR, _RATE_ERROR = 0.02, 0.01  # relative, from epoch to epoch
+_NORM_ERROR = 0.1  # of the squared norm of one gradient
 
 
 class ElasticTruth:
@@ -35,7 +38,11 @@ class ElasticTruth:
     ) -> None:  # fmt: skip
         self.jobs, self.fixed, self.company = jobs, fixed_batch, company
         rows = len(jobs.asked)
-        self._wobble = 1.0 + _NOISE * np.random.default_rng([seed, 31]).standard_normal(rows)
+        draw = np.random.default_rng([seed, 31])
+        self._decay = _DECAY * np.exp(_DECAY_SPREAD * draw.standard_normal(rows))
+        self._floor = draw.uniform(*_FLOOR, rows)
+        self._seed, self._epoch, self._errors = seed, np.zeros(rows, np.int64), np.zeros((rows, 2))
+        self._noise = NoiseBelief()
         self._done = np.zeros(rows)  # work done when last looked at
         self._gpus = np.zeros(rows, np.int64)  # size whose speed holds
         self._ready_s = np.full(rows, np.nan)  # when a growing job can change over
@@ -47,7 +54,8 @@ class ElasticTruth:
         loss = of("first_loss")
         self.training = Training(
             jobs.kind, jobs.asked, jobs.epoch_size, of("batch"), of("base_lr"), of("max_lr"), np.zeros(rows), loss,
-            loss.copy(), np.zeros(rows), of("noise"), np.full((rows, jobs.most + 1), np.nan), resize_s, load_s,
+            loss.copy(), np.zeros(rows), np.full(rows, UNKNOWN), np.full((rows, jobs.most + 1), np.nan), resize_s,
+            load_s,
         )  # fmt: skip
 
     def tell(self, state: State, now_s: float) -> None:
@@ -65,14 +73,35 @@ class ElasticTruth:
                 continue
             local = self.jobs.local_batch(row, gpus, self.fixed)
             worth = float(efficiency(model.noise, model.batch, local * gpus))
-            told.samples[row] += new * self.jobs.own_goodput(row) / worth
+            each = self.jobs.own_goodput(row) / worth  # samples per second of work
+            told.samples[row] += new * each
+            self._epochs_end(row, gpus, local)
             if self.company is None or state.f[row, col.SPEED] >= state.f[row, col.ALONE] * (1 - 1e-9):
-                told.seen[row, gpus] = self.jobs.table(row, self.fixed)[0][gpus]  # in company it would say nothing
+                rate = float(state.f[row, col.ALONE]) * each  # in company it would say nothing
+                told.seen[row, gpus] = rate * (1.0 + _RATE_ERROR * self._errors[row, 0])
         self._done[rows] = done
         share = np.divide(done, state.f[rows, col.WORK], out=np.ones(len(rows)), where=state.f[rows, col.WORK] > 0)
-        fall = (np.exp(-_DECAY * share) - np.exp(-_DECAY)) / (1 - np.exp(-_DECAY)) * self._wobble[rows]
-        told.loss[rows] = told.first_loss[rows] * np.clip(_FLOOR + (1 - _FLOOR) * fall, _FLOOR, 1.0)
-        told.accuracy[rows] = np.clip(1.0 - fall, 0.0, 1.0)
+        decay = self._decay[rows]
+        fall = (np.exp(-decay * share) - np.exp(-decay)) / (1 - np.exp(-decay))
+        fall = fall * (1.0 + _LOSS_ERROR * self._errors[rows, 1])
+        floor = self._floor[rows]
+        told.loss[rows] = told.first_loss[rows] * np.clip(floor + (1 - floor) * fall, floor, 1.0)
+        told.accuracy[rows] = np.clip((1.0 - fall) * (1.0 - floor), 0.0, 1.0)
+
+    def _epochs_end(self, row: int, gpus: int, local: int) -> None:
+        """What a job measures over each epoch that it has finished; the errors depend on job and epoch alone."""
+        told, model = self.training, self.jobs.model[row]
+        assert model is not None
+        for epoch in range(int(self._epoch[row]) + 1, int(told.samples[row] / told.epoch_size[row]) + 1):
+            draw = np.random.default_rng([self._seed, 37, row, epoch]).standard_normal(4)
+            self._epoch[row], self._errors[row] = epoch, draw[:2]
+            if gpus > 1:
+                steps = max(float(told.epoch_size[row]) / (local * gpus), 1.0)
+                error = 1.0 + _NORM_ERROR * draw[2:] / np.sqrt(steps)
+                norms = (1.0 + model.noise / np.array([local, local * gpus])) * error
+                kind = int(told.kind[row])
+                self._noise.take(kind, local, float(norms[0]), local * gpus, float(norms[1]), steps)
+                told.noise[told.kind == kind] = self._noise.of(kind)
 
     def update(self, state: State, rule: Rule, now_s: float) -> None:
         """Speeds after a decision; asks to be called again when new workers become ready."""

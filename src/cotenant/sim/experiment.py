@@ -29,7 +29,9 @@ class Experiment:
     until_s: float = np.inf
     seed: int = 0
     fail_nodes: str | None = None
+    crash: str = ""  # empty: no part of a job and of the platform crashes by itself
     power: str = ""  # empty: every node is always on
+    defrag: bool = False  # running jobs are moved together where that lets a gang start
     skip_infeasible: bool = False
     window_s: tuple[float, float] = (-np.inf, np.inf)
     check_invariants: bool = False

@@ -8,43 +8,14 @@ could have held them.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from cotenant.core import columns as col
-from cotenant.core.errors import InputError, unknown
 from cotenant.core.outcome import Scalar
-from cotenant.core.spec import Spec, Value, typed_params
 from cotenant.core.state import State
-from cotenant.power import PRESETS, Ces, CesRules, LearnedForecast
+from cotenant.power import Ces, LearnedForecast, parse_power
 from cotenant.power.account import saved_kwh
 from cotenant.power.ces import STEP_S
-
-DEFAULTS: dict[str, Value] = {
-    "preset": "",  # venus, earth, saturn, uranus or philly: the parameters of the paper's clusters
-    "past": 3, "ahead": 18, "past_drop": 1.0, "ahead_drop": 1.0, "saving": 1.0, "buffer": 5, "keep": 12,
-    "boot": 300.0,  # seconds until a woken node can run jobs
-}  # fmt: skip
-_RULES = ("past", "ahead", "past_drop", "ahead_drop", "saving", "buffer", "keep")
-
-
-def parse_power(text: str) -> tuple[CesRules, float]:
-    """`ces`, `ces:preset=philly`, `ces:buffer=2,boot=120`: the rules, and the seconds of a boot."""
-    spec = Spec.parse(text)
-    if spec.name != "ces":
-        raise unknown("--power", spec.name, ("ces",))
-    values = typed_params(spec, DEFAULTS, "power")
-    rules = CesRules()
-    if values["preset"]:
-        if values["preset"] not in PRESETS:
-            raise unknown("preset of --power ces", str(values["preset"]), PRESETS)
-        rules = PRESETS[str(values["preset"])]
-    given = {name: values[name] for name in _RULES if name in spec.params}
-    boot_s = float(str(values["boot"]))
-    if not 0 <= boot_s < np.inf:
-        raise InputError(f"power 'ces': boot={boot_s:g} must be at least 0 seconds")
-    return replace(rules, **given), boot_s  # type: ignore[arg-type]
 
 
 class NodePower:

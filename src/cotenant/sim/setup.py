@@ -104,7 +104,10 @@ def facts(
     steps = None if np.isnan(work.deadline_s).all() else steps_of(work)
     pair = None if belief is None else belief.table()
     together = None if profile.together is None else replace(profile.together, predicted=predicted_of(profile.kinds))
-    return Facts(pool_types, prices_of(pool_types), pair, stages=stages, together=together, steps=steps)
+    movable = None if "movable" not in work.extra else np.asarray(work.extra["movable"], bool)
+    return Facts(
+        pool_types, prices_of(pool_types), pair, stages=stages, together=together, steps=steps, movable=movable
+    )
 
 
 def elastic_truth(
@@ -140,11 +143,11 @@ def truth(
 ) -> RateModel | None:
     """What moves jobs where that is more than a speed per kind and GPU type.
 
-    Jobs that interleave keep step by a barrier, as in Muri's own traces; measured ones have none, as in the service.
+    Jobs that interleave keep step as their `stages` say; a profile with measured pairs gives none, for these are true.
     """
     own = Compat(e.compat).rates(stages, traits, e.round_s, shared)
     if own is not None:
         return own
-    if stages is not None and traits.interleaves and profile.lifecycle is None:
+    if stages is not None and traits.interleaves:
         return StageSpeeds(stages)
     return SharedSpeeds(profile.together or nothing_known(profile)) if traits.names_gpus else shared

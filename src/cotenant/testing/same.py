@@ -51,7 +51,8 @@ class TrueSession(Session):
         super().__init__(*args, costs=replace(costs, save_s=inf if costs.lags else 0.0))
         self.tables.set_speeds(self._known.state.speed)
         facts = replace(self._known.engine.facts, rates=None)
-        self.engine = engine = TrueEngine(self.tables, self._policy, self.engine.rule, facts, self._known.engine.rates)
+        rates, defrag = self._known.engine.rates, self.engine.defrag
+        self.engine = engine = TrueEngine(self.tables, self._policy, self.engine.rule, facts, rates, defrag=defrag)
         engine.truth = run.truth
 
     def begin(self, options: Options) -> Rule:
@@ -121,7 +122,7 @@ class LiveRun:
             MemoryJournal(MemoryStore(), clock=self._clock), self.world, home=home, policy=experiment.policy,
             grace_s=1e9, clock=self._clock, inline=True, budget_s=1e9, check_invariants=True,
             round_s=experiment.round_s, max_suspended=costs.most_suspended if costs.suspends else 0,
-            planner=lambda core: TruePlanner(self, core),
+            defrag=experiment.defrag, planner=lambda core: TruePlanner(self, core),
         )  # fmt: skip
         self.service.reconcile()
 

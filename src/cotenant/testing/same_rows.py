@@ -37,13 +37,14 @@ class Row:
     profile: str = "none"
     elastic: bool = False
     jobs: int = 60
+    defrag: bool = False
 
     def experiment(self, costs: str, jobs: int = 0, seed: int = 0) -> Experiment:
         """With one of the cost tables; another number of jobs if given."""
         work = generated(jobs or self.jobs, seed, self.models, self.elastic)
         return Experiment(
             work, Cluster.parse(self.cluster), self.policy, profile=self.profile, round_s=120.0, seed=seed,
-            fail_nodes=FAILING, stop_costs=COSTS[costs], compiled=False,
+            fail_nodes=FAILING, stop_costs=COSTS[costs], compiled=False, defrag=self.defrag,
         )  # fmt: skip
 
 
@@ -53,17 +54,20 @@ def rows() -> Iterator[Row]:
     sized = {"models": ELASTIC, "elastic": True}
     for policy in (*(one.name for one in BUILT_IN), *_VARIANTS):
         name = policy.split(":")[0]
-        if name in ("ones", "optimus"):
-            yield Row(policy, jobs=24 if name == "ones" else 60, **sized)  # type: ignore[arg-type]
+        if name in ("ones", "ones-goodput", "optimus"):
+            yield Row(policy, jobs=60 if name == "optimus" else 24, **sized)  # type: ignore[arg-type]
         elif name in _SHARING or "sharing=true" in policy:
             yield Row(policy, **shared)  # type: ignore[arg-type]
         else:
             yield Row(policy)
     yield Row("gandiva", **sized)  # type: ignore[arg-type]
+    for policy in ("fifo:strict=false", "srtf", "philly"):
+        yield Row(policy, defrag=True)
 
 
 _SHARING = (
-    "muri-s", "muri-l", "sjf-bsbf", "sjf-ffs", "antman", "gandiva", "horus", "horus+", "gandiva-packing",
+    "muri-s", "muri-l", "sjf-bsbf", "sjf-bsbf-paper", "sjf-ffs", "antman", "gandiva", "horus", "horus+",
+    "gandiva-packing",
 )  # fmt: skip
 _VARIANTS = (
     "fifo:strict=false", "las:round=240", "tiresias-l:threshold=600,knob=4", "tiresias-l:thresholds=[300,3000],knob=8",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,10 +30,12 @@ def sharing(
     busy: Sequence[float] | None = None,
     pace: Sequence[float] = (1.0,),
     curve: ArrayLike | None = None,
+    nearby: ArrayLike | None = None,
 ) -> Together:
     """What kinds of jobs do to each other: `ratio[a][b]` is the speed of a beside b against alone.
 
-    `pace` is the speed with 1, 2, 4, ... sub-batches; each takes half the memory of the one before.
+    `pace` is the speed with 1, 2, 4, ... sub-batches; each takes half the memory of the one before. `nearby[a][b]` is
+    the speed of a with b on another GPU of its server.
     """
     table = np.asarray(ratio, np.float64)
     kinds = len(table)
@@ -47,6 +50,7 @@ def sharing(
         busy=np.ones(kinds) if busy is None else np.asarray(busy, np.float64),
         gpu_gib=np.array([gpu_gib]),
         curve=np.ones((kinds, len(CURVE))) if curve is None else np.asarray(curve, np.float64),
+        nearby=None if nearby is None else np.asarray(nearby, np.float64),
     )
 
 
@@ -59,11 +63,12 @@ def shared_run(
     kinds: Sequence[int] | None = None,
     priority: Sequence[int] | None = None,
     tenants: Sequence[str] | None = None,
-    costs: str = "none",
+    **more: Any,
 ) -> Simulation:
     """A simulation of (submit, GPUs, duration) rows, in order of submission, whose truth is `together`.
 
-    `kinds[row]` is the kind of a job, the row itself if not given. Invariants are checked after every decision.
+    `kinds[row]` is the kind of a job, the row itself if not given; `more` are fields of the `Experiment`. Unless they
+    say otherwise nothing costs anything, and invariants are checked after every decision.
     """
     submit, gpus, duration = (np.array(column) for column in zip(*rows, strict=True))
     code = np.arange(len(rows)) if kinds is None else np.asarray(kinds, np.int64)
@@ -77,7 +82,8 @@ def shared_run(
         priority=np.zeros(len(rows), np.int64) if priority is None else np.asarray(priority, np.int64),
     )
     spec = Cluster.parse(cluster) if isinstance(cluster, str) else cluster
-    run = Simulation(Experiment(work, spec, policy, costs=costs, compiled=False, check_invariants=True))
+    usual: dict[str, Any] = {"costs": "none", "compiled": False, "check_invariants": True}
+    run = Simulation(Experiment(work, spec, policy, **usual | more))
     state = run.state
     state.i[:, col.SPEED_ROW] = code
     state.speed.resize((len(together.ratio), *state.speed.shape[1:]), refcheck=False)

@@ -56,7 +56,56 @@ MODELS: tuple[ElasticModel, ...] = (
     _model("bert/mrpc", 1_800, 16, 8, 12, 0.7, 95, 90),
     _model("bert/sst2", 2_000, 32, 16, 20, 0.7, 180, 90),
 )
-BY_NAME = {model.name: model for model in MODELS}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedJob:
+    """A job of ONES' trace as its artifact recorded it: the GPUs asked, and samples until it had converged on them."""
+
+    model: ElasticModel
+    asked: int
+    samples: float
+
+
+def _recorded(
+    name: str, batch: int, growth: int, asked: int, rate: float, million: float, *lengths: tuple[int, float]
+) -> list[RecordedJob]:
+    """`rate`: samples per second on the GPUs asked; `million` parameters; per length samples per epoch and epochs.
+
+    Only the step on the GPUs asked was recorded. Its part of communication is that of a ring over links of 8 GB/s (the
+    recorded 2, 3 and 4 GPUs of googlenet and the steps of vgg16 on CIFAR bound it to 4 to 9), the rest is computing.
+    """
+    ring_s = million * 4e6 / 8e9
+    across, within, gamma = 1.75 * ring_s, 1.25 * ring_s, 1.6
+    sync = across if asked > 4 else within
+    grad = ((batch * asked / rate) ** gamma - sync**gamma) ** (1 / gamma)
+    step = StepTime(0.2 * grad, 0.8 * grad / batch, within, 0.0, across, 0.0, gamma)
+    found = []
+    for epoch, epochs in lengths:
+        known = ElasticModel(f"{name}/{epoch}", epoch, batch, 0.0005, 0.0005 * growth, 2.0 * growth * batch, 6.9, step)
+        found.append(RecordedJob(known, asked, epoch * epochs))
+    return found
+
+
+RECORDED: tuple[RecordedJob, ...] = tuple(
+    job
+    for jobs in (
+        _recorded("alexnet/imagenet", 64, 16, 16, 3_430, 61, (20_000, 69), (10_000, 21)),
+        _recorded("resnet50/imagenet", 32, 16, 16, 1_975, 26, (20_000, 44), (10_000, 27)),
+        _recorded("inception_v3/imagenet", 32, 16, 16, 1_610, 24, (20_000, 52), (10_000, 50)),
+        _recorded("vgg16/imagenet", 32, 16, 16, 1_140, 138, (20_000, 58), (10_000, 11)),
+        _recorded("googlenet/cifar", 256, 16, 4, 11_200, 6.6, (40_000, 23), (20_000, 36)),
+        _recorded("resnet18/cifar", 256, 16, 4, 16_100, 11, (40_000, 25), (20_000, 38)),
+        _recorded("vgg16/cifar", 128, 16, 4, 2_820, 134, (40_000, 36), (20_000, 67)),
+        _recorded("bert/cola", 16, 4, 2, 102, 110, (8_000, 6), (5_000, 5)),
+        _recorded("bert/mrpc", 16, 4, 2, 102, 110, (3_600, 6), (3_600, 5)),
+        _recorded("bert/sst2", 32, 8, 8, 435, 110, (20_000, 5), (10_000, 5)),
+    )
+    for job in jobs
+)
+"""Two lengths of each pair. Rates, epochs, batches and GPUs are summaries of the artifact's trace and job history; how
+much larger batches help less (gradient noise: twice the largest batch that the trace allows) is our guess."""
+BY_NAME = {model.name: model for model in (*MODELS, *(job.model for job in RECORDED))}
 LIMITS = ("min_gpus", "max_gpus")
 
 

@@ -81,6 +81,7 @@ def stages_of(work: Workload) -> Stages | None:
         start_s=np.array([start_seconds(m, int(g)) for m, g in zip(models, work.gpus[rows], strict=True)]),
         gpu_gib=np.array([_GPU_MB.get(model, 0) / 1024 for model in models]),
         nominal_s=np.asarray(work.extra.get("nominal_s", ()), np.float64),
+        contention=FITTED,
     )
 
 
@@ -88,7 +89,7 @@ def profiled_stages(profile: Profile) -> Stages | None:
     """The same from what a profile says of the steps of models; None where it does not.
 
     A step's time on the GPU is one stage, what it takes beyond that on one GPU is the CPU's, and what a gang takes
-    beyond that is the network's. Starts cost what the engine charges.
+    beyond that is the network's. Starts cost what the engine charges; contention is the profile's.
     """
     if profile.stage_s is None or not np.isfinite(profile.stage_s).any():
         return None
@@ -102,6 +103,7 @@ def profiled_stages(profile: Profile) -> Stages | None:
         alone_s=times.sum(axis=1),
         start_s=np.zeros(len(times)),
         gpu_gib=np.asarray(memory, np.float64),
+        contention=profile.contention,
     )
 
 

@@ -1,8 +1,8 @@
 """Write jobs in Cotenant's own CSV (or parquet), the same bytes for the same jobs.
 
-Optional columns appear only where they carry something. Of `Workload.extra` the steps of soft deadlines and the
-sizes of elastic jobs are written; its other columns are not part of the format and are left behind. Everything else
-comes back unchanged through `readers.read`.
+Optional columns appear only where they carry something. Of `Workload.extra` the steps of soft deadlines, the
+sizes of elastic jobs, weights and who may not be moved are written; its other columns are not part of the format and
+are left behind. Everything else comes back unchanged through `readers.read`.
 """
 
 from __future__ import annotations
@@ -75,6 +75,12 @@ def to_frame(workload: Workload) -> pl.DataFrame:
         sizes = np.asarray(workload.extra.get(name, 0), np.float64)
         if sizes.any():
             columns[name] = _numbers(np.where(sizes > 0, sizes, np.nan))
+    weight = np.asarray(workload.extra.get("weight", 1.0), np.float64)
+    if (weight != 1).any():
+        columns["weight"] = _numbers(weight)
+    movable = np.asarray(workload.extra.get("movable", True), bool)
+    if not movable.all():
+        columns["movable"] = pl.Series(movable.astype(np.int64))
     if workload.priority.any():
         columns["priority"] = pl.Series(workload.priority)
     if any(workload.gpu_type.names[code] for code in np.unique(workload.gpu_type.code)):

@@ -128,7 +128,7 @@ def test_judging_a_placement_is_the_pair_test_for_one_host() -> None:
         table = slow[:, :, None].copy()
         scratch = _scratch(view, table, left, {0, 1})
         scratch.mates[0] = 0
-        gain = cost(_scene(view), scratch, table, left, 1, float(l_a), 1, 0) - last_end(scratch, left, 1) - l_a
+        gain = cost(_scene(view), scratch, table, left, 1, 0, float(l_a), 1, 0) - last_end(scratch, left, 1) - l_a
         expected = 2 * (shared_mean(l_a, l_b, slow[1, 0], slow[0, 1]) - waiting_mean(l_a, l_b))
         assert gain == pytest.approx(expected, rel=1e-6, abs=1e-6)
         if abs(gain) > 1e-3:
@@ -154,3 +154,59 @@ def test_the_host_that_loses_least() -> None:
         run = _run(rows, _together(slow), "1x2", f"sjf-bsbf{options}")
         run.advance(1.0)
         assert run.state.gpu[host, :2].tolist() == [host, 2]
+
+
+def _cut(slow: float, eased: float, gib: float = 20.0) -> Together:
+    """Two kinds of 20 GiB on a GPU of 32; of what they lose to each other a half batch leaves `eased`."""
+    left = np.tile([1.0, eased, eased], (2, 1))
+    return replace(_together(np.full((2, 2), slow), [gib, gib], 32.0), eased=left)
+
+
+def test_slowdowns_follow_the_sub_batch() -> None:
+    """Half the batch leaves 0.3 of what the pair loses: xi is 1 + 0.3 x 1.0 for both, in the test and in truth."""
+    rows = [(0.0, 1, 1000.0), (1.0, 1, 100.0)]
+    run = _run(rows, _cut(2.0, 0.3), "1x1")
+    run.advance(1.0)
+    assert run.state.i[1, col.LEVEL] == 1
+    assert run.state.f[:2, col.SPEED].tolist() == pytest.approx([1 / 1.3, 0.8 / 1.3])
+
+
+def test_a_pair_that_only_smaller_steps_make_worthwhile() -> None:
+    """xi 4 between whole batches. L_a = 100 / 0.8 = 125: the host must be longer than 125 x (2 xi - 2).
+
+    With xi 4 that is 750, so a host of 500 s is refused; with xi 1.6 (eased to 0.2) it is 150, and they share.
+    """
+    rows = [(0.0, 1, 500.0), (1.0, 1, 100.0)]
+    for eased, state in ((1.0, col.WAITING), (0.2, col.RUNNING)):
+        run = _run(rows, _cut(4.0, eased), "1x1", "sjf-bsbf-paper")
+        run.advance(1.0)
+        assert run.state.i[1, col.STATE] == state
+
+
+def test_the_published_rule_judges_each_host_alone() -> None:
+    """A job of 2 GPUs and 100 s passes beside each of two hosts of 300 s, xi 2.2 and 1.2 (one of them suffers 9 times).
+
+    Alone each pair pays, the second one because its own xi is small: L_b > L_a (2 xi_a - xi_a/xi_b - 1). Together the
+    gang moves at 2.2, and what both hosts lose is more than waiting costs: ours waits, the published rule does not.
+    """
+    slow = np.ones((3, 3))
+    slow[2, 0], slow[0, 2], slow[2, 1], slow[1, 2] = 2.2, 2.2, 1.2, 9.0
+    rows = [(0.0, 1, 300.0), (0.0, 1, 300.0), (1.0, 2, 100.0)]
+    states = {}
+    for name in ("sjf-bsbf-paper", "sjf-bsbf:queue_aware=false"):
+        run = _run(rows, _together(slow), "1x2", name)
+        run.advance(1.0)
+        states[name] = int(run.state.i[2, col.STATE])
+    assert states == {"sjf-bsbf-paper": col.RUNNING, "sjf-bsbf:queue_aware=false": col.WAITING}
+
+
+def test_the_published_rule_tries_every_sub_batch() -> None:
+    """Memory is not short, but half the batch leaves a tenth of what is lost to xi 3. L_b = 250.
+
+    Whole, L_a = 100: a mean of 125 + (1 - 1/6) x 300 = 375 s. Half, L_a = 125, xi 1.2: 125 + (1 - 1/2.4) x 150 = 212.5.
+    """
+    rows = [(0.0, 1, 251.0), (1.0, 1, 100.0)]
+    for name, level in (("sjf-bsbf-paper", 1), ("sjf-bsbf-paper:scale_sub_batch=false", 0)):
+        run = _run(rows, _cut(3.0, 0.1, 4.0), "1x1", name)
+        run.advance(1.0)
+        assert run.state.i[1, col.LEVEL] == level

@@ -7,9 +7,10 @@ import pytest
 
 from cotenant.core import columns as col
 from cotenant.placement.room import SharedRoom
+from cotenant.policies.gandiva.packing import can_pair
 from cotenant.policies.gandiva.policy import Gandiva
 from cotenant.policies.gandiva.server import Servers, size_class
-from cotenant.policies.gandiva.turns import fair_share, height
+from cotenant.policies.gandiva.turns import height, shares
 from cotenant.sim.driver import Simulation
 from cotenant.testing.sharing import shared_run, sharing
 
@@ -29,9 +30,10 @@ PACKING = (
 def test_height_and_shares() -> None:
     assert height(6, 4) == 2
     assert height(4, 4) == 1
-    assert fair_share(6, 4, 1.0, 60.0) == pytest.approx(4 / 6 * (1 - 1 / 60))
-    assert 1 - fair_share(6, 4, 0.1, 60.0) / (4 / 6) == pytest.approx(0.0017, abs=1e-4)
-    assert fair_share(3, 4, 1.0, 60.0) == 1.0
+    six = [(1, 1.0, 0.0)] * 6
+    assert shares(six, 4, 1.0, 60.0) == pytest.approx([4 / 6 * (1 - 1 / 60)] * 6)
+    assert 1 - shares(six, 4, 0.1, 60.0)[0] / (4 / 6) == pytest.approx(0.0017, abs=1e-4)
+    assert shares(six[:3], 4, 1.0, 60.0) == [1.0] * 3
 
 
 def _alone(count: int) -> np.ndarray:
@@ -121,9 +123,9 @@ def test_packing_is_kept_only_where_it_pays(model: str, util: float, turns: floa
     policy = run.policy
     assert isinstance(policy, Gandiva)
     if keep:
-        assert [trial.kept for trial in policy.trials.values()] == [True]
+        assert [trial.kept for trial in policy.packing.trials.values()] == [True]
     else:
-        assert not policy.trials
+        assert not policy.packing.trials
         assert policy.counts["undone"] >= 1
     run.advance(np.inf)
     assert np.isfinite(run.outcome().finish_s).all()
@@ -134,7 +136,7 @@ def test_packing_needs_the_memory() -> None:
     run = shared_run([(0.0, 1, 3000.0), (0.0, 1, 3000.0)], table, "1x1", "gandiva")
     run.advance(300.0)
     assert isinstance(run.policy, Gandiva)
-    assert not run.policy.trials
+    assert not run.policy.packing.trials
 
 
 @pytest.mark.parametrize(("first", "second"), [(0, 1), (1, 0)])
@@ -151,7 +153,7 @@ def test_whether_two_can_share_is_a_matter_of_their_gpu_type(open_: int, first: 
         guest, host = mates[first], mates[second]
         ratio = np.full((4, 4, 2), 0.9)
         ratio[board.kind(mates[1]), board.kind(mates[0]), 1 - open_] = 0.0
-        assert policy._can_pack(board, guest, host, ratio) == (here == open_)
+        assert can_pair(board, guest, host, ratio) == (here == open_)
 
 
 def test_a_vacated_gpu_lowers_the_height() -> None:

@@ -165,12 +165,12 @@ def test_gpus_that_fall_idle_are_used_before_the_round_ends_unless_told_not_to()
 
 
 def test_late_arrivals_wait_for_the_next_solve_and_block_their_slot() -> None:
-    """A job comes at 10 s, right after the solve at 0 s: it starts at the first round from 1,920 s on."""
-    work = jobs([(0, 1, 1e4), (10, 1, 1000)])
-    quirk = ("gavel:reset_interval_s=1920", "gavel:late_arrivals=drop_at_placement")
-    assert simulate(experiment(work, "gavel", "2x1:v100")).first_start_s[1] == 10
-    late = simulate(experiment(work, "gavel", "2x1:v100", compat=("gavel:round_end=latest_finish", *quirk)))
-    assert late.first_start_s[1] == 2160
+    """A job comes right after the solve at 100 s: it starts at the first round 1,920 s later; none waits for time 0."""
+    quirk = ("gavel:round_end=latest_finish", "gavel:reset_interval_s=1920", "gavel:late_arrivals=drop_at_placement")
+    for begin_s, late_s in ((100, 2260), (0, 360)):
+        work = jobs([(begin_s, 1, 1e4), (begin_s + 10, 1, 1000)])
+        assert simulate(experiment(work, "gavel", "2x1:v100")).first_start_s[1] == begin_s + 10
+        assert simulate(experiment(work, "gavel", "2x1:v100", compat=quirk)).first_start_s[1] == late_s
 
 
 def test_agnostic_and_aware_disagree_about_who_gets_the_fast_gpu(tmp_path: Path) -> None:
@@ -193,21 +193,17 @@ def test_agnostic_and_aware_disagree_about_who_gets_the_fast_gpu(tmp_path: Path)
 
 
 def test_six_jobs_do_not_all_get_v100() -> None:
-    """2 + 2 + 2 GPUs: the stale variable fills types from the end of the alphabet, the draw spreads over all."""
+    """2 + 2 + 2 GPUs: the draw spreads over all types."""
     made = problem(np.ones((6, 3)), [2, 2, 2])
     nowhere = np.full(6, -1)
-    stale = any_type(made, nowhere, np.random.default_rng(0), stale=True)
-    assert stale.x.argmax(axis=1).tolist() == [0, 0, 1, 1, 2, 2]
-    firsts = {
-        int(any_type(made, nowhere, np.random.default_rng(seed), stale=False).x[0].argmax()) for seed in range(20)
-    }
+    firsts = {int(any_type(made, nowhere, np.random.default_rng(seed)).x[0].argmax()) for seed in range(20)}
     assert firsts == {0, 1, 2}
-    assert any_type(made, nowhere, np.random.default_rng(0), stale=False).x.sum(axis=0).tolist() == [2, 2, 2]
+    assert any_type(made, nowhere, np.random.default_rng(0)).x.sum(axis=0).tolist() == [2, 2, 2]
 
 
 def test_agnostic_fifo_leaves_running_jobs_alone_and_stops_at_the_first_that_does_not_fit() -> None:
     made = problem(np.ones((4, 2)), [1, 2], gangs=[1, 2, 2, 1])
-    targets = any_type(made, np.array([0, -1, -1, -1]), np.random.default_rng(1), stale=False)
+    targets = any_type(made, np.array([0, -1, -1, -1]), np.random.default_rng(1))
     assert targets.x.tolist() == [[1, 0], [0, 1], [0, 0], [0, 0]]
 
 

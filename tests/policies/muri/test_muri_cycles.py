@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cotenant.core.cycles import Cycles, all_cycles, four_stage_cycle
-from cotenant.core.stages import Stages
+from cotenant.core.cycles import Cycles, all_cycles, four_stage_cycle, order_of_turns
+from cotenant.core.stages import FITTED, Stages
 
 A2C, GPT2, VGG16 = (514, 14, 0), (0.6, 410, 0), (117, 68, 0)
 A2C8, BERT8, GPT8, VGG8, RES8 = (502, 14, 0.4), (0.5, 167, 59), (0.6, 419, 49), (82, 75, 66), (784, 117, 77)
@@ -37,6 +37,15 @@ def test_four_stages_in_order_take_ten() -> None:
     assert four_stage_cycle([(4, 1, 1, 1), (1, 4, 1, 1), (1, 1, 4, 1), (1, 1, 1, 4)]) == 10
 
 
+def test_turns_go_round_in_the_order_of_the_shortest_cycle() -> None:
+    """A loader, a trainer and a writer: whose long stages fall into one slot has to come in this order."""
+    jobs = [(5, 90, 5, 0), (5, 5, 90, 0), (90, 5, 5, 0)]
+    best, worst = order_of_turns(jobs), order_of_turns(jobs, worst=True)
+    assert four_stage_cycle([jobs[at] for at in best]) == min(all_cycles(jobs)) == 105
+    assert four_stage_cycle([jobs[at] for at in worst]) == max(all_cycles(jobs)) > 180
+    assert (best[best.index(0) - 1], best) == (1, (1, 0, 2))
+
+
 def _stages(rows: list[tuple[str, int, float, tuple[float, float, float]]]) -> Stages:
     return Stages(
         of=np.arange(len(rows)),
@@ -45,6 +54,7 @@ def _stages(rows: list[tuple[str, int, float, tuple[float, float, float]]]) -> S
         alone_s=np.array([row[2] for row in rows]),
         start_s=np.zeros(len(rows)),
         gpu_gib=np.zeros(len(rows)),
+        contention=FITTED,
     )
 
 

@@ -26,7 +26,7 @@ from cotenant.service.store.store import Store
 
 ADMIN = Caller("root", Role.ADMIN)
 ANN, BOB, EVE = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue"), Caller("eve", Role.VIEWER, "red")
-COUNTERS = ("decisions", "decision_s", "decision_timeouts", "preemptions", "suspensions", "lost_work_s")
+COUNTERS = ("decisions", "decision_s", "decision_timeouts", "preemptions", "suspensions", "lost_work_s", "moves")
 
 
 class Others:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotenant.beliefs.prediction.rolling import Mean, Rolling, kinds_of, replay
+from cotenant.beliefs.prediction.past import replay
+from cotenant.beliefs.prediction.rolling import Mean, Rolling, kinds_of
 from cotenant.core.workload import Floats, Workload
 
 CATEGORICAL = ("user", "vc", "kind")
@@ -90,7 +91,7 @@ def make_features(work: Workload, ended_s: Floats, decay: float, prior_s: float)
     duration, logs = work.duration_s.tolist(), np.log1p(work.duration_s).tolist()
     table = np.empty((len(work), len(COLUMNS)))
     rolling_s = np.empty(len(work))
-    for ended, row in replay(work, ended_s):
+    for ended, row in replay(work.submit_s, ended_s):
         user, vc, size = users[row], vcs[row], gpus[row]
         # Keys: (user, size) and three kinds of totals, told apart by negative second parts.
         keys = ((user, size), (user, -1), (vc, -2), (size, -3))

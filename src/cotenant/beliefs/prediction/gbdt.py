@@ -23,7 +23,7 @@ from itertools import pairwise
 import numpy as np
 
 from cotenant.beliefs.prediction.features import Features, make_features
-from cotenant.beliefs.prediction.rolling import known_since
+from cotenant.beliefs.prediction.past import known_since
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.workload import Floats, Workload
 from cotenant.learning.boosting import Boosting, fit

@@ -14,15 +14,25 @@ from numpy.typing import NDArray
 
 from cotenant.core.jit import kernel
 from cotenant.core.workload import Floats
+from cotenant.policies.bsbf.pair_test import shared_mean
 from cotenant.policies.bsbf.scratch import Scene, Scratch
 
 
 @kernel
-def play(
-    s: Scene, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, l_a: float, mates: int, gpu_type: int
+def xi(
+    s: Scene, slowdown: NDArray[np.float64], job: int, level: int, other: int, other_level: int, gpu_type: int
 ) -> float:
+    """How many times as long a job takes beside another, at the sub-batches of both."""
+    lost = slowdown[s.kind[job], s.kind[other], gpu_type] - 1.0
+    return float(1.0 + lost * s.eased[s.kind[job], level] * s.eased[s.kind[other], other_level])
+
+
+@kernel
+def play(
+    s: Scene, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, level: int, l_a: float, mates: int,
+    gpu_type: int,
+) -> float:  # fmt: skip
     """When a job ends that starts now beside `w.mates`; the ends of those go to `w.means`. Seconds from now."""
-    kind = s.kind[job]
     for k in range(mates):
         w.means[k] = left[w.mates[k]]
         w.ends[k] = 0.0
@@ -31,17 +41,17 @@ def play(
         xi_a, end = 1.0, math.inf
         for k in range(mates):
             if w.means[k] > 0:
-                other = s.kind[w.mates[k]]
-                xi_a = max(xi_a, slowdown[kind, other, gpu_type])
-                xi_h = max(slowdown[other, kind, gpu_type], w.slow[w.mates[k]])
+                mate = w.mates[k]
+                xi_a = max(xi_a, xi(s, slowdown, job, level, mate, w.level[mate], gpu_type))
+                xi_h = max(xi(s, slowdown, mate, w.level[mate], job, level, gpu_type), w.slow[mate])
                 end = min(end, w.means[k] * xi_h)
         step = min(end, remaining * xi_a)
         now += step
         remaining -= step / xi_a
         for k in range(mates):
             if w.means[k] > 0:
-                other = s.kind[w.mates[k]]
-                xi_h = max(slowdown[other, kind, gpu_type], w.slow[w.mates[k]])
+                mate = w.mates[k]
+                xi_h = max(xi(s, slowdown, mate, w.level[mate], job, level, gpu_type), w.slow[mate])
                 w.means[k] -= step / xi_h
                 if w.means[k] <= 1e-9 * max(left[w.mates[k]], 1.0):
                     w.means[k] = 0.0
@@ -54,15 +64,16 @@ def play(
 
 @kernel
 def cost(
-    s: Scene, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, l_a: float, mates: int, gpu_type: int
-) -> float:
+    s: Scene, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, level: int, l_a: float, mates: int,
+    gpu_type: int,
+) -> float:  # fmt: skip
     """Seconds that starting now beside `w.mates` costs everybody in it: own completion and the delays of the hosts.
 
-    It starts with sub-batches that make it take `l_a` seconds alone. How long a host has left anyway does not count, so
-    that prices of different hosts compare. Waiting for the last host costs `last_end` and the job's whole batch alone:
-    for one host the difference is twice that of the pair test's means.
+    It starts with sub-batches (`level`) that make it take `l_a` seconds alone. How long a host has left anyway does not
+    count, so that prices of different hosts compare. Waiting for the last host costs `last_end` and the job's whole
+    batch alone: for one host the difference is twice that of the pair test's means.
     """
-    total = play(s, w, slowdown, left, job, l_a, mates, gpu_type)
+    total = play(s, w, slowdown, left, job, level, l_a, mates, gpu_type)
     for k in range(mates):
         total += w.means[k] - left[w.mates[k]] * w.slow[w.mates[k]]
     return total
@@ -75,3 +86,17 @@ def last_end(w: Scratch, left: Floats, mates: int) -> float:
     for k in range(mates):
         last = max(last, left[w.mates[k]] * w.slow[w.mates[k]])
     return last
+
+
+@kernel
+def mean_of_pairs(
+    s: Scene, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, level: int, l_a: float, mates: int,
+    gpu_type: int,
+) -> float:  # fmt: skip
+    """What the paper compares sub-batches by: the pair test's mean when the job starts now, over its hosts."""
+    total = 0.0
+    for k in range(mates):
+        mate = w.mates[k]
+        xi_a = xi(s, slowdown, job, level, mate, w.level[mate], gpu_type)
+        total += shared_mean(l_a, left[mate], xi_a, xi(s, slowdown, mate, w.level[mate], job, level, gpu_type))
+    return total / max(mates, 1)

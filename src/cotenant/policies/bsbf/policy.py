@@ -27,6 +27,7 @@ from cotenant.policies.bsbf.scratch import (
     NO_GPUS,
     NO_MEMORY,
     OVER_QUOTA,
+    PAPER,
     QUEUE,
     SCALE,
     TEST,
@@ -52,6 +53,7 @@ class SjfBsbf(PlanPolicy):
     preemptive = False
     shares = True
     tests: ClassVar[bool] = True
+    published: ClassVar[bool] = False
     defaults: ClassVar[dict[str, Value]] = {
         "preemptive": False,
         "consolidate": False,
@@ -72,9 +74,9 @@ class SjfBsbf(PlanPolicy):
         self._pairs.look(view)
         if view.running.all():
             return Plan(keep=True)
-        left = self._left_s(view)
+        left = self.left_s(view)
         order = np.lexsort((view.rows, left, -view.priority))
-        scratch = _scratch(view, self._slowdowns(view), left)
+        scratch = _scratch(view, self.slowdowns(view), left)
         queue = order[~view.running[order]]
         in_parts = view.parts[queue] > 0
         started = self._search(view, scratch, queue[~in_parts], left)
@@ -87,7 +89,7 @@ class SjfBsbf(PlanPolicy):
 
     def _answers(self, view: View, scratch: Scratch, left: Floats) -> Why:
         """What the search met: no GPUs, no memory beside anybody, or that waiting beats the best pair."""
-        rows, kinds, gpus, slowdown = view.rows, view.kind, view.gpus, self._slowdowns(view)
+        rows, kinds, gpus, slowdown = view.rows, view.kind, view.gpus, self.slowdowns(view)
         at = {row: place for place, row in enumerate(rows.tolist())}
 
         def why(row: int) -> str:
@@ -117,18 +119,19 @@ class SjfBsbf(PlanPolicy):
         flags = np.zeros(FLAGS, np.int64)
         flags[TEST] = int(self.tests)
         flags[SCALE] = int(bool(self.params["scale_sub_batch"]))
-        flags[QUEUE] = int(bool(self.params["queue_aware"]))
+        flags[QUEUE] = int(bool(self.params.get("queue_aware", False)))
+        flags[PAPER] = int(self.published)
         flags[CONSOLIDATE] = int(bool(self.params["consolidate"]))
-        return int(search(_scene(view), scratch, queue, left, self._slowdowns(view), memory, pace, flags))
+        return int(search(_scene(view), scratch, queue, left, self.slowdowns(view), memory, pace, flags))
 
-    def _left_s(self, view: View) -> Floats:
+    def left_s(self, view: View) -> Floats:
         """Believed seconds that each job still takes alone, with the sub-batch that it uses."""
         _, pace = _levels(view)
         base = view.site.speed[view.kind, :, 0].max(axis=1)
         speed = np.where(view.running, view.alone_speed * pace[view.kind, view.level], base)
         return view.remaining_s / np.where(speed > 0, speed, 1.0)
 
-    def _slowdowns(self, view: View) -> NDArray[np.float64]:
+    def slowdowns(self, view: View) -> NDArray[np.float64]:
         """What the policy believes of slowdowns."""
         return self._pairs.slowdown(view)
 
@@ -148,13 +151,23 @@ class SjfBsbf(PlanPolicy):
                     continue
                 victims.append(rows[victim])
                 stop = plan.stop | set(victims)
-                scratch = _scratch(view, self._slowdowns(view), left, stop)
+                scratch = _scratch(view, self.slowdowns(view), left, stop)
                 queue = np.array([*map(view.at, plan.run), job], np.int64)
                 started = self._search(view, scratch, queue, left)
                 if started == len(queue):
                     plan = _plan(view, scratch, started, frozenset(stop))
                     break
         return plan
+
+
+class SjfBsbfPaper(SjfBsbf):
+    """SJF-BSBF as published: the pair test alone decides, host by host, and the lowest mean comes first."""
+
+    name = "sjf-bsbf-paper"
+    published = True
+    defaults: ClassVar[dict[str, Value]] = {
+        name: value for name, value in SjfBsbf.defaults.items() if name != "queue_aware"
+    }
 
 
 class SjfFfs(SjfBsbf):
@@ -172,6 +185,12 @@ def _levels(view: View) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         kinds = len(view.site.speed)
         return np.zeros((kinds, 1)), np.ones((kinds, 1))
     return together.memory_gib, together.pace
+
+
+def _eased(view: View) -> NDArray[np.float64]:
+    """What sub-batches leave of slowdowns, by kind and level."""
+    together = view.facts.together
+    return np.ones((len(view.site.speed), 1)) if together is None else together.easing()
 
 
 def _scratch(
@@ -208,7 +227,8 @@ def _scratch(
         empty=np.zeros(gpus, np.int64),
         chosen=np.zeros(gpus + 1, np.int64), best=np.zeros(gpus + 1, np.int64), mates=np.zeros(slots, np.int64),
         kept=np.zeros(gpus + 1, np.int64), freed=freed,
-        ahead=np.zeros(len(site.pool), np.int64), slow=slow, out=np.zeros((gpus * 2 + 1, 3), np.int64),
+        ahead=np.zeros(len(site.pool), np.int64), slow=slow, level=view.level.astype(np.int64),
+        out=np.zeros((gpus * 2 + 1, 3), np.int64),
         out_gpus=np.zeros((gpus * 2 + 1, largest), np.int64), why=np.zeros(len(view.rows), np.int64),
     )  # fmt: skip
 
@@ -223,19 +243,20 @@ def _by_place(view: View, users: NDArray[np.int64]) -> NDArray[np.int64]:
 def _scene(view: View) -> Scene:
     site = view.site
     jobs = view.kind, view.gpus, view.tenant, view.open_pools, view.cpus, view.mem_gib
-    return Scene(*jobs, site.node, site.pool, site.gpu_first, int(site.hosts_bind))
+    return Scene(*jobs, site.node, site.pool, site.gpu_first, int(site.hosts_bind), _eased(view))
 
 
 def _company(view: View, users: NDArray[np.int64], slowdown: NDArray[np.float64]) -> tuple[Floats, Ints]:
     """By job the slowdown from those it shares with, as believed; by node the jobs on it."""
     slow, node_of = np.ones(len(view.rows)), view.site.gpu_node
-    gpu_type = view.site.node_type[node_of]
+    gpu_type, eased = view.site.node_type[node_of], _eased(view)
     both = np.flatnonzero(users[:, 1] >= 0)
     for g in both.tolist():
         a, b = users[g, :2].tolist()
-        row_a, row_b = view.kind[a], view.kind[b]
-        slow[a] = max(slow[a], float(slowdown[row_a, row_b, gpu_type[g]]))
-        slow[b] = max(slow[b], float(slowdown[row_b, row_a, gpu_type[g]]))
+        kinds, levels = view.kind[[a, b]], view.level[[a, b]]
+        left = float(eased[kinds, levels].prod())
+        slow[a] = max(slow[a], 1.0 + left * float(slowdown[kinds[0], kinds[1], gpu_type[g]] - 1.0))
+        slow[b] = max(slow[b], 1.0 + left * float(slowdown[kinds[1], kinds[0], gpu_type[g]] - 1.0))
     seated = users >= 0
     pairs = np.unique(np.stack([np.repeat(node_of, users.shape[1])[seated.ravel()], users[seated]], axis=1), axis=0)
     return slow, np.bincount(pairs[:, 0], minlength=len(view.site.node)).astype(np.int64)

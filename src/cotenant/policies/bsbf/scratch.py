@@ -8,8 +8,8 @@ from cotenant.core.state import IntMatrix, Matrix
 from cotenant.core.workload import Floats, Ints
 
 # Flags of a search.
-TEST, SCALE, CONSOLIDATE, QUEUE = 0, 1, 2, 3
-FLAGS = 4
+TEST, SCALE, CONSOLIDATE, QUEUE, PAPER = 0, 1, 2, 3, 4
+FLAGS = 5
 MOST = 2  # jobs per GPU
 # Why a job still waits (one code per waiting job).
 STARTED, NO_GPUS, NO_MEMORY, WAITING_PAYS, OVER_QUOTA = 0, 1, 2, 3, 4
@@ -28,6 +28,7 @@ class Scene(NamedTuple):
     pool: IntMatrix
     gpu_first: Ints
     hosts_bind: int  # 1 when cores and host memory are modelled
+    eased: Matrix  # kind, level -> part of a pair's slowdown that is left
 
 
 class Scratch(NamedTuple):
@@ -51,6 +52,7 @@ class Scratch(NamedTuple):
     freed: Floats  # by GPU, sorted inside each pool: seconds until the first, second, ... GPU is empty
     ahead: Ints  # by pool: GPUs that jobs earlier in the order still wait for
     slow: Floats  # by job: slowdown from those it shares with already
+    level: Ints  # by job: into how many sub-batches its batch is cut, as a power of two
     out: IntMatrix  # started: (job, level, GPUs)
     out_gpus: IntMatrix  # their GPUs
     why: Ints  # by job: why it waits

@@ -6,6 +6,7 @@ times when the job starts now against that when it waits for the last of its hos
 With QUEUE the hosts that lose least come first, and sharing must also beat waiting for the next GPUs that fall empty,
 after the jobs ahead in the order.
 Smaller sub-batches are for GPUs that lack the memory only; the level that costs least wins, on ties the larger batch.
+With PAPER it is the published rule: every host is judged alone, and every sub-batch is tried.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cotenant.core.columns import NODE_CAP, NODE_SIZE, POOL_HI, POOL_LO, POOL_TY
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Matrix
 from cotenant.core.workload import Floats, Ints
-from cotenant.policies.bsbf.judging import cost, last_end
+from cotenant.policies.bsbf.judging import cost, last_end, mean_of_pairs, xi
 from cotenant.policies.bsbf.pair_test import pays, shared_mean
 from cotenant.policies.bsbf.scratch import (
     CONSOLIDATE,
@@ -27,6 +28,7 @@ from cotenant.policies.bsbf.scratch import (
     NO_GPUS,
     NO_MEMORY,
     OVER_QUOTA,
+    PAPER,
     QUEUE,
     SCALE,
     STARTED,
@@ -83,14 +85,14 @@ def count_usable(s: Scene, w: Scratch, job: int, lo: int, hi: int, need: float) 
 
 @kernel
 def find_hosts(
-    s: Scene, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, l_a: float,
+    s: Scene, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, level: int, l_a: float,
     lo: int, hi: int, need: float, gpu_type: int, flags: Ints,
 ) -> int:  # fmt: skip
     """Hosts of the walk, each once, that pass the pair test, by their means (or as met, without a test).
 
     With QUEUE by what sharing with each costs in all.
     """
-    kind, count = s.kind[job], 0
+    count = 0
     for k in range(lo, hi):
         n = w.nodes[k]
         if s.node[n, NODE_CAP] == 0 or not feeds(s, w, job, n, 1):
@@ -102,8 +104,8 @@ def find_hosts(
             known = False
             for c in range(count):
                 known = known or w.hosts[c] == host
-            other = s.kind[host]
-            xi_a, xi_b = slowdown[kind, other, gpu_type], slowdown[other, kind, gpu_type]
+            xi_a = xi(s, slowdown, job, level, host, w.level[host], gpu_type)
+            xi_b = xi(s, slowdown, host, w.level[host], job, level, gpu_type)
             if known or xi_a == math.inf or xi_b == math.inf:
                 continue
             mean = 0.0
@@ -113,7 +115,7 @@ def find_hosts(
                 mean = shared_mean(l_a, left[host], xi_a, xi_b)
                 if flags[QUEUE] == 1:
                     w.mates[0] = host
-                    mean = cost(s, w, slowdown, left, job, l_a, 1, gpu_type)
+                    mean = cost(s, w, slowdown, left, job, level, l_a, 1, gpu_type)
             at = count
             while at > 0 and w.scores[at - 1] > mean:
                 w.hosts[at], w.scores[at] = w.hosts[at - 1], w.scores[at - 1]
@@ -180,19 +182,21 @@ def try_walk(
         w.why[job] = NO_GPUS if full == 0 else NO_MEMORY
         if gpus <= empty + shared and empty < gpus:
             l_a = left[job] / pace[kind, level]
-            hosts = find_hosts(s, w, slowdown, left, job, l_a, lo, hi, need, gpu_type, flags)
+            hosts = find_hosts(s, w, slowdown, left, job, level, l_a, lo, hi, need, gpu_type, flags)
             w.why[job] = WAITING_PAYS
             found, mates = gather_shared(s, w, job, gpus, empty, hosts, lo, hi, need)
             price, bound = 0.0, math.inf
-            if flags[TEST] == 1 and found == gpus:
-                price = cost(s, w, slowdown, left, job, l_a, mates, gpu_type)
+            if flags[PAPER] == 1 and found == gpus:
+                price = mean_of_pairs(s, w, slowdown, left, job, level, l_a, mates, gpu_type)
+            elif flags[TEST] == 1 and found == gpus:
+                price = cost(s, w, slowdown, left, job, level, l_a, mates, gpu_type)
                 bound = last_end(w, left, mates)
                 bound = left[job] + (min(bound, wait) if flags[QUEUE] == 1 else bound)
             if found == gpus and price < min(bound, best_price):
                 best_level, best_price = level, price
                 for k in range(gpus):
                     w.best[k] = w.chosen[k]
-        if full == 0:
+        if full == 0 and flags[PAPER] == 0:
             break
         if flags[TEST] == 0 and best_level >= 0:
             break
@@ -200,17 +204,16 @@ def try_walk(
 
 
 @kernel
-def take(s: Scene, w: Scratch, slowdown: NDArray[np.float64], need: float, job: int, gpu_type: int) -> None:
+def take(s: Scene, w: Scratch, slowdown: NDArray[np.float64], need: float, job: int, level: int, gpu_type: int) -> None:
     """Put a job on the GPUs of `w.best`."""
-    gpus, kind = s.gpus[job], s.kind[job]
-    node = -1
+    gpus, node = s.gpus[job], -1
+    w.level[job] = level
     for k in range(gpus):
         g = w.best[k]
         if w.users[g, 0] >= 0:
             host = w.users[g, 0]
-            other = s.kind[host]
-            w.slow[job] = max(w.slow[job], slowdown[kind, other, gpu_type])
-            w.slow[host] = max(w.slow[host], slowdown[other, kind, gpu_type])
+            w.slow[job] = max(w.slow[job], xi(s, slowdown, job, level, host, w.level[host], gpu_type))
+            w.slow[host] = max(w.slow[host], xi(s, slowdown, host, w.level[host], job, level, gpu_type))
         place = 0
         while place < SLOTS - 1 and w.users[g, place] >= 0:
             place += 1
@@ -257,7 +260,7 @@ def search(
             if level == 0:
                 w.ahead[p] += gpus
             if level > 0:
-                take(s, w, slowdown, memory[s.kind[job], level - 1], job, gpu_type)
+                take(s, w, slowdown, memory[s.kind[job], level - 1], job, level - 1, gpu_type)
                 w.out[started, 0], w.out[started, 1], w.out[started, 2] = job, level - 1, gpus
                 for q in range(gpus):
                     w.out_gpus[started, q] = w.best[q]

@@ -6,11 +6,12 @@ reserved before it, from the latest slot backwards; otherwise the answer names t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
 
+from cotenant.core.state import IntMatrix
 from cotenant.core.workload import Ints
 from cotenant.policies.chronus.packing import latest_slots
 
@@ -31,16 +32,24 @@ class Ask:
     gpus: int
     need: int
     slots: tuple[int, ...]
+    level: int = 0  # line of the room down to which it takes
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionAnswer:
-    """The verdict, which step it promises (-1: none), the end of the earliest promisable slot (-1: never), and why."""
+    """The verdict, which step it promises (-1: none), the end of the earliest promisable slot (-1: never), and why.
+
+    It was given at `at_s`, and `by_s` is the end of that slot on the clock (0: there is none). `plan` are the slots
+    that make the promise: those of everybody who waits, then its own.
+    """
 
     verdict: Verdict
     step: int
     earliest_slot: int
     reason: str
+    at_s: float = 0.0
+    by_s: float = 0.0
+    plan: tuple[Ints, ...] = field(default=(), compare=False)
 
     @property
     def promised(self) -> bool:
@@ -48,70 +57,80 @@ class AdmissionAnswer:
         return self.step >= 0
 
 
-def admit(free: Ints, waiting: list[Ask], new: Ask) -> AdmissionAnswer:
+def admit(free: Ints | IntMatrix, waiting: list[Ask], new: Ask) -> AdmissionAnswer:
     """Answer one job. `free` is the room per slot (the last value holds for ever after); `waiting` are jobs with a
-    promise but no slots yet: their promise, the last entry of `slots`, must be kept too."""
-    total = int(free.max(initial=0))
+    promise whose slots may still be others: their promise, the last entry of `slots`, must be kept too."""
+    room = np.atleast_2d(free)
+    total = int(room[0].max(initial=0))
     if new.gpus > total:
         return AdmissionAnswer(Verdict.REFUSED, -1, -1, f"it reserves {new.gpus} GPUs, and there are {total}")
     for step, slots in enumerate(new.slots):
-        if _all_fit(free, waiting, new, slots):
-            if step == 0:
-                return AdmissionAnswer(
-                    Verdict.PROMISED, 0, slots, f"{new.need} leases are reserved before its deadline"
-                )
-            return AdmissionAnswer(Verdict.LATE, step, slots, f"only step {step + 1} of {len(new.slots)} can be kept")
-    end = earliest_end(free, waiting, new)
+        plan = _packed(room, waiting, new, slots)
+        if plan is not None:
+            return promise_of(step, slots, new, plan)
+    return refusal_of(new, earliest_end(room, waiting, new))
+
+
+def promise_of(step: int, slots: int, new: Ask, plan: tuple[Ints, ...]) -> AdmissionAnswer:
+    """The deadline of this step, which leaves so many slots, is promised."""
+    leases = f"{new.need} {'lease is' if new.need == 1 else 'leases are'} reserved before its"
+    if step == 0:
+        return AdmissionAnswer(Verdict.PROMISED, 0, slots, f"{leases} deadline", plan=plan)
+    only = f"only step {step + 1} of {len(new.slots)} can be kept: {leases} deadline"
+    return AdmissionAnswer(Verdict.LATE, step, slots, only, plan=plan)
+
+
+def refusal_of(new: Ask, earliest: int) -> AdmissionAnswer:
+    """Nothing is promised; `earliest` is the slot by whose end it could be."""
     last = max(new.slots, default=0)
     if last < new.need:
         reason = f"it needs {new.need} leases and only {last} end before its last deadline"
     else:
         reason = f"earlier promises leave too few of the {last} leases before its last deadline"
-    return AdmissionAnswer(Verdict.REFUSED, -1, end, reason)
+    return AdmissionAnswer(Verdict.REFUSED, -1, earliest, reason)
 
 
-def earliest_end(free: Ints, waiting: list[Ask], new: Ask) -> int:
-    """Slots until the earliest end that could be promised; -1 if the room never suffices."""
+def earliest_end(free: Ints | IntMatrix, waiting: list[Ask], new: Ask) -> int:
+    """Slots until the earliest end that could be promised; -1 if the room never suffices. In few trials."""
+    room = np.atleast_2d(free)
     low, high = new.need - 1, new.need
-    limit = len(free) + new.need + sum(ask.need for ask in waiting) + 1
-    while not _all_fit(free, waiting, new, high):
+    limit = room.shape[1] + new.need + sum(ask.need for ask in waiting) + 1
+    while _packed(room, waiting, new, high) is None:
         if high >= limit:
             return -1
         low, high = high, min(2 * high, limit)
     while high - low > 1:
         middle = (low + high) // 2
-        if _all_fit(free, waiting, new, middle):
+        if _packed(room, waiting, new, middle) is not None:
             high = middle
         else:
             low = middle
     return high
 
 
-def _all_fit(free: Ints, waiting: list[Ask], new: Ask, slots: int) -> bool:
-    """Whether a job with so many slots, and everybody who has a promise, can be packed late.
+def _packed(free: IntMatrix, waiting: list[Ask], new: Ask, slots: int) -> tuple[Ints, ...] | None:
+    """The slots of everybody who waits and of a job with so many slots, all packed late; None if they do not fit.
 
     Largest gangs first, then the least slack, then the latest deadlines.
     """
     if slots < new.need:
-        return False
-    asks = [(ask.gpus, ask.need, ask.slots[-1]) for ask in waiting] + [(new.gpus, new.need, slots)]
-    longest = max(ask[2] for ask in asks)
-    room = np.concatenate([free[:longest], np.full(max(longest - len(free), 0), free[-1] if len(free) else 0)])
-    for gpus, need, end in sorted(asks, key=lambda ask: (-ask[0], ask[2] - ask[1], -ask[2])):
-        found = latest_slots(room, gpus, need, end)
+        return None
+    asks = [*waiting, Ask(new.gpus, new.need, (slots,), new.level)]
+    longest = max(ask.slots[-1] for ask in asks)
+    rest = np.repeat(free[:, -1:], max(longest - free.shape[1], 0), axis=1)
+    room = np.concatenate([free[:, :longest], rest], axis=1)
+    plan = [np.zeros(0, np.int64)] * len(asks)
+    order = sorted(
+        range(len(asks)), key=lambda k: (-asks[k].gpus, asks[k].slots[-1] - asks[k].need, -asks[k].slots[-1])
+    )
+    for k in order:
+        ask = asks[k]
+        found = latest_slots(room, ask.gpus, ask.need, ask.slots[-1], ask.level)
         if found is None:
-            return False
-        room[found] -= gpus
-    return True
-
-
-def room_after(capacity: int, first: int, plans: list[tuple[int, Ints]], length: int) -> Ints:
-    """GPUs left per slot from lease `first` on, after plans of (GPUs, absolute leases)."""
-    free = np.full(length, capacity, np.int64)
-    for gpus, leases in plans:
-        slots = leases[(leases >= first) & (leases < first + length)] - first
-        free[slots] -= gpus
-    return free
+            return None
+        room[: ask.level + 1, found] -= ask.gpus
+        plan[k] = found
+    return tuple(plan)
 
 
 def promised_by_s(answer: AdmissionAnswer, first: int, lease_s: float) -> float:

@@ -11,6 +11,8 @@ import numpy as np
 from cotenant.core.workload import Floats, Ints
 
 HEAD_ROOM = 1.1  # estimates are taken so much longer than believed
+MOST_SLOTS = 5000  # that are looked ahead: later deadlines count as that one
+NEVER = MOST_SLOTS + 1  # more leases than anybody is promised
 _MINUTE_S = 60.0
 _EPSILON = 1e-9
 
@@ -29,10 +31,17 @@ def leases_needed(left_s: Floats, lease_s: float) -> Ints:
     return np.maximum(np.ceil(np.asarray(left_s) / lease_s - _EPSILON), 1.0).astype(np.int64)
 
 
+def leases_for(work_s: Floats, stop_s: Floats, lease_s: float) -> Ints:
+    """Leases for so much work and 10 % more if each one loses what a stop costs; `NEVER` where that is all of it."""
+    useful_s = lease_s - np.asarray(stop_s)
+    need = HEAD_ROOM * np.asarray(work_s) / np.where(useful_s > 0, useful_s, 1.0)
+    return np.where(useful_s > 0, np.minimum(leases_needed(need * lease_s, lease_s), NEVER), NEVER)
+
+
 def slots_before(deadline_s: np.ndarray, first: int, lease_s: float) -> np.ndarray:
     """Slots from lease `first` on that end by a deadline; 0 where none does or there is no deadline."""
     ends = np.floor(np.nan_to_num(deadline_s, nan=-np.inf, neginf=-1e18, posinf=1e18) / lease_s + _EPSILON)
-    return np.asarray(np.maximum(ends - first, 0), np.int64)
+    return np.asarray(np.clip(ends - first, 0, MOST_SLOTS), np.int64)
 
 
 def lease_at(now_s: float, lease_s: float) -> int:
@@ -55,3 +64,9 @@ def whole_share(gpus: Ints, node_gpus: int) -> Ints:
         return asked
     power = (2 ** np.ceil(np.log2(np.maximum(asked, 1)))).astype(np.int64)
     return np.where(asked <= node_gpus, power, asked)
+
+
+def in_words(seconds: float) -> str:
+    """A time for people who write it into a deadline: never less than it is."""
+    whole = int(np.ceil(seconds - _EPSILON))
+    return f"{whole} s" if whole < 120 else f"{-(-whole // 60)} min"

@@ -11,20 +11,30 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cotenant.core.state import IntMatrix
 from cotenant.core.workload import Floats, Ints
+from cotenant.policies.chronus.rooms import open_slots
 
 _ROUNDS = 8  # how often the order is changed for jobs that found no room
 
 
 @dataclass(frozen=True, slots=True)
 class LeasePairs:
-    """(job, deadline step) pairs: job number, GPUs, leases needed, slots in time, value. In step with each other."""
+    """(job, deadline step) pairs: job number, GPUs, leases needed, slots in time, value. In step with each other.
+
+    `level` is the line of the room down to which a gang takes (`rooms`); None: the first.
+    """
 
     job: Ints
     gpus: Ints
     need: Ints
     slots: Ints
     value: Floats
+    level: Ints | None = None
+
+    def level_of(self, pair: int) -> int:
+        """The level of one pair."""
+        return 0 if self.level is None else int(self.level[pair])
 
     def __len__(self) -> int:
         return len(self.job)
@@ -36,7 +46,7 @@ class LeasePacking:
 
     chosen: Ints
     held: dict[int, Ints]
-    free: Ints
+    free: IntMatrix
     repaired: int = 0
 
     def value(self, pairs: LeasePairs) -> float:
@@ -44,16 +54,17 @@ class LeasePacking:
         return float(pairs.value[self.chosen[self.chosen >= 0]].sum())
 
 
-def latest_slots(free: Ints, gpus: int, need: int, slots: int) -> Ints | None:
+def latest_slots(free: IntMatrix, gpus: int, need: int, slots: int, level: int = 0) -> Ints | None:
     """The latest `need` of the first `slots` slots with room for a gang; None if there are not so many."""
     if slots < need:
         return None
-    open_ = np.flatnonzero(free[:slots] >= gpus)
+    open_ = open_slots(free, gpus, level, slots)
     return open_[-need:] if len(open_) >= need else None
 
 
-def pack(pairs: LeasePairs, capacity: Ints, jobs: int) -> LeasePacking:
+def pack(pairs: LeasePairs, capacity: Ints | IntMatrix, jobs: int) -> LeasePacking:
     """Pack everybody late, then repair what did not fit."""
+    capacity = np.atleast_2d(capacity)
     order = np.lexsort((pairs.job, pairs.slots - pairs.need, -pairs.gpus, -pairs.value))
     best = _pack_in(pairs, capacity, jobs, order)
     urgent = np.zeros(jobs, np.int64)
@@ -73,7 +84,7 @@ def pack(pairs: LeasePairs, capacity: Ints, jobs: int) -> LeasePacking:
     return best
 
 
-def _pack_in(pairs: LeasePairs, capacity: Ints, jobs: int, order: Ints) -> LeasePacking:
+def _pack_in(pairs: LeasePairs, capacity: IntMatrix, jobs: int, order: Ints) -> LeasePacking:
     """Each job at its first pair in this order that fits."""
     free = capacity.copy()
     chosen = np.full(jobs, -1, np.int64)
@@ -82,9 +93,10 @@ def _pack_in(pairs: LeasePairs, capacity: Ints, jobs: int, order: Ints) -> Lease
     for at in order.tolist():
         if chosen[job[at]] >= 0:
             continue
-        found = latest_slots(free, gpus[at], need[at], slots[at])
+        level = pairs.level_of(at)
+        found = latest_slots(free, gpus[at], need[at], slots[at], level)
         if found is not None:
-            free[found] -= gpus[at]
+            free[: level + 1, found] -= gpus[at]
             chosen[job[at]] = at
             held[job[at]] = found
     return LeasePacking(chosen, held, free)
@@ -115,24 +127,28 @@ def _lower_somebody(pairs: LeasePairs, packing: LeasePacking, missing: list[int]
 def _swap(pairs: LeasePairs, packing: LeasePacking, other: int, now: int, step: int, own: Ints) -> int:
     """Pair of a missing job that fits when another one moves to a later step; -1 if none does."""
     free = packing.free.copy()
-    free[packing.held[other]] += pairs.gpus[now]
+    free[: pairs.level_of(now) + 1, packing.held[other]] += pairs.gpus[now]
     for at in own.tolist():
-        found = latest_slots(free, int(pairs.gpus[at]), int(pairs.need[at]), int(pairs.slots[at]))
+        found = _seek(pairs, free, at)
         if found is None:
             continue
-        free[found] -= pairs.gpus[at]
-        moved = latest_slots(free, int(pairs.gpus[step]), int(pairs.need[step]), int(pairs.slots[step]))
-        if moved is not None:
+        free[: pairs.level_of(at) + 1, found] -= pairs.gpus[at]
+        if _seek(pairs, free, step) is not None:
             return int(at)
-        free[found] += pairs.gpus[at]
+        free[: pairs.level_of(at) + 1, found] += pairs.gpus[at]
     return -1
+
+
+def _seek(pairs: LeasePairs, free: IntMatrix, at: int) -> Ints | None:
+    return latest_slots(free, int(pairs.gpus[at]), int(pairs.need[at]), int(pairs.slots[at]), pairs.level_of(at))
 
 
 def _apply_swap(pairs: LeasePairs, packing: LeasePacking, want: int, best: tuple[float, int, int, int]) -> None:
     _, other, step, pick = best
-    packing.free[packing.held[other]] += pairs.gpus[packing.chosen[other]]
+    now = int(packing.chosen[other])
+    packing.free[: pairs.level_of(now) + 1, packing.held[other]] += pairs.gpus[now]
     for job, at in ((want, pick), (other, step)):
-        found = latest_slots(packing.free, int(pairs.gpus[at]), int(pairs.need[at]), int(pairs.slots[at]))
+        found = _seek(pairs, packing.free, at)
         assert found is not None
-        packing.free[found] -= pairs.gpus[at]
+        packing.free[: pairs.level_of(at) + 1, found] -= pairs.gpus[at]
         packing.chosen[job], packing.held[job] = at, found

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cotenant.core.state import IntMatrix
 from cotenant.core.workload import Floats, Ints
 from cotenant.policies.chronus.packing import LeasePacking, LeasePairs
 from cotenant.solvers.errors import SolverBudget
@@ -31,7 +32,9 @@ class Timetable:
     optimal: bool
 
 
-def objective_of(pairs: LeasePairs, capacity: Ints, chosen: Ints, held: dict[int, Ints], sign: float) -> float:
+def objective_of(
+    pairs: LeasePairs, capacity: Ints | IntMatrix, chosen: Ints, held: dict[int, Ints], sign: float
+) -> float:
     """Value of the chosen steps plus `sign` times the share of slot 0 in use; less for jobs left out."""
     served = chosen[chosen >= 0]
     now = sum(int(pairs.gpus[chosen[job]]) for job, slots in held.items() if len(slots) and slots[0] == 0)
@@ -41,7 +44,7 @@ def objective_of(pairs: LeasePairs, capacity: Ints, chosen: Ints, held: dict[int
 
 def solve(
     pairs: LeasePairs,
-    capacity: Ints,
+    capacity: Ints | IntMatrix,
     jobs: int,
     sign: float,
     *,
@@ -63,8 +66,10 @@ def solve(
     program.add_entries(whole[place], x, 1.0)
     program.add_entries(whole, s, -pairs.need[fits].astype(np.float64))
     used = int(slot.max(initial=-1)) + 1
-    room = program.add_rows(used, upper=capacity[:used].astype(np.float64))
-    program.add_entries(room[slot], x, pairs.gpus[owner].astype(np.float64))
+    for line, limits in enumerate(np.atleast_2d(capacity)):
+        room = program.add_rows(used, upper=limits[:used].astype(np.float64))
+        mine = np.flatnonzero(pairs.level[owner] >= line) if pairs.level is not None else np.arange(len(owner))
+        program.add_entries(room[slot[mine]], x[mine], pairs.gpus[owner[mine]].astype(np.float64))
     once = program.add_rows(jobs, upper=1.0)
     program.add_entries(once[pairs.job[fits]], s, 1.0)
     given = None if start is None else _as_point(start, fits, first, len(owner))
@@ -86,7 +91,14 @@ def _as_point(start: LeasePacking, fits: Ints, first: Ints, columns: int) -> Flo
 
 
 def _read(
-    pairs: LeasePairs, capacity: Ints, jobs: int, sign: float, x: Floats, optimal: bool, fits: Ints, first: Ints
+    pairs: LeasePairs,
+    capacity: Ints | IntMatrix,
+    jobs: int,
+    sign: float,
+    x: Floats,
+    optimal: bool,
+    fits: Ints,
+    first: Ints,
 ) -> Timetable:
     columns = int(first[-1])
     chosen, held = np.full(jobs, -1, np.int64), {}

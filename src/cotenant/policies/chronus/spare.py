@@ -12,13 +12,13 @@ import numpy as np
 
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
-from cotenant.policies.chronus.timetable import Timetables
+from cotenant.policies.chronus.promises import PromiseTable
 
 _PROMOTED, _BEFORE, _OTHERS, _AFTER, _LATE = range(5)
 
 
 def order_of_spare(
-    view: View, which: Ints, tables: Timetables, lease_end_s: float, promised_first: bool
+    view: View, which: Ints, table: PromiseTable, lease_end_s: float, promised_first: bool
 ) -> tuple[Ints, Ints]:
     """Jobs `which` (places in the view) in order, and those of them that are promoted to the present lease."""
     if not len(which):
@@ -29,7 +29,7 @@ def order_of_spare(
     remaining_s = view.remaining_s[which]
     warm = view.running[which] | (view.believed_s[which] <= remaining_s)  # nothing to restore
     need_s = remaining_s + np.where(warm, 0.0, view.restore_s[which])
-    promised = tables.is_promised(view.rows[which])
+    promised = table.is_promised(view.rows[which])
     has = ~np.isnan(last_s)
     late = has & (now_s + need_s > last_s + 1e-6)
     promoted = has & ~promised & ~late & (now_s + need_s <= lease_end_s + 1e-6)

@@ -1,21 +1,21 @@
 """Gandiva as a policy: over-subscribe, take turns, then improve by trial and undo (OSDI'18, section 4).
 
-Turns are played as shares of time (60 s quanta, less what switching costs): every unit of a server, a job or a packed
-pair, gets the same. Packing is tried only under overload and only with jobs that have been watched alone; a pair stays
-together while the two make more progress than in turns. A job moves when GPUs fall free elsewhere and the cluster's
-height sinks, or to empty a server that is mostly free. Elastic jobs grow onto idle GPUs of their server and give
-them back as soon as anybody needs them (`growth`). Every mechanism can be switched off.
+Where jobs cannot be suspended turns are played as shares of time (60 s quanta, less what switching costs): the units of
+a server, jobs or packed groups, get theirs by weight, those of higher priority first (`turns`). Under overload jobs
+that have been watched alone are packed, and stay so while that pays (`packing`). Jobs move for four reasons, and back
+where they lost by it (`migration`). Elastic jobs grow onto idle GPUs of their server and give them back as soon as
+anybody needs them (`growth`). Every mechanism can be switched off.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
+from cotenant.core.outcome import Scalar
 from cotenant.core.plan import Plan, Terms, Why
 from cotenant.core.spec import Value
 from cotenant.core.view import View
@@ -24,17 +24,10 @@ from cotenant.placement.room import SharedRoom
 from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
 from cotenant.policies.gandiva.growth import Growth
+from cotenant.policies.gandiva.migration import Migration, Migrator
+from cotenant.policies.gandiva.packing import JobPacking, may_go
 from cotenant.policies.gandiva.server import Servers
-from cotenant.policies.gandiva.turns import fair_share, height
-
-
-@dataclass(slots=True)
-class Trial:
-    """Two jobs on the same GPUs: the guest, since when, and whether the packing has been found to pay."""
-
-    host: int
-    since_s: float
-    kept: bool = False
+from cotenant.policies.gandiva.turns import height, shares
 
 
 class Gandiva(PlanPolicy):
@@ -51,7 +44,10 @@ class Gandiva(PlanPolicy):
     defaults: ClassVar[dict[str, Value]] = {
         "time_slicing": True,
         "packing": True,
-        "migration": True,
+        "group": col.SLOTS,  # most jobs packed onto the same GPUs
+        "migration": True,  # off servers on which jobs take turns
+        "colocation": True,  # of gangs that are spread over more servers than they need
+        "parting": True,  # of jobs that are slowed down on GPUs of their own
         "defragmentation": True,
         "grow_shrink": True,  # of jobs that may change their size
         "quantum": 60.0,  # seconds of a turn
@@ -59,6 +55,8 @@ class Gandiva(PlanPolicy):
         "watch_s": 60.0,  # seconds of running before a job may be packed
         "trial_s": 60.0,
         "residence_s": 300.0,  # least time between two moves of a job
+        "interference": 0.1,  # part of its speed that a job must have lost on GPUs of its own to be moved away
+        "spread_loss": 0.05,  # what a spread gang is believed to lose at least
         "idle_s": 30.0,  # for which GPUs must have been idle before a job grows onto them
         "pairs": "none",  # or oracle, formula, learned: try only pairs that are believed to pay (`policies.beliefs`)
     }
@@ -70,55 +68,87 @@ class Gandiva(PlanPolicy):
 
     def begin(self, context: Context) -> None:
         """Nothing has been tried."""
-        for name in ("switch_s", "watch_s", "trial_s", "residence_s", "idle_s"):
+        for name in ("switch_s", "watch_s", "trial_s", "residence_s", "idle_s", "interference", "spread_loss"):
             if self.number(name) < 0:
                 raise InputError(f"policy '{self.name}': {name}={self.params[name]} must not be negative")
         if not self.quantum_s > 0:
             raise InputError(f"policy '{self.name}': quantum={self.params['quantum']} must be above 0")
+        if not 2 <= self.number("group") <= col.SLOTS:
+            raise InputError(f"policy '{self.name}': group={self.params['group']} must be 2 to {col.SLOTS}")
         self._pairs = PairBeliefs(self.name, str(self.params["pairs"]), names=(NONE, *NAMES))
-        self.trials: dict[int, Trial] = {}  # guest -> trial
-        self.refused: set[tuple[int, int]] = set()
         self.refused_rows: dict[int, str] = {}  # why jobs found no place at the last decision
-        self.counts = {"packed": 0, "undone": 0, "migrations": 0, "grown": 0, "shrunk": 0}
-        self.growth = Growth(self.number("idle_s"), self.number("watch_s"), self.number("trial_s"))
+        self._sizes = {"grown": 0, "shrunk": 0}
+        watch_s, trial_s = self.number("watch_s"), self.number("trial_s")
+        self.packing = JobPacking(watch_s, trial_s, int(self.number("group")))
+        limits = self.number("interference"), self.number("spread_loss")
+        self.migration = Migration(self.number("residence_s"), trial_s, *limits)
+        self.growth = Growth(self.number("idle_s"), watch_s, trial_s)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often what was done."""
+        return self.packing.counts | self.migration.counts | self._sizes
 
     def decide(self, view: View) -> Plan:
-        """Judge packings, place arrivals, improve, give away what is idle, share out the time."""
+        """Judge packings and moves, place arrivals, improve, give away what is idle, share out the time."""
         self._pairs.look(view)
         board = SharedRoom(view)
-        running = set(board.gpus_of)
+        running, packing = set(board.gpus_of), self.packing
         before = {row: list(gpus) for row, gpus in board.gpus_of.items()}
         given = self.growth.send_home(board)
-        self.trials = {g: t for g, t in self.trials.items() if g in running and t.host in running}
-        servers = Servers(board, {guest: trial.host for guest, trial in self.trials.items()})
+        packing.follow(running, view.now_s)
+        servers = Servers(board, packing.packed)
         moved: set[int] = set()
-        self._judge(board, view, servers, moved)
+        for guest in packing.judge(board, view, servers):
+            if may_go(view, guest):
+                self._separate(board, servers, guest, moved)
         quota = view.site.quota_left()
         for row, gpus in given.items():
             quota[board.tenant(row)] += len(gpus)
         placed = self._place(board, view, servers, quota)
-        if self.params["migration"]:
-            self._lower(board, view, servers, moved)
-        if self.params["defragmentation"]:
-            self._defragment(board, view, servers, moved)
-        if self.params["packing"]:
-            self._pack(board, view, servers, moved)
+        self._migrate(board, view, servers, moved)
+        if self.params["packing"] and view.facts.together is not None and self._overloaded(board, servers):
+            ratio = self._pairs.worth_packing(view) if self._pairs.active else view.facts.together.ratio
+            packing.pack(board, view, servers, moved, ratio)
         if self.params["grow_shrink"] and view.facts.elastic is not None:
-            still = running - moved - set(self.trials) - {trial.host for trial in self.trials.values()}
             calm = placed and not self._overloaded(board, servers)
-            self.growth.grow(board, servers, given, still, quota, calm)
+            self.growth.grow(board, servers, given, running - moved - packing.paired, quota, calm)
         run = {row: board.places(row) for row, gpus in board.gpus_of.items() if gpus != before.get(row)}
-        terms, next_s = self._terms(board, servers), self._next_s(board, view, servers)
+        terms, next_s = self._terms(board, view, servers), self._next_s(board, view, servers)
         pause_s = self._pauses(board, view, before)
         return Plan(run, terms, keep=True, next_s=next_s, pause_s=pause_s, why=self._answers(view))
+
+    def _migrate(self, board: SharedRoom, view: View, servers: Servers, moved: set[int]) -> None:
+        """Move jobs, for the reasons that are switched on."""
+        mover = Migrator(self.migration, board, view, servers, moved, self.packing.paired)
+        mover.judge()
+        if self.params["migration"]:
+            mover.lower()
+        if self.params["colocation"]:
+            mover.gather()
+        if self.params["parting"]:
+            mover.part()
+        if self.params["defragmentation"]:
+            mover.defragment()
+        mover.end()
 
     def story(self) -> str:
         """What was tried, and how often."""
         counts = self.counts
-        text = f"{counts['packed']} packings ({counts['undone']} undone), {counts['migrations']} migrations"
+        text = f"{counts['packed']} packings ({counts['undone']} undone)"
+        text += f", {counts['migrations']} migrations ({counts['migrations_undone']} undone)"
         if counts["grown"]:
             text += f"; jobs grew {counts['grown']} times and shrank {counts['shrunk']} times"
         return text
+
+    def figures(self) -> dict[str, Scalar]:
+        """What was tried, how often, and what it cost in GPU-seconds: undone packings, and moves as believed."""
+        counts = self.counts
+        return {
+            "packings": counts["packed"], "packings_undone": counts["undone"],
+            "trial_gpu_s": self.packing.trial_gpu_s, "migrations": counts["migrations"],
+            "migrations_undone": counts["migrations_undone"], "migration_gpu_s": self.migration.cost_gpu_s,
+        }  # fmt: skip
 
     def _pauses(self, board: SharedRoom, view: View, before: dict[int, list[int]]) -> dict[int, float]:
         """What changes cost elastic jobs that run: a move a restore, shrinking a pause; growing is the driver's."""
@@ -127,8 +157,8 @@ class Gandiva(PlanPolicy):
             new = board.gpus_of[row]
             if training is None or new == old:
                 continue
-            self.counts["grown"] += len(new) > len(old)
-            self.counts["shrunk"] += len(new) < len(old)
+            self._sizes["grown"] += len(new) > len(old)
+            self._sizes["shrunk"] += len(new) < len(old)
             if not set(new) & set(old) or len(new) == len(old):
                 pause_s[row] = float(view.restore_s[view.at(row)])
             elif len(new) < len(old):
@@ -146,8 +176,10 @@ class Gandiva(PlanPolicy):
         return why
 
     def _next_s(self, board: SharedRoom, view: View, servers: Servers) -> float:
-        """When the first trial ends or, under overload, the first job has been watched for long enough."""
-        times = [trial.since_s + self.number("trial_s") for trial in self.trials.values() if not trial.kept]
+        """When the first trial or move is to be judged or, under overload, a job has been watched for long enough."""
+        trials = self.packing.trials.values()
+        times = [trial.since_s + self.number("trial_s") for trial in trials if not trial.kept]
+        times += [self.migration.next_s, self.migration.look_s if self.params["parting"] else np.inf]
         if self.params["packing"] and view.facts.together is not None and self._overloaded(board, servers):
             attained = dict(zip(view.rows.tolist(), view.attained_s.tolist(), strict=True))
             short = (self.number("watch_s") - attained[row] for row in board.gpus_of)
@@ -187,151 +219,34 @@ class Gandiva(PlanPolicy):
             quota[tenant] -= gang
         return not failed
 
-    def _terms(self, board: SharedRoom, servers: Servers) -> dict[int, Terms]:
-        """Equal parts of the time for every unit of a server; a gang over several has that of the fullest."""
+    def _terms(self, board: SharedRoom, view: View, servers: Servers) -> dict[int, Terms]:
+        """Parts of the time by weight for every unit of a server; a gang over several has that of the fullest."""
         share: dict[int, float] = {}
         for node in range(len(board.first) - 1):
-            size = len(board.gpus(node))
-            part = fair_share(servers.slots(node), size, self.number("switch_s"), self.quantum_s)
-            for gpu in board.gpus(node):
-                for job in board.users[gpu]:
-                    share[job] = min(share.get(job, 1.0), part)
-        terms = {}
-        for row, part in share.items():
-            unit = self.trials[row].host if row in self.trials else row
-            terms[row] = Terms(share=part, turn=unit + 1)
-        return terms
+            gpus = board.gpus(node)
+            units: dict[int, list[int]] = {}
+            for job in sorted({job for gpu in gpus for job in board.users[gpu]}):
+                units.setdefault(self.packing.unit(job), []).append(job)
+            size = {unit: sum(unit in board.users[gpu] for gpu in gpus) for unit in units}
+            asked = [
+                (size[unit], max(float(view.weight[view.at(job)]) for job in jobs),
+                 max(float(view.priority[view.at(job)]) for job in jobs))
+                for unit, jobs in units.items()
+            ]  # fmt: skip
+            parts = shares(asked, len(gpus), self.number("switch_s"), self.quantum_s)
+            for jobs, part in zip(units.values(), parts, strict=True):
+                share.update({job: min(share.get(job, 1.0), part) for job in jobs})
+        return {row: Terms(share=part, turn=self.packing.unit(row) + 1) for row, part in share.items()}
 
-    # -- introspective -----------------------------------------------------------------------------------------
-
-    def _overloaded(self, board: SharedRoom, servers: Servers) -> bool:
-        nodes = range(len(board.first) - 1)
-        return any(height(servers.slots(node), len(board.gpus(node))) > 1 for node in nodes)
-
-    def _judge(self, board: SharedRoom, view: View, servers: Servers, moved: set[int]) -> None:
-        """Undo a packing whose members make less progress than in turns, as seen in their step times."""
-        seen = dict(zip(view.rows.tolist(), zip(view.slowdown, view.running, strict=True), strict=True))
-        for guest, trial in list(self.trials.items()):
-            if view.now_s < trial.since_s + self.number("trial_s") - 1e-9:
-                continue
-            share = float(view.share[view.at(guest)])
-            progress = sum(1 / (float(seen[row][0]) * share) for row in (guest, trial.host) if share > 0)
-            trial.kept = progress > 1.0
-            if not trial.kept:
-                self.counts["undone"] += 1
-                self.refused.add((guest, trial.host))
-                del self.trials[guest]
-                servers.packed.pop(guest, None)
-                self._separate(board, view, servers, guest, moved)
-
-    def _separate(self, board: SharedRoom, view: View, servers: Servers, row: int, moved: set[int]) -> None:
+    def _separate(self, board: SharedRoom, servers: Servers, row: int, moved: set[int]) -> None:
         """Back to taking turns, on free GPUs if there are some."""
-        before = board.gpus_of[row]
-        need = board.need[row]
+        before, need = board.gpus_of[row], board.need[row]
         board.remove(row)
         gpus = servers.place(row, oversubscribe=True)
         board.put(row, gpus if len(gpus) == len(before) else before, need)
         if board.gpus_of[row] != before:
             moved.add(row)
 
-    def _pack(self, board: SharedRoom, view: View, servers: Servers, moved: set[int]) -> None:
-        """Under overload the least busy job that has been watched joins the least busy GPUs of its size."""
-        together = view.facts.together
-        if together is None or not self._overloaded(board, servers):
-            return
-        ratio = self._pairs.worth_packing(view) if self._pairs.active else together.ratio
-        paired = set(self.trials) | {trial.host for trial in self.trials.values()}
-        watched = dict(zip(view.rows.tolist(), view.attained_s.tolist(), strict=True))
-        jobs = [
-            row for row in board.gpus_of
-            if row not in paired and row not in moved and watched[row] >= self.number("watch_s")
-        ]  # fmt: skip
-        jobs.sort(key=lambda row: (float(together.busy[board.kind(row)]), row))
-        taken: set[int] = set()
-        for guest in jobs:
-            for host in jobs:
-                if guest == host or guest in taken or host in taken or (guest, host) in self.refused:
-                    continue
-                if not self._can_pack(board, guest, host, ratio):
-                    continue
-                before, need = board.gpus_of[guest], board.need[guest]
-                board.remove(guest)
-                gpus = list(board.gpus_of[host])
-                if any(len(board.users[gpu]) >= col.SLOTS for gpu in gpus):
-                    board.put(guest, before, need)
-                    continue
-                board.put(guest, gpus, need)
-                if board.gpus_of[guest] != before:
-                    moved.add(guest)
-                self.trials[guest] = Trial(host, view.now_s)
-                servers.packed[guest] = host
-                self.counts["packed"] += 1
-                taken |= {guest, host}
-
-    def _can_pack(self, board: SharedRoom, guest: int, host: int, ratio: np.ndarray) -> bool:
-        """Same size and pool, memory for both, and not known to be impossible."""
-        if board.gang(guest) != board.gang(host) or board.parts(guest) or board.parts(host):
-            return False
-        ours, theirs = board.gpus_of[guest][0], board.gpus_of[host][0]
-        if board.pool_of[ours] != board.pool_of[theirs]:
-            return False
-        nodes = {int(board.node_of[gpu]) for gpu in board.gpus_of[host]}
-        if nodes != {int(board.node_of[gpu]) for gpu in board.gpus_of[guest]} and board.site.hosts_bind:
-            return False
-        first, second, here = board.kind(guest), board.kind(host), int(board.type_of[theirs])
-        fits = board.need[guest] + board.need[host] <= board.capacity[theirs] + 1e-9
-        return bool(fits and ratio[first, second, here] > 0 and ratio[second, first, here] > 0)
-
-    def _movable(self, view: View, row: int, moved: set[int]) -> bool:
-        if row in moved or row in self.trials or any(trial.host == row for trial in self.trials.values()):
-            return False
-        at = view.at(row)
-        return bool(view.running[at] and view.now_s - view.since_s[at] >= self.number("residence_s"))
-
-    def _lower(self, board: SharedRoom, view: View, servers: Servers, moved: set[int]) -> None:
-        """Move jobs that take turns to free GPUs elsewhere."""
+    def _overloaded(self, board: SharedRoom, servers: Servers) -> bool:
         nodes = range(len(board.first) - 1)
-        crowded = [node for node in nodes if servers.load(node) > 1 and board.gpus(node)]
-        for node in sorted(crowded, key=lambda node: (-servers.load(node), node)):
-            for row in servers.jobs(node):
-                if servers.load(node) <= 1:
-                    break
-                if self._movable(view, row, moved):
-                    self._move(board, servers, row, moved)
-
-    def _move(
-        self, board: SharedRoom, servers: Servers, row: int, moved: set[int], gpus: list[int] | None = None
-    ) -> None:
-        """Move a job to these GPUs, or to any free ones on other nodes."""
-        before, need = board.gpus_of[row], board.need[row]
-        homes = {int(board.node_of[gpu]) for gpu in before}
-        board.remove(row)
-        gpus = servers.place(row, oversubscribe=False) if gpus is None else gpus
-        away = {int(board.node_of[gpu]) for gpu in gpus}
-        good = len(gpus) == len(before) and not homes & away
-        board.put(row, gpus if good else before, need)
-        if good:
-            moved.add(row)
-            self.counts["migrations"] += 1
-
-    def _defragment(self, board: SharedRoom, view: View, servers: Servers, moved: set[int]) -> None:
-        """Empty servers of which at least three quarters are free onto fuller ones."""
-        nodes = [node for node in range(len(board.first) - 1) if board.gpus(node)]
-        sparse = [
-            node for node in nodes
-            if servers.slots(node) > 0 and 4 * len(servers.free(node)) >= 3 * len(board.gpus(node))
-        ]  # fmt: skip
-        for node in sorted(sparse, key=lambda node: (-len(servers.free(node)), node)):
-            for row in servers.jobs(node):
-                gang, free = board.gang(row), len(servers.free(node))
-                pools = board.pools(row)
-                fuller = [
-                    other for other in nodes
-                    if board.parts(row) <= 1 and gang <= len(servers.free(other)) < free
-                    and board.fed(row, other) >= gang
-                    and int(board.site.node[other, col.NODE_POOL]) in pools
-                    and board.site.node[other, col.NODE_POOL] == board.site.node[node, col.NODE_POOL]
-                ]  # fmt: skip
-                if fuller and self._movable(view, row, moved):
-                    best = min(fuller, key=lambda other: (len(servers.free(other)), other))
-                    self._move(board, servers, row, moved, servers.free(best)[:gang])
+        return any(height(servers.slots(node), len(board.gpus(node))) > 1 for node in nodes)

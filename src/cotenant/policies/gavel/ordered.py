@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 
 from cotenant.core.state import IntMatrix, Matrix
@@ -27,12 +29,8 @@ def in_order(problem: Problem, order: Ints, *, blocking: bool) -> Targets:
     return Targets(x)
 
 
-def any_type(problem: Problem, held: Ints, rng: np.random.Generator, *, stale: bool) -> Targets:
-    """Types ignored: whoever runs stays (`held`: its pool or -1), the head goes to a random type with room.
-
-    `stale` reproduces a slip of the released simulator, which draws a type and then uses the last one in the
-    alphabet that still has a free GPU.
-    """
+def any_type(problem: Problem, held: Ints, rng: np.random.Generator) -> Targets:
+    """Types ignored: whoever runs stays (`held`: its pool or -1), the head goes to a random type with room."""
     room = problem.capacity.copy()
     x = np.zeros_like(problem.rates)
     for j in np.flatnonzero(held >= 0).tolist():
@@ -42,10 +40,59 @@ def any_type(problem: Problem, held: Ints, rng: np.random.Generator, *, stale: b
         fits = np.flatnonzero((problem.rates[j] > 0) & (room >= problem.gangs[j]))
         if not len(fits):
             break
-        k = max(fits.tolist(), key=lambda at: problem.pool_types[at]) if stale else int(rng.choice(fits))
+        k = int(rng.choice(fits))
         x[j, k] = 1.0
         room[k] -= problem.gangs[j]
     return Targets(x)
+
+
+class Slots:
+    """The same as the released code does it: the head inherits the type of whoever has ended, then types are drawn.
+
+    `stale` is a slip of it: it draws a type and then uses the last one in the alphabet that is still listed, but
+    strikes the drawn one off the list. So types are given out beyond what they have.
+    """
+
+    def __init__(self, seed: int, *, stale: bool) -> None:
+        self.draws, self.stale = random.Random(seed), stale
+        self.pool: dict[int, int] = {}  # of jobs (by row) that have been given one
+
+    def targets(self, problem: Problem, rows: Ints) -> Targets:
+        """Everybody whole on its type; those that have none wait."""
+        at = {row: j for j, row in enumerate(rows.tolist())}
+        gangs, rates, room = problem.gangs.tolist(), problem.rates, problem.capacity.tolist()
+        queue = sorted(row for row in at if row not in self.pool)
+        for row in sorted(self.pool):
+            pool = self.pool[row]
+            if row in at:
+                room[pool] -= gangs[at[row]]
+                continue
+            del self.pool[row]
+            if queue and gangs[at[queue[0]]] <= room[pool] and rates[at[queue[0]], pool] > 0:
+                head = queue.pop(0)
+                self.pool[head] = pool
+                room[pool] -= gangs[at[head]]
+        self._draw(queue, at, problem, room)
+        x = np.zeros_like(rates)
+        for row, pool in self.pool.items():
+            x[at[row], pool] = 1.0
+        return Targets(x)
+
+    def _draw(self, queue: list[int], at: dict[int, int], problem: Problem, room: list[float]) -> None:
+        listed = sorted((k for k, left in enumerate(room) if left > 0), key=lambda k: problem.pool_types[k])
+        for row in queue:
+            gang = int(problem.gangs[at[row]])
+            fits = [place for place, pool in enumerate(listed) if room[pool] >= gang]
+            if not fits:
+                break
+            drawn = fits[self.draws.randrange(len(fits))]
+            pool = listed[-1 if self.stale else drawn]
+            if problem.rates[at[row], pool] <= 0:
+                continue
+            self.pool[row] = pool
+            room[pool] -= gang
+            if room[pool] == 0:
+                listed.pop(drawn)
 
 
 def pack_queued(problem: Problem, targets: Targets) -> Targets:

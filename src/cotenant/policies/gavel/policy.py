@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from cotenant.beliefs.pair_estimator import RULES
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Value
 from cotenant.core.view import View
@@ -37,6 +38,7 @@ class Gavel(RoundPolicy):
         "pairs": "oracle",
         "profiled": 0.2,
         "references": 16,
+        "rule": "mixture",
     }
 
     def __init__(self, **params: Value) -> None:
@@ -48,6 +50,8 @@ class Gavel(RoundPolicy):
             raise unknown("inner of policy 'gavel'", str(self.params["inner"]), INNER)
         if self.params["walk"] not in WALKS:
             raise unknown("walk of policy 'gavel'", str(self.params["walk"]), WALKS)
+        if self.params["rule"] not in RULES:
+            raise unknown("rule of policy 'gavel'", str(self.params["rule"]), RULES)
         weights = self.params["weights"]
         self._weights = tuple(float(w) for w in weights) if isinstance(weights, tuple) else ()
         if any(not w > 0 for w in self._weights):
@@ -56,13 +60,15 @@ class Gavel(RoundPolicy):
     def begin(self, context: Context) -> None:
         """The quirks of this family are read once."""
         given = context.compat.get("gavel", {})
-        self._stale = given.get("fifo.type_choice") == "stale"
+        stale = given.get("fifo.type_choice") == "stale"
+        self._slots = ordered.Slots(context.seed, stale=stale) if stale or "fifo.queue" in given else None
         self._options = TargetOptions(
             aware=bool(self.params["aware"]),
             sharing=bool(self.params["sharing"]),
             budget_s=self.number("budget") or np.inf,
             entity_weights=dict(enumerate(self._weights)),
             inner=str(self.params["inner"]),
+            interior=given.get("solver") == "interior_point",
             bisect=given.get("makespan.method") == "bisect_1.05",
             copy_first_rate=given.get("agnostic_rate") == "v100_copy",
         )
@@ -76,10 +82,11 @@ class Gavel(RoundPolicy):
 
     @property
     def pair_belief(self) -> str:  # type: ignore[override]
-        """`pairs=online` starts from a few measured pairs and learns from every round."""
+        """`pairs=online` starts from a few measured pairs, completes them by `rule`, and learns from every round."""
         if self.params["pairs"] != "online":
             return str(self.params["pairs"])
-        return f"online:profiled={self.params['profiled']},references={self.params['references']}"
+        names = ("profiled", "references", "rule")
+        return "online:" + ",".join(f"{name}={self.params[name]}" for name in names)
 
     @property
     def agnostic(self) -> bool:  # type: ignore[override]
@@ -99,7 +106,9 @@ class Gavel(RoundPolicy):
     def targets(self, problem: Problem, view: View) -> Targets:
         """The objective's fractions; the last good ones when no solver answers in `budget` seconds (0: no limit)."""
         if self.objective == "fifo" and not self._options.aware:
-            return ordered.any_type(problem, view.pool, self.rng, stale=self._stale)
+            if self._slots is not None:
+                return self._slots.targets(problem, view.rows)
+            return ordered.any_type(problem, view.pool, self.rng)
         try:
             answer = OBJECTIVES[self.objective](problem, self._options)
         except SolverError:

@@ -15,8 +15,7 @@ from cotenant import solvers
 from cotenant.core.errors import InputError
 from cotenant.core.state import Matrix
 from cotenant.core.workload import Floats
-from cotenant.policies.gavel import ordered
-from cotenant.policies.gavel.centre import bisected, centre
+from cotenant.policies.gavel import ordered, released
 from cotenant.policies.gavel.levels import Memory, fair_finish
 from cotenant.policies.rounds.problem import Problem, Targets
 
@@ -33,16 +32,22 @@ class TargetOptions:
     entity_weights: dict[int, float] | None = None
     inner: str = "fairness"
     memory: Memory = field(default_factory=Memory)
-    bisect: bool = False  # makespan: within 5 %, at the centre of what is feasible
+    interior: bool = False  # of several optima the one at which the released code's solver stops
+    bisect: bool = False  # makespan: within 5 %, with `interior`
     copy_first_rate: bool = False  # agnostic: the rate of the first pool everywhere, even where it cannot run
 
 
 def las(problem: Problem, options: TargetOptions) -> Targets:
     """Max-min of normalised effective throughput: s_j E_j / (w_j prop_j)."""
+    if not options.aware and options.interior and options.copy_first_rate:
+        alike = replace(problem, rates=np.ones_like(problem.rates), kind=np.zeros_like(problem.kind))
+        return Targets(released.max_min(alike, problem.gangs / problem.weights, False).x * (problem.rates > 0))
     if not options.aware:
         return Targets(water_level(problem, options))
     even = problem.weights * problem.proportional
     scale = np.where(even > 0, problem.gangs / np.where(even > 0, even, 1.0), 0.0)
+    if options.interior:
+        return released.max_min(problem, scale, options.sharing)
     if options.sharing and problem.pair is not None:
         packed = solvers.packed_max_min(
             problem.rates, problem.gangs, problem.capacity, problem.kind, problem.pair, scale=scale,
@@ -113,10 +118,9 @@ def makespan(problem: Problem, options: TargetOptions) -> Targets:
     answer = solvers.makespan(
         seen.rates, seen.gangs, seen.capacity, work=seen.left_s, tol=TOLERANCE, budget_s=options.budget_s
     )
-    if options.bisect and len(problem):
-        time_s = bisected(answer.value)
-        x = centre(seen.rates, seen.gangs, seen.capacity, seen.left_s / time_s, answer.x, time_s / answer.value - 1)
-        return Targets(x * (problem.rates > 0), note=f"within {time_s / answer.value - 1:.1%} of the optimum")
+    if options.bisect and options.interior and len(problem):
+        x = released.makespan(seen, released.bisected(answer.value)).x
+        return Targets(x * (problem.rates > 0))
     return Targets(answer.x, note=answer.note)
 
 

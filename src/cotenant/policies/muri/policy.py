@@ -43,7 +43,14 @@ class MuriS(PlanPolicy):
         "matching": True,
         "order": "best",  # of the stages in a group: best or worst
         "merge_order": "auto",  # efficiency; with --compat muri released: by first appearance
+        "noise": 0.0,  # simulated: how wrong stage times are believed, standard deviation of logarithms
+        "turns": True,  # live: stages of a group take turns; otherwise they overlap as they happen to
     }
+
+    @property
+    def stage_noise(self) -> float:
+        """How wrong it is about stage times."""
+        return self.number("noise")
 
     def begin(self, context: Context) -> None:
         """Nothing is known of groups."""
@@ -104,8 +111,18 @@ class MuriS(PlanPolicy):
                 found = grouping.group(jobs, counts, kinds[here].tolist(), capacity[pool], where)
                 found = self._settle(found, grouping, stages, view)
             groups += [(pool, group) for group in found]
-        chosen = self._say(view, self._that_fit(view, groups))
-        return Plan(pools=chosen, why=self._answers(view.rows[order], groups, largest))
+        fit = self._that_fit(view, groups)
+        why = self._answers(view.rows[order], groups, largest)
+        return Plan(pools=self._say(view, fit), why=why, lines=self._lines(fit, grouping, stages))
+
+    def _lines(
+        self, groups: list[tuple[int, Group]], grouping: Grouping | None, stages: Stages | None
+    ) -> tuple[tuple[int, ...], ...]:
+        """Members of each group in the order of their turns."""
+        if grouping is None or stages is None or not self.params["turns"]:
+            return ()
+        shared = [group.jobs for _, group in groups if len(group.jobs) > 1]
+        return tuple(tuple(jobs[at] for at in grouping.cycles.turns(stages.of[jobs].tolist())) for jobs in shared)
 
     def _prepare(self, view: View, stages: Stages | None) -> Grouping | None:
         """What was found out holds for these kinds and the memory of the smallest GPU: with others it begins anew."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from cotenant.core.workload import Floats
 
-HIDDEN, ROWS, BATCH, EPOCHS = 64, 2000, 128, 40
+HIDDEN, ROWS, BATCH, EPOCHS = 64, 1000, 256, 40
 _RATE, _DECAY = 3e-3, 1e-4
 _LEAST = 1e-6
 

@@ -16,9 +16,9 @@ BEFORE_SCALING, BEFORE_CHANGE, TIMES_ASKED, FACTOR = 2.0, 1.0, 4, 1.0
 
 
 def scaled_down(size: int, run_s: float, median_s: float, factor: float = FACTOR) -> int:
-    """Limit of a job that is large for long: floor(2 size / (factor run / median + 1)), 1 or rounded up to even."""
+    """Limit of a job that is large for long: floor(2 size / (factor run / median + 1)), made even, 2 at least."""
     limit = max(int(np.floor(2 * size / (factor * run_s / median_s + 1) + 1e-9)), 1)
-    return limit + limit % 2 if limit > 1 else limit
+    return limit + limit % 2
 
 
 class Sizes:
@@ -28,11 +28,16 @@ class Sizes:
         self.largest: dict[int, int] = {}
         self._scaled: dict[int, float] = {}  # epochs at the last change of size
         self._held: dict[int, int] = {}  # size then
+        self._ran_s: dict[int, float] = {}
+        self._over_s: list[float] = []  # run times of the jobs that are gone
 
     def forget(self, row: int) -> None:
         """A job is gone."""
         for table in (self.largest, self._scaled, self._held):
             table.pop(row, None)
+        ran_s = self._ran_s.pop(row, 0.0)
+        if ran_s > 0:
+            self._over_s.append(ran_s)
 
     def limits(self, view: View, which: Ints, held: Ints, epochs: Floats, gpus: int) -> tuple[Ints, Ints]:
         """Per job the limit of evolution and that of filling."""
@@ -47,17 +52,21 @@ class Sizes:
                 ready[k] = epochs[k] - self._scaled.get(row, 0.0) >= BEFORE_SCALING
                 if ready[k] and held[k] >= largest:
                     self.largest[row] = largest = min(gpus, 2 * largest)
-            cap[k] = min(largest, TIMES_ASKED * int(asked[k])) if held[k] == 0 or ready[k] else max(int(held[k]), 1)
+            if held[k] == 0:
+                cap[k] = largest
+            else:
+                cap[k] = min(largest, TIMES_ASKED * int(asked[k])) if ready[k] else int(held[k])
             train[k] = min(largest, gpus)
         self._cut_largest(view, which, held, ready, cap, gpus)
         return np.minimum(cap, gpus), np.maximum(np.minimum(train, gpus), 1)
 
     def _cut_largest(self, view: View, which: Ints, held: Ints, ready: np.ndarray, cap: Ints, gpus: int) -> None:
+        run_s = view.attained_s[which]
+        self._ran_s.update(zip(view.rows[which].tolist(), run_s.tolist(), strict=True))
         if not ready.any():
             return
         at = int(np.argmax(np.where(ready, held, 0)))
-        run_s = view.attained_s[which]
-        started = run_s[run_s > 0]
+        started = np.concatenate([run_s[run_s > 0], self._over_s])
         median_s = float(np.median(started)) if len(started) else 0.0
         if held[at] >= gpus // 2 and median_s > 0 and run_s[at] > median_s:
             cap[at] = scaled_down(int(held[at]), float(run_s[at]), median_s)
@@ -87,12 +96,19 @@ class Sizes:
             give = min(max(excess, 0), int(final[k]))
             final[k] -= give
             excess -= give
-        for k, row in enumerate(ids):
-            if final[k] != held[k]:
-                self._scaled[row], self._held[row] = float(epochs[k]), int(final[k])
-            if held[k] > 0 and final[k] == 0:
-                self.largest[row] = max(self.largest[row] // 2, 1)
+        self.changed(ids, held, final, epochs)
+        self.passed_over(ids, (held > 0) & (final == 0))
         return np.asarray(final, np.int64)
+
+    def changed(self, ids: list[int], held: Ints, final: Ints, epochs: Floats) -> None:
+        """Note who changes its size, and at how many epochs."""
+        for k in np.flatnonzero(final != held).tolist():
+            self._scaled[ids[k]], self._held[ids[k]] = float(epochs[k]), int(final[k])
+
+    def passed_over(self, ids: list[int], who: np.ndarray) -> None:
+        """Halve the limits of jobs that a schedule leaves out."""
+        for k in np.flatnonzero(who).tolist():
+            self.largest[ids[k]] = max(self.largest[ids[k]] // 2, 1)
 
 
 def at_least(sizes: Ints, fewest: Ints, held: Ints, gpus: int) -> None:

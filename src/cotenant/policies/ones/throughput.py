@@ -13,7 +13,7 @@ from cotenant.core.goodput import efficiency, fit, linear_batch
 from cotenant.core.training import Training
 from cotenant.core.workload import Floats, Ints
 
-Row = tuple[float, int, int, float]
+_SAME = 0.02  # measurements that differ by less are not fitted again
 
 
 def throughputs(seen: Floats, most: int) -> Floats:
@@ -40,7 +40,7 @@ class Goodputs:
 
     def __init__(self, node_gpus: int) -> None:
         self.node_gpus = max(node_gpus, 1)
-        self._known: dict[int, tuple[tuple[object, ...], np.ndarray]] = {}
+        self._known: dict[int, tuple[tuple[object, ...], Floats, np.ndarray]] = {}
 
     def tables(self, training: Training, rows: Ints, most: int) -> tuple[np.ndarray, np.ndarray]:
         """Jobs x sizes (0 to `most`): samples per second, and the same with each sample counted by its efficiency."""
@@ -59,12 +59,18 @@ class Goodputs:
         return np.array([most[training.kind == kind].max() for kind in training.kind[rows].tolist()], np.int64)
 
     def _kind(self, training: Training, kind: int, row: int, most: int) -> np.ndarray:
-        seen = np.nanmax(training.seen[training.kind == kind], axis=0, initial=-1.0)
+        found = training.seen[training.kind == kind]
+        times = np.maximum((found > 0).sum(axis=0), 1)
+        seen = np.nansum(found, axis=0) / times
         sizes = np.flatnonzero(seen > 0)
         if not len(sizes):
             return np.zeros((2, most + 1))
         batch, base_lr, max_lr = (float(c[row]) for c in (training.batch, training.base_lr, training.max_lr))
         asked, most = most, max(most, int(sizes[-1]))  # it may have been seen on more GPUs than there are now
+        key, told = (most, batch, base_lr, max_lr, *sizes.tolist()), np.append(seen[sizes], training.noise[row])
+        kept = self._known.get(kind)
+        if kept is not None and kept[0] == key and np.allclose(kept[1], told, rtol=_SAME, atol=0.0):
+            return kept[2][:, : asked + 1]
         grid = np.arange(1, most + 1)
         local = np.array([linear_batch(int(batch), base_lr, max_lr, int(n))[0] for n in grid], np.float64)
         nodes = -(-grid // self.node_gpus)
@@ -72,13 +78,9 @@ class Goodputs:
             (float(local[n - 1]), int(n), int(nodes[n - 1]), float(f"{local[n - 1] * n / seen[n]:.5g}"))
             for n in sizes.tolist()
         )
-        told = steps, most, batch, base_lr, max_lr, float(training.noise[row])
-        kept = self._known.get(kind)
-        if kept is not None and kept[0] == told:
-            return kept[1][:, : asked + 1]
         rate = np.concatenate([[0.0], fit(steps).throughput(local, grid, nodes)])
         rate[sizes] = seen[sizes]
         worth = efficiency(float(training.noise[row]), batch, local * grid)
         table = np.stack([rate, rate * np.concatenate([[1.0], worth])])
-        self._known[kind] = told, table
+        self._known[kind] = key, told, table
         return table[:, : asked + 1]

@@ -43,7 +43,7 @@ class History:
         """Jobs ran alone in these pools for this long."""
         self.received_s[ids, pools] += seconds
 
-    def receive_pairs(self, pairs: Ints, pools: Ints, seconds: float) -> None:
+    def receive_pairs(self, pairs: Ints, pools: Ints, seconds: Floats) -> None:
         """Pairs (by their place in `pairs`) ran in these pools for this long."""
         self.pair_received_s[pairs, pools] += seconds
 

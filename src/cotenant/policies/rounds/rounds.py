@@ -7,6 +7,7 @@ that fall idle go to whoever has none.
 
 from __future__ import annotations
 
+import random
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -37,6 +38,7 @@ class Quirks:
     drop_late: bool = False  # jobs that arrived since the last solve may be picked, and then do not run
     latest_finish: bool = False  # nothing happens between rounds; GPUs that fall idle stay idle
     whole_steps: bool = False  # received time counts whole steps only
+    own_draws: bool = False  # random numbers as Python's own generator draws them
 
 
 class RoundPolicy(PlanPolicy):
@@ -54,6 +56,7 @@ class RoundPolicy(PlanPolicy):
         self.length_s = float(context.round_s)
         self.quirks = quirks_of(context.compat)
         self.rng = np.random.default_rng([context.seed, 5])
+        self._draws = random.Random(context.seed + 5) if self.quirks.own_draws else None
         self._history: History | None = None
         self._round_end_s = -np.inf
         self._asked_s = -np.inf
@@ -62,6 +65,7 @@ class RoundPolicy(PlanPolicy):
         self._seen: Ints = np.zeros(0, np.int64)
         self._gpus: Ints = np.zeros(0, np.int64)
         self._held = _NOTHING
+        self._pair_pieces: Floats = np.zeros(0)
         self.standing: Standing | None = None  # at the last round
         self._recalled: Mapping[tuple[int, ...], Any] = {}
         self.wakes = not self.quirks.latest_finish
@@ -134,9 +138,14 @@ class RoundPolicy(PlanPolicy):
         if len(gpus) != len(self._gpus) or (gpus != self._gpus).any():  # nodes have failed or come back
             self._changed, self._gpus = True, gpus
         boundary = self.quirks.latest_finish or now_s >= self._round_end_s - EPSILON_S
-        if boundary and self._changed and now_s - history.solved_s >= self.quirks.reset_interval_s:
+        if boundary and self._changed and self._may_solve(history, now_s):
             self._solve(view, history)
         return self._pick(view, history) if boundary else self._top_up(view)
+
+    def _may_solve(self, history: History, now_s: float) -> bool:
+        """The released simulator waits between solves, but not after one at time 0."""
+        waits_s = self.quirks.reset_interval_s
+        return now_s - history.solved_s >= waits_s or (waits_s > 0 and history.solved_s == 0)
 
     def refresh(self) -> None:
         """Solve anew at the next round: the GPUs are not those of the last targets."""
@@ -156,7 +165,10 @@ class RoundPolicy(PlanPolicy):
             if self.quirks.whole_steps:
                 seconds = np.minimum(seconds, self._pieces)
             history.receive(ids, pools, seconds)
-            history.receive_pairs(pairs, pair_pools, elapsed)
+            together = np.full(len(pairs), elapsed)
+            if self.quirks.whole_steps:
+                together = np.minimum(together, self._pair_pieces)
+            history.receive_pairs(pairs, pair_pools, together)
         self._asked_s = view.now_s
 
     def _solve(self, view: View, history: History) -> None:
@@ -200,7 +212,7 @@ class RoundPolicy(PlanPolicy):
         out = np.zeros((len(members), 2), np.int64)
         pools = np.arange(len(room))
         if self.agnostic:
-            self.rng.shuffle(pools)
+            pools = self._shuffled(len(room))
         each = gangs if not len(pair_of) else gangs[members[:, 0]]
         if self.one_queue:
             line = one_line(priority, deficit, target)
@@ -219,6 +231,14 @@ class RoundPolicy(PlanPolicy):
         )  # fmt: skip
         return replace(plan, why=self.standing.why)
 
+    def _shuffled(self, pools: int) -> Ints:
+        """The pools in random order."""
+        if self._draws is None:
+            return self.rng.permutation(pools)
+        order = list(range(pools))
+        self._draws.shuffle(order)
+        return np.array(order, np.int64)
+
     def _combinations(self, ids: Ints, history: History) -> tuple[IntMatrix, Ints]:
         """Every active job alone, then the pairs whose members are both active, by their place in the view."""
         alone = np.stack([np.arange(len(ids)), np.full(len(ids), -1)], axis=1)
@@ -236,6 +256,7 @@ class RoundPolicy(PlanPolicy):
         if not len(pair_of):
             jobs = members[:, 0]
             self._held = (rows[jobs], where, _NONE, _NONE)
+            self._pair_pieces = np.zeros(0)
             if self.quirks.whole_steps:
                 self._pieces = _pieces(view, jobs, where, self.length_s)
             pools = Pools(rows[jobs], where, members[:, 1])
@@ -247,6 +268,7 @@ class RoundPolicy(PlanPolicy):
         )  # fmt: skip
         if self.quirks.whole_steps:
             self._pieces = _pieces(view, members[~double, 0], where[~double], self.length_s)
+            self._pair_pieces = _pair_pieces(view, members[double], where[double], self.length_s)
         hosts = np.full(len(members), -1, np.int64)
         guest, host = members[double, 1], members[double, 0]
         idle = np.ones(len(rows), bool)
@@ -306,6 +328,18 @@ def _pieces(view: View, jobs: Ints, pools: Ints, round_s: float) -> Floats:
     return np.asarray(np.floor(rate * round_s + 1e-9) / rate)
 
 
+def _pair_pieces(view: View, pairs: IntMatrix, pools: Ints, round_s: float) -> Floats:
+    """The same for two jobs together: that of the slower one."""
+    assert view.pair_rates is not None
+    kind = view.kind[pairs]
+    found = np.zeros(len(pairs))
+    for one, other in ((0, 1), (1, 0)):
+        rate = view.pair_rates[kind[:, one], kind[:, other], pools] * view.steps_per_s[pairs[:, one]]
+        steps = np.floor(rate * round_s + 1e-9)
+        found = np.maximum(found, np.divide(steps, rate, out=np.zeros(len(pairs)), where=rate > 0))
+    return found
+
+
 def quirks_of(compat: dict[str, dict[str, str]]) -> Quirks:
     """The quirks that `--compat gavel` or `--compat gavel:name=value` switch on."""
     given = compat.get("gavel")
@@ -316,6 +350,7 @@ def quirks_of(compat: dict[str, dict[str, str]]) -> Quirks:
         drop_late=given.get("late_arrivals") == "drop_at_placement",
         latest_finish=given.get("round_end") == "latest_finish",
         whole_steps=given.get("progress") == "whole_steps",
+        own_draws=given.get("draws") == "python",
     )
 
 

@@ -89,6 +89,12 @@ def check_priority(caller: Caller, priority: int, most: float) -> None:
         raise InputError(f"field 'priority' is {priority}: your token may ask for at most {most:g}, an admin for more")
 
 
+def check_weight(caller: Caller, weight: float) -> None:
+    """Raise where somebody asks for longer turns than others who may not."""
+    if weight > 1 and caller.role is not Role.ADMIN:
+        raise InputError(f"field 'weight' is {weight:g}: your token may ask for at most 1, an admin for more")
+
+
 class JobChanges:
     """Changes the book, and has the scheduler look. Nothing is half done: all entries are one write."""
 

@@ -19,7 +19,7 @@ from cotenant.service.accounts.share import ShareBoard
 from cotenant.service.asked import EVERY, Which
 from cotenant.service.desk import changing, selecting
 from cotenant.service.desk import views as shown
-from cotenant.service.desk.deadlines import deadline_of
+from cotenant.service.desk.deadlines import deadline_of, with_deadline
 from cotenant.service.desk.parts import Machines, PlannerAnswers, ReportedProgress, ToldEnds
 from cotenant.service.desk.submitting import ANYTHING, Rules, Submissions, again
 from cotenant.service.desk.tenant_words import explained
@@ -107,26 +107,27 @@ class Desk:
     def why(self, caller: Caller, job: str) -> dict[str, Any]:
         """See the facade. Only the planner knows why a job waits that could start."""
         name, now_s = self._find(caller, job).id, self._store.clock()
-        view = self._store.around(name)
+        view, nodes = self._store.around(name), self._machines.nodes()
         found = view.jobs[name]
         text, cause = shown.reason(found, view, caller.tenant), shown.cause(found, view)
         if cause:
-            return {"job": name, "at_s": now_s, "cause": cause, "text": found.aside or text or f"it is {found.state}"}
+            said = found.aside or text or f"it is {found.state}"
+            return {"job": name, "at_s": now_s, "cause": cause, "text": with_deadline(said, view, nodes, found, now_s)}
         reason = self._planner.why(name, now_s)
         if reason is not None and self._board is not None and view.tenants.tree is not None:
             picture = self._board.picture()
             reason = explained(reason, picture.view, caller, now_s, self._board.grace_s, picture.lenders)
         if reason is not None:
-            return reason.as_dict()
-        up = any(node.state == "up" and node.name not in view.drained for node in self._machines.nodes())
+            return {**reason.as_dict(), "text": with_deadline(reason.text, view, nodes, found, now_s)}
+        up = any(node.state == "up" and node.name not in view.drained for node in nodes)
         text = "the next decision comes at once" if up else "no node is up"
         return {"job": name, "at_s": now_s, "cause": str(Cause.CAPACITY), "text": text}
 
     def deadline(self, caller: Caller, job: str) -> dict[str, Any]:
         """See the facade."""
-        view = self._store.view()
-        found = selecting.one(view, caller, job)
-        return deadline_of(view, self._machines.nodes(), found, self._store.clock())
+        name = self._find(caller, job).id
+        view = self._store.around(name)
+        return deadline_of(view, self._machines.nodes(), view.jobs[name], self._store.clock())
 
     def whatif(self, caller: Caller, policies: list[str], watch: WhatIfWatch | None = None) -> dict[str, Any]:
         """See the facade."""

@@ -16,7 +16,7 @@ from cotenant.core.tenants import Tenant
 from cotenant.journal import Entry
 from cotenant.service.admission import check
 from cotenant.service.desk import selecting
-from cotenant.service.desk.changing import check_priority
+from cotenant.service.desk.changing import check_priority, check_weight
 from cotenant.service.desk.parts import Machines
 from cotenant.service.desk.user_limits import LimitedUsers, check_size
 from cotenant.service.facade import Caller, Conflict, NotFound, Role, TooMany
@@ -131,6 +131,7 @@ class Submissions:
             raise InputError(f"job '{spec.name}': no node takes jobs of tenant '{tenant}': all are dedicated to others")
         check(spec, mine, self._rules.hosts, lambda node: book.mark(node).dedicated)
         spec = _prioritised(caller, spec, book.of(tenant), self._rules.most_priority)
+        check_weight(caller, spec.weight)
         check_size(spec, book.of(tenant), book.tree)
         self._rules.notify.check(spec)
         if spec.image and not self._machines.capabilities().containers:

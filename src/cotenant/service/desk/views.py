@@ -203,7 +203,7 @@ def node_statuses(
         found.append(NodeStatus(
             node.name, node.gpu_type, node.gpus, used, node.cpus, node.mem_gib, state, tuple(jobs.get(node.name, ())),
             shared, node.gpu_mem_gib, tuple(round(gpu.busy, 2) for gpu in seen),
-            tuple(round(gpu.used_gib, 2) for gpu in seen), mark.dedicated, dict(mark.labels),
+            tuple(round(gpu.used_gib, 2) for gpu in seen), mark.dedicated, dict(mark.labels), node.ready_s,
         ))  # fmt: skip
     return found
 
@@ -231,5 +231,6 @@ def metrics(
         "cotenant_preemption_cost_seconds": view.preemption_cost_s,
         "cotenant_preemptions_total": counters["preemptions"],
         "cotenant_suspensions_total": counters["suspensions"],
+        "cotenant_moves_total": counters["moves"],
         "cotenant_lost_work_seconds_total": counters["lost_work_s"],
     }

@@ -67,6 +67,7 @@ class Executor:
         """Journal all intents in one append and queue the acts; those that came too late are handed back."""
         with self._store.lock:
             book, late = self._store.book, []
+            self.terms.lines = self.terms.lines if decision.lines is None else decision.lines
             intents: list[Entry] = []
             going: list[LiveJob] = []
             ending = {act.job for act in decision.acts if act.kind in ("end", "resume")}
@@ -79,7 +80,12 @@ class Executor:
                 intents += self._intents(act, job, going, ending)
             intents += self._promises(decision, {act.job for act in todo if act.kind in ("resume", "start")})
             starts = ahead.intents(book, decision, {act.job for act in todo if act.kind == "start"})
-            intents += [*starts, *self._memory(decision), *(note for note in decision.notes if note.job in book.active)]
+            intents += [
+                *starts,
+                *self._memory(decision),
+                *self._told(decision),
+                *(note for note in decision.notes if note.job in book.active),
+            ]
             if intents:
                 self._store.write(intents)
             self._begin([(act, book.active[act.job]) for act in todo if act.job in book.active])
@@ -133,6 +139,13 @@ class Executor:
         before = self._store.book.memory
         plain = {key: json.loads(json.dumps(value)) for key, value in decision.remembered.items()}
         return [Entry("memory", data={"key": key, "value": to}) for key, to in plain.items() if before.get(key) != to]
+
+    def _told(self, decision: LiveDecision) -> list[Entry]:
+        """Answers to deadlines that are new: with the policy's memory in one append, so that neither is without the
+        other."""
+        active = self._store.book.active
+        new = [(name, answer) for name, answer in decision.told.items() if name in active]
+        return [Entry("deadline", name, dict(answer)) for name, answer in new if active[name].deadline_answer != answer]
 
     def _begin(self, acts: Sequence[tuple[Act, LiveJob]]) -> None:
         """The intents are journaled: ask whom to ask, queue the rest. Suspending is queued by what the book says."""
@@ -206,6 +219,7 @@ class Executor:
     def _asked(self, job: LiveJob, why: str) -> None:
         """It is journaled that a job is to stop: let it save, unless it stands still soon."""
         self._counters["preemptions"] += why in ("preempt", "move", "split")
+        self._counters["moves"] += why == "move"
         if job.rung != SUSPEND and not (why == "turn" and job.rung == ASK):
             self._reports.ask_to_stop(job.id, self._options.grace_s)
 

@@ -1,18 +1,20 @@
 """On what terms attempts run, as told to their runtime, and what they are launched with.
 
 Smaller sub-batches hold from the start; a pause after every step makes a job use only a part of its GPUs' time, and
-follows what the job says of its steps. A job without the runtime runs at full speed: it cannot be held back, only
-suspended or stopped. Nothing of this is journaled but the level: the planner says the rest again after a crash.
+follows what the job says of its steps. Jobs of one line take turns at the stages of their steps while they run on the
+same GPUs. A job without the runtime runs at full speed: it cannot be held back, only suspended or stopped. Nothing of
+this is journaled but the level: the planner says the rest again after a crash.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping
 
 from cotenant.backends.base import LaunchSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.plan import ALONE, Terms
-from cotenant.runtime.protocol import Settings
+from cotenant.runtime.protocol import Settings, TakeTurns
 from cotenant.service.executor.host_limits import Given
 from cotenant.service.observer.report import Report
 from cotenant.service.observer.reports import Reports
@@ -30,6 +32,7 @@ class AgreedTerms:
         self._terms: dict[str, Terms] = {}  # by key of the attempt
         self._pauses_s: dict[str, float] = {}  # what it was told last
         self._adopted = set(adopted)  # whom an earlier service may have told to pause, and this one nothing yet
+        self.lines: tuple[tuple[str, ...], ...] = ()  # groups that take turns, as planned
 
     def of(self, job: LiveJob) -> Terms:
         """What was agreed with its present attempt."""
@@ -48,7 +51,8 @@ class AgreedTerms:
             self._reports.set_for(job.id, Settings(max(job.spec.batch_size >> level, 1), 2**level))
 
     def tell(self, on_gpus: Mapping[str, LiveJob], suspended: Mapping[str, LiveJob]) -> None:
-        """Have jobs pause after each step so that they use no more than their share of the time."""
+        """Have jobs pause after each step so that they use no more than their share of the time, and take turns."""
+        self._reports.lines.tell(_turns(self.lines, on_gpus))
         if not (self._terms or self._pauses_s or self._adopted):
             return
         for job in on_gpus.values():
@@ -66,6 +70,21 @@ class AgreedTerms:
             for key in kept.keys() - alive:
                 del kept[key]
         self._adopted &= alive
+
+
+def _turns(lines: Iterable[Iterable[str]], on_gpus: Mapping[str, LiveJob]) -> dict[str, TakeTurns]:
+    """What members are told who run on the same GPUs by now; whoever is alone takes no turns."""
+    told: dict[str, TakeTurns] = {}
+    for line in lines:
+        here: dict[object, list[LiveJob]] = {}
+        for job in (on_gpus[name] for name in line if name in on_gpus):
+            if job.state == JobState.RUNNING:
+                here.setdefault(job.last.gpus, []).append(job)
+        for gpus, jobs in here.items():
+            where, orders = f"gpus-{zlib.crc32(repr(gpus).encode()):08x}", [job.order for job in jobs]
+            if len(jobs) > 1:
+                told |= {job.id: TakeTurns(where, job.order, orders) for job in jobs}
+    return told
 
 
 def _pause_s(terms: Terms, report: Report) -> float:

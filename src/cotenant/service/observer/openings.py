@@ -9,9 +9,10 @@ windows ahead are apart: no gang spans both. So are nodes that are dedicated to 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from math import inf
 
-from cotenant.backends.base import NodeInfo
+from cotenant.backends.base import ASLEEP, NodeInfo
 from cotenant.core.lifecycle import JobState
 from cotenant.core.reasons import moment
 from cotenant.journal import Entry
@@ -72,8 +73,18 @@ class Openings:
         return {
             node.name
             for node in self._nodes()
-            if node.state != "up" or node.name in book.drained or (closed and any(w.covers(node.name) for w in closed))
+            if node.state != "up"
+            or node.name in book.drained
+            or node.name in book.asleep
+            or (closed and any(w.covers(node.name) for w in closed))
         }
+
+    def _could_take(self, shut: set[str]) -> list[NodeInfo]:
+        """Nodes that are open, and those that only sleep: they are woken for whoever needs them."""
+        book = self._store.book
+        sleeps = {node.name for node in self._nodes() if node.state in ASLEEP or node.name in book.asleep}
+        sleeps -= book.drained
+        return [node for node in self._nodes() if node.name not in shut or node.name in sleeps]
 
     # -- a look ----------------------------------------------------------------------------------------------------
 
@@ -85,8 +96,8 @@ class Openings:
             if over:
                 self._store.write([Entry("window-removed", data={"id": name, "why": "it is over"}) for name in over])
             shut = self.shut(now_s)
-            nodes = [node for node in self._nodes() if node.name not in shut]
-            seen = nodes, tuple(book.windows), book.tenants
+            nodes = self._could_take(shut)
+            seen = [replace(node, state="up", ready_s=0.0) for node in nodes], tuple(book.windows), book.tenants
             if not nodes:  # nobody keeps anybody waiting
                 return
             every = seen != self._seen or now_s >= self._due_s or (bool(book.windows) and bool(book.unplaced))

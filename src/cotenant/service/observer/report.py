@@ -16,7 +16,8 @@ class Report:
     """What a job has said last; times are Unix seconds.
 
     `ready_s`: when the first step of its process was finished, None where that is not known. `stepped_s`: when it last
-    had made one. `first`: steps that were done before its process began, as far as that is known.
+    had made one. `first`: steps that were done before its process began, as far as that is known. `stages`: seconds per
+    step in each, `waited_s` for its turns.
     """
 
     step: int | None = None
@@ -31,6 +32,8 @@ class Report:
     ready_s: float | None = None
     stepped_s: float | None = None
     first: int = 0
+    stages: dict[str, float] = field(default_factory=dict)
+    waited_s: float = 0.0
     speed: SpeedBelief = field(default_factory=SpeedBelief)
     marks: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_MARKS))  # when, and how many steps
 
@@ -47,6 +50,7 @@ class Report:
         self.step, self.total = said.step, said.total
         self.marks.append((now_s, said.step))
         self.step_time_s, self.saves, self.busy = said.step_time_s, said.saves, said.busy
+        self.stages, self.waited_s = said.stages, said.waited_s
         self.metrics = {key: float(value) for key, value in said.metrics.items()}
         if said.ready_s:
             if self.ready_s is None:

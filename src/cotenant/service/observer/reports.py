@@ -9,8 +9,6 @@ import asyncio
 import hashlib
 import hmac
 import json
-import os
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -34,16 +32,17 @@ from cotenant.runtime.protocol import (
     Settings,
     Stop,
     Stopping,
+    TakeTurns,
 )
 from cotenant.runtime.server import RuntimeServer
 from cotenant.service.observer.holding import Holding
+from cotenant.service.observer.lines import TurnLines
 from cotenant.service.observer.report import Report
 from cotenant.service.observer.said import Said
+from cotenant.service.observer.secret import load_secret
 
 if TYPE_CHECKING:
     from cotenant.service.store.job import LiveJob
-
-_SECRET_BYTES = 32
 
 
 class Reports:
@@ -54,9 +53,9 @@ class Reports:
     """
 
     def __init__(self, home: Path, addresses: Sequence[str], clock: Callable[[], float] = time.time) -> None:
-        self.addresses, self._clock, self.holding = tuple(addresses), clock, Holding()
+        self.addresses, self._clock, self.holding, self.lines = tuple(addresses), clock, Holding(), TurnLines()
         self._known = home / "runtime.addresses"
-        self._secret = _load_secret(home / "runtime.key")
+        self._secret = load_secret(home / "runtime.key")
         self._lock = threading.Lock()
         self._reports: dict[str, Report] = {}
         self._said = Said()
@@ -100,7 +99,7 @@ class Reports:
                 failure = error
                 continue
             self._server, self.addresses = server, server.addresses
-            self.holding.say = partial(_say_soon, self._loop, server)
+            self.holding.say = self.lines.say = partial(_say_soon, self._loop, server)
             self._known.write_text("\n".join(server.addresses) + "\n", encoding="utf-8")
             return
         raise InputError(f"no job could call home at {', '.join(self.addresses)}: {failure}") from failure
@@ -152,8 +151,10 @@ class Reports:
         self.holding.hear(hello, message)
         if isinstance(message, Hello) and grace is not None and self._server is not None:
             self._server.send(hello.job, Stop(grace_s=grace))
-        if isinstance(message, Hello) and self._server is not None and self.holding.lets_go(message):
-            self._server.send(hello.job, Go())
+        if isinstance(message, Hello) and self._server is not None:
+            self._server.send(hello.job, self.lines.of(hello.job))
+            if self.holding.lets_go(message):
+                self._server.send(hello.job, Go())
 
     def told(self, job: str) -> Settings:
         """What a job was told to keep to."""
@@ -264,24 +265,8 @@ class Reports:
             self._over.pop(job, None)
 
 
-def _say_soon(loop: asyncio.AbstractEventLoop, server: RuntimeServer, job: str, message: Go) -> None:
+def _say_soon(loop: asyncio.AbstractEventLoop, server: RuntimeServer, job: str, message: Go | TakeTurns) -> None:
     loop.call_soon_threadsafe(server.send, job, message)
-
-
-def _load_secret(path: Path) -> bytes:
-    """The key behind job tokens; it outlives the service, as do the jobs that hold such tokens."""
-    if path.exists() and len(secret := path.read_bytes()) == _SECRET_BYTES:
-        return secret
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_suffix(".new")
-    fresh.unlink(missing_ok=True)
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(secrets.token_bytes(_SECRET_BYTES))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(fresh, path)
-    return path.read_bytes()
 
 
 def _size(job: LiveJob) -> dict[str, str]:

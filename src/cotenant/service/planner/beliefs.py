@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotenant.beliefs.duration import (
-    HISTORY_SPREAD,
     PROFILE_SPREAD,
     UNKNOWN_SPREAD,
     WORD_SPREAD,
@@ -27,16 +26,19 @@ from cotenant.beliefs.watched import Watched, learned_kind
 from cotenant.engine.live_rows import NewJob
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
 from cotenant.service.observer.reports import Reports
+from cotenant.service.planner.durations import LiveDurations
 from cotenant.service.planner.phases import Phases
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Attempt, LiveJob
-from cotenant.service.store.learned import LENGTH, STEP, WORD, length_keys, word_keys
+from cotenant.service.store.learned import STEP, WORD, length_keys, word_keys
+from cotenant.workload.model_facts import skew
 from cotenant.workload.profiles.lifecycle import LifecycleRow
 
 _PROGRAMS = 64  # that are told apart: what is believed of pairs is looked up for all of them
 _BEFORE_SPREAD = 0.15  # of what an earlier attempt of the job has shown
 _STEP_SPREAD = 0.3  # of the steps of jobs of one kind, before their scatter is known
 _CLEARLY, _BOUND_S = 1.25, 1.0  # what a suspension must be better by than saving and starting again
+_VAGUE, _DOUBTS = 1.25, 2.0  # a guess of a larger spread is at least so many times what the job has attained
 _LATE = 0.2  # a start that takes longer than believed is believed to take so much of its age longer
 
 
@@ -57,10 +59,11 @@ class LiveBeliefs:
     """Beliefs from reports, measured costs and a profile."""
 
     def __init__(
-        self, book: Book, reports: Reports, profiles: LiveProfiles, shares_hosts: bool, pairing: Pairing | None = None
-    ) -> None:
+        self, book: Book, reports: Reports, profiles: LiveProfiles, shares_hosts: bool, pairing: Pairing | None = None,
+        durations: LiveDurations | None = None,
+    ) -> None:  # fmt: skip
         self.book, self.reports, self.profiles, self._shares_hosts = book, reports, profiles, shares_hosts
-        self.pairing = pairing or Pairing()
+        self.pairing, self._durations = pairing or Pairing(), durations or LiveDurations(book)
         self._programs = {kind.program for kind in profiles.kinds}
         self._phases = Phases(book, profiles)
 
@@ -72,7 +75,8 @@ class LiveBeliefs:
             gpus=spec.gpus, submit_s=job.submitted_s, tenant=job.tenant, kind=self.profiles.kind_of(kind), cpus=cpus,
             mem_gib=mem_gib, nodes=spec.nodes, barred=self._barred(kind), gpu_gib=spec.gpu_mem_gib,
             priority=float(spec.priority), deadline_s=self.deadline_s(job),
-            draw=zlib.crc32(job.id.encode()) / 2**32, steps_per_s=self.profiles.steps_per_s(kind),
+            draw=zlib.crc32(job.id.encode()) / 2**32, steps_per_s=self.profiles.steps_per_s(kind), weight=spec.weight,
+            skew=float(skew([spec.model])[0]),
         )  # fmt: skip
 
     def kind(self, job: Watched) -> LiveKind:
@@ -126,8 +130,9 @@ class LiveBeliefs:
             return Belief(self._left_s(job, types) + self.exit_s(job), spread=_BEFORE_SPREAD)
         known = self._length(job)
         if known is None:
-            return Belief(least_s=UNKNOWN_DURATION_S, times=2.0)
-        return Belief(more_s=1.0, least_s=self._work_s(job, known.seconds), spread=known.spread)
+            return Belief(least_s=UNKNOWN_DURATION_S, times=_DOUBTS)
+        times = _DOUBTS if known.spread > _VAGUE else 0.0
+        return Belief(more_s=1.0, least_s=self._work_s(job, known.seconds), times=times, spread=known.spread)
 
     def step_before(self, job: LiveJob, total: int, types: dict[str, str]) -> DurationGuess:
         """What a step of it was thought to take at speed 1, all told, before its present process showed it."""
@@ -147,8 +152,7 @@ class LiveBeliefs:
             before = learned.of(WORD, word_keys(job), least=2)
             word = DurationGuess(job.spec.expected_s, WORD_SPREAD)
             word = before.correct(job.spec.expected_s, WORD_SPREAD) if before is not None else word
-        like = learned.of(LENGTH, length_keys(job))
-        return blend((word, like.guess(HISTORY_SPREAD) if like is not None else None))
+        return blend((word, self._durations.history(job)))
 
     def _work_s(self, job: LiveJob, lasts_s: float) -> float:
         """The work in a job that lasts so long from its launch to its end."""
@@ -254,5 +258,7 @@ def in_company(beliefs: LiveBeliefs, job: LiveJob) -> float:
     numbers = [profiles.kind_of(beliefs.kind(one)) for one in (job, *others)]
     together, types, gpu_type = profiles.together(pairing.seen), profiles.types, pairing.gpu_type[job.id]
     ratios = together.ratio[numbers[0], numbers[1:], types.index(gpu_type) if gpu_type in types else 0]
-    believed = 1.0 / (1.0 + float((1.0 / np.where(ratios > 0, ratios, 0.5) - 1.0).sum()))
+    eased = together.easing()[numbers, [one.last.level for one in (job, *others)]]
+    lost = (1.0 / np.where(ratios > 0, ratios, 0.5) - 1.0) * eased[0] * eased[1:]
+    believed = 1.0 / (1.0 + float(lost.sum()))
     return believed * (float(together.pace[numbers[0], job.last.level]) or 1.0)

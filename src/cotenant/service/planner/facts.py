@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotenant.backends.base import NodeInfo
 from cotenant.beliefs.training import Trainings
@@ -74,6 +75,27 @@ def with_training(
     gpus = int(tables.state.node[:, col.NODE_CAP].sum())
     training = trainings.table(names, jobs, said, gpus, book.preemption_cost_s(10.0))
     return replace(facts, elastic=may, training=training, sizes=sizes)
+
+
+def movable_rows(tables: LiveRows, row_of: Mapping[str, int], book: Book) -> NDArray[np.bool_] | None:
+    """Who may go on elsewhere: jobs that can save, unless they said no; None where that is everybody."""
+    yields, jobs = tables.state.i[:, col.YIELDS], [job for job in book.on_gpus.values() if job.id in row_of]
+    fixed = [row_of[job.id] for job in jobs if not (job.spec.movable and yields[row_of[job.id]] & 2)]
+    if not fixed:
+        return None
+    found = np.ones(len(tables), bool)
+    found[fixed] = False
+    return found
+
+
+def are_news(facts: Facts, last: Facts) -> bool:
+    """Whether a policy has to think anew about what it made of other ones."""
+    same = facts.together is last.together and facts.pair is last.pair and facts.pool_types == last.pool_types
+    changes = (facts.steps, facts.stages, facts.training, facts.bonds, last.steps, last.stages, last.training)
+    moves = (facts.movable is None) == (last.movable is None) and (
+        facts.movable is None or np.array_equal(facts.movable, np.asarray(last.movable))
+    )
+    return not same or not moves or any(part is not None for part in changes)
 
 
 def memory_by_type(nodes: Iterable[NodeInfo]) -> dict[str, float]:

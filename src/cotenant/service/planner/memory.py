@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from cotenant.core import columns as col
@@ -25,6 +26,12 @@ def recall(policy: Policy, name: str, memory: Mapping[str, Any] | None, row_of: 
         return
     by_name = {tuple(jobs.split()): to for jobs, to in memory["kept"].items()}
     policy.recall({tuple(row_of[job] for job in jobs): to for jobs, to in by_name.items() if row_of.keys() >= {*jobs}})
+
+
+def told(policy: Policy, name: str, job_at: Mapping[int, str]) -> dict[str, dict[str, Any]]:
+    """What a policy has told jobs with deadlines."""
+    answers = policy.deadline_answers()
+    return {job_at[row]: {**asdict(answer), "policy": name} for row, answer in answers.items() if row in job_at}
 
 
 def promotions(state: State, row_of: Mapping[str, int]) -> dict[str, float]:

@@ -11,11 +11,14 @@ from cotenant.beliefs.pairing import Pairing, Split, guests_of
 from cotenant.beliefs.training import Trainings
 from cotenant.beliefs.trying import SeenUse, Trying
 from cotenant.beliefs.watched import learned_kind
+from cotenant.core import columns as col
 from cotenant.core.lifecycle import JobState
 from cotenant.core.traits import Traits
+from cotenant.engine.live_rows import LiveRows
 from cotenant.journal import Entry
 from cotenant.service.observer.reports import Reports
 from cotenant.service.planner.decision import Act
+from cotenant.service.planner.durations import LiveDurations
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob
 
@@ -31,11 +34,21 @@ class Kept:
     pairing: Pairing = field(default_factory=Pairing)
     trainings: Trainings = field(default_factory=Trainings)
     trying: Trying | None = None  # None: what may be tried stays as it is
+    durations: LiveDurations | None = None  # None: not asked yet
 
     def apart(self) -> Kept:
         """The same for somebody who plays forward while this goes on being measured."""
         profiles = LiveProfiles(self.profiles.profile, self.profiles.types, self.profiles.gpu_gib)
-        return Kept(profiles, self.pairing.copy())
+        return Kept(profiles, self.pairing.copy(), durations=self.durations)
+
+
+def held_back(book: Book, tables: LiveRows, row_of: Mapping[str, int], pairing: Pairing) -> set[str]:
+    """Jobs that are held back between their steps, or will be if they do harm: guests of a guaranteed job."""
+    f, i, beside = tables.state.f, tables.state.i, pairing.company
+    known = book.on_gpus.keys() & row_of.keys()
+    spare = {job for job in known if i[row_of[job], col.OPPORTUNISTIC]}
+    held = {job for job in known if f[row_of[job], col.SHARE] < 1}
+    return held | {job for job in spare if any(one.id not in spare for one in beside.get(job, ()))}
 
 
 class SideBySide:

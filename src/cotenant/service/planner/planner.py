@@ -31,6 +31,7 @@ from cotenant.service.planner.ahead import AheadStarts
 from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import Act, LiveDecision, OpenNodes
 from cotenant.service.planner.forecast import Patience, forecast
+from cotenant.service.planner.memory import told
 from cotenant.service.planner.pairs import Kept, UseOf
 from cotenant.service.planner.scene import ForecastScene, copy_scene, fill, is_copyable, take_over
 from cotenant.service.planner.session import Session
@@ -107,7 +108,8 @@ class Planner:
         acts = (*again, *self._acts(session, decision))
         return LiveDecision(
             now_s, session.policy_name, acts, decision.next_s, session.promised(),
-            self._memory(session, decision.asked), ahead=self._ahead.choose(session, now_s),
+            self._memory(session, decision.asked), ahead=self._ahead.choose(session, now_s), lines=self._lines(session),
+            told=told(session.policy, session.policy_name, session.follower.job_at) if decision.asked else {},
         )  # fmt: skip
 
     def begin_anew(self) -> None:
@@ -151,6 +153,12 @@ class Planner:
                 weighed = {"gain_s": transition.gain_s, "cost_s": transition.cost_s}
                 acts.append(Act(kind, job, gpus, self._why(session, transition), transition.terms, need, **weighed))
         return acts
+
+    @staticmethod
+    def _lines(session: Session) -> tuple[tuple[str, ...], ...]:
+        """Groups that take turns, as the last plan has them."""
+        names = ([session.name_of(row) for row in line] for line in session.engine.lines)
+        return tuple(tuple(name for name in line if name is not None) for line in names)
 
     @staticmethod
     def _why(session: Session, transition: Transition) -> str:

@@ -84,7 +84,7 @@ class Player:
         """When each job of the scene ends, NaN where that is not known; whether it came to its end in time."""
         began_s, scene = time.monotonic(), self._scene
         state = self._tables.state = copied(scene.state, len(scene.state.f))
-        self._engine.policy = deepcopy(scene.policy)
+        self._engine.policy, self._engine.overruns = deepcopy(scene.policy), deepcopy(scene.overruns)
         self._engine.rates = deepcopy(scene.rates) if drawn.rates is None else drawn.rates
         pinned = self._prepare(state, drawn)
         whole = self._run(state, pinned)

@@ -25,6 +25,7 @@ from cotenant.engine.heaps import set_event
 from cotenant.engine.keys import position_of, work_done
 from cotenant.engine.ledger import rerun, schedule_wait
 from cotenant.engine.rates import RateModel
+from cotenant.engine.turns import Overruns
 from cotenant.policies import Policy
 from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.planner.session import Session
@@ -51,7 +52,7 @@ class ForecastScene:
 
     `done_s` and `left_s` are what jobs have done by now and still have to do at speed 1, `spread` the doubt about it
     (of its logarithm); where `whole`, about what they have to do in all. `loses` are those who lose unsaved work when
-    they are stopped, `array_of` says of which limited arrays jobs are.
+    they are stopped, `array_of` says of which limited arrays jobs are, `overruns` who was late for the end of its turn.
     """
 
     name: str
@@ -71,6 +72,7 @@ class ForecastScene:
     chains: list[Chain] = field(default_factory=list)
     array_of: dict[int, str] = field(default_factory=dict)
     loses: frozenset[int] = frozenset()
+    overruns: Overruns = field(default_factory=Overruns)
 
 
 def copied(state: State, used: int) -> State:
@@ -112,9 +114,9 @@ def take_over(session: Session, live: Session, now_s: float) -> None:
 def copy_scene(session: Session, now_s: float) -> ForecastScene:
     """What changes when the session goes on, copied; nobody may be at work on it meanwhile."""
     engine, state = session.engine, copied(session.tables.state, len(session.tables))
-    policy, rates = deepcopy(session.policy), deepcopy(engine.rates)
-    row_of = dict(session.follower.row_of)
-    return ForecastScene(session.policy_name, now_s, state, engine.rule, policy, engine.facts, rates, row_of)
+    policy, rates, overruns = deepcopy(session.policy), deepcopy(engine.rates), deepcopy(engine.overruns)
+    told = engine.rule, policy, engine.facts, rates, dict(session.follower.row_of)
+    return ForecastScene(session.policy_name, now_s, state, *told, overruns=overruns)
 
 
 def fill(scene: ForecastScene, view: BookView, beliefs: LiveBeliefs, types: dict[str, str]) -> ForecastScene:

@@ -22,6 +22,7 @@ from cotenant.core.state import Rule
 from cotenant.core.view import Facts
 from cotenant.core.workload import Ints
 from cotenant.engine.cycle import Engine
+from cotenant.engine.defrag import Defragmenter
 from cotenant.engine.events import reheat
 from cotenant.engine.explain import explain
 from cotenant.engine.invariants import check
@@ -29,17 +30,20 @@ from cotenant.engine.live_rows import LiveRows
 from cotenant.engine.observe import places_of
 from cotenant.engine.tables import StopCosts
 from cotenant.placement.modes import parse_placement
-from cotenant.policies import Context, Policy, make_policy
+from cotenant.policies import Policy, make_policy
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
+from cotenant.service.planner import facts as known
 from cotenant.service.planner.beliefs import LiveBeliefs
+from cotenant.service.planner.bonds import bonds_of
 from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import EVERYWHERE, Act, OpenNodes
-from cotenant.service.planner.facts import Names, deadline_steps, memory_by_type, services_of, with_training
+from cotenant.service.planner.durations import LiveDurations
 from cotenant.service.planner.follow import Follower
+from cotenant.service.planner.learning import Relearned, context_of
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
-from cotenant.service.planner.pairs import Kept, SideBySide, UseOf
+from cotenant.service.planner.pairs import Kept, SideBySide, UseOf, held_back
 from cotenant.service.planner.past_use import PastOf, TenantPasts
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
@@ -61,32 +65,33 @@ class Session:
     ) -> None:  # fmt: skip
         self.policy_name, self._book, self._reports, self._label = policy, book, reports, openings.label
         self.nodes = NodeNumbers(nodes, openings.label, book.tenants)
-        self._types = {node.name: node.gpu_type for node in nodes}
-        self._tree = book.tenants.tree
+        self._types, self._tree = {node.name: node.gpu_type for node in nodes}, book.tenants.tree
         self._shape = NodeNumbers.shape_of(nodes, openings.label, book.tenants)
         self._seen, self._same = object(), True  # nodes that were last compared with it, and what came of that
-        gpu_gib = memory_by_type(nodes)
+        gpu_gib = known.memory_by_type(nodes)
         self.kept = kept or Kept(LiveProfiles(options.profile, self.nodes.types, gpu_gib))
         if self.kept.profiles.types != self.nodes.types:
             self.kept = replace(self.kept, profiles=LiveProfiles(options.profile, self.nodes.types, gpu_gib))
+        self.kept.durations = self._durations = self.kept.durations or LiveDurations(book, options.estimator)
         self.kept.pairing.recall(book.memory.get(PAIRS))
         self._policy = make_policy(policy)
         self.traits = self._policy.traits
         rule = self.begin(options)
         room = np.array([gpu_gib.get(name, 0.0) or np.inf for name in self.nodes.types])
         self.tables = LiveRows(
-            self.nodes.cluster, parse_placement("consolidated"), rule, np.ones((1, len(self.nodes.types), 2)),
+            self.nodes.cluster, parse_placement(options.placement), rule, np.ones((1, len(self.nodes.types), 2)),
             costs=costs or StopCosts(np.inf, most_suspended=options.max_suspended, patience_s=options.grace_s),
             sharing=True, gpu_gib=room if self.traits.shares else None, start_s=now_s,
         )  # fmt: skip
         told = self.beliefs(options), may_suspend, self._types, self.traits, openings.open_to
         self.follower = Follower(book, self.tables, self.nodes, *told)
-        self.engine, self._pasts = Engine(self.tables, self._policy, rule), TenantPasts(book, self.tables, past_of)
+        self.engine = Engine(self.tables, self._policy, rule, defrag=Defragmenter() if options.defrag else None)
+        self._pasts = TenantPasts(book, self.tables, past_of)
+        self._past = Relearned(self.engine, self.tables, lambda: self._policy.rule(context_of(book, options)), now_s)
         self._budget, self._checks = budget or Budget(options.budget_s), options.check_invariants
-        self._kinds = self.late = 0
         self._parting: list[str] = []
         self._doubted: dict[str, None] = {}  # running jobs that are to be looked at anew, some at every decision
-        self._recalled, self._told = False, dict[str, Any]()
+        self._kinds, self.late, self._recalled, self._told = 0, 0, False, dict[str, Any]()
         self.pairs = SideBySide(book, reports, self.kept, self._types, self.traits, use_of)
 
     @property
@@ -96,14 +101,13 @@ class Session:
 
     def begin(self, options: Options) -> Rule:
         """Let the policy begin; its rule."""
-        context = Context(round_s=options.round_s, services_gpu_s=services_of(self._book))
-        self._policy.begin(context)
-        return self._policy.rule(context)
+        self._policy.begin(context_of(self._book, options))
+        return self._policy.rule(context_of(self._book, options))
 
     def beliefs(self, options: Options) -> LiveBeliefs:
         """What is believed of jobs one by one."""
         kept, hosts = self.kept, options.deals_out_hosts
-        return LiveBeliefs(self._book, self._reports, kept.profiles, hosts, kept.pairing)
+        return LiveBeliefs(self._book, self._reports, kept.profiles, hosts, kept.pairing, self._durations)
 
     def fits(self, policy: str, nodes: Sequence[NodeInfo]) -> bool:
         """Whether this is the policy, and the cluster has the same shape as when the session began."""
@@ -139,9 +143,10 @@ class Session:
         if self._tree is not self._book.tenants.tree:
             self._tree = self._book.tenants.tree
             self.tables.set_tree(self._tree)
-        self.pairs.look(now_s, self._paced)
+        self._past.look(now_s)
+        self.pairs.look(now_s, lambda: held_back(self._book, self.tables, self.follower.row_of, self.kept.pairing))
         self._parting = self.pairs.partings()
-        changed = changed | self._book.chained.keys()
+        changed = changed | self._book.chained.keys() | self._durations.follow(changed)
         events = self.follower.events(changed, shut, now_s, self._parting)
         self._pasts.write(now_s)
         events += self.follower.hearing.heard(spoke - changed - self.kept.pairing.settling, now_s)
@@ -188,16 +193,19 @@ class Session:
     def renew(self, now_s: float) -> None:
         """What policies in Python may know beside the tables, and how fast jobs are believed to go in company."""
         traits, profiles, seen = self.traits, self.kept.profiles, self.kept.pairing.seen
+        moves = traits.takes_turns or self.engine.defrag is not None
+        movable = known.movable_rows(self.tables, self.follower.row_of, self._book) if moves else None
         if not (traits.plans or traits.computed):
+            self.engine.facts = Facts(movable=movable)
             return
         state, rows = self.tables.state, len(self.tables)
         pools = tuple(self.nodes.types[kind] for kind in state.pool[:, col.POOL_TYPE].tolist())
-        facts = Facts(pools, prices_of(pools), steps=deadline_steps(self.tables, self.follower.row_of, self._book))
+        steps = known.deadline_steps(self.tables, self.follower.row_of, self._book)
+        facts = Facts(pools, prices_of(pools), steps=steps, movable=movable)
         if traits.names_gpus:
             together = profiles.together(seen)
             facts = replace(facts, together=together)
-            cut = np.flatnonzero(state.i[:rows, col.LEVEL])
-            cut = np.union1d(cut, self._unstated())
+            cut = np.union1d(np.flatnonzero(state.i[:rows, col.LEVEL]), self._unstated())
             state.f[cut, col.GPU_GIB] = together.memory_gib[state.i[cut, col.SPEED_ROW], state.i[cut, col.LEVEL]]
             self.engine.rates = MeasuredSpeeds(together, self.kept.pairing.measured(self.follower.row_of))
         elif traits.shares:
@@ -211,12 +219,10 @@ class Session:
             facts = replace(facts, stages=profiles.stages(of, nominal_s, seen))
         if traits.resizes:
             row_of, trainings = self.follower.row_of, self.kept.trainings
-            facts = with_training(facts, self.tables, row_of, self._book, self._reports, trainings)
-        last = self.engine.facts
-        same = facts.together is last.together and facts.pair is last.pair and facts.pool_types == last.pool_types
-        changes = (facts.steps, facts.stages, facts.training, last.steps, last.stages, last.training)
-        if not same or any(part is not None for part in changes):
-            self.engine.facts = facts  # policies work out anew what they made of other ones
+            facts = known.with_training(facts, self.tables, row_of, self._book, self._reports, trainings)
+        if traits.promises:
+            facts = replace(facts, bonds=bonds_of(self.follower, self._types))
+        self.engine.facts = facts if known.are_news(facts, self.engine.facts) else self.engine.facts
 
     def _unstated(self) -> Ints:
         """Rows of jobs that say nothing of their memory and have no company: they need what their like was seen to."""
@@ -224,14 +230,6 @@ class Session:
         rows = np.flatnonzero(kinds[self.tables.state.i[: len(self.tables), col.SPEED_ROW]])
         row_of = self.follower.row_of
         return np.setdiff1d(rows, [row_of[job] for job in self.kept.pairing.company if job in row_of])
-
-    def _paced(self) -> set[str]:
-        """Jobs that are held back between their steps, or will be if they do harm: guests of a guaranteed job."""
-        f, i, row_of = self.tables.state.f, self.tables.state.i, self.follower.row_of
-        known, beside = self._book.on_gpus.keys() & row_of.keys(), self.kept.pairing.company
-        spare = {job for job in known if i[row_of[job], col.OPPORTUNISTIC]}
-        held = {job for job in known if f[row_of[job], col.SHARE] < 1}
-        return held | {job for job in spare if any(one.id not in spare for one in beside.get(job, ()))}
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
@@ -296,4 +294,4 @@ class Session:
             return None
         if (found := self._book.jobs.get(job)) is not None and (over := self.follower.over_limit(found)):
             return Reason(job, now_s, Cause.USER_LIMIT, over, found.spec.gpus)
-        return explain(self.engine, Names(self.tables, self.follower.job_at), self.nodes.cluster, row, now_s)
+        return explain(self.engine, known.Names(self.tables, self.follower.job_at), self.nodes.cluster, row, now_s)

@@ -60,6 +60,7 @@ class Book:
         self.calibration = Calibration()  # of forecasts
         self.tokens: dict[str, dict[str, Any]] = {}
         self.drained: set[str] = set()
+        self.asleep: set[str] = set()  # nodes that should sleep
         self.windows: dict[str, NodeWindow] = {}
         self.tenants = BookTenants()
         self.policy = policy
@@ -161,7 +162,7 @@ class Book:
             "windows": [window.as_dict() for window in self.windows.values()],
             "lineage": self.lineage, "offset": self.offset, "calibration": self.calibration.rows(),
             "barriers": self.barriers.rows(), "tenants": self.tenants.as_dict(), "gpu_s": dict(self.gpu_s),
-            "archived": self.archived,
+            "archived": self.archived, "asleep": sorted(self.asleep),
         }  # fmt: skip
 
     @classmethod
@@ -184,7 +185,7 @@ class Book:
         book.barriers = Barriers(data.get("barriers"))
         book.tenants = BookTenants.from_dict(data.get("tenants"))
         book.gpu_s.update(data["gpu_s"] if "gpu_s" in data else gpu_seconds(book.jobs.values()))
-        book.archived = data.get("archived", 0)
+        book.archived, book.asleep = data.get("archived", 0), set(data.get("asleep", ()))
         book.lineage = data.get("lineage", "")
         book.offset = tuple(data["offset"]) if data.get("offset") else None
         return book

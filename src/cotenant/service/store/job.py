@@ -120,6 +120,7 @@ class LiveJob:
     progress: dict[str, Any] | None = None  # the last word of an attempt that has ended: steps and metrics
     aside: str = ""  # why no node that is there could hold it: it waits for others, and keeps nobody waiting
     foretold: dict[str, ForecastRecord] = field(default_factory=dict)  # what was written down of its end, by moment
+    deadline_answer: dict[str, Any] | None = None  # what the policy has told of its deadline, as it was said
     attempts: list[Attempt] = field(default_factory=list)
 
     @property
@@ -170,6 +171,8 @@ class LiveJob:
         self.submitted_s, self.stop_asked_s, self.rung_s = (
             at_s + by_s if at_s else at_s for at_s in (self.submitted_s, self.stop_asked_s, self.rung_s)
         )
+        if told := self.deadline_answer:
+            self.deadline_answer = {**told, **{at: told[at] + by_s for at in ("at_s", "by_s") if told[at]}}
         self.foretold = {at: told.shifted(by_s) for at, told in self.foretold.items()}
         for attempt in self.attempts:
             attempt.launched_s += by_s

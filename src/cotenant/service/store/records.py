@@ -46,6 +46,8 @@ def change_book(book: Book, record: Record, now_s: float) -> None:
             book.policy = data["policy"]
         case "drain":
             (book.drained.discard if data["undo"] else book.drained.add)(data["node"])
+        case "power":  # nodes that are to sleep from now on, and others that are to wake
+            book.asleep = (book.asleep | set(data["asleep"])) - set(data["woken"])
         case "token":
             book.tokens[data["id"]] = {**data, "created_s": now_s, "revoked": False}
         case "revoke":
@@ -77,6 +79,8 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
             book.promises.pop(job.id, None)
             if data["gpus"] and not job.finished:
                 book.promises[job.id] = read_gpus(data["gpus"])
+        case "deadline":  # what the policy says of its deadline
+            job.deadline_answer = {name: value for name, value in data.items() if name != WRITTEN}
         case "hold" | "resume":
             job.held = record.kind == "hold"
             if job.state == JobState.PENDING and not job.held:

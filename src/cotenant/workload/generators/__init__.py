@@ -18,14 +18,13 @@ from cotenant.core.workload import Workload
 from cotenant.workload.generators.base import Generator
 from cotenant.workload.generators.gavel_like import GAVEL_LIKE
 from cotenant.workload.generators.helios_like import HELIOS_LIKE
-from cotenant.workload.generators.ones_like import ONES_LIKE
+from cotenant.workload.generators.ones_like import ONES_LIKE, ONES_RECORDED
 from cotenant.workload.generators.pai_like import PAI_LIKE
 from cotenant.workload.generators.philly_like import PHILLY_LIKE
 from cotenant.workload.generators.synergy_like import SYNERGY_LIKE
 
-GENERATORS: dict[str, Generator] = {
-    generator.name: generator for generator in (PHILLY_LIKE, HELIOS_LIKE, PAI_LIKE, GAVEL_LIKE, SYNERGY_LIKE, ONES_LIKE)
-}
+_ALL = (PHILLY_LIKE, HELIOS_LIKE, PAI_LIKE, GAVEL_LIKE, SYNERGY_LIKE, ONES_LIKE, ONES_RECORDED)
+GENERATORS: dict[str, Generator] = {generator.name: generator for generator in _ALL}
 """Every generator: name, about, source, defaults."""
 
 

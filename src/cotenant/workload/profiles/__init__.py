@@ -2,8 +2,8 @@
 
 `none` says 1 everywhere; `tiresias` slows a spread job by the factor that the Tiresias paper measured;
 `h200` knows eight models measured on an H200 and derives other GPU types (`h200`, `roofline`). A file is a
-table of speeds (`table_file`), a Gavel throughput file (`gavel`), Synergy's profiles
-(`synergy`), curves over cores (`curves`) or all that `cotenant profile` has measured (`of_file`).
+table of speeds (`table_file`), a Gavel throughput file (`gavel`), Chronus' speeds of splits (`splits`), Synergy's
+profiles (`synergy`), curves over cores (`curves`) or all that `cotenant profile` has measured (`of_file`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from cotenant.workload.profiles.h200_loader import h200_loader_profile
 from cotenant.workload.profiles.of_file import as_shared, file_profile, split_sharing
 from cotenant.workload.profiles.own_pairs import is_pairs, pairs_profile
 from cotenant.workload.profiles.profile_file import is_profile_file
+from cotenant.workload.profiles.splits import load_splits, split_speeds
 from cotenant.workload.profiles.synergy import synergy_profile
 from cotenant.workload.profiles.table_file import load_table, table_speeds
 from cotenant.workload.readers.throughputs import Throughputs
@@ -59,6 +60,10 @@ def load_profile(name_or_path: str | Path, work: Workload, gpu_types: Sequence[s
             raise unknown("profile", name, BUILT_IN)
         if is_pairs(path):
             return pairs_profile(path, work, gpu_types)
+        splits = load_splits(path)
+        if splits is not None:
+            speed = split_speeds(path, splits, kinds, len(gpu_types))
+            return Profile(name, tuple(gpu_types), kinds, row, speed, np.full(len(kinds), np.nan))
         table = load_table(path)
         if isinstance(table, Throughputs):
             return gavel_profile(name, table, work, gpu_types)

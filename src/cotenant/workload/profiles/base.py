@@ -15,6 +15,7 @@ import numpy as np
 
 from cotenant.core.errors import unknown
 from cotenant.core.sensitivity import Sensitivity
+from cotenant.core.stages import UNMEASURED
 from cotenant.core.together import Together
 from cotenant.core.workload import Floats, Ints, Workload
 from cotenant.workload.profiles.lifecycle import Lifecycle
@@ -58,7 +59,8 @@ class Profile:
     then spread over more nodes than needed; both or none are 0. `steps_per_s[row]`: steps per second of the
     whole gang at speed 1, NaN where the profile does not say. `pairs` (equal GPU counts) and `together`
     (any counts, and memory) are None where nothing is known. `stage_s[row]`: seconds of a step on the reference type in
-    storage, CPU, GPU and network, NaN where not known.
+    storage, CPU, GPU and network, NaN where not known. `contention[k - 1]`: by how much a cycle of k jobs is longer
+    than their stages say, as measured.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Profile:
     together: Together | None = None
     stage_s: Floats | None = None
     lifecycle: Lifecycle | None = None  # how long jobs take to come and go, where that was measured
+    contention: tuple[float, ...] = UNMEASURED
 
 
 def kinds_of(work: Workload) -> tuple[tuple[Kind, ...], Ints]:

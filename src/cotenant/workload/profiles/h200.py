@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
+from cotenant.core.cycles import all_cycles
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.together import Together
 from cotenant.core.workload import Floats, Workload
@@ -60,8 +62,31 @@ def h200_profile(name: str, sharing: str, work: Workload, gpu_types: Sequence[st
     together = h200_together(sharing, kinds, keys, types)
     pairs = _pairs(kinds, keys, together, speed)
     return Profile(
-        name, tuple(gpu_types), kinds, row, speed, steps_per_s, pairs, notes, together=together, stage_s=stage_s
-    )
+        name, tuple(gpu_types), kinds, row, speed, steps_per_s, pairs, notes, together=together, stage_s=stage_s,
+        contention=_contention(sharing),
+    )  # fmt: skip
+
+
+@cache
+def _contention(sharing: str) -> tuple[float, ...]:
+    """By how much a cycle of two is longer than their stages say: the median of the measured pairs, by summed speeds.
+
+    Larger groups were not measured: they are taken to be as two.
+    """
+    keys = [(model, default_batch(model)) for model in FLOPS_PER_SAMPLE]
+    ratio = h200_together(sharing, [(model, 1) for model, _ in keys], keys, [REFERENCE]).ratio[:, :, 0]
+    seen = GPUS[REFERENCE]
+    alone_s = [step_seconds(steps()[key], seen, seen) for key in keys]
+    stages = [
+        (0.0, max(s - steps()[key].gpu_s, 0.0), steps()[key].gpu_s, 0.0) for key, s in zip(keys, alone_s, strict=True)
+    ]
+    found = [
+        (sum(stages[a]) + sum(stages[b])) / min(all_cycles([stages[a], stages[b]])) / (ratio[a, b] + ratio[b, a])
+        for a in range(len(keys))
+        for b in range(a + 1)
+    ]
+    two = float(np.median(found))
+    return 1.0, two, two, two
 
 
 def _pairs(

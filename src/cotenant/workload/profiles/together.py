@@ -115,14 +115,16 @@ def h200_together(
     believed[np.ix_(some, some)] = guess[np.ix_(place[some], place[some])]
     pace, memory = np.zeros((len(kinds), LEVELS)), np.zeros((len(kinds), LEVELS))
     pace[:, 0] = 1.0
+    eased = np.ones((len(kinds), LEVELS))
     busy, curve = np.ones(len(kinds)), np.empty((len(kinds), len(CURVE)))
     for at, key in enumerate(keys):
         curve[at] = memory_curve(kinds[at][0])
         if key is not None:
             pace[at], memory[at] = sub_batches(*key)
+            eased[at] = easing(*key)
             busy[at] = busy_share(measured.steps()[key], seen, seen)
     gib = np.array([GPUS[kind].memory_mib * _GIB for kind in types])
-    return Together(ratio, pace, memory, busy, gib, curve, guess=believed, alike=place)
+    return Together(ratio, pace, memory, busy, gib, curve, guess=believed, alike=place, eased=eased)
 
 
 def _pair_ratios(sharing: str, one: tuple[str, int], two: tuple[str, int]) -> tuple[float, float]:
@@ -164,6 +166,16 @@ def sub_batches(model: str, batch: int) -> tuple[Floats, Floats]:
         pace[level] = min(whole_s / (2**level * _extended(size, points, seconds)), 1.0)
         memory[level] = _extended(size, points, mib) * _GIB
     return pace, memory
+
+
+def easing(model: str, batch: int) -> Floats:
+    """Part of what a pair loses that is left when a batch is cut into 1, 2, 4, ...: smaller steps leave the GPU idle
+    for longer, and by the formula slowdowns go with the product of both busy shares."""
+    points = sorted(size for name, size in measured.steps() if name == model)
+    seen = GPUS[measured.REFERENCE]
+    shares = [busy_share(measured.steps()[model, size], seen, seen) for size in points]
+    whole = float(np.interp(batch, points, shares))
+    return np.array([min(_extended(batch / 2**level, points, shares) / whole, 1.0) for level in range(LEVELS)])
 
 
 def _extended(x: float, points: Sequence[float], values: Sequence[float]) -> float:

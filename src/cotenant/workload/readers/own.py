@@ -7,7 +7,9 @@ what ending by then is worth. A job has one or the other, or none. A job with `m
 runs on so many GPUs at least (1 if empty) and at most (any number if empty), and `duration_s` is what it takes on
 `num_gpus`. With `steps` a job may leave `duration_s` empty: it then takes so many steps at the speed of its `model` in
 the profile. `batch` names the batch size of the model where it is not the profile's own: `gpt2 (batch size 16)`.
-What a cluster wrote down of how jobs went (`submit_time`, `wait_s`, `failure`, ...) is for `cotenant analyze` alone.
+`weight` is a job's share of the time against others with whom it takes turns (1 if empty), and a job whose `movable`
+is 0 is not moved while it runs. What a cluster wrote down of how jobs went (`submit_time`, `wait_s`, `failure`, ...) is
+for `cotenant analyze` alone.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from cotenant.workload.readers.table import Table
 REQUIRED = ("job_id", "submit_s", "num_gpus", "duration_s")
 OPTIONAL = (
     "tenant", "vc", "user", "model", "status", "cpus", "mem_gib", "deadline_s", "deadlines", "min_gpus", "max_gpus",
-    "priority", "gpu_type", "nodes", "attempts", "steps", "batch",
+    "priority", "gpu_type", "nodes", "attempts", "steps", "batch", "weight", "movable",
 )  # fmt: skip
 SEEN = {
     "queue_s": "wait_s", "wait_s": "wait_s", "fair_share_s": "fair_share_s", "fragmentation_s": "fragmentation_s",
@@ -80,8 +82,30 @@ class OwnLog(Reader):
             gpu_type=table.codes("gpu_type"),
             nodes=_nodes(table, gpus),
             attempts=_attempts(table, duration_s),
-            extra={**extra, **limits, **steps, **_seen(table)},
+            extra={**extra, **limits, **steps, **_weights(table), **_movable(table), **_seen(table)},
         )
+
+
+def _weights(table: Table) -> dict[str, NDArray[np.generic]]:
+    """Weights, all above 0."""
+    if not table.has("weight"):
+        return {}
+    weight = table.numbers("weight", empty=1.0)
+    if not (weight > 0).all():
+        at = int(np.argmin(weight > 0))
+        raise InputError(f"{table.where(at)}: weight is {weight[at]:g}: write a number above 0")
+    return {"weight": weight}
+
+
+def _movable(table: Table) -> dict[str, NDArray[np.generic]]:
+    """Who may be moved while it runs: 0 or 1."""
+    if not table.has("movable"):
+        return {}
+    values = table.numbers("movable", empty=1.0)
+    if not np.isin(values, (0.0, 1.0)).all():
+        at = int(np.argmin(np.isin(values, (0.0, 1.0))))
+        raise InputError(f"{table.where(at)}: movable is {values[at]:g}: write 0 or 1")
+    return {"movable": values > 0}
 
 
 def _seen(table: Table) -> dict[str, NDArray[np.generic]]:

@@ -4,6 +4,7 @@ Everything is below one folder that can be passed through but not listed, beside
 
 checkpoints/JOB, homes/TENANT   0700, the tenant's
 run/TENANT/runtime.sock         the service's socket: a hard link in a folder that only this tenant can enter
+run/TENANT/turns                files by whose locks jobs of this tenant that share GPUs take turns
 gpus/gpuN                       stands for the device file of a virtual GPU: open to the group of that GPU, which its
                                 jobs are given (as `usermod -aG` would, but for one process)
 """
@@ -33,6 +34,7 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc
 _NVIDIA = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 _NVIDIA_MAJOR = 195
 _SOCKET = "runtime.sock"
+_TURNS = "turns"  # where jobs of one tenant that share GPUs take turns, beside the socket
 _OWN_ANYWAY = ("/", "/tmp", "/var/tmp", "/dev/shm")
 Entries = list[tuple[str, str]]
 
@@ -152,7 +154,7 @@ class Tenants:
             *self._limits(groups, indexes),
         ]  # fmt: skip
         if self.choice.level == "sandbox":
-            mine = [*owned, *([] if who.home else [home])]
+            mine = [*owned, *([] if who.home else [home]), str(run / _TURNS)]
             places = (spec.workdir, who.home if os.path.isdir(who.home) else "")
             asked = [*made, *(path for path in places if path and os.path.normpath(path) not in _OWN_ANYWAY)]
             entries += self._sandbox(mine, asked, str(run), files)
@@ -204,6 +206,7 @@ class Tenants:
         if not folder.exists():
             _made(folder, 0o550, 0, who.gid)
             self._linked = 0
+        _made(folder / _TURNS, 0o700, who.uid, who.gid)
         self.link_socket()
         return folder
 

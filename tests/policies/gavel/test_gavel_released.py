@@ -1,0 +1,102 @@
+"""Gavel's programs where the released code's solver stops, and its FIFO: optima, symmetry, draws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cotenant import solvers
+from cotenant.policies.gavel import released
+from cotenant.policies.gavel.ordered import Slots
+from cotenant.policies.rounds.problem import Problem, Targets
+
+KINDS = 5
+
+
+def problem(jobs: int, seed: int = 0, pairs: bool = True) -> Problem:
+    """Jobs of a few kinds on three types, some of them twice as large as others."""
+    rng = np.random.default_rng(seed)
+    rates = rng.uniform(0.2, 1.0, (KINDS, 3))
+    rates[0, 2] = 0.0  # cannot run there
+    kind = rng.integers(0, KINDS, jobs)
+    together = rng.uniform(0.4, 0.9, (KINDS, KINDS, 3)) * rates[:, None, :]
+    together[0, :, 2] = together[:, 0, 2] = 0.0
+    none = np.zeros(jobs)
+    return Problem(
+        0.0, rates[kind], np.where(kind == 1, 2, 1), np.ones(jobs), np.array([3.0, 4.0, 5.0]),
+        rng.uniform(1e3, 1e5, jobs), none, none, none + 1, none * np.nan, none.astype(np.int64), np.ones(3), kind,
+        ("v100", "p100", "k80"), together if pairs else None,
+    )  # fmt: skip
+
+
+def scale_of(seen: Problem) -> np.ndarray:
+    return np.asarray(seen.gangs / seen.proportional)
+
+
+def least(seen: Problem, found: Targets) -> float:
+    """The smallest scaled rate, pairs included."""
+    rate = (found.x * seen.rates).sum(axis=1)
+    for (a, b), x in zip(found.pairs, found.pair_x, strict=True):
+        assert seen.pair is not None
+        rate[a] += x @ seen.pair[seen.kind[a], seen.kind[b]]
+        rate[b] += x @ seen.pair[seen.kind[b], seen.kind[a]]
+    return float((rate * scale_of(seen)).min())
+
+
+@pytest.mark.parametrize("jobs", [4, 15, 40])
+def test_fractions_are_optimal_and_inside(jobs: int) -> None:
+    seen = problem(jobs, jobs)
+    found = released.max_min(seen, scale_of(seen), sharing=False)
+    best = solvers.max_min(seen.rates * scale_of(seen)[:, None], seen.gangs, seen.capacity, tol=1e-9, budget_s=9.0)
+    assert least(seen, found) == pytest.approx(best.value, rel=1e-6)
+    assert (seen.gangs @ found.x <= seen.capacity * (1 + 1e-6)).all()
+    assert (found.x[seen.rates > 0] > 0).all()
+
+
+@pytest.mark.parametrize("jobs", [6, 25])
+def test_shared_fractions_are_optimal(jobs: int) -> None:
+    seen = problem(jobs, jobs)
+    found = released.max_min(seen, scale_of(seen), sharing=True)
+    assert seen.pair is not None
+    best = solvers.packed_max_min(
+        seen.rates, seen.gangs, seen.capacity, seen.kind, seen.pair, scale=scale_of(seen), budget_s=9.0
+    )
+    theirs = least(seen, Targets(best.x, best.pairs, best.pair_x))
+    assert least(seen, found) == pytest.approx(theirs, rel=1e-5)
+    used = seen.gangs @ found.x + seen.gangs[found.pairs[:, 0]] @ found.pair_x
+    assert (used <= seen.capacity * (1 + 1e-6)).all()
+
+
+def test_one_of_each_kind_stands_for_all() -> None:
+    """Told apart by number only, alike jobs and pairs get what they get as a class."""
+    seen = problem(9, 3)
+    apart = replace(seen, kind=np.arange(9), pair=seen.pair[np.ix_(seen.kind, seen.kind)])  # type: ignore[index]
+    for sharing in (False, True):
+        one, other = (released.max_min(each, scale_of(seen), sharing) for each in (seen, apart))
+        assert one.x == pytest.approx(other.x, abs=2e-5)
+        assert one.pair_x == pytest.approx(other.pair_x, abs=2e-5)
+
+
+def test_makespan_ends_in_time_within_a_twentieth() -> None:
+    seen = problem(20, 5, pairs=False)
+    best = solvers.makespan(seen.rates, seen.gangs, seen.capacity, work=seen.left_s, tol=1e-9, budget_s=9.0)
+    time_s = released.bisected(best.value)
+    assert best.value <= time_s <= 1.05 * best.value
+    found = released.makespan(seen, time_s)
+    assert ((found.x * seen.rates).sum(axis=1) >= seen.left_s / time_s * (1 - 1e-6)).all()
+    assert (seen.gangs @ found.x <= seen.capacity * (1 + 1e-6)).all()
+
+
+def test_fifo_of_the_released_code() -> None:
+    """Six jobs on 2 + 2 + 2: its slip gives all of them the last type; drawn properly, each type gets two."""
+    seen = replace(problem(6, pairs=False), rates=np.ones((6, 3)), gangs=np.ones(6, np.int64), capacity=np.full(3, 2.0))
+    stale = Slots(0, stale=True).targets(seen, np.arange(6)).x
+    fixed = Slots(0, stale=False)
+    first = fixed.targets(seen, np.arange(6)).x
+    assert stale[:, 0].sum() > 2
+    assert first.sum(axis=0).tolist() == [2, 2, 2]
+    # job 0 has ended: whoever waits at the head inherits its type
+    rows = np.array([1, 2, 3, 4, 5, 6])
+    assert fixed.targets(seen, rows).x[5].tolist() == first[0].tolist()

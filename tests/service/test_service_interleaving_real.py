@@ -1,0 +1,31 @@
+"""Three real jobs with different bottlenecks take turns on one virtual GPU; the bench of the same name, in small."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from statistics import median
+
+import pytest
+from bench.muri_live import bench
+
+QUIET = 0.7  # of a core: with more, others have a share of what the jobs hand to each other
+
+
+@pytest.mark.slow
+def test_a_group_in_turns_ends_earlier_than_one_by_one_and_than_plain_sharing(tmp_path: Path) -> None:
+    """One core prepares data, another one computes, and there is the disk: each job waits most for another of them."""
+    quiet = os.getloadavg()[0] < QUIET and (os.cpu_count() or 1) > 1
+    with bench(tmp_path, gpus=1, steps=50, step_s=0.12) as made:
+        made.calibrate()
+        made.run("mixed", "one by one", 0)
+        for number in range(2 if quiet else 1):
+            made.run("mixed", "plain", number)
+            made.run("mixed", "turns", number)
+        assert len(made.stages()) == 3, "what jobs measured of themselves is believed"
+        runs = [run for key, run in made.found.items() if "turns" in key]
+        assert {(run["at_once"], run["in_turns"]) for run in runs} == {(3, 3)}
+        serial_s, plain_s, turns_s = (median(made.took_s("mixed", how)) for how in ("one by one", "plain", "turns"))
+    assert turns_s < serial_s / 1.2
+    if quiet:
+        assert turns_s < plain_s / 1.05
