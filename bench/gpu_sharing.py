@@ -6,11 +6,11 @@ company, and speed against alone; a pair pays when both speeds add up to more th
 1 `sjf-bsbf` pairs two small jobs.
 2 `sjf-bsbf` pairs two large jobs, since it is told that they share well; the service has the first stand still for a
   moment to see how fast the second is alone, measures that they do not pay, and parts them.
-3 `antman` runs a large job in its tenant's right and a small one that it holds back by pauses between steps.
-4 `gandiva` lets two large jobs take turns of 15 s: the driver takes the memory of whoever is suspended off the GPU (not
+3 `gandiva` lets two large jobs take turns of 15 s: the driver takes the memory of whoever is suspended off the GPU (not
   under MPS, whose clients it cannot take out).
 
-Without a GPU, `--gpus 1` plays the same with sleeping in place of kernels, to see that it runs.
+What `antman` does with a guaranteed job and a guest: `bench.gpu_antman`. Without a GPU, `--gpus 1` plays the same with
+sleeping in place of kernels, to see that it runs.
 """
 
 from __future__ import annotations
@@ -149,14 +149,6 @@ def main() -> None:
             until(service, lambda: str(service.store.book.jobs[second].state) not in ("running", "stopping"))
             print(f"sjf-bsbf, large beside large: speeds add up to {worth:.2f}, parted after {waited_s:.1f} s")
             print(f"  the other one is then at {1e3 * stage.step_s(first):.2f} ms per step, alone {1e3 * alone:.2f}")
-    with serving("antman:control_s=2,busy_limit=1", options.gpus, options.share) as (service, home):
-        stage = Stage(service, home, cuda)
-        first = stage.submit("large", "mlp_rl", 36_000)
-        alone = stage.step_s(first)
-        second = stage.submit("small", "mlp_rl", 3600, priority=-1)
-        pair = stage.step_s(first, 30), stage.step_s(second, 0)
-        share = service.planner.agreed(second).share
-        show(f"antman, large in its right, small held back to {share:.0%} of the time", alone, pair)
     if options.share == "time":
         with serving("gandiva:packing=false,quantum=15", options.gpus, options.share) as (service, home):
             turns(service, Stage(service, home, cuda), 3)

@@ -292,7 +292,6 @@ class Session:
         row = self.follower.row_of.get(job)
         if row is None or self.busy:
             return None
-        found = self._book.jobs.get(job)
-        if found is not None and (over := self.follower.over_limit(found)):
+        if (found := self._book.jobs.get(job)) is not None and (over := self.follower.over_limit(found)):
             return Reason(job, now_s, Cause.USER_LIMIT, over, found.spec.gpus)
         return explain(self.engine, known.Names(self.tables, self.follower.job_at), self.nodes.cluster, row, now_s)
