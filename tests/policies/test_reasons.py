@@ -26,7 +26,7 @@ WORDS = {
     "backfill": r"needs \d GPUs and \d are left .* it came at \d+ s",
     "easy": r"believed to take \d+ s, and may pass the head only if",
     "sjf": r"believed to take \d+ s in all",
-    "qssf": r"believed to need \d+ GPU-seconds in all",
+    "qssf": r"believed to take \d+ s in all, and shorter jobs come first",
     "random": r"drawn by lot",
     "srtf": r"believed to take \d+ s more",
     "srsf": r"believed to need \d+ GPU-seconds more",

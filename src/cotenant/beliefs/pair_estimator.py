@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from cotenant.beliefs.completion import factorise
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Spec, Value, typed_params
+from cotenant.core.traits import PAIR_RULES
 from cotenant.core.workload import Floats, Ints
 from cotenant.workload.profiles.base import Pairs, Profile
 
@@ -157,7 +158,6 @@ _DEFAULTS: dict[str, dict[str, Value]] = {
     "oracle": {},
     "online": {"profiled": 0.2, "references": 16, "rule": "mixture"},
 }
-RULES = ("mixture", "nearest")
 
 
 def make_pair_belief(text: str, profile: Profile, seed: int = 0) -> PairBelief | None:
@@ -176,8 +176,8 @@ def make_pair_belief(text: str, profile: Profile, seed: int = 0) -> PairBelief |
     share, count = float(values["profiled"]), int(values["references"])  # type: ignore[arg-type]
     if not 0 <= share <= 1 or count < 1:
         raise InputError(f"estimator of pairs '{text}': profiled is a share from 0 to 1, references at least 1")
-    if values["rule"] not in RULES:
-        raise unknown("rule of estimator of pairs", str(values["rule"]), RULES)
+    if values["rule"] not in PAIR_RULES:
+        raise unknown("rule of estimator of pairs", str(values["rule"]), PAIR_RULES)
     rng = np.random.default_rng([seed, 7919])
     alone = profile.speed[:, :, 0]
     gpus = np.array([size for _, size in profile.kinds], np.int64)

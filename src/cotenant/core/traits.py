@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+PAIR_RULES = ("mixture", "nearest")  # by which pairs that were not measured are estimated
+
 
 @dataclass(frozen=True, slots=True)
 class Traits:

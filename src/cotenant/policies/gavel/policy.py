@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from cotenant.beliefs.pair_estimator import RULES
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Value
+from cotenant.core.traits import PAIR_RULES
 from cotenant.core.view import View
 from cotenant.policies.base import Context
 from cotenant.policies.gavel import ordered
@@ -50,8 +50,8 @@ class Gavel(RoundPolicy):
             raise unknown("inner of policy 'gavel'", str(self.params["inner"]), INNER)
         if self.params["walk"] not in WALKS:
             raise unknown("walk of policy 'gavel'", str(self.params["walk"]), WALKS)
-        if self.params["rule"] not in RULES:
-            raise unknown("rule of policy 'gavel'", str(self.params["rule"]), RULES)
+        if self.params["rule"] not in PAIR_RULES:
+            raise unknown("rule of policy 'gavel'", str(self.params["rule"]), PAIR_RULES)
         weights = self.params["weights"]
         self._weights = tuple(float(w) for w in weights) if isinstance(weights, tuple) else ()
         if any(not w > 0 for w in self._weights):
