@@ -40,7 +40,7 @@ def test_mean_sees_only_the_finished_past() -> None:
 def test_estimator_errors() -> None:
     work = generate(Spec.parse("gavel-like:jobs=5"), 8)
     learned = {"constant", "mean", "user-median", "rolling", "shrunk", "gbdt"}
-    assert set(ESTIMATORS) == {"oracle", "noisy", *learned}
+    assert set(ESTIMATORS) == {"oracle", "noisy", "survey", *learned}
     for text, message in (
         ("oracel", "unknown estimator 'oracel': did you mean 'oracle'"),
         ("noisy:error=-1", "error=-1 must be"),

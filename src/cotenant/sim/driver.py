@@ -125,7 +125,8 @@ class Simulation:
         logged = stages_of(work)
         profiled = profiled_stages(self.profile) if logged is None and self.traits.interleaves else None
         self.stages = profiled if logged is None else logged
-        self.true_stages = None if self.profile.pairs is not None and logged is None else self.stages  # pairs are
+        measured = self.profile.pairs is not None or self.profile.lifecycle is not None  # then pairs are the truth
+        self.true_stages = None if measured and logged is None else self.stages
         return state
 
     def _rule(self) -> Rule:
