@@ -24,6 +24,7 @@ USUAL = "shrunk"
 _FEW = 3  # jobs that have to have ended before anything is said of others
 _MOST_PAST = 20_000  # finished jobs that are played through at a start, the newest
 _MOST_RENEWED = 100  # waiting jobs of one user that are looked at anew when one of his has ended
+_MOST_AT_ONCE = 16  # of all of them in one decision; the others follow in the next ones
 
 
 def asked_of(job: LiveJob) -> AskedJob:
@@ -46,6 +47,7 @@ class LiveDurations:
         self._ended = 0
         self._open: set[int] = set()  # jobs that have not ended, by the number of their record
         self._waiting: dict[tuple[str, str], dict[str, None]] = {}
+        self._renewed: dict[str, None] = {}  # jobs that are still to be looked at anew, in order
         self._play_through()
 
     def _play_through(self) -> None:
@@ -59,9 +61,9 @@ class LiveDurations:
                 self._hear(jobs[at], ended)
 
     def follow(self, changed: Iterable[str]) -> set[str]:
-        """Take in who came and who ended; waiting jobs of users of whom more is known now."""
+        """Take in who came and who ended; some waiting jobs of users of whom more is known now."""
         jobs = sorted((self._book.jobs[name] for name in changed if name in self._book.jobs), key=lambda job: job.order)
-        users = set()
+        users = set[tuple[str, str]]()
         for job in jobs:
             if job.finished and job.order in self._open:
                 self._hear(job, ended=True)
@@ -69,7 +71,12 @@ class LiveDurations:
             elif not job.finished and job.order not in self._open:
                 self._hear(job, ended=False)
             self._keep_waiting(job)
-        return {name for user in users for name in islice(self._waiting.get(user, ()), _MOST_RENEWED)}
+        for user in users:
+            self._renewed |= dict.fromkeys(islice(self._waiting.get(user, ()), _MOST_RENEWED))
+        now = list(islice(self._renewed, _MOST_AT_ONCE))
+        for name in now:
+            del self._renewed[name]
+        return self._book.active.keys() & now
 
     def _hear(self, job: LiveJob, ended: bool) -> None:
         if not ended:
