@@ -1,4 +1,4 @@
-"""What all tests share: where the trace collection lies."""
+"""What all tests share: where the trace collection lies, and what a quick run leaves out."""
 
 from __future__ import annotations
 
@@ -11,6 +11,21 @@ import pytest
 from cotenant.core import jit, jit_later
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+# Tests that play every policy do so under these in a quick run, one of each kind; `make test` plays all.
+QUICK = {"fifo", "srtf", "tiresias-l", "gavel", "chronus", "sjf-bsbf", "ones-goodput", "muri-s"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is said of every policy is slow for most of them."""
+    for item in items:
+        given = getattr(item, "callspec", None)
+        policy = given.params.get("policy") if given else None
+        policy = policy or getattr(getattr(item, "cls", None), "policy", None)
+        if isinstance(policy, str) and "/" not in policy and policy.split(":")[0] not in QUICK:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")
