@@ -6,6 +6,8 @@ hold until the rest comes free.
 
 from __future__ import annotations
 
+import math
+
 from cotenant.core.columns import NODE_CAP, POOL_HI, POOL_LO
 from cotenant.core.jit import kernel
 from cotenant.core.workload import Ints
@@ -24,9 +26,9 @@ from cotenant.policies.philly.tables import (
 @kernel
 def fed(s: Situation, job: int, gpus: int, cores: float, gib: float) -> int:
     """For how many of these GPUs of a job so many cores and GiB suffice."""
-    if s.cpus[job] > 0:
+    if s.cpus[job] > 0 and cores < math.inf:
         gpus = min(gpus, int((max(cores, 0.0) + 1e-9) / s.cpus[job]))
-    if s.mem_gib[job] > 0:
+    if s.mem_gib[job] > 0 and gib < math.inf:
         gpus = min(gpus, int((max(gib, 0.0) + 1e-9) / s.mem_gib[job]))
     return gpus
 
