@@ -281,7 +281,7 @@ def play_real(folder: Path, seed: int = 0, jobs: int = 20, kills: int = 3, gpus:
                 length_s = chance.uniform(1, 7) + chance.choice((0, 0, 20))
                 fields = {"run": f"sleep {length_s:.2f}", "gpus": chance.randint(1, gpus), "expected": length_s}
                 if chance.random() < 0.85:
-                    fields["deadline"] = 1.1 * length_s + chance.uniform(0, 120)
+                    fields["deadline"] = 1.1 * length_s + chance.uniform(0, 300)
                 ((job,),) = client.submit([{**fields, "workdir": str(folder)}])
                 tally.keep(job, client.deadline(job, wait_s=PATIENCE_S))
                 time.sleep(chance.expovariate(1 / 1.5))

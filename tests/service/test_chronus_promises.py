@@ -52,7 +52,7 @@ def test_200_random_submissions(tmp_path: Path, seed: int) -> None:
 def test_20_real_jobs_and_a_service_that_is_killed(tmp_path: Path) -> None:
     tally = play_real(tmp_path, jobs=20, kills=3)
     assert not tally.wrong
-    assert tally.count("promised") >= 4  # how many there can be depends on how soon this machine starts jobs
+    assert tally.count("promised") >= 8
     assert tally.kills == 3
 
 
