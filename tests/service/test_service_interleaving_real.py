@@ -20,12 +20,15 @@ def test_a_group_in_turns_ends_earlier_than_one_by_one_and_than_plain_sharing(tm
         made.calibrate()
         made.run("mixed", "one by one", 0)
         for number in range(2 if quiet else 1):
-            made.run("mixed", "plain", number)
             made.run("mixed", "turns", number)
+        for number in range(6 if quiet else 0):  # a start that took long can leave fewer than three side by side
+            if len(made.took_s("mixed", "plain")) < 2:
+                made.run("mixed", "plain", number)
         assert len(made.stages()) == 3, "what jobs measured of themselves is believed"
         runs = [run for key, run in made.found.items() if "turns" in key]
         assert {(run["at_once"], run["in_turns"]) for run in runs} == {(3, 3)}
-        serial_s, plain_s, turns_s = (median(made.took_s("mixed", how)) for how in ("one by one", "plain", "turns"))
+        serial_s, turns_s = (median(made.took_s("mixed", how)) for how in ("one by one", "turns"))
+        plain_s = made.took_s("mixed", "plain")
     assert turns_s < serial_s / 1.2
     if quiet:
-        assert turns_s < plain_s / 1.05
+        assert turns_s < median(plain_s) / 1.05

@@ -5,12 +5,14 @@ are ordinary functions marked with `@kernel`; `enable()` compiles all of them at
 the process, by replacing each one in every module that holds it. Both forms give the same numbers.
 
 numba's own file cache does not notice when a *called* kernel changed, so the cache lives in a folder named
-after a digest of every kernel's source; the folder is kept in the user's cache (or `COTENANT_CACHE`).
+after a digest of every kernel's source and of the files whose constants kernels use; the folder is kept in the user's
+cache (or `COTENANT_CACHE`) and serves every installation of the same version.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -19,6 +21,7 @@ from typing import Any, TypeVar
 
 from cotenant.core.cache import cache_folder
 
+_CONSTANTS = re.compile(r"^from cotenant\.([\w.]+) import (?:\(\s*)?[A-Z][A-Z0-9_]+\b", re.MULTILINE)
 _F = TypeVar("_F", bound=Callable[..., Any])
 _kernels: list[Callable[..., Any]] = []
 _entries: set[int] = set()
@@ -65,11 +68,14 @@ def compiled_kernels(folder: Path) -> dict[int, Any]:
     """The compiled form of every kernel, by `id` of the plain one, with its cache in this folder."""
     import numba
 
+    from cotenant.core.kernel_cache import LOCATORS
+
     # Kernels only touch arrays that Python owns, so they need no reference counting (`_nrt`), which would
     # otherwise cost two thirds of the time; inner kernels need no wrapper for Python either.
     config: Any = numba.config
     njit: Any = numba.njit
     config.CACHE_DIR = str(folder)
+    config.CACHE_LOCATOR_CLASSES = LOCATORS
     compiled = {}
     for plain in _kernels:
         inner = id(plain) not in _entries
@@ -99,8 +105,12 @@ def cache_folder_of_kernels() -> Path:
 @cache
 def _files_with_kernels() -> frozenset[str]:
     """All of this package, imported or not: so that a service and a simulation share one cache."""
-    files = Path(__file__).parents[1].rglob("*.py")
-    return frozenset(str(file) for file in files if b"core.jit import" in file.read_bytes()) | {__file__}
+    package = Path(__file__).parents[1]
+    texts = {file: file.read_text() for file in package.rglob("*.py")}
+    kernels = {file: text for file, text in texts.items() if "core.jit import" in text}
+    imported = {found for text in kernels.values() for found in _CONSTANTS.findall(text)}
+    constants = {package.joinpath(*name.split(".")).with_suffix(".py") for name in imported}
+    return frozenset(str(file) for file in texts.keys() & (kernels.keys() | constants)) | {__file__}
 
 
 def is_cached() -> bool:
