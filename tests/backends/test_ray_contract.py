@@ -83,11 +83,10 @@ class TestRay(BackendContract):
     @contextmanager
     def lost_node(self, backend: Backend, name: str) -> Iterator[None]:
         self.world.do("kill", name)
-        yield
-        self.world.do("start", name)
-        self.until_up(backend, name)
-
-    def until_up(self, backend: Backend, name: str) -> None:
+        try:
+            yield
+        finally:
+            self.world.do("start", name)
         assert self.link.await_nodes(
             lambda table: any(row["name"] == name and row["alive"] and row["facts"] for row in table), 60
         )

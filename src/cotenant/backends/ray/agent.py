@@ -24,7 +24,7 @@ from cotenant.backends.local import gpus as devices
 from cotenant.backends.local.keeper import start_ticks
 from cotenant.core.errors import CotenantError, InputError
 
-Answer = tuple[Literal["ok", "input", "backend"], Any]
+Answer = tuple[Literal["ok", "input", "backend", "away"], Any]
 _ACTS = frozenset((
     *("launch", "terminate", "kill", "suspend", "resume", "set_limits", "forget", "drop_log", "launched", "ended"),
     *("gpu_use", "observe", "check", "log_state", "log_read", "marks"),
@@ -47,8 +47,8 @@ class RayAgent:
         self._channels: dict[int, Channel] = {}
         self._lock, self._news = threading.Lock(), threading.Condition()
         self._version = 0
-        if os.getppid() > 1:
-            hold_on_leash(self._records, root, node, os.getppid())
+        self._raylet = os.getppid()
+        hold_on_leash(self._records, root, node, self._raylet)
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     def _watch(self) -> None:
@@ -73,7 +73,14 @@ class RayAgent:
             return self._version
 
     def do(self, act: str, *given: Any) -> Answer:
-        """Do one thing that the backend asks for; errors that are meant for people travel as words."""
+        """Do one thing that the backend asks for; errors that are meant for people travel as words.
+
+        When Ray's own process is gone, so is the node: ends that the leash made are not told as the jobs' own.
+        """
+        answer = self._do(act, *given)
+        return answer if os.getppid() == self._raylet else ("away", "Ray has ended on this node")
+
+    def _do(self, act: str, *given: Any) -> Answer:
         if act not in _ACTS:
             return "backend", f"this agent knows no '{act}'"
         try:

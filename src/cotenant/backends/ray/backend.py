@@ -16,7 +16,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -180,7 +180,10 @@ class RayBackend:
 
     def _parts(self) -> dict[str, dict[str, Observed]]:
         """What the agent of each living node says, by Ray's id of the node."""
-        lives = [row["id"] for row in self._link.nodes() if row["alive"]]
+        with self._lock:
+            used = {life for place in self._places.values() for life, _ in place.nodes}
+        alive = [row for row in self._link.nodes() if row["alive"]]
+        lives = [row["id"] for row in alive if row["facts"] is not None or row["id"] in used]
         answers = self._link.ask([(life, "observe", ()) for life in lives], _LOOK_S)
         for life, (kind, what) in zip(lives, answers, strict=True):
             if kind == "ok":
@@ -212,11 +215,11 @@ class RayBackend:
     def _end_rest(self, key: str, place: RayPlacement) -> None:
         """One part of a gang has failed: ask the others to end, and end them when their time is over."""
         now_s = time.monotonic()
-        if key not in self._ending:
-            self._ending[key] = now_s + place.grace_s
-            self._ask([name for _, name in place.nodes], "terminate", key)
-        elif now_s > self._ending[key]:
-            self._ask([name for _, name in place.nodes], "kill", key)
+        due = key in self._ending and now_s > self._ending[key]
+        if due or key not in self._ending:
+            self._ending.setdefault(key, now_s + place.grace_s)
+            with suppress(BackendError):  # the next look tries again
+                self._ask(self._alive(place), "kill" if due else "terminate", key)
         threading.Timer(max(self._ending[key] - now_s, 0.0) + 0.05, self._waking.set).start()
 
     def wait_change(self, timeout_s: float | None) -> bool:

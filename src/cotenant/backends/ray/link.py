@@ -88,6 +88,9 @@ class RayLink:
                     waits.set_result(what)
                 continue
             if kind == "table":
+                told = {row["id"]: row["facts"] for row in self.table}
+                for row in what:  # an agent that a new gateway has not heard yet is as it was
+                    row["facts"] = row["facts"] or (told.get(row["id"]) if row["alive"] else None)
                 changed = what != self.table
                 self.table, self._heard_s = what, time.monotonic()
             elif kind == "connected":
