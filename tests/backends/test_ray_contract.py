@@ -47,12 +47,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def link(world: RayWorld, folder: Path) -> Iterator[RayLink]:
+def link(world: RayWorld, folder: Path, request: pytest.FixtureRequest) -> RayLink:
     found = RayLink(RaySettings(world.address, LABEL, str(folder)))
+    request.addfinalizer(found.close)
+    request.addfinalizer(lambda: found.call("release"))
     assert found.await_nodes(lambda table: sum(row["facts"] is not None for row in table) == world.nodes, 120)
-    yield found
-    found.call("release")
-    found.close()
+    return found
 
 
 class TestRay(BackendContract):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -27,7 +28,7 @@ from cotenant.core.errors import CotenantError, InputError
 Answer = tuple[Literal["ok", "input", "backend", "away"], Any]
 _ACTS = frozenset((
     *("launch", "terminate", "kill", "suspend", "resume", "set_limits", "forget", "drop_log", "launched", "ended"),
-    *("gpu_use", "observe", "check", "log_state", "log_read", "marks"),
+    *("gpu_use", "observe", "check", "leave", "log_state", "log_read", "marks"),
     *("open_channel", "channel_read", "channel_write", "channel_do"),
 ))  # fmt: skip
 _LINE = 64 << 10  # the longest line that is not cut between two machines of a gang
@@ -103,6 +104,11 @@ class RayAgent:
         """Refuse what could not be started here; nothing is started."""
         if spec.workdir and not os.path.isdir(spec.workdir):
             raise InputError(f"job {spec.key}: workdir '{spec.workdir}' is not an existing directory")
+
+    def leave(self) -> None:
+        """It is to end for good: so may its leash."""
+        if not self._backend.observe():
+            shutil.rmtree(self._records, ignore_errors=True)
 
     # -- output ----------------------------------------------------------------------------------------------------
 

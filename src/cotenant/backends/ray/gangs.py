@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from cotenant.backends.base import LaunchSpec, NodeInfo, Observed
+from cotenant.backends.base import LaunchSpec, NodeInfo, Observed, State
 from cotenant.backends.gangs import Rank, ranks
 
 Part = Observed | Literal["none", "down"]
@@ -66,7 +66,7 @@ def together(key: str, place: RayPlacement, parts: Sequence[Part], launching: bo
         return Observed(key, "lost", alive, started_s=_first(seen), message=some)
     living = [one for one in seen if one.alive]
     states = [one.state for one in living]
-    state = next((state for state in ("starting", "running") if state in states), "suspended")
+    state: State = "starting" if "starting" in states else "running" if "running" in states else "suspended"
     return replace(living[0], state=state, started_s=_first(seen))
 
 

@@ -175,7 +175,10 @@ class RayGateway:
             for agent in list(self._agents.values()):
                 if agent.facts is not None and id(agent) not in busy:
                     asked[agent.handle.wait.remote(agent.version, _LONG_POLL_S)] = agent
-            ready = ray.wait(list(asked), timeout=_LOOK_S)[0] if asked else time.sleep(_LOOK_S) or []
+            if not asked:
+                time.sleep(_LOOK_S)
+                continue
+            ready = ray.wait(list(asked), timeout=_LOOK_S)[0]
             for one in ready:
                 agent = asked.pop(one)
                 try:
@@ -251,6 +254,7 @@ class RayGateway:
         import ray
 
         agents = list(self._agents.values())
+        ray.wait([agent.handle.do.remote("leave") for agent in agents], num_returns=len(agents), timeout=_LOOK_S * 10)
         for agent in agents:
             ray.kill(agent.handle, no_restart=True)
         return len(agents)

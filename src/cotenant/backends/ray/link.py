@@ -68,8 +68,10 @@ class RayLink:
         env = {**os.environ, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
         with theirs:
             argv = [sys.executable, "-m", "cotenant.backends.ray.gateway"]
-            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}  # what matters is told over the socket
-            process = subprocess.Popen(argv, stdin=theirs.fileno(), env=env, start_new_session=True, **quiet)
+            nowhere = subprocess.DEVNULL  # what matters is told over the socket
+            process = subprocess.Popen(
+                argv, stdin=theirs.fileno(), stdout=nowhere, stderr=nowhere, env=env, start_new_session=True
+            )  # fmt: skip
         self.pid = process.pid
         connection = Connection(ours.detach())
         connection.send(self._settings)

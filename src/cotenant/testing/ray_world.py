@@ -1,6 +1,6 @@
 """A real Ray cluster on loopback for tests: one process that starts it, and does to it what it is told.
 
-    python ray_world.py NODES GPUS    # then lines on stdin: kill NAME | start NAME | stop | cont
+    python -m cotenant.testing.ray_world NODES GPUS    # then lines on stdin: kill NAME | start NAME | stop | cont
 
 `stop` and `cont` are for Ray's control plane. It answers each line, and all of it ends with its stdin.
 """
@@ -25,12 +25,12 @@ LOOPBACK = {"node_ip_address": "127.0.0.1", "object_store_memory": 80 << 20}
 
 
 class RayWorld:
-    """The cluster, as a test sees it."""
+    """The cluster, as a test sees it: `nodes` nodes n0, n1, ... of so many GPUs, the first half of another type."""
 
     def __init__(self, nodes: int, gpus: int) -> None:
         self.nodes = nodes
         env = {**os.environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-        argv = [sys.executable, __file__, str(nodes), str(gpus)]
+        argv = [sys.executable, "-m", "cotenant.testing.ray_world", str(nodes), str(gpus)]
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True)
         self.address = str(self._answer()["address"])
 
@@ -43,12 +43,14 @@ class RayWorld:
         raise AssertionError("the Ray cluster has ended")
 
     def do(self, *words: str) -> dict[str, Any]:
+        """One line, and the answer."""
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join(words) + "\n")
         self._process.stdin.flush()
         return self._answer()
 
     def close(self) -> None:
+        """End all of it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -57,6 +59,7 @@ class RayWorld:
 
 
 def main(nodes: int, gpus: int) -> None:
+    """In a process of its own."""
     from ray.cluster_utils import Cluster
 
     head = {"num_cpus": 0, "num_gpus": 0, "include_dashboard": False, "_system_config": QUICK, **LOOPBACK}
