@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from ray_world import RayWorld, processes
 
 from cotenant.backends.base import Backend, Unreachable
 from cotenant.backends.ray import RayBackend
 from cotenant.backends.ray.gateway import RaySettings
 from cotenant.backends.ray.link import RayLink
 from cotenant.testing.backend import PATIENCE_S, BackendContract, seen, until
+from cotenant.testing.ray_world import RayWorld, processes
 
 NODES, GPUS = 8, 4
 LABEL = f"test-{os.getpid()}"
@@ -47,12 +47,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def link(world: RayWorld, folder: Path, request: pytest.FixtureRequest) -> RayLink:
+def link(world: RayWorld, folder: Path) -> Iterator[RayLink]:
     found = RayLink(RaySettings(world.address, LABEL, str(folder)))
-    request.addfinalizer(found.close)
-    request.addfinalizer(lambda: found.call("release"))
-    assert found.await_nodes(lambda table: sum(row["facts"] is not None for row in table) == world.nodes, 120)
-    return found
+    try:
+        assert found.await_nodes(lambda table: sum(row["facts"] is not None for row in table) == world.nodes, 120)
+        yield found
+    finally:
+        found.call("release")
+        found.close()
 
 
 class TestRay(BackendContract):

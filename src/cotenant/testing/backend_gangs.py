@@ -71,9 +71,8 @@ class GangContract(BackendKit):
         gpus = tuple((node.name, (0,)) for node in self.machines(backend)[:3])
         backend.launch(self.spec("gang-2", "echo up; sleep infinity", gpus=gpus))
         assert until(backend, "gang-2", "running").alive
-        printed(
-            backend, backend.open_log("gang-2", "stdout"), lambda data: data == b"up\n" * len(gpus)
-        )  # it hears us now
+        log = backend.open_log("gang-2", "stdout")
+        printed(backend, log, lambda data: data == b"up\n" * len(gpus))  # now it hears us
         assert getattr(backend, act)("gang-2")
         assert until(backend, "gang-2", "exited").signal in (9, 15)
         assert len(backend.observe()) == 1
