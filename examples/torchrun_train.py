@@ -64,6 +64,8 @@ def main() -> None:
                 with open(args.losses, "a", encoding="utf-8") as file:
                     file.write(f"{step} {job.ranks} {mean.item()!r}\n")
             time.sleep(args.step_time)
+    if distributed.get_rank() == 0 and args.weights:
+        torch.save(model.state_dict(), args.weights)
     distributed.destroy_process_group()
 
 

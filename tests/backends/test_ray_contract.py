@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -145,6 +146,19 @@ class TestRay(BackendContract):
         assert cut
         assert seen(backend, "gate-1") == before
         assert backend.kill("gate-1")
+
+
+def test_a_sweep_on_the_cluster(world: RayWorld, tmp_path: Path) -> None:
+    """Its outcomes are those of this machine's own processes."""
+    start = [sys.executable, "-c", "from cotenant.cli.main import main; main()"]
+    sweep = ["compare", "philly-like:jobs=40,seed=1", "--cluster", "2x4", "--policies", "fifo,srtf", "--json"]
+    found = []
+    for workers in ("1", f"ray:{world.address}"):
+        argv = [*start, *sweep, str(tmp_path / "out.json"), "--workers", workers]
+        subprocess.run(argv, check=True, capture_output=True, timeout=300, cwd=tmp_path)
+        rows = json.loads((tmp_path / "out.json").read_text())
+        found.append([{name: row[name] for name in row if name not in ("wall_s", "peak_rss_mib")} for row in rows])
+    assert found[0] == found[1]
 
 
 def _has_open(pid: int, path: Path) -> bool:
