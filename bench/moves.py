@@ -101,6 +101,8 @@ def show(backend: str, folder: Path, steps: int, patience_s: float) -> bool:
     undisturbed(steps, folder)
     service = open_service(Options(folder / "home", 60.0, policy="fifo"), Site(backend=backend))
     with running(service):
+        while sum(node.state == "up" for node in service.observer.nodes) < 4:
+            service.desk.wait_events(service.store.book.seq, 0.25)
         info = disturbed(service, steps, folder, patience_s)
     for attempt in info.attempts:
         print(f"attempt {attempt.number}: {', '.join(name for name, _ in attempt.nodes)}; {attempt.why or info.state}")
@@ -125,7 +127,7 @@ def main() -> None:
         if backend == "ray":
             from cotenant.testing.ray_world import RayWorld
 
-            world = RayWorld(4, 1)
+            world = RayWorld(4, 1, ["gpu"])
             stack.callback(world.close)
             backend = f"ray:address={world.address},folder={folder / 'agents'}"
         if not show(backend, folder, args.steps, args.patience):

@@ -1,6 +1,6 @@
 """A real Ray cluster on loopback for tests: one process that starts it, and does to it what it is told.
 
-    python -m cotenant.testing.ray_world NODES GPUS    # then lines on stdin: kill NAME | start NAME | stop | cont
+    python -m cotenant.testing.ray_world NODES GPUS TYPE,TYPE    # then lines on stdin: kill NAME | start NAME | stop | cont
 
 `stop` and `cont` are for Ray's control plane. It answers each line, and all of it ends with its stdin.
 """
@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,12 @@ LOOPBACK = {"node_ip_address": "127.0.0.1", "object_store_memory": 80 << 20}
 
 
 class RayWorld:
-    """The cluster, as a test sees it: `nodes` nodes n0, n1, ... of so many GPUs, the first half of another type."""
+    """The cluster, as a test sees it: `nodes` nodes n0, n1, ... of so many GPUs; types take turns."""
 
-    def __init__(self, nodes: int, gpus: int) -> None:
+    def __init__(self, nodes: int, gpus: int, types: Sequence[str] = ("a100", "v100")) -> None:
         self.nodes = nodes
         env = {**os.environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-        argv = [sys.executable, "-m", "cotenant.testing.ray_world", str(nodes), str(gpus)]
+        argv = [sys.executable, "-m", "cotenant.testing.ray_world", str(nodes), str(gpus), ",".join(types)]
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True)
         self.address = str(self._answer()["address"])
 
@@ -58,7 +58,7 @@ class RayWorld:
         assert self._process.wait(60) == 0
 
 
-def main(nodes: int, gpus: int) -> None:
+def main(nodes: int, gpus: int, types: Sequence[str]) -> None:
     """In a process of its own."""
     from ray.cluster_utils import Cluster
 
@@ -66,7 +66,7 @@ def main(nodes: int, gpus: int) -> None:
     cluster = patient(lambda: Cluster(initialize_head=True, head_node_args=head))
 
     def start(name: str, wait: bool) -> Any:
-        kind = {"gpu-type": "a100" if int(name[1:]) < nodes // 2 else "v100"}
+        kind = {"gpu-type": types[int(name[1:]) % len(types)]}
         more = {"num_cpus": 4, "num_gpus": gpus, "node_name": name, "labels": kind, **LOOPBACK}
         return patient(lambda: cluster.add_node(wait=wait, **more))
 
@@ -107,4 +107,4 @@ def processes(where: str, mark: str) -> list[int]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3].split(","))

@@ -38,7 +38,9 @@ class RayAgent:
     """The actor. `folder` is of this node alone: records of this life of the node, what it keeps for longer beside."""
 
     def __init__(self, folder: str, life: str, node: str, gpu_type: str, gpus: int) -> None:
-        root = own_folder(Path(folder))
+        root = Path(folder)
+        for path in (root.parents[1], root.parent, root):
+            own_folder(path)
         self._records = root / "lives" / life
         real = len(devices.find()) >= gpus > 0
         types = None if real else [gpu_type] * gpus
@@ -167,13 +169,12 @@ class RayAgent:
         return channel
 
 
-def own_folder(path: Path) -> Path:
-    """A folder that is ours alone: it may lie where everybody can make some."""
+def own_folder(path: Path) -> None:
+    """Make a folder that nobody else can have put there: it may lie where everybody can make some."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = os.stat(path, follow_symlinks=False)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (0, os.geteuid()):
         raise InputError(f"folder {path} of the agent belongs to somebody else: give another with ray:folder=...")
-    return path
 
 
 def hold_on_leash(records: Path, home: Path, node: str, raylet: int) -> None:

@@ -20,16 +20,17 @@ class RayPlacement:
 
     nodes: tuple[tuple[str, str], ...]
     grace_s: float
+    by: str = ""  # whose launch it was
 
     def packed(self) -> bytes:
         """For Ray's store."""
-        return json.dumps({"nodes": self.nodes, "grace_s": self.grace_s}).encode()
+        return json.dumps({"nodes": self.nodes, "grace_s": self.grace_s, "by": self.by}).encode()
 
     @classmethod
     def unpacked(cls, data: bytes) -> RayPlacement:
         """The inverse."""
         found = json.loads(data)
-        return cls(tuple((life, name) for life, name in found["nodes"]), found["grace_s"])
+        return cls(tuple((life, name) for life, name in found["nodes"]), found["grace_s"], found["by"])
 
 
 def split(spec: LaunchSpec, nodes: dict[str, NodeInfo], addresses: dict[str, str]) -> list[LaunchSpec]:
