@@ -1,6 +1,8 @@
 """A real Ray cluster on loopback for tests: one process that starts it, and does to it what it is told.
 
-    python -m cotenant.testing.ray_world NODES GPUS TYPE,TYPE    # then lines on stdin: kill NAME | start NAME | stop | cont
+    python -m cotenant.testing.ray_world NODES GPUS TYPE,TYPE
+
+Then lines on stdin: kill NAME | start NAME | stop | cont
 
 `stop` and `cont` are for Ray's control plane. It answers each line, and all of it ends with its stdin.
 """
