@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from cotenant.backends.ray import RayBackend
 from cotenant.backends.ray.gateway import RaySettings
 from cotenant.backends.ray.link import RayLink
 from cotenant.testing.backend import PATIENCE_S, BackendContract, seen, until
-from cotenant.testing.ray_world import RayWorld, processes
+from cotenant.testing.ray_world import RayWorld
 
 NODES, GPUS = 8, 4
 LABEL = f"test-{os.getpid()}"
@@ -56,6 +56,16 @@ def link(world: RayWorld, folder: Path) -> Iterator[RayLink]:
     finally:
         found.call("release")
         found.close()
+
+
+def processes(where: str, mark: str) -> list[int]:
+    """Processes in whose `environ` or `cmdline` this stands."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            if os.fsencode(mark) in Path(f"/proc/{name}/{where}").read_bytes():
+                found.append(int(name))
+    return found
 
 
 class TestRay(BackendContract):

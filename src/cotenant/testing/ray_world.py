@@ -15,8 +15,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 QUICK = {
@@ -96,16 +94,6 @@ def patient(act: Callable[[], Any]) -> Any:
         except Exception as error:
             sys.stderr.write(f"Ray: {error}; once more\n")
     return act()
-
-
-def processes(where: str, mark: str) -> list[int]:
-    """Processes in whose `environ` or `cmdline` this stands."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):
-            if os.fsencode(mark) in Path(f"/proc/{name}/{where}").read_bytes():
-                found.append(int(name))
-    return found
 
 
 if __name__ == "__main__":
