@@ -26,6 +26,8 @@ class Terminal:
     def __init__(self, folder: Path) -> None:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         env = {"PATH": path, "HOME": str(folder), "TERM": "dumb", "PS1": "", "LANG": "C.UTF-8", "COLUMNS": "200"}
+        if "PYTHONPATH" in os.environ:
+            env["PYTHONPATH"] = os.environ["PYTHONPATH"]
         self._folder = folder
         self.pid, self._end = os.forkpty()
         if self.pid == 0:
