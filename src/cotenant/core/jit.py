@@ -39,7 +39,7 @@ def entry(function: _F) -> _F:
     """A kernel that Python calls; the others are reached only from kernels once compiled."""
     _entries.add(id(function))
     kernel(function)
-    return _library.function(function) if _library is not None else function  # type: ignore[no-any-return]
+    return _library.function(function) if enabled() else function
 
 
 def enabled() -> bool:
@@ -90,7 +90,18 @@ def make(folder: Path) -> bytes:
 
     for name in _modules_with_kernels():
         importlib.import_module(name)
-    code = build(entries())
+    return _keep(build(entries()), folder)
+
+
+def alone(plain: Callable[..., Any], folder: Path) -> Callable[..., Any]:
+    """The compiled form of one function that calls no other, with its own place in the cache."""
+    from cotenant.core.native.build import build
+    from cotenant.core.native.load import Library
+
+    return Library(code_in(folder) or _keep(build([plain]), folder)).function(plain)
+
+
+def _keep(code: bytes, folder: Path) -> bytes:
     new = folder / f"{os.getpid()}.new"
     new.write_bytes(code)
     new.replace(_file(folder))
@@ -146,5 +157,5 @@ def _sources() -> frozenset[Path]:
 
 
 def _modules_with_kernels() -> list[str]:
-    package = _package()
-    return sorted(".".join((package.name, *file.relative_to(package).with_suffix("").parts)) for file in _with_kernels())
+    above = _package().parent
+    return sorted(".".join(file.relative_to(above).with_suffix("").parts) for file in _with_kernels())

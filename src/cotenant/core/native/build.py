@@ -9,6 +9,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from cotenant.core.native.emit import Function
+from cotenant.core.native.target import machine, symbol
 from cotenant.core.native.types import BOOL, FLOAT, INT, Array, KernelError, Number, Numbers, Table, Type, signature
 
 _KINDS: dict[Number, Any] = {BOOL: ir.IntType(1), INT: ir.IntType(64), FLOAT: ir.DoubleType()}
@@ -95,11 +96,6 @@ class Module:
         return instruction
 
 
-def symbol(plain: Callable[..., Any]) -> str:
-    """The name of a kernel in the object file."""
-    return f"{plain.__module__}.{plain.__qualname__}"
-
-
 def _exported_type(wanted: Iterable[Type], returns: Type) -> Any:
     parts: list[Any] = []
     for kind in wanted:
@@ -111,18 +107,10 @@ def _exported_type(wanted: Iterable[Type], returns: Type) -> Any:
             parts.append(ir.PointerType())
     if isinstance(returns, Numbers):
         raise KernelError("a kernel that Python calls returns one number or nothing")
-    return ir.FunctionType(ir.VoidType() if returns is None else _KINDS[INT if returns == BOOL else returns], parts)
-
-
-def machine() -> Any:
-    """The processor that this runs on."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    features = llvm.get_host_cpu_features().flatten()
-    target = llvm.Target.from_default_triple()
-    return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=features, opt=2, reloc="pic", codemodel="default"
-    )
+    given: Any = ir.VoidType() if returns is None else ir.PointerType()
+    if isinstance(returns, Number):
+        given = _KINDS[INT if returns == BOOL else returns]
+    return ir.FunctionType(given, parts)
 
 
 def build(entries: Iterable[Callable[..., Any]]) -> bytes:

@@ -16,7 +16,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from cotenant.core.native.expressions import Expressions, Value
+from cotenant.core.native.calls import Calls
+from cotenant.core.native.expressions import Value
 from cotenant.core.native.types import INT, Array, KernelError, Number, Numbers, Type, signature
 
 
@@ -24,7 +25,7 @@ class Widened(Exception):
     """A variable needs a wider type than it had so far."""
 
 
-class Function(Expressions):
+class Function(Calls):
     """Writes one kernel."""
 
     def __init__(self, plain: Callable[..., Any], into: Any) -> None:
@@ -217,8 +218,8 @@ class Function(Expressions):
         if not (isinstance(statement.iter, ast.Call) and ast.unparse(statement.iter.func) == "range"):
             raise KernelError(f"line {statement.lineno}: loops go over range(...) or a tuple")
         bounds = [self.as_number(self.value(part), INT) for part in statement.iter.args]
-        start, stop = (self.int(0), bounds[0]) if len(bounds) == 1 else bounds[:2]
-        step = bounds[2] if len(bounds) == 3 else self.int(1)
+        start, stop = (self.whole(0), bounds[0]) if len(bounds) == 1 else bounds[:2]
+        step = bounds[2] if len(bounds) == 3 else self.whole(1)
         counter = self.allocas.alloca(self.into.kind(INT))
         self.b.store(start, counter)
         test, body, go_on, after = (self.b.append_basic_block(name) for name in ("test", "body", "next", "after"))
@@ -226,7 +227,7 @@ class Function(Expressions):
         self.b.position_at_end(test)
         at = self.b.load(counter, typ=self.into.kind(INT))
         up, down = self.b.icmp_signed("<", at, stop), self.b.icmp_signed(">", at, stop)
-        self.b.cbranch(self.b.select(self.b.icmp_signed(">", step, self.int(0)), up, down), body, after)
+        self.b.cbranch(self.b.select(self.b.icmp_signed(">", step, self.whole(0)), up, down), body, after)
         self.loops.append((go_on, after))
         with self.block(body, then=go_on):
             self.assign_name(statement.target.id, (at, INT))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 
-from cotenant.core.native import builtins
-from cotenant.core.native.types import BOOL, FLOAT, INT, Array, KernelError, Number, Table, Type, table
+from cotenant.core.native.types import BOOL, FLOAT, INT, Array, KernelError, Number, Table, Type
 
 Value = tuple[Any, Any]  # what LLVM knows, and one of our types
 _COMPARE = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
@@ -20,7 +18,7 @@ _FLOAT_OPS = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv
 
 
 class Expressions:
-    """What a function is made of; the part that knows values and not ways."""
+    """What a function is made of; the part that knows values and not ways. Calls are in `calls`."""
 
     b: Any  # LLVM's builder, at the place where the next instruction goes
     allocas: Any  # the same for variables, at the function's beginning
@@ -29,7 +27,7 @@ class Expressions:
     locals: dict[str, tuple[Any, Type]]
     line = 0
 
-    def int(self, value: int) -> Any:
+    def whole(self, value: int) -> Any:
         """A whole number."""
         return ir.Constant(self.into.kind(INT), value)
 
@@ -65,7 +63,7 @@ class Expressions:
         if kind == BOOL:
             return held
         if kind == INT:
-            return self.b.icmp_signed("!=", held, self.int(0))
+            return self.b.icmp_signed("!=", held, self.whole(0))
         return self.b.fcmp_unordered("!=", held, ir.Constant(self.into.kind(FLOAT), 0.0))
 
     def truth(self, node: ast.expr) -> Any:
@@ -77,9 +75,11 @@ class Expressions:
         for _, kind in values:
             if not isinstance(kind, Number):
                 raise KernelError(f"line {self.line}: {kind} is not a number")
-        return max((kind for _, kind in values), key=lambda kind: kind.width)
+        widest: Number = max((kind for _, kind in values), key=lambda kind: kind.width)
+        return widest
 
     def on_Constant(self, node: ast.Constant) -> Value:
+        """A number as it stands."""
         return self.constant(node.value, node)
 
     def constant(self, value: Any, node: ast.expr) -> Value:
@@ -89,10 +89,11 @@ class Expressions:
         if isinstance(value, float):
             return ir.Constant(self.into.kind(FLOAT), value), FLOAT
         if hasattr(value, "__index__"):
-            return self.int(value.__index__()), INT
+            return self.whole(value.__index__()), INT
         raise KernelError(f"line {node.lineno}: {ast.unparse(node)} is not a number, an array or a table")
 
     def on_Name(self, node: ast.Name) -> Value:
+        """A variable, or a constant of the module."""
         if node.id in self.locals:
             at, kind = self.locals[node.id]
             return self.b.load(at, typ=self.into.kind(kind)), kind
@@ -101,6 +102,7 @@ class Expressions:
         return self.constant(self.names[node.id], node)
 
     def on_UnaryOp(self, node: ast.UnaryOp) -> Value:
+        """`-x`, `not x`, `~x`."""
         if isinstance(node.op, ast.Not):
             return self.b.not_(self.truth(node.operand)), BOOL
         value = self.value(node.operand)
@@ -113,6 +115,7 @@ class Expressions:
         return value
 
     def on_BinOp(self, node: ast.BinOp) -> Value:
+        """Arithmetic."""
         left = self.value(node.left)
         return self.binary(node.op, left, self.value(node.right))
 
@@ -137,11 +140,11 @@ class Expressions:
         if kind == FLOAT:
             raise KernelError(f"line {self.line}: no {type(op).__name__} of floats")
         whole, rest = self.b.sdiv(a, b), self.b.srem(a, b)
-        other_sign = self.b.icmp_signed("<", self.b.xor(rest, b), self.int(0))
-        off = self.b.and_(self.b.icmp_signed("!=", rest, self.int(0)), other_sign)
+        other_sign = self.b.icmp_signed("<", self.b.xor(rest, b), self.whole(0))
+        off = self.b.and_(self.b.icmp_signed("!=", rest, self.whole(0)), other_sign)
         if isinstance(op, ast.Mod):
             return self.b.select(off, self.b.add(rest, b), rest), INT
-        return self.b.select(off, self.b.sub(whole, self.int(1)), whole), INT
+        return self.b.select(off, self.b.sub(whole, self.whole(1)), whole), INT
 
     def compare(self, op: ast.cmpop, left: Value, right: Value) -> Any:
         """One comparison; nothing is true of NaN but that it differs."""
@@ -153,6 +156,7 @@ class Expressions:
         return self.b.fcmp_unordered("!=", a, b) if sign == "!=" else self.b.fcmp_ordered(sign, a, b)
 
     def on_Compare(self, node: ast.Compare) -> Value:
+        """One comparison, a chain of them, or membership of a tuple."""
         if isinstance(node.ops[0], ast.In | ast.NotIn):
             left, choices = self.value(node.left), node.comparators[0]
             assert isinstance(choices, ast.Tuple)
@@ -202,6 +206,7 @@ class Expressions:
     # Arrays and tables
 
     def on_Attribute(self, node: ast.Attribute) -> Value:
+        """A field of a table, or a module's constant."""
         if isinstance(node.value, ast.Name) and node.value.id not in self.locals:
             return self.constant(getattr(self.names[node.value.id], node.attr), node)
         held, kind = self.value(node.value)
@@ -212,17 +217,18 @@ class Expressions:
     def field(self, held: Any, kind: Table, place: int) -> Any:
         """One field of a table."""
         record, of = self.into.record(kind), kind.fields[place][1]
-        at = self.b.gep(held, [_i32(0), _i32(place)], inbounds=True, source_etype=record)
+        at = self.b.gep(held, [i32(0), i32(place)], inbounds=True, source_etype=record)
         if not isinstance(of, Array):
             return self.into.tagged(self.b.load(at, typ=self.into.kind(of)), "field")
         whole: Any = ir.Constant(self.into.kind(of), ir.Undefined)
         for part in range(1 + of.rank):
-            piece = self.b.gep(at, [_i32(0), _i32(part)], inbounds=True, source_etype=self.into.kind(of))
+            piece = self.b.gep(at, [i32(0), i32(part)], inbounds=True, source_etype=self.into.kind(of))
             loaded = self.b.load(piece, typ=self.into.kind(of).elements[part])
             whole = self.b.insert_value(whole, self.into.tagged(loaded, "field"), part)
         return whole
 
     def on_Subscript(self, node: ast.Subscript) -> Value:
+        """An element, a row, the first rows, or one of the lengths."""
         if isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
             array, kind = self.value(node.value.value)
             if isinstance(kind, Array):
@@ -264,7 +270,7 @@ class Expressions:
 
     def _address(self, array: Any, kind: Array, indexes: list[Any]) -> Any:
         """Row after row; negative indexes count from the end."""
-        offset = self.int(0)
+        offset = self.whole(0)
         for part in range(kind.rank):
             if part:
                 offset = self.b.mul(offset, self.b.extract_value(array, 1 + part), flags=["nsw"])
@@ -277,7 +283,7 @@ class Expressions:
         if isinstance(index, ir.Constant) and index.constant >= 0:
             return index
         length = self.b.extract_value(array, 1 + part)
-        return self.b.select(self.b.icmp_signed("<", index, self.int(0)), self.b.add(index, length), index)
+        return self.b.select(self.b.icmp_signed("<", index, self.whole(0)), self.b.add(index, length), index)
 
     def load_element(self, at: Any, of: Number) -> Any:
         """A number of an array."""
@@ -287,104 +293,7 @@ class Expressions:
         """Into an array."""
         self.into.tagged(self.b.store(value, at), of.name)
 
-    # Calls
 
-    def on_Call(self, node: ast.Call) -> Value:
-        name = ast.unparse(node.func)
-        if isinstance(node.func, ast.Name) and name in self.names:
-            called = self.names[name]
-            if isinstance(called, type) and hasattr(called, "_fields"):
-                return self._make(table(called), node)
-            return self.call(called, [self.value(part) for part in node.args])
-        if name == "np.searchsorted":
-            right = len(node.args) == 3 and ast.literal_eval(node.args[2]) == "right"
-            found = builtins.search_right if right else builtins.search_left
-            return self.call(found, [self.value(part) for part in node.args[:2]])
-        known: Callable[[list[Value]], Value] | None = getattr(self, f"call_{name.replace('.', '_')}", None)
-        if known is None:
-            raise KernelError(f"line {node.lineno}: cannot call {name}")
-        return known([self.value(part) for part in node.args])
-
-    def call(self, plain: Callable[..., Any], given: list[Value]) -> Value:
-        """Another kernel."""
-        function, wanted, returns = self.into.callee(plain)
-        if len(given) != len(wanted):
-            raise KernelError(f"line {self.line}: {plain.__name__} takes {len(wanted)} arguments")
-        held = []
-        for value, kind in zip(given, wanted, strict=True):
-            if not isinstance(kind, Number) and value[1] != kind:
-                raise KernelError(f"line {self.line}: {plain.__name__} wants {kind}, not {value[1]}")
-            held.append(self.as_number(value, kind) if isinstance(kind, Number) else value[0])
-        return self.b.call(function, held), returns
-
-    def _make(self, kind: Table, node: ast.Call) -> Value:
-        """A new table, on the stack."""
-        at = self.allocas.alloca(self.into.record(kind))
-        at.type = self.into.kind(kind)
-        for place, ((_, of), part) in enumerate(zip(kind.fields, node.args, strict=True)):
-            value = self.value(part)
-            where = self.b.gep(at, [_i32(0), _i32(place)], inbounds=True, source_etype=self.into.record(kind))
-            held = self.as_number(value, of) if isinstance(of, Number) else value[0]
-            self.b.store(held, where)
-        return at, kind
-
-    def call_len(self, given: list[Value]) -> Value:
-        return self.b.extract_value(given[0][0], 1), INT
-
-    def call_int(self, given: list[Value]) -> Value:
-        return self.as_number(given[0], INT, truncate=True), INT
-
-    def call_float(self, given: list[Value]) -> Value:
-        return self.as_number(given[0], FLOAT), FLOAT
-
-    def call_bool(self, given: list[Value]) -> Value:
-        return self.as_number(given[0], BOOL), BOOL
-
-    def call_min(self, given: list[Value]) -> Value:
-        return self._first_by(ast.Lt(), given)
-
-    def call_max(self, given: list[Value]) -> Value:
-        return self._first_by(ast.Gt(), given)
-
-    def _first_by(self, op: ast.cmpop, given: list[Value]) -> Value:
-        kind = self.wider(*given)
-        best = self.as_number(given[0], kind)
-        for value in given[1:]:
-            other = self.as_number(value, kind)
-            best = self.b.select(self.compare(op, (other, kind), (best, kind)), other, best)
-        return best, kind
-
-    def call_abs(self, given: list[Value]) -> Value:
-        if given[0][1] == FLOAT:
-            return self._of_float("llvm.fabs", given[0]), FLOAT
-        held = self.as_number(given[0], INT)
-        return self.b.select(self.b.icmp_signed("<", held, self.int(0)), self.b.neg(held), held), INT
-
-    def call_round(self, given: list[Value]) -> Value:
-        """To the nearest, halves to the even one."""
-        return self.b.fptosi(self._of_float("llvm.rint", given[0]), self.into.kind(INT)), INT
-
-    def call_math_floor(self, given: list[Value]) -> Value:
-        return self.b.fptosi(self._of_float("llvm.floor", given[0]), self.into.kind(INT)), INT
-
-    def call_math_ceil(self, given: list[Value]) -> Value:
-        return self.b.fptosi(self._of_float("llvm.ceil", given[0]), self.into.kind(INT)), INT
-
-    def call_math_sqrt(self, given: list[Value]) -> Value:
-        return self._of_float("llvm.sqrt", given[0]), FLOAT
-
-    def call_math_isnan(self, given: list[Value]) -> Value:
-        held = self.as_number(given[0], FLOAT)
-        return self.b.fcmp_unordered("uno", held, held), BOOL
-
-    def call_math_isinf(self, given: list[Value]) -> Value:
-        held = self._of_float("llvm.fabs", given[0])
-        return self.b.fcmp_ordered("==", held, ir.Constant(self.into.kind(FLOAT), math.inf)), BOOL
-
-    def _of_float(self, name: str, value: Value) -> Any:
-        kind = self.into.kind(FLOAT)
-        return self.b.call(self.b.module.declare_intrinsic(name, [kind]), [self.as_number(value, FLOAT)])
-
-
-def _i32(value: int) -> Any:
+def i32(value: int) -> Any:
+    """A place in a record."""
     return ir.Constant(ir.IntType(32), value)

@@ -14,11 +14,12 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from cotenant.core.native.build import machine, symbol
+from cotenant.core.native.target import machine, symbol
 from cotenant.core.native.types import BOOL, FLOAT, INT, Array, Number, Table, Type, signature
 
 _REMEMBERED = 4  # tables of each kind
 _C_TYPES: dict[Any, Any] = {BOOL: ctypes.c_int64, INT: ctypes.c_int64, FLOAT: ctypes.c_double, None: None}
+_loaded: list[Library] = []
 _DTYPES = {INT: np.dtype(np.int64), FLOAT: np.dtype(np.float64)}
 
 
@@ -29,9 +30,10 @@ class Library:
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
+        _loaded.append(self)  # its functions may be called for as long as this process lives
 
     def __contains__(self, plain: Callable[..., Any]) -> bool:
-        return self._engine.get_function_address(symbol(plain)) != 0
+        return bool(self._engine.get_function_address(symbol(plain)))
 
     def function(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         """The compiled form of a kernel, to be called as the plain one is."""

@@ -17,9 +17,7 @@ from cotenant.policies.bsbf.scratch import Scene, Scratch
 
 
 @kernel
-def xi(
-    s: Scene, slowdown: Cube, job: int, level: int, other: int, other_level: int, gpu_type: int
-) -> float:
+def xi(s: Scene, slowdown: Cube, job: int, level: int, other: int, other_level: int, gpu_type: int) -> float:
     """How many times as long a job takes beside another, at the sub-batches of both."""
     lost = slowdown[s.kind[job], s.kind[other], gpu_type] - 1.0
     return float(1.0 + lost * s.eased[s.kind[job], level] * s.eased[s.kind[other], other_level])
