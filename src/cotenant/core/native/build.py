@@ -10,7 +10,7 @@ from llvmlite import ir
 
 from cotenant.core.native.emit import Function
 from cotenant.core.native.target import machine, symbol
-from cotenant.core.native.types import BOOL, FLOAT, INT, Array, KernelError, Number, Numbers, Table, Type, signature
+from cotenant.core.native.types import BOOL, FLOAT, INT, Array, KernelError, Number, Numbers, Struct, Type, signature
 
 _KINDS: dict[Number, Any] = {BOOL: ir.IntType(1), INT: ir.IntType(64), FLOAT: ir.DoubleType()}
 
@@ -59,7 +59,7 @@ class Module:
             function.linkage = "internal"
             function.attributes.add("nounwind")
             for argument, kind in zip(function.args, wanted, strict=True):
-                if isinstance(kind, Table):  # nobody ever writes to one
+                if isinstance(kind, Struct):  # nobody ever writes to one
                     argument.add_attribute("noalias")
             self._functions[plain] = function, wanted, returns
             self._todo.append(plain)
@@ -81,7 +81,7 @@ class Module:
             return ir.LiteralStructType([ir.PointerType(), *[_KINDS[INT]] * kind.rank])
         return ir.PointerType()
 
-    def record(self, table: Table) -> Any:
+    def record(self, table: Struct) -> Any:
         """A table in memory: 8 bytes a number, a table's address, an array's address and lengths."""
         return ir.LiteralStructType([self.kind(INT if kind == BOOL else kind) for _, kind in table.fields])
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from cotenant.core.workload import Floats
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
 
 
 def search_right(values: Floats, wanted: float) -> int:

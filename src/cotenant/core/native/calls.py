@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from cotenant.core.native import builtins
 from cotenant.core.native.expressions import Expressions, Value, i32
-from cotenant.core.native.types import BOOL, FLOAT, INT, KernelError, Number, Table, table
+from cotenant.core.native.types import BOOL, FLOAT, INT, KernelError, Number, Struct, table
 
 
 class Calls(Expressions):
@@ -46,7 +46,7 @@ class Calls(Expressions):
             held.append(self.as_number(value, kind) if isinstance(kind, Number) else value[0])
         return self.b.call(function, held), returns
 
-    def _make(self, kind: Table, node: ast.Call) -> Value:
+    def _make(self, kind: Struct, node: ast.Call) -> Value:
         """A new table, on the stack."""
         at = self.allocas.alloca(self.into.record(kind))
         at.type = self.into.kind(kind)

@@ -8,7 +8,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from cotenant.core.native.types import BOOL, FLOAT, INT, Array, KernelError, Number, Table, Type
+from cotenant.core.native.types import BOOL, FLOAT, INT, Array, KernelError, Number, Struct, Type
 
 Value = tuple[Any, Any]  # what LLVM knows, and one of our types
 _COMPARE = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
@@ -210,11 +210,11 @@ class Expressions:
         if isinstance(node.value, ast.Name) and node.value.id not in self.locals:
             return self.constant(getattr(self.names[node.value.id], node.attr), node)
         held, kind = self.value(node.value)
-        if not isinstance(kind, Table):
+        if not isinstance(kind, Struct):
             raise KernelError(f"line {node.lineno}: cannot compile {ast.unparse(node)}")
         return self.field(held, kind, kind.place(node.attr)), kind.fields[kind.place(node.attr)][1]
 
-    def field(self, held: Any, kind: Table, place: int) -> Any:
+    def field(self, held: Any, kind: Struct, place: int) -> Any:
         """One field of a table."""
         record, of = self.into.record(kind), kind.fields[place][1]
         at = self.b.gep(held, [i32(0), i32(place)], inbounds=True, source_etype=record)

@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from cotenant.core.native.target import machine, symbol
-from cotenant.core.native.types import BOOL, FLOAT, INT, Array, Number, Table, Type, signature
+from cotenant.core.native.types import BOOL, FLOAT, INT, Array, Number, Struct, Type, signature
 
 _REMEMBERED = 4  # tables of each kind
 _C_TYPES: dict[Any, Any] = {BOOL: ctypes.c_int64, INT: ctypes.c_int64, FLOAT: ctypes.c_double, None: None}
@@ -69,8 +69,8 @@ def _hand(kind: Type) -> Callable[[Any, list[Any]], None]:
     """How one argument is handed over."""
     if isinstance(kind, Array):
         return _ArrayHand(kind)
-    if isinstance(kind, Table):
-        return _TableHand(kind)
+    if isinstance(kind, Struct):
+        return _StructHand(kind)
     return _float if kind == FLOAT else _int
 
 
@@ -96,10 +96,10 @@ class _ArrayHand:
         held.extend(value.shape)
 
 
-class _TableHand:
+class _StructHand:
     """Lays tables of one kind out in memory."""
 
-    def __init__(self, kind: Table) -> None:
+    def __init__(self, kind: Struct) -> None:
         self._kind = kind
 
     def __call__(self, value: Any, held: list[Any]) -> None:
@@ -109,7 +109,7 @@ class _TableHand:
 _records: dict[type, OrderedDict[int, tuple[Any, Any]]] = {}
 
 
-def _record(kind: Table, value: Any) -> Any:
+def _record(kind: Struct, value: Any) -> Any:
     """A table as it lies in memory."""
     known = _records.setdefault(kind.make, OrderedDict())
     found = known.get(id(value))

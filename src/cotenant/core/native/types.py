@@ -29,7 +29,7 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Struct:
     """A named tuple of numbers, arrays and tables; in memory one record, passed by its address and never changed."""
 
     name: str
@@ -49,13 +49,13 @@ class Numbers:
 
 
 BOOL, INT, FLOAT = Number("bool", 0), Number("int", 1), Number("float", 2)
-Type = Number | Array | Table | Numbers | None
+Type = Number | Array | Struct | Numbers | None
 _NAMED: dict[str, Type] = {
     "bool": BOOL, "int": INT, "float": FLOAT, "None": None,
     "Ints": Array(INT, 1), "IntMatrix": Array(INT, 2), "IntCube": Array(INT, 3),
     "Floats": Array(FLOAT, 1), "Matrix": Array(FLOAT, 2), "Cube": Array(FLOAT, 3),
 }  # fmt: skip
-_tables: dict[type, Table] = {}
+_tables: dict[type, Struct] = {}
 _nested: dict[tuple[str, str], type] = {}
 
 
@@ -90,7 +90,7 @@ def read(note: Any, names: Mapping[str, Any]) -> Type:
     raise KernelError(f"no type for '{text}': use int, float, bool, {', '.join(list(_NAMED)[4:])} or a named tuple")
 
 
-def table(kind: type) -> Table:
+def table(kind: type) -> Struct:
     """A named tuple as a type."""
     if kind not in _tables:
         names = vars(sys.modules[kind.__module__])
@@ -99,5 +99,5 @@ def table(kind: type) -> Table:
             (name, table(_nested[key]) if (key := (kind.__name__, name)) in _nested else read(note, names))
             for name, note in notes.items()
         )
-        _tables[kind] = Table(kind.__name__, kind, tuple(fields))
+        _tables[kind] = Struct(kind.__name__, kind, tuple(fields))
     return _tables[kind]
