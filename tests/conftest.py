@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import effort
 import pytest
 from hypothesis import settings
 
+import effort
 from cotenant.core import jit, jit_later
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _fewer_examples(place: Any) -> None:
-    """Hypothesis has no public word for the settings of a function. Where the private one goes, runs are only longer."""
+    """Hypothesis has no public word for the settings of a function. Were the private one to go, runs are longer."""
     for name in ("_hypothesis_internal_use_settings", "settings"):
         if isinstance(found := getattr(place, name, None), settings):
             setattr(place, name, settings(found, max_examples=effort.examples(found.max_examples)))

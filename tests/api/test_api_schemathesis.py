@@ -6,13 +6,13 @@ import os
 import tempfile
 from pathlib import Path
 
-import effort
 import pytest
 import schemathesis
 from fake_service import ADMIN, FakeService
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import load_all_checks
 
+import effort
 from cotenant.api import make_app
 from cotenant.api.shares import CallerLimits
 from cotenant.core.lifecycle import JobState
