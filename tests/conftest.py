@@ -31,7 +31,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         given = getattr(item, "callspec", None)
         policy = given.params.get("policy") if given else None
         policy = policy or getattr(getattr(item, "cls", None), "policy", None)
-        if isinstance(policy, str) and "/" not in policy and policy.split(":")[0] not in effort.POLICIES:
+        if not isinstance(policy, str):
+            continue
+        rare = "/" not in policy and policy.split(":")[0] not in effort.POLICIES
+        if rare or (given and given.params.get("placement", "count") not in effort.PLACEMENTS):
             item.add_marker(pytest.mark.slow)
     if not effort.WHOLE[0]:
         for place in {

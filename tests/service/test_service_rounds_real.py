@@ -23,6 +23,7 @@ def test_gpus_by_type() -> None:
             parse_gpus(wrong)
 
 
+@pytest.mark.slow
 def test_serve_shows_virtual_gpus_of_several_types(tmp_path: Path) -> None:
     """As a person sees it: serve, nodes, and a job that learns its type."""
     command = [sys.executable, "-m", "cotenant.cli.main"]
