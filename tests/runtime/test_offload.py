@@ -31,6 +31,7 @@ def train(torch: Any, limit: float, seen: list[int] | None = None) -> tuple[list
     return losses, memory
 
 
+@pytest.mark.slow
 def test_a_job_that_would_pass_its_limit_keeps_the_state_of_its_optimizer_on_the_host() -> None:
     torch = pytest.importorskip("torch")
     held = 2 * 4 * (8 * 8 + 8)  # two moments of 32 bits
