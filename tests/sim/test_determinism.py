@@ -17,7 +17,7 @@ from cotenant.sim.driver import Experiment, simulate
 from cotenant.sim.sweep import Run, plan_runs, run_all
 from cotenant.testing.policy import assert_same, random_workload
 
-JOBS = 300
+JOBS = 150
 
 
 def in_another_process(
