@@ -17,7 +17,7 @@ import pytest
 from local_world import LocalWorld, kill_hard, pid_of, wait_gone
 
 from cotenant.backends import BackendError
-from cotenant.backends.local import LocalBackend, gpus, orders, procs
+from cotenant.backends.local import LocalBackend, gpus, procs
 from cotenant.backends.local.records import KeeperRecord
 from cotenant.core.errors import InputError
 from cotenant.testing.backend_kit import PATIENCE_S
@@ -187,21 +187,6 @@ def test_job_outlives_the_service_and_is_adopted(world: LocalWorld) -> None:
     assert world.until("done-1", "exited").exit_code == 6
     assert world.backend.terminate("live-1")
     assert world.until("live-1", "exited").signal == 15
-
-
-def test_terminated_before_it_is_a_program(world: LocalWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between fork and exec a job is already seen to run, and hears nothing: it is told once it can hear."""
-    door = world.work / "door"  # a group that cannot be entered before we open it
-    door.mkdir()
-    os.mkfifo(door / "cgroup.procs")
-    written = orders.written
-    more = b"cgroup=" + os.fsencode(door) + b"\0"
-    monkeypatch.setattr(orders, "written", lambda *given: written(*given) + more)
-    world.launch("deaf-1", "sleep infinity")
-    assert pid_of(world.until("deaf-1", "running")) not in world.marked("deaf-1")
-    assert world.backend.terminate("deaf-1")
-    (door / "cgroup.procs").read_bytes()
-    assert world.until("deaf-1", "exited").signal == 15
 
 
 def test_keeper_killed(world: LocalWorld) -> None:

@@ -451,8 +451,6 @@ def main(record: str, confine: Confine | None = None) -> None:
         adopt_orphans()
         make_cgroups(job)
         pid, started_s, failure, logs, marks = start(job, confine)
-        if os.path.exists("term") and not failure:
-            os.killpg(pid, signal.SIGTERM)  # until its exec the child was as deaf to this as we are
         notify(job.one("notify"))
         watch = Watch(job, pid, wake_r, logs, marks, confine)
         watch.run()
