@@ -224,11 +224,6 @@ def _bench(points: int, seed: int, home: Path, *more: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_kill_9_a_few_times(tmp_path: Path) -> None:
-    _bench(6, 1, tmp_path)
-
-
-@pytest.mark.slow
 def test_kill_9_sixty_times(tmp_path: Path) -> None:
     result = _bench(60, 0, tmp_path)
     assert len(result["kills"]) >= 8
