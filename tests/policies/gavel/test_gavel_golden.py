@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from gavel_kit import problem
 
+from compiled_kit import simulate_apart
 from cotenant.core.cluster import Cluster
 from cotenant.policies.gavel.targets import OBJECTIVES, TargetOptions
-from cotenant.sim.driver import Experiment, simulate
+from cotenant.sim.driver import Experiment
 from cotenant.workload.readers import read
 
 CLUSTER = "36x1:v100+36x1:p100+36x1:k80"
@@ -64,15 +65,7 @@ def test_reference_runs(
     """What the authors' simulator gives on the same input; `python -m bench.gavel` has them all."""
     profile = data_dir / "gavel" / "simulation_throughputs.json.gz"
     work = read(data_dir / "gavel" / f"{trace}.trace.gz", profile=str(profile))
-    result = simulate(
-        Experiment(
-            work,
-            Cluster.parse(CLUSTER),
-            policy,
-            profile=str(profile),
-            compat=("gavel",),
-            measure=measure,
-            compiled=True,
-        )
+    (result,) = simulate_apart(
+        Experiment(work, Cluster.parse(CLUSTER), policy, profile=str(profile), compat=("gavel",), measure=measure)
     )
     assert result.summary[name] == pytest.approx(theirs, rel=allowed)
