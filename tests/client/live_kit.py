@@ -17,7 +17,7 @@ from cotenant.service.options import Options
 from cotenant.service.run import Site, first_token, open_service
 from cotenant.testing.live import running
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
