@@ -17,7 +17,7 @@ from cotenant.backends.local import orders
 def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
     """Small files of output: those of a job here hold 64 KiB."""
     monkeypatch.setattr(orders, "_MIB", 1024)
-    with live(tmp_path / "home", "srtf", gpus=4) as made:
+    with live(tmp_path / "home", "srtf:min_run=0", gpus=4) as made:
         yield made
 
 
