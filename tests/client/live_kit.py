@@ -47,9 +47,9 @@ class Live:
 
 
 @contextmanager
-def live(home: Path, policy: str = "fifo", gpus: int = 4) -> Iterator[Live]:
+def live(home: Path, policy: str = "fifo", gpus: int = 4, grace_s: float = 5.0) -> Iterator[Live]:
     """All of it, until left."""
-    opened = open_service(Options(home, 5.0, policy=policy), Site(gpus=gpus))
+    opened = open_service(Options(home, grace_s, policy=policy), Site(gpus=gpus))
     with running(opened) as service:
         secret = first_token(service, home)
         with Server(service) as server, Client(server.url, secret) as client:

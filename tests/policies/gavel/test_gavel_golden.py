@@ -12,6 +12,7 @@ import pytest
 from gavel_kit import problem
 
 from compiled_kit import simulate_apart
+from cotenant.core import jit
 from cotenant.core.cluster import Cluster
 from cotenant.policies.gavel.targets import OBJECTIVES, TargetOptions
 from cotenant.sim.driver import Experiment
@@ -66,6 +67,9 @@ def test_reference_runs(
     profile = data_dir / "gavel" / "simulation_throughputs.json.gz"
     work = read(data_dir / "gavel" / f"{trace}.trace.gz", profile=str(profile))
     (result,) = simulate_apart(
-        Experiment(work, Cluster.parse(CLUSTER), policy, profile=str(profile), compat=("gavel",), measure=measure)
-    )
+        Experiment(
+            work, Cluster.parse(CLUSTER), policy, profile=str(profile), compat=("gavel",), measure=measure,
+            compiled=jit.is_cached(),
+        )
+    )  # fmt: skip
     assert result.summary[name] == pytest.approx(theirs, rel=allowed)
