@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not isinstance(policy, str):
             continue
         rare = "/" not in policy and policy.split(":")[0] not in effort.POLICIES
-        if rare or (given and given.params.get("placement", "count") not in effort.PLACEMENTS):
+        if rare or (given and given.params.get("placement", effort.PLACEMENT) != effort.PLACEMENT):
             item.add_marker(pytest.mark.slow)
     if not effort.WHOLE[0]:
         for place in {

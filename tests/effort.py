@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 # Tests that play every policy do so under these in a quick run, one of each kind.
 POLICIES = {"fifo", "srtf", "tiresias-l", "gavel", "chronus", "sjf-bsbf", "ones-goodput", "muri-s"}
-PLACEMENTS = {"count", "consolidated"}  # and where they are also played under every rule of placement, under these
+PLACEMENT = "consolidated"  # and where they are also played under every rule of placement, under this one
 WHOLE = [False]  # set by conftest.py before any test module is read
 
 
