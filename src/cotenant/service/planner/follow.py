@@ -108,6 +108,8 @@ class Follower:
         if row is None:
             row = self._enter(job, now_s)
         yield from self._state(job, row, now_s)
+        if job.state == JobState.STOPPING and not comes_back(job):  # it is planned with no more
+            return
         if self._update(job, row, now_s) and not new:
             yield Event(Kind.CHANGED, row)
 
