@@ -146,8 +146,9 @@ class Session:
         self._past.look(now_s)
         self.pairs.look(now_s, lambda: held_back(self._book, self.tables, self.follower.row_of, self.kept.pairing))
         self._parting = self.pairs.partings()
-        changed = changed | self._book.chained.keys() | self._durations.follow(changed)
-        events = self.follower.events(changed, shut, now_s, self._parting)
+        renewed = self._durations.follow(changed)
+        changed = changed | self._book.chained.keys() | renewed
+        events = self.follower.events(changed, shut, now_s, self._parting, renewed)
         self._pasts.write(now_s)
         events += self.follower.hearing.heard(spoke - changed - self.kept.pairing.settling, now_s)
         if not self._recalled:
