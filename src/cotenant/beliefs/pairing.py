@@ -199,6 +199,8 @@ class Pairing:
         gpu_type = self.gpu_type[job.id]
         self._alone_s[job.id, gpu_type] = step_s
         kind = learned_kind(job), gpu_type
+        if len(job.last.gpus) == 1:
+            self.seen.rates.learn(kind[0], job.id, gpu_type, step_s)
         if job.spec.model and abs(self._alone_s.get(kind, 0.0) - step_s) > LEARN_BY * step_s:
             self._alone_s[kind] = step_s
 
@@ -316,7 +318,7 @@ class Pairing:
         found: dict[str, list[Any]] = {
             "alone": alone, "ratios": ratios, "vetoes": [[list(a), list(b), t] for a, b, t in vetoes],
             "until_s": until, "uses": kept_uses(self.seen),
-            "stages": kept_stages(self.seen.stages),
+            "stages": kept_stages(self.seen.stages), "type_rates": self.seen.rates.keeps(),
         }  # fmt: skip
         return {key: rows for key, rows in found.items() if rows}
 
@@ -336,9 +338,11 @@ class Pairing:
         self._until_s = {pair: until_s for pair, until_s in ends if until_s is not None} | self._until_s
         self.seen.uses = recalled_uses(kept.get("uses", ())) | self.seen.uses
         self.seen.stages = recalled_stages(kept.get("stages", [])) | self.seen.stages
+        self.seen.rates.recall(kept.get("type_rates", ()))
 
     def forget_but(self, jobs: Container[str]) -> None:
         """Once much is kept of jobs: forget those that are not among these."""
+        self.seen.rates.forget_but(jobs)
         if len(self._alone_s) > _MANY:
             gone = [key for key in self._alone_s if isinstance(key[0], str) and key[0] not in jobs]
             for key in gone:
