@@ -190,7 +190,7 @@ class LiveProfiles:
         return found
 
     def _beside_speed(self, a: int, b: int, column: int, profiled: float, seen: Seen) -> float:
-        """Speed of one kind beside another: its speed alone, times the ratio as measured, else as the profile has it."""
+        """Speed of one kind beside another: its speed alone, times what was measured, or what the profile says."""
         one, two = self.kinds[a], self.kinds[b]
         ratio = seen.ratios.get(
             (one.learned, two.learned, self.types[column]), profiled / self._of(one.kind)[column, 0]
