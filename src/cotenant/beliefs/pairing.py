@@ -118,7 +118,9 @@ class Pairing:
         splits: list[Split] = []
         for job in jobs:
             other = self._only_one_beside(job)
-            if other is not None and job.order < other.order and not (job.id in paced or other.id in paced):
+            if other is not None and other.id in paced and job.id not in paced:
+                self._measure_host(job, other, settled, report_of, now_s)
+            elif other is not None and job.order < other.order and job.id not in paced:
                 splits += self._judge(job, other, settled, report_of, now_s)
         self.seen.vetoes |= {split.veto for split in splits}
         self._until_s |= {split.veto: now_s + VETO_S for split in splits}
@@ -234,6 +236,7 @@ class Pairing:
                 self._stays[job.key] = _Stay(frozenset())  # which it has not: so its steps count anew
             if step_s is not None and moved.id in self.gpu_type:
                 self._know_alone(moved, step_s)
+                self._alone_mean_s.setdefault(moved.key, step_s)
 
     # -- pairs -----------------------------------------------------------------------------------------------------
 
@@ -265,6 +268,16 @@ class Pairing:
         self._learn((*kinds, gpu_type), paired[0])
         self._learn((*kinds[::-1], gpu_type), paired[1])
         return [Split(one.id, two.id, sum(both), against)] if sum(both) < 1.0 + MARGIN else []
+
+    def _measure_host(
+        self, host: Watched, guest: Watched, settled: dict[str, float], report_of: Callable[[str], Told | None],
+        now_s: float,
+    ) -> None:  # fmt: skip
+        """Have a guest that is held back stand still once, where nobody knows how fast its host is alone."""
+        if host.id in settled and not math.isfinite(self.paces.get(host.id, math.nan)):
+            steps_s = settled.get(guest.id, settled[host.id]), settled[host.id]
+            left_s = min(_left_s(report_of(one.id), step_s) for one, step_s in zip((guest, host), steps_s, strict=True))
+            self._still.ask(guest, host, steps_s, left_s, now_s)
 
     def _learn(self, pair: tuple[Kind, Kind, str], pace: float) -> None:
         """Believe what was measured; small changes are passed over, for policies think anew at each."""
