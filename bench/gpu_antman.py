@@ -106,9 +106,9 @@ class Stage:
         return self.folder / f"{role}.marks"
 
     def steps(self, role: str) -> np.ndarray:
-        """(end, pause after it) of every step so far."""
+        """(end, pause after it as told, seconds) of every step so far."""
         data = self.marks(role).read_bytes() if self.marks(role).exists() else b""
-        return np.frombuffer(data[: len(data) // 16 * 16], np.float64).reshape(-1, 2)
+        return np.frombuffer(data[: len(data) // 24 * 24], np.float64).reshape(-1, 3)
 
     def until(self, done: Any, role: str, patience_s: float = 90.0) -> None:
         """Wait; show what the job says where that is in vain."""
@@ -224,17 +224,16 @@ def progress(steps: np.ndarray, window: Sequence[float]) -> float:
 
 
 def duty(steps: np.ndarray, window: Sequence[float]) -> float:
-    """Part of the time that a job was told to be at work, mean over the time within."""
+    """Part of the time within that a job was at work."""
     inside = steps[(steps[:, 0] >= window[0]) & (steps[:, 0] <= window[1])]
     if len(inside) < 2:
         return 0.0
-    took = np.diff(inside[:, 0])
-    return float(1 - np.minimum(inside[:-1, 1], took).sum() / took.sum())
+    return float(inside[1:, 2].sum() / np.diff(inside[:, 0]).sum())
 
 
 def table(kept: dict[str, Any]) -> bool:
     """Print, compare; whether everything was shown."""
-    steps = {role: np.array(kept["steps"][role]).reshape(-1, 2) for role in ("host", "guest")}
+    steps = {role: np.array(kept["steps"][role]).reshape(-1, 3) for role in ("host", "guest")}
     windows = kept["windows"]
     alone = {role: speed(steps[role], windows[f"{role} alone"]) for role in steps}
     pair = {role: speed(steps[role], windows["pair"]) for role in steps}
@@ -274,17 +273,17 @@ def show_shares(guest: np.ndarray, windows: dict[str, Any]) -> None:
 
     The simulator says share times speed in the pair; a job that has paused may need longer for its next step.
     """
-    took_s, pause_s = np.diff(guest[:, 0]), guest[:-1, 1]
+    took_s, pause_s, step_s = np.diff(guest[:, 0]), guest[:-1, 1], guest[1:, 2]
     alone_s, pair_s = (_step_s(guest, windows[name]) for name in ("guest alone", "pair"))
     print(f"  guest's step: {1e3 * alone_s:.1f} ms alone, {1e3 * pair_s:.1f} ms in the pair; after pauses:")
     for low_s, high_s in pairwise(PAUSES_S):
         rows = (pause_s > low_s) & (pause_s <= high_s) & (took_s < pause_s + STANDSTILL_S)
         if rows.sum() < WINDOW_STEPS:
             continue
-        paused_s, steps_s = float(pause_s[rows].mean()), took_s[rows] - pause_s[rows]
-        step_s, share = float(steps_s.mean()), 1 / (1 + paused_s / float(np.median(steps_s)))
-        had, told = alone_s / (step_s + paused_s), share * alone_s / pair_s
-        print(f"    {1e3 * paused_s:6.1f} ms, share {share:.2f}: step {1e3 * step_s:.1f} ms,"
+        paused_s, typical_s = float(pause_s[rows].mean()), float(np.median(step_s[rows]))
+        share = typical_s / (typical_s + paused_s)
+        had, told = alone_s / float(took_s[rows].mean()), share * alone_s / pair_s
+        print(f"    {1e3 * paused_s:6.1f} ms, share {share:.2f}: step {1e3 * float(step_s[rows].mean()):.1f} ms,"
               f" speed {had:.3f} of alone, simulated {told:.3f}")  # fmt: skip
 
 
