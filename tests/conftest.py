@@ -39,7 +39,7 @@ def data_dir() -> Path:
 
 @pytest.fixture(autouse=True, scope="session")
 def _plain_kernels() -> Iterator[None]:
-    """Tests call kernels from Python, which compiled ones do not allow: large runs stay plain in this process.
+    """Large runs stay plain in this process, so that no test waits for the compiler or depends on which ran before it.
 
     What compiles does so in a process of its own (tests/sim/test_determinism.py).
     """
