@@ -101,7 +101,7 @@ class LiveProfiles:
         self.kinds: list[LiveKind] = []
         self._numbers: dict[LiveKind, int] = {}
         self._speed = np.ones((0, len(self.types), 2))
-        self._rates, self._learned = TypeRates(), 0
+        self._rates, self._learned, self._even = TypeRates(), 0, np.ones((len(self.types), 2))
         self._known: dict[Kind, Floats] = {}
         self._steps: dict[Kind, float] = {}
         self._lifecycle: dict[Kind, LifecycleRow] = {}
@@ -135,7 +135,7 @@ class LiveProfiles:
 
     def _row(self, kind: LiveKind) -> Floats:
         """Type x (consolidated, spread)."""
-        own = self._of(kind.kind) if self.profile != "none" else np.ones((len(self.types), 2))
+        own = self._even if self.profile == "none" else self._of(kind.kind)
         runs = [kind.runs_on(name, self.gpu_gib.get(name, 0.0)) for name in self.types]
         return np.where(np.array(runs)[:, None], self._rates.speeds(kind.learned, self.types, own), 0.0)
 
@@ -149,11 +149,16 @@ class LiveProfiles:
             self._of(kind.kind)
         return self._lifecycle.get(kind.kind, UNKNOWN)
 
+    @property
+    def knows_nothing(self) -> bool:
+        """Whether all kinds are believed to be alike on all types: there is no profile, and nothing was measured."""
+        return self.profile == "none" and not self._learned
+
     def of(self, kind: LiveKind, gpu_type: str) -> float:
         """Seconds of work per second of such a job; 1 on types that nobody knew at the start."""
-        if gpu_type not in self.types:
+        if gpu_type not in self.types or self.knows_nothing:
             return 1.0
-        own = self._of(kind.kind) if self.profile != "none" else np.ones((len(self.types), 2))
+        own = self._even if self.profile == "none" else self._of(kind.kind)
         return float(self._rates.speeds(kind.learned, self.types, own)[self.types.index(gpu_type), 0])
 
     def pairs(self, seen: Seen) -> NDArray[np.float64] | None:

@@ -48,8 +48,10 @@ class TypeRates:
 
     def speeds(self, kind: Kind, types: Sequence[str], profiled: Floats) -> Floats:
         """Speeds of a kind by type (any number of columns of them), by what was measured and what the profile says."""
+        if kind not in self._ratios:
+            return profiled
         at = {name: number for number, name in enumerate(types)}
-        known = [(at[a], at[b], *seen) for (a, b), seen in self._ratios.get(kind, {}).items() if a in at and b in at]
+        known = [(at[a], at[b], *seen) for (a, b), seen in self._ratios[kind].items() if a in at and b in at]
         own = profiled.reshape(len(types), -1)[:, 0]
         known = [(a, b, mean, count) for a, b, mean, count in known if own[a] > 0 and own[b] > 0]
         if not known:
