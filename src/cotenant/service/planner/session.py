@@ -154,7 +154,7 @@ class Session:
         if not self._recalled:
             self._recalled = True
             recall(self._policy, self.policy_name, self._book.memory.get(POLICY), self.follower.row_of)
-        if len(self.kept.profiles.kinds) > self._kinds:
+        if self.kept.profiles.learn(self.kept.pairing.seen.rates) or len(self.kept.profiles.kinds) > self._kinds:
             self._kinds = len(self.kept.profiles.kinds)
             self.tables.set_speeds(self.kept.profiles.speed)
         if len(self.follower.row_of) > _LARGE:
@@ -210,7 +210,7 @@ class Session:
             state.f[cut, col.GPU_GIB] = together.memory_gib[state.i[cut, col.SPEED_ROW], state.i[cut, col.LEVEL]]
             self.engine.rates = MeasuredSpeeds(together, self.kept.pairing.measured(self.follower.row_of))
         elif traits.shares:
-            pair = profiles.pairs(seen.vetoes)
+            pair = profiles.pairs(seen)
             facts = replace(facts, pair=pair)
             measured = self.kept.pairing.measured(self.follower.row_of)
             tried = MeasuredSpeeds(profiles.together(seen), measured) if pair is None and seen.guesses else None
