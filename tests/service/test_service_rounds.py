@@ -307,6 +307,7 @@ def test_a_policy_that_thinks_long_is_never_asked_twice_at_once(rig: Rig, monkey
     assert most[0] == 1
 
 
+@pytest.mark.slow
 def test_what_if_leaves_the_live_policy_alone(rig: Rig) -> None:
     for model in MODELS:
         rig.submit("sleep infinity", model=model, expected=40)

@@ -51,7 +51,7 @@ from cotenant.service.store.learned import what_runs
 
 _MOST_ROWS = 200_000  # of a session, while few of them live; the next one begins with what was journaled
 _LARGE = 3000  # jobs from which on compiled kernels pay
-_MOST_DOUBTED = 20  # jobs of which a decision thinks anew because more is known of their like
+_MOST_DOUBTED = 10  # jobs of which a decision thinks anew because more is known of their like
 
 
 class Session:
@@ -146,8 +146,9 @@ class Session:
         self._past.look(now_s)
         self.pairs.look(now_s, lambda: held_back(self._book, self.tables, self.follower.row_of, self.kept.pairing))
         self._parting = self.pairs.partings()
-        changed = changed | self._book.chained.keys() | self._durations.follow(changed)
-        events = self.follower.events(changed, shut, now_s, self._parting)
+        renewed = self._durations.follow(changed)
+        changed = changed | self._book.chained.keys() | renewed
+        events = self.follower.events(changed, shut, now_s, self._parting, renewed)
         self._pasts.write(now_s)
         events += self.follower.hearing.heard(spoke - changed - self.kept.pairing.settling, now_s)
         if not self._recalled:
