@@ -184,10 +184,9 @@ class SlurmCluster:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-        for name in self.names:
-            for pid in self.processes(name):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        for pid in procs.marked(f"SLURM_CONF={self.env['SLURM_CONF']}".encode()) - {os.getpid(), *pids}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         deadline = time.monotonic() + 10
         for pid in pids:
             while procs.state_of(pid) not in "ZX":

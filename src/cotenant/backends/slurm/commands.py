@@ -24,6 +24,7 @@ ENDED = frozenset(
 WAITING = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"))
 _FORMAT = "%A|%T|%r|%e|%N|%k"
 _MARK = "cotenant:"
+_HANDED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "SLURM_CONF")  # of our environment, to jobs
 _AWAY = re.compile(
     r"unable to contact slurm controller|connect failure|connection refused|timed out|communication connection"
     r"|zero bytes were transmitted|slurm backup controller in standby|protocol authentication error",
@@ -113,16 +114,20 @@ class Slurm:
     def submit(self, what: str, options: Sequence[str], script: str, env: Mapping[str, str] | None = None) -> int:
         """Submit a script under a comment that is ours; its number."""
         mark = f"--comment={_MARK}{self.label}/{what}"
-        out = self.run("sbatch", "--parsable", "--no-requeue", mark, *options, text=script, env=env)
+        few = {name: value for name, value in self._env.items() if name in _HANDED_ON}
+        out = self.run("sbatch", "--parsable", "--no-requeue", mark, *options, text=script, env={**few, **(env or {})})
         return int(out.strip().split(";")[0].splitlines()[-1])
 
     def cancel(self, number: int) -> bool:
-        """Take a job away: a waiting one at once, a running one by SIGKILL for all of it. False where it is gone."""
-        return self._act("scancel", "--signal=KILL", str(number))
+        """Take a job away: a waiting one at once, a running one by SIGTERM and, KillWait later, SIGKILL for all of it.
+
+        False where it is gone.
+        """
+        return self._act("scancel", str(number))
 
     def signal(self, number: int, name: str, batch: bool) -> bool:
-        """Send a signal to the shell of a batch job, or to all its steps but that."""
-        return self._act("scancel", f"--signal={name}", *(["--batch"] if batch else []), str(number))
+        """Send a signal to the shell of a batch job only, or to everything."""
+        return self._act("scancel", f"--signal={name}", "--batch" if batch else "--full", str(number))
 
     def control(self, *words: str) -> bool:
         """`scontrol`: suspend, resume, update."""
@@ -144,7 +149,7 @@ class Slurm:
         try:
             done = subprocess.run(
                 words, input=text, capture_output=True, text=True, timeout=self._patience_s,
-                env={**self._env, **(env or {})},
+                env=self._env if env is None else env,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise self._unreachable(f"{words[0]} had no answer within {self._patience_s:g} s") from None

@@ -40,6 +40,9 @@ from cotenant.backends.slurm.submitter import Submitter
 from cotenant.core.errors import InputError
 
 _SOON_S = 0.2  # between two polls while something that was asked for has not happened yet
+_AGAIN_S = 1.0  # until a job that has not heard SIGTERM, for it was just about to stand still, is told again
+_FALLS_STILL_S = 2.5  # Slurm stops a job two seconds after it was asked to, and forgets whoever resumes it before
+_KILL_S = 5.0  # until Slurm itself is asked to end what its own shell did not
 _SETTLE_S = 10.0  # for which a shared folder may lag behind
 
 
@@ -113,12 +116,15 @@ class NativeBackend:
         return [one for one in seen if one is not None]
 
     def _observe(self, record: SlurmRecord) -> Observed | None:
+        child, number = record.child(), record.number()
+        began_s = child.started_s if child is not None else None
         end = record.end()
         if end is not None and self._sure(record, end):
             self._unsettled.discard(record.key)
             return self._with_gpus(record, record.end() or end)
-        child, number = record.child(), record.number()
-        began_s = child.started_s if child is not None else None
+        if end is not None:
+            self._unsettled.add(record.key)
+            return self._with_gpus(record, Observed(record.key, "running", True, started_s=began_s))
         if number is None:
             return Observed(record.key, "starting", True)
         hint = f"slurm job {number}"
@@ -134,10 +140,20 @@ class NativeBackend:
             self._give_up(record, job)
             return Observed(record.key, "starting", True, hint=hint)
         state = "suspended" if job.state == "SUSPENDED" or record.has("stopped") else "running"
-        if (state == "suspended") == (record.text("wish") == "suspended"):
+        if (state == "suspended") == (record.text("wish") == "suspended") and not record.unheard_s():
             self._unsettled.discard(record.key)
+        self._press(record, number, state == "running")
         found = Observed(record.key, state, True, started_s=began_s, hint=hint)  # type: ignore[arg-type]
         return self._with_gpus(record, found)
+
+    def _press(self, record: SlurmRecord, number: int, running: bool) -> None:
+        """What was asked of it and has not come about: ask again."""
+        if record.age_s("killed") > _KILL_S:
+            record.write("killed", b"")
+            self.slurm.cancel(number)
+        elif running and record.unheard_s() > _AGAIN_S:
+            record.write("term", b"")
+            self.slurm.signal(number, "TERM", batch=True)
 
     def _sure(self, record: SlurmRecord, end: Observed) -> bool:
         """Whether it ended that way: a gang that fails by itself may have lost a node, and Slurm is to say so."""
@@ -145,7 +161,6 @@ class NativeBackend:
             return True
         job = self._poll.latest(1e9).get(record.key)
         if job is not None and not job.over:
-            self._unsettled.add(record.key)
             return False
         if job is not None and job.state == "NODE_FAIL":
             record.lose(self._why_lost(record, job))
@@ -170,8 +185,8 @@ class NativeBackend:
                 self.slurm.cancel(job.id)
                 self._poll.stale()
 
-    def _down(self, name: str) -> bool:
-        node = self._nodes.all().get(name)
+    def _down(self, name: str, fresh: bool = False) -> bool:
+        node = self._nodes.all(fresh).get(name)
         return node is None or node.info.state != "up"
 
     def _over(self, record: SlurmRecord, job: SlurmJob | None) -> Observed | None:
@@ -223,7 +238,7 @@ class NativeBackend:
         if self.slurm.away:
             raise Unreachable(f"Slurm cannot be reached: {self.slurm.away}")
         for name, _ in spec.gpus:
-            if nodes[name].state != "up":
+            if nodes[name].state != "up" and self._down(name, fresh=True):
                 raise BackendError(f"job {spec.key}: nothing was started: node {name} is down")
         record = SlurmRecord(self._jobs, spec.key)
         lock = record.lock()
@@ -253,7 +268,7 @@ class NativeBackend:
         self._submitter.put(record)
 
     def kill(self, key: str) -> bool:
-        """Slurm ends all of it; one that was not submitted yet never will be."""
+        """Its shell kills all of it, and Slurm whatever does not run, or is not gone soon. An unsubmitted one never is."""
         record = self._record(key)
         if not self._lives(record):
             return False
@@ -261,9 +276,14 @@ class NativeBackend:
         number = self._number(record)
         if number is None:
             record.settle(9)
+            return True
+        self._poll.stale()
+        job = self._poll.latest(0.0).get(key)
+        if job is not None and job.state == "RUNNING" and record.child() is not None and not record.has("stopped"):
+            self.slurm.signal(number, "USR2", batch=True)
         else:
             self.slurm.cancel(number)
-            self._act(record)
+        self._act(record)
         return True
 
     def terminate(self, key: str) -> bool:
@@ -283,7 +303,7 @@ class NativeBackend:
         else:
             if job is not None and (job.state == "SUSPENDED" or record.has("stopped")):
                 self.resume(key)
-            self.slurm.signal(number, "TERM", batch=not record.gang)
+            self.slurm.signal(number, "TERM", batch=True)
         self._act(record)
         return True
 
@@ -293,9 +313,8 @@ class NativeBackend:
         number = record.number() if self._lives(record) else None
         if number is None or record.child() is None:
             return False
-        job = self._poll.latest(self._poll_s).get(key)
-        record.write("wish", b"suspended")
-        if job is not None and job.state != "SUSPENDED" and not record.has("stopped"):
+        if record.text("wish") != "suspended":
+            record.write("wish", b"suspended")
             try:
                 self.slurm.control("suspend", str(number))
             except Unreachable:
@@ -307,17 +326,19 @@ class NativeBackend:
         return True
 
     def resume(self, key: str) -> bool:
-        """Undo it, the way it was done."""
+        """Undo it, the way it was done, once it is done."""
         record = self._record(key)
         number = record.number() if self._lives(record) else None
         if number is None:
             return False
-        record.write("wish", b"")
-        if record.has("stopped"):
-            self.slurm.signal(number, "CONT", batch=False)
-            (record.path / "stopped").unlink(missing_ok=True)
-        elif (job := self._poll.latest(self._poll_s).get(key)) is not None and job.state == "SUSPENDED":
-            self.slurm.control("resume", str(number))
+        if record.text("wish") == "suspended":
+            if record.has("stopped"):
+                self.slurm.signal(number, "CONT", batch=False)
+                (record.path / "stopped").unlink(missing_ok=True)
+            else:
+                time.sleep(max(0.0, _FALLS_STILL_S - record.age_s("wish")))
+                self.slurm.control("resume", str(number))
+            record.write("wish", b"")
         self._act(record)
         return True
 

@@ -4,6 +4,8 @@ order.json  the batch script and its options
 tried       it is being submitted, or was: whoever finds no number asks Slurm by the comment first
 job         the number that Slurm gave it
 claimed     the Slurm job that runs it: a second one of the same key ends at once, without having done anything
+failed      of a gang: the exit code of the first rank that failed
+heard       the job's shell was told to end, and has passed it on
 gpus.NODE   the GPUs that it has there, as Slurm numbers them
 sure        Slurm has no other word on how a gang failed
 killed      we have asked Slurm to end it
@@ -15,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -53,15 +56,23 @@ class SlurmRecord(KeeperRecord):
 
     def submitted_s(self) -> float:
         """When it got its number, by the monotonic clock."""
-        try:
-            return time.monotonic() - max(0.0, time.time() - os.stat(self.path / "job").st_mtime)
-        except OSError:
-            return time.monotonic()
+        return time.monotonic() - self.age_s("job")
 
     def over_for_s(self) -> float:
         """For how long we have known that Slurm is done with it."""
         self._over_s = self._over_s or time.monotonic()
         return time.monotonic() - self._over_s
+
+    def unheard_s(self) -> float:
+        """For how long it has been told to end and has not heard it; 0 where it was not told, or has."""
+        return 0.0 if self.has("heard") else self.age_s("term")
+
+    def age_s(self, name: str) -> float:
+        """How long ago a file was written; 0 where there is none."""
+        try:
+            return max(time.time() - os.stat(self.path / name).st_mtime, 1e-3)
+        except OSError:
+            return 0.0
 
     def has(self, name: str) -> bool:
         """Whether there is such a file."""
@@ -93,23 +104,25 @@ class SlurmRecord(KeeperRecord):
         return self._gpus
 
     def end(self) -> Observed | None:
-        """How it ended. `srun` tells of a rank that died by a signal as a shell does."""
+        """How it ended. Of a rank that died by a signal its shell tells in the way of shells."""
         if self._end is None:
-            found = self.exit()
+            found, first = self.exit(), self.text("failed") if self.gang else ""
             if self.has("lost"):
                 self._end = Observed(self.key, "lost", message=self.text("lost"))
             elif found is not None:
-                code, number = found.code, found.signal
+                code, number = (int(first), None) if first.isdigit() else (found.code, found.signal)
                 if self.gang and code is not None and 128 < code < 128 + 65:
                     code, number = None, code - 128
+                if number == signal.SIGTERM and self.has("killed"):  # with which Slurm begins
+                    number = signal.SIGKILL
                 times = (found.started_s or None, found.ended_s)
                 self._end = Observed(self.key, "exited", False, code, number, *times, found.oom, found.message)
         return self._end
 
-    def settle(self, signal: int) -> None:
+    def settle(self, number: int) -> None:
         """Write down how it ended, where its keeper could not: it was killed on our word."""
         child = self.child()
-        end = Exit(None, signal, False, child.started_s if child is not None else 0.0, time.time(), "")
+        end = Exit(None, number, False, child.started_s if child is not None else 0.0, time.time(), "")
         self.write("exit.json", json.dumps({name: getattr(end, name) for name in Exit.__slots__}).encode())
 
     def lose(self, why: str) -> None:

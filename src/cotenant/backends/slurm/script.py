@@ -1,7 +1,8 @@
 """The batch script of one gang: options for `sbatch`, a shell that a keeper runs under, ranks by node name.
 
 The shell takes the record for itself (a second job of the same key ends there), tells the keeper what Slurm says of
-the allocation, notes the GPUs, and passes SIGTERM on to the job's process group, whatever Slurm tracks processes by.
+the allocation, notes the GPUs, and passes SIGTERM, and SIGUSR2 as SIGKILL, on to the job's process group, whatever
+Slurm tracks processes by.
 A gang is one `srun` below the keeper, with one task per node: its output comes together there, and a rank that fails
 ends the others.
 """
@@ -24,15 +25,33 @@ cd {record} || exit 1
 ( set -C; echo "$SLURM_JOB_ID" > claimed ) 2> /dev/null || exit 0
 {gpus}
 env -0 | grep -zE '^(SLURM|CUDA_VISIBLE_DEVICES=|ROCR_VISIBLE_DEVICES=|ZE_AFFINITY_MASK=)' | sed -z 's/^/env=/' >> keeper.in
+who() {{ job=$(sed -n 's/.*"pid": \\([0-9]*\\), "ticks".*/\\1/p' child.json 2> /dev/null); }}
 told() {{
-    job=$(sed -n 's/.*"pid": \\([0-9]*\\), "ticks".*/\\1/p' child.json 2> /dev/null)
-    if [ -n "$job" ]; then {forward}; else exit 0; fi
+    who
+    if [ -n "$job" ]; then : > heard; {forward}; else exit 0; fi
+}}
+ended() {{
+    who
+    if [ -n "$job" ]; then {end}; else exit 0; fi
 }}
 trap told TERM
+trap ended USR2
 {python} -I -S -c {boot} {here} {record} 3<> lock 4< /dev/null &
 keeper=$!
 while kill -0 $keeper 2> /dev/null; do wait $keeper; done
 """
+_RANK = """echo "$SLURM_STEP_GPUS" > "$record/gpus.$SLURMD_NODENAME"
+trap : TERM
+"$@" &
+child=$!
+while :; do
+    wait $child
+    code=$?
+    kill -0 $child 2> /dev/null || break
+done
+wait $child 2> /dev/null || { again=$?; [ $again = 127 ] || code=$again; }
+[ $code = 0 ] || ( set -C; echo $code > "$record/failed" ) 2> /dev/null
+exit $code"""
 _MINUTE_S = 60.0
 
 
@@ -43,7 +62,7 @@ def options(spec: LaunchSpec, nodes: Mapping[str, NodeInfo], partition: str, rec
     counts = [len(indexes) for _, indexes in spec.gpus]
     words = [
         f"--job-name={spec.job or spec.key}", f"--partition={partition}", f"--output={record / 'slurm.log'}",
-        "--chdir=/", "--export=PATH,SLURM_CONF",
+        "--chdir=/",
     ]  # fmt: skip
     size = nodes[names[0]] if names else next(iter(nodes.values()))
     cpus = math.ceil(spec.cpu_share) if spec.cpu_share is not None else 1
@@ -83,6 +102,7 @@ def text(spec: LaunchSpec, record: Path) -> str:
         record=shlex.quote(str(record)),
         gpus='echo "$SLURM_JOB_GPUS" > "gpus.$SLURMD_NODENAME"' if solo else "",
         forward='kill -TERM -- "-$job"' if solo else 'scancel --signal=TERM "$SLURM_JOB_ID"',
+        end='kill -KILL -- "-$job"' if solo else 'scancel --signal=KILL "$SLURM_JOB_ID.0"',
         python=shlex.quote(sys.executable),
         boot=shlex.quote(orders.BOOT),
         here=shlex.quote(str(Path(keeper.__file__).resolve().parent)),
@@ -125,5 +145,4 @@ def rank_script(found: Sequence[Rank], record: Path) -> str:
         words = " ".join(f"{name}={shlex.quote(value)}" for name, value in rank.environment().items())
         cases.append(f"{names}) export {words};;")
     lines = ["case $SLURMD_NODENAME in", *cases, "esac"]
-    note = f'echo "$SLURM_STEP_GPUS" > {shlex.quote(str(record))}/"gpus.$SLURMD_NODENAME"'
-    return "\n".join([*lines, note, 'exec "$@"'])
+    return "\n".join([*lines, f"record={shlex.quote(str(record))}", _RANK])
