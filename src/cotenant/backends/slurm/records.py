@@ -4,7 +4,7 @@ order.json  the batch script and its options
 tried       it is being submitted, or was: whoever finds no number asks Slurm by the comment first
 job         the number that Slurm gave it
 claimed     the Slurm job that runs it: a second one of the same key ends at once, without having done anything
-failed      of a gang: the exit code of the first rank that failed
+failed      of a gang: how the first rank ended that failed, its exit code or signal (negative)
 heard       the job's shell was told to end, and has passed it on
 gpus.NODE   the GPUs that it has there, as Slurm numbers them
 sure        Slurm has no other word on how a gang failed
@@ -104,17 +104,17 @@ class SlurmRecord(KeeperRecord):
         return self._gpus
 
     def end(self) -> Observed | None:
-        """How it ended. Of a rank that died by a signal its shell tells in the way of shells."""
+        """How it ended: a gang as the first of its ranks that failed."""
         if self._end is None:
             found, first = self.exit(), self.text("failed") if self.gang else ""
             if self.has("lost"):
                 self._end = Observed(self.key, "lost", message=self.text("lost"))
             elif found is not None:
-                code, number = (int(first), None) if first.isdigit() else (found.code, found.signal)
-                if self.gang and code is not None and 128 < code < 128 + 65:
-                    code, number = None, code - 128
-                if number == signal.SIGTERM and self.has("killed"):  # with which Slurm begins
-                    number = signal.SIGKILL
+                code, number = found.code, found.signal
+                if first and (found.code or found.signal):
+                    code, number = (int(first), None) if int(first) > 0 else (None, -int(first))
+                if self.has("killed") and (number == signal.SIGTERM or (self.gang and code)):
+                    code, number = None, signal.SIGKILL  # Slurm begins with SIGTERM, and `srun` has a code for both
                 times = (found.started_s or None, found.ended_s)
                 self._end = Observed(self.key, "exited", False, code, number, *times, found.oom, found.message)
         return self._end

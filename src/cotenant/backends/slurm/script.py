@@ -19,6 +19,7 @@ from pathlib import Path
 from cotenant.backends.base import LaunchSpec, NodeInfo
 from cotenant.backends.gangs import Rank, ranks
 from cotenant.backends.local import keeper, orders
+from cotenant.backends.slurm import rank
 
 _SHELL = """#!/bin/bash
 cd {record} || exit 1
@@ -40,18 +41,6 @@ trap ended USR2
 keeper=$!
 while kill -0 $keeper 2> /dev/null; do wait $keeper; done
 """
-_RANK = """echo "$SLURM_STEP_GPUS" > "$record/gpus.$SLURMD_NODENAME"
-trap : TERM
-"$@" &
-child=$!
-while :; do
-    wait $child
-    code=$?
-    kill -0 $child 2> /dev/null || break
-done
-wait $child 2> /dev/null || { again=$?; [ $again = 127 ] || code=$again; }
-[ $code = 0 ] || ( set -C; echo $code > "$record/failed" ) 2> /dev/null
-exit $code"""
 _MINUTE_S = 60.0
 
 
@@ -133,16 +122,17 @@ def _srun(spec: LaunchSpec, found: Sequence[Rank], record: Path) -> tuple[str, .
         *("-u", "SLURM_ARBITRARY_NODELIST", "-u", "SLURM_HOSTFILE", "-u", "SLURM_EXPORT_ENV"),
         *("srun", "--unbuffered", "--kill-on-bad-exit=1", "--export=ALL", "--ntasks-per-node=1", "--mpi=none"),
         *(f"--nodes={len(found)}", f"--ntasks={len(found)}", f"--gpus={total}"),
-        *("bash", "-c", rank_script(found, record), "cotenant", *orders.command(spec)),
+        *("bash", "-c", rank_script(found), "cotenant", sys.executable, "-I", "-S", str(Path(rank.__file__).resolve())),
+        *(str(record), *orders.command(spec)),
     )
 
 
-def rank_script(found: Sequence[Rank], record: Path) -> str:
+def rank_script(found: Sequence[Rank]) -> str:
     """What every task runs first: who it is, by the name of its node; then the command."""
     cases = []
-    for rank in found:
-        names = "|".join(shlex.quote(name) for name, _ in rank.gpus)
-        words = " ".join(f"{name}={shlex.quote(value)}" for name, value in rank.environment().items())
+    for one in found:
+        names = "|".join(shlex.quote(name) for name, _ in one.gpus)
+        words = " ".join(f"{name}={shlex.quote(value)}" for name, value in one.environment().items())
         cases.append(f"{names}) export {words};;")
     lines = ["case $SLURMD_NODENAME in", *cases, "esac"]
-    return "\n".join([*lines, f"record={shlex.quote(str(record))}", _RANK])
+    return "\n".join([*lines, 'exec "$@"'])
