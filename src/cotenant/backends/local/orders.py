@@ -13,6 +13,7 @@ from cotenant.backends.local.records import KeeperRecord
 
 BOOT = "import sys;sys.path.append(sys.argv[1]);import keeper;keeper.main(sys.argv[2])"
 _BOOT_APART = "import sys;sys.path+=sys.argv[1].split(':');import keeper,confine;keeper.main(sys.argv[2],confine)"
+_ALONE = "import os;os.fork() and os._exit(0);os.setsid();"  # before it: nobody's child, whoever started it may end
 _SETUP = 'bash -c "$1" || exit; shift; exec "$@"'  # a constant; the user's texts are its arguments
 _INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
@@ -60,10 +61,13 @@ def written(
     return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in entries)
 
 
-def spawn(record: KeeperRecord, lock: int, apart: bool = False) -> int:
-    """Start the keeper of a record; it takes over the lock. Returns its pid. `apart`: the job is another user's."""
+def spawn(record: KeeperRecord, lock: int, apart: bool = False, alone: bool = False) -> int:
+    """Start the keeper of a record; it takes over the lock. `apart`: the job is another user's.
+
+    Returns the pid to reap: its own or, where it shall not be our child (`alone`), that of who starts it.
+    """
     here, boot = str(Path(__file__).resolve().parent), _BOOT_APART if apart else BOOT
-    here = f"{here}:{here}/isolation" if apart else here
+    here, boot = f"{here}:{here}/isolation" if apart else here, _ALONE + boot if alone else boot
     log = str(record.path / "keeper.log")
     with channels.listening(record) as door:
         return os.posix_spawn(

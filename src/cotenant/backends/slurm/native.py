@@ -8,7 +8,6 @@ is asked for where no keeper can speak: jobs that wait, stand still, were killed
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
 import shutil
@@ -31,6 +30,7 @@ from cotenant.backends.base import (
 from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.backends.local import logs
 from cotenant.backends.slurm import script
+from cotenant.backends.slurm.backend import label_of
 from cotenant.backends.slurm.bell import Bell
 from cotenant.backends.slurm.commands import Slurm, SlurmJob
 from cotenant.backends.slurm.nodes import NodeList
@@ -58,7 +58,7 @@ class NativeBackend:
         self._jobs, self._trash = root / "jobs", root / "trash"
         for path in (root, self._jobs, self._trash):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.label = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
+        self.label = label_of(self._home)
         self.slurm = Slurm(self.label, answer_s)
         self._poll_s, self._poll = poll_s, Poll(self.slurm)
         self._nodes = NodeList(self.slurm, partition, 5.0)
