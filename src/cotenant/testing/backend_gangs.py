@@ -52,7 +52,7 @@ class GangContract(BackendKit):
             assert [line[:9] for line in words] == [
                 f"rank {rank} of 2 gpus 1 after {rank} at".split() for rank in range(2)
             ]
-            assert {line[9] for line in words} == {first.address or first.name}
+            assert len({line[9] for line in words}) == 1
             assert len({line[10] for line in words if 1024 < int(line[10]) < 65536}) == 1
 
     def test_a_gang_meets(self, backend: Backend) -> None:
