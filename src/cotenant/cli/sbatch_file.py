@@ -40,6 +40,7 @@ _AFTER = {"afterok": "", "afterany": "any:", "afternotok": "failed:", "aftercorr
 class _Asked:
     """Options as they came, the last of each name, with where it stood."""
 
+    where: str
     values: dict[str, str] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
@@ -74,7 +75,7 @@ def read_script(
     """The job of a script, and warnings. `options` are words of a command line, which win over its own lines."""
     if not is_script(text):
         raise InputError(f"{where}: a batch script begins with its interpreter: write #!/bin/bash in the first line")
-    asked = _Asked()
+    asked = _Asked(where)
     for place, words in (*_lines(text, where), (f"{where}: command line", list(options))):
         for name, value in _parsed(words, place):
             asked.values[name], asked.places[name] = value, place
@@ -184,6 +185,9 @@ def _gpus(asked: _Asked, nodes: int, tasks: int) -> str | int:
     if len(kinds) > 1:
         raise InputError(f"a job has GPUs of one type here, not of {' and '.join(sorted(kinds))}")
     count, kind = sum(number for _, number in found), next(iter(kinds), "")
+    if not count:
+        asked.warnings.append(f"{asked.where}: it asks for no GPU and takes one, as every job here does")
+        count = 1
     if constraint := asked.take("constraint"):
         if count and not kind and re.fullmatch(r"[A-Za-z0-9][\w.-]*", constraint):
             kind = constraint
