@@ -52,7 +52,7 @@ def test_the_command_line_wins() -> None:
     ],
 )
 def test_bad_lines_are_named(line: str, words: str) -> None:
-    with pytest.raises(InputError, match=".") as error:
+    with pytest.raises(InputError) as error:
         read_script(f"#!/bin/bash\n#SBATCH {line}\nhostname\n", "x")
     assert words in str(error.value)
 
@@ -69,7 +69,9 @@ def test_times_are_slurms(text: str, seconds: int) -> None:
 def run(text: str, tmp_path: Path, *arguments: str, **env: str) -> str:
     job, _ = read_script(text, "x", arguments=arguments)
     told = {"PATH": os.environ["PATH"], "COTENANT_JOB_ID": "17", **env}
-    done = subprocess.run(["bash", "-c", job["run"]], cwd=tmp_path, env=told, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        ["bash", "-c", job["run"]], cwd=tmp_path, env=told, capture_output=True, text=True, timeout=30
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -98,7 +100,9 @@ def test_other_interpreters(tmp_path: Path) -> None:
 
 
 def test_signals_are_passed_on(tmp_path: Path) -> None:
-    text = "#!/bin/bash\n#SBATCH --signal=B:USR1@60\ntrap 'echo saved; exit 0' USR1\nkill -TERM $$\nwhile :; do :; done\n"
+    text = (
+        "#!/bin/bash\n#SBATCH --signal=B:USR1@60\ntrap 'echo saved; exit 0' USR1\nkill -TERM $$\nwhile :; do :; done\n"
+    )
     assert run(text, tmp_path) == "saved\n"
 
 

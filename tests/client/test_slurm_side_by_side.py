@@ -1,4 +1,4 @@
-"""A service on a real Slurm: jobs through pilots that come with the queue, and every line of the guide, by both sides."""
+"""A service on a real Slurm: jobs through pilots that come with the queue, and every line of the guide, by both."""
 
 from __future__ import annotations
 
@@ -125,7 +125,9 @@ def _fresh(both: Both, line: str, shims: bool) -> str:
             both.live.until(lambda: "started" in "".join(both.live.client.logs(job)))
         return job
     begin = ["--begin=now+1hour"] if waits else []
-    number = both.cluster.run("sbatch", "--parsable", "-w", "n4", *begin, f"--chdir={both.folder}", str(both.folder / "job.sh"))
+    number = both.cluster.run(
+        "sbatch", "--parsable", "-w", "n4", *begin, f"--chdir={both.folder}", str(both.folder / "job.sh")
+    )
     deadline = time.monotonic() + PATIENCE_S
     while not waits and "RUNNING" not in both.cluster.run("squeue", "-h", "-j", number.strip(), "-o", "%T"):
         assert time.monotonic() < deadline
@@ -174,6 +176,8 @@ def test_shims_speak_as_slurm_does(both: Both) -> None:
     told = both.run(f"sacct -n -P -j {job} --format=JobID,JobName,State", shims=True).stdout
     assert told == f"{job}|job.sh|CANCELLED\n"
     done = both.run("sbatch --wait --wrap 'exit 3'", shims=True)
-    shim = subprocess.run([both.folder / "shims" / "squeue", "-h"], env=both.env, capture_output=True, text=True, timeout=60)
+    shim = subprocess.run(
+        [both.folder / "shims" / "squeue", "-h"], env=both.env, capture_output=True, text=True, timeout=60
+    )
     assert (shim.returncode, shim.stdout, shim.stderr) == (0, "", "")
     assert (done.returncode, done.stdout.split()[:3]) == (3, ["Submitted", "batch", "job"]), done.stderr

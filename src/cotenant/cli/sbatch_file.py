@@ -26,7 +26,9 @@ _FLAGS = frozenset(
     ("contiguous", "exclusive", "hold", "no-kill", "no-requeue", "overcommit", "oversubscribe", "parsable", "quiet",
      "requeue", "spread-job", "test-only", "use-min-nodes", "verbose", "wait", "get-user-env", "ignore-pbs", "reboot")
 )  # fmt: skip
-_SILENT = frozenset(("requeue", "no-requeue", "parsable", "quiet", "verbose", "wait", "get-user-env", "comment", "exclusive"))
+_SILENT = frozenset(
+    ("requeue", "no-requeue", "parsable", "quiet", "verbose", "wait", "get-user-env", "comment", "exclusive")
+)
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)B?", re.IGNORECASE)
 _GIB = {"K": 2**-20, "": 2**-10, "M": 2**-10, "G": 1.0, "T": 1024.0}
@@ -168,7 +170,12 @@ def _nodes(asked: _Asked) -> int:
 def _gpus(asked: _Asked, nodes: int, tasks: int) -> str | int:
     """All GPUs of the job, with their type where one is named."""
     found: list[tuple[str, int]] = []
-    for name, times in (("gpus", 1), ("gres", max(nodes, 1)), ("gpus-per-node", max(nodes, 1)), ("gpus-per-task", tasks)):
+    for name, times in (
+        ("gpus", 1),
+        ("gres", max(nodes, 1)),
+        ("gpus-per-node", max(nodes, 1)),
+        ("gpus-per-task", tasks),
+    ):
         for part in asked.take(name).split(","):
             if not part:
                 continue
@@ -219,11 +226,11 @@ def _seconds(text: str, asked: _Asked) -> float:
     days, *parts = match.groups()
     numbers = [int(part) for part in parts if part is not None]
     if days is not None:
-        hours, minutes, seconds = (numbers + [0, 0])[:3]
+        hours, minutes, seconds = [*numbers, 0, 0][:3]
     elif len(numbers) == 3:
         hours, minutes, seconds = numbers
     else:
-        hours, (minutes, seconds) = 0, (numbers + [0])[:2]
+        hours, (minutes, seconds) = 0, [*numbers, 0][:2]
     return float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
@@ -278,8 +285,9 @@ def _after(chain: str, asked: _Asked) -> list[str]:
     for part in chain.split(","):
         how, *ids = part.split(":")
         if how not in _AFTER:
-            asked.warnings.append(f"{asked.places['dependency']}: --dependency={part} has no meaning here and is passed over")
+            asked.warnings.append(
+                f"{asked.places['dependency']}: --dependency={part} has no meaning here and is passed over"
+            )
             continue
         found += [f"{_AFTER[how]}{one}" for one in ids]
     return found
-

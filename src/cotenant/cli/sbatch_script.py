@@ -100,7 +100,7 @@ def _variables(facts: ScriptFacts) -> list[str]:
 
 
 def _files(facts: ScriptFacts) -> list[str]:
-    """Where output goes, as in Slurm: emptied by the first attempt, on its first node, unless it is to be appended to."""
+    """Where output goes, as in Slurm: emptied by the first attempt on its first node, unless it is appended to."""
     lines = [f"exec < {_path(facts.input)}"] if facts.input else []
     if facts.output or facts.error:
         first = '[ "${COTENANT_ATTEMPT:-1}" = 1 ] && [ "$SLURM_NODEID" = 0 ] && append="" || append=1'
@@ -127,7 +127,7 @@ def _path(pattern: str) -> str:
 
 
 def _signal(asked: str) -> list[str]:
-    """`--signal=[B:]NAME[@seconds]`: the job is told to end by SIGTERM here, which is passed on as what it waits for."""
+    """`--signal=[B:]NAME[@seconds]`: jobs are told to end by SIGTERM here, which is passed on as what they wait for."""
     if not asked:
         return []
     batch, _, name = asked.rpartition(":")

@@ -76,7 +76,10 @@ def formatted(text: str, rows: Sequence[Any], value: Callable[[Any, str], str]) 
         return _FIELD.sub(put, text)
 
     heads = {**_HEADS, **_NODE_HEADS} if node else _HEADS
-    return [line(lambda letter: heads.get(letter, "?")), *(line(lambda letter, row=row: value(row, letter)) for row in rows)]  # type: ignore[misc]
+    return [
+        line(lambda letter: heads.get(letter, "?")),
+        *(line(lambda letter, row=row: value(row, letter)) for row in rows),
+    ]  # type: ignore[misc]
 
 
 def job_field(job: JobInfo, field: str, where: dict[str, list[str]]) -> str:
@@ -170,6 +173,10 @@ def _ended(job: JobInfo) -> str:
     return f"{(last.exit_code or 0) if last else 0}:{(last.signal or 0) if last else 0}"
 
 
+def _cpus(job: JobInfo) -> str:
+    return str(int(job.spec.get("cpus", 0) or 1))
+
+
 def _nodes(job: JobInfo) -> str:
     last = job.attempts[-1] if job.attempts else None
     return ",".join(name for name, _ in last.nodes) if last else "None assigned"
@@ -178,11 +185,12 @@ def _nodes(job: JobInfo) -> str:
 _ACCOUNTED: dict[str, Callable[[JobInfo], str]] = {
     "JobID": lambda job: job.id.replace(".", "_"), "JobIDRaw": lambda job: job.id, "JobName": lambda job: job.name,
     "Partition": lambda job: _PARTITION, "Account": lambda job: job.tenant, "User": lambda job: job.user,
-    "AllocCPUS": lambda job: str(int(job.spec.get("cpus", 0) or 1)), "NCPUS": lambda job: str(int(job.spec.get("cpus", 0) or 1)),
+    "AllocCPUS": lambda job: _cpus(job), "NCPUS": lambda job: _cpus(job),
     "State": lambda job: _STATES[str(job.state)][0], "ExitCode": _ended, "Elapsed": lambda job: span(_ran_s(job)),
     "ElapsedRaw": lambda job: str(int(_ran_s(job))), "Submit": lambda job: stamp(job.submitted_s),
     "Start": lambda job: stamp(job.started_s), "End": lambda job: stamp(job.ended_s), "NodeList": _nodes,
-    "NNodes": lambda job: str(len(job.attempts[-1].nodes) if job.attempts else 0), "Priority": lambda job: str(job.priority),
-    "AllocTRES": lambda job: f"gres/gpu={job.gpus}" if job.gpus else "", "ReqTRES": lambda job: f"gres/gpu={job.gpus}" if job.gpus else "",
+    "NNodes": lambda job: str(len(job.attempts[-1].nodes) if job.attempts else 0),
+    "Priority": lambda job: str(job.priority), "AllocTRES": lambda job: f"gres/gpu={job.gpus}",
+    "ReqTRES": lambda job: f"gres/gpu={job.gpus}",
     "Reason": lambda job: job.reason, "Restarts": lambda job: str(max(len(job.attempts) - 1, 0)),
 }  # fmt: skip

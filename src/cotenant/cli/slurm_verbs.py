@@ -130,7 +130,9 @@ def scancel(words: list[str]) -> int:
     asked = _parsed(parser, words)
     signal = asked.signal.upper().removeprefix("SIG")
     if signal not in ("", "TERM", "15", "KILL", "9"):
-        raise InputError(f"scancel: signal {asked.signal} cannot be sent: jobs are asked to end (TERM) or killed (KILL)")
+        raise InputError(
+            f"scancel: signal {asked.signal} cannot be sent: jobs are asked to end (TERM) or killed (KILL)"
+        )
     with Client() as client:
         which = _which(asked, client, tables.our_states(asked.state) if asked.state else ())
         which = Which((*which.jobs, *asked.ids), which.states, which.names, which.users, which.tenants)

@@ -7,4 +7,15 @@ from cotenant.power.ces import PRESETS, Ces, CesRules, parse_power
 from cotenant.power.forecast import Forecast, LearnedForecast, PerfectForecast
 from cotenant.power.queue import QueueLength, QueueRules, parse_queue
 
-__all__ = ["PRESETS", "Ces", "CesRules", "Forecast", "LearnedForecast", "PerfectForecast", "QueueLength", "QueueRules", "parse_power", "parse_queue"]
+__all__ = [
+    "PRESETS",
+    "Ces",
+    "CesRules",
+    "Forecast",
+    "LearnedForecast",
+    "PerfectForecast",
+    "QueueLength",
+    "QueueRules",
+    "parse_power",
+    "parse_queue",
+]

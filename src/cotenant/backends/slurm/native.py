@@ -157,7 +157,12 @@ class NativeBackend:
 
     def _sure(self, record: SlurmRecord, end: Observed) -> bool:
         """Whether it ended that way: a gang that fails by itself may have lost a node, and Slurm is to say so."""
-        if not record.gang or end.state == "lost" or end.exit_code == 0 or any(map(record.has, ("term", "killed", "sure"))):
+        if (
+            not record.gang
+            or end.state == "lost"
+            or end.exit_code == 0
+            or any(map(record.has, ("term", "killed", "sure")))
+        ):
             return True
         job = self._poll.latest(1e9).get(record.key)
         if job is not None and not job.over:
@@ -190,7 +195,7 @@ class NativeBackend:
         return node is None or node.info.state != "up"
 
     def _over(self, record: SlurmRecord, job: SlurmJob | None) -> Observed | None:
-        """Slurm is done with it. Its keeper's last word may come late through a shared folder; then ours is the last."""
+        """Slurm is done with it. Its keeper's last word may come late through a shared folder; else ours is last."""
         since = record.over_for_s()
         if (end := record.end()) is not None:
             return self._with_gpus(record, end)
@@ -256,9 +261,7 @@ class NativeBackend:
                 record.write("hosts", script.hosts(spec).encode())
                 order["env"] = {"SLURM_HOSTFILE": str(record.path / "hosts")}
             record.write("order.json", json.dumps(order).encode())
-            record.write(
-                "keeper.in", script.order(spec, nodes, self.label, record.path, self._bell.path, self._home)
-            )
+            record.write("keeper.in", script.order(spec, nodes, self.label, record.path, self._bell.path, self._home))
             facts = {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name != "calls_home"}
             record.write("spec.json", json.dumps({**facts, "env": sorted(spec.env)}).encode())
         except OSError as error:
@@ -268,7 +271,7 @@ class NativeBackend:
         self._submitter.put(record)
 
     def kill(self, key: str) -> bool:
-        """Its shell kills all of it, and Slurm whatever does not run, or is not gone soon. An unsubmitted one never is."""
+        """Its shell kills all of it, and Slurm whatever does not run or is not gone soon; others are never submitted."""
         record = self._record(key)
         if not self._lives(record):
             return False

@@ -37,7 +37,9 @@ class Partition:
 def partition_of(found: Sequence[Mapping[str, str]], name: str) -> Partition:
     """The one of this name, or Slurm's default one."""
     names = [one["PartitionName"] for one in found]
-    chosen = next((one for one in found if one["PartitionName"] == name or (not name and one["Default"] == "YES")), None)
+    chosen = next(
+        (one for one in found if one["PartitionName"] == name or (not name and one["Default"] == "YES")), None
+    )
     if chosen is None and name:
         raise unknown("partition", name, names)
     if chosen is None:
@@ -82,7 +84,9 @@ class NodeList:
         """By name."""
         with self._lock:
             if fresh or time.monotonic() - self._asked_s > self._every_s:
-                mine = [one for one in self._slurm.nodes() if self.partition.name in one.get("Partitions", "").split(",")]
+                mine = [
+                    one for one in self._slurm.nodes() if self.partition.name in one.get("Partitions", "").split(",")
+                ]
                 self._known = {one["NodeName"]: read_node(one) for one in mine}
                 self._asked_s = time.monotonic()
             return self._known

@@ -44,8 +44,8 @@ until {agent}; do sleep 1; done
 
 @dataclass(frozen=True, slots=True)
 class PilotSettings:
-    """How pilots are asked for: `time_s` 0 is as long as the partition allows; `margin_s` before the end a node is left;
-    `idle_s` after which an agent that nobody calls gives its node back."""
+    """How pilots are asked for. `time_s`: 0 is as long as the partition allows. `margin_s` before its end a node is
+    left; an agent that nobody calls for `idle_s` gives its node back."""
 
     time_s: float = 0.0
     margin_s: float = 120.0
@@ -203,8 +203,9 @@ class Pilots:
         info = node.info if node is not None else None
         return {
             "id": str(job.id), "name": name, "alive": True, "address": name,
-            "gpus": info.gpus if info else 0, "cpus": info.cpus if info else 1, "mem_gib": info.mem_gib if info else 0.0,
-            "gpu_type": info.gpu_type if info else "gpu", "facts": line.facts if line is not None else None,
+            "gpus": info.gpus if info else 0, "cpus": info.cpus if info else 1,
+            "mem_gib": info.mem_gib if info else 0.0, "gpu_type": info.gpu_type if info else "gpu",
+            "facts": line.facts if line is not None else None,
             "trouble": "" if line is not None else "its agent does not answer",
         }  # fmt: skip
 

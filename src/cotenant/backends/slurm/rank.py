@@ -4,7 +4,6 @@ Started by path, without site-packages: imports only what starts fast. SIGTERM g
 the command may take it as it likes, and this one waits for what comes of that.
 """
 
-# ruff: noqa: SIM105
 from __future__ import annotations
 
 import os

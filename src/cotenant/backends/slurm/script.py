@@ -25,7 +25,7 @@ _SHELL = """#!/bin/bash
 cd {record} || exit 1
 ( set -C; echo "$SLURM_JOB_ID" > claimed ) 2> /dev/null || exit 0
 {gpus}
-env -0 | grep -zE '^(SLURM|CUDA_VISIBLE_DEVICES=|ROCR_VISIBLE_DEVICES=|ZE_AFFINITY_MASK=)' | sed -z 's/^/env=/' >> keeper.in
+env -0 | grep -zE '^(SLURM|CUDA_VISIBLE|ROCR_VISIBLE|ZE_AFFINITY)' | sed -z 's/^/env=/' >> keeper.in
 who() {{ job=$(sed -n 's/.*"pid": \\([0-9]*\\), "ticks".*/\\1/p' child.json 2> /dev/null); }}
 told() {{
     who

@@ -10,6 +10,7 @@ shared home's.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import json
@@ -144,8 +145,6 @@ class Wire:
 
     def close(self) -> None:
         """Hang up; whoever receives is told."""
-        try:
+        with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         self._sock.close()

@@ -103,7 +103,11 @@ class Openings:
                 self._store.write([Entry("window-removed", data={"id": name, "why": "it is over"}) for name in over])
             shut = self.shut(now_s)
             nodes = self._could_take(shut)
-            seen = [replace(node, state="up", ready_s=0.0, leaves_s=0.0) for node in nodes], tuple(book.windows), book.tenants
+            seen = (
+                [replace(node, state="up", ready_s=0.0, leaves_s=0.0) for node in nodes],
+                tuple(book.windows),
+                book.tenants,
+            )
             if not nodes:  # nobody keeps anybody waiting
                 return
             every = seen != self._seen or now_s >= self._due_s or (bool(book.windows) and bool(book.unplaced))
