@@ -22,7 +22,7 @@ from live_kit import PATIENCE_S, Live
 import cotenant
 from cotenant.cli import slurm_verbs
 from cotenant.cli.main import main
-from cotenant.cli.slurm_shims import SHIMS, slurm_shims
+from cotenant.cli.slurm_shims import SHIMS
 from cotenant.client import Client
 from cotenant.service.asked import EVERY
 from cotenant.service.options import Options
@@ -86,12 +86,12 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
         with running(opened) as service:
             secret = first_token(service, home)
             with Server(service) as server, Client(server.url, secret) as client:
-                slurm_shims(str(folder / "shims"))
                 (folder / "job.sh").write_text(SCRIPT)
                 told = {"COTENANT_URL": server.url, "COTENANT_TOKEN": secret, "COTENANT_HOME": str(home)}
                 path = {"PYTHONPATH": str(Path(cotenant.__file__).parents[1])}
                 live = Live(service, client, server.url, secret)
                 found = Both(cluster, live, folder, {**os.environ, **cluster.env, **told, **path})
+                assert found.run(f"cotenant slurm-shims {folder / 'shims'}").returncode == 0
                 yield found
                 found.end_all()
 

@@ -39,7 +39,7 @@ _AFTER = {"afterok": "", "afterany": "any:", "afternotok": "failed:", "aftercorr
 
 
 @dataclass(slots=True)
-class _Asked:
+class SbatchOptions:
     """Options as they came, the last of each name, with where it stood."""
 
     where: str
@@ -77,7 +77,7 @@ def read_script(
     """The job of a script, and warnings. `options` are words of a command line, which win over its own lines."""
     if not is_script(text):
         raise InputError(f"{where}: a batch script begins with its interpreter: write #!/bin/bash in the first line")
-    asked = _Asked(where)
+    asked = SbatchOptions(where)
     for place, words in (*_lines(text, where), (f"{where}: command line", list(options))):
         for name, value in _parsed(words, place):
             asked.values[name], asked.places[name] = value, place
@@ -131,7 +131,7 @@ def _parsed(words: Sequence[str], place: str) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def _job(asked: _Asked, text: str, arguments: Sequence[str]) -> dict[str, Any]:
+def _job(asked: SbatchOptions, text: str, arguments: Sequence[str]) -> dict[str, Any]:
     nodes = _nodes(asked)
     tasks, each = asked.whole("ntasks"), asked.whole("ntasks-per-node")
     tasks = tasks or each * max(nodes, 1) or max(nodes, 1)
@@ -160,14 +160,14 @@ def _job(asked: _Asked, text: str, arguments: Sequence[str]) -> dict[str, Any]:
     return job
 
 
-def _nodes(asked: _Asked) -> int:
+def _nodes(asked: SbatchOptions) -> int:
     text = asked.take("nodes")
     if text and not re.fullmatch(r"[0-9]{1,6}(-[0-9]{1,6})?", text):
         raise asked.wrong("nodes", "write a number, or least-most")
     return int(text.partition("-")[0]) if text else 0
 
 
-def _gpus(asked: _Asked, nodes: int, tasks: int) -> str | int:
+def _gpus(asked: SbatchOptions, nodes: int, tasks: int) -> str | int:
     """All GPUs of the job, with their type where one is named."""
     found: list[tuple[str, int]] = []
     for name, times in (
@@ -204,7 +204,7 @@ def _gpus(asked: _Asked, nodes: int, tasks: int) -> str | int:
     return f"{kind}:{count}" if kind else count
 
 
-def _memory(asked: _Asked, nodes: int, cpus: int, gpus: str | int) -> float:
+def _memory(asked: SbatchOptions, nodes: int, cpus: int, gpus: str | int) -> float:
     """GiB of the whole job."""
     count = int(str(gpus).rpartition(":")[2])
     for name, times in (("mem", nodes), ("mem-per-cpu", cpus), ("mem-per-gpu", count)):
@@ -216,7 +216,7 @@ def _memory(asked: _Asked, nodes: int, cpus: int, gpus: str | int) -> float:
     return 0.0
 
 
-def _seconds(text: str, asked: _Asked) -> float:
+def _seconds(text: str, asked: SbatchOptions) -> float:
     """M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; 0 where there is no limit."""
     if text.upper() in ("INFINITE", "UNLIMITED", "0"):
         return 0.0
@@ -234,7 +234,7 @@ def _seconds(text: str, asked: _Asked) -> float:
     return float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
-def _people(asked: _Asked, job: dict[str, Any]) -> None:
+def _people(asked: SbatchOptions, job: dict[str, Any]) -> None:
     if account := asked.take("account"):
         job["tenant"] = account
     if address := asked.take("mail-user"):
@@ -245,7 +245,7 @@ def _people(asked: _Asked, job: dict[str, Any]) -> None:
     asked.take("mail-type")
 
 
-def _rest(asked: _Asked, job: dict[str, Any]) -> None:
+def _rest(asked: SbatchOptions, job: dict[str, Any]) -> None:
     if array := asked.take("array"):
         indexes, percent, most = array.partition("%")
         spread = [_stepped(part) for part in indexes.split(",")]
@@ -280,7 +280,7 @@ def _stepped(part: str) -> str:
     return ",".join(map(str, range(first, min(last, first + 100_000 * step) + 1, step)))
 
 
-def _after(chain: str, asked: _Asked) -> list[str]:
+def _after(chain: str, asked: SbatchOptions) -> list[str]:
     found: list[str] = []
     for part in chain.split(","):
         how, *ids = part.split(":")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cotenant.core.errors import InputError
@@ -76,10 +77,7 @@ def formatted(text: str, rows: Sequence[Any], value: Callable[[Any, str], str]) 
         return _FIELD.sub(put, text)
 
     heads = {**_HEADS, **_NODE_HEADS} if node else _HEADS
-    return [
-        line(lambda letter: heads.get(letter, "?")),
-        *(line(lambda letter, row=row: value(row, letter)) for row in rows),
-    ]  # type: ignore[misc]
+    return [line(lambda letter: heads.get(letter, "?")), *(line(partial(value, row)) for row in rows)]
 
 
 def job_field(job: JobInfo, field: str, where: dict[str, list[str]]) -> str:

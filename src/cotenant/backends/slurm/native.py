@@ -271,7 +271,7 @@ class NativeBackend:
         self._submitter.put(record)
 
     def kill(self, key: str) -> bool:
-        """Its shell kills all of it, and Slurm whatever does not run or is not gone soon; others are never submitted."""
+        """Its shell kills all of it, and Slurm whatever does not run or is not gone soon; others never begin."""
         record = self._record(key)
         if not self._lives(record):
             return False

@@ -21,7 +21,7 @@ from typing import Any
 
 from cotenant.backends.ray.agent import RayAgent
 from cotenant.backends.ray.leash import end_all
-from cotenant.backends.slurm.wire import Refused, Wire, secret_of
+from cotenant.backends.slurm.wire import WrongSecret, Wire, secret_of
 
 _HANDSHAKE_S = 5.0
 _THREADS = 64
@@ -67,7 +67,7 @@ class PilotAgent:
 
     def _greet(self, sock: socket.socket) -> None:
         sock.settimeout(_HANDSHAKE_S)
-        with contextlib.suppress(OSError, ValueError, Refused):
+        with contextlib.suppress(OSError, ValueError, WrongSecret):
             wire = Wire(sock, self._secret, caller=False)
             wire.patience(None)
             while True:

@@ -29,7 +29,7 @@ from cotenant.backends.slurm.commands import Slurm, SlurmJob
 from cotenant.backends.slurm.nodes import NodeList, SlurmNode
 from cotenant.backends.slurm.pilot_agent import node_folder
 from cotenant.backends.slurm.poll import Poll
-from cotenant.backends.slurm.wire import Refused, Wire, secret_of
+from cotenant.backends.slurm.wire import WrongSecret, Wire, secret_of
 from cotenant.core.errors import CotenantError
 
 _LOOK_S = 0.25
@@ -66,7 +66,7 @@ class AgentLine:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _hear(self) -> None:
-        with contextlib.suppress(OSError, ValueError, Refused):
+        with contextlib.suppress(OSError, ValueError, WrongSecret):
             while True:
                 number, kind, what = self._wire.receive()
                 self.heard_s = time.monotonic()
@@ -183,7 +183,7 @@ class Pilots:
             self._tell()
 
     def _connect(self, name: str, job: int) -> None:
-        with contextlib.suppress(OSError, ValueError, KeyError, Refused):
+        with contextlib.suppress(OSError, ValueError, KeyError, WrongSecret):
             facts = json.loads((node_folder(self._home, name) / "agent.json").read_text())
             if facts["job"] != job:
                 return

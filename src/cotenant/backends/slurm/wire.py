@@ -37,7 +37,7 @@ _MOST_BYTES = 64 << 20
 _NONCE, _PROOF = 32, 32
 
 
-class Refused(CotenantError):
+class WrongSecret(CotenantError):
     """The other side does not know the secret, or something came in between."""
 
 
@@ -106,7 +106,7 @@ class Wire:
         if caller:
             self.send("hello")
         if self.receive() != "hello":
-            raise Refused("no greeting came")
+            raise WrongSecret("no greeting came")
         if not caller:
             self.send("hello")
 
@@ -119,14 +119,14 @@ class Wire:
             self._sock.sendall(struct.pack(">I", len(data)) + proof + data)
 
     def receive(self) -> Any:
-        """The next one; `Refused` where it is not the other side's, an `OSError` at the end."""
+        """The next one; `WrongSecret` where it is not the other side's, an `OSError` at the end."""
         (size,) = struct.unpack(">I", self._exactly(4))
         if size > _MOST_BYTES:
-            raise Refused("a message of that size is none of ours")
+            raise WrongSecret("a message of that size is none of ours")
         proof, data = self._exactly(_PROOF), self._exactly(size)
         wanted = hmac.digest(self._in, struct.pack(">Q", self._got) + data, hashlib.sha256)
         if not hmac.compare_digest(proof, wanted):
-            raise Refused("the other side does not know the secret")
+            raise WrongSecret("the other side does not know the secret")
         self._got += 1
         return unpack(data)
 
