@@ -49,19 +49,23 @@ class SbatchOptions:
     warnings: list[str] = field(default_factory=list)
 
     def take(self, name: str) -> str:
+        """The value of an option, which then counts as understood; '' where it was not given."""
         self.used.add(name)
         return self.values.get(name, "")
 
     def wrong(self, name: str, fix: str) -> InputError:
+        """What to raise for a value that cannot be read."""
         return InputError(f"{self.places[name]}: --{name}={self.values[name]}: {fix}")
 
     def whole(self, name: str, usual: int = 0) -> int:
+        """A whole number."""
         text = self.take(name)
         if text and not re.fullmatch(r"[0-9]{1,9}", text):
             raise self.wrong(name, "write a whole number")
         return int(text) if text else usual
 
     def warn(self, name: str, why: str) -> None:
+        """Say something of an option."""
         value = f"={self.values[name]}" if self.values[name] else ""
         self.warnings.append(f"{self.places[name]}: --{name}{value} {why}")
 

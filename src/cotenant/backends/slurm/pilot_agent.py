@@ -21,7 +21,7 @@ from typing import Any
 
 from cotenant.backends.ray.agent import RayAgent
 from cotenant.backends.ray.leash import end_all
-from cotenant.backends.slurm.wire import WrongSecret, Wire, secret_of
+from cotenant.backends.slurm.wire import Wire, WrongSecret, secret_of
 
 _HANDSHAKE_S = 5.0
 _THREADS = 64

@@ -29,7 +29,7 @@ from cotenant.backends.slurm.commands import Slurm, SlurmJob
 from cotenant.backends.slurm.nodes import NodeList, SlurmNode
 from cotenant.backends.slurm.pilot_agent import node_folder
 from cotenant.backends.slurm.poll import Poll
-from cotenant.backends.slurm.wire import WrongSecret, Wire, secret_of
+from cotenant.backends.slurm.wire import Wire, WrongSecret, secret_of
 from cotenant.core.errors import CotenantError
 
 _LOOK_S = 0.25
