@@ -20,6 +20,8 @@ TWICE = {
     # The HTTP answers of `api/schemas.py` are called in the OpenAPI document what people call them.
     "Event": {"api/schemas.py", "core/decision.py"},
     "Job": {"api/schemas.py", "runtime/_job.py"},
+    # The service for its clients, and what runs the jobs for the service: neither knows of the other.
+    "Unreachable": {"backends/base.py", "client/errors.py"},
 }
 NOT_PRIVATE = {"_replace", "_asdict", "_fields", "_make", "_exit"}  # of named tuples and of `os`
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from ray_world import RayWorld, processes
 
 from cotenant.backends.base import Backend, Unreachable
 from cotenant.backends.ray import RayBackend
 from cotenant.backends.ray.gateway import RaySettings
 from cotenant.backends.ray.link import RayLink
 from cotenant.testing.backend import PATIENCE_S, BackendContract, seen, until
+from cotenant.testing.ray_world import RayWorld
 
 NODES, GPUS = 8, 4
 LABEL = f"test-{os.getpid()}"
@@ -49,10 +50,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def link(world: RayWorld, folder: Path) -> Iterator[RayLink]:
     found = RayLink(RaySettings(world.address, LABEL, str(folder)))
-    assert found.await_nodes(lambda table: sum(row["facts"] is not None for row in table) == world.nodes, 120)
-    yield found
-    found.call("release")
-    found.close()
+    try:
+        assert found.await_nodes(lambda table: sum(row["facts"] is not None for row in table) == world.nodes, 120)
+        yield found
+    finally:
+        found.call("release")
+        found.close()
+
+
+def processes(where: str, mark: str) -> list[int]:
+    """Processes in whose `environ` or `cmdline` this stands."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            if os.fsencode(mark) in Path(f"/proc/{name}/{where}").read_bytes():
+                found.append(int(name))
+    return found
 
 
 class TestRay(BackendContract):
@@ -83,11 +96,10 @@ class TestRay(BackendContract):
     @contextmanager
     def lost_node(self, backend: Backend, name: str) -> Iterator[None]:
         self.world.do("kill", name)
-        yield
-        self.world.do("start", name)
-        self.until_up(backend, name)
-
-    def until_up(self, backend: Backend, name: str) -> None:
+        try:
+            yield
+        finally:
+            self.world.do("start", name)
         assert self.link.await_nodes(
             lambda table: any(row["name"] == name and row["alive"] and row["facts"] for row in table), 60
         )
@@ -144,6 +156,19 @@ class TestRay(BackendContract):
         assert cut
         assert seen(backend, "gate-1") == before
         assert backend.kill("gate-1")
+
+
+def test_a_sweep_on_the_cluster(world: RayWorld, tmp_path: Path) -> None:
+    """Its outcomes are those of this machine's own processes."""
+    start = [sys.executable, "-c", "from cotenant.cli.main import main; main()"]
+    sweep = ["compare", "philly-like:jobs=40,seed=1", "--cluster", "2x4", "--policies", "fifo,srtf", "--json"]
+    found = []
+    for workers in ("1", f"ray:{world.address}"):
+        argv = [*start, *sweep, str(tmp_path / "out.json"), "--workers", workers]
+        subprocess.run(argv, check=True, capture_output=True, timeout=300, cwd=tmp_path)
+        rows = json.loads((tmp_path / "out.json").read_text())
+        found.append([{name: row[name] for name in row if name not in ("wall_s", "peak_rss_mib")} for row in rows])
+    assert found[0] == found[1]
 
 
 def _has_open(pid: int, path: Path) -> bool:

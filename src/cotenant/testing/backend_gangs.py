@@ -69,8 +69,10 @@ class GangContract(BackendKit):
     def test_a_gang_ends_as_a_whole(self, backend: Backend, act: str) -> None:
         """Under one key."""
         gpus = tuple((node.name, (0,)) for node in self.machines(backend)[:3])
-        backend.launch(self.spec("gang-2", "sleep infinity", gpus=gpus))
+        backend.launch(self.spec("gang-2", "echo up; sleep infinity", gpus=gpus))
         assert until(backend, "gang-2", "running").alive
+        log = backend.open_log("gang-2", "stdout")
+        printed(backend, log, lambda data: data == b"up\n" * len(gpus))  # now it hears us
         assert getattr(backend, act)("gang-2")
         assert until(backend, "gang-2", "exited").signal in (9, 15)
         assert len(backend.observe()) == 1

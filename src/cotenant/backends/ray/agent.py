@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -24,10 +25,10 @@ from cotenant.backends.local import gpus as devices
 from cotenant.backends.local.keeper import start_ticks
 from cotenant.core.errors import CotenantError, InputError
 
-Answer = tuple[Literal["ok", "input", "backend"], Any]
+Answer = tuple[Literal["ok", "input", "backend", "away"], Any]
 _ACTS = frozenset((
     *("launch", "terminate", "kill", "suspend", "resume", "set_limits", "forget", "drop_log", "launched", "ended"),
-    *("gpu_use", "observe", "check", "log_state", "log_read", "marks"),
+    *("gpu_use", "observe", "check", "leave", "log_state", "log_read", "marks"),
     *("open_channel", "channel_read", "channel_write", "channel_do"),
 ))  # fmt: skip
 _LINE = 64 << 10  # the longest line that is not cut between two machines of a gang
@@ -37,7 +38,9 @@ class RayAgent:
     """The actor. `folder` is of this node alone: records of this life of the node, what it keeps for longer beside."""
 
     def __init__(self, folder: str, life: str, node: str, gpu_type: str, gpus: int) -> None:
-        root = own_folder(Path(folder))
+        root = Path(folder)
+        for path in (root.parents[1], root.parent, root):
+            own_folder(path)
         self._records = root / "lives" / life
         real = len(devices.find()) >= gpus > 0
         types = None if real else [gpu_type] * gpus
@@ -47,8 +50,8 @@ class RayAgent:
         self._channels: dict[int, Channel] = {}
         self._lock, self._news = threading.Lock(), threading.Condition()
         self._version = 0
-        if os.getppid() > 1:
-            hold_on_leash(self._records, root, node, os.getppid())
+        self._raylet = os.getppid()
+        hold_on_leash(self._records, root, node, self._raylet)
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     def _watch(self) -> None:
@@ -73,7 +76,14 @@ class RayAgent:
             return self._version
 
     def do(self, act: str, *given: Any) -> Answer:
-        """Do one thing that the backend asks for; errors that are meant for people travel as words."""
+        """Do one thing that the backend asks for; errors that are meant for people travel as words.
+
+        When Ray's own process is gone, so is the node: ends that the leash made are not told as the jobs' own.
+        """
+        answer = self._do(act, *given)
+        return answer if os.getppid() == self._raylet else ("away", "Ray has ended on this node")
+
+    def _do(self, act: str, *given: Any) -> Answer:
         if act not in _ACTS:
             return "backend", f"this agent knows no '{act}'"
         try:
@@ -96,6 +106,11 @@ class RayAgent:
         """Refuse what could not be started here; nothing is started."""
         if spec.workdir and not os.path.isdir(spec.workdir):
             raise InputError(f"job {spec.key}: workdir '{spec.workdir}' is not an existing directory")
+
+    def leave(self) -> None:
+        """It is to end for good: so may its leash."""
+        if not self._backend.observe():
+            shutil.rmtree(self._records, ignore_errors=True)
 
     # -- output ----------------------------------------------------------------------------------------------------
 
@@ -154,13 +169,12 @@ class RayAgent:
         return channel
 
 
-def own_folder(path: Path) -> Path:
-    """A folder that is ours alone: it may lie where everybody can make some."""
+def own_folder(path: Path) -> None:
+    """Make a folder that nobody else can have put there: it may lie where everybody can make some."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = os.stat(path, follow_symlinks=False)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (0, os.geteuid()):
         raise InputError(f"folder {path} of the agent belongs to somebody else: give another with ray:folder=...")
-    return path
 
 
 def hold_on_leash(records: Path, home: Path, node: str, raylet: int) -> None:

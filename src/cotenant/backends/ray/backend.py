@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import shutil
 import socket
 import tempfile
@@ -16,7 +17,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,7 +44,7 @@ from cotenant.core.errors import InputError
 from cotenant.core.spec import Value
 
 _ACT_S, _LOOK_S = 15.0, 4.0
-_START_S = 90.0
+_START_S, _SETTLE_S = 90.0, 20.0  # until the first agent is there, and then for the others
 _UNKNOWN = Capabilities("none", False, False, False, "none", "none", "none", True)
 
 
@@ -88,7 +89,7 @@ class RayBackend:
                 raise BackendError(
                     f"Ray at {address or 'its own address'}: no node with cores or GPUs {_why(link.table)}"
                 )
-            link.await_nodes(_settled, _LOOK_S)
+            link.await_nodes(_settled, _SETTLE_S)
             return cls(link, Path(shared) if shared else home, listen, owns_link=True)
         except BaseException:
             link.close()
@@ -180,7 +181,10 @@ class RayBackend:
 
     def _parts(self) -> dict[str, dict[str, Observed]]:
         """What the agent of each living node says, by Ray's id of the node."""
-        lives = [row["id"] for row in self._link.nodes() if row["alive"]]
+        with self._lock:
+            used = {life for place in self._places.values() for life, _ in place.nodes}
+        alive = [row for row in self._link.nodes() if row["alive"]]
+        lives = [row["id"] for row in alive if row["facts"] is not None or row["id"] in used]
         answers = self._link.ask([(life, "observe", ()) for life in lives], _LOOK_S)
         for life, (kind, what) in zip(lives, answers, strict=True):
             if kind == "ok":
@@ -211,13 +215,13 @@ class RayBackend:
 
     def _end_rest(self, key: str, place: RayPlacement) -> None:
         """One part of a gang has failed: ask the others to end, and end them when their time is over."""
-        now_s = time.monotonic()
-        if key not in self._ending:
+        begins, now_s = key not in self._ending, time.monotonic()
+        if begins:
             self._ending[key] = now_s + place.grace_s
-            self._ask([name for _, name in place.nodes], "terminate", key)
-        elif now_s > self._ending[key]:
-            self._ask([name for _, name in place.nodes], "kill", key)
-        threading.Timer(max(self._ending[key] - now_s, 0.0) + 0.05, self._waking.set).start()
+            threading.Timer(place.grace_s + 0.05, self._waking.set).start()
+        if begins or now_s > self._ending[key]:
+            with suppress(BackendError):  # the next look tries again
+                self._ask(self._alive(place), "terminate" if begins else "kill", key)
 
     def wait_change(self, timeout_s: float | None) -> bool:
         """Until an agent, or Ray, has news."""
@@ -280,24 +284,35 @@ class RayBackend:
         checks = [(rows[name]["id"], "check", (part,)) for name, part in zip(names, told, strict=True)]
         for answer in self._link.ask(checks, _ACT_S):
             _raise(_value(*answer))
-        place = RayPlacement(tuple((rows[name]["id"], name) for name in names), spec.grace_s)
+        mine = RayPlacement(tuple((rows[name]["id"], name) for name in names), spec.grace_s, secrets.token_hex(8))
         with self._being_launched(spec.key):
-            place = RayPlacement.unpacked(self._link.call("put", f"job/{spec.key}", place.packed(), False))
+            place = RayPlacement.unpacked(self._link.call("put", f"job/{spec.key}", mine.packed(), False))
             with self._lock:
                 self._places[spec.key] = place
-            if len(place.nodes) == len(told):  # else it is another one's launch of this key, which is there already
-                self._tell(spec.key, place, told)
+            if place.nodes == mine.nodes or not spec.gpus:  # else the key was launched before, elsewhere
+                self._tell(spec.key, place, told, undo=place.by == mine.by)
 
-    def _tell(self, key: str, place: RayPlacement, told: Sequence[LaunchSpec]) -> None:
+    def _tell(self, key: str, place: RayPlacement, told: Sequence[LaunchSpec], undo: bool) -> None:
         requests = [(life, "launch", (part,)) for (life, _), part in zip(place.nodes, told, strict=True)]
         values = [_value(*answer) for answer in self._link.ask(requests, _ACT_S)]
         wrong = [value for value in values if isinstance(value, Exception)]
         if any(isinstance(one, Unreachable) for one in wrong):
             raise next(one for one in wrong if isinstance(one, Unreachable))
-        if wrong:  # all or nothing
-            self._ask(self._alive(place), "kill", key)
-            self.forget(key)
+        if wrong and undo:  # all or nothing
+            self._undo(key, place)
+        if wrong:
             raise wrong[0]
+
+    def _undo(self, key: str, place: RayPlacement) -> None:
+        """Nothing is left of a launch that failed; if it will not die just now, whoever looks next sees it lost."""
+        until = time.monotonic() + _ACT_S
+        with suppress(Unreachable):
+            while time.monotonic() < until:
+                self._ask(self._alive(place), "kill", key)
+                try:
+                    return self.forget(key)
+                except BackendError:
+                    time.sleep(0.05)
 
     @contextmanager
     def _being_launched(self, key: str) -> Iterator[None]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from cotenant.backends.base import LaunchSpec, NodeInfo, Observed
+from cotenant.backends.base import LaunchSpec, NodeInfo, Observed, State
 from cotenant.backends.gangs import Rank, ranks
 
 Part = Observed | Literal["none", "down"]
@@ -20,16 +20,17 @@ class RayPlacement:
 
     nodes: tuple[tuple[str, str], ...]
     grace_s: float
+    by: str = ""  # whose launch it was
 
     def packed(self) -> bytes:
         """For Ray's store."""
-        return json.dumps({"nodes": self.nodes, "grace_s": self.grace_s}).encode()
+        return json.dumps({"nodes": self.nodes, "grace_s": self.grace_s, "by": self.by}).encode()
 
     @classmethod
     def unpacked(cls, data: bytes) -> RayPlacement:
         """The inverse."""
         found = json.loads(data)
-        return cls(tuple((life, name) for life, name in found["nodes"]), found["grace_s"])
+        return cls(tuple((life, name) for life, name in found["nodes"]), found["grace_s"], found["by"])
 
 
 def split(spec: LaunchSpec, nodes: dict[str, NodeInfo], addresses: dict[str, str]) -> list[LaunchSpec]:
@@ -66,7 +67,7 @@ def together(key: str, place: RayPlacement, parts: Sequence[Part], launching: bo
         return Observed(key, "lost", alive, started_s=_first(seen), message=some)
     living = [one for one in seen if one.alive]
     states = [one.state for one in living]
-    state = next((state for state in ("starting", "running") if state in states), "suspended")
+    state: State = "starting" if "starting" in states else "running" if "running" in states else "suspended"
     return replace(living[0], state=state, started_s=_first(seen))
 
 

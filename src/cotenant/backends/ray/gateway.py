@@ -175,7 +175,10 @@ class RayGateway:
             for agent in list(self._agents.values()):
                 if agent.facts is not None and id(agent) not in busy:
                     asked[agent.handle.wait.remote(agent.version, _LONG_POLL_S)] = agent
-            ready = ray.wait(list(asked), timeout=_LOOK_S)[0] if asked else time.sleep(_LOOK_S) or []
+            if not asked:
+                time.sleep(_LOOK_S)
+                continue
+            ready = ray.wait(list(asked), timeout=_LOOK_S)[0]
             for one in ready:
                 agent = asked.pop(one)
                 try:
@@ -190,23 +193,24 @@ class RayGateway:
         """One act at each of several agents, at the same time: ok, input or backend; `away` who does not answer."""
         import ray
 
+        gone = ray.exceptions.RayActorError, ray.exceptions.ActorUnschedulableError
         until, answers = time.monotonic() + timeout_s, dict[int, tuple[str, Any]]()
         while True:
-            asked: dict[Any, int] = {}
+            asked, again = dict[Any, int](), False
             for at, (node, act, given) in enumerate(requests):
                 if answers.get(at, ("away", ""))[0] != "away":
                     continue
                 agent = self._agents.get(node)
-                if agent is None or agent.facts is None:
-                    answers[at] = "away", "there is no agent"
+                if agent is None:  # not yet, after a start of the gateway; or its node is gone
+                    answers[at], again = ("away", "there is no agent"), True
                 else:
                     asked[agent.handle.do.remote(act, *given)] = at
-            ready = ray.wait(list(asked), num_returns=len(asked), timeout=max(until - time.monotonic(), 0.01))[0]
-            again = False
+            wait_s = max(until - time.monotonic(), 0.01)
+            ready = ray.wait(list(asked), num_returns=len(asked), timeout=wait_s)[0] if asked else []
             for one, at in asked.items():
                 try:
                     answers[at] = ray.get(one) if one in ready else ("away", f"no answer in {timeout_s:g} s")
-                except ray.exceptions.RayActorError as error:  # it begins anew, or its node is gone
+                except gone as error:  # it begins anew, or its node is gone
                     answers[at], again = ("away", str(error).strip().splitlines()[0]), True
                 except Exception as error:
                     answers[at] = "backend", str(error).strip().splitlines()[-1]
@@ -250,6 +254,7 @@ class RayGateway:
         import ray
 
         agents = list(self._agents.values())
+        ray.wait([agent.handle.do.remote("leave") for agent in agents], num_returns=len(agents), timeout=_LOOK_S * 10)
         for agent in agents:
             ray.kill(agent.handle, no_restart=True)
         return len(agents)

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 _GIVE_UP_S = 600.0
+_LOOK_S = 30.0
 
 
 def main(records: Path, home: Path, node: str, raylet: int, ticks: int) -> None:
@@ -31,21 +32,23 @@ def main(records: Path, home: Path, node: str, raylet: int, ticks: int) -> None:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return  # there is one already
-    await_end(raylet, ticks)
-    end_all(records, home, node)
+    if await_end(raylet, ticks, records):
+        end_all(records, home, node)
 
 
-def await_end(pid: int, ticks: int) -> None:
-    """Sleep until this very process is gone."""
+def await_end(pid: int, ticks: int, records: Path) -> bool:
+    """Sleep until this very process is gone; False if the records are gone before, which nobody needs any more."""
     from cotenant.backends.local import procs
 
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
-        return
-    if procs.is_process(pid, ticks):
-        select.select([handle], [], [])
+        return True
+    while procs.is_process(pid, ticks) and not select.select([handle], [], [], _LOOK_S)[0]:
+        if not records.exists():
+            return False
     os.close(handle)
+    return True
 
 
 def end_all(records: Path, home: Path, node: str) -> None:

@@ -68,8 +68,10 @@ class RayLink:
         env = {**os.environ, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
         with theirs:
             argv = [sys.executable, "-m", "cotenant.backends.ray.gateway"]
-            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}  # what matters is told over the socket
-            process = subprocess.Popen(argv, stdin=theirs.fileno(), env=env, start_new_session=True, **quiet)
+            nowhere = subprocess.DEVNULL  # what matters is told over the socket
+            process = subprocess.Popen(
+                argv, stdin=theirs.fileno(), stdout=nowhere, stderr=nowhere, env=env, start_new_session=True
+            )  # fmt: skip
         self.pid = process.pid
         connection = Connection(ours.detach())
         connection.send(self._settings)
@@ -88,6 +90,9 @@ class RayLink:
                     waits.set_result(what)
                 continue
             if kind == "table":
+                told = {row["id"]: row["facts"] for row in self.table}
+                for row in what:  # an agent that a new gateway has not heard yet is as it was
+                    row["facts"] = row["facts"] or (told.get(row["id"]) if row["alive"] else None)
                 changed = what != self.table
                 self.table, self._heard_s = what, time.monotonic()
             elif kind == "connected":

@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Collection, Iterable, Sequence
 
-from cotenant.backends.base import Backend, BackendError, GpuUse, JobUse, Measures
+from cotenant.backends.base import Backend, BackendError, GpuUse, JobUse, Measures, Unreachable
 from cotenant.service.store.job import LiveJob
 
 SAMPLE_S = 0.5
@@ -78,6 +78,8 @@ class Sampler:
             try:
                 if not self._usage.sample():
                     return
+            except Unreachable:  # the scheduler says so
+                pass
             except (BackendError, OSError) as error:
                 _log.warning("what GPUs use is not known any more: %s", error)
                 return

@@ -1,6 +1,8 @@
 """A real Ray cluster on loopback for tests: one process that starts it, and does to it what it is told.
 
-    python ray_world.py NODES GPUS    # then lines on stdin: kill NAME | start NAME | stop | cont
+    python -m cotenant.testing.ray_world NODES GPUS TYPE,TYPE
+
+Then lines on stdin: kill NAME | start NAME | stop | cont
 
 `stop` and `cont` are for Ray's control plane. It answers each line, and all of it ends with its stdin.
 """
@@ -12,9 +14,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 QUICK = {
@@ -25,12 +25,12 @@ LOOPBACK = {"node_ip_address": "127.0.0.1", "object_store_memory": 80 << 20}
 
 
 class RayWorld:
-    """The cluster, as a test sees it."""
+    """The cluster, as a test sees it: `nodes` nodes n0, n1, ... of so many GPUs; types take turns."""
 
-    def __init__(self, nodes: int, gpus: int) -> None:
+    def __init__(self, nodes: int, gpus: int, types: Sequence[str] = ("a100", "v100")) -> None:
         self.nodes = nodes
         env = {**os.environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-        argv = [sys.executable, __file__, str(nodes), str(gpus)]
+        argv = [sys.executable, "-m", "cotenant.testing.ray_world", str(nodes), str(gpus), ",".join(types)]
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True)
         self.address = str(self._answer()["address"])
 
@@ -43,12 +43,14 @@ class RayWorld:
         raise AssertionError("the Ray cluster has ended")
 
     def do(self, *words: str) -> dict[str, Any]:
+        """One line, and the answer."""
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join(words) + "\n")
         self._process.stdin.flush()
         return self._answer()
 
     def close(self) -> None:
+        """End all of it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -56,14 +58,15 @@ class RayWorld:
         assert self._process.wait(60) == 0
 
 
-def main(nodes: int, gpus: int) -> None:
+def main(nodes: int, gpus: int, types: Sequence[str]) -> None:
+    """In a process of its own."""
     from ray.cluster_utils import Cluster
 
     head = {"num_cpus": 0, "num_gpus": 0, "include_dashboard": False, "_system_config": QUICK, **LOOPBACK}
     cluster = patient(lambda: Cluster(initialize_head=True, head_node_args=head))
 
     def start(name: str, wait: bool) -> Any:
-        kind = {"gpu-type": "a100" if int(name[1:]) < nodes // 2 else "v100"}
+        kind = {"gpu-type": types[int(name[1:]) % len(types)]}
         more = {"num_cpus": 4, "num_gpus": gpus, "node_name": name, "labels": kind, **LOOPBACK}
         return patient(lambda: cluster.add_node(wait=wait, **more))
 
@@ -93,15 +96,5 @@ def patient(act: Callable[[], Any]) -> Any:
     return act()
 
 
-def processes(where: str, mark: str) -> list[int]:
-    """Processes in whose `environ` or `cmdline` this stands."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):
-            if os.fsencode(mark) in Path(f"/proc/{name}/{where}").read_bytes():
-                found.append(int(name))
-    return found
-
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3].split(","))
