@@ -24,6 +24,7 @@ from cotenant.backends.local import procs
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol")
 GPUS = 4
 _START_S = 30.0
+_STOP_S = 2.0
 _CONF = """
 ClusterName=cotenant
 SlurmctldHost={host}(127.0.0.1)
@@ -187,11 +188,12 @@ class SlurmCluster:
         for pid in procs.marked(f"SLURM_CONF={self.env['SLURM_CONF']}".encode()) - {os.getpid(), *pids}:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + _STOP_S
         for pid in pids:
             while procs.state_of(pid) not in "ZX":
                 if time.monotonic() > deadline:
-                    os.kill(pid, signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
                 time.sleep(0.02)
 
     def _pid(self, name: str) -> int:

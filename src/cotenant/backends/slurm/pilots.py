@@ -187,10 +187,8 @@ class Pilots:
             facts = json.loads((node_folder(self._home, name) / "agent.json").read_text())
             if facts["job"] != job:
                 return
-            sock = socket.create_connection((facts["address"], facts["port"]), timeout=_LOOK_S * 4)
-            wire = Wire(sock, self._secret, caller=True)
-            wire.patience(None)
-            line = AgentLine(wire, job, self._tell)
+            where = facts["address"], facts["port"]
+            line = AgentLine(_greeted(where, self._secret), job, self._tell)
             kind, what = line.wait_for(line.begin("hello", ()), _STALE_S)
             if kind == "ok":
                 line.facts = what
@@ -324,3 +322,15 @@ class Pilots:
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
         temporary.unlink()
+
+
+def _greeted(where: tuple[str, int], secret: bytes) -> Wire:
+    """A connection to an agent that knows the secret."""
+    sock = socket.create_connection(where, timeout=_LOOK_S * 4)
+    try:
+        wire = Wire(sock, secret, caller=True)
+    except BaseException:
+        sock.close()
+        raise
+    wire.patience(None)
+    return wire
