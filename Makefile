@@ -58,6 +58,7 @@ $(RAY_STAMP): $(STAMP) requirements-ray.txt
 components: frameworks $(RAY_STAMP)
 	@missing=""; \
 	command -v chromium >/dev/null || missing="$$missing chromium fonts-dejavu-core"; \
+	command -v slurmctld >/dev/null || missing="$$missing slurmctld slurmd slurm-client munge"; \
 	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$$missing postgresql"; \
 	if [ -n "$$missing" ] && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	    echo "== installing$$missing"; \

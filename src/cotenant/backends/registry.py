@@ -18,6 +18,7 @@ GROUP = "cotenant.backends"
 BUILT_IN = (
     EntryPoint("local", "cotenant.backends.local:LocalBackend", GROUP),
     EntryPoint("ray", "cotenant.backends.ray:RayBackend", GROUP),
+    EntryPoint("slurm", "cotenant.backends.slurm:SlurmBackend", GROUP),
 )
 
 
