@@ -42,7 +42,7 @@ class Usage:
 
         None where not all of its GPUs are known, or where others are there and nobody can tell whose it is.
         """
-        known, cells = self._at, [(node, index) for node, indexes in job.last.gpus for index in indexes]
+        known, cells = self._at, [(node, index) for node, indexes in job.last.devices for index in indexes]
         if not cells or not known.keys() >= set(cells):
             return None
         parts = [self._part(known[cell], job.key, alone) for cell in cells]
