@@ -15,7 +15,10 @@ from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Spec, Value, typed_params
 
 GROUP = "cotenant.backends"
-BUILT_IN = (EntryPoint("local", "cotenant.backends.local:LocalBackend", GROUP),)
+BUILT_IN = (
+    EntryPoint("local", "cotenant.backends.local:LocalBackend", GROUP),
+    EntryPoint("kubernetes", "cotenant.backends.kubernetes:KubernetesBackend", GROUP),
+)
 
 
 class BackendKind(Protocol):

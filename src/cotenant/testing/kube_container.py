@@ -80,8 +80,10 @@ class Container:
         self._mark, self._end = f"{MARK}={uid}/{self.name}", Path(folders[""]) / f"{self.name}.end"
         places = {**{path: place for path, place in folders.items() if path}, END: str(self._end)}
         self.began, self.ended, self.code, self.message = stamp(), "", 0, ""
-        command = [_placed(word, places) for word in (*spec.get("command", ()), *spec.get("args", ()))]
-        env = {one["name"]: _placed(one.get("value", ""), places) for one in spec.get("env", ())}
+        env: dict[str, str] = {}
+        for one in spec.get("env", ()):
+            env[one["name"]] = _placed(_expanded(one.get("value", ""), env), places)
+        command = [_placed(_expanded(word, env), places) for word in (*spec.get("command", ()), *spec.get("args", ()))]
         env = {"PATH": os.environ["PATH"], **env, MARK: f"{uid}/{self.name}"}
         try:
             self._process = subprocess.Popen(
@@ -130,6 +132,11 @@ class Container:
             state = {"terminated": {**ended, "message": self.message}}
         told = {"ready": not self.ended, "restartCount": 0, "image": "fake", "imageID": ""}
         return {"name": self.name, "state": state, **told}
+
+
+def _expanded(text: str, env: Mapping[str, str]) -> str:
+    """As the kubelet does: `$(NAME)` is a variable that is known, `$$` a dollar."""
+    return re.sub(r"\$\$|\$\(([^)]*)\)", lambda found: "$" if found[0] == "$$" else env.get(found[1], found[0]), text)
 
 
 def _placed(text: str, places: Mapping[str, str]) -> str:

@@ -1,7 +1,7 @@
 """Kubelets of nodes that are not there: what is bound to one runs as local processes, and is reported as real ones do.
 
 It talks to the API over HTTP only, so it serves an emulated control plane and a real one. `down` is the plug of a node:
-its heart-beats stop, its processes run on unseen, and its logs cannot be reached.
+its heart-beats stop, and neither its processes nor its logs can be reached.
 """
 
 from __future__ import annotations
@@ -89,13 +89,26 @@ class FakeKubelets:
         """End everything that runs."""
         self._ending.set()
         self._news.set()
-        self._pods.stop()
+        self._pods.end()
         for sandbox in self._sandboxes.values():
             for one in sandbox.containers:
                 one.tell(signal.SIGKILL)
         for server in self._servers:
             server.shutdown()
             server.server_close()
+
+    def crash(self, node: str) -> None:
+        """Pull the plug: its processes die, and nobody is told."""
+        self.down.add(node)
+        for sandbox in self._sandboxes.values():
+            for one in sandbox.containers if sandbox.node == node else ():
+                one.tell(signal.SIGKILL)
+
+    def power_on(self, node: str) -> None:
+        """It is back, and reports what became of its pods."""
+        self._beat(self._nodes[node])
+        self.down.discard(node)
+        self._news.set()
 
     def _serve(self, node: FakeNode) -> None:
         server = ThreadingHTTPServer((node.address, 0), type("_Logs", (_LogHandler,), {"of": self, "node": node.name}))

@@ -141,6 +141,14 @@ class KubeStore:
             self.compacted = self.version
             self.changed.notify_all()
 
+    def tell_again(self, name: str) -> None:
+        """Have watches hear once more, late, all that was ever told of objects whose name begins so."""
+        with self.changed:
+            for _, change, kind, body in [one for one in self.history if one[3]["metadata"]["name"].startswith(name)]:
+                self.version += 1
+                self.history.append((self.version, "MODIFIED" if change == "ADDED" else change, kind, body))
+            self.changed.notify_all()
+
     def since(self, version: int) -> Iterator[Change]:
         """Changes after a number, while the caller holds `changed`; 410 where history does not reach so far."""
         if version < self.compacted:

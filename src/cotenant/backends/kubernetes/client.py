@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from cotenant.backends.base import BackendError
+from cotenant.backends.base import BackendError, Unreachable
 from cotenant.backends.kubernetes.access import Access
 
 Body = dict[str, Any]
@@ -24,7 +24,7 @@ QUIET_S = 90.0  # a watch from which nothing comes, not even a bookmark, is not 
 _MERGE = {"Content-Type": "application/merge-patch+json"}
 
 
-class KubeUnreachable(BackendError):
+class KubeUnreachable(Unreachable):
     """The API server does not answer: what runs there is not known."""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ PROBE_S = 5.0  # nothing heard for so long: ask whether the server is still ther
 RETRY_S = 0.5
 FIRST_S = 20.0  # how long the first list may take
 PAGE = 500
+MOST_GONE = 20_000
 
 
 class Mirror:
@@ -32,7 +34,7 @@ class Mirror:
         self._heard, self._matters = heard, matters
         self._lock = threading.Lock()
         self._objects: dict[str, Body] = {}
-        self._gone: set[str] = set()  # uids of what we have removed ourselves; the watch may still speak of them
+        self._gone: OrderedDict[str, None] = OrderedDict()  # uids of what was removed: whatever is still told of them
         self._version, self._listed = "", threading.Event()
         self._trouble: BackendError | None = None
         self._news_s = 0.0
@@ -48,12 +50,13 @@ class Mirror:
             if isinstance(self._trouble, KubeRefused) or time.monotonic() > until_s:
                 raise self._trouble or KubeUnreachable(f"the cluster did not list {self._path} in {FIRST_S:g} s")
 
-    def stop(self) -> None:
+    def end(self) -> None:
         """End the watch."""
         self._ending.set()
-        if (stream := self._stream) is not None:
-            stream.stop()
-        self._thread.join()
+        while self._thread.is_alive():
+            if (stream := self._stream) is not None:
+                stream.stop()
+            self._thread.join(0.05)
 
     def objects(self) -> dict[str, Body]:
         """By name, as they are known. Nobody changes what is in it."""
@@ -84,8 +87,18 @@ class Mirror:
     def drop(self, body: Body) -> None:
         """We have removed it."""
         with self._lock:
-            self._gone.add(body["metadata"]["uid"])
-            self._objects.pop(body["metadata"]["name"], None)
+            self._bury(body)
+
+    def _bury(self, body: Body) -> bool:
+        meta = body["metadata"]
+        self._gone[meta["uid"]] = None
+        if len(self._gone) > MOST_GONE:
+            self._gone.popitem(last=False)
+        known = self._objects.get(meta["name"])
+        if known is None or known["metadata"]["uid"] != meta["uid"]:
+            return False
+        del self._objects[meta["name"]]
+        return True
 
     def _put(self, body: Body) -> bool:
         meta = body["metadata"]
@@ -127,11 +140,10 @@ class Mirror:
         self._version = page["metadata"]["resourceVersion"]
         with self._lock:
             alive = {body["metadata"]["uid"] for body in found.values()}
-            self._gone &= alive
-            for name, body in list(self._objects.items()):
+            for body in list(self._objects.values()):
                 newer = int(body["metadata"]["resourceVersion"]) > int(self._version)  # written by us since
                 if body["metadata"]["uid"] not in alive and not newer:
-                    del self._objects[name]
+                    self._bury(body)
             for body in found.values():
                 self._put(body)
         self._well()
@@ -163,18 +175,11 @@ class Mirror:
         kind, body = event["type"], event["object"]
         if kind == "ERROR":
             raise KubeRefused(int(body.get("code", 500)), str(body.get("message", "")))
-        self._version = body["metadata"]["resourceVersion"]
+        self._version = str(max(int(self._version), int(body["metadata"]["resourceVersion"])))
         self._news_s = time.monotonic()
         if kind == "BOOKMARK":
             return
         with self._lock:
-            if kind == "DELETED":
-                self._gone.discard(body["metadata"]["uid"])
-                known = self._objects.get(body["metadata"]["name"])
-                changed = known is not None and known["metadata"]["uid"] == body["metadata"]["uid"]
-                if changed:
-                    del self._objects[body["metadata"]["name"]]
-            else:
-                changed = self._put(body)
+            changed = self._bury(body) if kind == "DELETED" else self._put(body)
         if changed:
             self._heard()
