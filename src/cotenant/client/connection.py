@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import h11
 import httpcore
 
-from cotenant.client.errors import Denied, Unreachable
+from cotenant.client.errors import STANDBY, Denied, NotThere, Unreachable
 from cotenant.client.home import Target
 from cotenant.client.slim import httpx
 from cotenant.core.errors import InputError
@@ -30,6 +30,7 @@ from cotenant.runtime._address import short_name
 
 CONNECT_S = 5.0
 READ_S = 30.0
+_STANDS_BY = -1  # instead of a status
 _LOOPBACK = ("127.", "localhost", "::1")
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=100, keepalive_expiry=2.0)
 
@@ -165,6 +166,8 @@ def _challenge(stream: httpcore.NetworkStream, target: Target) -> None:
     if status == 200 and same and hmac.compare_digest(given, proof(known, nonce, at)):
         return
     stream.close()
+    if status == _STANDS_BY:
+        raise NotThere(f"the service at {target.url} stands by while another one leads: give the addresses of both")
     if status == 404:
         raise Denied(f"the token is not valid for {target.url}, which does not know it: set COTENANT_TOKEN")
     if status == 429:
@@ -185,7 +188,8 @@ def _get(stream: httpcore.NetworkStream, path: str) -> tuple[int, Any]:
                 raise httpcore.RemoteProtocolError("closed without an answer")
             conn.receive_data(data)
         elif isinstance(event, h11.Response):
-            status = event.status_code
+            standby = any(name.lower() == STANDBY.lower().encode() for name, _ in event.headers)
+            status = _STANDS_BY if standby else event.status_code
         elif isinstance(event, h11.Data):
             body += bytes(event.data)
             if len(body) > 65536:

@@ -6,12 +6,19 @@ from cotenant.core.errors import CotenantError, InputError
 from cotenant.service.facade import Conflict, NotFound, TooMany, Unavailable
 
 
+STANDBY = "Cotenant-Standby"  # the header of whoever waits while another service leads
+
+
 class Denied(CotenantError):
     """No valid token, or one that is not for this."""
 
 
 class Unreachable(Unavailable):
     """Nobody answered. What was asked may or may not have been done, unless the text says more."""
+
+
+class NotThere(Unreachable):
+    """Nobody listens: nothing was asked of anybody."""
 
 
 def error_for(status: int, text: str) -> CotenantError:

@@ -31,6 +31,7 @@ from cotenant.backends.base import (
 from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.backends.kubernetes.access import Access, find_access
 from cotenant.backends.kubernetes.client import Body, KubeClient, KubeRefused
+from cotenant.backends.kubernetes.lease import KubeLease
 from cotenant.backends.kubernetes.mirror import Mirror
 from cotenant.backends.kubernetes.pods import KEY, MARK, NODE, TOLD, PodStyle, launched
 from cotenant.backends.kubernetes.reading import LogKeeper, PodLog
@@ -52,12 +53,12 @@ class KubernetesBackend:
     defaults: ClassVar[dict[str, Value]] = {
         "namespace": "", "context": "", "image": "", "gpu": "nvidia.com/gpu", "gpus": "counted",
         "type_label": "nvidia.com/gpu.product", "nodes": "", "mark": "cotenant", "claim": "", "mounts": "",
-        "runtime_class": "", "listen": "", "announce": "",
+        "runtime_class": "", "listen": "", "announce": "", "lease": "",
     }  # fmt: skip
 
     def __init__(
         self, home: Path, access: Access, style: PodStyle, *, type_label: str = "nvidia.com/gpu.product",
-        nodes: str = "", listen: str = "",
+        nodes: str = "", listen: str = "", lease: str = "",
     ) -> None:  # fmt: skip
         self._style, self._type_label, self._any_node = style, type_label, bool(nodes)
         self._listen, self._home = listen or f"tcp:{_own_address(access.server)}:0", home
@@ -71,22 +72,25 @@ class KubernetesBackend:
         self._output = LogKeeper(self._client, style.namespace, home / "logs", self._of, self._lives)
         self._upkeep_due = threading.Event()
         self._upkeep = threading.Thread(target=self._keep_up, name="kubernetes upkeep", daemon=True)
+        self._lease = KubeLease(self._client, style.namespace, lease, _own_name()) if lease else None
         try:
+            if self._lease is not None:
+                self._lease.acquire()
             self._hosts.start()
             self._pods.start()
         except BackendError as error:
-            self._ending.set()
-            for mirror in (self._hosts, self._pods):
-                mirror.end()
-            self._client.close()
+            self._let_go()
             raise InputError(f"backend kubernetes: {error}") from None
+        except InputError:
+            self._let_go()
+            raise
         self._upkeep.start()
 
     @classmethod
     def open(
         cls, home: Path, *, namespace: str = "", context: str = "", gpus: str = "counted", mounts: str = "",
         listen: str = "", type_label: str = "nvidia.com/gpu.product", nodes: str = "", announce: str = "",
-        **style: Any,
+        lease: str = "", **style: Any,
     ) -> KubernetesBackend:  # fmt: skip
         """As `serve --backend kubernetes:namespace=jobs,image=pytorch/pytorch` asks for it."""
         if gpus not in ("counted", "exact"):
@@ -101,17 +105,29 @@ class KubernetesBackend:
         made = PodStyle(
             namespace or access.namespace, exact=gpus == "exact", mounts=folders, announce=announce, **style
         )
-        return cls(home, access, made, type_label=type_label, nodes=nodes.replace("+", ","), listen=listen)
+        return cls(home, access, made, type_label=type_label, nodes=nodes.replace("+", ","), listen=listen, lease=lease)
 
     def close(self) -> None:
         """Let go of connections. Jobs run on."""
         self._ending.set()
         self._upkeep_due.set()
+        self._upkeep.join()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._ending.set()
         self._pods.end()
         self._hosts.end()
-        self._upkeep.join()
         self._output.close()
+        if self._lease is not None:
+            self._lease.release()
         self._client.close()
+
+    def _check(self) -> None:
+        """Raise unless what is known is new, and ours to act on."""
+        if self._lease is not None:
+            self._lease.check()
+        self._pods.check()
 
     # -- what is there ---------------------------------------------------------------------------------------------
 
@@ -152,7 +168,7 @@ class KubernetesBackend:
 
     def observe(self) -> list[Observed]:
         """Every gang with our mark; `Unreachable` while nobody can tell."""
-        self._pods.check()
+        self._check()
         self._hosts.check()
         whole = (pods for pods in gangs(self._pods.objects()).values() if is_whole(pods))
         return sorted((self._see(pods) for pods in whole), key=lambda one: one.key)
@@ -187,7 +203,7 @@ class KubernetesBackend:
 
     def launch(self, spec: LaunchSpec) -> None:
         """Make the pods that are not there yet, the first one last; then bind them."""
-        self._pods.check()
+        self._check()
         nodes = {node.name: node for node in self.nodes()}
         check_spec(spec, nodes)
         for name, _ in spec.gpus:
@@ -255,7 +271,7 @@ class KubernetesBackend:
 
     def _end(self, key: str, grace_s: int | None) -> bool:
         pods = self._of(key)
-        self._pods.check()
+        self._check()
         if not pods or not self._see(pods).alive:
             return False
         if grace_s is not None:
@@ -286,7 +302,7 @@ class KubernetesBackend:
     def forget(self, key: str, keep_log: bool = False) -> None:
         """Take the finalizers off. A pod on a lost node goes when that node is back and has ended it."""
         pods = gangs(self._pods.objects()).get(check_key(key), [])
-        self._pods.check()
+        self._check()
         if pods and is_whole(pods) and self._see(pods).alive:
             raise BackendError(f"job {key} still runs: kill it before forgetting it")
         if pods and keep_log:
@@ -317,6 +333,8 @@ class KubernetesBackend:
             self._upkeep_due.wait(_UPKEEP_S)
             self._upkeep_due.clear()
             try:
+                if self._lease is not None:
+                    self._lease.check()
                 for key, pods in gangs(self._pods.objects()).items():
                     if not self._ending.is_set():
                         self._keep_gang(key, pods)
@@ -405,6 +423,11 @@ class KubernetesBackend:
     ) -> bool:  # fmt: skip
         """The limits of a pod are those of its launch."""
         return self._lives(key) and cpus is None and cpu_share is None and mem_gib is None
+
+
+def _own_name() -> str:
+    """Who holds a lease: this process, and no other that ever was."""
+    return f"{socket.gethostname()}-{os.getpid()}-{int(time.time())}"
 
 
 def _own_address(server: str) -> str:

@@ -53,7 +53,7 @@ class Mirror:
     def end(self) -> None:
         """End the watch."""
         self._ending.set()
-        while self._thread.is_alive():
+        while self._thread.is_alive():  # one that was never begun is not
             if (stream := self._stream) is not None:
                 stream.stop()
             self._thread.join(0.05)
