@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cotenant.testing.backend_kit import PATIENCE_S, seen, until
+from cotenant.testing.backend_kit import PATIENCE_S, seen
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "base" / "rbac.yaml"
 REAL = os.environ.get("COTENANT_KUBECONFIG", "")  # a real control plane without nodes, as `make test-kubernetes` gives
@@ -50,7 +51,10 @@ def ended(backend: Any) -> Iterator[None]:
         for one in backend.observe():
             if one.alive:
                 backend.kill(one.key)
-                until(backend, one.key, "exited", "lost")
+            deadline = time.monotonic() + PATIENCE_S
+            while (now := seen(backend, one.key)) is not None and now.alive:
+                assert time.monotonic() < deadline, now
+                backend.wait_change(1.0)
             backend.forget(one.key)
             assert seen(backend, one.key) is None
         backend.close()

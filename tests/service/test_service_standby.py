@@ -23,7 +23,7 @@ from cotenant.client import Client  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
-TAKEOVER_S = {signal.SIGKILL: 10.0, signal.SIGSTOP: 20.0}  # that somebody hangs is noticed by his silence
+TAKEOVER_S = 10.0
 PATIENCE_S = 60.0
 
 
@@ -79,9 +79,8 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGSTOP])
-def test_the_standby_takes_over(tmp_path: Path, stack: ExitStack, way: signal.Signals) -> None:
-    """A leader that is killed, or hangs: soon the other one serves; no job is lost, none runs twice."""
+def test_the_standby_takes_over(tmp_path: Path, stack: ExitStack) -> None:
+    """The leader is killed: within 10 s the other one serves; no job is lost, none runs twice."""
     db = stack.enter_context(PostgresServer(find_binaries())).new_schema()
     cluster = KubeCluster(tmp_path / "kube", nodes=1)
     stack.callback(cluster.close)
@@ -99,18 +98,14 @@ def test_the_standby_takes_over(tmp_path: Path, stack: ExitStack, way: signal.Si
     expect(lambda: client.job(held).state == "running")
     expect(lambda: asked(f"{second.url}/v1/jobs") == (307, f"{first.url}/v1/jobs"))
 
-    first.process.send_signal(way)
+    first.process.send_signal(signal.SIGKILL)
     took_s = expect(second.ready)
-    print(f"{way.name}: another leads after {took_s:.1f} s")
-    assert took_s < TAKEOVER_S[way]
+    print(f"another one leads after {took_s:.1f} s")
+    assert took_s < TAKEOVER_S
     (tmp_path / "go").touch()
     (more,) = client.submit([{"run": "exit 3", "gpus": 1}])[0]
     ends = {info.id: info for info in client.wait([held, waits, more], PATIENCE_S)}
     assert [str(ends[job].state) for job in (held, waits, more)] == ["succeeded", "succeeded", "failed"]
     assert seen.read_text().split() == [f"{held}-1", "after"]
     assert b"".join(client.output(held)) == b"finished\n"
-    if way == signal.SIGSTOP:  # whoever comes back finds that it is over
-        first.process.send_signal(signal.SIGCONT)
-        assert first.process.wait(PATIENCE_S) != 0
-        assert "another service has taken the journal over" in first.log.read_text()
     expect(lambda: cluster.ask("left") == [])

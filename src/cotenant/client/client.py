@@ -95,9 +95,9 @@ class Client:
         body = {"jobs": [codec.mapping(item) if isinstance(item, JobSpec) else dict(item) for item in jobs]}
         try:
             ids: list[list[str]] = self._ask("POST", "/v1/jobs", json=body, headers={"Idempotency-Key": key})["ids"]
+        except NotThere:
+            raise
         except Unreachable as error:
-            if "no service at" in str(error):
-                raise
             raise Unreachable(f"{error}; it may have been taken: look with `cotenant ps` (key {key})") from None
         return ids
 

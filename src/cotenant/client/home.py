@@ -35,7 +35,8 @@ class Target:
 
     def everywhere(self) -> tuple[Target, ...]:
         """One for each address."""
-        return tuple(replace(self, url=url, others=()) for url in (self.url, *self.others))
+        all_ = (self.url, *self.others)
+        return tuple(replace(self, url=url, others=tuple(one for one in all_ if one != url)) for url in all_)
 
     @property
     def socket(self) -> str:

@@ -75,7 +75,7 @@ class KubeApi:
             case "POST", "" if not asked.name:
                 return store.create(asked.kind, asked.namespace, asked.body)
             case "PUT" | "PATCH", "" | "status":
-                return store.update(*place, lambda old: _changed(old, asked))
+                return store.update(*place, lambda old: _changed(old, asked), _check_spec)
             case "DELETE", "" if asked.name:
                 asks = {**asked.query, **asked.body}
                 grace = asks.get("gracePeriodSeconds")
@@ -123,11 +123,15 @@ def _changed(old: KubeObject, asked: _Asked) -> KubeObject:
         return {**old, "metadata": {**old["metadata"], **own}, "status": new.get("status", {})}
     if "status" in old and asked.kind in ("pods", "nodes"):
         new["status"] = old["status"]
-    if asked.kind == "pods" and {k: v for k, v in new["spec"].items() if k not in _MUTABLE} != {
-        k: v for k, v in old["spec"].items() if k not in _MUTABLE
-    }:
-        raise Refused(422, "Invalid", "spec: Forbidden: pod updates may not change fields other than activeDeadlineSeconds")
     return new
+
+
+def _check_spec(old: KubeObject, new: KubeObject) -> None:
+    """Of what a pod is, hardly anything can be changed."""
+    if "containers" in old.get("spec", {}):
+        was, will = ({k: v for k, v in one["spec"].items() if k not in _MUTABLE} for one in (old, new))
+        if was != will:
+            raise Refused(422, "Invalid", f"spec: Forbidden: pod updates may not change fields other than {_MUTABLE}")
 
 
 _MUTABLE = ("activeDeadlineSeconds", "tolerations")

@@ -77,7 +77,10 @@ class KubeStore:
                 body["status"] = {"phase": "Pending"}
             return self._put("ADDED", kind, body)
 
-    def update(self, kind: str, namespace: str, name: str, change: Callable[[KubeObject], KubeObject]) -> KubeObject:
+    def update(
+        self, kind: str, namespace: str, name: str, change: Callable[[KubeObject], KubeObject],
+        valid: Callable[[KubeObject, KubeObject], None] = lambda old, new: None,
+    ) -> KubeObject:  # fmt: skip
         """Replace an object by what `change` makes of a copy of it; 409 where that names an old version or another."""
         with self.changed:
             old = self._one(kind, namespace, name)
@@ -87,6 +90,7 @@ class KubeStore:
                 if given and given != old["metadata"][field_name]:
                     text = f'{kind} "{name}" has been modified; apply your changes to the latest version'
                     raise Refused(409, "Conflict", text)
+            valid(old, new)
             kept = {key: old["metadata"][key] for key in _FIXED if key in old["metadata"]}
             new["metadata"] = {**new["metadata"], **kept}
             if "deletionTimestamp" not in old["metadata"]:

@@ -7,6 +7,7 @@ clock how long the object has not changed.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from contextlib import suppress
@@ -17,14 +18,15 @@ from cotenant.backends.kubernetes.client import Body, KubeClient, KubeRefused
 from cotenant.core.errors import InputError
 
 DURATION_S = 3.0
-RENEW_S = 1.0
 
 
 class KubeLease:
     """Held from `acquire` to `release`. `check` raises once it may be somebody else's."""
 
-    def __init__(self, client: KubeClient, namespace: str, name: str, holder: str) -> None:
-        self._client, self._name, self._holder = client, name, holder
+    def __init__(
+        self, client: KubeClient, namespace: str, name: str, holder: str, duration_s: float = DURATION_S
+    ) -> None:
+        self._client, self._name, self._holder, self._duration_s = client, name, holder, duration_s
         self._all = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._body: Body = {}
         self._renewed_s = 0.0
@@ -34,14 +36,14 @@ class KubeLease:
 
     def acquire(self) -> None:
         """Take it: at once if it is free, after its time if its holder is silent; `InputError` if that one lives."""
-        seen, since_s, until_s = "", time.monotonic(), time.monotonic() + 3 * DURATION_S
+        seen, since_s, until_s = "", time.monotonic(), time.monotonic() + 3 * self._duration_s
         while True:
             body = self._read()
             spec, version = body.get("spec", {}), body["metadata"].get("resourceVersion", "")
             if version != seen:
                 seen, since_s = version, time.monotonic()
             holder = spec.get("holderIdentity") or ""
-            waits_s = float(spec.get("leaseDurationSeconds") or DURATION_S)
+            waits_s = float(spec.get("leaseDurationSeconds") or self._duration_s)
             if holder in ("", self._holder) or time.monotonic() - since_s > waits_s:
                 with suppress(KubeRefused):  # somebody was faster: look again
                     self._write(body, holder)
@@ -55,7 +57,7 @@ class KubeLease:
         """Whether nobody else can have it."""
         if self._taken_by:
             raise Unreachable(f"lease '{self._name}' is {self._taken_by}'s by now: this service does nothing more")
-        if time.monotonic() - self._renewed_s > DURATION_S:
+        if time.monotonic() - self._renewed_s > self._duration_s:
             raise Unreachable(f"lease '{self._name}' could not be renewed: somebody else may have it")
 
     def release(self) -> None:
@@ -80,7 +82,7 @@ class KubeLease:
         spec, now = dict(body.get("spec", {})), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
         if before != self._holder:
             spec |= {"acquireTime": now, "leaseTransitions": int(spec.get("leaseTransitions") or 0) + 1}
-        spec |= {"holderIdentity": self._holder, "leaseDurationSeconds": int(DURATION_S), "renewTime": now}
+        spec |= {"holderIdentity": self._holder, "leaseDurationSeconds": math.ceil(self._duration_s), "renewTime": now}
         at_s = time.monotonic()
         asked = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": body["metadata"], "spec": spec}
         if body["metadata"].get("resourceVersion"):
@@ -90,7 +92,7 @@ class KubeLease:
         self._renewed_s = at_s
 
     def _run(self) -> None:
-        while not self._ending.wait(RENEW_S):
+        while not self._ending.wait(self._duration_s / 3):
             try:
                 self._write(self._body, self._holder)
             except KubeRefused as error:
