@@ -48,6 +48,16 @@ $(TORCH_STAMP): $(STAMP) requirements-torch.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check "$(TORCH)"
 	@touch $@
 
+# A real Kubernetes 1.20 control plane, built from Debian's sources (about 9 minutes of CPU, once; as root), and the
+# contract of all backends on it. Kept where KUBE_DIR says.
+KUBE_DIR ?= $(HOME)/.cache/cotenant/kubernetes-1.20
+.PHONY: test-kubernetes
+test-kubernetes: setup
+	bash tests/backends/kube_real.sh build $(KUBE_DIR)
+	bash tests/backends/kube_real.sh up $(KUBE_DIR)
+	COTENANT_KUBECONFIG=$(KUBE_DIR)/kubeconfig $(BIN)/python -m pytest -m slow tests/backends/test_kubernetes_contract.py; \
+	    status=$$?; bash tests/backends/kube_real.sh down $(KUBE_DIR); exit $$status
+
 # Real components for tests marked slow. Installed by name where a package manager is at hand.
 components: frameworks
 	@missing=""; \

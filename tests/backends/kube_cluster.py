@@ -21,9 +21,10 @@ REAL = os.environ.get("COTENANT_KUBECONFIG", "")  # a real control plane without
 class KubeCluster:
     """Emulated, unless there is a real one. Its user has the rights of our manifests, and no others."""
 
-    def __init__(self, folder: Path, nodes: int = 3) -> None:
+    def __init__(self, folder: Path, nodes: int = 3, types: tuple[str, ...] = ()) -> None:
         asked = ["--real", REAL] if REAL else ["--rules", str(DEPLOY)]
         command = [sys.executable, "-m", "cotenant.testing.kube_world", str(folder), "--nodes", str(nodes), *asked]
+        command += ["--types", *types] if types else []
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.kubeconfig = REAL or str(folder / "kubeconfig")
         assert self._answer() == "ready"

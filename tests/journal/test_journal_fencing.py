@@ -56,9 +56,7 @@ def test_a_hung_process_loses_the_journal(fork_server: ForkServer, postgres_url:
 
 
 @pytest.mark.slow
-def test_who_waits_knows_the_leader_and_who_is_deposed_knows_it(
-    postgres: PostgresServer, postgres_url: str
-) -> None:
+def test_who_waits_knows_the_leader_and_who_is_deposed_knows_it(postgres: PostgresServer, postgres_url: str) -> None:
     with open_journal(postgres_url) as first:
         first.introduce("http://first")
         with pytest.raises(JournalBusy) as busy:

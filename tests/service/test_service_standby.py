@@ -16,10 +16,10 @@ import httpx
 import pytest
 
 sys.path += [str(Path(__file__).parents[1] / part) for part in ("journal", "backends")]
-from journal_postgres import PostgresServer, find_binaries  # noqa: E402
-from kube_cluster import KubeCluster  # noqa: E402
+from journal_postgres import PostgresServer, find_binaries
+from kube_cluster import KubeCluster
 
-from cotenant.client import Client  # noqa: E402
+from cotenant.client import Client
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +39,8 @@ class Served:
         self.home, port = home, free_port()
         self.url = f"http://127.0.0.1:{port}"
         command = [
-            sys.executable, "-c", "from cotenant.cli.main import main; main()", "serve", "--standby", "--db", db, "--backend", backend, "--home", str(home),
+            sys.executable, "-c", "from cotenant.cli.main import main; main()", "serve", "--standby", "--db", db,
+            "--backend", backend, "--home", str(home),
             "--port", str(port), "--socket", "none", "--forecast-every", "0", "--grace", "2",
         ]  # fmt: skip
         self.log = home.with_suffix(f".{port}.log")

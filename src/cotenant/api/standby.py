@@ -81,7 +81,12 @@ class StandbyDoor:
         else:
             status, body = "503 Service Unavailable", {"error": text}
         data = json.dumps(body).encode()
-        lines = [f"HTTP/1.1 {status}", "Content-Type: application/json", f"Content-Length: {len(data)}", f"{STANDBY}: 1"]
+        lines = [
+            f"HTTP/1.1 {status}",
+            "Content-Type: application/json",
+            f"Content-Length: {len(data)}",
+            f"{STANDBY}: 1",
+        ]
         if status.startswith("307"):
             lines.append(f"Location: {leader}{path}")
         return "\r\n".join([*lines, "Connection: close", "", ""]).encode() + data

@@ -5,7 +5,6 @@ from __future__ import annotations
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.service.facade import Conflict, NotFound, TooMany, Unavailable
 
-
 STANDBY = "Cotenant-Standby"  # the header of whoever waits while another service leads
 
 

@@ -2,7 +2,8 @@
 
 The one writer is whoever holds an advisory lock, taken on the very connection that writes: it cannot keep
 writing after losing the lock, and the server frees the lock when the connection ends. It ends it when its client has
-said nothing for a few seconds, dead or hung: whoever writes asks every second. The lock is per database and schema (`?options=-csearch_path%3Dname` selects one), so that several journals can share a server.
+said nothing for a few seconds, dead or hung: whoever writes asks every second. The lock is per database
+and schema (`?options=-csearch_path%3Dname` selects one), so that several journals can share a server.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -227,7 +228,7 @@ async def _serve(service: CoreService, front: HttpSide, new_secret: str | None, 
     url = await front.start()
     await service.reports.start()
     if ends_deposed:
-        service.store.journal.introduce(url)
+        service.store.journal.introduce(_seen_from_afar(url))
     scheduler = Loop(service, ends_deposed)
     scheduler.start()
     service.forecasts.start()
@@ -237,6 +238,11 @@ async def _serve(service: CoreService, front: HttpSide, new_secret: str | None, 
     await service.reports.stop()
     if ends_deposed and service.store.journal.deposed:
         raise JournalError("another service has taken the journal over: this one has ended; start it again to stand by")
+
+
+def _seen_from_afar(url: str) -> str:
+    """Who listens everywhere is found by the name of the machine."""
+    return url.replace("//0.0.0.0:", f"//{socket.gethostname()}:").replace("//[::]:", f"//{socket.gethostname()}:")
 
 
 def _greet(service: CoreService, url: str, new_secret: str | None) -> None:

@@ -1,8 +1,9 @@
 """An emulated Kubernetes API over HTTP: nodes, pods, bindings, logs, leases, events; lists, watches, patches.
 
-Enough for a scheduler and its kubelets, and strict where they could be sloppy: versions, conflicts and 410 (`kube_store`),
-bindings of pods that are bound already (409), status apart from the rest, tokens that may do only what the rules of
-their role say (403). Logs come from the kubelet of the pod's node, as in a real cluster. `away` makes it hang up on everybody.
+Enough for a scheduler and its kubelets, and strict where they could be sloppy: versions, conflicts and 410
+(`kube_store`), bindings of pods that are bound already (409), status apart from the rest, tokens that may do only what
+the rules of their role say (403). Logs come from the kubelet of the pod's node, as in a real cluster. `away` makes it
+hang up on everybody.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class KubeApi:
         rules = self.tokens[token]
         what = f"{asked.kind}/{asked.part}" if asked.part else asked.kind
         if rules is not None and not any(_allows(rule, asked.verb, GROUPS[asked.kind], what) for rule in rules):
-            raise Refused(403, "Forbidden", f'cannot {asked.verb} resource "{what}" in API group "{GROUPS[asked.kind]}"')
+            raise Refused(
+                403, "Forbidden", f'cannot {asked.verb} resource "{what}" in API group "{GROUPS[asked.kind]}"'
+            )
 
     def answer(self, asked: _Asked) -> KubeObject:
         """Everything but watches and logs."""
@@ -167,7 +170,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815
 
     def _read(self) -> _Asked | None:
         size = int(self.headers.get("Content-Length") or 0)

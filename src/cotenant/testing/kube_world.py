@@ -3,8 +3,8 @@
     python -m cotenant.testing.kube_world FOLDER [--nodes 4] [--real KUBECONFIG] [--rules MANIFEST ...]
 
 It leaves `FOLDER/kubeconfig` and says `ready`. Then it does what lines of its standard input ask for (`away`, `back`,
-`down NODE`, `up NODE`, `compact`, `again POD`, `left`), answers each with one line, and ends with its input: so nothing of
-it outlives the test. With `--rules` the kubeconfig's user may do only what the roles in these manifests allow.
+`down NODE`, `up NODE`, `compact`, `again POD`, `left`), answers each with one line, and ends with its input: so nothing
+of it outlives the test. With `--rules` the kubeconfig's user may do only what the roles in these manifests allow.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def rules_of(paths: list[Path]) -> list[dict[str, list[str]]]:
 class KubeWorld:
     """The cluster and its plugs."""
 
-    def __init__(self, folder: Path, nodes: int, real: str, rules: list[Path]) -> None:
+    def __init__(self, folder: Path, types: Sequence[str], real: str, rules: list[Path]) -> None:
         self._api: kube_server.KubeApi | None = None
         tls = None
         if real:
@@ -55,9 +56,7 @@ class KubeWorld:
             (folder / "kubeconfig").write_text(yaml.safe_dump(_config(url, "service")), encoding="utf-8")
             access = Access(url, None, lambda: "admin", "default")
         self._client = KubeClient(access)
-        made = [
-            FakeNode(f"gpu-{n}", f"127.0.0.{10 + n}", "A100" if n < (nodes + 1) // 2 else "V100") for n in range(nodes)
-        ]
+        made = [FakeNode(f"gpu-{number}", f"127.0.0.{10 + number}", name) for number, name in enumerate(types)]
         self.kubelets = FakeKubelets(self._client, made, folder / "pods", tls)
         self.kubelets.start()
 
@@ -129,11 +128,13 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--nodes", type=int, default=4)
+    parser.add_argument("--types", nargs="*", default=["A100", "A100", "V100"], help="of GPUs, for nodes in turn")
     parser.add_argument("--real", default="")
     parser.add_argument("--rules", type=Path, nargs="*", default=[])
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    world = KubeWorld(given.folder, given.nodes, given.real, given.rules)
+    types = [given.types[number % len(given.types)] for number in range(given.nodes)]
+    world = KubeWorld(given.folder, types, given.real, given.rules)
     print(json.dumps("ready"), flush=True)
     try:
         for line in sys.stdin:

@@ -35,7 +35,7 @@ from cotenant.backends.kubernetes.lease import KubeLease
 from cotenant.backends.kubernetes.mirror import Mirror
 from cotenant.backends.kubernetes.pods import KEY, MARK, NODE, TOLD, PodStyle, launched
 from cotenant.backends.kubernetes.reading import LogKeeper, PodLog
-from cotenant.backends.kubernetes.seen import gangs, is_whole, node_info, ready, see_gang, see_pod, seconds
+from cotenant.backends.kubernetes.seen import gangs, is_whole, node_info, ready, seconds, see_gang, see_pod
 from cotenant.backends.local.logs import LocalLog, LocalTimes
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Value

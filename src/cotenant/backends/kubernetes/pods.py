@@ -1,4 +1,4 @@
-"""A launch as pods: one per machine, each with the node that it is meant for, a label by which it is found, and its part.
+"""A launch as pods: one per machine, each with the node that it is meant for and a label by which it is found.
 
 Every pod has two containers. The job runs in `main`, whose log is its stdout; the other one prints what the job writes
 to stderr, through a pipe in a folder that both see: the API has one log per container and does not tell streams apart.
@@ -68,8 +68,8 @@ _READ = 'mkfifo "$COTENANT_PIPE" 2>/dev/null; trap "" TERM; exec cat "$COTENANT_
 class PodStyle:
     """What the pods of a service have in common.
 
-    `gpu`: the name of the device, which may be a shared one (`nvidia.com/gpu.shared`). `exact`: jobs are told which GPUs
-    they use, and the device is not asked for. `claim`: a persistent volume claim, seen by all pods at `/cotenant`;
+    `gpu`: the name of the device, which may be a shared one (`nvidia.com/gpu.shared`). `exact`: jobs are told which
+    GPUs they use, and the device is not asked for. `claim`: a persistent volume claim, seen by all pods at `/cotenant`;
     `mounts`: folders of the nodes that they see as they are.
     """
 

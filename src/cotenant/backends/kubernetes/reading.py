@@ -1,4 +1,4 @@
-"""Reads the logs of pods into what is kept of them: when somebody asks, now and then, and to the end when one is stopped.
+"""Reads logs of pods into what is kept of them: when somebody asks, now and then, and to the end if one is stopped.
 
 A node forgets the log of a deleted pod at once. So before a pod is told to go somebody begins to follow its output.
 """
@@ -68,9 +68,7 @@ class LogKeeper:
         ready.wait(2.0)
 
     def _follow(self, pod: Body, ready: threading.Event) -> None:
-        readers = [
-            threading.Thread(target=self._read_one, args=(pod, stream, True), daemon=True) for stream in STREAMS
-        ]
+        readers = [threading.Thread(target=self._read_one, args=(pod, stream, True), daemon=True) for stream in STREAMS]
         for reader in readers:
             reader.start()
         until_s = time.monotonic() + 1.0
@@ -105,9 +103,7 @@ class LogKeeper:
         except BackendError:
             return  # nobody answers: another time
 
-    def _take(
-        self, response: KubeStream, kept: KeptOutput, source: str, stream: Stream, limits: Sequence[int]
-    ) -> None:
+    def _take(self, response: KubeStream, kept: KeptOutput, source: str, stream: Stream, limits: Sequence[int]) -> None:
         """Number lines of one time, which the API gives all or none of, and write them down."""
         with self._lock:
             if self._closed:

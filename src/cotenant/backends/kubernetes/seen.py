@@ -12,7 +12,18 @@ from cotenant.backends.base import NodeInfo, Observed
 from cotenant.backends.kubernetes.client import Body
 from cotenant.backends.kubernetes.pods import KEY, MAIN, RANK, RANKS, TOLD, TOLERATED, slots
 
-_UNITS = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_UNITS = {
+    "": 1.0,
+    "m": 1e-3,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+}
 _SIGKILL, _SIGTERM, _BY_SIGNAL, _LAST_SIGNAL = 9, 15, 128, 64
 _STUCK = (
     "ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError",
