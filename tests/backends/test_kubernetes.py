@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from cotenant.backends.base import LaunchSpec, NodeInfo, Unreachable
-from cotenant.backends.kubernetes.access import Access, find_access, from_file
+from cotenant.backends.kubernetes.access import KubeAccess, find_access, from_file
 from cotenant.backends.kubernetes.client import KubeClient, KubeRefused
 from cotenant.backends.kubernetes.lease import KubeLease
 from cotenant.backends.kubernetes.output import KeptOutput, split_line
@@ -28,7 +28,7 @@ PODS = "/api/v1/namespaces/default/pods"
 @pytest.fixture
 def client() -> Iterator[KubeClient]:
     server = kube_server.start(kube_server.KubeApi())
-    here = KubeClient(Access(f"http://127.0.0.1:{server.server_port}", None, lambda: "admin", "default"))
+    here = KubeClient(KubeAccess(f"http://127.0.0.1:{server.server_port}", None, lambda: "admin", "default"))
     yield here
     here.close()
     server.shutdown()

@@ -186,7 +186,8 @@ def serve(
     )  # fmt: skip
     site = run.Site(db or None, backend, count, share, every_s, backup_keep, log_level, log_format, **apart)
     tcp = listen(doors)
-    run.serve(partial(open_front, doors, tcp), options, site, partial(StandbyDoor, doors, tcp) if standby else None)
+    waiting = {"standby": partial(StandbyDoor, doors, tcp)} if standby else {}
+    run.serve(partial(open_front, doors, tcp), options, site, **waiting)
 
 
 def _keep(jobs: str, logs: str, checkpoints: str) -> Keep:

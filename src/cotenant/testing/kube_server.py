@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
-from cotenant.testing.kube_store import KubeObject, KubeStore, Refused, merged, selector
+from cotenant.testing.kube_store import ApiRefusal, KubeObject, KubeStore, merged, selector
 
 GROUPS = {"nodes": "", "pods": "", "events": "", "leases": "coordination.k8s.io"}
 KINDS = {"nodes": "Node", "pods": "Pod", "events": "Event", "leases": "Lease"}
@@ -29,7 +29,7 @@ Rule = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _KubeAsked:
     """One request: what of whom, and what with it."""
 
     method: str
@@ -56,18 +56,18 @@ class KubeApi:
     tokens: dict[str, Sequence[Rule] | None] = field(default_factory=lambda: {"admin": None})
     away: threading.Event = field(default_factory=threading.Event)
 
-    def check(self, token: str, asked: _Asked) -> None:
+    def check(self, token: str, asked: _KubeAsked) -> None:
         """401 for strangers, 403 for what the role does not allow."""
         if token not in self.tokens:
-            raise Refused(401, "Unauthorized", "Unauthorized")
+            raise ApiRefusal(401, "Unauthorized", "Unauthorized")
         rules = self.tokens[token]
         what = f"{asked.kind}/{asked.part}" if asked.part else asked.kind
         if rules is not None and not any(_allows(rule, asked.verb, GROUPS[asked.kind], what) for rule in rules):
-            raise Refused(
+            raise ApiRefusal(
                 403, "Forbidden", f'cannot {asked.verb} resource "{what}" in API group "{GROUPS[asked.kind]}"'
             )
 
-    def answer(self, asked: _Asked) -> KubeObject:
+    def answer(self, asked: _KubeAsked) -> KubeObject:
         """Everything but watches and logs."""
         store, place = self.store, (asked.kind, asked.namespace, asked.name)
         match asked.method, asked.part:
@@ -84,20 +84,20 @@ class KubeApi:
                 grace = asks.get("gracePeriodSeconds")
                 uid = asked.body.get("preconditions", {}).get("uid", "")
                 return store.delete(*place, None if grace is None else int(grace), uid)
-        raise Refused(405, "MethodNotAllowed", "the emulator does not know this")
+        raise ApiRefusal(405, "MethodNotAllowed", "the emulator does not know this")
 
-    def _list(self, asked: _Asked) -> KubeObject:
+    def _list(self, asked: _KubeAsked) -> KubeObject:
         version, items = self.store.list(asked.kind, asked.namespace, lambda body: wanted(asked.query, body))
         name = f"{KINDS[asked.kind]}List"
         return {"kind": name, "apiVersion": "v1", "metadata": {"resourceVersion": str(version)}, "items": items}
 
-    def _bind(self, asked: _Asked) -> KubeObject:
+    def _bind(self, asked: _KubeAsked) -> KubeObject:
         node = asked.body["target"]["name"]
 
         def bound(pod: KubeObject) -> KubeObject:
             if pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
                 text = f'pod {asked.name} is being deleted, or already assigned to node "{pod["spec"].get("nodeName")}"'
-                raise Refused(409, "Conflict", text)
+                raise ApiRefusal(409, "Conflict", text)
             pod["spec"]["nodeName"] = node
             return pod
 
@@ -119,7 +119,7 @@ def wanted(query: Mapping[str, str], body: KubeObject) -> bool:
     return selector(query.get("labelSelector", ""))(body)
 
 
-def _changed(old: KubeObject, asked: _Asked) -> KubeObject:
+def _changed(old: KubeObject, asked: _KubeAsked) -> KubeObject:
     new = asked.body if asked.method == "PUT" else merged(old, asked.body)
     if asked.part == "status":
         own = old["metadata"] if asked.method == "PATCH" else new["metadata"]
@@ -134,7 +134,9 @@ def _check_spec(old: KubeObject, new: KubeObject) -> None:
     if "containers" in old.get("spec", {}):
         was, will = ({k: v for k, v in one["spec"].items() if k not in _MUTABLE} for one in (old, new))
         if was != will:
-            raise Refused(422, "Invalid", f"spec: Forbidden: pod updates may not change fields other than {_MUTABLE}")
+            raise ApiRefusal(
+                422, "Invalid", f"spec: Forbidden: pod updates may not change fields other than {_MUTABLE}"
+            )
 
 
 _MUTABLE = ("activeDeadlineSeconds", "tolerations")
@@ -152,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.api.away.is_set():
             self.close_connection = True
             return
-        asked: _Asked | None = None
+        asked: _KubeAsked | None = None
         try:
             asked = self._read()
             if asked is None:
@@ -165,14 +167,14 @@ class _Handler(BaseHTTPRequestHandler):
                 self._log(asked)
             else:
                 self._say(201 if asked.method == "POST" else 200, self.api.answer(asked))
-        except Refused as refused:
+        except ApiRefusal as refused:
             self._say(refused.code, refused.body())
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815
 
-    def _read(self) -> _Asked | None:
+    def _read(self) -> _KubeAsked | None:
         size = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(size) or b"{}") if size else {}
         url = urlsplit(self.path)
@@ -185,8 +187,8 @@ class _Handler(BaseHTTPRequestHandler):
             namespace, parts = parts[1], parts[2:]
         kind, name, part, *_ = [*parts, "", ""]
         if kind not in GROUPS:
-            raise Refused(404, "NotFound", f"the emulator has no {kind}")
-        return _Asked(self.command, kind, namespace, name, part, dict(parse_qsl(url.query)), body)
+            raise ApiRefusal(404, "NotFound", f"the emulator has no {kind}")
+        return _KubeAsked(self.command, kind, namespace, name, part, dict(parse_qsl(url.query)), body)
 
     def _say(self, code: int, body: KubeObject) -> None:
         data = json.dumps(body).encode()
@@ -209,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _event(self, kind: str, body: KubeObject) -> None:
         self._chunk(json.dumps({"type": kind, "object": body}).encode() + b"\n")
 
-    def _watch(self, asked: _Asked) -> None:
+    def _watch(self, asked: _KubeAsked) -> None:
         """Changes as they come; now and then a bookmark; an error event where history is gone."""
         store, until_s = self.api.store, time.monotonic() + float(asked.query.get("timeoutSeconds", 300))
         version = int(asked.query.get("resourceVersion") or store.version)
@@ -221,7 +223,7 @@ class _Handler(BaseHTTPRequestHandler):
                     store.changed.wait(BOOKMARK_S)
                 try:
                     changes = list(store.since(version))
-                except Refused as refused:
+                except ApiRefusal as refused:
                     self._event("ERROR", refused.body())
                     break
                 now = store.version
@@ -236,7 +238,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.api.away.is_set():
             self.wfile.write(b"0\r\n\r\n")
 
-    def _tell(self, asked: _Asked, change: str, body: KubeObject, matching: set[str]) -> None:
+    def _tell(self, asked: _KubeAsked, change: str, body: KubeObject, matching: set[str]) -> None:
         """As the API server does: who no longer matches what is watched is told as deleted."""
         uid, fits = body["metadata"]["uid"], wanted(asked.query, body)
         if fits:
@@ -246,12 +248,12 @@ class _Handler(BaseHTTPRequestHandler):
             matching.discard(uid)
             self._event("DELETED", body)
 
-    def _log(self, asked: _Asked) -> None:
+    def _log(self, asked: _KubeAsked) -> None:
         """From the kubelet of the node, piece by piece."""
         pod = self.api.store.get("pods", asked.namespace, asked.name)
         name = pod["spec"].get("nodeName")
         if not name:
-            raise Refused(400, "BadRequest", f"pod {asked.name} does not have a host assigned")
+            raise ApiRefusal(400, "BadRequest", f"pod {asked.name} does not have a host assigned")
         node = self.api.store.get("nodes", "", name)["status"]
         address = next(one["address"] for one in node["addresses"] if one["type"] == "InternalIP")
         port = node["daemonEndpoints"]["kubeletEndpoint"]["Port"]
@@ -262,13 +264,13 @@ class _Handler(BaseHTTPRequestHandler):
             link.request("GET", f"/containerLogs/{asked.namespace}/{asked.name}/{container}?{query}")
             reply = link.getresponse()
             if reply.status != 200:
-                raise Refused(reply.status, "BadRequest", reply.read().decode())
+                raise ApiRefusal(reply.status, "BadRequest", reply.read().decode())
             self._begin("text/plain")
             while data := reply.read1(65536):
                 self._chunk(data)
             self.wfile.write(b"0\r\n\r\n")
         except OSError as error:
-            raise Refused(500, "InternalError", f"cannot reach the kubelet of {name}: {error}") from None
+            raise ApiRefusal(500, "InternalError", f"cannot reach the kubelet of {name}: {error}") from None
         finally:
             link.close()
 

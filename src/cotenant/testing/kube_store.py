@@ -21,7 +21,7 @@ Change = tuple[int, str, str, KubeObject]  # number, ADDED | MODIFIED | DELETED,
 _TERMINAL = ("Succeeded", "Failed")
 
 
-class Refused(Exception):
+class ApiRefusal(Exception):
     """What the API server answers instead: a status code, a reason, a line."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
@@ -52,7 +52,7 @@ class KubeStore:
     def _one(self, kind: str, namespace: str, name: str) -> KubeObject:
         found = self.objects.get((kind, namespace, name))
         if found is None:
-            raise Refused(404, "NotFound", f'{kind} "{name}" not found')
+            raise ApiRefusal(404, "NotFound", f'{kind} "{name}" not found')
         return found
 
     def list(self, kind: str, namespace: str, wanted: Callable[[KubeObject], bool]) -> tuple[int, list[KubeObject]]:
@@ -68,7 +68,7 @@ class KubeStore:
             meta = body.setdefault("metadata", {})
             name = meta.get("name") or meta.get("generateName", "") + uuid.uuid4().hex[:5]
             if (kind, namespace, name) in self.objects:
-                raise Refused(409, "AlreadyExists", f'{kind} "{name}" already exists')
+                raise ApiRefusal(409, "AlreadyExists", f'{kind} "{name}" already exists')
             meta |= {"name": name, "uid": str(uuid.uuid4()), "creationTimestamp": stamp()}
             if namespace:
                 meta["namespace"] = namespace
@@ -89,7 +89,7 @@ class KubeStore:
                 given = new["metadata"].get(field_name)
                 if given and given != old["metadata"][field_name]:
                     text = f'{kind} "{name}" has been modified; apply your changes to the latest version'
-                    raise Refused(409, "Conflict", text)
+                    raise ApiRefusal(409, "Conflict", text)
             valid(old, new)
             kept = {key: old["metadata"][key] for key in _FIXED if key in old["metadata"]}
             new["metadata"] = {**new["metadata"], **kept}
@@ -106,7 +106,7 @@ class KubeStore:
         with self.changed:
             old = self._one(kind, namespace, name)
             if uid and uid != old["metadata"]["uid"]:
-                raise Refused(409, "Conflict", f'{kind} "{name}" is another one by now')
+                raise ApiRefusal(409, "Conflict", f'{kind} "{name}" is another one by now')
             new, meta = copy.deepcopy(old), dict(old["metadata"])
             left_s = _grace(kind, old) if grace_s is None else grace_s
             if kind != "pods" or not old["spec"].get("nodeName") or old["status"].get("phase") in _TERMINAL:
@@ -156,7 +156,7 @@ class KubeStore:
     def since(self, version: int) -> Iterator[Change]:
         """Changes after a number, while the caller holds `changed`; 410 where history does not reach so far."""
         if version < self.compacted:
-            raise Refused(410, "Expired", f"too old resource version: {version} ({self.compacted})")
+            raise ApiRefusal(410, "Expired", f"too old resource version: {version} ({self.compacted})")
         first = len(self.history)
         while first and self.history[first - 1][0] > version:
             first -= 1
@@ -178,7 +178,7 @@ def _grace(kind: str, body: KubeObject) -> int:
 def _check_pod(body: KubeObject) -> None:
     containers = body.get("spec", {}).get("containers") or []
     if not containers or not all(one.get("name") and one.get("image") for one in containers):
-        raise Refused(422, "Invalid", "spec.containers: each needs a name and an image")
+        raise ApiRefusal(422, "Invalid", "spec.containers: each needs a name and an image")
 
 
 def stamp(at_s: float | None = None) -> str:

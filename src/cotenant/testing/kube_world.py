@@ -23,7 +23,7 @@ from pathlib import Path
 import yaml
 
 from cotenant.backends.base import BackendError
-from cotenant.backends.kubernetes.access import Access, from_file
+from cotenant.backends.kubernetes.access import KubeAccess, from_file
 from cotenant.backends.kubernetes.client import KubeClient
 from cotenant.backends.local import procs
 from cotenant.backends.local.keeper import PR_SET_CHILD_SUBREAPER
@@ -54,7 +54,7 @@ class KubeWorld:
             self._api.tokens["service"] = rules_of(rules) if rules else None
             url = f"http://127.0.0.1:{kube_server.start(self._api).server_port}"
             (folder / "kubeconfig").write_text(yaml.safe_dump(_config(url, "service")), encoding="utf-8")
-            access = Access(url, None, lambda: "admin", "default")
+            access = KubeAccess(url, None, lambda: "admin", "default")
         self._client = KubeClient(access)
         made = [FakeNode(f"gpu-{number}", f"127.0.0.{10 + number}", name) for number, name in enumerate(types)]
         self.kubelets = FakeKubelets(self._client, made, folder / "pods", tls)

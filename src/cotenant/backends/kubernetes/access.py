@@ -24,7 +24,7 @@ EXEC_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class KubeAccess:
     """A server, how it proves itself, and how we do: `token` is asked before every request."""
 
     server: str
@@ -33,7 +33,7 @@ class Access:
     namespace: str
 
 
-def find_access(context: str = "") -> Access:
+def find_access(context: str = "") -> KubeAccess:
     """KUBECONFIG, else ~/.kube/config, else the service account of this pod; `InputError` where there is nothing."""
     given = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
     path = Path(given) if given else Path.home() / ".kube" / "config"
@@ -47,10 +47,10 @@ def find_access(context: str = "") -> Access:
     tls = ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
     namespace = (ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
     address = f"[{host}]" if ":" in host else host
-    return Access(f"https://{address}:{port}", tls, _Renewed(_file_token(ACCOUNT / "token"), RENEW_S), namespace)
+    return KubeAccess(f"https://{address}:{port}", tls, _Renewed(_file_token(ACCOUNT / "token"), RENEW_S), namespace)
 
 
-def from_file(path: Path, name: str = "") -> Access:
+def from_file(path: Path, name: str = "") -> KubeAccess:
     """One context of a kubeconfig file, the current one unless another is named."""
     try:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -62,7 +62,7 @@ def from_file(path: Path, name: str = "") -> Access:
     except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"kubeconfig '{path}' cannot be used: {error!r}: `kubectl config view` shows it") from None
     tls = _tls(cluster, user, path) if server.startswith("https://") else None
-    return Access(server, tls, _token(user, path), context.get("namespace") or "default")
+    return KubeAccess(server, tls, _token(user, path), context.get("namespace") or "default")
 
 
 def _named(items: list[Mapping[str, Any]], name: str, what: str) -> dict[str, Any]:

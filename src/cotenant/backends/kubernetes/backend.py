@@ -29,7 +29,7 @@ from cotenant.backends.base import (
     check_spec,
 )
 from cotenant.backends.channels import Channel, ChannelSpec
-from cotenant.backends.kubernetes.access import Access, find_access
+from cotenant.backends.kubernetes.access import KubeAccess, find_access
 from cotenant.backends.kubernetes.client import Body, KubeClient, KubeRefused
 from cotenant.backends.kubernetes.lease import KubeLease
 from cotenant.backends.kubernetes.mirror import Mirror
@@ -57,7 +57,7 @@ class KubernetesBackend:
     }  # fmt: skip
 
     def __init__(
-        self, home: Path, access: Access, style: PodStyle, *, type_label: str = "nvidia.com/gpu.product",
+        self, home: Path, access: KubeAccess, style: PodStyle, *, type_label: str = "nvidia.com/gpu.product",
         nodes: str = "", listen: str = "", lease: str = "",
     ) -> None:  # fmt: skip
         self._style, self._type_label, self._any_node = style, type_label, bool(nodes)

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 
 from cotenant.backends.base import BackendError, Unreachable
-from cotenant.backends.kubernetes.access import Access
+from cotenant.backends.kubernetes.access import KubeAccess
 
 Body = dict[str, Any]
 
@@ -66,7 +66,7 @@ class KubeStream:
 class KubeClient:
     """One cluster. May be used from any thread."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: KubeAccess) -> None:
         self.access = access
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=16, keepalive_expiry=30.0)
         verify: Any = access.tls if access.tls is not None else True
