@@ -18,6 +18,7 @@ from cotenant.backends.kubernetes.output import KeptOutput, split_line
 from cotenant.backends.kubernetes.pods import PodStyle
 from cotenant.backends.kubernetes.seen import node_info, see_gang
 from cotenant.backends.local.logs import LocalLog
+from cotenant.backends.registry import check_backend
 from cotenant.core.errors import InputError
 from cotenant.testing import kube_server
 
@@ -188,3 +189,19 @@ def test_a_kubeconfig_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.Mo
     assert (found.server, found.token(), found.namespace, found.tls) == ("http://h", "t", "jobs", None)
     with pytest.raises(InputError, match="no context 'y': choose one of x"):
         from_file(path, "y")
+
+
+def test_manifests_are_whole() -> None:
+    """What kustomize puts together is there, and names what it needs: the account, the secret, the lease's rights."""
+    base = Path(__file__).resolve().parents[2] / "deploy" / "base"
+    listed = yaml.safe_load((base / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
+    found = [one for name in listed for one in yaml.safe_load_all((base / name).read_text(encoding="utf-8"))]
+    kinds = {(one["kind"], one["metadata"]["name"]): one for one in found}
+    service = kinds["StatefulSet", "cotenant"]["spec"]["template"]["spec"]
+    assert ("ServiceAccount", service["serviceAccountName"]) in kinds
+    (backend,) = (arg for arg in service["containers"][0]["args"] if arg.startswith("--backend="))
+    kind, options = check_backend(backend.removeprefix("--backend="))
+    assert (kind.__name__, options["lease"]) == ("KubernetesBackend", "cotenant")  # type: ignore[attr-defined]
+    rules = kinds["Role", "cotenant"]["rules"]
+    assert any("leases" in rule["resources"] and "update" in rule["verbs"] for rule in rules)
+    assert not any("*" in part for rule in rules for part in rule.values())

@@ -30,18 +30,18 @@ from cotenant.backends.base import (
 )
 from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.backends.kubernetes.access import KubeAccess, find_access
+from cotenant.backends.kubernetes.acts import KILL_S, PodActs
 from cotenant.backends.kubernetes.client import Body, KubeClient, KubeRefused
 from cotenant.backends.kubernetes.lease import KubeLease
 from cotenant.backends.kubernetes.mirror import Mirror
-from cotenant.backends.kubernetes.pods import KEY, MARK, NODE, TOLD, PodStyle, launched
+from cotenant.backends.kubernetes.pods import KEY, MARK, RANKS, TOLD, PodStyle, launched
 from cotenant.backends.kubernetes.reading import LogKeeper, PodLog
-from cotenant.backends.kubernetes.seen import gangs, is_whole, node_info, ready, seconds, see_gang, see_pod
+from cotenant.backends.kubernetes.seen import gangs, has_labels, is_whole, node_info, ready, seconds, see_gang, see_pod
 from cotenant.backends.local.logs import LocalLog, LocalTimes
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Value
 
 _log = logging.getLogger(__name__)
-_KILL_S = 1  # the shortest grace period after which the kubelet still says that a pod is gone
 _UPKEEP_S = 10.0
 _HALF_MADE_S = 600.0
 _ALIVE = ("starting", "running")
@@ -60,15 +60,18 @@ class KubernetesBackend:
         self, home: Path, access: KubeAccess, style: PodStyle, *, type_label: str = "nvidia.com/gpu.product",
         nodes: str = "", listen: str = "", lease: str = "",
     ) -> None:  # fmt: skip
-        self._style, self._type_label, self._any_node = style, type_label, bool(nodes)
+        self._style, self._type_label, self._wanted = (
+            style,
+            type_label,
+            dict(map(_label, filter(None, nodes.split("+")))),
+        )
         self._listen, self._home = listen or f"tcp:{_own_address(access.server)}:0", home
         self._client = KubeClient(access)
         self._news, self._ending = threading.Event(), threading.Event()
         self._path = f"/api/v1/namespaces/{style.namespace}/pods"
         self._pods = Mirror(self._client, self._path, {"labelSelector": f"{MARK}={style.mark}"}, self._heard)
-        self._hosts = Mirror(
-            self._client, "/api/v1/nodes", {"labelSelector": nodes} if nodes else {}, self._heard, self._matters
-        )
+        self._hosts = Mirror(self._client, "/api/v1/nodes", {}, self._heard, self._matters)
+        self._acts = PodActs(self._client, self._pods, self._path, style.mark)
         self._output = LogKeeper(self._client, style.namespace, home / "logs", self._of, self._lives)
         self._upkeep_due = threading.Event()
         self._upkeep = threading.Thread(target=self._keep_up, name="kubernetes upkeep", daemon=True)
@@ -105,7 +108,7 @@ class KubernetesBackend:
         made = PodStyle(
             namespace or access.namespace, exact=gpus == "exact", mounts=folders, announce=announce, **style
         )
-        return cls(home, access, made, type_label=type_label, nodes=nodes.replace("+", ","), listen=listen, lease=lease)
+        return cls(home, access, made, type_label=type_label, nodes=nodes, listen=listen, lease=lease)
 
     def close(self) -> None:
         """Let go of connections. Jobs run on."""
@@ -144,8 +147,9 @@ class KubernetesBackend:
         return self._node_infos()
 
     def _node_infos(self) -> list[NodeInfo]:
-        found = (node_info(node, self._style.gpu, self._type_label) for node in self._hosts.objects().values())
-        return sorted((one for one in found if one.gpus or self._any_node), key=lambda one: one.name)
+        hosts = [node for node in self._hosts.objects().values() if has_labels(node, self._wanted)]
+        found = (node_info(node, self._style.gpu, self._type_label) for node in hosts)
+        return sorted((one for one in found if one.gpus or self._wanted), key=lambda one: one.name)
 
     def _is_gone(self, node: str) -> bool:
         """Whether nobody has heard of a node: its kubelet is silent, or it was taken out of the cluster."""
@@ -178,8 +182,11 @@ class KubernetesBackend:
 
     def _of(self, key: str) -> list[Body]:
         """The pods of a key; none if it was never launched."""
-        found = gangs(self._pods.objects()).get(check_key(key), [])
-        return found if found and is_whole(found) else []
+        gang = self._style.gang(check_key(key))
+        if (first := self._pods.get(f"{gang}-0")) is None:
+            return []
+        others = range(1, int(first["metadata"]["annotations"][RANKS]))
+        return [first, *(pod for n in others if (pod := self._pods.get(f"{gang}-{n}")) is not None)]
 
     def _lives(self, key: str) -> bool:
         pods = self._of(key)
@@ -215,13 +222,13 @@ class KubernetesBackend:
         made: list[Body] = []
         try:
             for pod in reversed(pods):
-                made.append(self._made(pod))
+                made.append(self._acts.make(pod))
         except KubeRefused as error:
             for pod in made:
-                self._remove(pod)
+                self._acts.remove(pod)
             raise BackendError(f"job {spec.key}: nothing was started: {error}") from None
         for pod in made:
-            self._bind(pod)
+            self._acts.bind(pod)
 
     def _quiet_node(self, nodes: Sequence[NodeInfo]) -> str:
         """For a job without GPUs: the node with the fewest of our pods."""
@@ -233,32 +240,6 @@ class KubernetesBackend:
                 count[name] += 1
         return min(count, key=lambda name: (count[name], name))
 
-    def _made(self, body: Body) -> Body:
-        """The pod, whoever made it."""
-        try:
-            pod = self._client.create(self._path, body)
-        except KubeRefused as error:
-            if error.code != 409:
-                raise
-            pod = self._client.get(f"{self._path}/{body['metadata']['name']}")
-            if pod["metadata"].get("labels", {}).get(MARK) != self._style.mark:
-                raise KubeRefused(409, f"pod {body['metadata']['name']} of an earlier launch is not gone yet") from None
-        self._pods.take(pod)
-        return pod
-
-    def _bind(self, pod: Body) -> None:
-        """To the node that it was made for. One that is bound, or about to go, stays as it is."""
-        meta = pod["metadata"]
-        if pod["spec"].get("nodeName") or "deletionTimestamp" in meta:
-            return
-        target = {"apiVersion": "v1", "kind": "Node", "name": meta["annotations"][NODE]}
-        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": meta["name"]}, "target": target}
-        try:
-            self._client.create(f"{self._path}/{meta['name']}/binding", binding)
-        except KubeRefused as error:
-            if error.code not in (404, 409):
-                raise
-
     # -- ending ----------------------------------------------------------------------------------------------------
 
     def terminate(self, key: str) -> bool:
@@ -267,7 +248,7 @@ class KubernetesBackend:
 
     def kill(self, key: str) -> bool:
         """SIGTERM, and SIGKILL right after it: Kubernetes knows no other way."""
-        return self._end(key, _KILL_S)
+        return self._end(key, KILL_S)
 
     def _end(self, key: str, grace_s: int | None) -> bool:
         pods = self._of(key)
@@ -275,33 +256,16 @@ class KubernetesBackend:
         if not pods or not self._see(pods).alive:
             return False
         if grace_s is not None:
-            self._change(pods[0], {"metadata": {"annotations": {TOLD: "kill"}}})
+            self._acts.change(pods[0], {"metadata": {"annotations": {TOLD: "kill"}}})
         for pod in pods:
             if see_pod(pod, self._is_gone).alive:
                 self._output.follow(pod)
-                self._delete(pod, grace_s)
+                self._acts.delete(pod, grace_s)
         return True
-
-    def _delete(self, pod: Body, grace_s: int | None) -> None:
-        try:
-            self._pods.take(self._client.delete(self._at(pod), grace_s, pod["metadata"]["uid"]))
-        except KubeRefused as error:
-            if error.code not in (404, 409):
-                raise
-
-    def _change(self, pod: Body, patch: Body) -> None:
-        try:
-            self._pods.take(self._client.patch(self._at(pod), patch))
-        except KubeRefused as error:
-            if error.code != 404:
-                raise
-
-    def _at(self, pod: Body) -> str:
-        return f"{self._path}/{pod['metadata']['name']}"
 
     def forget(self, key: str, keep_log: bool = False) -> None:
         """Take the finalizers off. A pod on a lost node goes when that node is back and has ended it."""
-        pods = gangs(self._pods.objects()).get(check_key(key), [])
+        pods = self._of(key) or gangs(self._pods.objects()).get(key, [])
         self._check()
         if pods and is_whole(pods) and self._see(pods).alive:
             raise BackendError(f"job {key} still runs: kill it before forgetting it")
@@ -309,20 +273,9 @@ class KubernetesBackend:
             self._output.pull(key, final=True)
         self._output.forget(key)
         for pod in reversed(pods):  # the first one last: until then it is there
-            self._remove(pod)
+            self._acts.remove(pod)
         if not keep_log and pods:
             self._output.kept(key).drop()
-
-    def _remove(self, pod: Body) -> None:
-        node, over = pod["spec"].get("nodeName"), see_pod(pod, lambda name: False).state == "exited"
-        self._delete(pod, 0 if over or not node else _KILL_S)
-        try:
-            patch = {"metadata": {"finalizers": None, "labels": {MARK: None}}}
-            self._client.patch(self._at(pod), patch)
-        except KubeRefused as error:
-            if error.code != 404:
-                raise
-        self._pods.drop(pod)
 
     # -- what nobody asked for -------------------------------------------------------------------------------------
 
@@ -350,17 +303,17 @@ class KubernetesBackend:
             made_s = seconds(pods[0]["metadata"]["creationTimestamp"]) or 0.0
             if time.time() - made_s > _HALF_MADE_S:
                 for pod in pods:
-                    self._remove(pod)
+                    self._acts.remove(pod)
             return
         seen = [see_pod(pod, self._is_gone) for pod in pods]
         if any(one.state == "exited" and one.code for one in seen):
             for pod, one in zip(pods, seen, strict=True):
                 if one.alive and "deletionTimestamp" not in pod["metadata"]:
                     self._output.follow(pod)
-                    self._delete(pod, None)
+                    self._acts.delete(pod, None)
             return
         for pod in pods:
-            self._bind(pod)
+            self._acts.bind(pod)
 
     def _keep_output(self) -> None:
         for pods in gangs(self._pods.objects()).values():
@@ -423,6 +376,13 @@ class KubernetesBackend:
     ) -> bool:  # fmt: skip
         """The limits of a pod are those of its launch."""
         return self._lives(key) and cpus is None and cpu_share is None and mem_gib is None
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"backend 'kubernetes': nodes={text}: write LABEL=VALUE, several with + between them")
+    return name, value
 
 
 def _own_name() -> str:

@@ -33,8 +33,11 @@ _KUBELET_S = 30  # beyond the grace that the service counts itself: Kubernetes e
 _LATE_S = 60  # the same for the longest run
 
 # The first process of the container: it starts the job in a process group of its own, hands SIGTERM on to it, and ends
-# as the job does. Its own stderr is closed afterwards, or bash would tell there of jobs that are killed.
+# as the job does. It listens from the start: the kernel drops signals to a first process that does not, and the kubelet
+# sends one only. Its own stderr is closed afterwards, or bash would tell there of jobs that are killed.
 _RUN = r"""
+job= told= again=1
+trap 'told=1; again=1; [ -z "$job" ] || kill -TERM -- -$job' TERM
 [ -z "$COTENANT_PIPE" ] || { mkfifo "$COTENANT_PIPE" 2>/dev/null; exec 2>"$COTENANT_PIPE"; }
 [ -z "$COTENANT_CHECKPOINT_DIR" ] || mkdir -p "$COTENANT_CHECKPOINT_DIR"
 setup=$1 grace=$2; shift 2
@@ -49,10 +52,9 @@ set -m
   unset COTENANT_PIPE
   exec "$@"
 ) &
-job=$! told=
+job=$!
 exec 2>/dev/null
-trap 'told=1; again=1; kill -TERM -- -$job' TERM
-again=1
+[ -z "$told" ] || kill -TERM -- -$job
 while [ -n "$again" ]; do
   again=
   wait $job

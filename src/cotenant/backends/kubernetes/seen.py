@@ -46,15 +46,22 @@ def node_info(node: Body, gpu: str, type_label: str) -> NodeInfo:
     """A node as capacity. Up is one that is ready and on which pods of ours may be put."""
     meta, status = node["metadata"], node.get("status", {})
     labels, has = meta.get("labels") or {}, status.get("allocatable", {})
-    gpus = int(quantity(has.get(gpu, 0)))
+    free, all_ = (int(quantity(one.get(gpu, 0))) for one in (has, status.get("capacity", {})))
+    gpus = free or all_  # none can be had while the device plugin starts again: they are not gone
     replicas = int(labels.get("nvidia.com/gpu.replicas") or 1) if gpu.endswith(".shared") else 1
     addresses = [one["address"] for one in status.get("addresses", ()) if one["type"] == "InternalIP"]
-    up = ready(node) == "True" and not _closed(node)
+    up = ready(node) == "True" and not _closed(node) and free == gpus
     return NodeInfo(
         meta["name"], labels.get(type_label) or ("gpu" if gpus else "none"), gpus,
         int(quantity(has.get("cpu", 0))), quantity(has.get("memory", 0)) / 2**30, "up" if up else "down",
         quantity(labels.get("nvidia.com/gpu.memory", 0)) / 2**10 / replicas, address=addresses[0] if addresses else "",
     )  # fmt: skip
+
+
+def has_labels(node: Body, wanted: Mapping[str, str]) -> bool:
+    """Whether a node is one of those asked for."""
+    labels = node["metadata"].get("labels") or {}
+    return all(labels.get(name) == value for name, value in wanted.items())
 
 
 def ready(node: Body) -> str:
