@@ -55,9 +55,9 @@ class Client:
         target = find(url, token)
         self.url, self._read_s = target.url, timeout_s
         self._has_token, self._signed_on = bool(target.secret), target.signed_on
-        self._places = target.everywhere()
+        self._urls = (target.url, *target.others)
         self._at = 0
-        self._https = [open_http(place, timeout_s) for place in self._places]
+        self._https = [open_http(place, timeout_s) for place in target.everywhere()]
 
     def __repr__(self) -> str:
         return f"Client({self.url!r})"
@@ -81,8 +81,8 @@ class Client:
 
     def _move_on(self) -> None:
         """Ask at the next address from now on."""
-        self._at = (self._at + 1) % len(self._places)
-        self.url = self._places[self._at].url
+        self._at = (self._at + 1) % len(self._urls)
+        self.url = self._urls[self._at]
 
     # --- jobs -------------------------------------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class Client:
 
     def _follow(self, job: str, params: dict[str, Any], on_gap: Callable[[], None]) -> Iterator[bytes]:
         last, failures = "", 0
-        tries = TRIES if len(self._places) == 1 else int(FOLLOW_S / 0.5)
+        tries = TRIES if len(self._urls) == 1 else int(FOLLOW_S / 0.5)
         while True:
             try:
                 with self._stream(_path("/v1/jobs", job, "logs"), params, last) as lines:
@@ -489,7 +489,7 @@ class Client:
 
     def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
         """Where there are several addresses, the one that leads is looked for while a new leader may come up."""
-        until_s = time.monotonic() + (FOLLOW_S if len(self._places) > 1 else 0.0)
+        until_s = time.monotonic() + (FOLLOW_S if len(self._urls) > 1 else 0.0)
         while True:
             try:
                 answer = self._send_here(method, path, **more)
