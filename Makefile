@@ -54,6 +54,16 @@ $(RAY_STAMP): $(STAMP) requirements-ray.txt
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --no-deps -r requirements-ray.txt
 	@touch $@
 
+# A real Kubernetes 1.20 control plane, built from Debian's sources (about 9 minutes of CPU, once; as root), and the
+# contract of all backends on it. Kept where KUBE_DIR says.
+KUBE_DIR ?= $(HOME)/.cache/cotenant/kubernetes-1.20
+.PHONY: test-kubernetes
+test-kubernetes: setup
+	bash tests/backends/kube_real.sh build $(KUBE_DIR)
+	bash tests/backends/kube_real.sh up $(KUBE_DIR)
+	COTENANT_KUBECONFIG=$(KUBE_DIR)/kubeconfig $(BIN)/python -m pytest -m slow tests/backends/test_kubernetes_contract.py; \
+	    status=$$?; bash tests/backends/kube_real.sh down $(KUBE_DIR); exit $$status
+
 # Real components for tests marked slow. Installed by name where a package manager is at hand.
 components: frameworks $(RAY_STAMP)
 	@missing=""; \
