@@ -307,7 +307,7 @@ class FakeService:
 
     def _add_token(self, secret: str, name: str, role: Role, tenant: str) -> TokenInfo:
         token = TokenInfo(f"t{len(self.secrets) + 1}", name, role, tenant, NOW, False)
-        self.secrets[secret] = (token, Caller(name, role, tenant))
+        self.secrets[secret] = (token, Caller(name, role, tenant, token=token.id))
         return token
 
     def tokens(self, caller: Caller) -> list[TokenInfo]:
@@ -321,7 +321,7 @@ class FakeService:
         info = self._add_token(secret, name, role, tenant)
         if scopes or lasts_s is not None:
             info = replace(info, scopes=scopes, expires_s=None if lasts_s is None else NOW + lasts_s)
-            self.secrets[secret] = (info, Caller(name, role, tenant, scopes))
+            self.secrets[secret] = (info, Caller(name, role, tenant, scopes, token=info.id))
         return info, secret
 
     def revoke_token(self, caller: Caller, token: str, *, force: bool = False) -> None:
@@ -334,6 +334,10 @@ class FakeService:
     def authenticate(self, secret: str) -> Caller | None:
         info, caller = self.secrets.get(secret, (None, None))
         return None if info is None or info.revoked else caller
+
+    def holder(self, token: str) -> Caller | None:
+        found = (who for info, who in self.secrets.values() if info.id == token and not info.revoked)
+        return next(found, None)
 
     def prove(self, hint: str, nonce: str, address: str) -> str:
         known = (digest(secret) for secret, (info, _) in self.secrets.items() if not info.revoked)

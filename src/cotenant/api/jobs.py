@@ -175,7 +175,7 @@ async def logs(
         exact = encoding is s.Encoding.BASE64
         return streams.respond(request, lambda listener: streams.LogFollower(listener, asked, start, exact).run())
     chunk = await door.call(lambda: asked.read(asked.info(), start, limit))
-    headers = {"X-Offset-Next": chunk.cursor, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+    headers = {"X-Offset-Next": chunk.cursor, "Cache-Control": "no-store"}
     if chunk.gap:
         headers["X-Log-Gap"] = "true"
     return Response(chunk.data, headers=headers, media_type="application/octet-stream")

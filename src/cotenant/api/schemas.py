@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 from fastapi import Path, Query
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, create_model, model_validator
 
 from cotenant.api.limits import MOST_JOBS
 from cotenant.api.logs import CURSOR, OLDER
@@ -277,6 +277,44 @@ class WhatIfProgress(BaseModel):
     progress: Played
 
 
+class SignIn(_Asked):
+    """What a browser signs in with: a token, or the code of a link from `cotenant open`."""
+
+    token: str = Field("", max_length=8192)
+    code: str = Field("", max_length=200)
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> SignIn:
+        if bool(self.token) == bool(self.code):
+            raise ValueError("give a token or a code")
+        return self
+
+
+class SignedIn(BaseModel):
+    """Who somebody is and what he may; `until_s`: when his browser has to sign in again."""
+
+    name: str
+    role: Role
+    tenant: str
+    scopes: list[str]
+    administers: list[str]
+    until_s: float | None
+    version: str
+
+
+class WhoAmI(BaseModel):
+    """Who asks; null for nobody."""
+
+    user: SignedIn | None
+
+
+class SignInCode(BaseModel):
+    """Opens one session, within so many seconds."""
+
+    code: str
+    lasts_s: float
+
+
 class NewToken(_Asked):
     """Who gets a token, and for what."""
 
@@ -465,6 +503,94 @@ class Health(BaseModel):
     """Well enough to answer."""
 
     status: str
+
+
+class Alert(BaseModel):
+    """Something that needs attention: `bad`, `warn` or `info`."""
+
+    level: str
+    text: str
+    jobs: list[str]
+    nodes: list[str]
+
+
+class Overview(BaseModel):
+    """The cluster at a glance. GPUs of tenants that you do not see are under an empty name."""
+
+    at_s: float
+    policy: str
+    jobs: dict[str, int]
+    waiting: int
+    longest_wait_s: float
+    gpus: int
+    gpus_used: int
+    gpus_shared: int
+    gpus_by_tenant: dict[str, int]
+    nodes: dict[str, int]
+    decisions: dict[str, float]
+    alerts: list[Alert]
+
+
+class Queue(BaseModel):
+    """Places of waiting jobs, of `count` that wait in all."""
+
+    at_s: float
+    count: int
+    waiting: dict[str, int]
+
+
+class GanttJob(BaseModel):
+    """A job of which there are bars."""
+
+    id: str
+    name: str
+    tenant: str
+    user: str
+    model: str
+    state: str
+
+
+class Gantt(BaseModel):
+    """Bars [GPU, job, from, to, kind]: GPU and job by place in the lists; kind 0 work, 1 start-up, 2 suspended."""
+
+    at_s: float
+    from_s: float
+    to_s: float
+    gpus: list[list[Any]]
+    jobs: list[GanttJob]
+    bars: list[list[float]]
+    left_out: int
+
+
+class LedgerRow(BaseModel):
+    """One stop: what it cost in GPU-seconds, and who started on its GPUs at once."""
+
+    at_s: float
+    job: str
+    name: str
+    tenant: str
+    user: str
+    cause: str
+    kind: Literal["failure", "stop", "other"]
+    why: str
+    gpus: int
+    lost_gpu_s: float
+    leave_gpu_s: float
+    back_gpu_s: float
+    cost_gpu_s: float
+    waited_s: float | None
+    gained: list[dict[str, Any]]
+    gained_gpu_s: float
+
+
+class Ledger(BaseModel):
+    """Stops, newest first, and sums by cause."""
+
+    at_s: float
+    from_s: float
+    to_s: float | None
+    rows: list[LedgerRow]
+    causes: list[dict[str, Any]]
 
 
 Reason = dict[str, Any]

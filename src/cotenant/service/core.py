@@ -43,6 +43,7 @@ from cotenant.service.observer.openings import Openings
 from cotenant.service.observer.reports import Reports
 from cotenant.service.observer.usage import Usage
 from cotenant.service.options import Options
+from cotenant.service.pictures.desk import Line, Pictures
 from cotenant.service.planner.decision import LiveDecision, PlannerSteps
 from cotenant.service.power import LivePower
 from cotenant.service.retention import Retention
@@ -54,7 +55,7 @@ _STOPPING_S = 0.2  # while somebody is about to leave: what his runtime says doe
 COUNTERS = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s", "suspensions", "moves")
 
 
-class PlannerPart(PlannerSteps, PlannerAnswers, Scenes, Protocol):
+class PlannerPart(PlannerSteps, PlannerAnswers, Scenes, Line, Protocol):
     """Decides, and answers questions about it."""
 
 
@@ -135,6 +136,7 @@ class CoreService:
             self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready,
             self.shut_down, self.usage, board,
         )  # fmt: skip
+        self.pictures = Pictures(self.store, self.planner, machines, self.counters, self.admin.trouble)
         if options.policy:
             self.planner.check(options.policy)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cotenant.backends.base import LogReader, LogTimes, Stream
     from cotenant.backends.channels import Channel, ChannelSpec
     from cotenant.service.accounts.asked import AccountDesk
+    from cotenant.service.pictures.asked import PictureDesk
 
 WHATIF_BUDGET_S = 30.0
 
@@ -228,6 +229,9 @@ class ClusterDesk(Protocol):
     def authenticate(self, secret: str) -> Caller | None:
         """Whose secret this is, in time that tells nothing of others. Never waits."""
 
+    def holder(self, token: str) -> Caller | None:
+        """Whose token of this id is, while it is good. Never waits."""
+
     def prove(self, hint: str, nonce: str, address: str) -> str:
         """That this is the service of the token of this hint (`cotenant.core.proof`); '' if not. Never waits."""
 
@@ -290,3 +294,7 @@ class Service(Protocol):
     @property
     def accounts(self) -> AccountDesk:
         """Where people ask who has used what."""
+
+    @property
+    def pictures(self) -> PictureDesk:
+        """Where people look at the whole."""

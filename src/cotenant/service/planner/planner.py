@@ -14,6 +14,7 @@ from typing import Any
 
 from cotenant.backends.base import Capabilities, NodeInfo
 from cotenant.beliefs.trying import Trying
+from cotenant.core import columns as col
 from cotenant.core.decision import Change, Decision, Transition
 from cotenant.core.jit_later import LATER
 from cotenant.core.plan import ALONE, Terms
@@ -193,6 +194,17 @@ class Planner:
         """Why a job that could start does not, from the decision itself."""
         with self._lock:
             return self._session.why(job, now_s) if self._session is not None else None
+
+    def line(self, now_s: float) -> list[str]:
+        """Who waits, in the order in which the policy looks at them; nobody under a plan, which has no order."""
+        with self._lock:
+            session = self._session
+            if session is None or session.busy or session.engine.traits.plans:
+                return []
+            order = session.engine.order(now_s)
+            rows = order[session.engine.state.i[order, col.STATE] == col.WAITING].tolist()
+            names = map(session.name_of, rows)
+            return [name for name in names if name is not None]
 
     def standing(self) -> Mapping[str, TenantNumbers]:
         """How tenants stand since the last decision, where there is a tree of them."""

@@ -1,0 +1,64 @@
+"""Pictures of the whole. Answers are made of frozen views, without the scheduler's time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Any, Protocol
+
+from cotenant.service.desk.parts import Machines
+from cotenant.service.facade import Caller
+from cotenant.service.pictures.gantt import gantt
+from cotenant.service.pictures.ledger import ledger
+from cotenant.service.pictures.overview import overview
+from cotenant.service.store.store import Store
+
+_KEPT_S = 1.0  # for so long the order of the queue is not asked for again
+
+
+class Line(Protocol):
+    """Whoever knows the order of those who wait."""
+
+    def line(self, now_s: float) -> list[str]:
+        """Jobs in the order in which the policy looks at them; none where it has no order."""
+
+
+class Pictures:
+    """The one implementation of `cotenant.service.pictures.asked.PictureDesk`."""
+
+    def __init__(
+        self, store: Store, planner: Line, machines: Machines, counters: Mapping[str, float],
+        trouble: Callable[[], str] = lambda: "",
+    ) -> None:  # fmt: skip
+        self._store, self._planner, self._machines, self._counters = store, planner, machines, counters
+        self._trouble, self._lock = trouble, threading.Lock()
+        self._line: tuple[float, list[str]] = (-inf, [])
+
+    def overview(self, caller: Caller) -> dict[str, Any]:
+        """See `PictureDesk`."""
+        view, nodes = self._store.view(), self._machines.nodes()
+        return overview(view, nodes, self._counters, self._store.clock(), caller, self._trouble())
+
+    def queue(self, caller: Caller) -> dict[str, Any]:
+        """See `PictureDesk`."""
+        now_s = self._store.clock()
+        with self._lock:
+            if not 0 <= now_s - self._line[0] < _KEPT_S:
+                self._line = now_s, self._planner.line(now_s)
+            at_s, names = self._line
+        jobs = self._store.view().jobs
+        places = enumerate(names, start=1)
+        mine = {name: at for at, name in places if name in jobs and caller.sees(jobs[name].tenant)}
+        return {"at_s": at_s, "count": len(names), "waiting": mine}
+
+    def gantt(self, caller: Caller, from_s: float, to_s: float | None = None) -> dict[str, Any]:
+        """See `PictureDesk`."""
+        view, now_s = self._store.view(), self._store.clock()
+        mine = (job for job in view.jobs.values() if job.attempts and caller.sees(job.tenant))
+        return gantt(mine, self._machines.nodes(), now_s, from_s, now_s if to_s is None else to_s)
+
+    def ledger(self, caller: Caller, from_s: float, to_s: float | None = None) -> dict[str, Any]:
+        """See `PictureDesk`."""
+        view, now_s = self._store.view(), self._store.clock()
+        return ledger(view.jobs, caller, now_s, from_s, inf if to_s is None else to_s)
