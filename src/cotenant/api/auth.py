@@ -207,9 +207,9 @@ def needed(method: str, path: str) -> set[str]:
         if path in ("/v1/tokens", "/v1/audit"):
             return {"admin"}
         return {"read", "metrics"} if path == "/metrics" else {"read"}
-    if path in ("/v1/jobs", "/v1/resubmit"):
+    if path in ("/v1/jobs", "/v1/resubmit") or path.startswith("/v1/simulations"):
         return {"submit"}
-    if path == "/v1/whatif":
+    if path in ("/v1/whatif", "/v1/trials", "/v1/jobs/check"):
         return {"read"}
     return {"manage"} if path.startswith(("/v1/jobs/", "/v1/changes/")) else {"admin"}
 

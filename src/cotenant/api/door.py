@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from anyio import CapacityLimiter, to_thread
@@ -42,7 +43,8 @@ class DoorSettings:
 
     `poll_s`: how often a followed log is looked at. `peers`: who the users of this machine are that come over the Unix
     socket, by their number. `audit` keeps who did what, `sign_on` knows the tokens of a provider, `fingerprint` is
-    that of the service's certificate, `sessions` are browsers that have signed in.
+    that of the service's certificate, `sessions` are browsers that have signed in, `simulations` is the
+    folder for uploaded logs and reports.
     """
 
     limits: CallerLimits = CallerLimits()  # noqa: RUF009
@@ -54,6 +56,7 @@ class DoorSettings:
     sign_on: SignOn | None = None
     fingerprint: str = ""
     sessions: Sessions = field(default_factory=Sessions)
+    simulations: Path | None = None
 
 
 NOBODY = Caller("", Role.VIEWER, "-")

@@ -65,7 +65,7 @@ class Front:
         self._audit = AuditLog(doors.home)
         settings = DoorSettings(
             limits, peers=_peers(doors), audit=self._audit, sign_on=sign_on, fingerprint=pin,
-            sessions=Sessions(doors.home / "sessions.json"),
+            sessions=Sessions(doors.home / "sessions.json"), simulations=doors.home / "simulations",
         )  # fmt: skip
         keep = doors.home / "fingerprint"
         keep.write_text(pin + "\n", encoding="ascii") if pin else keep.unlink(missing_ok=True)

@@ -33,7 +33,7 @@ async def submit(
     door, caller, raw = door_of(request), caller_of(request), await request.body()
 
     def act() -> bytes:
-        specs, asked = _own_jobs(caller, body.jobs), hashlib.sha256(raw).hexdigest()
+        specs, asked = own_jobs(caller, body.jobs), hashlib.sha256(raw).hexdigest()
         ids = door.desk.submit(caller, specs, idempotency_key, asked)
         request.scope["cotenant.note"] = one_line(f"jobs {' '.join(mine[0] for mine in ids)}")
         return encode({"ids": ids})
@@ -41,12 +41,25 @@ async def submit(
     return answer(await door.call(act), 201)
 
 
-def _own_jobs(caller: Caller, jobs: list[dict[str, Any]]) -> list[JobSpec]:
+def own_jobs(caller: Caller, jobs: list[dict[str, Any]]) -> list[JobSpec]:
+    """Job mappings as specs, if they are for a tenant for which the caller may submit."""
     specs = read_jobs(jobs)
     for spec in specs:
         if caller.role is not Role.ADMIN and spec.tenant not in ("", caller.tenant):
             raise Forbidden(f"this token submits for tenant '{caller.tenant}', not for '{spec.tenant}'")
     return specs
+
+
+@router.post("/check", responses=s.answers(s.CheckedJobs, 404, 409))
+async def check(request: Request, body: s.Submission) -> Response:
+    """Whether jobs would be taken, and with which defaults; nothing is submitted."""
+    door, caller = door_of(request), caller_of(request)
+
+    def act() -> bytes:
+        specs = door.pictures.check(caller, own_jobs(caller, body.jobs))
+        return encode({"jobs": [spec.as_dict() for spec in specs]})
+
+    return answer(await door.call(act))
 
 
 @router.get("", responses=s.answers(s.Jobs, 404))

@@ -262,6 +262,55 @@ class WhatIf(_Asked):
     later: bool = Field(False, description="Where it takes long, answer with 202 and how far it has come.")
 
 
+class Trial(_Asked):
+    """What is to be otherwise than now. No policies: the live one. `nodes` more like the node `like`, or the first."""
+
+    policies: list[Annotated[str, Field(pattern=_POLICY)]] = Field([], max_length=8)
+    jobs: list[Annotated[dict[str, Any], WithJsonSchema(JOB_SCHEMA)]] = Field([], max_length=100)
+    nodes: int = Field(0, ge=0, le=1000)
+    like: str = Field("", pattern=r"^([A-Za-z0-9][A-Za-z0-9_.-]{0,127})?$")
+    tenants: dict[Annotated[str, Field(pattern=_LABEL)], dict[str, Any]] = Field({}, max_length=100)
+    later: bool = Field(False, description="Where it takes long, answer with 202 and how far it has come.")
+
+
+class TrialEnd(BaseModel):
+    """When a job would start and end; it ends between the limits 9 times of 10."""
+
+    expected_start_s: float | None
+    expected_end_s: float
+    expected_end_low_s: float | None
+    expected_end_high_s: float | None
+
+
+class TrialJob(BaseModel):
+    """A job in each column; `new`: it is not submitted."""
+
+    id: str
+    name: str
+    tenant: str
+    state: str
+    gpus: int
+    new: bool
+    ends: dict[str, TrialEnd | None]
+
+
+class TrialAnswer(BaseModel):
+    """Columns: the live policy as it is now, then each policy with what is supposed."""
+
+    at_s: float
+    now: str
+    columns: list[str]
+    partial: list[str]
+    jobs: list[TrialJob]
+    deadlines: dict[str, list[dict[str, Any]]]
+
+
+class CheckedJobs(BaseModel):
+    """Jobs that would be taken, with defaults; of an array its first element."""
+
+    jobs: list[dict[str, Any]]
+
+
 class Played(BaseModel):
     """How far a what-if has come with one policy: jobs that have finished, of how many."""
 
@@ -491,6 +540,45 @@ class LivePolicy(BaseModel):
     """The policy in force."""
 
     policy: str
+
+
+class KnownPolicy(BaseModel):
+    """A policy that is registered."""
+
+    name: str
+    description: str
+    preemptive: bool
+    source: str
+
+
+class KnownPolicies(BaseModel):
+    """A listing."""
+
+    policies: list[KnownPolicy]
+
+
+class SimulationShown(BaseModel):
+    """A comparison of policies: `runs` are done; of the present one, under `policy`, `done` of so many `jobs`."""
+
+    id: str
+    workload: str
+    cluster: str
+    policies: list[str]
+    state: Literal["running", "done", "failed", "cancelled"]
+    error: str
+    began_s: float
+    ended_s: float | None
+    policy: str
+    done: int
+    jobs: int
+    runs: int
+    notes: list[str]
+
+
+class SimulationsShown(BaseModel):
+    """A listing."""
+
+    simulations: list[SimulationShown]
 
 
 class BackupDone(BaseModel):

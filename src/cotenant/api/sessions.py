@@ -35,7 +35,7 @@ _MOST_ADDRESSES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Who signed in and until when: by a token (its id is the caller's), a provider, or as user `uid` of this machine."""
+    """Who signed in and until when: by a token (of the id of the caller), a provider, or as a user of this machine."""
 
     caller: Caller
     uid: int = -1
@@ -143,7 +143,7 @@ def cookie_of(scope: Scope) -> str:
 
 
 def is_ours(scope: Scope, writes: bool) -> bool:
-    """Whether our own page made a request, as browsers tell: no other page may use the cookie, not even one of this host.
+    """Whether our own page made a request, as browsers tell: no other may use the cookie, not even of this host.
 
     A write must carry our header too, which a browser lets no other origin send.
     """

@@ -29,7 +29,7 @@ CSP = (
 _FILE = r"^[A-Za-z0-9_-]{1,100}(\.[A-Za-z0-9]{1,10}){1,2}$"
 _NOT_BUILT = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Cotenant</title>
 <h1>Cotenant answers, but its page is not built</h1>
-<p>In a checkout of the sources, run <code>make web</code> and load this page again: it needs Node, or fetches it from PyPI.
+<p>In a checkout of the sources, run <code>make web</code> and load this page again: it needs Node, or fetches it.
 Installed packages bring the page with them.</p><p>The API and the command line work without it.</p></html>
 """
 

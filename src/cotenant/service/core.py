@@ -31,7 +31,7 @@ from cotenant.service.accounts.share import ShareBoard
 from cotenant.service.desk.admin import Admin
 from cotenant.service.desk.desk import Desk
 from cotenant.service.desk.parts import PlannerAnswers
-from cotenant.service.desk.submitting import Rules
+from cotenant.service.desk.submitting import Rules, Submissions
 from cotenant.service.desk.tenants import LiveTenants
 from cotenant.service.executor.executor import Executor
 from cotenant.service.facade import Caller, Role, Unavailable
@@ -44,6 +44,7 @@ from cotenant.service.observer.reports import Reports
 from cotenant.service.observer.usage import Usage
 from cotenant.service.options import Options
 from cotenant.service.pictures.desk import Line, Pictures
+from cotenant.service.pictures.trial import Played, Trials
 from cotenant.service.planner.decision import LiveDecision, PlannerSteps
 from cotenant.service.power import LivePower
 from cotenant.service.retention import Retention
@@ -55,7 +56,7 @@ _STOPPING_S = 0.2  # while somebody is about to leave: what his runtime says doe
 COUNTERS = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s", "suspensions", "moves")
 
 
-class PlannerPart(PlannerSteps, PlannerAnswers, Scenes, Line, Protocol):
+class PlannerPart(PlannerSteps, PlannerAnswers, Scenes, Line, Played, Protocol):
     """Decides, and answers questions about it."""
 
 
@@ -136,7 +137,11 @@ class CoreService:
             self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready,
             self.shut_down, self.usage, board,
         )  # fmt: skip
-        self.pictures = Pictures(self.store, self.planner, machines, self.counters, self.admin.trouble)
+        trials = Trials(self.store, self.planner, machines, self.forecasts)
+        check = Submissions(self.store, machines, rules).check
+        self.pictures = Pictures(
+            self.store, self.planner, machines, self.counters, self.admin.trouble, trials, check
+        )  # fmt: skip
         if options.policy:
             self.planner.check(options.policy)
 

@@ -101,6 +101,7 @@ class WhatIfWatch:
     done: int = 0  # jobs that it has finished
     jobs: int = 0
     partial: list[str] = field(default_factory=list)  # policies for which time was up
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)  # by policy, what it told jobs with deadlines
 
     def hear(self, done: int) -> None:
         """So many jobs have come to their end in the play."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
-from cotenant.service.facade import Caller
+from cotenant.core.jobspec import JobSpec
+from cotenant.service.facade import Caller, WhatIfWatch
+
+if TYPE_CHECKING:
+    from cotenant.service.pictures.trial import TrialAsked
 
 
 class PictureDesk(Protocol):
@@ -21,3 +26,9 @@ class PictureDesk(Protocol):
 
     def ledger(self, caller: Caller, from_s: float, to_s: float | None = None) -> dict[str, Any]:
         """Every stop that was not the end of the work: its cause, what it cost and who gained by it."""
+
+    def check(self, caller: Caller, specs: Sequence[JobSpec]) -> list[JobSpec]:
+        """Whether jobs would be taken, as `JobDesk.submit` would; with their defaults filled in. Nothing is submitted."""
+
+    def trial(self, caller: Caller, asked: TrialAsked, watch: WhatIfWatch | None = None) -> dict[str, Any]:
+        """When jobs would start and end with other policies, jobs, nodes or tenants, beside how it is now."""
