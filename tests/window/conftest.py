@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from window_kit import BUILT, Served, browser_arguments
+from bench.window_kit import BUILT, Served, browser_arguments
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from window_kit import Served, watched
+from bench.window_kit import Served, watched
 
 pytestmark = pytest.mark.slow
 

@@ -76,7 +76,8 @@ class Simulation:
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
                 start_new_session=True,
             )  # fmt: skip
-            assert self.child.stdin is not None and self.child.stdout is not None
+            assert self.child.stdin is not None
+            assert self.child.stdout is not None
             self.child.stdin.write(json.dumps(asked).encode() + b"\n")
             self.child.stdin.close()
             async for line in self.child.stdout:

@@ -94,7 +94,7 @@ async def whatif(request: Request, body: s.WhatIf) -> Response:
 async def trial(request: Request, body: s.Trial) -> Response:
     """What would be with other policies, jobs that are not submitted, more nodes, other tenants: beside how it is now.
 
-    When each job would start and end, with intervals, and what would be said of deadlines. Ask again at /v1/whatif/{id}.
+    When each job would start and end, with intervals, and what would be said of deadlines. For a 202 see /v1/whatif.
     """
     door, caller = door_of(request), caller_of(request)
     check_text(body.tenants, "tenants")

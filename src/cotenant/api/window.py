@@ -26,7 +26,7 @@ CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_FILE = r"^[A-Za-z0-9_-]{1,100}(\.[A-Za-z0-9]{1,10}){1,2}$"
+_FILE = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,120}$"
 _NOT_BUILT = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Cotenant</title>
 <h1>Cotenant answers, but its page is not built</h1>
 <p>In a checkout of the sources, run <code>make web</code> and load this page again: it needs Node, or fetches it.

@@ -7,6 +7,12 @@ export const WORK = 0;
 export const START = 1;
 export const SUSPENDED = 2;
 
+/** From when on there is something to see: the beginning of a time, or a little before the first bar. */
+export function begin(data: Gantt, from: number): number {
+  const first = data.bars.reduce((low, bar) => Math.min(low, bar[2]!), data.at_s - 60);
+  return Math.max(from, first - 0.03 * (data.at_s - first));
+}
+
 /** GPUs held over time by tenant (or whatever `key` says), at `points` moments. A shared GPU counts for each. */
 export function useOverTime(
   data: Gantt,

@@ -28,7 +28,7 @@ class PictureDesk(Protocol):
         """Every stop that was not the end of the work: its cause, what it cost and who gained by it."""
 
     def check(self, caller: Caller, specs: Sequence[JobSpec]) -> list[JobSpec]:
-        """Whether jobs would be taken, as `JobDesk.submit` would; with their defaults filled in. Nothing is submitted."""
+        """Raises as `JobDesk.submit` would, else the jobs with their defaults filled in. Nothing is submitted."""
 
     def trial(self, caller: Caller, asked: TrialAsked, watch: WhatIfWatch | None = None) -> dict[str, Any]:
         """When jobs would start and end with other policies, jobs, nodes or tenants, beside how it is now."""

@@ -1,8 +1,7 @@
-"""A service as people start it, and a browser that tells of everything that goes wrong in it."""
+"""A service as people start it and a browser that tells of what goes wrong in it: for benches and tests of the page."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -45,7 +44,9 @@ class Served:
         self.url, self.token = "", ""
 
     def start(self) -> None:
-        options = ("--gpus", "2", "--home", str(self.home), "--port", str(self._port), "--grace", "2", *self._options)
+        """Start it, and wait until it answers."""
+        own = () if "--gpus" in self._options else ("--gpus", "2")
+        options = ("--home", str(self.home), "--port", str(self._port), "--grace", "2", *own, *self._options)
         log = (self.home / "serve.log").open("a", encoding="utf-8")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "cotenant.cli.main", "serve", *options], stdout=log, stderr=log, text=True,
@@ -67,19 +68,23 @@ class Served:
 
     @property
     def pid(self) -> int:
+        """Of its process."""
         assert self._process is not None
         return self._process.pid
 
     def client(self, token: str = "") -> Client:
+        """A client of it, as admin unless another token is given."""
         return Client(self.url, token or self.token)
 
     def stop(self) -> None:
+        """End it; its jobs go on."""
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)
             self._process.wait(30)
             self._process = None
 
     def token_for(self, role: str, tenant: str = "") -> str:
+        """A new token."""
         with self.client() as client:
             return client.create_token(role, role, tenant)[1]
 
@@ -105,18 +110,22 @@ class Watched:
             self.strangers.append(url)
 
     def sign_in(self, token: str) -> None:
+        """Open the page and sign in."""
         self.page.goto(self.url)
+        self.sign_in_here(token)
+
+    def sign_in_here(self, token: str) -> None:
+        """Sign in on the page that asks for it."""
         self.page.get_by_label("Token").fill(token)
         self.page.get_by_role("button", name="Sign in").click()
-        self.page.get_by_role("navigation", name="Pages").wait_for()
+        self.page.locator("nav").wait_for(state="attached")
 
     def show(self, where: str) -> None:
+        """Go to another page."""
         self.page.evaluate("where => { location.hash = '#/' + where }", where)
 
-    def text(self, selector: str) -> str:
-        return str(self.page.inner_text(selector))
-
     def check(self) -> None:
+        """Nothing went wrong so far."""
         assert not self.errors, self.errors
         assert not self.strangers, self.strangers
 
@@ -130,7 +139,3 @@ def watched(browser: Any, served: Served, dark: bool = False, **more: Any) -> It
         yield Watched(context.new_page(), served.url)
     finally:
         context.close()
-
-
-def json_of(answer: Any) -> Any:
-    return json.loads(answer.text())
