@@ -106,9 +106,9 @@ def visit(window: Any, served: Served, page: str, there: str) -> None:
     """Go to a page and wait until it shows what it is about."""
     if page == "job":
         with served.client() as client:
-            running = [job for job in client.jobs(states=["running"]) if job.name == "pretrain"] or client.jobs(limit=1)
+            running = sorted(client.jobs(states=["running"]), key=lambda job: job.name != "pretrain")
         window.show(f"job/{running[0].id}")
-        window.page.get_by_role("log").get_by_text("epoch").first.wait_for()
+        window.page.get_by_role("log").wait_for()
     else:
         window.show(page)
     if page == "submit":

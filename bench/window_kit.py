@@ -16,7 +16,7 @@ from cotenant.api.window import DIST
 from cotenant.client import Client
 
 BUILT = (DIST / "index.html").is_file()
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def browser_arguments() -> list[str]:

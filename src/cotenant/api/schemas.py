@@ -262,7 +262,7 @@ class WhatIf(_Asked):
     later: bool = Field(False, description="Where it takes long, answer with 202 and how far it has come.")
 
 
-class Trial(_Asked):
+class TrialQuestion(_Asked):
     """What is to be otherwise than now. No policies: the live one. `nodes` more like the node `like`, or the first."""
 
     policies: list[Annotated[str, Field(pattern=_POLICY)]] = Field([], max_length=8)

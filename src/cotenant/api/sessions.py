@@ -34,7 +34,7 @@ _MOST_ADDRESSES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class BrowserSession:
     """Who signed in and until when: by a token (of the id of the caller), a provider, or as a user of this machine."""
 
     caller: Caller
@@ -52,15 +52,15 @@ class Sessions:
 
     def __init__(self, path: Path | None = None, clock: Callable[[], float] = time.time) -> None:
         self._path, self.now_s = path, clock
-        self._open: dict[str, Session] = {}
-        self._codes: dict[str, Session] = {}
+        self._open: dict[str, BrowserSession] = {}
+        self._codes: dict[str, BrowserSession] = {}
         self._tries: dict[str, Bucket] = {}
         if path is not None and path.exists():
             with suppress(OSError, ValueError, KeyError, TypeError):  # then everybody signs in again
                 rows = json.loads(path.read_text(encoding="utf-8"))
                 self._open = {name: _read(row) for name, row in rows.items()}
 
-    def begin(self, session: Session) -> tuple[str, Session]:
+    def begin(self, session: BrowserSession) -> tuple[str, BrowserSession]:
         """Open one; its cookie, and until when it holds."""
         made = replace(session, until_s=min(session.until_s, self.now_s() + LASTS_S))
         cookie = secrets.token_urlsafe(32)
@@ -71,7 +71,7 @@ class Sessions:
         self._save()
         return cookie, made
 
-    def find(self, cookie: str) -> Session | None:
+    def find(self, cookie: str) -> BrowserSession | None:
         """The session of a cookie, unless it is over."""
         found = self._open.get(digest(cookie)) if cookie else None
         return found if found is not None and self.now_s() < found.until_s else None
@@ -81,7 +81,7 @@ class Sessions:
         if self._open.pop(digest(cookie), None) is not None:
             self._save()
 
-    def new_code(self, session: Session) -> str:
+    def new_code(self, session: BrowserSession) -> str:
         """A code that opens a session like this, once and within a minute."""
         now_s = self.now_s()
         self._codes = {name: one for name, one in self._codes.items() if one.until_s > now_s}
@@ -91,7 +91,7 @@ class Sessions:
         self._codes[digest(code)] = replace(session, until_s=now_s + CODE_S)
         return code
 
-    def redeem(self, code: str) -> Session | None:
+    def redeem(self, code: str) -> BrowserSession | None:
         """Whose code this is; it is worthless from now on."""
         found = self._codes.pop(digest(code), None)
         return replace(found, until_s=inf) if found is not None and self.now_s() < found.until_s else None
@@ -118,11 +118,13 @@ def _written(caller: Caller) -> dict[str, Any]:
     return {"name": caller.name, "role": str(caller.role), "tenant": caller.tenant, "token": caller.token}
 
 
-def _read(row: dict[str, Any]) -> Session:
+def _read(row: dict[str, Any]) -> BrowserSession:
     who, until_s = row["caller"], float(row["until_s"])
     if not isfinite(until_s):
         raise ValueError("a session without an end")
-    return Session(Caller(who["name"], Role(who["role"]), who["tenant"], token=who["token"]), int(row["uid"]), until_s)
+    return BrowserSession(
+        Caller(who["name"], Role(who["role"]), who["tenant"], token=who["token"]), int(row["uid"]), until_s
+    )
 
 
 def cookie_name(scope: Scope) -> str:

@@ -39,7 +39,7 @@ router = APIRouter(prefix=PATH, tags=["simulations"])
 
 
 @dataclass(slots=True)
-class Simulation:
+class SimulationRun:
     """One comparison: under way, or what came of it."""
 
     id: str
@@ -102,7 +102,7 @@ class Simulations:
     """Those of one application, oldest first; files are in `folder`, which is emptied at the start."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._folder, self._kept = folder, dict[str, Simulation]()
+        self._folder, self._kept = folder, dict[str, SimulationRun]()
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -121,7 +121,7 @@ class Simulations:
         self._folder.mkdir(mode=0o700, exist_ok=True)
         return Path(tempfile.mkdtemp(dir=self._folder))
 
-    def begin(self, made: Simulation, asked: dict[str, Any]) -> None:
+    def begin(self, made: SimulationRun, asked: dict[str, Any]) -> None:
         """Start a child; old ones make room."""
         made.task = asyncio.create_task(made.run(asked))
         self._kept[made.id] = made
@@ -129,7 +129,7 @@ class Simulations:
         for old in over[: max(len(self._kept) - MOST_KEPT, 0)]:
             self.drop(old)
 
-    def drop(self, one: Simulation) -> None:
+    def drop(self, one: SimulationRun) -> None:
         """End it where it runs, and forget it."""
         if one.state == "running":
             one.state = "cancelled"
@@ -138,11 +138,11 @@ class Simulations:
         self._kept.pop(one.id, None)
         shutil.rmtree(one.folder, ignore_errors=True)
 
-    def of(self, caller: Caller) -> list[Simulation]:
+    def of(self, caller: Caller) -> list[SimulationRun]:
         """A caller's own."""
         return [one for one in self._kept.values() if one.caller == caller]
 
-    def find(self, caller: Caller, name: str) -> Simulation:
+    def find(self, caller: Caller, name: str) -> SimulationRun:
         """One of a caller's own."""
         found = self._kept.get(name)
         if found is None or found.caller != caller:
@@ -185,7 +185,7 @@ async def begin(
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    made = Simulation(uuid4().hex, caller, folder, generate or name, cluster, names)
+    made = SimulationRun(uuid4().hex, caller, folder, generate or name, cluster, names)
     limits = {"memory_gib": MEMORY_GIB, "cpu_s": CPU_S, "file_gib": FILE_GIB}
     kept.begin(made, {"log": name, "generate": generate, "cluster": cluster, "policies": names, **limits})
     request.scope["cotenant.note"] = one_line(f"simulation of {made.what} ({size} bytes)")

@@ -91,7 +91,7 @@ async def whatif(request: Request, body: s.WhatIf) -> Response:
 
 
 @router.post("/v1/trials", responses={**s.answers(s.TrialAnswer, 404, 409), **_LATER}, tags=["cluster"])
-async def trial(request: Request, body: s.Trial) -> Response:
+async def trial(request: Request, body: s.TrialQuestion) -> Response:
     """What would be with other policies, jobs that are not submitted, more nodes, other tenants: beside how it is now.
 
     When each job would start and end, with intervals, and what would be said of deadlines. For a 202 see /v1/whatif.

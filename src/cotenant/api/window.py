@@ -18,7 +18,7 @@ from cotenant import __version__
 from cotenant.api import schemas as s
 from cotenant.api.auth import LINK, SESSION, bearer, by_cookie, who
 from cotenant.api.door import NOBODY, Forbidden, answer, caller_of, door_of, encode
-from cotenant.api.sessions import CODE_S, Session, cookie_name, cookie_of, is_ours
+from cotenant.api.sessions import CODE_S, BrowserSession, cookie_name, cookie_of, is_ours
 from cotenant.service.facade import Caller, NotFound, TooMany
 
 DIST = Path(__file__).parent / "web_dist"
@@ -37,7 +37,7 @@ router = APIRouter()
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PageFiles:
     """The files of the page in a folder."""
 
     folder: Path = field(default=DIST)
@@ -59,7 +59,7 @@ class Page:
         return FileResponse(path, headers={"Cache-Control": kept})
 
 
-PAGE = Page()
+PAGE = PageFiles()
 
 
 @router.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
@@ -104,13 +104,13 @@ async def sign_in(request: Request, body: s.SignIn) -> Response:
     return response
 
 
-async def _of_token(request: Request, token: str) -> Session | None:
+async def _of_token(request: Request, token: str) -> BrowserSession | None:
     """A session for who has this token, until that ends."""
     door = door_of(request)
     caller = await who(door, request.scope, token)
     sign_on = door.settings.sign_on
     until_s = sign_on.ends_s(token) if caller is not None and sign_on is not None and sign_on.is_one(token) else inf
-    return None if caller is None else Session(caller, until_s=until_s)
+    return None if caller is None else BrowserSession(caller, until_s=until_s)
 
 
 @router.get(SESSION, responses=s.answers(s.WhoAmI), tags=["session"])
@@ -140,7 +140,7 @@ async def link(request: Request) -> Response:
     secret = bearer(request.scope)
     made = await _of_token(request, secret) if secret else None
     uid = request.scope.get("state", {}).get("cotenant.uid")
-    session = made or Session(caller, -1 if uid is None else uid)
+    session = made or BrowserSession(caller, -1 if uid is None else uid)
     return answer(encode({"code": door.settings.sessions.new_code(session), "lasts_s": CODE_S}), 201)
 
 

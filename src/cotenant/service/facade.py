@@ -21,6 +21,8 @@ from cotenant.service.job_info import EventInfo as EventInfo
 from cotenant.service.job_info import JobInfo as JobInfo
 from cotenant.service.job_info import JobList as JobList
 from cotenant.service.job_info import JobOutcome as JobOutcome
+from cotenant.service.whatif_watch import WHATIF_BUDGET_S as WHATIF_BUDGET_S
+from cotenant.service.whatif_watch import WhatIfWatch as WhatIfWatch
 from cotenant.service.window import NodeWindow
 
 if TYPE_CHECKING:
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from cotenant.backends.channels import Channel, ChannelSpec
     from cotenant.service.accounts.asked import AccountDesk
     from cotenant.service.pictures.asked import PictureDesk
-
-WHATIF_BUDGET_S = 30.0
 
 
 class NotFound(CotenantError):
@@ -90,26 +90,6 @@ class TokenInfo:
     scopes: tuple[str, ...] = ()
     expires_s: float | None = None
     used_s: float | None = None  # last, to about an hour
-
-
-@dataclass(slots=True)
-class WhatIfWatch:
-    """How far a what-if has come, for whoever waits for it. Each policy is played forward for at most `budget_s`."""
-
-    budget_s: float = WHATIF_BUDGET_S
-    policy: str = ""  # the one that is played now
-    done: int = 0  # jobs that it has finished
-    jobs: int = 0
-    partial: list[str] = field(default_factory=list)  # policies for which time was up
-    answers: dict[str, dict[str, Any]] = field(default_factory=dict)  # by policy, what it told jobs with deadlines
-
-    def hear(self, done: int) -> None:
-        """So many jobs have come to their end in the play."""
-        self.done = done
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {"policy": self.policy, "done": self.done, "jobs": self.jobs}
 
 
 class JobDesk(Protocol):

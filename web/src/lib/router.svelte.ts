@@ -5,7 +5,8 @@ export class Router {
     this.read();
     addEventListener("hashchange", () => this.read());
   }
-  private read(): void {
+  /** Look where the address says that we are. */
+  read(): void {
     this.path = location.hash.replace(/^#\/?/, "");
   }
   get page(): string {

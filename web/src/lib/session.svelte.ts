@@ -1,4 +1,5 @@
 // Who is signed in. The secret is a cookie that this script cannot read.
+import { router } from "./router.svelte";
 import { ask, get, onSignedOut, type SignedIn } from "./api";
 
 class Session {
@@ -22,6 +23,7 @@ class Session {
     const code = /^#code=([\w-]+)$/.exec(location.hash)?.[1];
     if (code) {
       history.replaceState(null, "", "/");
+      router.read();
       await this.signIn({ code }).catch((error: unknown) => (this.notice = String((error as Error).message)));
     }
     if (!this.user) await this.check();

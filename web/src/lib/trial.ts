@@ -5,7 +5,7 @@ export type TrialAnswer = Schemas["TrialAnswer"];
 type Later = { id: string; progress: { policy: string; done: number; jobs: number } };
 
 export async function trial(
-  asked: Partial<Omit<Schemas["Trial"], "jobs">> & { jobs?: Record<string, unknown>[] },
+  asked: Partial<Omit<Schemas["TrialQuestion"], "jobs">> & { jobs?: Record<string, unknown>[] },
   progress: (text: string) => void = () => {},
   signal?: AbortSignal,
 ): Promise<TrialAnswer> {

@@ -20,7 +20,7 @@ from cotenant.service.store.store import Store
 _KEPT_S = 1.0  # for so long the order of the queue is not asked for again
 
 
-class Line(Protocol):
+class WaitingOrder(Protocol):
     """Whoever knows the order of those who wait."""
 
     def line(self, now_s: float) -> list[str]:
@@ -31,11 +31,11 @@ Checked = Callable[[Caller, Sequence[JobSpec]], list[JobSpec]]
 """Whether jobs would be taken, with their defaults filled in; raises where not."""
 
 
-class Pictures:
+class PictureBoard:
     """The one implementation of `cotenant.service.pictures.asked.PictureDesk`."""
 
     def __init__(
-        self, store: Store, planner: Line, machines: Machines, counters: Mapping[str, float],
+        self, store: Store, planner: WaitingOrder, machines: Machines, counters: Mapping[str, float],
         trouble: Callable[[], str], trials: Trials, check: Checked,
     ) -> None:  # fmt: skip
         self._store, self._planner, self._machines, self._counters = store, planner, machines, counters

@@ -22,7 +22,7 @@ _OVER = (str(JobState.SUCCEEDED), str(JobState.CANCELLED))
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class LedgerStop:
     """One stop. `lost_s`, `leave_s` and `back_s` are of each GPU; `back_s` is None where it has not come back yet."""
 
     at_s: float
@@ -60,7 +60,7 @@ class Starts:
         for line in self._at.values():
             line.sort()
 
-    def after(self, stop: Stop) -> dict[str, float]:
+    def after(self, stop: LedgerStop) -> dict[str, float]:
         """Who came to the GPUs of a stopped job at once, and for how many GPU-seconds."""
         found: dict[str, float] = {}
         for node, indexes in stop.gpus:
@@ -73,7 +73,7 @@ class Starts:
         return found
 
 
-def stops_of(job: LiveJob, now_s: float) -> Iterator[Stop]:
+def stops_of(job: LiveJob, now_s: float) -> Iterator[LedgerStop]:
     """All stops of a job, oldest first."""
     for number, attempt in enumerate(job.attempts):
         had = stretches(attempt, now_s)
@@ -87,14 +87,14 @@ def stops_of(job: LiveJob, now_s: float) -> Iterator[Stop]:
         back_s = None if after is None else after.start_s or after.restore_s
         waited_s = None if after is None else max(after.launched_s - attempt.ended_s, 0.0)
         cause = attempt.end or "stopped"
-        yield Stop(
+        yield LedgerStop(
             attempt.ended_s, job, cause, attempt.why, attempt.gpus, attempt.lost_s, attempt.stop_s, back_s, waited_s
         )
 
 
-def _suspension(job: LiveJob, attempt: Attempt, at_s: float, until_s: float | None) -> Stop:
+def _suspension(job: LiveJob, attempt: Attempt, at_s: float, until_s: float | None) -> LedgerStop:
     waited_s = None if until_s is None else max(until_s - at_s, 0.0)
-    return Stop(at_s, job, SUSPENDED, "it stood still and kept its memory", attempt.gpus, 0.0, 0.0, 0.0, waited_s)
+    return LedgerStop(at_s, job, SUSPENDED, "it stood still and kept its memory", attempt.gpus, 0.0, 0.0, 0.0, waited_s)
 
 
 def ledger(jobs: Mapping[str, LiveJob], caller: Caller, now_s: float, from_s: float, to_s: float) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def ledger(jobs: Mapping[str, LiveJob], caller: Caller, now_s: float, from_s: fl
     return {"at_s": now_s, "from_s": from_s, "to_s": to_s, "rows": rows, "causes": _sums(rows)}
 
 
-def _row(stop: Stop, gained: Mapping[str, float], jobs: Mapping[str, LiveJob], caller: Caller) -> dict[str, Any]:
+def _row(stop: LedgerStop, gained: Mapping[str, float], jobs: Mapping[str, LiveJob], caller: Caller) -> dict[str, Any]:
     size, job = stop.size, stop.job
     by_us = stop.cause in STOPS
     who = [

@@ -40,7 +40,7 @@ class TrialAsked:
         return bool(self.jobs or self.nodes or self.tenants)
 
 
-class Played(Protocol):
+class TrialPlays(Protocol):
     """Whoever plays the live state forward."""
 
     def forecast(
@@ -52,7 +52,7 @@ class Played(Protocol):
 class Trials:
     """Answers questions of this kind."""
 
-    def __init__(self, store: Store, planner: Played, machines: Machines, told: ToldEnds) -> None:
+    def __init__(self, store: Store, planner: TrialPlays, machines: Machines, told: ToldEnds) -> None:
         self._store, self._planner, self._machines, self._told = store, planner, machines, told
 
     def answer(self, caller: Caller, asked: TrialAsked, watch: WhatIfWatch) -> dict[str, Any]:
