@@ -130,3 +130,13 @@ def test_sessions_outlive_the_service_but_not_their_time(tmp_path: Path) -> None
     assert again.find(cookie) is None
     path.write_text("{broken")
     assert Sessions(path).find(cookie) is None
+
+
+def test_jobs_are_checked_without_being_submitted(user_a: TestClient, service: FakeService) -> None:
+    good = user_a.post("/v1/jobs/check", json={"jobs": [{"run": "true", "gpus": 2}]}).json()
+    assert (good["error"], good["jobs"][0]["gpus"]) == ("", 2)
+    for job, why in (({"run": "true", "gpu": 1}, "gpu"), ({"run": "true", "tenant": "b"}, "tenant 'a'")):
+        told = user_a.post("/v1/jobs/check", json={"jobs": [job]}).json()
+        assert told["jobs"] == []
+        assert why in told["error"]
+    assert service.submits == 0

@@ -134,7 +134,8 @@ def test_roles_and_tenants(browser: Any, served: Served) -> None:
         window.page.get_by_role("heading", name="Overview").wait_for()
         denied = window.page.evaluate(
             "fetch('/v1/jobs', {method: 'POST', headers: {'X-Cotenant-Window': '1',"
-            " 'Content-Type': 'application/json'}, body: JSON.stringify({jobs: [{run: 'true'}]})}).then(answer => answer.status)"
+            " 'Content-Type': 'application/json'}, body: JSON.stringify({jobs: [{run: 'true'}]})})"
+            ".then(answer => answer.status)"
         )
         assert denied == 403
         window.show(f"job/{other}")
@@ -163,7 +164,7 @@ def test_the_page_survives_a_restart(browser: Any, served: Served) -> None:
         with served.client() as client:
             before = client.submit([{"run": "true", "name": "before"}])[0][0]
             _row(window, before).get_by_text("succeeded").wait_for()
-            page.evaluate("window.cotenantLive.hear(events => (window.told = (window.told ?? []).concat(events)))")
+            page.evaluate("() => { cotenantLive.hear(some => { window.told = (window.told ?? []).concat(some) }) }")
             last = page.evaluate("window.cotenantLive.seq")
         served.stop()
         page.get_by_text("Reconnecting").wait_for()

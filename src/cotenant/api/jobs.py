@@ -14,6 +14,7 @@ from cotenant.api.limits import one_line, read_jobs
 from cotenant.api.logs import check_offset
 from cotenant.api.news import PageAsked
 from cotenant.api.several import checked_changes
+from cotenant.core.errors import CotenantError
 from cotenant.core.jobspec import JobSpec
 from cotenant.service.asked import Which
 from cotenant.service.facade import Caller, EventInfo, Role
@@ -52,12 +53,15 @@ def own_jobs(caller: Caller, jobs: list[dict[str, Any]]) -> list[JobSpec]:
 
 @router.post("/check", responses=s.answers(s.CheckedJobs, 404, 409))
 async def check(request: Request, body: s.Submission) -> Response:
-    """Whether jobs would be taken, and with which defaults; nothing is submitted."""
+    """Whether jobs would be taken, and with which defaults, else `error`; nothing is submitted."""
     door, caller = door_of(request), caller_of(request)
 
     def act() -> bytes:
-        specs = door.pictures.check(caller, own_jobs(caller, body.jobs))
-        return encode({"jobs": [spec.as_dict() for spec in specs]})
+        try:
+            specs = door.pictures.check(caller, own_jobs(caller, body.jobs))
+        except (CotenantError, Forbidden) as error:
+            return encode({"jobs": [], "error": one_line(str(error))})
+        return encode({"jobs": [spec.as_dict() for spec in specs], "error": ""})
 
     return answer(await door.call(act))
 

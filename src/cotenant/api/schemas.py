@@ -306,9 +306,10 @@ class TrialAnswer(BaseModel):
 
 
 class CheckedJobs(BaseModel):
-    """Jobs that would be taken, with defaults; of an array its first element."""
+    """Jobs that would be taken, with defaults, of an array its first element; or why they would not."""
 
     jobs: list[dict[str, Any]]
+    error: str
 
 
 class Played(BaseModel):
