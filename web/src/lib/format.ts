@@ -29,7 +29,8 @@ export const short = (n: number): string =>
 
 export const count = (n: number | null | undefined): string => (n == null ? "–" : n.toLocaleString("en"));
 export const percent = (n: number | null | undefined): string => (n == null ? "–" : `${Math.round(n * 100)} %`);
-export const gpuHours = (seconds: number): string => `${short(seconds / 3600)} GPU-h`;
+/** Time of one GPU: 17 GPU-s, 12 GPU-min, 3.5 GPU-h. */
+export const gpuTime = (seconds: number): string => span(seconds).replace(/ (\w+)$/, " GPU-$1");
 
 type Ends = {
   ended_s: number | null;
