@@ -10,7 +10,7 @@ import typer
 
 VERBS = (
     "simulate", "compare", "analyze", "policies", "generate", "traces", "profiles", "estimator", "profile", "why",
-    "serve", "submit", "run", "shell", "exec", "attach", "port",
+    "serve", "open", "submit", "run", "shell", "exec", "attach", "port",
     "ps", "show", "logs", "cancel", "hold", "resume", "requeue", "resubmit", "set", "wait", "top", "nodes",
     "drain", "maintenance", "reserve", "events", "policy", "whatif", "forecast", "tenants", "share", "usage", "token",
     "login", "audit", "backup", "restore", "shutdown", "service", "doctor", "slurm-shims",
@@ -30,7 +30,11 @@ def make_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
     )
     app.callback()(_root)
     for verb in verbs:
+<<<<<<< HEAD
         name = "set_" if verb == "set" else verb.replace("-", "_")
+=======
+        name = f"{verb}_" if verb in ("open", "set") else verb
+>>>>>>> window
         module = import_module(f"cotenant.cli.{name}")
         if hasattr(module, "app"):
             app.add_typer(module.app, name=verb)

@@ -453,6 +453,10 @@ class Client:
         """The provider at which people sign on."""
         return self._ask("GET", "/v1/signon")
 
+    def sign_in_code(self) -> str:
+        """A code by which a browser signs in as this caller, once and within a minute."""
+        return str(self._ask("POST", "/v1/session/link")["code"])
+
     def backup(self, path: str) -> str:
         """A consistent copy of the journal, as a new file in the service's own folder (admin)."""
         return str(self._ask("POST", "/v1/backup", json={"path": path}, timeout=timeout(600.0))["path"])

@@ -82,6 +82,16 @@ def _socket(folder: Path) -> str:
     return f"unix:{path}" if path.is_socket() else ""
 
 
+def page_url(url: str) -> str:
+    """Where a browser finds the page of the service at this URL: over TCP, also where we came by the socket."""
+    if not url.startswith("unix:"):
+        return url
+    kept = _text(Path(url.removeprefix("unix:")).parent / "url")
+    if not kept:
+        raise InputError(f"'{url}' is no address for a browser: name the service by COTENANT_URL=http://...")
+    return kept.rstrip("/").replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+
+
 def _mine(url: str) -> bool:
     """Whether this is a Unix socket at which the kernel's word for who we are is enough."""
     if not url.startswith("unix:"):
