@@ -30,11 +30,7 @@ def make_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
     )
     app.callback()(_root)
     for verb in verbs:
-<<<<<<< HEAD
-        name = "set_" if verb == "set" else verb.replace("-", "_")
-=======
-        name = f"{verb}_" if verb in ("open", "set") else verb
->>>>>>> window
+        name = f"{verb}_" if verb in ("open", "set") else verb.replace("-", "_")
         module = import_module(f"cotenant.cli.{name}")
         if hasattr(module, "app"):
             app.add_typer(module.app, name=verb)
