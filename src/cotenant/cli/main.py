@@ -60,6 +60,17 @@ def _unavailable(error: Exception) -> bool:
     return isinstance(error, Unavailable)
 
 
+def with_json_target(words: list[str]) -> list[str]:
+    """Where `--json` takes a file and none is named, `-`: so that it is a flag everywhere, too."""
+    if words[1:2] not in (["simulate"], ["compare"], ["analyze"]):
+        return words
+    made: list[str] = []
+    for at, word in enumerate(words):
+        bare = word == "--json" and (at + 1 == len(words) or words[at + 1].startswith("--"))
+        made += [word, "-"] if bare else [word]
+    return made
+
+
 def main() -> None:
     """Run a verb. What the user can mend is one line on standard error and exit code 2 (docs/api.md)."""
     from cotenant.cli.quick import quicken
@@ -70,6 +81,7 @@ def main() -> None:
 
     quicken()
     asked = sys.argv[1:2]
+    sys.argv = with_json_target(sys.argv)
     try:
         app = make_app(asked if asked and asked[0] in VERBS else VERBS)  # one verb alone is there sooner
         code = app(standalone_mode=False)

@@ -67,7 +67,12 @@ def make_policy(text: str) -> Policy:
         if spec.name not in known:
             raise unknown("policy", spec.name, known)
         policy = known[spec.name]
-    return policy(**typed_params(spec, policy.defaults, "policy"))
+    params = typed_params(spec, policy.defaults, "policy")
+    for key in spec.params:
+        value = params[key]
+        if isinstance(value, int | float) and value < 0:
+            raise InputError(f"policy '{spec.name}': {key}={value:g} must not be negative")
+    return policy(**params)
 
 
 def _from_file(path: Path, name: str) -> type[Policy]:
@@ -88,6 +93,10 @@ def _from_file(path: Path, name: str) -> type[Policy]:
         if inspect.isclass(value) and issubclass(value, Policy) and not inspect.isabstract(value)
         and value not in (OrderPolicy, PriorityPolicy, PlanPolicy)
     }  # fmt: skip
+    given = getattr(module, name, None)
+    if inspect.isclass(given) and inspect.isabstract(given) and issubclass(given, Policy):
+        missing = " and ".join(f"{method}()" for method in sorted(given.__abstractmethods__))
+        raise InputError(f"policy class '{name}' in {path} lacks {missing}; see docs/policies.md")
     if name not in classes:
         raise unknown(f"policy class in {path}", name, classes or ["(none: subclass PriorityPolicy)"])
     return classes[name]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 CSS = """
 :root{color-scheme:light dark;--bg:#f5f6f8;--card:#fff;--text:#1b2330;--dim:#5b6675;--line:#dfe3e9;
---grid:#e8ebf0;--accent:#2563c9;--best:#e3f4ea;--best-text:#12683f;--stripe:#fafbfc;--faint:#b9c1cc;--code:#f0f2f5}
+--grid:#e8ebf0;--accent:#2563c9;--best:#e3f4ea;--best-text:#12683f;--stripe:#fafbfc;--faint:#b9c1cc;--code:#f0f2f5;--more:#a33a1d}
 @media (prefers-color-scheme:dark){:root{--bg:#10141a;--card:#181e27;--text:#e4e9f0;--dim:#98a4b5;
---line:#2b3442;--grid:#28303c;--accent:#7fb0ff;--best:#173a2a;--best-text:#7fe0ae;--stripe:#1b222c;--faint:#4b5768;--code:#10151c}}
+--line:#2b3442;--grid:#28303c;--accent:#7fb0ff;--best:#173a2a;--best-text:#7fe0ae;--stripe:#1b222c;--faint:#4b5768;--code:#10151c;--more:#ff9e7a}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--text);
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"DejaVu Sans",sans-serif}
@@ -52,6 +52,9 @@ th[aria-sort=ascending],th[aria-sort=descending]{color:var(--accent)}
 th[aria-sort=ascending] span::after{content:" ▴"}
 th[aria-sort=descending] span::after{content:" ▾"}
 tbody tr td.best{background:var(--best);color:var(--best-text);font-weight:650}
+td.less{color:var(--best-text);font-weight:600}
+td.more{color:var(--more);font-weight:600}
+table.plain thead th{padding:10px}
 .swatch{display:inline-block;width:10px;height:10px;border-radius:3px;margin-right:8px;flex:none}
 .note{color:var(--dim);font-size:13px;margin:8px 0 0}
 details{margin:16px 0 0}

@@ -16,6 +16,8 @@ from typing import Any
 from cotenant.core.outcome import Outcome
 from cotenant.report.assets import CSS, JS
 from cotenant.report.charts import Chart, Figure, Line, build_charts, lines_of
+from cotenant.report.differences import HEADINGS, metrics_of, note_of, text_of
+from cotenant.report.paired import GROUP, Doubts
 from cotenant.report.schedule import gantt
 from cotenant.report.table import ShownColumn, aggregate_columns, columns_of, comparison_rows, varying
 from cotenant.report.units import count, duration, number, percent
@@ -35,15 +37,21 @@ def write_html(
     rows: Sequence[Mapping[str, Any]] | None = None,
     aggregates: Sequence[Mapping[str, Any]] | None = None,
     window_s: tuple[float, float] | None = None,
+    lines: Sequence[Mapping[str, Any]] = (),
+    doubts: Doubts | None = None,
 ) -> None:
     """Write the report of a comparison.
 
     `rows` are comparison rows for the table (made from `outcomes` when not given; there may be more rows than
     outcomes). `aggregates` are rows of `stats.aggregate`, shown first with a chart of their intervals. Charts
     show the first outcome of each policy and placement. `window_s`, on the clock of the trace, is the window
-    of the Gantt chart; without it all recorded segments count.
+    of the Gantt chart; without it the time of most waiting is shown. `lines` are paired differences, `doubts` says which
+    policies cannot be told from the best one.
     """
-    text = render_html(outcomes, title=title, command=command, rows=rows, aggregates=aggregates, window_s=window_s)
+    text = render_html(
+        outcomes, title=title, command=command, rows=rows, aggregates=aggregates, window_s=window_s, lines=lines,
+        doubts=doubts,
+    )  # fmt: skip
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(text)
 
@@ -56,8 +64,11 @@ def render_html(
     rows: Sequence[Mapping[str, Any]] | None = None,
     aggregates: Sequence[Mapping[str, Any]] | None = None,
     window_s: tuple[float, float] | None = None,
+    lines: Sequence[Mapping[str, Any]] = (),
+    doubts: Doubts | None = None,
 ) -> str:
     """The page of `write_html` as text."""
+    compared = lines
     lines = lines_of(outcomes)
     shown = list(rows) if rows is not None else list(comparison_rows(outcomes))
     charts = build_charts(lines, aggregates)
@@ -66,7 +77,8 @@ def render_html(
         _header(outcomes, title, command),
         "<main>",
         _cards(shown) if not aggregates else "",
-        _tables(shown, aggregates, lines),
+        _tables(shown, aggregates, lines, doubts),
+        _differences(compared),
         _charts(charts, lines, len(outcomes)),
         _gantt(bars[0], lines) if bars else "",
         "</main>",
@@ -171,7 +183,7 @@ def _cards(rows: Sequence[Mapping[str, Any]]) -> str:
         ("avg_jct_s", "Lowest average completion time", -1),
         ("p99_jct_s", "Lowest p99 completion time", -1),
         ("avg_queue_s", "Shortest average queue", -1),
-        ("gpu_utilization", "Highest GPU utilisation", 1),
+        ("useful_utilization", "Highest useful GPU utilisation", 1),
     ):
         known = [(value, row) for row in rows if (value := number(row.get(key))) is not None]
         if len(known) < 2:
@@ -189,16 +201,42 @@ def _cards(rows: Sequence[Mapping[str, Any]]) -> str:
     return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
 
 
+def _differences(lines: Sequence[Mapping[str, Any]]) -> str:
+    """How policies differ from the baseline, with intervals."""
+    metrics = metrics_of(lines)
+    if not lines or not metrics:
+        return ""
+    keys = [key for key in GROUP if len({repr(line.get(key)) for line in lines}) > 1]
+    head = "".join(f"<th scope='col'>{_esc(name)}</th>" for name in ("policy", *keys, *(HEADINGS[m] for m in metrics)))
+    body = []
+    for line in lines:
+        cells = "".join(f"<td>{_esc(line.get(key))}</td>" for key in keys)
+        for metric in metrics:
+            made = line[metric]
+            sign = "" if made is None or not made.clear else ' class="less"' if made.mean < 0 else ' class="more"'
+            cells += f"<td{sign}>{_esc(text_of(made))}</td>"
+        body.append(f"<tr><th scope='row'>{_esc(line['policy'])}</th>{cells}</tr>")
+    return (
+        f'<section id="differences"><h2>Against {_esc(lines[0]["baseline"])}</h2><div class="box" tabindex="0" role="region" '
+        f'aria-label="Paired differences"><table class="plain"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody>'
+        f'</table></div><p class="note">Same jobs, pair by pair. {_esc(note_of(lines))}.</p></section>'
+    )
+
+
 def _tables(
-    rows: Sequence[Mapping[str, Any]], aggregates: Sequence[Mapping[str, Any]] | None, lines: Sequence[Line]
-) -> str:
+    rows: Sequence[Mapping[str, Any]], aggregates: Sequence[Mapping[str, Any]] | None, lines: Sequence[Line],
+    doubts: Doubts | None,
+) -> str:  # fmt: skip
     colors = {line.outcome.policy: line.color for line in lines}
-    hint = '<p class="note">Click a heading to sort. The best value of each column is highlighted.</p>'
+    hint = (
+        '<p class="note">Click a heading to sort. The best value of a column is highlighted where it can be told from'
+        " the others.</p>"
+    )
     if not aggregates:
-        table = _table("Comparison of policies", rows, columns_of(rows), varying(rows), colors)
+        table = _table("Comparison of policies", rows, columns_of(rows, doubts), varying(rows), colors)
         return f'<section id="table"><h2>Comparison</h2>{table}{hint}</section>'
-    keys = [key for key in varying(aggregates) if key in ("load", "placement")]
-    means = _table("Means over seeds", aggregates, aggregate_columns(aggregates), keys, colors)
+    keys = [key for key in varying(aggregates) if key != "seed"]
+    means = _table("Means over seeds", aggregates, aggregate_columns(aggregates, doubts=doubts), keys, colors)
     every = _table("All runs", rows, columns_of(rows), varying(rows), colors)
     runs = max(int(row.get("runs", 1)) for row in aggregates)
     note = f'<p class="note">Mean ± 95 % confidence interval over {runs} seeds (Student’s t).</p>' if runs > 1 else ""

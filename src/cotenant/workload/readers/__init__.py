@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cotenant.core.errors import InputError, unknown
+from cotenant.core.errors import nearest as near_to
 from cotenant.core.workload import Workload
 from cotenant.workload.readers.alibaba import OpenbLog, PaiJobLog, PaiTaskLog
 from cotenant.workload.readers.base import Reader
@@ -117,7 +118,9 @@ def _choose(path: Path, columns: tuple[str, ...], format: str | None) -> Reader:
         )
     missing = [name for name in nearest.required if name not in columns]
     plural = "s are" if len(missing) > 1 else " is"
-    names = ", ".join(f"'{name}'" for name in missing)
+    spare = [name for name in columns if name not in nearest.required]
+    close = {name: near_to(name, spare) for name in missing}
+    names = ", ".join(f"'{name}'" + (f" (there is '{close[name]}')" if close[name] else "") for name in missing)
     raise InputError(
         f"{path} line 1: column{plural} missing: {names} (it looks like the {nearest.name} format); add to the header"
     )
