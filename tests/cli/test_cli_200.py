@@ -1,4 +1,4 @@
-"""Two hundred mistakes: each is one line on standard error and exit code 2; no traceback, no silence, nothing printed."""
+"""Two hundred mistakes: each is one line on standard error and exit code 2; no traceback, no silence."""
 
 from __future__ import annotations
 

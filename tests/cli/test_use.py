@@ -16,7 +16,10 @@ from cli_runner import HEADER, ROOT, cotenant, write_log
 from cotenant.core.errors import InputError
 from cotenant.sim.workers import in_processes
 
-SLOW = "import time\nfrom cotenant.policies import PriorityPolicy\n\n\nclass Slow(PriorityPolicy):\n    def priority(self, view):\n"
+SLOW = (
+    "import time\nfrom cotenant.policies import PriorityPolicy\n\n\n"
+    "class Slow(PriorityPolicy):\n    def priority(self, view):\n"
+)
 
 
 def _slow_policy(folder: Path, body: str) -> None:

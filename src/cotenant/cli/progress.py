@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress_bar(label: str, first: str = "") -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a function (done, total) that draws, or None where nobody is watching. `first` is said until it is called."""
+    """Yield a function (done, total) that draws, or None where nobody is watching. `first` is said until then."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -74,7 +74,8 @@ def as_data(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             **{key: line[key] for key in ("policy", "baseline", *GROUP) if key in line}, "metric": m,
             "difference": d.mean, "low": d.low if d.half_width is not None else None,
             "high": d.high if d.half_width is not None else None, "baseline_value": d.baseline,
-            "change": d.change, "change_half": d.change_half, "n": d.n, "method": d.method if d.half_width is not None else "",
+            "change": d.change, "change_half": d.change_half, "n": d.n,
+            "method": d.method if d.half_width is not None else "",
         }
         for line in lines for m in HEADINGS if isinstance(d := line.get(m), Difference)
     ]  # fmt: skip

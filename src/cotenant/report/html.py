@@ -45,8 +45,8 @@ def write_html(
     `rows` are comparison rows for the table (made from `outcomes` when not given; there may be more rows than
     outcomes). `aggregates` are rows of `stats.aggregate`, shown first with a chart of their intervals. Charts
     show the first outcome of each policy and placement. `window_s`, on the clock of the trace, is the window
-    of the Gantt chart; without it the time of most waiting is shown. `lines` are paired differences, `doubts` says which
-    policies cannot be told from the best one.
+    of the Gantt chart; without it the time of most waiting is shown. `lines` are paired differences, `doubts`
+    says which policies cannot be told from the best one.
     """
     text = render_html(
         outcomes, title=title, command=command, rows=rows, aggregates=aggregates, window_s=window_s, lines=lines,
@@ -217,9 +217,10 @@ def _differences(lines: Sequence[Mapping[str, Any]]) -> str:
             cells += f"<td{sign}>{_esc(text_of(made))}</td>"
         body.append(f"<tr><th scope='row'>{_esc(line['policy'])}</th>{cells}</tr>")
     return (
-        f'<section id="differences"><h2>Against {_esc(lines[0]["baseline"])}</h2><div class="box" tabindex="0" role="region" '
-        f'aria-label="Paired differences"><table class="plain"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody>'
-        f'</table></div><p class="note">Same jobs, pair by pair. {_esc(note_of(lines))}.</p></section>'
+        f'<section id="differences"><h2>Against {_esc(lines[0]["baseline"])}</h2>'
+        '<div class="box" tabindex="0" role="region" aria-label="Paired differences"><table class="plain">'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+        f'<p class="note">Same jobs, pair by pair. {_esc(note_of(lines))}.</p></section>'
     )
 
 

@@ -1,12 +1,12 @@
 """Differences against a baseline, taken pair by pair, with 95 % intervals: what is the same for both cancels out.
 
 * Over seeds: each seed gives one difference of two runs of the same workload; mean and Student's t.
-* The change in percent is the ratio R of the two means, less 1; its interval is that of the residuals x - R b over the mean of
-  b (the delta method), so that it narrows where a policy is better by the same factor each time.
+* The change in percent is the ratio R of the two means, less 1; its interval is that of the residuals x - R b over the
+  mean of b (the delta method), so that it narrows where a policy is better by the same factor each time.
 * Over one log: each job gives one difference. Neighbours share their congestion, so jobs are drawn in runs of
   neighbours (moving block bootstrap, circular, Künsch 1989; Politis and Romano 1992). The interval is the mean ±
-  t(k - 1) · √(k / (k - 1)) · the standard deviation over draws, where k is the number of blocks in the log: few blocks mean
-  a wide interval. It tells how far the mean would move had other jobs like these come in another order; it knows
+  t(k - 1) · √(k / (k - 1)) · the standard deviation over draws, where k is the number of blocks in the log: few blocks
+  mean a wide interval. It tells how far the mean would move had other jobs like these come in another order; it knows
   nothing of loads, clusters or users that the log has not seen.
 """
 
@@ -188,7 +188,7 @@ Doubts = dict[tuple[str, tuple[tuple[str, Any], ...]], set[str]]
 
 
 def doubts(rows: Sequence[Mapping[str, Any]], outcomes: Sequence[Outcome], better: Mapping[str, int]) -> Doubts:
-    """By metric and group: policies that cannot be told from the best one. `better`: metric -> 1 (more) or -1 (less)."""
+    """By metric and group: who cannot be told from the best one. `better`: metric -> 1 (more) or -1 (less)."""
     found: Doubts = {}
     for group in groups_of(rows):
         here = [i for i, row in enumerate(rows) if all(row.get(key) == value for key, value in group.items())]

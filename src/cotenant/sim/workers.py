@@ -1,7 +1,7 @@
 """Runs in forked processes, one process each.
 
-A process per run, not a pool: whatever happens to one (the kernel kills it, its policy exits) is seen at once, its run is
-repeated, and Ctrl-C ends all of them without waiting for anybody.
+A process per run, not a pool: whatever happens to one (the kernel kills it, its policy exits) is seen at once, its run
+is repeated, and Ctrl-C ends all of them without waiting for anybody.
 """
 
 from __future__ import annotations

@@ -156,8 +156,8 @@ def _deadlines(table: Table, submit_s: Floats) -> tuple[Floats, dict[str, NDArra
     if (first_s < submit_s).any():
         at = int(np.argmax(first_s < submit_s))
         raise InputError(
-            f"{table.where(at)}: deadline_s is {first_s[at]:g}, before submit_s, {submit_s[at]:g}: it is a moment on the"
-            " clock of submit_s"
+            f"{table.where(at)}: deadline_s is {first_s[at]:g}, before submit_s, {submit_s[at]:g}: it is a moment on"
+            " the clock of submit_s"
         )
     if not table.has("deadlines"):
         return first_s, {}
