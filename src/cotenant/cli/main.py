@@ -35,7 +35,11 @@ def make_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
         if hasattr(module, "app"):
             app.add_typer(module.app, name=verb)
         else:
-            app.command(verb, cls=getattr(module, "Command", None))(getattr(module, name))
+            call = getattr(module, name)
+            brief = (
+                (call.__doc__ or "").strip().split("\n")[0]
+            )  # as it is: what is too long for a line is wrapped, not cut
+            app.command(verb, cls=getattr(module, "Command", None), short_help=brief)(call)
     return app
 
 

@@ -75,6 +75,11 @@ Crash = Annotated[
 Power = Annotated[str, typer.Option("--power", help="Let idle nodes sleep: ces, ces:preset=philly, ces:boot=120.")]
 SkipInfeasible = Annotated[bool, typer.Option("--skip-infeasible", help="Leave out jobs larger than the cluster.")]
 Format = Annotated[str, typer.Option("--format", help="Format of the log, instead of detecting it.")]
+From = Annotated[
+    str, typer.Option("--from", help="Jobs submitted from then on: second, 2d (after the first), or date.")
+]
+To = Annotated[str, typer.Option("--to", help="Jobs submitted before then, as for --from.")]
+Where = Annotated[str, typer.Option("--where", help="Jobs of which this holds: \"gpus >= 8 and tenant == 'nlp'\".")]
 Json = Annotated[str, typer.Option("--json", help="Write JSON to FILE, or to standard output with '-'.")]
 
 Plain = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -57,7 +57,8 @@ class Simulation:
         _validate(experiment)
         self.experiment = experiment
         self.compat = Compat(experiment.compat)
-        self.policy = self.compat.policy(make_policy(experiment.policy))
+        made = make_policy(experiment.policy) if experiment.made is None else experiment.made()
+        self.policy = self.compat.policy(made)
         self.traits = self.policy.traits
         if not self.traits.round_s > 0:
             raise InputError(f"policy '{experiment.policy}': round_s is {self.traits.round_s:g}; it must be above 0")
@@ -322,7 +323,7 @@ class Simulation:
 
 def simulate(experiment: Experiment, progress: Progress | None = None) -> Outcome:
     """Run an experiment to its end (or to `until_s`)."""
-    with blaming(experiment.policy):
+    with blaming(experiment.policy, experiment.made is not None):
         run = Simulation(experiment)
         run.advance(experiment.until_s, progress)
         if story := run.policy.story():
