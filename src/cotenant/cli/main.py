@@ -9,11 +9,12 @@ from importlib import import_module
 import typer
 
 VERBS = (
-    "simulate", "compare", "analyze", "policies", "generate", "traces", "profiles", "estimator", "profile", "why",
+    "simulate", "compare", "plan", "calibrate", "analyze", "policies",
+    "generate", "traces", "profiles", "estimator", "profile", "why",
     "serve", "submit", "run", "shell", "exec", "attach", "port",
     "ps", "show", "logs", "cancel", "hold", "resume", "requeue", "resubmit", "set", "wait", "top", "nodes",
     "drain", "maintenance", "reserve", "events", "policy", "whatif", "forecast", "tenants", "share", "usage", "token",
-    "login", "audit", "backup", "restore", "shutdown", "service", "doctor",
+    "login", "audit", "backup", "restore", "export", "shutdown", "service", "doctor",
 )  # fmt: skip
 
 

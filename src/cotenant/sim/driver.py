@@ -30,6 +30,7 @@ from cotenant.placement.modes import parse_placement
 from cotenant.policies import Context, make_policy
 from cotenant.policies.users import blaming
 from cotenant.sim import loop
+from cotenant.sim.as_is import as_it_happened, is_replay
 from cotenant.sim.crashes import Crashes, CrashRates
 from cotenant.sim.experiment import Experiment
 from cotenant.sim.failures import Outages, check_often
@@ -323,6 +324,9 @@ class Simulation:
 
 def simulate(experiment: Experiment, progress: Progress | None = None) -> Outcome:
     """Run an experiment to its end (or to `until_s`)."""
+    if is_replay(experiment.policy):
+        _validate(experiment)
+        return as_it_happened(experiment)
     with blaming(experiment.policy, experiment.made is not None):
         run = Simulation(experiment)
         run.advance(experiment.until_s, progress)

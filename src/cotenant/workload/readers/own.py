@@ -36,9 +36,10 @@ OPTIONAL = (
 )  # fmt: skip
 SEEN = {
     "queue_s": "wait_s", "wait_s": "wait_s", "fair_share_s": "fair_share_s", "fragmentation_s": "fragmentation_s",
-    "servers": "servers", "gpu_util": "gpu_util",
+    "servers": "servers", "gpu_util": "gpu_util", "time_limit_s": "time_limit_s",
 }  # fmt: skip
-"""What the cluster saw of the jobs, where a log has it; `submit_time` (dates) and `failure` (texts) beside these."""
+SEEN_TEXTS = ("failure", "partition", "qos", "gpu_kind")
+"""What the cluster saw of the jobs, where a log has it; `submit_time` (dates) beside these."""
 
 
 class OwnLog(Reader):
@@ -55,7 +56,7 @@ class OwnLog(Reader):
 
     def parse(self, table: Table, profile: Path | None) -> Workload:
         """Columns as they are; optional numbers may be empty."""
-        table = table.ignore_others((*REQUIRED, *OPTIONAL, *SEEN, "submit_time", "failure"))
+        table = table.ignore_others((*REQUIRED, *OPTIONAL, *SEEN, *SEEN_TEXTS, "submit_time"))
         ids = table.ids("job_id")
         table, gpus = keep_gpu_rows(table, "num_gpus")
         if len(ids) > len(table):
@@ -114,8 +115,9 @@ def _seen(table: Table) -> dict[str, NDArray[np.generic]]:
     found = facts(table, SEEN)
     if table.has("submit_time") and not np.isnan(clock_s := table.dates("submit_time")).any():
         found["submit_clock_s"] = clock_s
-    if table.has("failure"):
-        found["failure"] = np.asarray(table.text("failure").to_numpy(), dtype=object)
+    for name in SEEN_TEXTS:
+        if table.has(name):
+            found[name] = np.asarray(table.text(name).to_numpy(), dtype=object)
     return found
 
 
