@@ -36,7 +36,7 @@ def test_sacct_P() -> None:
         ("1008", 2700, 1, 100, "nlp", "UNKNOWN"),
     ]
     assert work.attempts == {4: (600.0,)}
-    assert work.extra["wait_s"].tolist() == [600, 1, 60, 13200, 600, 0]
+    assert work.extra["wait_s"].tolist() == [600, 1, 60, 13200, 60, 0]
     assert work.extra["time_limit_s"].tolist()[:3] == [7200, 86400, 7200]
     assert math.isnan(float(work.extra["time_limit_s"].tolist()[3]))  # UNLIMITED
     assert work.mem_gib[:4].tolist() == [64, 15.625, 8, 1024]  # 64G, 16000M, 4Gc on two cores, 1T

@@ -61,6 +61,10 @@ details{margin:16px 0 0}
 summary{cursor:pointer;font-weight:600;margin-bottom:10px}
 .legend{position:sticky;top:0;z-index:5;display:flex;flex-wrap:wrap;gap:8px;background:var(--bg);
 padding:10px 0;margin:0 0 6px}
+.choice{display:inline-flex;align-items:center;gap:8px;font-size:13.5px}
+.choice select{font:inherit;color:var(--text);background:var(--card);border:1px solid var(--line);border-radius:8px;
+padding:4px 8px;max-width:60vw}
+#data{margin-left:auto}
 .legend button,.tabs button{font:inherit;font-size:13.5px;color:var(--text);background:var(--card);
 cursor:pointer;
 border:1px solid var(--line);border-radius:999px;padding:4px 13px;display:inline-flex;align-items:center;
@@ -78,7 +82,8 @@ figcaption p{color:var(--dim);font-size:13px;margin:2px 0 6px}
 footer{color:var(--dim);font-size:13px;padding-top:28px;padding-bottom:36px}
 @media (max-width:980px){.grid{grid-template-columns:minmax(0,1fr)}main,header,footer{padding-left:14px;
 padding-right:14px}}
-@media print{.legend{position:static}figure,.card{break-inside:avoid}body{background:#fff}}
+@media print{.legend,.tabs{display:none}figure,.card,table{break-inside:avoid}body{background:#fff;font-size:12px}
+.grid{grid-template-columns:minmax(0,1fr)}.box{overflow:visible}table{font-size:10px}th,td{padding:3px 5px}}
 """
 
 JS = """
@@ -86,7 +91,7 @@ JS = """
   'use strict';
   var data = JSON.parse(document.getElementById('report-data').textContent);
   var hidden = {};
-  var config = {displaylogo: false, responsive: true,
+  var config = {displaylogo: false, responsive: true, toImageButtonOptions: {format: 'svg'},
     modeBarButtons: [['zoom2d', 'pan2d', 'resetScale2d', 'toImage']]};
 
   function color(name) {
@@ -125,7 +130,27 @@ JS = """
   var chosen = 0;
   function drawAll() { data.charts.forEach(draw); drawGantt(); }
 
-  document.querySelectorAll('.legend button').forEach(function (button) {
+  var select = document.getElementById('set');
+  if (select) {
+    select.addEventListener('change', function () {
+      var chosenSet = data.sets[Number(select.value)];
+      data.charts = data.charts.map(function (chart) {
+        return chosenSet.charts.find(function (other) { return other.slug === chart.slug; }) || chart;
+      });
+      data.charts.forEach(draw);
+    });
+  }
+  var save = document.getElementById('data');
+  if (save) {
+    save.addEventListener('click', function () {
+      var link = document.createElement('a');
+      link.href = URL.createObjectURL(new Blob([JSON.stringify(data)], {type: 'application/json'}));
+      link.download = 'figures.json';
+      link.click();
+    });
+  }
+
+  document.querySelectorAll('.legend button[data-index]').forEach(function (button) {
     button.addEventListener('click', function () {
       var index = Number(button.dataset.index);
       hidden[index] = !hidden[index];
@@ -177,7 +202,18 @@ JS = """
     });
   });
 
-  window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawAll);
-  drawAll();
+  function unpacked(id) {
+    var packed = atob(document.getElementById(id).textContent.trim());
+    var bytes = Uint8Array.from(packed, function (letter) { return letter.charCodeAt(0); });
+    var stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+    return new Response(stream).text();
+  }
+  unpacked('plotly-js').then(function (text) {
+    var script = document.createElement('script');
+    script.textContent = text;
+    document.head.appendChild(script);
+    window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawAll);
+    drawAll();
+  });
 })();
 """

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cotenant.core.outcome import Outcome
 from cotenant.report.paired import Doubts, groups_of
+from cotenant.report.standing import figures_of
 from cotenant.report.stats import Estimate
 from cotenant.report.stats import aggregate as aggregate
 from cotenant.report.units import (
@@ -71,6 +72,26 @@ FIELDS = (
     Field("fairness_jain", "fairness", "fraction", 1, "Jain's index; 1 is perfectly even"),
 )
 """The numeric columns, in the order shown."""
+MORE_FIELDS = (
+    Field(
+        "steady_utilization",
+        "steady util",
+        "percent",
+        0,
+        "the same while jobs keep coming: from a tenth to nine tenths",
+    ),
+    Field("useful_utilization", "useful util", "percent", 1, "GPU time of finished work over GPU time available"),
+    Field("large_jct_s", "large JCT", "time", -1, "mean completion time of jobs with more than 8 GPUs"),
+    Field(
+        "worst_tenth",
+        "worst 10 %",
+        "ratio",
+        -1,
+        "completion time over an equal share's, mean of the worst tenth of jobs",
+    ),
+    Field("tenants_jain", "tenants", "fraction", 1, "Jain's index over tenants' shares; 1 is even"),
+)
+"""Further columns, for pages and data frames: a terminal has no room for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +117,7 @@ def comparison_rows(outcomes: Sequence[Outcome]) -> list[Row]:
         row["lost_gpu_h"] = None if lost is None else lost / 3600
         used, good = number(row.get("gpu_utilization")), number(row.get("goodput"))
         row["useful_utilization"] = None if used is None or good is None else used * good
-        rows.append(row)
+        rows.append({**row, **figures_of(outcome)})
     known = [value for value in (number(row.get("avg_jct_s")) for row in rows) if value is not None]
     best = min(known, default=0.0)
     for row in rows:
@@ -115,13 +136,15 @@ def best_of(values: Sequence[float | None], better: int) -> list[bool]:
     return [value is not None and abs(value - best) <= slack for value in values]
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]], doubts: Doubts | None = None) -> list[ShownColumn]:
+def columns_of(
+    rows: Sequence[Mapping[str, Any]], doubts: Doubts | None = None, fields: Sequence[Field] = FIELDS
+) -> list[ShownColumn]:
     """The numeric columns of comparison rows as text, leaving out those that no row has.
 
     The best of a column is marked per group of rows that compare, and only where nobody is in `doubts`.
     """
     columns: list[ShownColumn] = []
-    for spec in FIELDS:
+    for spec in fields:
         values = [number(row.get(spec.key)) for row in rows]
         if all(value is None for value in values) or (spec.key == "unfinished" and not any(values)):
             continue

@@ -1,7 +1,7 @@
 """As it happened: the outcome that a log itself tells, beside those of policies.
 
-A job started `wait_s` after its submission and held its GPUs for its duration; a log without waits cannot be replayed.
-On which nodes it was is not known, so there is nothing for a Gantt chart.
+A job started `wait_s` after its submission and ended when the log says, else after its duration; a log without waits
+cannot be replayed. On which nodes it was is not known, so there is nothing for a Gantt chart.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def as_it_happened(e: Experiment) -> Outcome:
     known = np.isfinite(start_s)
     if not known.all():
         e.notes.append(f"as-is: {int((~known).sum()):,} jobs have no logged start; they count as unfinished")
-    finish_s = np.where(known, start_s + work.duration_s, np.nan)
+    finish_s = np.where(known, start_s + held_for_s(work), np.nan)
     finish_s = np.where(finish_s <= e.until_s, finish_s, np.nan)
     measured = np.ones(len(work), bool)
     if e.measure is not None:
@@ -49,7 +49,7 @@ def as_it_happened(e: Experiment) -> Outcome:
     outcome = Outcome(
         policy=e.policy, placement=e.placement, cluster=e.cluster.spec, cluster_gpus=e.cluster.gpus, workload=work,
         first_start_s=np.where(known, start_s, np.nan), finish_s=finish_s,
-        queue_s=np.where(np.isfinite(finish_s), start_s - work.submit_s, np.nan),
+        queue_s=np.where(np.isfinite(finish_s), np.maximum(finish_s - work.submit_s - work.duration_s, 0.0), np.nan),
         preemptions=np.zeros(len(work), np.int64),
         restarts=np.array([len(work.attempts.get(row, ())) for row in range(len(work))], np.int64),
         lost_gpu_s=np.zeros(len(work)), measured=measured, series=series,
@@ -83,6 +83,14 @@ def logged_starts(work: Workload) -> Floats:
             " so that 'as-is' has nothing to replay"
         )
     return work.submit_s + np.maximum(np.asarray(work.extra["wait_s"], np.float64), 0.0)
+
+
+def held_for_s(work: Workload) -> Floats:
+    """From the first start to the last end: longer than the duration where a job waited between its attempts."""
+    if "first_to_last_s" not in work.extra:
+        return work.duration_s
+    told_s = np.asarray(work.extra["first_to_last_s"], np.float64)
+    return np.where(np.isfinite(told_s), np.maximum(told_s, work.duration_s), work.duration_s)
 
 
 def _series(work: Workload, start_s: Floats, finish_s: Floats) -> Series:

@@ -90,7 +90,7 @@ def _gang(
     nodes = {pod["spec"].get("nodeName") for pod in pods} - {None}
     return JobRecord(
         name, submit_s, min(starts), max(ends), gpus, max(ends) - min(starts), tenant, str(labels.get("user", "")), "",
-        int(STATUS_OF.get(phase, Status.UNKNOWN)), cores or NAN, memory or NAN, float(len(nodes)) or NAN, NAN, (),
+        int(STATUS_OF.get(phase, Status.UNKNOWN)), cores or NAN, memory or NAN, float(len(nodes)) or NAN, NAN, (), NAN,
         {"priority_class": str(pods[0]["spec"].get("priorityClassName", ""))},
     )  # fmt: skip
 

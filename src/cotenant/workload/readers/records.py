@@ -40,6 +40,7 @@ class JobRecord:
     nodes: float = NAN
     limit_s: float = NAN
     failed_s: tuple[float, ...] = ()  # lengths of attempts before the last
+    first_s: float = NAN  # start of the first of them
     texts: dict[str, str] = field(default_factory=dict)  # partition, qos, gpu_kind, reason, ...
 
 
@@ -54,9 +55,11 @@ def workload_of(path: Path, jobs: list[JobRecord], left_out: dict[str, int], not
     texts = {
         key: [job.texts.get(key, "") for job in jobs] for key in dict.fromkeys(k for job in jobs for k in job.texts)
     }
+    firsts = [job.start_s if np.isnan(job.first_s) else job.first_s for job in jobs]
     extra: dict[str, Any] = {
         "submit_clock_s": clock_s,
-        "wait_s": np.array([job.start_s - sum(job.failed_s) - job.submit_s for job in jobs]),
+        "wait_s": np.array([first - job.submit_s for first, job in zip(firsts, jobs, strict=True)]),
+        "first_to_last_s": np.array([job.end_s - first for first, job in zip(firsts, jobs, strict=True)]),
         "servers": np.array([job.nodes for job in jobs]),
         **{key: np.array(values, dtype=object) for key, values in texts.items()},
     }

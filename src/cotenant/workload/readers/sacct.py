@@ -203,7 +203,7 @@ def _record(
     }  # fmt: skip
     return JobRecord(
         id_, submit_s, start_s, end_s, gpus, duration_s, row.get("account", ""), row.get("user", ""), "", status, cpus,
-        _memory(row, tres, nodes, cpus), nodes, limit_s, (), {key: text for key, text in texts.items() if text},
+        _memory(row, tres, nodes, cpus), nodes, limit_s, (), NAN, {key: text for key, text in texts.items() if text},
     )  # fmt: skip
 
 
@@ -213,8 +213,13 @@ def _again(before: JobRecord, now: JobRecord) -> JobRecord:
 
     first, last = sorted((before, now), key=lambda record: record.start_s)
     lengths = (*first.failed_s, first.duration_s - sum(first.failed_s))
+    begun_s = first.start_s if np.isnan(first.first_s) else first.first_s
     return replace(
-        last, submit_s=min(first.submit_s, last.submit_s), duration_s=last.duration_s + sum(lengths), failed_s=lengths
+        last,
+        first_s=begun_s,
+        submit_s=min(first.submit_s, last.submit_s),
+        duration_s=last.duration_s + sum(lengths),
+        failed_s=lengths,
     )
 
 
