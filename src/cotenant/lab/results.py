@@ -80,7 +80,7 @@ class Result:
         return frames.html_table(_shown(self.summary), repr(self)[1:-1])
 
 
-class Comparison:
+class Results:
     """Runs of one workload under several policies, seeds and loads.
 
     >>> from cotenant import compare
@@ -188,7 +188,7 @@ class Comparison:
         return len(self.runs)
 
     def __repr__(self) -> str:
-        return f"<Comparison of {', '.join(self.policies)}: {len(self)} runs>"
+        return f"<Results of {', '.join(self.policies)}: {len(self)} runs>"
 
     def _repr_html_(self) -> str:
         return frames.html_table(_shown(self.summary), repr(self)[1:-1])

@@ -1,4 +1,4 @@
-"""`simulate`, `compare` and `why` from Python. Options are those of the command line, by the same names."""
+"""`simulate`, `compare` and `why` from Python. PlayOptions are those of the command line, by the same names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cotenant.core.outcome import Outcome
 from cotenant.core.reasons import Reason
 from cotenant.core.workload import Workload
 from cotenant.lab.progress import progress_of
-from cotenant.lab.results import Comparison, Result
+from cotenant.lab.results import Result, Results
 from cotenant.lab.trace import Trace, cluster_of, workload_of
 from cotenant.policies.base import Policy
 
@@ -26,7 +26,7 @@ AnyTrace = str | Path | Trace | Workload
 AnyCluster = str | Path | Cluster
 
 
-class Options(TypedDict, total=False):
+class PlayOptions(TypedDict, total=False):
     """How a workload is played; see `cotenant simulate --help` and docs/simulator.md."""
 
     placement: str
@@ -52,7 +52,7 @@ def simulate(
     policy: AnyPolicy = "fifo",
     *,
     progress: bool | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[PlayOptions],
 ) -> Result:
     """Play a workload on a cluster under one policy: a name, or a `Policy` class or object of yours.
 
@@ -83,8 +83,8 @@ def compare(
     baseline: str = "",
     workers: int | None = None,
     progress: bool | None = None,
-    **options: Unpack[Options],
-) -> Comparison:
+    **options: Unpack[PlayOptions],
+) -> Results:
     """Play a workload under several policies, over seeds and loads, on all cores; the first is the baseline.
 
     With `seeds` a generator named by a text makes a new workload for each; a trace stays as it is.
@@ -105,12 +105,12 @@ def compare(
     baseline = baseline or next(iter(by_name))
     if baseline not in by_name:
         raise unknown("baseline", baseline, by_name)
-    works = _Workloads(trace, machines, seeds is not None)
+    works = _PerCell(trace, machines, seeds is not None)
     runs = plan_runs(list(by_name), list(seeds or [options.get("seed", 0)]), [None] if loads is None else list(loads))
     made: list[Experiment] = []
 
     def make(run: Run) -> Experiment:
-        cell = Options(**{**options, "seed": run.seed})
+        cell = PlayOptions(**{**options, "seed": run.seed})
         made.append(_experiment(works.get(run.seed, run.load), machines, by_name[run.policy], cell, run.policy))
         return made[-1]
 
@@ -120,11 +120,16 @@ def compare(
             found[at] = outcome
             if show is not None:
                 show(len(found), len(runs))
-    return Comparison([Result(found[at], tuple(made[at].notes)) for at in sorted(found)], baseline)
+    return Results([Result(found[at], tuple(made[at].notes)) for at in sorted(found)], baseline)
 
 
 def why(
-    trace: AnyTrace, job: str, at_s: float, cluster: AnyCluster, policy: AnyPolicy = "fifo", **options: Unpack[Options]
+    trace: AnyTrace,
+    job: str,
+    at_s: float,
+    cluster: AnyCluster,
+    policy: AnyPolicy = "fifo",
+    **options: Unpack[PlayOptions],
 ) -> Reason:
     """Why a job was not running at a moment of a simulation.
 
@@ -149,7 +154,7 @@ def why(
     return explain(run.engine, run.work, machines, int(rows[0]), at_s)
 
 
-class _Workloads:
+class _PerCell:
     """Workloads per seed and load: a generator makes new ones, a trace is stretched in time."""
 
     def __init__(self, trace: AnyTrace, machines: Cluster, reseed: bool) -> None:
@@ -179,13 +184,15 @@ class _Workloads:
         return work if load is None else scale_load(work, self._machines.gpus, load)
 
 
-def _experiment(work: Workload, machines: Cluster, policy: AnyPolicy, options: Options, name: str = "") -> Experiment:
+def _experiment(
+    work: Workload, machines: Cluster, policy: AnyPolicy, options: PlayOptions, name: str = ""
+) -> Experiment:
     from cotenant.policies import make_policy
     from cotenant.sim.experiment import Experiment
 
-    unknown_options = [key for key in options if key not in Options.__annotations__]
+    unknown_options = [key for key in options if key not in PlayOptions.__annotations__]
     if unknown_options:
-        raise unknown("option", unknown_options[0], Options.__annotations__)
+        raise unknown("option", unknown_options[0], PlayOptions.__annotations__)
     if isinstance(policy, str):
         make_policy(policy)
         return Experiment(work, machines, policy, **options)

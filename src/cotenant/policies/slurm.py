@@ -52,7 +52,7 @@ class Slurm(PlanPolicy):
         board = Room(view)
         for row in view.rows[view.running].tolist():
             board.keep(row)
-        ahead = _Ahead(view, board)
+        ahead = _FreeAhead(view, board)
         waiting = np.flatnonzero(~view.running)
         order = waiting[np.lexsort((view.rows[waiting], -self.priorities(view)[waiting], -view.priority[waiting]))]
         started: dict[int, Slices] = {}
@@ -100,7 +100,7 @@ class Slurm(PlanPolicy):
             self._running[tenant] = self._running.get(tenant, 0) + int(view.gpus[at])
 
 
-class _Ahead:
+class _FreeAhead:
     """Free GPUs of each pool from now on, by counts, as running jobs and reservations end."""
 
     def __init__(self, view: View, board: Room) -> None:

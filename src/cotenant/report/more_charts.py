@@ -112,22 +112,23 @@ def waterfall(lines: Sequence[Line]) -> Chart:
 
 def differences(lines: Sequence[Mapping[str, Any]], colors: Mapping[str, str]) -> Chart | None:
     """Relative differences to the baseline with their intervals."""
-    data = []
-    for line in lines:
-        marks = [m for m in metrics_of(lines) if isinstance(d := line.get(m), Difference) and d.change is not None]
+    data, metrics = [], metrics_of(lines)
+    for at, line in enumerate(lines):
+        marks = [m for m in metrics if isinstance(d := line.get(m), Difference) and d.change is not None]
         told = [line[m] for m in marks]
         if not told:
             continue
         group = ", ".join(f"{line[key]}" for key in GROUP if len({repr(one.get(key)) for one in lines}) > 1)
         name = html.escape(f"{line['policy']} {group}".strip(), quote=False)
+        shift = 0.6 * ((at + 1) / (len(lines) + 1) - 0.5)
         data.append(
             {
                 "type": "scatter", "mode": "markers", "name": name,
-                "x": rounded(np.array([100 * d.change for d in told])), "y": [HEADINGS[m] for m in marks],
+                "x": rounded(np.array([100 * d.change for d in told])), "y": [round(metrics.index(m) + shift, 3) for m in marks],
                 "error_x": {"type": "data", "array": rounded(np.array([100 * (d.change_half or 0.0) for d in told])),
                             "thickness": 1.6, "width": 5},
                 "marker": {"color": colors.get(str(line["policy"]), "#6b7c93"), "size": 9},
-                "hovertemplate": "%{y}: %{x:+.1f} %<extra>%{fullData.name}</extra>",
+                "hovertemplate": "%{x:+.1f} %<extra>%{fullData.name}</extra>",
             }
         )  # fmt: skip
     if not data:
@@ -135,9 +136,12 @@ def differences(lines: Sequence[Mapping[str, Any]], colors: Mapping[str, str]) -
     made = figure(
         data,
         {"ticksuffix": " %", "zeroline": True, "zerolinewidth": 2, **title(f"difference to {lines[0]['baseline']}")},
-        {"type": "category", "autorange": "reversed"},
-    )
-    made["layout"] |= {"scattermode": "group", "showlegend": len(data) > 1}
+        {
+            "autorange": "reversed", "tickvals": list(range(len(metrics))), "ticktext": [HEADINGS[m] for m in metrics],
+            "zeroline": False,
+        },
+    )  # fmt: skip
+    made["layout"] |= {"showlegend": len(data) > 1, "height": 160 + 26 * len(metrics) * max(len(lines), 2) // 2}
     return Chart(
         "paired",
         "Paired differences",

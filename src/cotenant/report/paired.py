@@ -92,8 +92,17 @@ def over_seeds(
             rest = estimate(values[seed] - ratio * base[seed] for seed in seeds)
             change_half = None if rest is None or rest.half_width is None else rest.half_width / abs(level)
         method = f"paired t over {made.n} seeds"
+        if lopsided([values[seed] - base[seed] for seed in seeds]):
+            method += " (lopsided: a few seeds make the difference, and the interval may be too narrow; take more)"
         found[policy] = Difference(policy, metric, level, made.mean, half, made.n, method, change_half)
     return found
+
+
+def lopsided(values: Sequence[float]) -> bool:
+    """Whether a mean over these is far from normal: skewness above 1.5, with enough values to tell."""
+    array = np.asarray(values, np.float64)
+    spread = float(array.std())
+    return len(array) >= 5 and spread > 0 and abs(float(((array - array.mean()) ** 3).mean())) > 1.5 * spread**3
 
 
 def same_runs(values: Sequence[float]) -> bool:
