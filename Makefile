@@ -50,6 +50,7 @@ $(TORCH_STAMP): $(STAMP) requirements-torch.txt
 
 # Real components for tests marked slow. Installed by name where a package manager is at hand.
 components: frameworks
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-notebook.txt
 	@missing=""; \
 	command -v chromium >/dev/null || missing="$$missing chromium fonts-dejavu-core"; \
 	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$$missing postgresql"; \

@@ -28,7 +28,7 @@ from cotenant.workload.generators import generate
 CLUSTER, POLICIES = "1x4", ("fifo", "srsf")
 POOL, REPETITIONS, SEEDS = 1000, 1000, 10
 POOL_JOBS, POOL_LOAD = 40, "inf"  # all at once: differences are not lopsided, as Student's t has it
-LOGS, LOG_JOBS, LOG_LOAD = 200, 1000, "0.6"
+LOGS, LOG_JOBS, LOG_LOAD = 200, 3000, "0.6"
 SEED_LIMITS, LOG_LIMITS = (0.93, 0.97), (0.90, 0.99)
 
 

@@ -70,7 +70,8 @@ class Trace:
         """The same from pandas."""
         import polars as pl
 
-        return cls.from_polars(pl.DataFrame({str(key): frame[key].to_numpy() for key in frame.columns}), name)
+        columns = {str(key): [None if cell != cell else cell for cell in frame[key].tolist()] for key in frame.columns}
+        return cls.from_polars(pl.DataFrame(columns, strict=False), name)
 
     def to_polars(self) -> pl.DataFrame:
         """The jobs with the columns of our CSV."""

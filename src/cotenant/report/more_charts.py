@@ -124,7 +124,8 @@ def differences(lines: Sequence[Mapping[str, Any]], colors: Mapping[str, str]) -
         data.append(
             {
                 "type": "scatter", "mode": "markers", "name": name,
-                "x": rounded(np.array([100 * d.change for d in told])), "y": [round(metrics.index(m) + shift, 3) for m in marks],
+                "x": rounded(np.array([100 * d.change for d in told])),
+                "y": [round(metrics.index(m) + shift, 3) for m in marks],
                 "error_x": {"type": "data", "array": rounded(np.array([100 * (d.change_half or 0.0) for d in told])),
                             "thickness": 1.6, "width": 5},
                 "marker": {"color": colors.get(str(line["policy"]), "#6b7c93"), "size": 9},

@@ -132,7 +132,7 @@ def block_bootstrap(
     """Mean, half width of its interval, and length of the blocks; no interval with too few values or no variance.
 
     Blocks are long enough that what is left of the correlation between neighbours is small: twice the lag at which it
-    falls below 0.1, but at least the cube root of the count, and at most an eighth of it.
+    falls below 0.1, but at least the square root of the count, and at most an eighth of it.
     """
     count = len(values)
     mean = float(values.mean())
@@ -150,7 +150,7 @@ def block_bootstrap(
 def block_length(values: Floats) -> int:
     """How many neighbours are drawn together."""
     count = len(values)
-    least, most = max(round(count ** (1 / 3)), 1), max(count // FEWEST_BLOCKS, 1)
+    least, most = max(round(count**0.5), 1), max(count // FEWEST_BLOCKS, 1)
     centred = values - values.mean()
     size = 1 << (2 * count - 1).bit_length()
     power = np.abs(np.fft.rfft(centred, size)) ** 2
