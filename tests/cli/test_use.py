@@ -231,3 +231,17 @@ def test_what_a_log_may_be_is_standard_input(log: Path) -> None:
         input=log.read_bytes(), capture_output=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
     )  # fmt: skip
     assert json.loads(done.stdout)["finished"] == 5
+
+
+def test_a_sweep_goes_on_where_it_was(log: Path, tmp_path: Path) -> None:
+    first = ("compare", log, "--cluster", "1x4", "--keep", tmp_path / "kept", "--json", "-", "--policies")
+    one = cotenant(*first, "fifo")
+    both = cotenant(*first, "fifo,srtf")
+    assert "1 of 2 runs are taken" in both.err
+    plain = json.loads(cotenant(*first[:4], "--policies", "fifo,srtf", "--json", "-").out)
+    for ours, theirs in zip(json.loads(both.out), plain, strict=True):
+        for name in ("wall_s", "peak_rss_mib"):
+            ours.pop(name), theirs.pop(name)
+        assert ours == theirs
+    assert json.loads(one.out)[0]["avg_jct_s"] == plain[0]["avg_jct_s"]
+    assert "taken" not in cotenant(*first, "fifo", "--costs", "none").err  # another experiment

@@ -36,6 +36,9 @@ def compare(
     loads: Annotated[str, typer.Option(help="Offered loads such as 0.7,1.0,1.3.")] = "",
     vary: grid.Vary = None,
     baseline: Annotated[str, typer.Option(help="Policy that the others are compared with; else the first.")] = "",
+    keep: Annotated[
+        str, typer.Option(help="Keep finished runs in DIR, and take those that are there: goes on after Ctrl-C.")
+    ] = "",
     setup: Setup = USUAL,
     json_: opt.Json = "",
     jobs_csv: Annotated[str, typer.Option("--jobs-csv", help="Write one file per policy into DIR.")] = "",
@@ -49,7 +52,7 @@ def compare(
     from cotenant.policies import make_policy
     from cotenant.sim.sweep import plan_runs
 
-    _check_targets(json_, html, jobs_csv, gantt)
+    _check_targets(json_, html, jobs_csv, gantt, keep)
     machines = opt.load_cluster(cluster)
     names = _policies(policies)
     for name in names:
@@ -70,7 +73,7 @@ def compare(
         experiments.append(experiment)
         return experiment
 
-    outcomes, interrupted = _play(runs, make, workers)
+    outcomes, interrupted = _play(runs, make, workers, keep)
     opt.tell([note for experiment in experiments for note in experiment.notes])
     several = len(runs) > len(names)
     _show(outcomes, baseline or names[0], several, cluster, json_, html, window)
@@ -81,10 +84,12 @@ def compare(
         raise typer.Exit(INTERRUPTED)
 
 
-def _check_targets(json_: str, html: str, jobs_csv: str, gantt: str) -> None:
+def _check_targets(json_: str, html: str, jobs_csv: str, gantt: str, keep: str) -> None:
     from cotenant.core.errors import InputError
 
     opt.check_targets(json_, html)
+    if keep and Path(keep).exists() and not Path(keep).is_dir():
+        raise InputError(f"--keep '{keep}': name a folder; this is a file")
     if html == "-":
         raise InputError("--html -: name a file; a report is not printed")
     if gantt and not html:
@@ -106,17 +111,28 @@ def _policies(texts: list[str]) -> list[str]:
     return names
 
 
-def _play(runs: list[Run], make: grid.Make, workers: int) -> tuple[list[Outcome], bool]:
+def _play(runs: list[Run], make: grid.Make, workers: int, keep: str) -> tuple[list[Outcome], bool]:
     """All outcomes in the order of the runs, and whether somebody pressed Ctrl-C before they were done."""
     from cotenant.cli.progress import progress_bar
+    from cotenant.sim.kept import Kept
     from cotenant.sim.sweep import default_workers, run_each
 
-    done: dict[int, Outcome] = {}
+    made = {run: make(run) for run in runs}
+    kept = Kept(Path(keep)) if keep else None
+    found = {} if kept is None else {at: kept.load(made[run]) for at, run in enumerate(runs)}
+    done = {at: outcome for at, outcome in found.items() if outcome is not None}
+    if done:
+        opt.tell([f"{len(done)} of {len(runs)} runs are taken from {keep}"])
+    todo = [at for at in range(len(runs)) if at not in done]
     interrupted = False
     with progress_bar(f"{len(runs)} runs") as progress:
         try:
-            for at, outcome in run_each(runs, make, workers or default_workers(), lambda note: opt.tell([note])):
-                done[at] = outcome
+            left = [runs[at] for at in todo]
+            each = run_each(left, made.__getitem__, workers or default_workers(), lambda note: opt.tell([note]))
+            for at, outcome in each:
+                done[todo[at]] = outcome
+                if kept is not None:
+                    kept.save(made[left[at]], outcome)
                 if progress is not None:
                     progress(len(done), len(runs))
         except KeyboardInterrupt:
