@@ -27,8 +27,8 @@ kernels: setup
 demo: setup kernels
 	@echo "== comparing eight policies on a generated workload"
 	@mkdir -p out
-	$(BIN)/cotenant compare philly-like:jobs=2000,seed=1,load=0.95 --cluster 16x8 \
-	    --policies fifo,backfill,easy,sjf,srtf,srsf,las,tiresias-l --html out/demo.html
+	$(BIN)/cotenant compare gavel-like:jobs=600,load=0.95,seed=1,models=h200 --profile h200 --cluster 4x8:h200 \
+	    --policies fifo,backfill,easy,sjf,srsf,las,tiresias-l,sjf-bsbf --baseline easy --html out/demo.html
 	@echo "== running twelve real jobs on four virtual GPUs"
 	$(BIN)/python -m bench.demo
 

@@ -79,6 +79,7 @@ def test_a_log_gets_intervals_over_its_jobs() -> None:
 
 def test_best_is_marked_only_where_it_can_be_told() -> None:
     near = [outcome("a", 300, delay=1.0, seed=1), outcome("b", 300, delay=1.0, seed=2)]
+    near[1].summary["seed"] = 1  # two runs of one log
     for runs, marked in ((near, 0), ([outcome("a", 300, delay=4.0), outcome("b", 300, delay=0.5)], 1)):
         table = comparison_rows(runs)
         column = next(

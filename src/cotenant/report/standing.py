@@ -42,7 +42,7 @@ def fair_ratio(outcome: Outcome) -> Floats:
 def by_group(outcome: Outcome, codes: Codes, most: int = 12) -> list[dict[str, Any]]:
     """One row per tenant or user, the largest first: jobs, mean completion time, slowdown, fair ratio, worst tenth."""
     ratio = fair_ratio(outcome)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for code in np.unique(codes.code[outcome.finished]):
         mine = outcome.finished & (codes.code == code)
         slow = outcome.jct_s[mine] / np.maximum(outcome.workload.duration_s[mine], 1.0)
@@ -53,7 +53,7 @@ def by_group(outcome: Outcome, codes: Codes, most: int = 12) -> list[dict[str, A
                 "fair_ratio": float(ratio[mine].mean()), "worst_tenth": worst_tenth(ratio[mine]),
             }
         )  # fmt: skip
-    return sorted(rows, key=lambda row: -int(row["jobs"]))[:most]
+    return sorted(rows, key=lambda row: -row["jobs"])[:most]
 
 
 def worst_tenth(values: Floats) -> float | None:

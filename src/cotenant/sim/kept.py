@@ -1,7 +1,7 @@
 """Outcomes on disk, by what they are outcomes of: a sweep that was interrupted goes on where it was.
 
-A file is named by a digest of everything that decides a run: jobs, cluster, policy (and its file), options, version. What
-is inside are plain arrays and JSON, so reading one runs nothing.
+A file is named by a digest of everything that decides a run: jobs, cluster, policy (and its file), options and version.
+Inside are plain arrays and JSON, so reading one runs nothing.
 """
 
 from __future__ import annotations

@@ -114,8 +114,8 @@ def length_s(text: str) -> float:
     match = _TIME.match(word)
     if match is None:
         return NAN
-    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return days * 86400 + hours * 3600 + minutes * 60 + seconds
+    parts = [float(part or 0) for part in match.groups()]
+    return parts[0] * 86400 + parts[1] * 3600 + parts[2] * 60 + parts[3]
 
 
 def gib(text: str) -> float:
