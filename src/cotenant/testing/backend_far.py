@@ -52,8 +52,9 @@ class FarContract(BackendKit):
         """One agent may keep them all: what is done to one is not done to its neighbours."""
         gpus = ((self.gpu_node(backend).name, (0,)),)
         for number in range(4):
-            backend.launch(self.spec(f"near-{number}", "sleep infinity", gpus=gpus))
+            backend.launch(self.spec(f"near-{number}", "echo up; sleep infinity", gpus=gpus))
         before = [until(backend, f"near-{number}", "running") for number in range(4)]
+        printed(backend, backend.open_log("near-2", "stdout"), bool)  # who only begins to run may not hear SIGTERM
         backend.kill("near-1")
         backend.terminate("near-2")
         backend.suspend("near-3")
