@@ -47,8 +47,8 @@ kernels: setup
 demo: setup kernels web
 	@echo "== comparing eight policies on a generated workload"
 	@mkdir -p out
-	$(BIN)/cotenant compare philly-like:jobs=2000,seed=1,load=0.95 --cluster 16x8 \
-	    --policies fifo,backfill,easy,sjf,srtf,srsf,las,tiresias-l --html out/demo.html
+	$(BIN)/cotenant compare gavel-like:jobs=600,load=0.95,seed=1,models=h200 --profile h200 --cluster 4x8:h200 \
+	    --policies fifo,backfill,easy,sjf,srsf,las,tiresias-l,sjf-bsbf --baseline easy --html out/demo.html
 	@echo "== running twelve real jobs on four virtual GPUs"
 	$(BIN)/python -m bench.demo
 
@@ -85,6 +85,7 @@ test-kubernetes: setup
 
 # Real components for tests marked slow. Installed by name where a package manager is at hand.
 components: frameworks $(RAY_STAMP)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-notebook.txt
 	@missing=""; \
 	command -v chromium >/dev/null || missing="$$missing chromium fonts-dejavu-core"; \
 	command -v slurmctld >/dev/null || missing="$$missing slurmctld slurmd slurm-client munge"; \
