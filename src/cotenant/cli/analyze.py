@@ -88,7 +88,7 @@ def _tell_of_compiling(jobs: int) -> None:
 
     if jobs > PLAIN_JOBS and not jit.is_cached():
         opt.tell(
-            ["replays of a large log are compiled: the first time that takes half a minute; --no-replays does without"]
+            ["replays of a large log are compiled, the first time in half a minute; --no-replays does without"]
         )
 
 
