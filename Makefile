@@ -38,7 +38,7 @@ $(WEB)/index.html: $(STAMP) $(WEB_SOURCES) $(wildcard src/cotenant/api/*.py)
 	cd web && npm install --silent --no-fund --no-audit && npm run --silent types >/dev/null && npm run --silent check && npm run --silent build -- --logLevel warn
 	@touch $@
 
-# Compiling the hot loops takes three to five minutes, once per version; the result is kept in the user's cache.
+# Making the hot loops takes about twenty seconds, once per version; the result is kept in the user's cache.
 .PHONY: kernels
 kernels: setup
 	@echo "== compiling the hot loops (once per version)"
