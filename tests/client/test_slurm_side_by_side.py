@@ -132,6 +132,10 @@ def _fresh(both: Both, line: str, shims: bool) -> str:
     while not waits and "RUNNING" not in both.cluster.run("squeue", "-h", "-j", number.strip(), "-o", "%T"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    printed = both.folder / f"slurm-{number.strip()}.out"
+    while "cat" in line and not (printed.exists() and printed.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     return number.strip()
 
 
