@@ -63,8 +63,9 @@ class AgentLine:
         self._lock, self._waiting, self._number = threading.Lock(), dict[int, Future[tuple[str, Any]]](), 0
         self.heard_s, self.broken = time.monotonic(), False
         self.facts: dict[str, Any] | None = None
-        threading.Thread(target=self._hear, daemon=True).start()
-        threading.Thread(target=self._watch, daemon=True).start()
+        self._threads = [threading.Thread(target=call, daemon=True) for call in (self._hear, self._watch)]
+        for thread in self._threads:
+            thread.start()
 
     def _hear(self) -> None:
         with contextlib.suppress(OSError, ValueError, WrongSecret):
@@ -119,8 +120,10 @@ class AgentLine:
             return "away", f"no answer within {timeout_s:g} s"
 
     def close(self) -> None:
-        """Hang up."""
+        """Hang up, and wait until nobody uses the line any more."""
         self._wire.close()
+        for thread in self._threads:
+            thread.join(_LONG_POLL_S)
 
 
 class Pilots:
