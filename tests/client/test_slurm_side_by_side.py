@@ -132,6 +132,10 @@ def _fresh(both: Both, line: str, shims: bool) -> str:
     while not waits and "RUNNING" not in both.cluster.run("squeue", "-h", "-j", number.strip(), "-o", "%T"):
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    printed = both.folder / f"slurm-{number.strip()}.out"
+    while "cat" in line and not (printed.exists() and printed.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     return number.strip()
 
 
@@ -147,7 +151,7 @@ def test_every_line_is_run_by_both(both: Both) -> None:
         shim = slurm.split()[0] in SHIMS
         for line, shims in ((slurm, False), *([(slurm, True)] if shim else []), (ours, False)):
             mine = shims or line.startswith("cotenant")
-            text = line.replace("NODE", "n1" if mine else "n3")
+            text = line.replace("NODE", "n1" if mine else "n3").replace("USER", "admin" if mine else "root")
             if "JOB" in text:
                 text = text.replace("JOB", _fresh(both, text, shims))
             elif line.split()[0] in ("squeue", "cotenant") and "submit" not in line:
@@ -162,6 +166,7 @@ def test_every_line_is_run_by_both(both: Both) -> None:
 
 
 def test_shims_speak_as_slurm_does(both: Both) -> None:
+    both.end_all()
     heading = [both.run("squeue -u nobody", shims=shims).stdout.split() for shims in (False, True)]
     assert heading[0] == heading[1]
     done = both.run("sbatch --parsable --begin=now+1hour -t 10 job.sh", shims=True)

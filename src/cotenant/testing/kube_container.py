@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cotenant.backends.local import procs
+from cotenant.backends.local.keeper import text_of
 from cotenant.testing.kube_store import stamp
 
 MARK = "COTENANT_FAKE_POD"
@@ -80,6 +81,7 @@ class Container:
         self._mark, self._end = f"{MARK}={uid}/{self.name}", Path(folders[""]) / f"{self.name}.end"
         places = {**{path: place for path, place in folders.items() if path}, END: str(self._end)}
         self.began, self.ended, self.code, self.message = stamp(), "", 0, ""
+        self._began_s = time.monotonic()
         env: dict[str, str] = {}
         for one in spec.get("env", ()):
             env[one["name"]] = _placed(_expanded(one.get("value", ""), env), places)
@@ -117,9 +119,17 @@ class Container:
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.005)
 
+    def listens(self) -> bool:
+        """Whether its first process catches or ignores SIGTERM by now; one that never does has had two seconds."""
+        if self.ended or time.monotonic() - self._began_s > 2.0:
+            return True
+        words = text_of(f"/proc/{self._process.pid}/status").split()
+        masks = [words[words.index(name) + 1] for name in ("SigIgn:", "SigCgt:") if name in words]
+        return any(int(mask, 16) & (1 << (signal.SIGTERM - 1)) for mask in masks)
+
     def tell(self, number: signal.Signals) -> None:
-        """A signal to its first process, as the container runtime sends it."""
-        if not self.ended:
+        """A signal to its first process. As in a container, one that it neither catches nor ignores does nothing."""
+        if not self.ended and (number == signal.SIGKILL or self.listens()):
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 

@@ -168,6 +168,7 @@ class KubernetesBackend:
             gpu="nvml", memory_limit=True, cpu_quota=True, cpu_affinity=False, suspend="none", gpu_suspend="none",
             kill_scope="cgroup", outlives_service=True, notes=tuple(notes), containers="Kubernetes",
             exact_gpus=style.exact,
+            unprotected=(f"pods of all tenants are in namespace {style.namespace}: who may read pods there sees them",),
         )  # fmt: skip
 
     def observe(self) -> list[Observed]:

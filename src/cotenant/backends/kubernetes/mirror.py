@@ -80,9 +80,10 @@ class Mirror:
             raise self._trouble
 
     def take(self, body: Body) -> None:
-        """What an own write was answered with."""
-        with self._lock:
-            self._put(body)
+        """What an own write was answered with: the object, or no more than that all is well."""
+        if "uid" in body.get("metadata", {}):
+            with self._lock:
+                self._put(body)
 
     def drop(self, body: Body) -> None:
         """We have removed it."""

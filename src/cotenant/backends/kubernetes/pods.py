@@ -33,17 +33,22 @@ _KUBELET_S = 30  # beyond the grace that the service counts itself: Kubernetes e
 _LATE_S = 60  # the same for the longest run
 
 # The first process of the container: it starts the job in a process group of its own, hands SIGTERM on to it, and ends
-# as the job does. It listens from the start: the kernel drops signals to a first process that does not, and the kubelet
-# sends one only. Its own stderr is closed afterwards, or bash would tell there of jobs that are killed.
+# as the job does. It listens from the start, and waits until the job would hear: the kernel drops signals to a first
+# process that does not listen, a shell forgets those that come while it forks, and the kubelet sends one only. Its own
+# stderr is closed afterwards, or bash would tell there of jobs that are killed.
 _RUN = r"""
-job= told= again=1
-trap 'told=1; again=1; [ -z "$job" ] || kill -TERM -- -$job' TERM
+up= told= again=1
+trap 'told=1; again=1; [ -z "$up" ] || kill -TERM -- -$job' TERM
 [ -z "$COTENANT_PIPE" ] || { mkfifo "$COTENANT_PIPE" 2>/dev/null; exec 2>"$COTENANT_PIPE"; }
 [ -z "$COTENANT_CHECKPOINT_DIR" ] || mkdir -p "$COTENANT_CHECKPOINT_DIR"
 setup=$1 grace=$2; shift 2
+exec 3<> <(:)
 set -m
 (
+  trap - TERM
   set +m
+  echo >&3
+  exec 3>&-
   [ -z "$setup" ] || bash -c "$setup" || exit
   if ! command -v -- "$1" >/dev/null; then
     echo "$1: No such file or directory" | tee /dev/termination-log >&2
@@ -54,6 +59,9 @@ set -m
 ) &
 job=$!
 exec 2>/dev/null
+read -ru 3
+exec 3>&-
+up=1
 [ -z "$told" ] || kill -TERM -- -$job
 while [ -n "$again" ]; do
   again=

@@ -50,8 +50,8 @@ def _pilot(home: Path, partition: str, listen: str, poll_s: float, asked: dict[s
     from cotenant.backends.slurm.pilots import Pilots, PilotSettings
 
     slurm = Slurm(label_of(home))
-    times = (float(str(asked[name])) for name in ("time", "margin"))
-    settings = PilotSettings(*times, account=str(asked["account"]), qos=str(asked["qos"]))
+    time_s, margin_s = (float(str(asked[name])) for name in ("time", "margin"))
+    settings = PilotSettings(time_s, margin_s, account=str(asked["account"]), qos=str(asked["qos"]))
     nodes = NodeList(slurm, partition, 5.0)
     nodes.all()
     rules = f"queue:linger={asked['linger']},least={asked['least']},most={asked['most']}"

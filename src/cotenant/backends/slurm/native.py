@@ -213,7 +213,9 @@ class NativeBackend:
         else:
             child = record.child()
             self._unsettled.add(record.key)
-            return Observed(record.key, "running" if child else "starting", True, started_s=child and child.started_s)
+            if child is None:
+                return Observed(record.key, "starting", True)
+            return Observed(record.key, "running", True, started_s=child.started_s)
         return self._observe(record)
 
     def listen_at(self) -> tuple[str, ...]:

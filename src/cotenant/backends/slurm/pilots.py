@@ -35,6 +35,7 @@ from cotenant.core.errors import CotenantError
 _LOOK_S = 0.25
 _LONG_POLL_S = 2.0
 _STALE_S = 5.0
+_PATIENCE_S = 10.0  # for which a pilot waits for a node where others are, while there is a free one
 _PILOT = "pilot/"
 _SCRIPT = """#!/bin/bash
 export PYTHONPATH={path}
@@ -62,8 +63,9 @@ class AgentLine:
         self._lock, self._waiting, self._number = threading.Lock(), dict[int, Future[tuple[str, Any]]](), 0
         self.heard_s, self.broken = time.monotonic(), False
         self.facts: dict[str, Any] | None = None
-        threading.Thread(target=self._hear, daemon=True).start()
-        threading.Thread(target=self._watch, daemon=True).start()
+        self._threads = [threading.Thread(target=call, daemon=True) for call in (self._hear, self._watch)]
+        for thread in self._threads:
+            thread.start()
 
     def _hear(self) -> None:
         with contextlib.suppress(OSError, ValueError, WrongSecret):
@@ -118,8 +120,10 @@ class AgentLine:
             return "away", f"no answer within {timeout_s:g} s"
 
     def close(self) -> None:
-        """Hang up."""
+        """Hang up, and wait until nobody uses the line any more."""
         self._wire.close()
+        for thread in self._threads:
+            thread.join(_LONG_POLL_S)
 
 
 class Pilots:
@@ -133,6 +137,7 @@ class Pilots:
         self._poll = Poll(slurm)
         self._lines: dict[str, AgentLine] = {}
         self._jobs: dict[str, SlurmJob] = {}
+        self._since_s: dict[str, float] = {}  # since when pilots wait for others
         self._lock, self._ending, self._fresh_s = threading.Lock(), threading.Event(), 0.0
         self.table: list[dict[str, Any]] = []
         self.news: list[Callable[[], object]] = []
@@ -176,6 +181,7 @@ class Pilots:
                 self._connect(name, job.id)
         for name in self._lines.keys() - jobs.keys():
             self._lines.pop(name).close()
+        self._give_up(jobs)
         table = [self._row(name, job) for name, job in sorted(jobs.items()) if job.state == "RUNNING"]
         if table != self.table or {n: j.state for n, j in before.items()} != {n: j.state for n, j in jobs.items()}:
             self.table = table
@@ -221,7 +227,7 @@ class Pilots:
         with self._lock:
             job = self._jobs.get(node.info.name)
         if job is None:
-            return ("asleep" if node.idle else "down"), 0.0
+            return ("asleep" if node.info.state == "up" else "down"), 0.0
         if job.state != "RUNNING":
             return "waking", 0.0
         line = self._lines.get(node.info.name)
@@ -241,16 +247,35 @@ class Pilots:
     # -- asking for more, giving back ------------------------------------------------------------------------------
 
     def wake(self, names: Sequence[str]) -> None:
-        """A pilot for each of these nodes that has none."""
-        nodes = self.list.all()
-        for name in names:
+        """A pilot for each of these nodes that has none; where others are on one, for a free one that is like it."""
+        nodes = self.list.all(fresh=True)
+        for asked in names:
             with self._lock:
-                if name in self._jobs or name not in nodes:
+                if asked in self._jobs or asked not in nodes:
                     continue
+                name = asked if nodes[asked].idle else next(iter(self._free(nodes, asked, names)), asked)
             number = self.slurm.submit(f"{_PILOT}{name}", self._options(nodes[name]), self._script(nodes[name]))
             with self._lock:
                 self._jobs[name] = SlurmJob(number, "PENDING", "", 0.0, "", f"{_PILOT}{name}")
         self._poll.stale()
+
+    def _free(self, nodes: dict[str, SlurmNode], like: str, but: Sequence[str]) -> list[str]:
+        """Nodes as large as one, of the same type, on which nobody is and for which nobody waits."""
+        shape = nodes[like].info.gpu_type, nodes[like].info.gpus
+        return [
+            name for name, node in sorted(nodes.items())
+            if node.idle and (node.info.gpu_type, node.info.gpus) == shape and name not in (*but, *self._jobs)
+        ]  # fmt: skip
+
+    def _give_up(self, jobs: dict[str, SlurmJob]) -> None:
+        """Pilots that wait for others to leave, while there is a free node like theirs: they are asked for anew."""
+        now_s, nodes = time.monotonic(), self.list.known()
+        waiting = {name for name, job in jobs.items() if job.waits and name in nodes and not nodes[name].idle}
+        self._since_s = {name: self._since_s.get(name, now_s) for name in waiting}
+        for name, since_s in self._since_s.items():
+            if now_s - since_s > _PATIENCE_S and self._free(nodes, name, ()):
+                self.slurm.cancel(jobs[name].id)
+                self._poll.stale()
 
     def sleep(self, names: Sequence[str]) -> None:
         """Give these nodes back."""
