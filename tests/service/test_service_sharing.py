@@ -113,7 +113,7 @@ def test_another_policy_parts_what_the_last_one_put_together(tmp_path: Path) -> 
     jobs = [rig.submit("sleep 40", model=model) for model in ("lstm", "recsys")]
     play(rig, ROUND_S)
     assert states(rig, jobs) == ["running"] * 2
-    finish = rig.service.desk.whatif(ADMIN, ["fifo"], WhatIfWatch(budget_s=3.0))
+    finish = rig.service.desk.whatif(ADMIN, ["fifo"], WhatIfWatch(budget_s=60.0))
     assert all(row["fifo"] and row["gandiva-packing"] for row in finish["jobs"])
     rig.service.admin.set_policy(ADMIN, "fifo")
     play(rig, ROUND_S)

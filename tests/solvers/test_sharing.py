@@ -110,9 +110,9 @@ def test_pairs_stay_few(golden_las: Any) -> None:
 def test_packed_optima_of_the_authors_instances(golden_las: Any) -> None:
     for one in golden_las:
         inst = one.inst
-        began = time.perf_counter()
+        began = time.process_time()
         found = solvers.packed_max_min(inst.rates, inst.gangs, inst.capacity, one.kind, one.pair, scale=one.scale)
-        took = time.perf_counter() - began
+        took = time.process_time() - began
         assert took < 2.0
         assert_feasible(inst, found)
         rate = delivered(inst, found, one.kind, one.pair) * one.scale
