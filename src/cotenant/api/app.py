@@ -17,6 +17,7 @@ from cotenant.api import accounts, channels, cluster, doors, jobs, several, tena
 from cotenant.api.auth import Gate
 from cotenant.api.door import Door, DoorSettings, Forbidden, answer, encode, known_query
 from cotenant.api.limits import BodyLimit, one_line
+from cotenant.backends.base import BackendError
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.journal import JournalError
 from cotenant.service.facade import Conflict, NotAllowed, NotFound, Service, TooMany, Unavailable
@@ -29,6 +30,7 @@ _STATUS: tuple[tuple[type[CotenantError], int], ...] = (
     (TooMany, 429),
     (Unavailable, 503),
     (JournalError, 503),
+    (BackendError, 503),
     (InputError, 422),
 )
 
