@@ -41,6 +41,8 @@ from cotenant.service.facade import (
     WhatIfWatch,
 )
 from cotenant.service.forecasts.evaluate import Comparison, evaluate
+from cotenant.service.pictures.desk import PictureBoard
+from cotenant.service.pictures.trial import TrialAsked
 from cotenant.service.store.book import Book
 from cotenant.service.store.store import Store
 from cotenant.service.store.view import BookView
@@ -49,6 +51,8 @@ from cotenant.tenancy.standing import loans, standings
 
 ADMIN, USER_A, USER_B, VIEWER = "secret-admin", "secret-user-a", "secret-user-b", "secret-viewer"
 NOW = 1_700_000_000.0
+_COUNTED = ("decisions", "decision_s", "decision_timeouts", "preemptions", "suspensions", "moves", "lost_work_s")
+COUNTERS: dict[str, float] = dict.fromkeys(_COUNTED, 0.0)
 LIMITS = {"fifo": {"expected_end_s": NOW + 42, "expected_end_low_s": NOW + 30, "expected_end_high_s": NOW + 90}}
 
 
@@ -71,7 +75,17 @@ class FakeService:
         self.taking = threading.Lock()
         self.answers: dict[tuple[Caller, str], tuple[str, list[list[str]]]] = {}
         self.desk = self.admin = self.accounts = self
-        self.tenants = LiveTenants(Store(MemoryJournal(MemoryStore())), TwoNodes())  # type: ignore[arg-type]
+        store = Store(MemoryJournal(MemoryStore()))
+        self.tenants = LiveTenants(store, TwoNodes())  # type: ignore[arg-type]
+        self.pictures = PictureBoard(
+            store,
+            self,
+            TwoNodes(),
+            COUNTERS,
+            lambda: "",
+            self,
+            lambda caller, specs: list(specs),  # type: ignore[arg-type]
+        )
         self.infos: dict[str, JobInfo] = {}
         self.shut: dict[str, NodeWindow] = {}
         self.history_: list[EventInfo] = []
@@ -283,6 +297,13 @@ class FakeService:
         ]
         return {"now": self.live_policy, "at_s": NOW, "jobs": rows}
 
+    def line(self, now_s: float) -> list[str]:
+        return []
+
+    def answer(self, caller: Caller, asked: TrialAsked, watch: WhatIfWatch) -> dict[str, Any]:
+        columns = ["fifo", *(f"{name} with changes" for name in asked.policies)]
+        return {"at_s": NOW, "now": "fifo", "columns": columns, "partial": [], "jobs": [], "deadlines": {}}
+
     def evaluation(self, caller: Caller) -> dict[str, Any]:
         points = [Comparison("1", "start", "srtf", NOW, 100.0, 50.0, 200.0, 80.0)] if self.infos else []
         return evaluate(points, dict.fromkeys(("submit", "start", "half"), 1.0))
@@ -307,7 +328,7 @@ class FakeService:
 
     def _add_token(self, secret: str, name: str, role: Role, tenant: str) -> TokenInfo:
         token = TokenInfo(f"t{len(self.secrets) + 1}", name, role, tenant, NOW, False)
-        self.secrets[secret] = (token, Caller(name, role, tenant))
+        self.secrets[secret] = (token, Caller(name, role, tenant, token=token.id))
         return token
 
     def tokens(self, caller: Caller) -> list[TokenInfo]:
@@ -321,7 +342,7 @@ class FakeService:
         info = self._add_token(secret, name, role, tenant)
         if scopes or lasts_s is not None:
             info = replace(info, scopes=scopes, expires_s=None if lasts_s is None else NOW + lasts_s)
-            self.secrets[secret] = (info, Caller(name, role, tenant, scopes))
+            self.secrets[secret] = (info, Caller(name, role, tenant, scopes, token=info.id))
         return info, secret
 
     def revoke_token(self, caller: Caller, token: str, *, force: bool = False) -> None:
@@ -334,6 +355,10 @@ class FakeService:
     def authenticate(self, secret: str) -> Caller | None:
         info, caller = self.secrets.get(secret, (None, None))
         return None if info is None or info.revoked else caller
+
+    def holder(self, token: str) -> Caller | None:
+        found = (who for info, who in self.secrets.values() if info.id == token and not info.revoked)
+        return next(found, None)
 
     def prove(self, hint: str, nonce: str, address: str) -> str:
         known = (digest(secret) for secret, (info, _) in self.secrets.items() if not info.revoked)

@@ -104,7 +104,7 @@ def test_the_installed_script_keeps_the_contract(tmp_path: Path) -> None:
         ("compare LOG --cluster 1x4 --policies ,", "--policies"),
         ("compare LOG --cluster 1x4 --policies fifo --seeds 4-1", "--seeds '4-1'"),
         ("compare LOG --cluster 1x4 --policies fifo --loads none", "--loads 'none'"),
-        ("compare LOG --cluster 1x4 --policies fifo --gantt 9", "--gantt '9'"),
+        ("compare LOG --cluster 1x4 --policies fifo --html x.html --gantt 9", "--gantt '9'"),
         ("simulate LOG", "--cluster"),
         ("simulate LOG --cluster 1x4 --json nowhere/run.json", "nowhere/run.json"),
         ("simulate LOG --cluster 1x4 --placement spead", "did you mean 'spread'"),

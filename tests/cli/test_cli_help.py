@@ -42,7 +42,7 @@ def test_version() -> None:
 def test_policies_are_listed_with_sources_and_parameters() -> None:
     rows = json.loads(cotenant("policies", "--json").out)
     kinds = {kind: [row["name"] for row in rows if row["kind"] == kind] for kind in {row["kind"] for row in rows}}
-    assert kinds["policy"] == list(known_policies())
+    assert kinds["policy"] == [*known_policies(), "as-is"]
     assert kinds["placement"] == ["count", "consolidated", "relaxed", "spread", "skew"]
     expected = {"philly-like", "helios-like", "pai-like", "gavel-like", "synergy-like", "ones-like", "ones-recorded"}
     assert set(kinds["generator"]) == expected

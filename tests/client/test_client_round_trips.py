@@ -11,10 +11,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from client_server import Server
 from fake_service import ADMIN, USER_A, VIEWER, FakeService
 
+from cotenant.api.front import Doors
+from cotenant.api.standby import StandbyDoor
 from cotenant.client import Client, Conflict, Denied, NotFound, Role, Unavailable, Unreachable
 from cotenant.client.codec import mapping, ranges
 from cotenant.core.errors import InputError
@@ -169,6 +172,21 @@ def test_where_url_and_token_come_from(at_home: Path, server: Server, monkeypatc
     monkeypatch.setenv("COTENANT_URL", "ftp://x")
     with pytest.raises(InputError, match="http://"):
         Client()
+
+
+def test_of_several_addresses_the_one_that_leads(server: Server, tmp_path: Path) -> None:
+    """Nobody listens at the first, the second stands by; whoever knows only that one is told."""
+    with socket.create_server(("127.0.0.1", 0)) as tcp:
+        waits = f"http://127.0.0.1:{tcp.getsockname()[1]}"
+        with StandbyDoor(Doors(tmp_path), tcp, lambda: server.url):
+            with Client(f"http://127.0.0.1:9, {waits},{server.url}/", ADMIN) as client:
+                assert client.submit([{"run": "x"}]) == [["1"]]
+                assert client.url == server.url
+            with Client(waits, ADMIN) as client, pytest.raises(Unavailable, match="stands by"):
+                client.tokens()
+            answers = [httpx.get(f"{waits}{path}", trust_env=False) for path in ("/healthz", "/readyz", "/v1/jobs?a=b")]
+            assert [answer.status_code for answer in answers] == [200, 503, 307]
+            assert answers[2].headers["Location"] == f"{server.url}/v1/jobs?a=b"
 
 
 def test_logs_and_following(client: Client, service: FakeService) -> None:

@@ -99,3 +99,12 @@ class PostgresServer:
         self.execute(f"CREATE SCHEMA {name}")
         options = f"options=-csearch_path%3D{name}"
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres?{options}"
+
+
+def cut(postgres: PostgresServer, url: str) -> None:
+    """End every connection of that schema's journal, as a restart of the server would."""
+    schema = url.partition("%3D")[2]
+    postgres.execute(
+        "SELECT pg_terminate_backend(l.pid, 5000) FROM pg_locks l WHERE l.locktype = 'advisory'"
+        f" AND l.objid = CAST(CAST(hashtext('{schema}') AS bigint) & 4294967295 AS oid)"
+    )

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
+import time
 from pathlib import Path
 
 import pytest
 from journal_children import ForkServer
+from journal_postgres import PostgresServer, cut
 
 from cotenant.journal import Entry, JournalBusy, JournalError, open_journal
 
@@ -32,6 +35,42 @@ def test_second_process_sqlite(fork_server: ForkServer, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_second_process_postgresql(fork_server: ForkServer, postgres_url: str) -> None:
     refused_until_killed(fork_server, postgres_url)
+
+
+@pytest.mark.slow
+def test_a_hung_process_loses_the_journal(fork_server: ForkServer, postgres_url: str) -> None:
+    """The server ends the session of whoever says nothing: nobody has to find out whether it is dead."""
+    holder = fork_server.start("hold", postgres_url)
+    try:
+        assert holder.pipe.recv() == "open"
+        os.kill(holder.pid, signal.SIGSTOP)
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                open_journal(postgres_url).close()
+                break
+            except JournalBusy:
+                assert time.monotonic() < deadline
+    finally:
+        holder.kill()
+
+
+@pytest.mark.slow
+def test_who_waits_knows_the_leader_and_who_is_deposed_knows_it(postgres: PostgresServer, postgres_url: str) -> None:
+    with open_journal(postgres_url) as first:
+        first.introduce("http://first")
+        with pytest.raises(JournalBusy) as busy:
+            open_journal(postgres_url)
+        assert busy.value.leader == "http://first"
+        assert not first.deposed
+        cut(postgres, postgres_url)
+        with open_journal(postgres_url):
+            deadline = time.monotonic() + 30
+            while not first.deposed:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            with pytest.raises(JournalError, match="taken over"):
+                first.append([Entry("never")])
 
 
 def test_other_name_of_the_same_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from journal_postgres import PostgresServer
+from journal_postgres import PostgresServer, cut
 
 from cotenant.journal import BadEntry, Entry, Journal, JournalBusy, JournalCorrupt, JournalError, JournalFull
 from cotenant.journal import open_journal as open_any
@@ -187,15 +187,6 @@ def test_each_caller_gets_an_exception_of_its_own(tmp_path: Path) -> None:
         errors = [f.exception(20) for f in futures]
         assert len({id(error) for error in errors}) == 3
         assert all(isinstance(error, JournalError) for error in errors)
-
-
-def cut(postgres: PostgresServer, url: str) -> None:
-    """End every connection of that schema's journal, as a restart of the server would."""
-    schema = url.partition("%3D")[2]
-    postgres.execute(
-        "SELECT pg_terminate_backend(l.pid, 5000) FROM pg_locks l WHERE l.locktype = 'advisory'"
-        f" AND l.objid = CAST(CAST(hashtext('{schema}') AS bigint) & 4294967295 AS oid)"
-    )
 
 
 @pytest.mark.slow

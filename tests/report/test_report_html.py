@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import re
 import subprocess
@@ -15,6 +17,7 @@ from synthetic_outcomes import outcome
 
 from cotenant.core.outcome import Outcome, Segments, Series
 from cotenant.report.html import render_html, write_html
+from cotenant.report.paired import differences
 from cotenant.report.stats import aggregate
 from cotenant.report.table import comparison_rows
 
@@ -86,9 +89,10 @@ def test_nothing_is_fetched(page: Page, text: str) -> None:
 
 
 def test_plotly_is_inside_once(page: Page, text: str) -> None:
-    assert text.count("* plotly.js v") == 1
+    library = next(script for script in page.scripts if script.startswith("H4sI"))
+    assert "* plotly.js v" in gzip.decompress(base64.b64decode(library)).decode()[:2000]
     assert len(page.scripts) == 3
-    assert len(text.encode()) < 6_000_000
+    assert len(text.encode()) < 2_400_000
 
 
 def test_every_section_is_there(page: Page) -> None:
@@ -114,7 +118,7 @@ def test_it_is_accessible(page: Page, text: str) -> None:
     assert "<title>A title</title>" in text
     assert [tag for tag, _ in page.tags if tag == "h1"] == ["h1"]
     plots = [attrs for _, attrs in page.tags if attrs.get("class") == "plot"]
-    assert len(plots) == 7
+    assert len(plots) == 10
     assert all(attrs["role"] == "img" and attrs["aria-label"] for attrs in plots)
     cells = [attrs for tag, attrs in page.tags if tag == "th"]
     assert {attrs["scope"] for attrs in cells} == {"col", "row"}
@@ -147,7 +151,8 @@ def test_a_policy_has_one_colour_everywhere(page: Page) -> None:
     colors: dict[int, set[str]] = {}
     for chart in data_of(page)["charts"]:
         for trace in chart["data"]:
-            colors.setdefault(trace["meta"], set()).add(trace["line"]["color"])
+            if "meta" in trace:  # what has no meta belongs to no policy
+                colors.setdefault(trace["meta"], set()).add(trace.get("line", trace.get("marker"))["color"])
             assert len(trace["x"]) <= 400
     assert [len(colors[index]) for index in range(3)] == [1, 1, 1]
     assert len(set.union(*colors.values())) == 3
@@ -163,10 +168,10 @@ def test_same_input_same_bytes_whatever_the_machine(runs: list[Outcome], tmp_pat
 def test_many_jobs_stay_small() -> None:
     run = outcome("fifo", 20_000)
     made = render([replace(run, policy=f"policy-{i}", summary={**run.summary}) for i in range(10)])
-    assert len(made.encode()) < 6_000_000
+    assert len(made.encode()) < 3_400_000
 
 
-def test_seeds_and_loads_get_intervals_and_one_curve_per_policy() -> None:
+def test_all_runs_of_a_sweep_are_in_the_report() -> None:
     runs = [
         outcome(policy, 60, delay=delay * load, seed=seed, load=load)
         for load in (0.7, 1.0)
@@ -177,10 +182,25 @@ def test_seeds_and_loads_get_intervals_and_one_curve_per_policy() -> None:
     page = Page(render(runs, rows=rows, aggregates=aggregate(rows)))
     assert "±" in page.text
     assert "All 8 runs" in page.text
-    assert "first run of each policy (load 0.7, seed 0)" in page.text
-    charts = {chart["slug"]: chart["data"] for chart in data_of(page)["charts"]}
+    assert "pool the jobs of 2 seeds" in page.text
+    data = data_of(page)
+    charts = {chart["slug"]: chart["data"] for chart in data["charts"]}
     assert [len(trace["x"]) for trace in charts["seeds"]] == [2, 2]
-    assert len(charts["jct-cdf"]) == 2
+    assert len(charts["jct-cdf"]) == 4  # a curve and a band for each policy
+    assert [one["label"] for one in data["sets"]] == ["load 0.7", "load 1.0"]
+    assert len({json.dumps(one["charts"][0]["data"]) for one in data["sets"]}) == 2
+    assert "set" in page.ids()
+
+
+def test_paired_differences_are_in_the_report() -> None:
+    runs = [
+        outcome(policy, 60, delay=d, seed=seed) for seed in range(4) for policy, d in (("fifo", 2.0), ("srsf", 1.0))
+    ]
+    rows = comparison_rows(runs)
+    text = render(runs, rows=rows, aggregates=aggregate(rows), lines=differences(rows, runs, "fifo"))
+    assert "Against fifo" in text
+    assert "paired t over 4 seeds" in text
+    assert "paired" in {chart["slug"] for chart in data_of(Page(text))["charts"]}
 
 
 def test_a_run_without_anything_still_makes_a_page() -> None:

@@ -13,7 +13,19 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from cotenant import __version__
-from cotenant.api import accounts, channels, cluster, doors, jobs, several, tenants, whatif
+from cotenant.api import (
+    accounts,
+    channels,
+    cluster,
+    doors,
+    jobs,
+    pictures,
+    several,
+    simulations,
+    tenants,
+    whatif,
+    window,
+)
 from cotenant.api.auth import Gate
 from cotenant.api.door import Door, DoorSettings, Forbidden, answer, encode, known_query
 from cotenant.api.limits import BodyLimit, one_line
@@ -42,24 +54,29 @@ def make_app(service: Service, settings: DoorSettings | None = None, **more: Any
     app = FastAPI(
         title="Cotenant",
         version=__version__,
-        description="The scheduler for shared GPU clusters. Every route but /healthz and /readyz needs a token.",
+        description="The scheduler for shared GPU clusters. Needs a token, or the cookie of a browser that signed in.",
         middleware=[
             Middleware(Gate, door=door),
-            Middleware(BodyLimit, most=door.settings.most_body_bytes, most_s=limits.body_s),
+            Middleware(BodyLimit, most=door.settings.most_body_bytes, most_s=limits.body_s, but=(simulations.PATH,)),
         ],
         redirect_slashes=False,
+        docs_url=None,  # it would fetch scripts from elsewhere into the origin of the page
         redoc_url=None,
     )
     app.state.door, app.state.questions = door, whatif.Questions()
     app.state.channels = channels.OpenChannels()
+    app.state.simulations = simulations.Simulations(door.settings.simulations)
     app.include_router(jobs.router, dependencies=[Depends(known_query)])
     app.include_router(doors.router, dependencies=[Depends(known_query)])
     app.include_router(cluster.router, dependencies=[Depends(known_query)])
     app.include_router(accounts.router, dependencies=[Depends(known_query)])
     app.include_router(channels.router, dependencies=[Depends(known_query)])
+    app.include_router(pictures.router, dependencies=[Depends(known_query)])
     app.include_router(several.router, dependencies=[Depends(known_query)])
+    app.include_router(simulations.router, dependencies=[Depends(known_query)])
     app.include_router(tenants.router, dependencies=[Depends(known_query)])
     app.include_router(whatif.router, dependencies=[Depends(known_query)])
+    app.include_router(window.router, dependencies=[Depends(known_query)])
     app.add_exception_handler(CotenantError, _ours)
     app.add_exception_handler(Forbidden, _forbidden)
     app.add_exception_handler(HTTPException, _http)

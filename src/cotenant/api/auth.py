@@ -8,18 +8,21 @@ from contextlib import ExitStack
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cotenant.api.door import Door, asking
+from cotenant.api.door import NOBODY, Door, asking
 from cotenant.api.limits import one_line, send_error
+from cotenant.api.sessions import cookie_of, is_ours
 from cotenant.core.errors import CotenantError
-from cotenant.service.facade import Caller, Role, TooMany
+from cotenant.service.facade import SCOPES, Caller, Role, TooMany
 
-OPEN = frozenset({"/healthz", "/readyz", "/v1/proof", "/v1/signon"})
+SESSION, LINK = "/v1/session", "/v1/session/link"
+OPEN = frozenset({"/", "/favicon.svg", "/healthz", "/readyz", "/v1/proof", "/v1/signon"})
 READS = frozenset({"GET", "HEAD"})
 _MOST_SECRET = 8192  # tokens of a provider are long
 _PENALTY_S = 0.5  # before strangers hear that they are too many
 _MOST_WAITING = 64
 _REFUSED_S = 1.0
 _MOST_REFUSED = 1000
+_SAFE = ((b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin"))
 
 
 class Gate:
@@ -50,14 +53,15 @@ class Gate:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                self._audit(scope, caller, status)
+                self._audit(scope, scope.get("cotenant.caller", caller), status)
+                message = {**message, "headers": [*message["headers"], *_SAFE]}
                 if status == 429:
-                    message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+                    message["headers"].append((b"connection", b"close"))
                     self._had_enough(caller, scope["path"])
             await send(message)
 
         try:
-            if scope["path"] in OPEN and scope["method"] in READS:
+            if is_open(scope["method"], scope["path"]):
                 await self.app(scope, receive, note)
                 return
             caller = await self._caller(scope, note)
@@ -77,8 +81,13 @@ class Gate:
         except CotenantError as error:
             await send_error(send, 503, one_line(str(error)))
             return None
+        if caller is None and _asks_who(scope) and self.door.shares.strangers.take():
+            return NOBODY
         if caller is None:
             await self._refuse(send)
+        elif by_cookie(scope) and not is_ours(scope, scope["method"] not in READS):
+            await send_error(send, 403, "a cookie is good for requests of the service's own page only")
+            return None
         return caller
 
     async def _refuse(self, send: Send) -> None:
@@ -95,7 +104,7 @@ class Gate:
         await send_error(send, 429, "too many requests without a valid token")
 
     async def _admit(self, scope: Scope, send: Send, caller: Caller) -> bool:
-        if caller.role is Role.VIEWER and scope["method"] not in READS:
+        if caller.role is Role.VIEWER and scope["method"] not in READS and scope["path"] not in (SESSION, LINK):
             await send_error(send, 403, "a token of role viewer only reads")
             return False
         if caller.scopes and not needed(scope["method"], scope["path"]) & {*caller.scopes}:
@@ -153,6 +162,8 @@ async def who(door: Door, scope: Scope, secret: str) -> Caller | None:
 
 async def _known(door: Door, scope: Scope, secret: str) -> Caller | None:
     if not secret:
+        if cookie := by_cookie(scope):
+            return _signed_in(door, cookie)
         given = any(name == b"authorization" for name, _ in scope["headers"])
         return None if given else door.settings.peers.get(scope.get("state", {}).get("cotenant.uid", -1))
     if door.settings.sign_on is not None and door.settings.sign_on.is_one(secret):
@@ -160,17 +171,45 @@ async def _known(door: Door, scope: Scope, secret: str) -> Caller | None:
     return door.admin.authenticate(secret)
 
 
+def is_open(method: str, path: str) -> bool:
+    """What anybody may ask: health, proof, the files of the page, and to be signed in."""
+    if method in READS:
+        return path in OPEN or path.startswith("/assets/")
+    return method == "POST" and path == SESSION
+
+
+def _asks_who(scope: Scope) -> bool:
+    """Whether somebody who shows no token asks who he is: a page that does not know yet whether to ask for one."""
+    given = any(name == b"authorization" for name, _ in scope["headers"])
+    return scope["path"] == SESSION and scope["method"] in READS and not given
+
+
+def by_cookie(scope: Scope) -> str:
+    """The cookie by which a request is known: one that shows a token, right or wrong, is known by that."""
+    return "" if any(name == b"authorization" for name, _ in scope["headers"]) else cookie_of(scope)
+
+
+def _signed_in(door: Door, cookie: str) -> Caller | None:
+    """Who a browser is now: what it signed in with must still be good."""
+    session = door.settings.sessions.find(cookie)
+    if session is None or session.by_provider:
+        return None if session is None else session.caller
+    return door.settings.peers.get(session.uid) if session.uid >= 0 else door.admin.holder(session.caller.token)
+
+
 def needed(method: str, path: str) -> set[str]:
     """Scopes of which one opens this."""
+    if path in (SESSION, LINK):
+        return {*SCOPES}
     if path.startswith("/v1/channels/"):
         return {"manage"}
     if method in READS:
         if path in ("/v1/tokens", "/v1/audit"):
             return {"admin"}
         return {"read", "metrics"} if path == "/metrics" else {"read"}
-    if path in ("/v1/jobs", "/v1/resubmit"):
+    if path in ("/v1/jobs", "/v1/resubmit") or path.startswith("/v1/simulations"):
         return {"submit"}
-    if path == "/v1/whatif":
+    if path in ("/v1/whatif", "/v1/trials", "/v1/jobs/check"):
         return {"read"}
     return {"manage"} if path.startswith(("/v1/jobs/", "/v1/changes/")) else {"admin"}
 

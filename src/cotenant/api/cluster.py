@@ -53,6 +53,21 @@ async def set_policy(request: Request, body: s.PolicyChange) -> Response:
     return await policy(request)
 
 
+@router.get("/v1/policies", responses=s.answers(s.KnownPolicies), tags=["cluster"])
+async def policies(request: Request) -> Response:
+    """Policies that are registered, and what each does."""
+    from cotenant.policies import known_policies
+
+    def act() -> bytes:
+        rows = [
+            {"name": name, "description": one.description(), "preemptive": bool(one.preemptive), "source": one.source}
+            for name, one in known_policies().items()
+        ]
+        return encode({"policies": rows})
+
+    return answer(await door_of(request).call(act))
+
+
 @router.get("/v1/forecasts/evaluation", responses=s.answers(dict[str, Any]), tags=["cluster"])
 async def evaluation(request: Request) -> Response:
     """How right forecasts of jobs that have ended were."""

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from anyio import CapacityLimiter, to_thread
@@ -20,6 +21,7 @@ from cotenant.api.audit import AuditLog
 from cotenant.api.limits import MOST_BODY_BYTES
 from cotenant.api.metrics import HttpMetrics
 from cotenant.api.news import News
+from cotenant.api.sessions import Sessions
 from cotenant.api.shares import CallerLimits, CallerShares
 from cotenant.core.errors import unknown
 from cotenant.service.facade import Caller, Role, Service
@@ -41,7 +43,8 @@ class DoorSettings:
 
     `poll_s`: how often a followed log is looked at. `peers`: who the users of this machine are that come over the Unix
     socket, by their number. `audit` keeps who did what, `sign_on` knows the tokens of a provider, `fingerprint` is
-    that of the service's certificate.
+    that of the service's certificate, `sessions` are browsers that have signed in, `simulations` is the
+    folder for uploaded logs and reports.
     """
 
     limits: CallerLimits = CallerLimits()  # noqa: RUF009
@@ -52,6 +55,8 @@ class DoorSettings:
     audit: AuditLog | None = None
     sign_on: SignOn | None = None
     fingerprint: str = ""
+    sessions: Sessions = field(default_factory=Sessions)
+    simulations: Path | None = None
 
 
 NOBODY = Caller("", Role.VIEWER, "-")
@@ -70,7 +75,7 @@ class Door:
 
     def __init__(self, service: Service, settings: DoorSettings) -> None:
         self.desk, self.admin, self.tenants = service.desk, service.admin, service.tenants
-        self.accounts, self.settings = service.accounts, settings
+        self.accounts, self.pictures, self.settings = service.accounts, service.pictures, settings
         self.metrics = HttpMetrics()
         self.shares = CallerShares(settings.limits)
         self.news = News(service.desk, self.read_news)

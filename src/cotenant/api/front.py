@@ -22,6 +22,7 @@ from cotenant.api.audit import AuditLog
 from cotenant.api.door import DoorSettings
 from cotenant.api.listening import Connection, Listening, descriptors, tcp_socket
 from cotenant.api.quiet import bound_logs
+from cotenant.api.sessions import Sessions
 from cotenant.api.shares import CallerLimits
 from cotenant.api.signon import Provider, SignOn
 from cotenant.core.errors import InputError
@@ -62,7 +63,10 @@ class Front:
             self._tls, pin = certificate.load(doors.tls, doors.home, doors.host)
         sign_on = SignOn(doors.provider) if doors.provider else None
         self._audit = AuditLog(doors.home)
-        settings = DoorSettings(limits, peers=_peers(doors), audit=self._audit, sign_on=sign_on, fingerprint=pin)
+        settings = DoorSettings(
+            limits, peers=_peers(doors), audit=self._audit, sign_on=sign_on, fingerprint=pin,
+            sessions=Sessions(doors.home / "sessions.json"), simulations=doors.home / "simulations",
+        )  # fmt: skip
         keep = doors.home / "fingerprint"
         keep.write_text(pin + "\n", encoding="ascii") if pin else keep.unlink(missing_ok=True)
         config = uvicorn.Config(

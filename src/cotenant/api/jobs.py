@@ -14,6 +14,7 @@ from cotenant.api.limits import one_line, read_jobs
 from cotenant.api.logs import check_offset
 from cotenant.api.news import PageAsked
 from cotenant.api.several import checked_changes
+from cotenant.core.errors import CotenantError
 from cotenant.core.jobspec import JobSpec
 from cotenant.service.asked import Which
 from cotenant.service.facade import Caller, EventInfo, Role
@@ -33,7 +34,7 @@ async def submit(
     door, caller, raw = door_of(request), caller_of(request), await request.body()
 
     def act() -> bytes:
-        specs, asked = _own_jobs(caller, body.jobs), hashlib.sha256(raw).hexdigest()
+        specs, asked = own_jobs(caller, body.jobs), hashlib.sha256(raw).hexdigest()
         ids = door.desk.submit(caller, specs, idempotency_key, asked)
         request.scope["cotenant.note"] = one_line(f"jobs {' '.join(mine[0] for mine in ids)}")
         return encode({"ids": ids})
@@ -41,12 +42,28 @@ async def submit(
     return answer(await door.call(act), 201)
 
 
-def _own_jobs(caller: Caller, jobs: list[dict[str, Any]]) -> list[JobSpec]:
+def own_jobs(caller: Caller, jobs: list[dict[str, Any]]) -> list[JobSpec]:
+    """Job mappings as specs, if they are for a tenant for which the caller may submit."""
     specs = read_jobs(jobs)
     for spec in specs:
         if caller.role is not Role.ADMIN and spec.tenant not in ("", caller.tenant):
             raise Forbidden(f"this token submits for tenant '{caller.tenant}', not for '{spec.tenant}'")
     return specs
+
+
+@router.post("/check", responses=s.answers(s.CheckedJobs, 404, 409))
+async def check(request: Request, body: s.Submission) -> Response:
+    """Whether jobs would be taken, and with which defaults, else `error`; nothing is submitted."""
+    door, caller = door_of(request), caller_of(request)
+
+    def act() -> bytes:
+        try:
+            specs = door.pictures.check(caller, own_jobs(caller, body.jobs))
+        except (CotenantError, Forbidden) as error:
+            return encode({"jobs": [], "error": one_line(str(error))})
+        return encode({"jobs": [spec.as_dict() for spec in specs], "error": ""})
+
+    return answer(await door.call(act))
 
 
 @router.get("", responses=s.answers(s.Jobs, 404))
@@ -175,7 +192,7 @@ async def logs(
         exact = encoding is s.Encoding.BASE64
         return streams.respond(request, lambda listener: streams.LogFollower(listener, asked, start, exact).run())
     chunk = await door.call(lambda: asked.read(asked.info(), start, limit))
-    headers = {"X-Offset-Next": chunk.cursor, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+    headers = {"X-Offset-Next": chunk.cursor, "Cache-Control": "no-store"}
     if chunk.gap:
         headers["X-Log-Gap"] = "true"
     return Response(chunk.data, headers=headers, media_type="application/octet-stream")

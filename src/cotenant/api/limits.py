@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
@@ -21,14 +22,19 @@ _MOST_FLOAT = 1e12
 
 
 class BodyLimit:
-    """Reads a body whole before anything else sees it; one that is too long is answered with 413, too slow with 408."""
+    """Reads a body whole before anything else sees it; one that is too long is answered with 413, too slow with 408.
 
-    def __init__(self, app: ASGIApp, most: int = MOST_BODY_BYTES, most_s: float = 30.0) -> None:
-        self.app, self.most, self.most_s = app, most, most_s
+    Routes at `but` bound theirs by themselves.
+    """
+
+    def __init__(
+        self, app: ASGIApp, most: int = MOST_BODY_BYTES, most_s: float = 30.0, but: Collection[str] = ()
+    ) -> None:
+        self.app, self.most, self.most_s, self.but = app, most, most_s, but
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope["path"] in self.but:
             await self.app(scope, receive, send)
             return
         try:

@@ -119,6 +119,10 @@ class SignOn:
         self._known[name] = min(ends_s, now_s + _REMEMBER_S), caller
         return caller
 
+    def ends_s(self, token: str) -> float:
+        """When a token that was found good ends."""
+        return float(self._jwt.decode(token, options={"verify_signature": False})["exp"])
+
     def check(self, token: str) -> tuple[float, Caller] | None:
         """When a token ends, and whose it is; None if signature, issuer, audience or time are wrong."""
         jwt = self._jwt

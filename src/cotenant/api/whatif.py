@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, cast
 from uuid import uuid4
@@ -11,7 +12,10 @@ from fastapi import APIRouter, Path, Request, Response
 
 from cotenant.api import schemas as s
 from cotenant.api.door import Door, answer, caller_of, door_of, encode
+from cotenant.api.jobs import own_jobs
+from cotenant.api.limits import check_text
 from cotenant.service.facade import Caller, Conflict, NotFound, WhatIfWatch
+from cotenant.service.pictures.trial import TrialAsked
 
 MOST_OF_ONE = 2  # under way of one caller
 MOST_KEPT = 32
@@ -43,12 +47,12 @@ class Questions:
     def __init__(self) -> None:
         self._kept: dict[str, Question] = {}
 
-    def ask(self, door: Door, caller: Caller, policies: list[str]) -> Question:
+    def ask(self, door: Door, caller: Caller, answer_to: Callable[[WhatIfWatch], dict[str, Any]]) -> Question:
         """Begin with one."""
         if sum(one.caller == caller and not one.work.done() for one in self._kept.values()) >= MOST_OF_ONE:
             raise Conflict(f"{MOST_OF_ONE} what-ifs of yours are under way: wait for one of them")
         watch = WhatIfWatch()
-        work = asyncio.create_task(door.call_slow(lambda: encode(door.desk.whatif(caller, policies, watch))))
+        work = asyncio.create_task(door.call_slow(lambda: encode(answer_to(watch))))
         work.add_done_callback(lambda done: done.cancelled() or done.exception())  # told to whoever asks again
         made = Question(caller, work, watch)
         self._kept[made.id] = made
@@ -81,7 +85,23 @@ async def whatif(request: Request, body: s.WhatIf) -> Response:
     With `later` an answer that takes long is 202 and how far it has come.
     """
     door, caller = door_of(request), caller_of(request)
-    made = questions_of(request).ask(door, caller, list(dict.fromkeys(body.policies)))
+    policies = list(dict.fromkeys(body.policies))
+    made = questions_of(request).ask(door, caller, lambda watch: door.desk.whatif(caller, policies, watch))
+    return await made.respond(FIRST_WAIT_S if body.later else None)
+
+
+@router.post("/v1/trials", responses={**s.answers(s.TrialAnswer, 404, 409), **_LATER}, tags=["cluster"])
+async def trial(request: Request, body: s.TrialQuestion) -> Response:
+    """What would be with other policies, jobs that are not submitted, more nodes, other tenants: beside how it is now.
+
+    When each job would start and end, with intervals, and what would be said of deadlines. For a 202 see /v1/whatif.
+    """
+    door, caller = door_of(request), caller_of(request)
+    check_text(body.tenants, "tenants")
+    asked = TrialAsked(
+        tuple(dict.fromkeys(body.policies)), tuple(own_jobs(caller, body.jobs)), body.nodes, body.like, body.tenants
+    )
+    made = questions_of(request).ask(door, caller, lambda watch: door.pictures.trial(caller, asked, watch))
     return await made.respond(FIRST_WAIT_S if body.later else None)
 
 

@@ -72,6 +72,7 @@ class NodeInfo:
     state: NodeState = "up"
     gpu_mem_gib: float = 0.0  # of each of its GPUs; 0 where not known
     ready_s: float = 0.0  # of one that wakes: when it is believed to be up; 0 where not known
+    leaves_s: float = 0.0  # from then on jobs there must leave, for it goes away by itself; 0: it does not
     address: str = ""  # where other nodes reach it, its name if empty; nodes of one address are one machine
 
 

@@ -18,6 +18,8 @@ GROUP = "cotenant.backends"
 BUILT_IN = (
     EntryPoint("local", "cotenant.backends.local:LocalBackend", GROUP),
     EntryPoint("ray", "cotenant.backends.ray:RayBackend", GROUP),
+    EntryPoint("slurm", "cotenant.backends.slurm:SlurmBackend", GROUP),
+    EntryPoint("kubernetes", "cotenant.backends.kubernetes:KubernetesBackend", GROUP),
 )
 
 

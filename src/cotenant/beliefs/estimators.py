@@ -50,6 +50,12 @@ def _noisy(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
     return np.asarray(workload.duration_s * np.exp(error * noise), np.float64)
 
 
+def _limit(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
+    """The time limit that its user gave; the duration where the log has none."""
+    limit_s = np.asarray(workload.extra.get("time_limit_s", np.full(len(workload), np.nan)), np.float64)
+    return np.where(np.isfinite(limit_s) & (limit_s > 0), np.maximum(limit_s, workload.duration_s), workload.duration_s)
+
+
 def _survey(workload: Workload, seed: int, params: dict[str, Value]) -> Floats:
     return surveyed(workload, seed)
 
@@ -114,6 +120,7 @@ ESTIMATORS: dict[str, Estimator] = {
         Estimator("oracle", "the duration of the trace itself", _oracle),
         Estimator("noisy", "the duration times a log-normal error of sigma `error`", _noisy, {"error": 0.5}),
         Estimator("survey", "the duration, wrong as often and as far as users say they are (Chronus)", _survey),
+        Estimator("limit", "the time limit that the user gave (Slurm); the duration where there is none", _limit),
         _live("constant", "`prior` seconds for everybody: an order by GPUs alone, for comparison"),
         _live("mean", "mean duration of earlier jobs with as many GPUs"),
         _live("user-median", "median duration of the user's earlier jobs"),

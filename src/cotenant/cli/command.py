@@ -73,4 +73,12 @@ def job_of(command: list[str]) -> dict[str, Any]:
 
     name = Path(next((word for word in command if word.endswith((".py", ".sh"))), command[0])).stem
     label = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in name)[:63]
-    return {"run": shlex.join(command), "name": label if label[:1].isalnum() else "job"}
+    text = command[0] if _is_shell_text(command) else shlex.join(command)
+    return {"run": text, "name": label if label[:1].isalnum() else "job"}
+
+
+def _is_shell_text(command: list[str]) -> bool:
+    """Whether one quoted word is a whole line for the shell, such as 'echo $X', and not the name of a program."""
+    import shutil
+
+    return len(command) == 1 and len(command[0].split()) > 1 and shutil.which(command[0]) is None

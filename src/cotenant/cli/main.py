@@ -9,11 +9,12 @@ from importlib import import_module
 import typer
 
 VERBS = (
-    "simulate", "compare", "analyze", "policies", "generate", "traces", "profiles", "estimator", "profile", "why",
-    "serve", "submit", "run", "shell", "exec", "attach", "port",
+    "simulate", "compare", "plan", "calibrate", "analyze", "policies",
+    "generate", "traces", "profiles", "estimator", "profile", "why",
+    "serve", "open", "submit", "run", "shell", "exec", "attach", "port",
     "ps", "show", "logs", "cancel", "hold", "resume", "requeue", "resubmit", "set", "wait", "top", "nodes",
     "drain", "maintenance", "reserve", "events", "policy", "whatif", "forecast", "tenants", "share", "usage", "token",
-    "login", "audit", "backup", "restore", "shutdown", "service", "doctor",
+    "login", "audit", "backup", "restore", "export", "shutdown", "service", "doctor", "slurm-shims",
 )  # fmt: skip
 
 
@@ -30,12 +31,16 @@ def make_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
     )
     app.callback()(_root)
     for verb in verbs:
-        name = "set_" if verb == "set" else verb
+        name = f"{verb}_" if verb in ("open", "set") else verb.replace("-", "_")
         module = import_module(f"cotenant.cli.{name}")
         if hasattr(module, "app"):
             app.add_typer(module.app, name=verb)
         else:
-            app.command(verb, cls=getattr(module, "Command", None))(getattr(module, name))
+            call = getattr(module, name)
+            brief = (
+                (call.__doc__ or "").strip().split("\n")[0]
+            )  # as it is: what is too long for a line is wrapped, not cut
+            app.command(verb, cls=getattr(module, "Command", None), short_help=brief)(call)
     return app
 
 
@@ -60,6 +65,17 @@ def _unavailable(error: Exception) -> bool:
     return isinstance(error, Unavailable)
 
 
+def with_json_target(words: list[str]) -> list[str]:
+    """Where `--json` takes a file and none is named, `-`: so that it is a flag everywhere, too."""
+    if words[1:2] not in (["simulate"], ["compare"], ["analyze"]):
+        return words
+    made: list[str] = []
+    for at, word in enumerate(words):
+        bare = word == "--json" and (at + 1 == len(words) or words[at + 1].startswith("--"))
+        made += [word, "-"] if bare else [word]
+    return made
+
+
 def main() -> None:
     """Run a verb. What the user can mend is one line on standard error and exit code 2 (docs/api.md)."""
     from cotenant.cli.quick import quicken
@@ -70,6 +86,7 @@ def main() -> None:
 
     quicken()
     asked = sys.argv[1:2]
+    sys.argv = with_json_target(sys.argv)
     try:
         app = make_app(asked if asked and asked[0] in VERBS else VERBS)  # one verb alone is there sooner
         code = app(standalone_mode=False)

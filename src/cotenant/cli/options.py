@@ -34,12 +34,33 @@ Costs = Annotated[
         help="Of preemptions: default (measured, by model, or 60 s), profile, none, flat, startup, or seconds."
     ),
 ]
-Round = Annotated[float, typer.Option("--round", help="Round length in seconds, for policies that have rounds.")]
+
+
+def seconds(text: str) -> float:
+    """A length of time as it is typed: 90, 30m, 1h, inf."""
+    from cotenant.core.errors import InputError
+    from cotenant.core.jobspec import seconds_of
+
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return seconds_of(text, "a time:")
+    except InputError:
+        raise typer.BadParameter(f"'{text}' is not a time: write seconds, or e.g. 90s, 30m, 2h, 1d") from None
+
+
+Round = Annotated[
+    float,
+    typer.Option("--round", parser=seconds, metavar="TIME", help="Of a round: 360, 6m; where policies have them."),
+]
 Compat = Annotated[
-    str, typer.Option(help="Follow a released simulator: tiresias, gavel, synergy, muri, or SYSTEM:QUIRK=VALUE.")
+    str,
+    typer.Option(help="Follow a released simulator: tiresias, gavel, synergy, muri, chronus, or SYSTEM:QUIRK=VALUE."),
 ]
 Measure = Annotated[str, typer.Option(help="FROM-TO: metrics over these jobs (rank by submit time), stop when done.")]
-Until = Annotated[float, typer.Option(help="Stop at this second.")]
+Until = Annotated[float, typer.Option(parser=seconds, metavar="TIME", help="Stop at this second, or e.g. 2h, 30d.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 FailJobs = Annotated[
     str, typer.Option("--fail-jobs", help="attempts=N: jobs without attempts of their own fail at random.")
@@ -54,6 +75,11 @@ Crash = Annotated[
 Power = Annotated[str, typer.Option("--power", help="Let idle nodes sleep: ces, ces:preset=philly, ces:boot=120.")]
 SkipInfeasible = Annotated[bool, typer.Option("--skip-infeasible", help="Leave out jobs larger than the cluster.")]
 Format = Annotated[str, typer.Option("--format", help="Format of the log, instead of detecting it.")]
+From = Annotated[
+    str, typer.Option("--from", help="Jobs submitted from then on: second, 2d (after the first), or date.")
+]
+To = Annotated[str, typer.Option("--to", help="Jobs submitted before then, as for --from.")]
+Where = Annotated[str, typer.Option("--where", help="Jobs of which this holds: \"gpus >= 8 and tenant == 'nlp'\".")]
 Json = Annotated[str, typer.Option("--json", help="Write JSON to FILE, or to standard output with '-'.")]
 
 Plain = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -78,17 +104,18 @@ def load_workload(
     quiet: bool = False,
 ) -> Workload:
     """A log or a generated workload; its notes go to standard error."""
+    from cotenant.core.errors import InputError, nearest, unknown
     from cotenant.core.spec import Spec
     from cotenant.workload.generators import GENERATORS
     from cotenant.workload.generators import generate as generate_workload
     from cotenant.workload.readers import read
 
     name = trace.split(":", 1)[0]
+    if name in GENERATORS and format_:
+        raise InputError(f"--format {format_}: '{name}' is a generator, not a log")
     if name in GENERATORS:
         work = generate_workload(Spec.parse(trace), cluster_gpus, profile or None)
-    elif not Path(trace).exists() and name.endswith("-like"):
-        from cotenant.core.errors import unknown
-
+    elif trace != "-" and not Path(trace).exists() and nearest(name, GENERATORS):
         raise unknown("generator", name, GENERATORS)
     else:
         work = read(trace, format=format_ or None, profile=profile or None)

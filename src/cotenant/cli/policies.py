@@ -15,10 +15,11 @@ def policies(json_: opt.Plain = False) -> None:
     from cotenant.beliefs.estimators import ESTIMATORS
     from cotenant.placement.modes import PLACEMENTS
     from cotenant.policies import known_policies
+    from cotenant.policies.as_is import AsIs
     from cotenant.workload.generators import GENERATORS
 
     rows: list[dict[str, Any]] = []
-    for name, policy in known_policies().items():
+    for name, policy in {**known_policies(), AsIs.name: AsIs}.items():
         about = {"name": name, "kind": "policy", "description": policy.description(), "source": policy.source}
         rows.append({**about, "preemptive": policy.preemptive, "parameters": _plain(policy.defaults)})
     for name, info in PLACEMENTS.items():

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def progress_bar(label: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a function (done, total) that draws, or None where nobody is watching."""
+def progress_bar(label: str, first: str = "") -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a function (done, total) that draws, or None where nobody is watching. `first` is said until then."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -18,9 +18,17 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None] | None]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=None)
+        task = bar.add_task(first or label, total=None)
 
         def advance(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
+            bar.update(task, completed=done, total=total, description=label)
 
         yield advance
+
+
+def compiling(jobs: int, gpus: int) -> str:
+    """What to say before the first large run of a version, whose loops are compiled; '' where they need not be."""
+    from cotenant.core import jit
+
+    large = jobs * min(gpus, 200) > 1_500_000
+    return "compiling, once for this version (about a minute)" if large and not jit.is_cached() else ""

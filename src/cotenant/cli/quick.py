@@ -39,6 +39,8 @@ class _Quick:
         if value is None:
             return () if several else None
         try:
+            if info.parser is not None and not several:
+                return info.parser(value) if isinstance(value, str) else value
             if info.parser is not None or info.clamp:
                 raise ValueError
             if not several:

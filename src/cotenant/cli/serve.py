@@ -47,7 +47,7 @@ def serve(
         typer.Option(help="How durations are learned from finished jobs: shrunk, rolling, ... (docs/beliefs.md)."),
     ] = "",
     power: Annotated[
-        str, typer.Option(help="Let idle nodes sleep: ces, or with parameters as in `simulate` (docs/operations.md).")
+        str, typer.Option(help="Let idle nodes sleep: ces as in `simulate`, or queue:linger=300 (docs/operations.md).")
     ] = "",
     placement: Annotated[
         str, typer.Option(help="Nodes of a gang: consolidated, spread or skew:limit=X (docs/policies.md).")
@@ -107,6 +107,10 @@ def serve(
     ] = "5s",
     backup_every: Annotated[str, typer.Option(help="Copy the journal so often, e.g. 6h, to backups/ at home.")] = "",
     backup_keep: Annotated[int, typer.Option(min=1, help="How many such copies are kept.")] = 8,
+    standby: Annotated[
+        bool,
+        typer.Option("--standby", help="Wait while another service leads, and take over from it (docs/operations.md)."),
+    ] = False,
     unknown_jobs: Annotated[
         str, typer.Option(help="Jobs that run here though the journal does not know them: adopt or end. Else: refuse.")
     ] = "",
@@ -118,6 +122,7 @@ def serve(
     from cotenant.api.front import Doors, listen, open_front, read_peer
     from cotenant.api.shares import read_limits
     from cotenant.api.signon import read_provider
+    from cotenant.api.standby import StandbyDoor
     from cotenant.backends.local.isolation.levels import Isolation
     from cotenant.backends.local.machine import parse_gpus
     from cotenant.backends.registry import check_backend
@@ -126,7 +131,7 @@ def serve(
     from cotenant.core.errors import InputError, unknown
     from cotenant.placement.modes import check_live
     from cotenant.policies import make_policy
-    from cotenant.power import parse_power
+    from cotenant.power import parse_power, parse_queue
     from cotenant.service import logs, run
     from cotenant.service.notify.settings import NOBODY, read_settings
     from cotenant.service.observer.unknown import WAYS
@@ -155,7 +160,7 @@ def serve(
     if estimator:
         make_learner(estimator)
     if power:
-        parse_power(power)
+        (parse_queue if power.partition(":")[0] == "queue" else parse_power)(power)
     check_live(placement)
     if allocator:
         make_allocator(allocator)
@@ -180,7 +185,9 @@ def serve(
         dict(map(read_peer, peer or ())), read_limits(limits),
     )  # fmt: skip
     site = run.Site(db or None, backend, count, share, every_s, backup_keep, log_level, log_format, **apart)
-    run.serve(partial(open_front, doors, listen(doors)), options, site)
+    tcp = listen(doors)
+    waiting = {"standby": partial(StandbyDoor, doors, tcp)} if standby else {}
+    run.serve(partial(open_front, doors, tcp), options, site, **waiting)
 
 
 def _keep(jobs: str, logs: str, checkpoints: str) -> Keep:

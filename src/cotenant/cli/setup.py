@@ -40,12 +40,20 @@ class Setup:
     defrag: opt.Defrag = False
     skip_infeasible: opt.SkipInfeasible = False
     format_: opt.Format = ""
+    from_: opt.From = ""
+    to: opt.To = ""
+    where: opt.Where = ""
 
     def workload(self, trace: str, cluster_gpus: int | None, quiet: bool = False) -> Workload:
         """The log or generator, read with the options that concern it."""
         work = opt.load_workload(
             trace, cluster_gpus, format_=self.format_, profile=self.profile, models=self.models, quiet=quiet
         )
+        if self.from_ or self.to or self.where:
+            from cotenant.workload.selecting import select
+
+            work = select(work, self.where, self.from_, self.to)
+            opt.tell(() if quiet else work.notes[-1:])
         if not self.fail_jobs:
             return work
         from cotenant.workload.failing import with_failures

@@ -20,7 +20,7 @@ def simulate(
     jobs_csv: Annotated[str, typer.Option("--jobs-csv", help="Write one row per job to FILE.")] = "",
 ) -> None:
     """Replay a job log, or a generated workload, under one policy."""
-    from cotenant.cli.progress import progress_bar
+    from cotenant.cli.progress import compiling, progress_bar
     from cotenant.report.jobs_csv import write_jobs_csv
     from cotenant.report.table import print_summary, print_tenants
     from cotenant.sim import driver
@@ -29,7 +29,7 @@ def simulate(
     machines = opt.load_cluster(cluster)
     work = setup.workload(trace, machines.gpus)
     experiment = setup.experiment(work, machines, policy)
-    with progress_bar(f"{policy} on {cluster}") as progress:
+    with progress_bar(f"{policy} on {cluster}", compiling(len(work), machines.gpus)) as progress:
         outcome = driver.simulate(experiment, progress)
     opt.tell(experiment.notes)
     if jobs_csv:

@@ -1,4 +1,4 @@
-"""`cotenant traces describe`: what a log contains, and its flaws."""
+"""`cotenant traces`: what a log contains and its flaws, and logs of any format as our own."""
 
 from __future__ import annotations
 
@@ -34,6 +34,34 @@ def describe(
         opt.write_json(facts, "-")
         return
     _print(facts)
+
+
+@app.command()
+def convert(
+    trace: opt.Trace,
+    out: Annotated[str, typer.Option("--out", "-o", help="File to write: .csv, .csv.gz or .parquet; '-' prints CSV.")],
+    format_: opt.Format = "",
+    profile: Annotated[str, typer.Option(help="Throughputs, for logs that count steps (Gavel).")] = "",
+    from_: opt.From = "",
+    to: opt.To = "",
+    where: opt.Where = "",
+) -> None:
+    """Write a log of any known format, or a part of it, as Cotenant's own CSV or as parquet."""
+    import sys
+
+    from cotenant.core.errors import InputError
+    from cotenant.workload.selecting import select
+    from cotenant.workload.writer import write_csv
+
+    opt.check_targets(out)
+    if out != "-" and not out.endswith((".csv", ".csv.gz", ".gz", ".parquet")):
+        raise InputError(f"--out {out}: the name must end in .csv, .csv.gz or .parquet")
+    work = select(opt.load_workload(trace, None, format_=format_, profile=profile), where, from_, to)
+    if out == "-":
+        write_csv(work, sys.stdout, seen=True)
+        return
+    opt.guarded_write(out, lambda: write_csv(work, out, seen=True))
+    typer.echo(f"{len(work)} jobs written to {out}")
 
 
 def _print(facts: dict[str, Any], indent: str = "") -> None:

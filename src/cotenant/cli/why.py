@@ -14,7 +14,9 @@ from cotenant.cli.setup import USUAL, Setup, spread_setup
 def why(
     trace: Annotated[str, typer.Argument(help="A live job's id; or a job log or generator.", metavar="JOB|TRACE")],
     job: Annotated[str, typer.Argument(help="With TRACE: job id, as in the log.", metavar="[JOB]")] = "",
-    at: Annotated[float | None, typer.Option(help="The moment, in seconds of the log.")] = None,
+    at: Annotated[
+        float | None, typer.Option(parser=opt.seconds, metavar="TIME", help="The moment of the log: seconds, or 2h.")
+    ] = None,
     cluster: Annotated[str, typer.Option(help="15x4, 32x8:h200, 9x4:v100+9x4:p100, 4x8/cpu=96,mem=768, or YAML.")] = "",
     policy: opt.PolicySpec = "fifo",
     setup: Setup = USUAL,

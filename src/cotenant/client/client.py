@@ -15,7 +15,7 @@ from typing import Any
 from cotenant.client import codec, sse
 from cotenant.client.channel import ClientChannel
 from cotenant.client.connection import READ_S, open_http, timeout
-from cotenant.client.errors import Denied, Unreachable, error_for
+from cotenant.client.errors import STANDBY, Denied, NotThere, Unreachable, error_for
 from cotenant.client.home import PIN, find
 from cotenant.client.slim import httpx
 from cotenant.core.cluster import Cluster
@@ -23,11 +23,21 @@ from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL
 from cotenant.service.asked import EVERY, Which
-from cotenant.service.facade import EventInfo, JobInfo, JobList, JobOutcome, NodeStatus, Role, TokenInfo
+from cotenant.service.facade import (
+    EventInfo,
+    JobInfo,
+    JobList,
+    JobOutcome,
+    NodeStatus,
+    Role,
+    TokenInfo,
+    Unavailable,
+)
 from cotenant.service.window import NodeWindow
 
 TRIES = 3
 LONG_POLL_S = 10.0
+FOLLOW_S = 15.0  # how long a service of several addresses may be without a leader
 RECHECK_S = 15.0
 MOST_LISTED = 10_000  # per request
 _SAFE = frozenset({"GET", "HEAD"})
@@ -45,7 +55,9 @@ class Client:
         target = find(url, token)
         self.url, self._read_s = target.url, timeout_s
         self._has_token, self._signed_on = bool(target.secret), target.signed_on
-        self._http = open_http(target, timeout_s)
+        self._urls = (target.url, *target.others)
+        self._at = 0
+        self._https = [open_http(place, timeout_s) for place in target.everywhere()]
 
     def __repr__(self) -> str:
         return f"Client({self.url!r})"
@@ -60,7 +72,17 @@ class Client:
 
     def close(self) -> None:
         """Let go of the connections."""
-        self._http.close()
+        for http in self._https:
+            http.close()
+
+    @property
+    def _http(self) -> httpx.Client:
+        return self._https[self._at]
+
+    def _move_on(self) -> None:
+        """Ask at the next address from now on."""
+        self._at = (self._at + 1) % len(self._urls)
+        self.url = self._urls[self._at]
 
     # --- jobs -------------------------------------------------------------------------------------------------------
 
@@ -73,9 +95,9 @@ class Client:
         body = {"jobs": [codec.mapping(item) if isinstance(item, JobSpec) else dict(item) for item in jobs]}
         try:
             ids: list[list[str]] = self._ask("POST", "/v1/jobs", json=body, headers={"Idempotency-Key": key})["ids"]
+        except NotThere:
+            raise
         except Unreachable as error:
-            if "no service at" in str(error):
-                raise
             raise Unreachable(f"{error}; it may have been taken: look with `cotenant ps` (key {key})") from None
         return ids
 
@@ -230,6 +252,7 @@ class Client:
 
     def _follow(self, job: str, params: dict[str, Any], on_gap: Callable[[], None]) -> Iterator[bytes]:
         last, failures = "", 0
+        tries = TRIES if len(self._urls) == 1 else int(FOLLOW_S / 0.5)
         while True:
             try:
                 with self._stream(_path("/v1/jobs", job, "logs"), params, last) as lines:
@@ -246,13 +269,13 @@ class Client:
                             raise CotenantError(sent.data["error"])
             except Unreachable:
                 failures += 1
-                if failures >= TRIES:
+                if failures >= tries:
                     raise
             else:
                 failures += 1
-                if failures >= TRIES:
+                if failures >= tries:
                     raise Unreachable(f"the service at {self.url} closed the stream")
-            time.sleep(0.2 * failures)
+            time.sleep(min(0.2 * failures, 0.5))
 
     # --- ways into a running job -----------------------------------------------------------------------------------
 
@@ -311,7 +334,7 @@ class Client:
             failures += 1
             if failures >= TRIES:
                 raise Unreachable(f"the service at {self.url} closed the stream")
-            time.sleep(0.2 * failures)
+            time.sleep(min(0.2 * failures, 0.5))
 
     # --- cluster ----------------------------------------------------------------------------------------------------
 
@@ -430,6 +453,10 @@ class Client:
         """The provider at which people sign on."""
         return self._ask("GET", "/v1/signon")
 
+    def sign_in_code(self) -> str:
+        """A code by which a browser signs in as this caller, once and within a minute."""
+        return str(self._ask("POST", "/v1/session/link")["code"])
+
     def backup(self, path: str) -> str:
         """A consistent copy of the journal, as a new file in the service's own folder (admin)."""
         return str(self._ask("POST", "/v1/backup", json={"path": path}, timeout=timeout(600.0))["path"])
@@ -465,6 +492,23 @@ class Client:
         return found
 
     def _send(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Where there are several addresses, the one that leads is looked for while a new leader may come up."""
+        until_s = time.monotonic() + (FOLLOW_S if len(self._urls) > 1 else 0.0)
+        while True:
+            try:
+                answer = self._send_here(method, path, **more)
+                if STANDBY not in answer.headers:
+                    return answer
+                error: CotenantError = self._error(answer)
+            except NotThere as nobody:
+                error = nobody
+            if time.monotonic() >= until_s:
+                raise error
+            self._move_on()
+            if self._at == 0:
+                time.sleep(0.2)
+
+    def _send_here(self, method: str, path: str, **more: Any) -> httpx.Response:
         for left in reversed(range(TRIES if method in _SAFE else 1)):
             try:
                 answer = self._http.request(method, path, **more)
@@ -477,7 +521,7 @@ class Client:
                     time.sleep(0.1 * (TRIES - left))
                     continue
                 raise self._wrong(error) from None
-            if answer.status_code >= 400:
+            if answer.status_code >= 400 and STANDBY not in answer.headers:
                 raise self._error(answer)
             return answer
         raise AssertionError("unreachable")
@@ -487,18 +531,19 @@ class Client:
         headers = {"Accept": "text/event-stream", **({"Last-Event-ID": last} if last else {})}
         try:
             with self._http.stream("GET", path, params=params, headers=headers) as answer:
-                if answer.status_code >= 400:
+                if answer.status_code >= 300:
                     answer.read()
                     raise self._error(answer)
                 yield answer.iter_lines()
-        except httpx.TransportError as error:
-            raise self._wrong(error) from None
+        except (httpx.TransportError, Unavailable) as error:
+            self._move_on()  # whoever goes on asks the next one
+            raise self._wrong(error) if isinstance(error, httpx.TransportError) else error from None
 
     def _wrong(self, error: Exception) -> CotenantError:
         if isinstance(error, httpx.ConnectError) and "CERTIFICATE" in str(error):
             return Denied(f"nobody vouches for {self.url}: take the whole line of `cotenant token create`")
         if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-            return Unreachable(f"no service at {self.url}: start it with `cotenant serve`")
+            return NotThere(f"no service at {self.url}: start it with `cotenant serve`")
         if isinstance(error, httpx.TransportError):
             if isinstance(error, httpx.TimeoutException):
                 return Unreachable(f"the service at {self.url} took too long to answer: it hangs or is overloaded")
@@ -515,7 +560,7 @@ class Client:
             if self._signed_on:
                 return Denied(f"the sign-on is over, or not for {self.url}: `cotenant login`")
             return Denied(f"{have} for {self.url}: set COTENANT_TOKEN, or COTENANT_HOME to where `cotenant serve` runs")
-        return error_for(answer.status_code, text)
+        return error_for(503 if STANDBY in answer.headers else answer.status_code, text)
 
 
 def _path(*parts: str) -> str:

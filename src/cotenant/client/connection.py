@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import h11
 import httpcore
 
-from cotenant.client.errors import Denied, Unreachable
+from cotenant.client.errors import STANDBY, Denied, NotThere, Unreachable
 from cotenant.client.home import Target
 from cotenant.client.slim import httpx
 from cotenant.core.errors import InputError
@@ -30,6 +30,8 @@ from cotenant.runtime._address import short_name
 
 CONNECT_S = 5.0
 READ_S = 30.0
+SEVERAL_S = 3.0  # how long one of several addresses may hang before the next one is asked
+_STANDS_BY = -1  # instead of a status
 _LOOPBACK = ("127.", "localhost", "::1")
 _LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=100, keepalive_expiry=2.0)
 
@@ -150,11 +152,12 @@ def _challenge(stream: httpcore.NetworkStream, target: Target) -> None:
     """Have the other end prove that it knows our token's digest, and that we reach it without somebody between."""
     nonce, known = secrets.token_hex(16), digest(target.secret)
     try:
-        status, answer = _get(stream, f"/v1/proof?nonce={nonce}&token={hint(known)}")
+        wait_s = SEVERAL_S if target.others else READ_S
+        status, answer = _get(stream, f"/v1/proof?nonce={nonce}&token={hint(known)}", wait_s)
         at, given = str(answer["at"]), str(answer["proof"])
     except httpcore.TimeoutException:
         stream.close()
-        raise Unreachable(f"the service at {target.url} has not answered for {READ_S:g} s: it hangs") from None
+        raise NotThere(f"the service at {target.url} has not answered for {wait_s:g} s: it hangs") from None
     except (h11.ProtocolError, KeyError, TypeError, ValueError):
         status, at, given = 0, "", ""
     except BaseException:
@@ -165,6 +168,8 @@ def _challenge(stream: httpcore.NetworkStream, target: Target) -> None:
     if status == 200 and same and hmac.compare_digest(given, proof(known, nonce, at)):
         return
     stream.close()
+    if status == _STANDS_BY:
+        raise NotThere(f"the service at {target.url} stands by while another one leads: give the addresses of both")
     if status == 404:
         raise Denied(f"the token is not valid for {target.url}, which does not know it: set COTENANT_TOKEN")
     if status == 429:
@@ -172,20 +177,21 @@ def _challenge(stream: httpcore.NetworkStream, target: Target) -> None:
     raise Denied(f"{target.url} did not prove that it is your service, no token was sent: is COTENANT_URL right?")
 
 
-def _get(stream: httpcore.NetworkStream, path: str) -> tuple[int, Any]:
+def _get(stream: httpcore.NetworkStream, path: str, wait_s: float) -> tuple[int, Any]:
     """One request by hand, on a connection that goes on to be used."""
     conn = h11.Connection(h11.CLIENT)
     request = h11.Request(method="GET", target=path, headers=[("Host", "localhost"), ("User-Agent", "cotenant-client")])
-    stream.write(conn.send(request) + conn.send(h11.EndOfMessage()), READ_S)
+    stream.write(conn.send(request) + conn.send(h11.EndOfMessage()), wait_s)
     status, body = 0, b""
     while True:
         event = conn.next_event()
         if event is h11.NEED_DATA:
-            if not (data := stream.read(65536, READ_S)):
+            if not (data := stream.read(65536, wait_s)):
                 raise httpcore.RemoteProtocolError("closed without an answer")
             conn.receive_data(data)
         elif isinstance(event, h11.Response):
-            status = event.status_code
+            standby = any(name.lower() == STANDBY.lower().encode() for name, _ in event.headers)
+            status = _STANDS_BY if standby else event.status_code
         elif isinstance(event, h11.Data):
             body += bytes(event.data)
             if len(body) > 65536:

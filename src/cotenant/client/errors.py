@@ -5,6 +5,8 @@ from __future__ import annotations
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.service.facade import Conflict, NotFound, TooMany, Unavailable
 
+STANDBY = "Cotenant-Standby"  # the header of whoever waits while another service leads
+
 
 class Denied(CotenantError):
     """No valid token, or one that is not for this."""
@@ -12,6 +14,10 @@ class Denied(CotenantError):
 
 class Unreachable(Unavailable):
     """Nobody answered. What was asked may or may not have been done, unless the text says more."""
+
+
+class NotThere(Unreachable):
+    """Nobody listens: nothing was asked of anybody."""
 
 
 def error_for(status: int, text: str) -> CotenantError:

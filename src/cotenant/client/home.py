@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cotenant.core.errors import InputError
@@ -31,6 +31,12 @@ class Target:
     secret: str = ""
     pin: str = ""
     own: bool = False
+    others: tuple[str, ...] = ()  # where the same service may answer instead: it moves when its leader dies
+
+    def everywhere(self) -> tuple[Target, ...]:
+        """One for each address."""
+        all_ = (self.url, *self.others)
+        return tuple(replace(self, url=url, others=tuple(one for one in all_ if one != url)) for url in all_)
 
     @property
     def socket(self) -> str:
@@ -44,17 +50,22 @@ class Target:
 
 
 def find(url: str | None = None, token: str | None = None) -> Target:
-    """Given, else COTENANT_URL, else the home's own: its socket, its URL, or the default; where signed on, that."""
+    """Given, else COTENANT_URL, else the home's own: its socket, its URL, or the default; where signed on, that.
+
+    Of a service with a standby, both addresses, with a comma between them.
+    """
     given, folder = url or os.environ.get("COTENANT_URL") or "", home()
     secret, _, pin = (token or os.environ.get("COTENANT_TOKEN") or "").partition(PIN)
     kept, login = _text(folder / "url"), read_login(folder)
     own = not given or given.rstrip("/") == kept.rstrip("/")
     if not given and not kept and login.url:
         given, own = login.url, False
-    found = given or _socket(folder) or kept or DEFAULT_URL
-    if not found.startswith(("http://", "https://", "unix:/")):
-        raise InputError(f"the service's URL '{found}' must begin with http://, https:// or unix:/")
-    found = found.rstrip("/")
+    named = given or _socket(folder) or kept or DEFAULT_URL
+    addresses = [part.strip() for part in named.split(",") if part.strip()] if "," in named else [named]
+    for one in addresses:
+        if not one.startswith(("http://", "https://", "unix:/")):
+            raise InputError(f"the service's URL '{one}' must begin with http://, https:// or unix:/")
+    found, *others = (one.rstrip("/") for one in addresses)
     if own:
         secret = secret or ("" if _mine(found) else _text(folder / "token"))
         pin = pin or _text(folder / "fingerprint")
@@ -63,12 +74,22 @@ def find(url: str | None = None, token: str | None = None) -> Target:
         secret, pin = login.token, pin or login.pin
     if not secret.isascii() or not secret.isprintable():
         raise InputError("the token holds characters that no token has: see COTENANT_TOKEN or the file 'token' at home")
-    return Target(found, secret, pin.removeprefix("sha256:").lower(), own)
+    return Target(found, secret, pin.removeprefix("sha256:").lower(), own, tuple(others))
 
 
 def _socket(folder: Path) -> str:
     path = folder.absolute() / "api.sock"
     return f"unix:{path}" if path.is_socket() else ""
+
+
+def page_url(url: str) -> str:
+    """Where a browser finds the page of the service at this URL: over TCP, also where we came by the socket."""
+    if not url.startswith("unix:"):
+        return url
+    kept = _text(Path(url.removeprefix("unix:")).parent / "url")
+    if not kept:
+        raise InputError(f"'{url}' is no address for a browser: name the service by COTENANT_URL=http://...")
+    return kept.rstrip("/").replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
 
 
 def _mine(url: str) -> bool:

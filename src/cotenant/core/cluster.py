@@ -10,6 +10,7 @@ from cotenant.core.errors import InputError
 from cotenant.core.tenants import Tree
 
 _GROUP = re.compile(r"^(?P<count>\d+)x(?P<gpus>\d+)(?::(?P<type>[A-Za-z][\w.-]*))?(?:/(?P<host>.+))?$")
+_MOST_NODES, _MOST_PER_NODE = 200_000, 1024  # beyond which tables alone would fill a machine
 _EXAMPLE = "write e.g. 15x4, 32x8:h200, 9x4:v100+9x4:p100 or 4x8/cpu=96,mem=768"
 
 
@@ -77,6 +78,9 @@ def _parse_group(part: str, spec: str) -> NodeGroup:
     count, gpus = int(match["count"]), int(match["gpus"])
     if count < 1 or gpus < 1:
         raise InputError(f"cluster spec '{spec}': '{part}' has no nodes or no GPUs: {_EXAMPLE}")
+    if count > _MOST_NODES or gpus > _MOST_PER_NODE:
+        most = f"{_MOST_NODES} nodes of {_MOST_PER_NODE} GPUs"
+        raise InputError(f"cluster spec '{spec}': '{part}' is larger than the {most} that can be played")
     host = {"cpu": math.inf, "mem": math.inf}
     for item in (match["host"] or "").split(","):
         if not item:

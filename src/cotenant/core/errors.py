@@ -20,6 +20,11 @@ class InvariantError(CotenantError):
     """The engine broke one of its own rules; always a bug of ours, never of the input."""
 
 
+def nearest(given: str, known: Iterable[str], cutoff: float = 0.75) -> str:
+    """The known name that was probably meant, or ''."""
+    return next(iter(difflib.get_close_matches(given, list(known), n=1, cutoff=cutoff)), "")
+
+
 def unknown(what: str, given: str, known: Iterable[str]) -> InputError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = sorted(known)

@@ -27,6 +27,8 @@ class Spec:
             key, eq, value = part.partition("=")
             if not eq or not key.strip() or not value.strip():
                 raise InputError(f"'{part}' in '{text}' is not key=value")
+            if key.strip() in params:
+                raise InputError(f"'{text}' gives {key.strip()} twice; leave one of them out")
             params[key.strip()] = value.strip()
         return cls(name.strip(), params)
 

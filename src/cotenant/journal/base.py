@@ -62,6 +62,15 @@ class Journal(ABC):
         """Whether the trouble is that a server does not answer: appends are refused without trying."""
         return False
 
+    @property
+    def deposed(self) -> bool:
+        """Whether another process has taken the journal over: this one will never write again."""
+        return False
+
+    def introduce(self, url: str) -> None:
+        """Leave word, for those who wait for their turn, of where the service that writes answers."""
+        return None
+
     def verify(self, budget_s: float = math.inf) -> bool:
         """Look for damage, newest records first: `JournalCorrupt` where there is some; False when time ran out."""
         return True

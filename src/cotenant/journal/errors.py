@@ -25,7 +25,12 @@ class JournalAway(JournalError):
 
 
 class JournalBusy(JournalError, InputError):
-    """Another live process holds the journal; its hold ends with that process, however it ends."""
+    """Another live process holds the journal; its hold ends with that process, however it ends.
+
+    `leader` is where that one answers, where it has left word of it.
+    """
+
+    leader = ""
 
 
 class JournalCorrupt(JournalError):

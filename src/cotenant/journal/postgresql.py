@@ -1,7 +1,8 @@
 """PostgreSQL 12 or later, through psycopg 3: for those who already run and back up a server.
 
 The one writer is whoever holds an advisory lock, taken on the very connection that writes: it cannot keep
-writing after losing the lock, and the server frees the lock when the connection ends. The lock is per database
+writing after losing the lock, and the server frees the lock when the connection ends. It ends it when its client has
+said nothing for a few seconds, dead or hung: whoever writes asks every second. The lock is per database
 and schema (`?options=-csearch_path%3Dname` selects one), so that several journals can share a server.
 """
 
@@ -18,12 +19,22 @@ from sqlalchemy.exc import DBAPIError
 from cotenant.core.errors import InputError
 from cotenant.journal.dialect import Dialect, FailureCause
 from cotenant.journal.errors import JournalBusy, JournalUnavailable
+from cotenant.journal.schema import LEADER, read_text
 
 LOCK_CLASS = 0x636F7465  # "cote"
 CONNECT_TIMEOUT_S = 5
 LOCK_WAIT_MS = 1000  # the server may notice a killed predecessor a moment after its restart
 # Notice a vanished server, and let it notice us, within about ten seconds: whoever writes waits so long.
 _KEEPALIVE = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000}
+
+_SILENT = {
+    "tcp_keepalives_idle": "3",
+    "tcp_keepalives_interval": "1",
+    "tcp_keepalives_count": "3",
+    "idle_session_timeout": "5s",
+    "idle_in_transaction_session_timeout": "5s",
+}
+_HEED = sa.text("SELECT set_config(name, :value, false) FROM pg_settings WHERE name = :name")  # those that it knows
 
 _LOCK = sa.text("SELECT pg_advisory_lock(:lock_class, hashtext(current_schema()))")
 _HOLDER = sa.text(
@@ -69,6 +80,8 @@ class Postgresql(Dialect):
                 raise JournalUnavailable(f"journal {self.name} names a schema that does not exist: create it")
             if connection.exec_driver_sql("SHOW synchronous_commit").scalar() == "off":
                 connection.exec_driver_sql("SET synchronous_commit = on")
+            for name, value in _SILENT.items():
+                connection.execute(_HEED, {"name": name, "value": value})
         try:
             with connection.begin():
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = {LOCK_WAIT_MS}")
@@ -78,9 +91,12 @@ class Postgresql(Dialect):
                 raise
             with connection.begin():
                 holder = connection.execute(_HOLDER, {"lock_class": LOCK_CLASS}).scalar() or "another process"
-            raise JournalBusy(
+                leader = read_text(connection, LEADER)
+            busy = JournalBusy(
                 f"journal {self.name} is in use by {holder}: stop that service or choose another journal"
-            ) from None
+            )
+            busy.leader = leader
+            raise busy from None
 
     def begin(self, connection: Connection) -> None:
         """Nothing: the driver begins by itself."""

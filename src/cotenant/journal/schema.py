@@ -13,6 +13,8 @@ from cotenant.journal.migrations import MIGRATIONS, VERSION
 
 META = sa.table("cotenant_meta", sa.column("name", sa.Text), sa.column("value", sa.Text))
 
+LEADER = "leader"  # under this name: where the one who writes answers
+
 RECORD = sa.table(
     "cotenant_record",
     sa.column("seq", sa.BigInteger),
@@ -58,8 +60,15 @@ def read_meta(connection: Connection, name: str) -> int:
     return int(value) if value is not None and value.isdecimal() else 0
 
 
-def write_meta(connection: Connection, name: str, value: int) -> None:
-    """Keep a whole number under `name`."""
+def read_text(connection: Connection, name: str) -> str:
+    """A text kept under `name`; empty when there is none."""
+    if not sa.inspect(connection).has_table(META.name):
+        return ""
+    return str(connection.execute(sa.select(META.c.value).where(META.c.name == name)).scalar() or "")
+
+
+def write_meta(connection: Connection, name: str, value: int | str) -> None:
+    """Keep a whole number, or a text, under `name`."""
     connection.execute(sa.delete(META).where(META.c.name == name))
     connection.execute(sa.insert(META), {"name": name, "value": str(value)})
 

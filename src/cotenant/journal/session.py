@@ -40,6 +40,7 @@ class DatabaseSession:
 
     def __init__(self, dialect: Dialect, engine: Engine) -> None:
         self.broken: JournalError | None = None
+        self.deposed = False
         self.away: JournalAway | None = None
         self.version = VERSION
         self._dialect, self._engine = dialect, engine
@@ -142,9 +143,12 @@ class DatabaseSession:
         while True:
             try:
                 self._connection = self._engine.connect()
-                self._dialect.claim(self._connection)
-                with self._transaction() as connection:
-                    epoch = read_meta(connection, "epoch")
+                try:
+                    self._dialect.claim(self._connection)
+                except JournalBusy:
+                    if self._stored_epoch() == self._epoch:
+                        raise
+                epoch = self._stored_epoch()
                 break
             except (
                 DBAPIError,
@@ -158,8 +162,13 @@ class DatabaseSession:
             pause.wait(0.02)
         if epoch != self._epoch:
             self.close()
+            self.deposed = True
             self._stop(f"another process has taken over journal {self._dialect.name}: stop this service")
         self.away = None
+
+    def _stored_epoch(self) -> int:
+        with self._transaction() as connection:
+            return read_meta(connection, "epoch")
 
     def _gone(self, reason: str) -> JournalAway:
         return JournalAway(

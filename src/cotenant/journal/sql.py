@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from cotenant.journal.codec import sound, to_record, to_rows
 from cotenant.journal.copying import copy_database
 from cotenant.journal.dialect import Dialect, FailureCause
 from cotenant.journal.errors import JournalCorrupt, JournalError
-from cotenant.journal.schema import RECORD, SNAPSHOT
+from cotenant.journal.schema import LEADER, RECORD, SNAPSHOT, write_meta
 from cotenant.journal.session import DatabaseSession
 from cotenant.journal.writer import Writer
 
@@ -78,6 +79,15 @@ class SqlJournal(Journal):
     def away(self) -> bool:
         """See `Journal`."""
         return self._session.away is not None
+
+    @property
+    def deposed(self) -> bool:
+        """See `Journal`."""
+        return self._session.deposed
+
+    def introduce(self, url: str) -> None:
+        """See `Journal`."""
+        self._writer.call(partial(write_meta, name=LEADER, value=url))
 
     def verify(self, budget_s: float = math.inf) -> bool:
         """See `Journal`. The database's own check first, then the checksum of every record."""

@@ -63,10 +63,14 @@ def parse_placement(text: str) -> PlacementRule:
     if spec.name == "count":
         return PlacementRule(text, CONSOLIDATED, counts_only=True)
     if spec.name == "relaxed":
+        if not float(str(params["after"])) >= 0:
+            raise InputError(f"placement '{text}': after must be 0 seconds or more")
         return PlacementRule(text, CONSOLIDATED, relax_after_s=float(str(params["after"])))
     if spec.name == "spread":
         return PlacementRule(text, SPREAD)
     if spec.name == "skew":
+        if not 0 <= float(str(params["limit"])) <= 1:
+            raise InputError(f"placement '{text}': limit is a share of the model's weights, from 0 to 1")
         return PlacementRule(text, CONSOLIDATED, skew_limit=float(str(params["limit"])))
     return PlacementRule(text, CONSOLIDATED)
 

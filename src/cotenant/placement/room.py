@@ -123,8 +123,10 @@ class Room:
 
     # -- taking and giving back --------------------------------------------------------------------------------
 
-    def find(self, row: int, gpus: int, *, apart: bool = False, near: Slices = ()) -> Slices | None:
-        """A place for a gang in the first pool that has one, by its mode of placement and in the end anywhere.
+    def find(
+        self, row: int, gpus: int, *, apart: bool = False, near: Slices = (), spread: bool = True
+    ) -> Slices | None:
+        """A place for a gang in the first pool that has one, by its mode of placement and, with `spread`, anywhere.
 
         `apart` asks for the smallest gaps first, to leave whole nodes to others. Only the pool of `near` is looked at
         where that is given: gangs are not spread over GPU types.
@@ -134,7 +136,7 @@ class Room:
         pools = [int(self.site.node[near[0][0], col.NODE_POOL])] if near else self.pools(row)
         for pool in pools:
             mode = int(self.view.mode[self.view.at(row)])
-            place = self._seek(row, gpus, pool, self.free, mode, apart=apart, spread=True)
+            place = self._seek(row, gpus, pool, self.free, mode, apart=apart, spread=spread)
             if place:
                 return self.claim(row, place)
         return None

@@ -12,6 +12,7 @@ from pathlib import Path
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Spec, typed_params
 from cotenant.policies.antman import AntMan
+from cotenant.policies.as_is import AsIs
 from cotenant.policies.backfill import Backfill
 from cotenant.policies.base import OrderPolicy, PlanPolicy, Policy, PriorityPolicy
 from cotenant.policies.bsbf import SjfBsbf, SjfBsbfPaper, SjfFfs
@@ -31,6 +32,7 @@ from cotenant.policies.philly import Philly
 from cotenant.policies.qssf import Qssf
 from cotenant.policies.random_order import RandomOrder
 from cotenant.policies.sjf import Sjf
+from cotenant.policies.slurm import Slurm
 from cotenant.policies.srsf import Srsf
 from cotenant.policies.srtf import Srtf
 from cotenant.policies.themis import Themis
@@ -39,7 +41,7 @@ from cotenant.policies.tiresias import TiresiasG, TiresiasL
 BUILT_IN: tuple[type[Policy], ...] = (
     Fifo, Backfill, Easy, Sjf, Qssf, RandomOrder, Srtf, Srsf, Las, TiresiasL, TiresiasG, Gavel, Allox, GandivaPacking,
     Themis, Ftf, Edf, EdfBackfill, Chronus, Ones, OnesGoodput, Optimus, MuriS, MuriL, SjfBsbf, SjfBsbfPaper, SjfFfs,
-    AntMan, Gandiva, Horus, HorusPlus, Philly,
+    AntMan, Gandiva, Horus, HorusPlus, Philly, Slurm,
 )  # fmt: skip
 
 
@@ -63,11 +65,16 @@ def make_policy(text: str) -> Policy:
         policy = _from_file(Path(path), spec.name)
     else:
         spec = Spec.parse(text)
-        known = known_policies()
+        known = {**known_policies(), AsIs.name: AsIs}  # which decides nothing: nobody but a log can be played by it
         if spec.name not in known:
             raise unknown("policy", spec.name, known)
         policy = known[spec.name]
-    return policy(**typed_params(spec, policy.defaults, "policy"))
+    params = typed_params(spec, policy.defaults, "policy")
+    for key in spec.params:
+        value = params[key]
+        if isinstance(value, int | float) and value < 0:
+            raise InputError(f"policy '{spec.name}': {key}={value:g} must not be negative")
+    return policy(**params)
 
 
 def _from_file(path: Path, name: str) -> type[Policy]:
@@ -88,6 +95,10 @@ def _from_file(path: Path, name: str) -> type[Policy]:
         if inspect.isclass(value) and issubclass(value, Policy) and not inspect.isabstract(value)
         and value not in (OrderPolicy, PriorityPolicy, PlanPolicy)
     }  # fmt: skip
+    given = getattr(module, name, None)
+    if inspect.isclass(given) and inspect.isabstract(given) and issubclass(given, Policy):
+        missing = " and ".join(f"{method}()" for method in sorted(given.__abstractmethods__))
+        raise InputError(f"policy class '{name}' in {path} lacks {missing}; see docs/policies.md")
     if name not in classes:
         raise unknown(f"policy class in {path}", name, classes or ["(none: subclass PriorityPolicy)"])
     return classes[name]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 CSS = """
 :root{color-scheme:light dark;--bg:#f5f6f8;--card:#fff;--text:#1b2330;--dim:#5b6675;--line:#dfe3e9;
---grid:#e8ebf0;--accent:#2563c9;--best:#e3f4ea;--best-text:#12683f;--stripe:#fafbfc;--faint:#b9c1cc;--code:#f0f2f5}
+--grid:#e8ebf0;--accent:#2563c9;--best:#e3f4ea;--best-text:#12683f;--stripe:#fafbfc;--faint:#b9c1cc;--code:#f0f2f5;--more:#a33a1d}
 @media (prefers-color-scheme:dark){:root{--bg:#10141a;--card:#181e27;--text:#e4e9f0;--dim:#98a4b5;
---line:#2b3442;--grid:#28303c;--accent:#7fb0ff;--best:#173a2a;--best-text:#7fe0ae;--stripe:#1b222c;--faint:#4b5768;--code:#10151c}}
+--line:#2b3442;--grid:#28303c;--accent:#7fb0ff;--best:#173a2a;--best-text:#7fe0ae;--stripe:#1b222c;--faint:#4b5768;--code:#10151c;--more:#ff9e7a}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--text);
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"DejaVu Sans",sans-serif}
@@ -52,12 +52,19 @@ th[aria-sort=ascending],th[aria-sort=descending]{color:var(--accent)}
 th[aria-sort=ascending] span::after{content:" ▴"}
 th[aria-sort=descending] span::after{content:" ▾"}
 tbody tr td.best{background:var(--best);color:var(--best-text);font-weight:650}
+td.less{color:var(--best-text);font-weight:600}
+td.more{color:var(--more);font-weight:600}
+table.plain thead th{padding:10px}
 .swatch{display:inline-block;width:10px;height:10px;border-radius:3px;margin-right:8px;flex:none}
 .note{color:var(--dim);font-size:13px;margin:8px 0 0}
 details{margin:16px 0 0}
 summary{cursor:pointer;font-weight:600;margin-bottom:10px}
 .legend{position:sticky;top:0;z-index:5;display:flex;flex-wrap:wrap;gap:8px;background:var(--bg);
 padding:10px 0;margin:0 0 6px}
+.choice{display:inline-flex;align-items:center;gap:8px;font-size:13.5px}
+.choice select{font:inherit;color:var(--text);background:var(--card);border:1px solid var(--line);border-radius:8px;
+padding:4px 8px;max-width:60vw}
+#data{margin-left:auto}
 .legend button,.tabs button{font:inherit;font-size:13.5px;color:var(--text);background:var(--card);
 cursor:pointer;
 border:1px solid var(--line);border-radius:999px;padding:4px 13px;display:inline-flex;align-items:center;
@@ -75,7 +82,8 @@ figcaption p{color:var(--dim);font-size:13px;margin:2px 0 6px}
 footer{color:var(--dim);font-size:13px;padding-top:28px;padding-bottom:36px}
 @media (max-width:980px){.grid{grid-template-columns:minmax(0,1fr)}main,header,footer{padding-left:14px;
 padding-right:14px}}
-@media print{.legend{position:static}figure,.card{break-inside:avoid}body{background:#fff}}
+@media print{.legend,.tabs{display:none}figure,.card,table{break-inside:avoid}body{background:#fff;font-size:12px}
+.grid{grid-template-columns:minmax(0,1fr)}.box{overflow:visible}table{font-size:10px}th,td{padding:3px 5px}}
 """
 
 JS = """
@@ -83,7 +91,7 @@ JS = """
   'use strict';
   var data = JSON.parse(document.getElementById('report-data').textContent);
   var hidden = {};
-  var config = {displaylogo: false, responsive: true,
+  var config = {displaylogo: false, responsive: true, toImageButtonOptions: {format: 'svg'},
     modeBarButtons: [['zoom2d', 'pan2d', 'resetScale2d', 'toImage']]};
 
   function color(name) {
@@ -122,7 +130,27 @@ JS = """
   var chosen = 0;
   function drawAll() { data.charts.forEach(draw); drawGantt(); }
 
-  document.querySelectorAll('.legend button').forEach(function (button) {
+  var select = document.getElementById('set');
+  if (select) {
+    select.addEventListener('change', function () {
+      var chosenSet = data.sets[Number(select.value)];
+      data.charts = data.charts.map(function (chart) {
+        return chosenSet.charts.find(function (other) { return other.slug === chart.slug; }) || chart;
+      });
+      data.charts.forEach(draw);
+    });
+  }
+  var save = document.getElementById('data');
+  if (save) {
+    save.addEventListener('click', function () {
+      var link = document.createElement('a');
+      link.href = URL.createObjectURL(new Blob([JSON.stringify(data)], {type: 'application/json'}));
+      link.download = 'figures.json';
+      link.click();
+    });
+  }
+
+  document.querySelectorAll('.legend button[data-index]').forEach(function (button) {
     button.addEventListener('click', function () {
       var index = Number(button.dataset.index);
       hidden[index] = !hidden[index];
@@ -174,7 +202,18 @@ JS = """
     });
   });
 
-  window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawAll);
-  drawAll();
+  function unpacked(id) {
+    var packed = atob(document.getElementById(id).textContent.trim());
+    var bytes = Uint8Array.from(packed, function (letter) { return letter.charCodeAt(0); });
+    var stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+    return new Response(stream).text();
+  }
+  unpacked('plotly-js').then(function (text) {
+    var script = document.createElement('script');
+    script.textContent = text;
+    document.head.appendChild(script);
+    window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', drawAll);
+    drawAll();
+  });
 })();
 """

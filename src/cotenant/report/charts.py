@@ -23,6 +23,7 @@ from cotenant.report.units import Unit, duration, unit_for
 PALETTE = (
     "#3b7dd8", "#e07b39", "#2f9e6e", "#c2476f", "#8b63c9",
     "#b5911e", "#2aa3b5", "#d35ac0", "#8a6d5a", "#6b7c93",
+    "#6aa84f", "#a23b3b", "#1f5f8b", "#e3b23c", "#5b4b8a", "#3d8b7d",
 )  # fmt: skip
 DASHES = ("solid", "dash", "dot", "dashdot")
 TIME_POINTS = 120
@@ -45,33 +46,44 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One charted run: its outcome, its name in the legend, and the look that it has in every chart."""
+    """One policy in the charts: its runs over seeds, the first of them, its name, and its look in every chart."""
 
     index: int
     name: str
     outcome: Outcome
     color: str
     dash: str
+    runs: tuple[Outcome, ...] = ()
 
 
 def lines_of(outcomes: Sequence[Outcome]) -> list[Line]:
-    """The runs to chart: the first of each policy and placement, in order, each with its own look."""
-    first: dict[tuple[str, str], Outcome] = {}
+    """What to chart: each policy and placement with all its runs, in order, each with its own look."""
+    runs: dict[tuple[str, str], list[Outcome]] = {}
     for outcome in outcomes:
-        first.setdefault((outcome.policy, outcome.placement), outcome)
-    several = len({placement for _, placement in first}) > 1
+        runs.setdefault((outcome.policy, outcome.placement), []).append(outcome)
+    several = len({placement for _, placement in runs}) > 1
     lines = []
-    for i, ((policy, placement), outcome) in enumerate(first.items()):
+    for i, ((policy, placement), own) in enumerate(runs.items()):
         name = f"{policy} / {placement}" if several else policy
         dash = DASHES[i // len(PALETTE) % len(DASHES)]
-        lines.append(Line(i, name, outcome, PALETTE[i % len(PALETTE)], dash))
+        lines.append(Line(i, name, own[0], PALETTE[i % len(PALETTE)], dash, tuple(own)))
     return lines
 
 
-def build_charts(lines: Sequence[Line], aggregates: Sequence[Mapping[str, Any]] | None = None) -> list[Chart]:
-    """All charts but the Gantt, in the order of the page; those without data are left out."""
+def cells_of(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+    """Runs that belong into one set of charts, by what tells the sets apart: load, cluster, whatever was varied."""
+    keys = [key for key in ("load", "varied", "cluster") if len({repr(o.summary.get(key)) for o in outcomes}) > 1]
+    keys = [key for key in keys if key != "cluster" or "varied" not in keys]
+    cells: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        label = ", ".join(f"{'' if key == 'varied' else key + ' '}{outcome.summary.get(key)}" for key in keys)
+        cells.setdefault(label, []).append(outcome)
+    return cells
+
+
+def build_charts(lines: Sequence[Line]) -> list[Chart]:
+    """The usual charts of runs, in the order of the page; those without data are left out."""
     charts = [
-        load_chart(lines, aggregates or ()),
         jct_cdf(lines),
         queue_cdf(lines),
         utilisation(lines),
@@ -79,29 +91,29 @@ def build_charts(lines: Sequence[Line], aggregates: Sequence[Mapping[str, Any]] 
         jct_by_size(lines),
         slowdown_cdf(lines),
     ]
-    return [chart for chart in charts if chart is not None and chart.figure["data"]]
+    return [chart for chart in charts if chart.figure["data"]]
 
 
 def jct_cdf(lines: Sequence[Line]) -> Chart:
     """Share of jobs completed within a time."""
-    curves = [(line, cdf(line.outcome.jct_s[line.outcome.finished], floor=1.0)) for line in lines]
+    curves = [(line, [run.jct_s[run.finished] for run in line.runs or (line.outcome,)]) for line in lines]
     return Chart(
         "jct-cdf",
         "Job completion time",
         "Share of jobs that completed within the time on the axis. Further left is better.",
-        f"Distribution of job completion time for {_names(lines)}",
+        f"Distribution of job completion time for {names_of(lines)}",
         _time_cdf(curves, "job completion time (log scale)"),
     )
 
 
 def queue_cdf(lines: Sequence[Line]) -> Chart:
     """Share of jobs that waited at most a time; those that did not wait stand at the left edge."""
-    curves = [(line, cdf(line.outcome.queue_s[line.outcome.finished], floor=1.0)) for line in lines]
+    curves = [(line, [run.queue_s[run.finished] for run in line.runs or (line.outcome,)]) for line in lines]
     return Chart(
         "queue-cdf",
         "Queueing delay",
         "Share of jobs that waited at most the time on the axis; a second or less is the left edge.",
-        f"Distribution of queueing delay for {_names(lines)}",
+        f"Distribution of queueing delay for {names_of(lines)}",
         _time_cdf(curves, "time spent waiting (log scale)"),
     )
 
@@ -125,7 +137,7 @@ def slowdown_cdf(lines: Sequence[Line]) -> Chart:
         "slowdown-cdf",
         "Slowdown",
         "Completion time over the time the job needs when it runs alone. 1× means it never waited.",
-        f"Distribution of slowdown for {_names(lines)}",
+        f"Distribution of slowdown for {names_of(lines)}",
         figure(data, {**axis, **title("slowdown (log scale)")}, _SHARE_AXIS),
         wide=True,
     )
@@ -143,8 +155,8 @@ def utilisation(lines: Sequence[Line]) -> Chart:
         "utilisation",
         "GPU utilisation over time",
         f"Share of the cluster's GPUs that are allocated; mean of up to {TIME_POINTS} intervals.",
-        f"GPU utilisation over time for {_names(lines)}",
-        figure(data, title(f"time since first submission ({unit.name})"), y),
+        f"GPU utilisation over time for {names_of(lines)}",
+        figure(data, _since(lines, unit), y),
     )
 
 
@@ -158,10 +170,10 @@ def queue_length(lines: Sequence[Line]) -> Chart:
         "queue-length",
         "Queue length over time",
         f"Jobs that wait for GPUs; mean of up to {TIME_POINTS} intervals.",
-        f"Number of waiting jobs over time for {_names(lines)}",
+        f"Number of waiting jobs over time for {names_of(lines)}",
         figure(
             data,
-            title(f"time since first submission ({unit.name})"),
+            _since(lines, unit),
             {"rangemode": "tozero", "tickformat": ",", **title("jobs waiting")},
         ),
     )
@@ -210,7 +222,7 @@ def jct_by_size(lines: Sequence[Line]) -> Chart:
         "jct-by-size",
         "Completion time by job size",
         "Box: quartiles and median; whiskers: 5th to 95th percentile; dashed line: mean.",
-        f"Job completion time by number of GPUs for {_names(lines)}",
+        f"Job completion time by number of GPUs for {names_of(lines)}",
         made,
         wide=True,
     )
@@ -249,7 +261,7 @@ def load_chart(lines: Sequence[Line], aggregates: Sequence[Mapping[str, Any]]) -
         "seeds",
         f"Average completion time {what}",
         "Mean over seeds; the bars span the 95 % confidence interval." if spread else "One seed, no interval.",
-        f"Average job completion time {what} for {_names(lines)}",
+        f"Average job completion time {what} for {names_of(lines)}",
         figure(data, x, y),
         wide=True,
     )
@@ -258,10 +270,14 @@ def load_chart(lines: Sequence[Line], aggregates: Sequence[Mapping[str, Any]]) -
 _SHARE_AXIS = {"range": [0, 1.02], "tickformat": ".0%", "title": {"text": "share of jobs"}}
 
 
-def _time_cdf(curves: Sequence[tuple[Line, tuple[Floats, Floats]]], name: str) -> Figure:
-    data = []
+def _time_cdf(curves: Sequence[tuple[Line, Sequence[Floats]]], name: str) -> Figure:
+    """One curve per policy over the jobs of all its runs, and a band from the lowest to the highest run."""
+    data: list[Figure] = []
     extent: list[float] = []
-    for line, (x, y) in curves:
+    for line, runs in curves:
+        x, y = cdf(np.concatenate(runs), floor=1.0)
+        if len(x) and len(runs) > 1:
+            data.append(_band(line, [run for run in runs if len(run)]))
         if len(x):
             extent += [float(x[0]), float(x[-1])]
             look = _line(line, x, y, "hv")
@@ -272,6 +288,18 @@ def _time_cdf(curves: Sequence[tuple[Line, tuple[Floats, Floats]]], name: str) -
     if axis["tickvals"][:1] == [1]:
         axis["ticktext"][0] = "≤ 1 s"
     return figure(data, axis, _SHARE_AXIS)
+
+
+def _band(line: Line, runs: Sequence[Floats]) -> Figure:
+    """Between which times each share of the jobs was done, over runs."""
+    shares = np.linspace(0.01, 0.99, 60)
+    times = np.array([np.maximum(np.quantile(run, shares), 1.0) for run in runs])
+    return {
+        "type": "scatter", "mode": "lines", "meta": line.index, "name": html.escape(line.name, quote=False),
+        "x": rounded(np.concatenate([times.min(axis=0), times.max(axis=0)[::-1]]), 4),
+        "y": rounded(np.concatenate([shares, shares[::-1]]), 4), "fill": "toself", "fillcolor": line.color + "26",
+        "line": {"width": 0}, "hoverinfo": "skip",
+    }  # fmt: skip
 
 
 def _over_time(line: Line, value: Floats, unit: Unit, hover: str) -> list[Figure]:
@@ -302,8 +330,8 @@ def figure(data: list[Figure], x: Mapping[str, Any], y: Mapping[str, Any]) -> Fi
 
 
 def title(text: str) -> dict[str, Any]:
-    """The title of an axis."""
-    return {"title": {"text": text}}
+    """The title of an axis, clear of its ticks."""
+    return {"title": {"text": text, "standoff": 14}}
 
 
 def _time_ticks(extent: Sequence[float]) -> dict[str, Any]:
@@ -326,10 +354,23 @@ def origin(outcome: Outcome) -> float:
     return float(submit[0]) if len(submit) else 0.0
 
 
+def _since(lines: Sequence[Line], unit: Unit) -> dict[str, Any]:
+    """The axis of time, up to when the last job has come and nobody waits any more: what follows is an idle tail."""
+    ends = [0.0]
+    for line in lines:
+        series, work = line.outcome.series, line.outcome.workload
+        waits = series.time_s[series.jobs_waiting > 0]
+        last = max(float(waits[-1]) if len(waits) else 0.0, float(work.submit_s[-1]) if len(work) else 0.0)
+        ends.append((last - origin(line.outcome)) * 1.03)
+    axis = title(f"time since first submission ({unit.name})")
+    return {**axis, "range": rounded(np.array([0.0, max(ends) / unit.seconds]), 5)} if max(ends) > 0 else axis
+
+
 def _span_unit(lines: Sequence[Line]) -> Unit:
     ends = [line.outcome.series.time_s[-1] - origin(line.outcome) for line in lines if len(line.outcome.series.time_s)]
     return unit_for(float(max(ends, default=0.0)))
 
 
-def _names(lines: Sequence[Line]) -> str:
+def names_of(lines: Sequence[Line]) -> str:
+    """For screen readers."""
     return ", ".join(line.name for line in lines)

@@ -48,7 +48,7 @@ class GanttLayout:
 def lay_out(outcomes: Sequence[Outcome], window_s: tuple[float, float] | None = None) -> GanttLayout | None:
     """Choose nodes and window so that the chart stays readable, then place the bars; None without segments.
 
-    Nodes are the lowest numbered ones. The window is the one asked for, or the whole of what was recorded; in
+    Nodes are the lowest numbered ones. The window is the one given, or the whole of what was recorded; in
     either case it is shortened around its middle until it holds at most `MAX_BARS` segments.
     """
     all_segments = [outcome.segments for outcome in outcomes]

@@ -10,14 +10,26 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
 from cotenant.core.outcome import Outcome
 from cotenant.report.assets import CSS, JS
-from cotenant.report.charts import Chart, Figure, Line, build_charts, lines_of
+from cotenant.report.charts import Chart, Figure, Line, build_charts, cells_of, lines_of, load_chart
+from cotenant.report.differences import HEADINGS, metrics_of, note_of, text_of
+from cotenant.report.more_charts import differences, fairness, heat_map, slowdown_by_size, waterfall
+from cotenant.report.paired import GROUP, Doubts
 from cotenant.report.schedule import gantt
-from cotenant.report.table import ShownColumn, aggregate_columns, columns_of, comparison_rows, varying
+from cotenant.report.table import (
+    FIELDS,
+    MORE_FIELDS,
+    ShownColumn,
+    aggregate_columns,
+    columns_of,
+    comparison_rows,
+    varying,
+)
 from cotenant.report.units import count, duration, number, percent
 
 _POLICY = (
@@ -35,15 +47,21 @@ def write_html(
     rows: Sequence[Mapping[str, Any]] | None = None,
     aggregates: Sequence[Mapping[str, Any]] | None = None,
     window_s: tuple[float, float] | None = None,
+    lines: Sequence[Mapping[str, Any]] = (),
+    doubts: Doubts | None = None,
 ) -> None:
     """Write the report of a comparison.
 
     `rows` are comparison rows for the table (made from `outcomes` when not given; there may be more rows than
     outcomes). `aggregates` are rows of `stats.aggregate`, shown first with a chart of their intervals. Charts
-    show the first outcome of each policy and placement. `window_s`, on the clock of the trace, is the window
-    of the Gantt chart; without it all recorded segments count.
+    show one cell of a sweep (a load, a cluster) at a time, seeds pooled. `window_s`, on the clock of the trace, is the
+    window of the Gantt chart; without it the time of most waiting is shown. `lines` are paired differences, `doubts`
+    says which policies cannot be told from the best one.
     """
-    text = render_html(outcomes, title=title, command=command, rows=rows, aggregates=aggregates, window_s=window_s)
+    text = render_html(
+        outcomes, title=title, command=command, rows=rows, aggregates=aggregates, window_s=window_s, lines=lines,
+        doubts=doubts,
+    )  # fmt: skip
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(text)
 
@@ -56,36 +74,65 @@ def render_html(
     rows: Sequence[Mapping[str, Any]] | None = None,
     aggregates: Sequence[Mapping[str, Any]] | None = None,
     window_s: tuple[float, float] | None = None,
+    lines: Sequence[Mapping[str, Any]] = (),
+    doubts: Doubts | None = None,
 ) -> str:
     """The page of `write_html` as text."""
-    lines = lines_of(outcomes)
     shown = list(rows) if rows is not None else list(comparison_rows(outcomes))
-    charts = build_charts(lines, aggregates)
-    bars = gantt(lines, window_s) if lines else None
+    sets = [(label, lines_of(runs)) for label, runs in cells_of(outcomes).items()]
+    charted = sets[0][1] if sets else []
+    colors = {line.outcome.policy: line.color for line in charted}
+    over_all = [load_chart(charted, aggregates or ()), heat_map(shown), differences(lines, colors)]
+    drawn = [_set(label, policies, window_s) for label, policies in sets]
+    first = drawn[0] if drawn else _Set("", [], None)
+    whole = [chart for chart in over_all if chart is not None and chart.figure["data"]]
     body = [
         _header(outcomes, title, command),
         "<main>",
         _cards(shown) if not aggregates else "",
-        _tables(shown, aggregates, lines),
-        _charts(charts, lines, len(outcomes)),
-        _gantt(bars[0], lines) if bars else "",
+        _tables(shown, aggregates, charted, doubts),
+        _differences(lines),
+        _charts(whole, first.charts, charted, [one.label for one in drawn]),
+        _gantt(first.bars[0], charted) if first.bars else "",
         "</main>",
     ]
-    return page(title, body, charts, bars, _version(outcomes))
+    more = [] if len(drawn) < 2 else drawn
+    return page(title, body, [*whole, *first.charts], first.bars, _version(outcomes), more)
+
+
+@dataclass(frozen=True, slots=True)
+class _Set:
+    """The charts of one cell of a sweep; all sets have the same places."""
+
+    label: str
+    charts: list[Chart]
+    bars: tuple[Chart, list[list[Figure]]] | None
+
+
+def _set(label: str, lines: list[Line], window_s: tuple[float, float] | None) -> _Set:
+    made = [*build_charts(lines), slowdown_by_size(lines), waterfall(lines), fairness(lines)]
+    kept = [chart for chart in made if chart is not None and chart.figure["data"]]
+    return _Set(label, kept, gantt(lines, window_s) if lines else None)
 
 
 def page(
     title: str, body: Sequence[str], charts: Sequence[Chart],
-    bars: tuple[Chart, list[list[Figure]]] | None = None, version: str = "",
+    bars: tuple[Chart, list[list[Figure]]] | None = None, version: str = "", sets: Sequence[_Set] = (),
 ) -> str:  # fmt: skip
-    """A whole file around a body whose charts have been given their places (`place_of`)."""
+    """A whole file around a body whose charts have been given their places (`place_of`).
+
+    Plotly is inside once, packed: browsers unpack it by themselves, and the file has less than half of the size.
+    """
+    import base64
+    import gzip
+
     from plotly.offline import get_plotlyjs
 
     footer = (
         f"<footer>Made by Cotenant {_esc(version)}. "
         "This file needs no network: data, charts and style are inside it.</footer>"
     )
-    library = get_plotlyjs().replace("</script", "<\\/script")
+    library = base64.b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0)).decode()
     return "\n".join(
         [
             "<!DOCTYPE html>",
@@ -100,8 +147,8 @@ def page(
             "</head>",
             "<body>",
             *(part for part in (*body, footer) if part),
-            f'<script type="application/json" id="report-data">{_json(charts, bars)}</script>',
-            f'<script id="plotly-js">{library}</script>',
+            f'<script type="application/json" id="report-data">{_json(charts, bars, sets)}</script>',
+            f'<script type="application/gzip" id="plotly-js">{library}</script>',
             f"<script>{JS}</script>",
             "</body>",
             "</html>",
@@ -114,14 +161,19 @@ def _esc(value: object) -> str:
     return html.escape(str(value), quote=True)
 
 
-def _json(charts: Sequence[Chart], bars: tuple[Chart, list[list[Figure]]] | None) -> str:
+def _json(charts: Sequence[Chart], bars: tuple[Chart, list[list[Figure]]] | None, sets: Sequence[_Set] = ()) -> str:
     """The figures for the script, with nothing in it that could end the script element early."""
     data: dict[str, Any] = {
-        "charts": [{"slug": c.slug, "data": c.figure["data"], "layout": c.figure["layout"]} for c in charts],
+        "charts": _figures(charts),
         "gantt": {"layout": bars[0].figure["layout"], "lines": bars[1]} if bars else None,
+        "sets": [{"label": one.label, "charts": _figures(one.charts)} for one in sets],
     }
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _figures(charts: Sequence[Chart]) -> list[dict[str, Any]]:
+    return [{"slug": c.slug, "data": c.figure["data"], "layout": c.figure["layout"]} for c in charts]
 
 
 def _version(outcomes: Sequence[Outcome]) -> str:
@@ -171,7 +223,7 @@ def _cards(rows: Sequence[Mapping[str, Any]]) -> str:
         ("avg_jct_s", "Lowest average completion time", -1),
         ("p99_jct_s", "Lowest p99 completion time", -1),
         ("avg_queue_s", "Shortest average queue", -1),
-        ("gpu_utilization", "Highest GPU utilisation", 1),
+        ("useful_utilization", "Highest useful GPU utilisation", 1),
     ):
         known = [(value, row) for row in rows if (value := number(row.get(key))) is not None]
         if len(known) < 2:
@@ -189,16 +241,45 @@ def _cards(rows: Sequence[Mapping[str, Any]]) -> str:
     return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
 
 
+def _differences(lines: Sequence[Mapping[str, Any]]) -> str:
+    """How policies differ from the baseline, with intervals."""
+    metrics = metrics_of(lines)
+    if not lines or not metrics:
+        return ""
+    keys = [key for key in GROUP if len({repr(line.get(key)) for line in lines}) > 1]
+    head = "".join(f"<th scope='col'>{_esc(name)}</th>" for name in ("policy", *keys, *(HEADINGS[m] for m in metrics)))
+    body = []
+    for line in lines:
+        cells = "".join(f"<td>{_esc(line.get(key))}</td>" for key in keys)
+        for metric in metrics:
+            made = line[metric]
+            sign = "" if made is None or not made.clear else ' class="less"' if made.mean < 0 else ' class="more"'
+            cells += f"<td{sign}>{_esc(text_of(made))}</td>"
+        body.append(f"<tr><th scope='row'>{_esc(line['policy'])}</th>{cells}</tr>")
+    return (
+        f'<section id="differences"><h2>Against {_esc(lines[0]["baseline"])}</h2>'
+        '<div class="box" tabindex="0" role="region" aria-label="Paired differences"><table class="plain">'
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+        f'<p class="note">Same jobs, pair by pair. {_esc(note_of(lines))}.</p></section>'
+    )
+
+
 def _tables(
-    rows: Sequence[Mapping[str, Any]], aggregates: Sequence[Mapping[str, Any]] | None, lines: Sequence[Line]
-) -> str:
+    rows: Sequence[Mapping[str, Any]], aggregates: Sequence[Mapping[str, Any]] | None, lines: Sequence[Line],
+    doubts: Doubts | None,
+) -> str:  # fmt: skip
     colors = {line.outcome.policy: line.color for line in lines}
-    hint = '<p class="note">Click a heading to sort. The best value of each column is highlighted.</p>'
+    hint = (
+        '<p class="note">Click a heading to sort. The best value of a column is highlighted where it can be told from'
+        " the others.</p>"
+    )
     if not aggregates:
-        table = _table("Comparison of policies", rows, columns_of(rows), varying(rows), colors)
+        table = _table(
+            "Comparison of policies", rows, columns_of(rows, doubts, (*FIELDS, *MORE_FIELDS)), varying(rows), colors
+        )
         return f'<section id="table"><h2>Comparison</h2>{table}{hint}</section>'
-    keys = [key for key in varying(aggregates) if key in ("load", "placement")]
-    means = _table("Means over seeds", aggregates, aggregate_columns(aggregates), keys, colors)
+    keys = [key for key in varying(aggregates) if key != "seed"]
+    means = _table("Means over seeds", aggregates, aggregate_columns(aggregates, doubts=doubts), keys, colors)
     every = _table("All runs", rows, columns_of(rows), varying(rows), colors)
     runs = max(int(row.get("runs", 1)) for row in aggregates)
     note = f'<p class="note">Mean ± 95 % confidence interval over {runs} seeds (Student’s t).</p>' if runs > 1 else ""
@@ -247,24 +328,31 @@ def _table(
     )
 
 
-def _charts(charts: Sequence[Chart], lines: Sequence[Line], runs: int) -> str:
-    if not charts:
+def _charts(whole: Sequence[Chart], charts: Sequence[Chart], lines: Sequence[Line], labels: Sequence[str]) -> str:
+    """Charts over all runs, then those of one cell, with a selector where there are several cells."""
+    if not charts and not whole:
         return ""
     chips = "".join(
         f'<button type="button" aria-pressed="true" data-index="{line.index}">'
         f'<span class="swatch" style="background:{line.color}"></span>{_esc(line.name)}</button>'
         for line in lines
     )
+    choice = ""
+    if len(labels) > 1:
+        options = "".join(f'<option value="{at}">{_esc(label)}</option>' for at, label in enumerate(labels))
+        choice = f'<label class="choice">Runs <select id="set">{options}</select></label>'
+    seeds = max((len(line.runs) for line in lines), default=1)
     note = ""
-    if runs > len(lines):
-        seen = lines[0].outcome.summary
-        which = [f"{key} {seen[key]}" for key in ("load", "seed") if seen.get(key) is not None]
-        named = f" ({_esc(', '.join(which))})" if which else ""
-        note = f'<p class="note">Curves show the first run of each policy{named}.</p>'
-    figures = "\n".join(place_of(chart) for chart in charts)
+    if seeds > 1:
+        note = (
+            f'<p class="note">Distributions pool the jobs of {seeds} seeds, and bands span them; curves over time and'
+            " the schedule are those of the first seed.</p>"
+        )
+    figures = "\n".join(place_of(chart) for chart in (*whole, *charts))
     return (
         f'<section id="charts"><h2>Charts</h2>{note}'
-        f'<div class="legend" role="group" aria-label="Policies shown in the charts">{chips}</div>\n'
+        f'<div class="legend" role="group" aria-label="Policies shown in the charts">{choice}{chips}'
+        '<button type="button" id="data" title="All figures as JSON">Data</button></div>\n'
         '<noscript><p class="note">The charts need JavaScript; the table has the numbers.</p></noscript>\n'
         f'<div class="grid">\n{figures}\n</div></section>'
     )

@@ -21,7 +21,15 @@ STATUSES = ("not-started", "unfinished", "finished")
 
 
 def write_jobs_csv(outcome: Outcome, path: str | PathLike[str]) -> None:
-    """Write one row per job. `status` is where the job stood when the run ended, not its end in the log."""
+    """Write one row per job."""
+    frame = jobs_frame(outcome)
+    # Opened here so that a bad path is an OSError like everywhere else.
+    with open(path, "wb") as file:
+        frame.write_csv(file, line_terminator="\n", quote_style="necessary")
+
+
+def jobs_frame(outcome: Outcome) -> polars.DataFrame:
+    """One row per job. `status` is where the job stood when the run ended, not its end in the log."""
     import polars as pl
 
     work = outcome.workload
@@ -47,10 +55,7 @@ def write_jobs_csv(outcome: Outcome, path: str | PathLike[str]) -> None:
         }
     )
     floats = [name for name, kind in frame.schema.items() if kind == pl.Float64]
-    frame = frame.with_columns(pl.col(floats).fill_nan(None))
-    # Opened here so that a bad path is an OSError like everywhere else.
-    with open(path, "wb") as file:
-        frame.write_csv(file, line_terminator="\n", quote_style="necessary")
+    return frame.with_columns(pl.col(floats).fill_nan(None))
 
 
 def _plain(values: Floats) -> Floats:

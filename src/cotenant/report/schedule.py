@@ -12,6 +12,7 @@ from cotenant.core.outcome import Outcome
 from cotenant.report.charts import Chart, Figure, Line, figure, origin, title
 from cotenant.report.curves import SIZE_CLASSES, rounded, size_class
 from cotenant.report.gantt import Bars, lay_out
+from cotenant.report.standing import busiest_window
 from cotenant.report.units import Unit, duration, unit_for
 
 SIZE_COLORS = ("#8fbbe8", "#3b7dd8", "#e8a33d", "#c8443c")
@@ -19,7 +20,8 @@ SIZE_COLORS = ("#8fbbe8", "#3b7dd8", "#e8a33d", "#c8443c")
 
 def gantt(lines: Sequence[Line], window_s: tuple[float, float] | None) -> tuple[Chart, list[list[Figure]]] | None:
     """The Gantt chart without data, and the traces of each line, one per job size; None without segments."""
-    made = lay_out([line.outcome for line in lines], window_s)
+    outcomes = [line.outcome for line in lines]
+    made = lay_out(outcomes, window_s or busiest_window(outcomes))
     if made is None:
         return None
     zero = origin(lines[0].outcome)

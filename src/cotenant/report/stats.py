@@ -68,27 +68,43 @@ def estimate(values: Iterable[object]) -> Estimate | None:
     return Estimate(mean, t_quantile_975(size - 1) * math.sqrt(variance / size), size)
 
 
-def aggregate(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row per (load, policy, placement) from comparison rows of several seeds and loads.
+GROUP = ("load", "policy", "placement", "cluster", "varied")
+"""What tells runs apart that are no samples of the same quantity."""
 
-    The result has `load` (None where rows have none), `policy`, `placement`, `runs`, each of `METRICS` as an
+
+def same_runs(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether several seeds gave one and the same run, so that an interval would be over nothing."""
+    return len(rows) > 1 and all(len({repr(row.get(metric)) for row in rows}) == 1 for metric in METRICS)
+
+
+def aggregate(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row per load, policy, placement, cluster and whatever else was varied, from rows of several seeds.
+
+    The result has these, `runs` (1 where all seeds gave the same run), each of `METRICS` as an
     `Estimate` (None where no run has it) and `jct_ratio`: mean JCT over the best mean JCT at that load.
     Groups are sorted by load, then in the order in which they first appear.
     """
-    groups: dict[tuple[float | None, str, str], list[Mapping[str, Any]]] = {}
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
-        key = (number(row.get("load")), str(row.get("policy", "")), str(row.get("placement", "")))
-        groups.setdefault(key, []).append(row)
+        known = [str(row.get(name) or "") for name in GROUP[1:3]]
+        groups.setdefault((number(row.get("load")), *known, *(row.get(name) for name in GROUP[3:])), []).append(row)
     ordered = sorted(groups, key=lambda key: -math.inf if key[0] is None else key[0])
     result: list[dict[str, Any]] = []
     for key in ordered:
         members = groups[key]
-        made: dict[str, Any] = {"load": key[0], "policy": key[1], "placement": key[2], "runs": len(members)}
+        made: dict[str, Any] = dict(zip(GROUP, key, strict=True))
+        made["runs"] = 1 if same_runs(members) else len(members)
+        members = members[: made["runs"]]
         made.update({metric: estimate(row.get(metric) for row in members) for metric in METRICS})
         result.append(made)
     for row in result:
-        peers = [peer["avg_jct_s"].mean for peer in result if peer["load"] == row["load"] and peer["avg_jct_s"]]
+        peers = [peer["avg_jct_s"].mean for peer in result if _together(peer, row) and peer["avg_jct_s"]]
         best = min(peers, default=0.0)
         own = row["avg_jct_s"]
         row["jct_ratio"] = own.mean / best if own is not None and best > 0 else None
     return result
+
+
+def _together(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two rows are to be compared with each other."""
+    return all(one[name] == other[name] for name in GROUP if name not in ("policy", "placement"))

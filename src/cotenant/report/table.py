@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cotenant.core.outcome import Outcome
+from cotenant.report.paired import Doubts, groups_of
+from cotenant.report.standing import figures_of
 from cotenant.report.stats import Estimate
 from cotenant.report.stats import aggregate as aggregate
 from cotenant.report.units import (
@@ -70,6 +72,26 @@ FIELDS = (
     Field("fairness_jain", "fairness", "fraction", 1, "Jain's index; 1 is perfectly even"),
 )
 """The numeric columns, in the order shown."""
+MORE_FIELDS = (
+    Field(
+        "steady_utilization",
+        "steady util",
+        "percent",
+        0,
+        "the same while jobs keep coming: from a tenth to nine tenths",
+    ),
+    Field("useful_utilization", "useful util", "percent", 1, "GPU time of finished work over GPU time available"),
+    Field("large_jct_s", "large JCT", "time", -1, "mean completion time of jobs with more than 8 GPUs"),
+    Field(
+        "worst_tenth",
+        "worst 10 %",
+        "ratio",
+        -1,
+        "completion time over an equal share's, mean of the worst tenth of jobs",
+    ),
+    Field("tenants_jain", "tenants", "fraction", 1, "Jain's index over tenants' shares; 1 is even"),
+)
+"""Further columns, for pages and data frames: a terminal has no room for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +115,9 @@ def comparison_rows(outcomes: Sequence[Outcome]) -> list[Row]:
         lost = number(row.get("lost_gpu_s"))
         row["unfinished"] = int(outcome.measured.sum()) - int(outcome.finished.sum())
         row["lost_gpu_h"] = None if lost is None else lost / 3600
-        rows.append(row)
+        used, good = number(row.get("gpu_utilization")), number(row.get("goodput"))
+        row["useful_utilization"] = None if used is None or good is None else used * good
+        rows.append({**row, **figures_of(outcome)})
     known = [value for value in (number(row.get("avg_jct_s")) for row in rows) if value is not None]
     best = min(known, default=0.0)
     for row in rows:
@@ -112,21 +136,42 @@ def best_of(values: Sequence[float | None], better: int) -> list[bool]:
     return [value is not None and abs(value - best) <= slack for value in values]
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]]) -> list[ShownColumn]:
-    """The numeric columns of comparison rows as text, leaving out those that no row has."""
+def columns_of(
+    rows: Sequence[Mapping[str, Any]], doubts: Doubts | None = None, fields: Sequence[Field] = FIELDS
+) -> list[ShownColumn]:
+    """The numeric columns of comparison rows as text, leaving out those that no row has.
+
+    The best of a column is marked per group of rows that compare, and only where nobody is in `doubts`.
+    """
     columns: list[ShownColumn] = []
-    for spec in FIELDS:
+    for spec in fields:
         values = [number(row.get(spec.key)) for row in rows]
         if all(value is None for value in values) or (spec.key == "unfinished" and not any(values)):
             continue
         unit, texts = _texts(spec.kind, values)
         heading = f"{spec.heading} ({unit})" if unit else spec.heading
-        columns.append(ShownColumn(spec.key, heading, spec.meaning, texts, values, best_of(values, spec.better)))
+        best = _best_per_group(rows, values, spec, doubts or {})
+        columns.append(ShownColumn(spec.key, heading, spec.meaning, texts, values, best))
     return columns
 
 
-def aggregate_columns(rows: Sequence[Mapping[str, Any]], plus_minus: str = "±") -> list[ShownColumn]:
-    """The columns of `aggregate`d rows, cells written `mean ± half-width`; best is taken per load."""
+def _best_per_group(
+    rows: Sequence[Mapping[str, Any]], values: Sequence[float | None], spec: Field, doubts: Doubts
+) -> list[bool]:
+    best = [False] * len(rows)
+    for group in groups_of(rows):
+        members = [i for i, row in enumerate(rows) if all(row.get(key) == value for key, value in group.items())]
+        if doubts.get((spec.key, tuple(group.items()))):
+            continue
+        for i, flag in zip(members, best_of([values[i] for i in members], spec.better), strict=True):
+            best[i] = flag
+    return best
+
+
+def aggregate_columns(
+    rows: Sequence[Mapping[str, Any]], plus_minus: str = "±", doubts: Doubts | None = None
+) -> list[ShownColumn]:
+    """The columns of `aggregate`d rows, cells written `mean ± half-width`; best is taken per group."""
     columns: list[ShownColumn] = []
     for spec in FIELDS:
         cells = [row.get(spec.key) for row in rows]
@@ -134,12 +179,7 @@ def aggregate_columns(rows: Sequence[Mapping[str, Any]], plus_minus: str = "±")
         if all(mean is None for mean in means):
             continue
         unit = common_unit(m for m in means if m is not None) if spec.kind == "time" else None
-        best = [False] * len(rows)
-        for load in {number(row.get("load")) for row in rows}:
-            members = [i for i, row in enumerate(rows) if number(row.get("load")) == load]
-            flags = best_of([means[i] for i in members], spec.better)
-            for i, flag in zip(members, flags, strict=True):
-                best[i] = flag
+        best = _best_per_group(rows, means, spec, doubts or {})
         texts = [_with_interval(spec.kind, cell, unit, plus_minus) for cell in cells]
         heading = f"{spec.heading} ({unit.name})" if unit else spec.heading
         columns.append(ShownColumn(spec.key, heading, spec.meaning, texts, means, best))
@@ -148,25 +188,25 @@ def aggregate_columns(rows: Sequence[Mapping[str, Any]], plus_minus: str = "±")
 
 def varying(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Which of load, placement, cluster and seed tell the rows apart: columns beside the policy."""
-    keys = ("load", "placement", "cluster", "seed")
+    keys = ("load", "placement", "cluster", "varied", "seed")
     return [key for key in keys if len({repr(row.get(key)) for row in rows}) > 1]
 
 
-def print_comparison(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+def print_comparison(rows: Sequence[Mapping[str, Any]], console: Console, doubts: Doubts | None = None) -> None:
     """Print comparison rows; colour marks the best of each column, a `*` where there is no colour.
 
     A terminal too narrow for all columns gets several tables below each other; a pipe gets full width.
     """
-    _print(rows, columns_of(rows), varying(rows), console, "")
+    _print(rows, columns_of(rows, doubts), varying(rows), console, "")
 
 
-def print_aggregates(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+def print_aggregates(rows: Sequence[Mapping[str, Any]], console: Console, doubts: Doubts | None = None) -> None:
     """Print `aggregate`d rows: means over seeds with 95 % confidence intervals."""
-    keys = [key for key in varying(rows) if key in ("load", "placement")]
+    keys = [key for key in varying(rows) if key != "seed"]
     plus_minus = "±" if _unicode(console) else "+/-"
     runs = max((int(row.get("runs", 1)) for row in rows), default=1)
     note = f"mean {plus_minus} 95 % confidence interval over {runs} seeds" if runs > 1 else ""
-    _print(rows, aggregate_columns(rows, plus_minus), keys, console, note)
+    _print(rows, aggregate_columns(rows, plus_minus, doubts), keys, console, note)
 
 
 def print_summary(summary: Mapping[str, Any], console: Console) -> None:
@@ -297,7 +337,7 @@ def _print(
         _show(table, console)
         rest = rest[take:]
     if plain and any(any(column.best) for column in columns):
-        note = f"* best of the column{'; ' if note else ''}{note}"
+        note = f"* best of the column, where it can be told from the others{'; ' if note else ''}{note}"
     if note:
         console.print(note, style="dim", highlight=False, soft_wrap=True)
 

@@ -31,7 +31,7 @@ from cotenant.service.accounts.share import ShareBoard
 from cotenant.service.desk.admin import Admin
 from cotenant.service.desk.desk import Desk
 from cotenant.service.desk.parts import PlannerAnswers
-from cotenant.service.desk.submitting import Rules
+from cotenant.service.desk.submitting import Rules, Submissions
 from cotenant.service.desk.tenants import LiveTenants
 from cotenant.service.executor.executor import Executor
 from cotenant.service.facade import Caller, Role, Unavailable
@@ -43,6 +43,8 @@ from cotenant.service.observer.openings import Openings
 from cotenant.service.observer.reports import Reports
 from cotenant.service.observer.usage import Usage
 from cotenant.service.options import Options
+from cotenant.service.pictures.desk import PictureBoard, WaitingOrder
+from cotenant.service.pictures.trial import TrialPlays, Trials
 from cotenant.service.planner.decision import LiveDecision, PlannerSteps
 from cotenant.service.power import LivePower
 from cotenant.service.retention import Retention
@@ -54,7 +56,7 @@ _STOPPING_S = 0.2  # while somebody is about to leave: what his runtime says doe
 COUNTERS = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s", "suspensions", "moves")
 
 
-class PlannerPart(PlannerSteps, PlannerAnswers, Scenes, Protocol):
+class PlannerPart(PlannerSteps, PlannerAnswers, Scenes, WaitingOrder, TrialPlays, Protocol):
     """Decides, and answers questions about it."""
 
 
@@ -134,6 +136,11 @@ class CoreService:
         self.admin = Admin(
             self.store, self.planner, machines, options.home, self.counters, lambda: self.observer.ready,
             self.shut_down, self.usage, board,
+        )  # fmt: skip
+        trials = Trials(self.store, self.planner, machines, self.forecasts)
+        check = Submissions(self.store, machines, rules).check
+        self.pictures = PictureBoard(
+            self.store, self.planner, machines, self.counters, self.admin.trouble, trials, check
         )  # fmt: skip
         if options.policy:
             self.planner.check(options.policy)

@@ -21,14 +21,15 @@ from cotenant.service.job_info import EventInfo as EventInfo
 from cotenant.service.job_info import JobInfo as JobInfo
 from cotenant.service.job_info import JobList as JobList
 from cotenant.service.job_info import JobOutcome as JobOutcome
+from cotenant.service.whatif_watch import WHATIF_BUDGET_S as WHATIF_BUDGET_S
+from cotenant.service.whatif_watch import WhatIfWatch as WhatIfWatch
 from cotenant.service.window import NodeWindow
 
 if TYPE_CHECKING:
     from cotenant.backends.base import LogReader, LogTimes, Stream
     from cotenant.backends.channels import Channel, ChannelSpec
     from cotenant.service.accounts.asked import AccountDesk
-
-WHATIF_BUDGET_S = 30.0
+    from cotenant.service.pictures.asked import PictureDesk
 
 
 class NotFound(CotenantError):
@@ -89,25 +90,6 @@ class TokenInfo:
     scopes: tuple[str, ...] = ()
     expires_s: float | None = None
     used_s: float | None = None  # last, to about an hour
-
-
-@dataclass(slots=True)
-class WhatIfWatch:
-    """How far a what-if has come, for whoever waits for it. Each policy is played forward for at most `budget_s`."""
-
-    budget_s: float = WHATIF_BUDGET_S
-    policy: str = ""  # the one that is played now
-    done: int = 0  # jobs that it has finished
-    jobs: int = 0
-    partial: list[str] = field(default_factory=list)  # policies for which time was up
-
-    def hear(self, done: int) -> None:
-        """So many jobs have come to their end in the play."""
-        self.done = done
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {"policy": self.policy, "done": self.done, "jobs": self.jobs}
 
 
 class JobDesk(Protocol):
@@ -228,6 +210,9 @@ class ClusterDesk(Protocol):
     def authenticate(self, secret: str) -> Caller | None:
         """Whose secret this is, in time that tells nothing of others. Never waits."""
 
+    def holder(self, token: str) -> Caller | None:
+        """Whose token of this id is, while it is good. Never waits."""
+
     def prove(self, hint: str, nonce: str, address: str) -> str:
         """That this is the service of the token of this hint (`cotenant.core.proof`); '' if not. Never waits."""
 
@@ -290,3 +275,7 @@ class Service(Protocol):
     @property
     def accounts(self) -> AccountDesk:
         """Where people ask who has used what."""
+
+    @property
+    def pictures(self) -> PictureDesk:
+        """Where people look at the whole."""

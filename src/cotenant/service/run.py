@@ -6,17 +6,19 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from cotenant.backends import BackendError, open_backend
-from cotenant.journal import Journal, JournalError, open_journal
+from cotenant.journal import Journal, JournalBusy, JournalError, JournalUnavailable, open_journal
 from cotenant.service import home as homes
 from cotenant.service import logs
 from cotenant.service.backups import Backups
@@ -28,6 +30,8 @@ from cotenant.service.options import Options
 from cotenant.workload.profiles import as_shared
 
 VERIFY_S = 5.0  # the longest that looking for damage may hold up a start
+TAKEOVER_VERIFY_S = 1.0  # the same while everybody waits for a new leader
+STANDBY_S = 0.3  # between two tries to lead
 _log = logging.getLogger(__name__)
 _LOCAL_ADMIN = Caller("local", Role.ADMIN)
 
@@ -63,7 +67,7 @@ class Site:
 _HERE = Site()
 
 
-def open_service(options: Options, site: Site = _HERE) -> CoreService:
+def open_service(options: Options, site: Site = _HERE, verify_s: float = VERIFY_S) -> CoreService:
     """Open the journal, look for damage, rebuild the book, reconcile with what really runs.
 
     Of profile h200, or a profile file, the pairs are taken that were measured as jobs share GPUs here.
@@ -73,7 +77,7 @@ def open_service(options: Options, site: Site = _HERE) -> CoreService:
         held = homes.hold(home)
         undo.callback(held.release)
         journal = undo.enter_context(open_journal(site.db or str(home / "journal.db"), options.clock))
-        if not journal.verify(VERIFY_S):
+        if not journal.verify(verify_s):
             _log.info("the journal is long: only its newest records were looked through for damage")
         service = _over(journal, replace(options, home=home), site)
         undo.callback(service.backend.close)
@@ -81,6 +85,31 @@ def open_service(options: Options, site: Site = _HERE) -> CoreService:
         service.at_close.callback(held.release)
         undo.pop_all()
     return service
+
+
+def _when_free(options: Options, site: Site, standby: MakeStandby) -> CoreService:
+    """Open the service as soon as no other has its home or journal; say meanwhile who leads."""
+    leader = [""]
+    with standby(lambda: leader[0]):
+        import cotenant.service.planner.planner  # noqa: F401 (what takes long is done before it matters)
+
+        while True:
+            try:
+                return open_service(options, site, TAKEOVER_VERIFY_S)
+            except (JournalBusy, JournalUnavailable) as error:
+                found = getattr(error, "leader", "") or _told_at(options.home)
+                if found != leader[0]:
+                    _log.info("standing by: %s", f"{found} leads" if found else error)
+                leader[0] = found
+            time.sleep(STANDBY_S)
+
+
+def _told_at(home: Path) -> str:
+    """Where the service of a home has said that it answers."""
+    try:
+        return (home / "url").read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
 
 def _over(journal: Journal, options: Options, site: Site) -> CoreService:
@@ -107,8 +136,8 @@ def first_token(service: CoreService, home: Path) -> str:
 class Loop:
     """The scheduler's thread: a tick after every change, and now and then without one."""
 
-    def __init__(self, service: CoreService) -> None:
-        self._service = service
+    def __init__(self, service: CoreService, ends_deposed: bool = False) -> None:
+        self._service, self._ends_deposed = service, ends_deposed
         self._ending = threading.Event()
         self._lives = LongLived()
         self._sampler = Sampler(service.usage)
@@ -128,6 +157,8 @@ class Loop:
             except (Unavailable, JournalError, BackendError) as error:
                 self._tell(str(error))
                 wait_s = 1.0
+                if self._ends_deposed and self._service.store.journal.deposed:
+                    self._service.shut_down("keep")
             except Exception:  # the loop must go on; the next tick starts from the journal's truth
                 _log.exception("the scheduler failed and goes on")
                 wait_s = 1.0
@@ -165,12 +196,17 @@ class HttpSide(Protocol):
 
 
 MakeFront = Callable[[CoreService], HttpSide]
+MakeStandby = Callable[[Callable[[], str]], AbstractContextManager[object]]
+"""What answers while another service leads; it is told where that one is."""
 
 
-def serve(make_front: MakeFront, options: Options, site: Site) -> None:
-    """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start."""
+def serve(make_front: MakeFront, options: Options, site: Site, standby: MakeStandby | None = None) -> None:
+    """Run until SIGINT or SIGTERM. Running jobs are left alone and adopted by the next start.
+
+    With `standby` another service may lead: this one waits for its end, and itself ends when it is deposed.
+    """
     logs.set_up(site.log_level, site.log_format)
-    service = open_service(options, site)
+    service = _when_free(options, site, standby) if standby else open_service(options, site)
     home = service.options.home
     backups = Backups(service.store.journal, home / "backups", site.backup_every_s, site.backup_keep)
     try:
@@ -178,26 +214,35 @@ def serve(make_front: MakeFront, options: Options, site: Site) -> None:
         known = (home / "token").exists()
         secret = first_token(service, home)
         backups.start()
-        asyncio.run(_serve(service, front, None if known else secret))
+        asyncio.run(_serve(service, front, None if known else secret, ends_deposed=standby is not None))
     finally:
         backups.stop()
         service.close()
 
 
-async def _serve(service: CoreService, front: HttpSide, new_secret: str | None) -> None:
+async def _serve(service: CoreService, front: HttpSide, new_secret: str | None, ends_deposed: bool) -> None:
     ending = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         ending.add_signal_handler(number, front.stop)
     service.on_over(partial(ending.call_soon_threadsafe, front.stop))
     url = await front.start()
     await service.reports.start()
-    scheduler = Loop(service)
+    if ends_deposed:
+        service.store.journal.introduce(_seen_from_afar(url))
+    scheduler = Loop(service, ends_deposed)
     scheduler.start()
     service.forecasts.start()
     _greet(service, url, new_secret)
     await front.ended()
     scheduler.stop()
     await service.reports.stop()
+    if ends_deposed and service.store.journal.deposed:
+        raise JournalError("another service has taken the journal over: this one has ended; start it again to stand by")
+
+
+def _seen_from_afar(url: str) -> str:
+    """Who listens everywhere is found by the name of the machine."""
+    return url.replace("//0.0.0.0:", f"//{socket.gethostname()}:").replace("//[::]:", f"//{socket.gethostname()}:")
 
 
 def _greet(service: CoreService, url: str, new_secret: str | None) -> None:

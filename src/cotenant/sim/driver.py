@@ -28,10 +28,12 @@ from cotenant.engine.observe import walk_slices
 from cotenant.engine.tables import infeasible
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Context, make_policy
+from cotenant.policies.users import blaming
 from cotenant.sim import loop
+from cotenant.sim.as_is import as_it_happened, is_replay
 from cotenant.sim.crashes import Crashes, CrashRates
 from cotenant.sim.experiment import Experiment
-from cotenant.sim.failures import Outages
+from cotenant.sim.failures import Outages, check_often
 from cotenant.sim.hosts import is_allocated, make_allocation
 from cotenant.sim.hosts import summary as host_summary
 from cotenant.sim.metrics import jct_metrics, peak_rss_mib, stop_ledger
@@ -56,9 +58,13 @@ class Simulation:
         _validate(experiment)
         self.experiment = experiment
         self.compat = Compat(experiment.compat)
-        self.policy = self.compat.policy(make_policy(experiment.policy))
+        made = make_policy(experiment.policy) if experiment.made is None else experiment.made()
+        self.policy = self.compat.policy(made)
         self.traits = self.policy.traits
+        if not self.traits.round_s > 0:
+            raise InputError(f"policy '{experiment.policy}': round_s is {self.traits.round_s:g}; it must be above 0")
         self.work, self.state = self._prepare(experiment)
+        experiment.notes.extend(host_notes(self.work, experiment.cluster) if experiment.allocator == "fixed" else ())
         self.context = Context(
             round_s=experiment.round_s,
             compat=self.compat.quirks,
@@ -102,7 +108,7 @@ class Simulation:
         bad = infeasible(state)
         if len(bad):
             model = work.model.names[work.model.code[bad[0]]]
-            first = f"job '{work.job_id[bad[0]]}' asks for {work.asks(bad[0])}"
+            first = f"job '{work.job_id[bad[0]]}' asks for {work.asks(bad[0])}{_host_needs(work, bad[0], e.cluster)}"
             if (state.speed[state.i[bad[0], col.SPEED_ROW], :, 0] <= 0).any():
                 first += f" for model '{model}', which does not run on every type"
             hours = float((work.gpus[bad] * work.duration_s[bad]).sum()) / 3600
@@ -318,11 +324,15 @@ class Simulation:
 
 def simulate(experiment: Experiment, progress: Progress | None = None) -> Outcome:
     """Run an experiment to its end (or to `until_s`)."""
-    run = Simulation(experiment)
-    run.advance(experiment.until_s, progress)
-    if story := run.policy.story():
-        experiment.notes.append(f"{experiment.policy}: {story}")
-    return run.outcome()
+    if is_replay(experiment.policy):
+        _validate(experiment)
+        return as_it_happened(experiment)
+    with blaming(experiment.policy, experiment.made is not None):
+        run = Simulation(experiment)
+        run.advance(experiment.until_s, progress)
+        if story := run.policy.story():
+            experiment.notes.append(f"{experiment.policy}: {story}")
+        return run.outcome()
 
 
 def _close_open_runs(state: State) -> None:
@@ -342,6 +352,28 @@ def _open_segments(state: State) -> Matrix:
             pieces = walk_slices(state, int(state.i[job, col.SLICE]))
             rows += [(float(job), float(node), float(gpus), since, now) for node, gpus, _ in pieces]
     return np.array(rows[:room]).reshape(-1, 5)
+
+
+def _host_needs(work: Workload, row: int, cluster: Cluster) -> str:
+    """Cores and memory that a job asks for, where the cluster has a limit of them."""
+    words = []
+    if np.isfinite(work.cpus[row]) and any(np.isfinite(group.cpus) for group in cluster.groups):
+        words.append(f"{work.cpus[row]:g} cores")
+    if np.isfinite(work.mem_gib[row]) and any(np.isfinite(group.mem_gib) for group in cluster.groups):
+        words.append(f"{work.mem_gib[row]:g} GiB")
+    return "".join(f" and {word}" for word in words)
+
+
+def host_notes(work: Workload, cluster: Cluster) -> list[str]:
+    """What is not played although the log asks for it: cores and memory of nodes without any limit of them."""
+    notes = []
+    for asked, what, key in ((work.cpus, "cores", "cpus"), (work.mem_gib, "memory", "mem_gib")):
+        free = [group for group in cluster.groups if not np.isfinite(getattr(group, key))]
+        if not free or np.isnan(asked).all():
+            continue
+        some = "" if len(free) == len(cluster.groups) else f"{', '.join(group.gpu_type for group in free)} nodes of "
+        notes.append(f"jobs ask for {what}, but {some}cluster '{cluster.spec}' names none, so that nobody waits for it")
+    return notes
 
 
 def is_large(work: Workload, cluster: Cluster) -> bool:
@@ -365,9 +397,12 @@ def _validate(e: Experiment) -> None:
         raise InputError("--crash lets nodes fail by itself, none sleep, and needs a placement that knows them")
     if e.fail_nodes is not None and e.placement.split(":")[0] == "count":
         raise InputError("--fail-nodes needs a placement that knows nodes: use --placement consolidated")
+    if e.fail_nodes is not None:
+        check_often(e.fail_nodes, float(e.workload.duration_s.max()))
     if e.measure is not None:
         first, last = e.measure
         if not 0 <= first <= last:
             raise InputError(f"--measure {first}-{last}: write FROM-TO with 0 <= FROM <= TO")
-        if first >= len(e.workload):
-            raise InputError(f"--measure {first}-{last}: the workload has only {len(e.workload)} jobs")
+        if last >= len(e.workload):
+            jobs = len(e.workload)
+            raise InputError(f"--measure {first}-{last}: the workload has only {jobs} jobs, 0 to {jobs - 1}")

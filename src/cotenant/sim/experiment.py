@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from cotenant.core.cluster import Cluster
 from cotenant.core.workload import Workload
 from cotenant.engine.tables import StopCosts
+from cotenant.policies.base import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,4 +40,5 @@ class Experiment:
     stop_costs: StopCosts = field(default_factory=StopCosts)  # where leaving GPUs takes time
     transitions: bool = False  # write every transition down, with the exact GPUs
     compiled: bool | None = None  # None: when the work is large
+    made: Callable[[], Policy] | None = None  # makes the policy, where it is no name but somebody's object
     notes: list[str] = field(default_factory=list)

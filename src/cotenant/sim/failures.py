@@ -18,13 +18,7 @@ class Outages:
         self.checkpoint_s = np.inf
         if text is None:
             return
-        params = typed_params(
-            Spec.parse(f"fail-nodes:{text}"), {"mtbf": 0.0, "mttr": 3600.0, "checkpoint": 1800.0}, "option"
-        )
-        self._mtbf_s, self._mttr_s = float(str(params["mtbf"])), float(str(params["mttr"]))
-        self.checkpoint_s = float(str(params["checkpoint"]))
-        if not (self._mtbf_s > 0 and self._mttr_s > 0 and self.checkpoint_s > 0):
-            raise InputError(f"--fail-nodes '{text}': write mtbf=SECONDS,mttr=SECONDS, both above 0")
+        self._mtbf_s, self._mttr_s, self.checkpoint_s = _parse(text)
         self._generators = [np.random.default_rng([seed, 7919, node]) for node in range(nodes)]
         self._clock_s = np.full(nodes, start_s)
         self._down = np.zeros(nodes, bool)
@@ -44,3 +38,28 @@ class Outages:
         table = np.concatenate([self.table, np.array(rows).reshape(-1, 3)])
         self.table = table[np.lexsort((table[:, 1], table[:, 0]))]
         self.horizon_s = target
+
+
+def check_often(text: str, longest_s: float) -> None:
+    """Refuse failures so frequent that hardly any try of a job reaches its next checkpoint: it would never end."""
+    mtbf_s, _, checkpoint_s = _parse(text)
+    needs_s = min(longest_s, checkpoint_s)
+    if needs_s > _MOST_PER_TRY * mtbf_s:
+        raise InputError(
+            f"--fail-nodes '{text}': nodes fail every {mtbf_s:g} s, and a job runs {needs_s:g} s to its next checkpoint"
+            " or end: it would start thousands of times; raise mtbf or lower checkpoint"
+        )
+
+
+_MOST_PER_TRY = 8.0  # failures expected in one try: one in three thousand succeeds
+
+
+def _parse(text: str) -> tuple[float, float, float]:
+    """Seconds between failures, of a repair, and between checkpoints."""
+    params = typed_params(
+        Spec.parse(f"fail-nodes:{text}"), {"mtbf": 0.0, "mttr": 3600.0, "checkpoint": 1800.0}, "option"
+    )
+    mtbf_s, mttr_s, checkpoint_s = (float(str(params[key])) for key in ("mtbf", "mttr", "checkpoint"))
+    if not (mtbf_s > 0 and mttr_s > 0 and checkpoint_s > 0):
+        raise InputError(f"--fail-nodes '{text}': write mtbf=SECONDS,mttr=SECONDS, both above 0")
+    return mtbf_s, mttr_s, checkpoint_s

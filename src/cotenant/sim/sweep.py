@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from cotenant.core.outcome import Outcome
 from cotenant.core.workload import Workload
 from cotenant.sim.driver import Experiment, is_large, simulate
 from cotenant.sim.ray_sweep import play_on_ray
+from cotenant.sim.workers import can_fork, in_processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,43 +24,63 @@ class Run:
     policy: str
     seed: int
     load: float | None
+    varied: tuple[tuple[str, str], ...] = ()  # what else differs, as it was written: ("placement", "spread")
 
 
 MakeExperiment = Callable[[Run], Experiment]
 
 
-def plan_runs(policies: Sequence[str], seeds: Sequence[int], loads: Sequence[float | None]) -> list[Run]:
-    """All cells: loads outside, then policies, then seeds."""
-    return [Run(policy, seed, load) for load in loads for policy in policies for seed in seeds]
+def plan_runs(
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    loads: Sequence[float | None],
+    grid: Mapping[str, Sequence[str]] | None = None,
+) -> list[Run]:
+    """All cells: what else is varied outside, then loads, policies, and seeds inside."""
+    names = list(grid or {})
+    cells = [tuple(zip(names, values, strict=True)) for values in product(*(grid or {}).values())]
+    return [Run(p, seed, load, cell) for cell in cells for load in loads for p in policies for seed in seeds]
 
 
-def run_all(runs: Sequence[Run], make: MakeExperiment, workers: int, ray: str | None = None) -> Iterator[Outcome]:
-    """Outcomes in the order of `runs`. Workers are forked, so that workloads and kernels are shared.
+def run_all(runs: Sequence[Run], make: MakeExperiment, workers: int) -> Iterator[Outcome]:
+    """Outcomes in the order of `runs`."""
+    ready: dict[int, Outcome] = {}
+    given = 0
+    for at, outcome in run_each(runs, make, workers):
+        ready[at] = outcome
+        while given in ready:
+            yield ready.pop(given)
+            given += 1
 
-    `ray`: the address of a Ray cluster, '' for the usual one, whose cores do the work instead.
+
+def run_each(
+    runs: Sequence[Run],
+    make: MakeExperiment,
+    workers: int,
+    tell: Callable[[str], None] = lambda note: None,
+    ray: str | None = None,
+) -> Iterator[tuple[int, Outcome]]:
+    """Outcomes with their places in `runs`, as they are done. Workers are forked: they share workloads and kernels.
+
+    `tell` hears of runs that are repeated because their process died. `ray`: the address of a Ray cluster, '' for the
+    usual one, whose cores do the work instead.
     """
     experiments = [make(run) for run in runs]
     if any(is_large(e.workload, e.cluster) for e in experiments):
         jit.enable()
     if ray is not None:
-        for run, outcome in zip(runs, play_on_ray(experiments, ray), strict=True):
-            yield _labelled(outcome, run)
+        for at, (run, outcome) in enumerate(zip(runs, play_on_ray(experiments, ray), strict=True)):
+            yield at, _labelled(outcome, run)
         return
-    if workers <= 1 or len(runs) == 1 or "fork" not in multiprocessing.get_all_start_methods():
-        for run, experiment in zip(runs, experiments, strict=True):
-            yield _labelled(simulate(experiment), run)
+    if workers <= 1 or len(runs) == 1 or not can_fork():
+        for at, (run, experiment) in enumerate(zip(runs, experiments, strict=True)):
+            yield at, _labelled(simulate(experiment), run)
         return
-    global _shared
-    _shared = experiments
-    if jit.enabled():
-        _load_kernels()
-    with multiprocessing.get_context("fork").Pool(min(workers, len(runs))) as pool:
-        for run, experiment, (outcome, notes) in zip(
-            runs, experiments, pool.imap(_run_shared, range(len(runs))), strict=True
-        ):
-            experiment.notes.extend(notes)
-            full = outcome if len(outcome.workload) else replace(outcome, workload=experiment.workload)
-            yield _labelled(full, run)
+    answers = in_processes(lambda at: _run_one(experiments[at]), len(runs), min(workers, len(runs)), tell)
+    for at, (outcome, notes) in answers:
+        experiments[at].notes.extend(notes)
+        full = outcome if len(outcome.workload) else replace(outcome, workload=experiments[at].workload)
+        yield at, _labelled(full, runs[at])
 
 
 def default_workers() -> int:
@@ -74,27 +95,18 @@ def scale_load(work: Workload, cluster_gpus: int, load: float) -> Workload:
     return replace(work, submit_s=first + (work.submit_s - first) * factor)
 
 
-_shared: list[Experiment] = []
-
-
-def _run_shared(at: int) -> tuple[Outcome, list[str]]:
+def _run_one(experiment: Experiment) -> tuple[Outcome, list[str]]:
     """Run one experiment in a worker. The workload does not travel back unless jobs were left out."""
-    experiment = _shared[at]
     outcome = simulate(experiment)
     if outcome.workload is experiment.workload:
         outcome = replace(outcome, workload=outcome.workload.take(np.zeros(0, np.int64)))
     return outcome, experiment.notes
 
 
-def _load_kernels() -> None:
-    """Load compiled code before forking, so that it is loaded once."""
-    from cotenant.sim.warm import warm
-
-    warm()
-
-
 def _labelled(outcome: Outcome, run: Run) -> Outcome:
     outcome.summary["seed"] = run.seed
     if run.load is not None:
         outcome.summary["load"] = run.load
+    if run.varied:
+        outcome.summary["varied"] = ", ".join(f"{key}={value}" for key, value in run.varied)
     return outcome

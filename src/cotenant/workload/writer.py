@@ -26,9 +26,14 @@ _STATUS_WORDS = ("", "passed", "killed", "failed")
 assert tuple(Status) == (Status.UNKNOWN, Status.PASSED, Status.KILLED, Status.FAILED)
 
 
-def write_csv(workload: Workload, target: str | Path | IO[str]) -> None:
-    """Write to a path (`.gz` packs, `.parquet` writes parquet) or to a text handle such as stdout."""
+def write_csv(workload: Workload, target: str | Path | IO[str], *, seen: bool = False) -> None:
+    """Write to a path (`.gz` packs, `.parquet` writes parquet) or to a text handle such as stdout.
+
+    With `seen` also what a cluster wrote down of how jobs went: dates, waits, time limits, partitions.
+    """
     frame = to_frame(workload)
+    if seen:
+        frame = frame.with_columns(**_seen(workload))
     if not isinstance(target, str | Path):
         target.write(frame.write_csv())
         return
@@ -93,6 +98,22 @@ def to_frame(workload: Workload) -> pl.DataFrame:
             cells[row] = ";".join(_number(x) for x in lengths)
         columns["attempts"] = pl.Series(cells, dtype=pl.String)
     return pl.DataFrame(columns)
+
+
+def _seen(workload: Workload) -> dict[str, pl.Series]:
+    import polars as pl
+
+    found: dict[str, pl.Series] = {}
+    if "submit_clock_s" in workload.extra:
+        clock = pl.Series(np.asarray(workload.extra["submit_clock_s"], np.float64) * 1000).cast(pl.Int64)
+        found["submit_time"] = clock.cast(pl.Datetime("ms")).dt.strftime("%Y-%m-%d %H:%M:%S")
+    for name in ("wait_s", "servers", "time_limit_s"):
+        if name in workload.extra:
+            found[name] = _numbers(np.asarray(workload.extra[name], np.float64))
+    for name in ("partition", "qos", "gpu_kind", "failure"):
+        if name in workload.extra:
+            found[name] = pl.Series([str(text) or None for text in workload.extra[name].tolist()], dtype=pl.String)
+    return found
 
 
 def _soft_deadlines(workload: Workload) -> list[str | None]:

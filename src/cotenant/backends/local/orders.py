@@ -11,7 +11,7 @@ from cotenant.backends.base import LaunchSpec
 from cotenant.backends.local import cgroups, channels, containers, keeper
 from cotenant.backends.local.records import KeeperRecord
 
-_BOOT = "import sys;sys.path.append(sys.argv[1]);import keeper;keeper.main(sys.argv[2])"
+BOOT = "import sys;sys.path.append(sys.argv[1]);import keeper;keeper.main(sys.argv[2])"
 _BOOT_APART = "import sys;sys.path+=sys.argv[1].split(':');import keeper,confine;keeper.main(sys.argv[2],confine)"
 _ALONE = "import os;os.fork() and os._exit(0);os.setsid();"  # before it: nobody's child, whoever started it may end
 _SETUP = 'bash -c "$1" || exit; shift; exec "$@"'  # a constant; the user's texts are its arguments
@@ -22,6 +22,12 @@ _INHERITED = (
 _MIB = 1 << 20
 
 
+def command(spec: LaunchSpec) -> tuple[str, ...]:
+    """What is executed: the command, after its setup where it has one."""
+    argv = spec.argv if spec.argv is not None else ("bash", "-c", spec.script)
+    return ("bash", "-c", _SETUP, "cotenant", spec.setup, *argv) if spec.setup.strip() else argv
+
+
 def written(
     spec: LaunchSpec, groups: dict[str, str], env: Mapping[str, str], more: Sequence[tuple[str, str]], tool: str = ""
 ) -> bytes:
@@ -29,9 +35,7 @@ def written(
 
     `tool` runs images here.
     """
-    argv = spec.argv if spec.argv is not None else ("bash", "-c", spec.script)
-    if spec.setup.strip():
-        argv = ("bash", "-c", _SETUP, "cotenant", spec.setup, *argv)
+    argv = command(spec)
     inherited = {n: v for n, v in os.environ.items() if n in _INHERITED or n.startswith("LC_")}
     home = spec.calls_home.environment() if spec.calls_home is not None else {}
     env = {**inherited, **spec.env, **home, **env, "COTENANT_KEY": spec.key, "COTENANT_JOB": spec.job}
@@ -62,7 +66,7 @@ def spawn(record: KeeperRecord, lock: int, apart: bool = False, alone: bool = Fa
 
     Returns the pid to reap: its own or, where it shall not be our child (`alone`), that of who starts it.
     """
-    here, boot = str(Path(__file__).resolve().parent), _BOOT_APART if apart else _BOOT
+    here, boot = str(Path(__file__).resolve().parent), _BOOT_APART if apart else BOOT
     here, boot = f"{here}:{here}/isolation" if apart else here, _ALONE + boot if alone else boot
     log = str(record.path / "keeper.log")
     with channels.listening(record) as door:

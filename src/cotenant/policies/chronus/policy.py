@@ -56,7 +56,11 @@ class Chronus(PlanPolicy):
         self.lease_s, self.slot_s = self.number("lease"), self.number("slot")
         if not self.number("profiling") >= 0:
             raise InputError(f"policy 'chronus': profiling={self.params['profiling']} must be 0 seconds or more")
-        if not self.slot_s > 0 or abs(self.lease_s / self.slot_s - round(self.lease_s / self.slot_s)) > 1e-9:
+        if (
+            not self.slot_s > 0
+            or not self.lease_s > 0
+            or abs(self.lease_s / self.slot_s - round(self.lease_s / self.slot_s)) > 1e-9
+        ):
             raise InputError(
                 f"policy 'chronus': lease={self.lease_s:g} must be a multiple of slot={self.slot_s:g}, above 0"
             )

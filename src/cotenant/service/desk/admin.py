@@ -126,6 +126,10 @@ class Admin:
         """See the facade."""
         return self._keys.whose(secret, self._store.clock())
 
+    def holder(self, token: str) -> Caller | None:
+        """See the facade."""
+        return self._keys.holder(token, self._store.clock())
+
     def prove(self, hint: str, nonce: str, address: str) -> str:
         """See the facade."""
         return self._keys.prove(hint, nonce, address, self._store.clock())

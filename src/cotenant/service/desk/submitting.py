@@ -88,6 +88,17 @@ class Submissions:
                 self._limited.end(caller.name, asked_jobs)
         return ids
 
+    def check(self, caller: Caller, specs: Sequence[JobSpec]) -> list[JobSpec]:
+        """What would be taken, with defaults filled in; raises as `take` does. Nothing is submitted."""
+        with self._store.lock:
+            entries, _, _ = self._entries(caller, specs)
+            self._check_share(caller, entries)
+            self._limited.check(caller.name, Counter(entry.data["tenant"] for entry in entries))
+        first: dict[str, JobSpec] = {}
+        for entry in entries:  # of an array its first element
+            first.setdefault(entry.job.partition(".")[0], JobSpec.from_dict(entry.data["spec"]))
+        return list(first.values())
+
     def _check_share(self, caller: Caller, entries: Sequence[Entry]) -> None:
         """One caller's queue is bounded, so that he cannot fill everybody's."""
         more = Counter(entry.data["tenant"] for entry in entries)

@@ -17,13 +17,14 @@ _LEAST_S, _LEAST = 1.0, 0.02  # nobody knows an end better than to a second, or 
 class Foretold:
     """When a job ends, Unix seconds, by beliefs that are medians; where it was played often, the limits for 9 of 10.
 
-    `scale` is by how much the interval was stretched beyond what beliefs alone gave.
+    `scale` is by how much the interval was stretched beyond what beliefs alone gave; `start_s`: when it first has GPUs.
     """
 
     end_s: float
     low_s: float | None = None
     high_s: float | None = None
     scale: float = 1.0
+    start_s: float | None = None
 
     def widened(self, at_s: float, scale: float) -> Foretold:
         """The same with the interval of what is left after `at_s` made wider on a scale of logarithms."""
@@ -34,7 +35,7 @@ class Foretold:
         low_s = left_s * exp(-scale * _log_ratio(left_s, self.low_s - at_s))
         high_s = left_s * exp(scale * _log_ratio(self.high_s - at_s, left_s))
         limits_s = at_s + max(min(low_s, left_s - least_s), 0.0), at_s + max(high_s, left_s + least_s)
-        return Foretold(max(self.end_s, at_s + _LEAST_S), *limits_s, scale)
+        return Foretold(max(self.end_s, at_s + _LEAST_S), *limits_s, scale, self.start_s)
 
 
 @dataclass(frozen=True, slots=True)

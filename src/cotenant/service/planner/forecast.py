@@ -12,8 +12,9 @@ import time
 import zlib
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -37,11 +38,15 @@ _cdf, _inverse = np.vectorize(NormalDist().cdf, [float]), np.vectorize(NormalDis
 
 @dataclass(slots=True)
 class Patience:
-    """How long a forecast may take: its first play, and all the others together. `told` hears how far it has come."""
+    """How long a forecast may take: its first play, and all the others together. `told` hears how far it has come.
+
+    `answers` is what the policy told jobs with deadlines at its first decision.
+    """
 
     first_s: float = 30.0
     rest_s: float = 3.0
     told: Callable[[int], object] = lambda done: None
+    answers: dict[str, Any] = field(default_factory=dict)
 
 
 def forecast(scene: ForecastScene, patience: Patience) -> tuple[dict[str, Foretold | None], bool]:
@@ -59,10 +64,11 @@ def forecast(scene: ForecastScene, patience: Patience) -> tuple[dict[str, Foreto
     player = Player(scene, told)
     middle = np.zeros((1, len(scene.jobs)))
     plain, whole = player.play(Drawn(_left_s(scene, middle)[0], np.exp(middle[0])))
+    starts, patience.answers = player.first_s, player.answers or {}
     limit_s = player.took_s + _MOST_OVER * patience.rest_s
     count = _plays(patience.rest_s, player.took_s) if whole else 0
     drawn = _ends(scene, player, count)
-    return dict(zip(scene.jobs, _summed_up(plain, drawn), strict=True)), whole
+    return dict(zip(scene.jobs, _summed_up(plain, drawn, starts), strict=True)), whole
 
 
 def _plays(rest_s: float, took_s: float) -> int:
@@ -128,7 +134,7 @@ def _doubted(rates: RateModel | None, play: int) -> RateModel | None:
     return made
 
 
-def _summed_up(plain: Floats, drawn: Floats) -> list[Foretold | None]:
+def _summed_up(plain: Floats, drawn: Floats, starts: Floats) -> list[Foretold | None]:
     """What the first play says of each job, and between which limits the others lie, where there were enough.
 
     The middle is not that of the others: a line of jobs whose doubts are large, as those of the first ones always are,
@@ -139,7 +145,10 @@ def _summed_up(plain: Floats, drawn: Floats) -> list[Foretold | None]:
     if known.any():
         limits[:, known] = np.quantile(drawn[:, known], (LOW, HIGH), axis=0, method="hazen")
     found: list[Foretold | None] = []
-    for end_s, sure, low_s, high_s in zip(plain.tolist(), known, *limits.tolist(), strict=True):
+    for end_s, sure, low_s, high_s, start_s in zip(
+        plain.tolist(), known, *limits.tolist(), starts.tolist(), strict=True
+    ):
         interval = (min(low_s, end_s), max(high_s, end_s)) if sure else (None, None)
-        found.append(Foretold(end_s, *interval) if np.isfinite(end_s) else None)
+        began_s = start_s if np.isfinite(start_s) else None
+        found.append(Foretold(end_s, *interval, start_s=began_s) if np.isfinite(end_s) else None)
     return found

@@ -14,6 +14,7 @@ from typing import Any
 
 from cotenant.backends.base import Capabilities, NodeInfo
 from cotenant.beliefs.trying import Trying
+from cotenant.core import columns as col
 from cotenant.core.decision import Change, Decision, Transition
 from cotenant.core.errors import InputError
 from cotenant.core.jit_later import LATER
@@ -36,7 +37,9 @@ from cotenant.service.planner.memory import told
 from cotenant.service.planner.pairs import Kept, UseOf
 from cotenant.service.planner.scene import ForecastScene, copy_scene, fill, is_copyable, take_over
 from cotenant.service.planner.session import Session
+from cotenant.service.planner.supposed import NOTHING_ELSE, Supposed
 from cotenant.service.planner.tenant_numbers import TenantTables, copied
+from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.store import Store
 
@@ -138,10 +141,12 @@ class Planner:
             book.touched.update(book.active)
         return self._session
 
-    def session(self, policy: str, nodes: Sequence[NodeInfo], now_s: float, kept: Any = None) -> Session:
+    def session(
+        self, policy: str, nodes: Sequence[NodeInfo], now_s: float, kept: Any = None, book: Book | None = None
+    ) -> Session:
         """An engine of its own for a policy, with nothing in its tables yet."""
         return Session(
-            policy, nodes, self._store.book, self._reports, self._options, self._may_suspend, now_s, kept,
+            policy, nodes, book or self._store.book, self._reports, self._options, self._may_suspend, now_s, kept,
             budget=self.budget, openings=self._openings, use_of=self._use_of, past_of=self._past.of,
         )  # fmt: skip
 
@@ -201,6 +206,17 @@ class Planner:
         with self._lock:
             return self._session.why(job, now_s) if self._session is not None else None
 
+    def line(self, now_s: float) -> list[str]:
+        """Who waits, in the order in which the policy looks at them; nobody under a plan, which has no order."""
+        with self._lock:
+            session = self._session
+            if session is None or session.busy or session.engine.traits.plans:
+                return []
+            order = session.engine.order(now_s)
+            rows = order[session.engine.state.i[order, col.STATE] == col.WAITING].tolist()
+            names = map(session.name_of, rows)
+            return [name for name in names if name is not None]
+
     def standing(self) -> Mapping[str, TenantNumbers]:
         """How tenants stand since the last decision, where there is a tree of them."""
         return {} if (seen := self._standing) is None else seen.numbers()
@@ -220,20 +236,31 @@ class Planner:
         with self._lock:
             return self._session.engine.facts if self._session is not None else Facts()
 
-    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> Mapping[str, Mapping[str, Foretold | None]]:
+    def forecast(
+        self, policies: Sequence[str], watch: WhatIfWatch, supposed: Supposed = NOTHING_ELSE
+    ) -> Mapping[str, Mapping[str, Foretold | None]]:
         """When each job is expected to finish under each policy, if nobody else arrives.
 
         In the caller's thread and without the planner's lock: the scheduler goes on meanwhile.
         """
         found = {}
         for policy in policies:
-            scene = self.scene(policy)
+            scene = self.scene(policy) if supposed is NOTHING_ELSE else self._supposed(policy, supposed)
             watch.policy, watch.done, watch.jobs = policy, 0, len(scene.jobs)
             patience = Patience(watch.budget_s, watch.budget_s / 10, watch.hear)
             found[policy], whole = forecast(scene, patience)
+            watch.answers[policy] = patience.answers
             if not whole:
                 watch.partial.append(policy)
         return found
+
+    def _supposed(self, policy: str, supposed: Supposed) -> ForecastScene:
+        """What is to be played where something is supposed to be otherwise: laid out anew."""
+        self._store.view()
+        with self._lock:
+            free = self._session is not None and not self._session.busy
+            kept = self._session.kept.apart() if self._session is not None and free else None
+        return self._laid_out(policy, [*self._nodes(), *supposed.nodes], kept, self._store.clock(), supposed)
 
     def scene(self, policy: str = "") -> ForecastScene:
         """What is to be played forward under a policy; without a name under the live one.
@@ -260,12 +287,17 @@ class Planner:
                 return self._laid_out(asked, nodes, kept, now_s)
             time.sleep(0.02)  # the scheduler is about to look at what has just happened
 
-    def _laid_out(self, policy: str, nodes: Sequence[NodeInfo], kept: Kept | None, now_s: float) -> ForecastScene:
+    def _laid_out(
+        self, policy: str, nodes: Sequence[NodeInfo], kept: Kept | None, now_s: float, supposed: Supposed = NOTHING_ELSE
+    ) -> ForecastScene:
         """What is to be played forward under a policy that is not at work, from the book."""
         with self._store.lock:
-            view = self._store.view()
-            fresh = self.session(policy, nodes, now_s, kept)
-            events = fresh.take_in(set(self._store.book.active), self._openings.shut(now_s), now_s)
+            book, view = self._store.book, self._store.view()
+            if supposed is not NOTHING_ELSE:
+                book = supposed.book(book)
+                view = supposed.view(view, book)
+            fresh = self.session(policy, nodes, now_s, kept, book)
+            events = fresh.take_in(set(book.active), self._openings.shut(now_s), now_s)
         fresh.begin_forecast(events, now_s)
         with self._lock:
             if self._session is not None and not self._session.busy:

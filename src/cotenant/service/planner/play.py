@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from cotenant.engine.events import arrive, begin_step, next_own_time, rekey, wan
 from cotenant.engine.ledger import schedule_run
 from cotenant.engine.rates import RateModel
 from cotenant.engine.taking_in import take_in
+from cotenant.service.planner.memory import told
 from cotenant.service.planner.scene import Chain, ForecastScene, copied
 from cotenant.sim import loop
 from cotenant.sim.stall import Stall
@@ -79,6 +81,8 @@ class Player:
         self._tables = Fixed(scene.state)
         self._engine = Engine(self._tables, scene.policy, scene.rule, scene.facts, scene.rates)
         self.took_s = 0.0
+        self.first_s: Floats = np.zeros(0)  # when each job of the scene first had GPUs in the last play
+        self.answers: dict[str, Any] | None = None  # what the policy told jobs with deadlines at its first decision
 
     def play(self, drawn: Drawn) -> tuple[Floats, bool]:
         """When each job of the scene ends, NaN where that is not known; whether it came to its end in time."""
@@ -89,6 +93,7 @@ class Player:
         pinned = self._prepare(state, drawn)
         whole = self._run(state, pinned)
         self.took_s = time.monotonic() - began_s
+        self.first_s = state.f[scene.rows, col.FIRST].copy()
         return state.f[scene.rows, col.FINISH].copy(), whole
 
     def _prepare(self, state: State, drawn: Drawn) -> list[tuple[float, int]]:
@@ -118,6 +123,9 @@ class Player:
         begin_step(state, self._engine.rule, scene.now_s)
         state.x[col.DIRTY] = 1
         self._cycle(scene.now_s)
+        if self.answers is None:
+            job_at = {row: job for job, row in scene.row_of.items()}
+            self.answers = told(self._engine.policy, scene.name, job_at)
         stall = Stall(state)
         while state.x[col.N_MEASURED_LEFT] > 0:
             until_s = pinned[-1][0] if pinned else np.inf

@@ -61,7 +61,14 @@ class Keyring:
 
     def whose(self, secret: str, now_s: float) -> Caller | None:
         """Who has this secret."""
-        row = self._find(self._by_digest, digest(secret), now_s)
+        return self._caller(self._find(self._by_digest, digest(secret), now_s), now_s)
+
+    def holder(self, token: str, now_s: float) -> Caller | None:
+        """Whose token of this id is, while it is good."""
+        row = self._rows().get(token)
+        return self._caller(row, now_s) if row is not None and valid(row, now_s) else None
+
+    def _caller(self, row: Mapping[str, Any] | None, now_s: float) -> Caller | None:
         if row is None:
             return None
         self._used_s[row["id"]] = now_s

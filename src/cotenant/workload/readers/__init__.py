@@ -9,18 +9,24 @@ from __future__ import annotations
 from pathlib import Path
 
 from cotenant.core.errors import InputError, unknown
+from cotenant.core.errors import nearest as near_to
 from cotenant.core.workload import Workload
 from cotenant.workload.readers.alibaba import OpenbLog, PaiJobLog, PaiTaskLog
 from cotenant.workload.readers.base import Reader
+from cotenant.workload.readers.cloud import KubernetesLog, RayLog
+from cotenant.workload.readers.elastic import ElasticFlowLog, PolluxLog, ShockwaveLog
 from cotenant.workload.readers.gavel import GavelLog
 from cotenant.workload.readers.helios import HeliosLog
 from cotenant.workload.readers.own import OwnLog
 from cotenant.workload.readers.philly import PhillyLog
+from cotenant.workload.readers.records import load_json
+from cotenant.workload.readers.sacct import SacctLog
+from cotenant.workload.readers.swf import SwfLog
 from cotenant.workload.readers.synergy import SynergyLog
 from cotenant.workload.readers.table import Table, first_fields, load_csv, load_parquet, open_bytes
 from cotenant.workload.readers.tiresias import ChronusLog, MuriLog, TiresiasLog
 
-_PHILLY = PhillyLog()
+_PHILLY, _SACCT, _SWF, _KUBERNETES, _RAY = PhillyLog(), SacctLog(), SwfLog(), KubernetesLog(), RayLog()
 _MARK = b"\xef\xbb\xbf"  # with which some programs begin UTF-8
 READERS: tuple[Reader, ...] = (
     OwnLog(),
@@ -32,9 +38,15 @@ READERS: tuple[Reader, ...] = (
     PaiJobLog(),
     OpenbLog(),
     GavelLog(),
+    ShockwaveLog(),
+    ElasticFlowLog(),
+    PolluxLog(),
     SynergyLog(),
 )
-FORMATS: dict[str, str] = {reader.name: reader.about for reader in READERS} | {_PHILLY.name: _PHILLY.about}
+_WHOLE = {log.name: log for log in (_PHILLY, _SACCT, _SWF, _KUBERNETES, _RAY)}  # no tables: read as a whole
+FORMATS: dict[str, str] = {reader.name: reader.about for reader in READERS} | {
+    name: log.about for name, log in _WHOLE.items()
+}
 """Every format that can be read: name -> one line about it."""
 
 
@@ -49,8 +61,9 @@ def read(path: str | Path, *, format: str | None = None, profile: str | Path | N
         raise unknown("trace format", format, FORMATS)
     path = Path(path)
     raw = open_bytes(path)
-    if _is_philly(raw, format):
-        return _PHILLY.parse_json(path, raw)
+    whole = _whole(path, raw, format)
+    if whole is not None:
+        return whole.parse(path, raw.lstrip())
     reader, table = _open_table(path, raw, format)
     is_file = profile is not None and (Path(profile).suffix != "" or Path(profile).is_file())
     return finish(reader.parse(table, Path(profile) if profile is not None and is_file else None), profile)
@@ -75,15 +88,33 @@ def find_reader(path: Path, first: tuple[str, ...], format: str | None) -> tuple
 
 def duration_means(path: Path, head: bytes, format: str | None) -> str:
     """What the format of a log that begins like this calls a duration."""
-    if _is_philly(head, format):
-        return _PHILLY.duration_means
+    whole = _whole(path, head, format, beginning=True)
+    if whole is not None:
+        return whole.duration_means
     if head[:4] == b"PAR1":
         return _open_table(path, open_bytes(path), format)[0].duration_means
     return find_reader(path, tuple(first_fields(head.removeprefix(_MARK))[0]), format)[0].duration_means
 
 
-def _is_philly(raw: bytes, format: str | None) -> bool:
-    return format == _PHILLY.name or (format is None and raw.lstrip()[:1] in (b"[", b"{"))
+Whole = PhillyLog | SacctLog | SwfLog | KubernetesLog | RayLog
+
+
+def _whole(path: Path, raw: bytes, format: str | None, beginning: bool = False) -> Whole | None:
+    """The reader of a log that is no table, by its name or by how it looks; None for tables.
+
+    Of a `beginning` JSON cannot be read yet: what it looks like has to do.
+    """
+    if format is not None:
+        return _WHOLE.get(format)
+    text = raw.lstrip()
+    if text[:1] not in (b"[", b"{"):
+        return next((log for log in (_SACCT, _SWF) if log.matches(text)), None)
+    if _SACCT.matches(text):
+        return _SACCT
+    if beginning:
+        return _KUBERNETES if b'"items"' in text[:4000] else _RAY if b'"submission_id"' in text else _PHILLY
+    data = load_json(path, text)
+    return next((log for log in (_KUBERNETES, _RAY) if log.matches(data)), _PHILLY)
 
 
 def _open_table(path: Path, raw: bytes, format: str | None) -> tuple[Reader, Table]:
@@ -117,7 +148,9 @@ def _choose(path: Path, columns: tuple[str, ...], format: str | None) -> Reader:
         )
     missing = [name for name in nearest.required if name not in columns]
     plural = "s are" if len(missing) > 1 else " is"
-    names = ", ".join(f"'{name}'" for name in missing)
+    spare = [name for name in columns if name not in nearest.required]
+    close = {name: near_to(name, spare) for name in missing}
+    names = ", ".join(f"'{name}'" + (f" (there is '{close[name]}')" if close[name] else "") for name in missing)
     raise InputError(
         f"{path} line 1: column{plural} missing: {names} (it looks like the {nearest.name} format); add to the header"
     )

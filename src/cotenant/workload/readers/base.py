@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 _WORDS = {
     Status.PASSED: "pass passed completed complete terminated succeeded success finished",
-    Status.KILLED: "killed cancelled canceled cancel",
-    Status.FAILED: "failed fail unsuccessful timeout node_fail out_of_memory error",
-    Status.UNKNOWN: "unknown running waiting pending",
+    Status.KILLED: "killed cancelled canceled cancel revoked preempted",
+    Status.FAILED: "failed fail unsuccessful timeout node_fail out_of_memory error boot_fail deadline",
+    Status.UNKNOWN: "unknown running waiting pending requeued resizing suspended completing",
 }
 STATUS_OF = {"": Status.UNKNOWN, **{word: status for status, words in _WORDS.items() for word in words.split()}}
 
@@ -64,8 +64,13 @@ def statuses(series: pl.Series) -> Ints:
     from cotenant.workload.readers.table import encode
 
     codes = encode(series)
-    of_name = np.array([STATUS_OF.get(name.strip().lower(), Status.UNKNOWN) for name in codes.names], np.int64)
+    of_name = np.array([STATUS_OF.get(status_word(name), Status.UNKNOWN) for name in codes.names], np.int64)
     return np.asarray(of_name[codes.code], np.int64)
+
+
+def status_word(text: str) -> str:
+    """The word of a status: `CANCELLED by 1000` and `CANCELLED+` are cancelled."""
+    return text.strip().lower().split(" ")[0].rstrip("+")
 
 
 def keep_gpu_rows(table: Table, column: str) -> tuple[Table, Ints]:

@@ -25,9 +25,10 @@ from cotenant.core.deadlines import STRICT_VALUE
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.workload import Codes, Floats, Ints, Workload
 from cotenant.workload.elastic import BY_NAME, LIMITS
-from cotenant.workload.readers.base import STATUS_OF, Reader, build, facts, keep_gpu_rows, statuses
+from cotenant.workload.readers.base import STATUS_OF, Reader, build, facts, keep_gpu_rows, status_word, statuses
 from cotenant.workload.readers.table import Table
 
+LONGEST_S = 100 * 366 * 86400.0
 REQUIRED = ("job_id", "submit_s", "num_gpus", "duration_s")
 OPTIONAL = (
     "tenant", "vc", "user", "model", "status", "cpus", "mem_gib", "deadline_s", "deadlines", "min_gpus", "max_gpus",
@@ -35,9 +36,10 @@ OPTIONAL = (
 )  # fmt: skip
 SEEN = {
     "queue_s": "wait_s", "wait_s": "wait_s", "fair_share_s": "fair_share_s", "fragmentation_s": "fragmentation_s",
-    "servers": "servers", "gpu_util": "gpu_util",
+    "servers": "servers", "gpu_util": "gpu_util", "time_limit_s": "time_limit_s",
 }  # fmt: skip
-"""What the cluster saw of the jobs, where a log has it; `submit_time` (dates) and `failure` (texts) beside these."""
+SEEN_TEXTS = ("failure", "partition", "qos", "gpu_kind")
+"""What the cluster saw of the jobs, where a log has it; `submit_time` (dates) beside these."""
 
 
 class OwnLog(Reader):
@@ -54,7 +56,7 @@ class OwnLog(Reader):
 
     def parse(self, table: Table, profile: Path | None) -> Workload:
         """Columns as they are; optional numbers may be empty."""
-        table = table.ignore_others((*REQUIRED, *OPTIONAL, *SEEN, "submit_time", "failure"))
+        table = table.ignore_others((*REQUIRED, *OPTIONAL, *SEEN, *SEEN_TEXTS, "submit_time"))
         ids = table.ids("job_id")
         table, gpus = keep_gpu_rows(table, "num_gpus")
         if len(ids) > len(table):
@@ -113,21 +115,30 @@ def _seen(table: Table) -> dict[str, NDArray[np.generic]]:
     found = facts(table, SEEN)
     if table.has("submit_time") and not np.isnan(clock_s := table.dates("submit_time")).any():
         found["submit_clock_s"] = clock_s
-    if table.has("failure"):
-        found["failure"] = np.asarray(table.text("failure").to_numpy(), dtype=object)
+    for name in SEEN_TEXTS:
+        if table.has(name):
+            found[name] = np.asarray(table.text(name).to_numpy(), dtype=object)
     return found
 
 
 def _durations(table: Table) -> tuple[Floats, dict[str, NDArray[np.generic]]]:
     """Seconds, NaN where a job has steps only; and the steps, where the log has them."""
     if not table.has("steps"):
-        return table.numbers("duration_s"), {}
+        return _possible(table, table.numbers("duration_s")), {}
     steps = table.optional("steps")
     duration_s = table.optional("duration_s")
     if (np.isnan(steps) & np.isnan(duration_s)).any():
         at = int(np.argmax(np.isnan(steps) & np.isnan(duration_s)))
         raise InputError(f"{table.where(at)}: steps and duration_s are both empty; give one of them")
-    return duration_s, {"steps": steps}
+    return _possible(table, duration_s), {"steps": steps}
+
+
+def _possible(table: Table, duration_s: Floats) -> Floats:
+    """Refuse durations that no job has."""
+    if (duration_s > LONGEST_S).any():
+        at = int(np.argmax(duration_s > LONGEST_S))
+        raise InputError(f"{table.where(at)}: duration_s is {duration_s[at]:g}, more than a hundred years")
+    return duration_s
 
 
 def _models(table: Table) -> Codes:
@@ -144,6 +155,12 @@ def _models(table: Table) -> Codes:
 def _deadlines(table: Table, submit_s: Floats) -> tuple[Floats, dict[str, NDArray[np.generic]]]:
     """First deadlines, and where jobs have soft ones the steps of all, as `core.deadlines` reads them."""
     first_s = table.optional("deadline_s", low=None)
+    if (first_s < submit_s).any():
+        at = int(np.argmax(first_s < submit_s))
+        raise InputError(
+            f"{table.where(at)}: deadline_s is {first_s[at]:g}, before submit_s, {submit_s[at]:g}: it is a moment on"
+            " the clock of submit_s"
+        )
     if not table.has("deadlines"):
         return first_s, {}
     times, values = np.empty(len(table), object), np.empty(len(table), object)
@@ -225,7 +242,7 @@ def _status(table: Table) -> Ints | None:
         return None
     text = table.text("status")
     for name in text.unique(maintain_order=True).to_list():
-        if name.strip().lower() not in STATUS_OF:
+        if status_word(name) not in STATUS_OF:
             at = int(np.argmax((text == name).to_numpy()))
             raise InputError(f"{table.where(at)}: {unknown('status', name, ('passed', 'killed', 'failed', ''))}")
     return statuses(text)

@@ -22,14 +22,14 @@ _EPOCH = datetime(1970, 1, 1)
 
 
 class PhillyLog:
-    """Not a table: `parse_json` takes the text of the file."""
+    """Not a table: `parse` takes the text of the file."""
 
     name: ClassVar[str] = "philly"
     about: ClassVar[str] = "official Philly cluster_job_log (JSON)"
     required: ClassVar[tuple[str, ...]] = ("jobid", "submitted_time", "attempts", "status", "vc", "user")
     duration_means: ClassVar[str] = "the sum of all attempts"
 
-    def parse_json(self, path: Path, raw: bytes) -> Workload:
+    def parse(self, path: Path, raw: bytes) -> Workload:
         """Jobs that never ran or asked for no GPU are left out with a counted note."""
         try:
             data = json.loads(raw)

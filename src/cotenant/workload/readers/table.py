@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import sys
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,12 +19,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cotenant.core.errors import InputError
+from cotenant.core.errors import InputError, nearest
 from cotenant.core.workload import Codes, Floats, Ints
 
 if TYPE_CHECKING:
     import polars as pl
 
+STDIN = "-"  # as the name of a file
 EXAMPLE = "job_id,submit_s,num_gpus,duration_s"
 
 
@@ -32,7 +34,7 @@ def open_bytes(path: Path) -> bytes:
     if path.is_dir():
         raise InputError(f"{path} is a directory; name a trace file")
     try:
-        raw = path.read_bytes()
+        raw = sys.stdin.buffer.read() if str(path) == STDIN else path.read_bytes()
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except OSError as error:
@@ -44,7 +46,8 @@ def open_bytes(path: Path) -> bytes:
             raise InputError(f"{path}: gzip data is truncated or corrupt; copy the file again") from None
     raw = raw.removeprefix(b"\xef\xbb\xbf")
     if not raw.strip():
-        raise InputError(f"{path} is empty; it must begin with a header line such as {EXAMPLE}")
+        name = "standard input" if str(path) == STDIN else path
+        raise InputError(f"{name} is empty; it must begin with a header line such as {EXAMPLE}")
     return raw
 
 
@@ -109,7 +112,11 @@ class Table:
 
     def ignore_others(self, known: Sequence[str]) -> Table:
         """One note naming the columns that no reader looks at."""
-        others = [name for name in self.columns if name not in known]
+        others = [
+            f"{name} (did you mean '{near}'?)" if (near := nearest(name, known)) and not self.has(near) else name
+            for name in self.columns
+            if name not in known
+        ]
         return self.note(f"column{'s' * (len(others) > 1)} ignored: {', '.join(others)}") if others else self
 
     def has(self, column: str) -> bool:

@@ -1,0 +1,82 @@
+"""Pictures of the whole. Answers are made of frozen views, without the scheduler's time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Any, Protocol
+
+from cotenant.core.jobspec import JobSpec
+from cotenant.service.desk.parts import Machines
+from cotenant.service.facade import Caller, WhatIfWatch
+from cotenant.service.pictures.gantt import gantt
+from cotenant.service.pictures.ledger import ledger
+from cotenant.service.pictures.overview import overview
+from cotenant.service.pictures.trial import TrialAsked, Trials
+from cotenant.service.store.store import Store
+
+_KEPT_S = 1.0  # for so long the order of the queue is not asked for again
+
+
+class WaitingOrder(Protocol):
+    """Whoever knows the order of those who wait."""
+
+    def line(self, now_s: float) -> list[str]:
+        """Jobs in the order in which the policy looks at them; none where it has no order."""
+
+
+Checked = Callable[[Caller, Sequence[JobSpec]], list[JobSpec]]
+"""Whether jobs would be taken, with their defaults filled in; raises where not."""
+
+
+class PictureBoard:
+    """The one implementation of `cotenant.service.pictures.asked.PictureDesk`."""
+
+    def __init__(
+        self, store: Store, planner: WaitingOrder, machines: Machines, counters: Mapping[str, float],
+        trouble: Callable[[], str], trials: Trials, check: Checked,
+    ) -> None:  # fmt: skip
+        self._store, self._planner, self._machines, self._counters = store, planner, machines, counters
+        self._trouble, self._lock = trouble, threading.Lock()
+        self._line: tuple[float, list[str]] = (-inf, [])
+        self._trials, self._check = trials, check
+
+    def overview(self, caller: Caller) -> dict[str, Any]:
+        """See `PictureDesk`."""
+        view, nodes = self._store.view(), self._machines.nodes()
+        return overview(view, nodes, self._counters, self._store.clock(), caller, self._trouble())
+
+    def queue(self, caller: Caller) -> dict[str, Any]:
+        """See `PictureDesk`."""
+        now_s = self._store.clock()
+        with self._lock:
+            if not 0 <= now_s - self._line[0] < _KEPT_S:
+                self._line = now_s, self._planner.line(now_s)
+            at_s, names = self._line
+        jobs = self._store.view().jobs
+        places = enumerate(names, start=1)
+        mine = {name: at for at, name in places if name in jobs and caller.sees(jobs[name].tenant)}
+        return {"at_s": at_s, "count": len(names), "waiting": mine}
+
+    def gantt(self, caller: Caller, from_s: float, to_s: float | None = None) -> dict[str, Any]:
+        """See `PictureDesk`."""
+        view, now_s = self._store.view(), self._store.clock()
+        mine = (job for job in view.jobs.values() if job.attempts and caller.sees(job.tenant))
+        return gantt(mine, self._machines.nodes(), now_s, from_s, now_s if to_s is None else to_s)
+
+    def ledger(self, caller: Caller, from_s: float, to_s: float | None = None) -> dict[str, Any]:
+        """See `PictureDesk`."""
+        view, now_s = self._store.view(), self._store.clock()
+        return ledger(view.jobs, caller, now_s, from_s, inf if to_s is None else to_s)
+
+    def check(self, caller: Caller, specs: Sequence[JobSpec]) -> list[JobSpec]:
+        """See `PictureDesk`."""
+        return self._check(caller, specs)
+
+    def trial(self, caller: Caller, asked: TrialAsked, watch: WhatIfWatch | None = None) -> dict[str, Any]:
+        """See `PictureDesk`."""
+        if asked.jobs:
+            asked = replace(asked, jobs=tuple(self._check(caller, asked.jobs)))
+        return self._trials.answer(caller, asked, watch or WhatIfWatch())
