@@ -32,7 +32,7 @@ from cotenant.policies.philly import Philly
 from cotenant.policies.qssf import Qssf
 from cotenant.policies.random_order import RandomOrder
 from cotenant.policies.sjf import Sjf
-from cotenant.policies.slurm import Slurm
+from cotenant.policies.slurm import SlurmPriority
 from cotenant.policies.srsf import Srsf
 from cotenant.policies.srtf import Srtf
 from cotenant.policies.themis import Themis
@@ -41,7 +41,7 @@ from cotenant.policies.tiresias import TiresiasG, TiresiasL
 BUILT_IN: tuple[type[Policy], ...] = (
     Fifo, Backfill, Easy, Sjf, Qssf, RandomOrder, Srtf, Srsf, Las, TiresiasL, TiresiasG, Gavel, Allox, GandivaPacking,
     Themis, Ftf, Edf, EdfBackfill, Chronus, Ones, OnesGoodput, Optimus, MuriS, MuriL, SjfBsbf, SjfBsbfPaper, SjfFfs,
-    AntMan, Gandiva, Horus, HorusPlus, Philly, Slurm,
+    AntMan, Gandiva, Horus, HorusPlus, Philly, SlurmPriority,
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from cotenant.placement.room import Room
 from cotenant.policies.base import Context, PlanPolicy
 
 
-class Slurm(PlanPolicy):
+class SlurmPriority(PlanPolicy):
     """By age, fair share and size, with backfill by time limits: everybody looked at gets a reservation.
 
     Priority is age x min(waited / max_age, 1) + fairshare x 2^(-use / share) + size x (GPUs / cluster), as in Slurm's

@@ -92,7 +92,7 @@ class PodSeen:
 def see_pod(pod: Body, is_gone: Callable[[str], bool]) -> PodSeen:
     """From what its kubelet has reported. `is_gone`: whether nobody has heard of a node."""
     meta, status, node = pod["metadata"], pod.get("status", {}), pod["spec"].get("nodeName", "")
-    main = next((one["state"] for one in status.get("containerStatuses", ()) if one["name"] == MAIN), {})
+    main: Body = next((one["state"] for one in status.get("containerStatuses", ()) if one["name"] == MAIN), {})
     dropped = meta.get("deletionGracePeriodSeconds") == 0 and "deletionTimestamp" in meta
     if end := main.get("terminated"):
         times = seconds(end.get("startedAt")), seconds(end.get("finishedAt"))
@@ -167,4 +167,4 @@ def gangs(pods: Mapping[str, Body]) -> dict[str, list[Body]]:
 
 def is_whole(pods: Sequence[Body]) -> bool:
     """Whether a gang was ever launched: its first pod is made last."""
-    return pods[0]["metadata"]["annotations"][RANK] == "0"
+    return bool(pods[0]["metadata"]["annotations"][RANK] == "0")

@@ -15,7 +15,7 @@ from typing import Any
 from cotenant.backends.base import Capabilities, NodeInfo
 from cotenant.beliefs.trying import Trying
 from cotenant.core import columns as col
-from cotenant.core.decision import Change, Decision, Transition
+from cotenant.core.decision import Decision
 from cotenant.core.errors import InputError
 from cotenant.core.jit_later import LATER
 from cotenant.core.plan import ALONE, Terms
@@ -29,6 +29,7 @@ from cotenant.service.facade import WhatIfWatch
 from cotenant.service.forecasts.foretold import Foretold
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
+from cotenant.service.planner.acts import acts_of, lines_of
 from cotenant.service.planner.ahead import AheadStarts
 from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import Act, LiveDecision, OpenNodes
@@ -43,10 +44,6 @@ from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.store import Store
 
-_ACTS = {
-    Change.START: "start", Change.STOP: "stop", Change.SUSPEND: "suspend", Change.RESUME: "resume",
-    Change.END: "end", Change.TERMS: "terms", Change.RESIZE: "stop",
-}  # fmt: skip
 _SOON_S = 0.5  # within which the scheduler has looked at what has just happened
 
 
@@ -110,10 +107,10 @@ class Planner:
         if session.policy_name != self._store.book.policy:
             self._session = None
             return LiveDecision(now_s, session.policy_name, tuple(again))
-        acts = (*again, *self._acts(session, decision))
+        acts = (*again, *acts_of(session, decision))
         return LiveDecision(
             now_s, session.policy_name, acts, decision.next_s, session.promised(),
-            self._memory(session, decision.asked), ahead=self._ahead.choose(session, now_s), lines=self._lines(session),
+            self._memory(session, decision.asked), ahead=self._ahead.choose(session, now_s), lines=lines_of(session),
             told=told(session.policy, session.policy_name, session.follower.job_at) if decision.asked else {},
         )  # fmt: skip
 
@@ -154,33 +151,6 @@ class Planner:
         book = self._store.book  # how many may be suspended at a time is for the engine to count, but for none at all
         most = len(book.active) + 1 if self._options.max_suspended else 0
         return may_suspend(job, book, self._nodes(), self._capabilities, most)
-
-    def _acts(self, session: Session, decision: Decision) -> list[Act]:
-        acts = []
-        for transition in decision.transitions:
-            kind, job = _ACTS.get(transition.change, ""), session.name_of(transition.row)
-            if kind and job is not None:
-                gpus = session.gpus(transition.places) if kind == "start" else ()
-                need = session.need_gib(transition.row) if kind in ("start", "terms") else 0.0
-                weighed = {"gain_s": transition.gain_s, "cost_s": transition.cost_s}
-                acts.append(Act(kind, job, gpus, self._why(session, transition), transition.terms, need, **weighed))
-        return acts
-
-    @staticmethod
-    def _lines(session: Session) -> tuple[tuple[str, ...], ...]:
-        """Groups that take turns, as the last plan has them."""
-        names = ([session.name_of(row) for row in line] for line in session.engine.lines)
-        return tuple(tuple(name for name in line if name is not None) for line in names)
-
-    @staticmethod
-    def _why(session: Session, transition: Transition) -> str:
-        if transition.change == Change.RESIZE or transition.moved == 2:
-            return "resize"
-        if transition.change == Change.END or transition.moved == 1:  # it goes on elsewhere: standing still is no help
-            return "move"
-        if transition.moved == 3:
-            return "turn"
-        return "preempt" if transition.change in (Change.STOP, Change.SUSPEND) else ""
 
     def _memory(self, session: Session, asked: bool) -> dict[str, Any]:
         """What must survive a crash, as far as it has changed."""

@@ -13,7 +13,7 @@ from cotenant.core.errors import nearest as near_to
 from cotenant.core.workload import Workload
 from cotenant.workload.readers.alibaba import OpenbLog, PaiJobLog, PaiTaskLog
 from cotenant.workload.readers.base import Reader
-from cotenant.workload.readers.cloud import KubernetesLog, RayLog
+from cotenant.workload.readers.cloud import KubernetesLog, RayJobsLog
 from cotenant.workload.readers.elastic import ElasticFlowLog, PolluxLog, ShockwaveLog
 from cotenant.workload.readers.gavel import GavelLog
 from cotenant.workload.readers.helios import HeliosLog
@@ -26,7 +26,7 @@ from cotenant.workload.readers.synergy import SynergyLog
 from cotenant.workload.readers.table import Table, first_fields, load_csv, load_parquet, open_bytes
 from cotenant.workload.readers.tiresias import ChronusLog, MuriLog, TiresiasLog
 
-_PHILLY, _SACCT, _SWF, _KUBERNETES, _RAY = PhillyLog(), SacctLog(), SwfLog(), KubernetesLog(), RayLog()
+_PHILLY, _SACCT, _SWF, _KUBERNETES, _RAY = PhillyLog(), SacctLog(), SwfLog(), KubernetesLog(), RayJobsLog()
 _MARK = b"\xef\xbb\xbf"  # with which some programs begin UTF-8
 READERS: tuple[Reader, ...] = (
     OwnLog(),
@@ -96,7 +96,7 @@ def duration_means(path: Path, head: bytes, format: str | None) -> str:
     return find_reader(path, tuple(first_fields(head.removeprefix(_MARK))[0]), format)[0].duration_means
 
 
-Whole = PhillyLog | SacctLog | SwfLog | KubernetesLog | RayLog
+Whole = PhillyLog | SacctLog | SwfLog | KubernetesLog | RayJobsLog
 
 
 def _whole(path: Path, raw: bytes, format: str | None, beginning: bool = False) -> Whole | None:

@@ -138,7 +138,7 @@ def _times(pod: dict[str, Any]) -> tuple[float, float]:
     return (min(known) if known else NAN), (NAN if np.isnan(ends).any() else max(ends))
 
 
-class RayLog:
+class RayJobsLog:
     """A JSON list of jobs with `submission_id` or `job_id` and times in milliseconds."""
 
     name: ClassVar[str] = "ray"
