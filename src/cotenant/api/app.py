@@ -29,6 +29,7 @@ from cotenant.api import (
 from cotenant.api.auth import Gate
 from cotenant.api.door import Door, DoorSettings, Forbidden, answer, encode, known_query
 from cotenant.api.limits import BodyLimit, one_line
+from cotenant.backends.base import BackendError
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.journal import JournalError
 from cotenant.service.facade import Conflict, NotAllowed, NotFound, Service, TooMany, Unavailable
@@ -41,6 +42,7 @@ _STATUS: tuple[tuple[type[CotenantError], int], ...] = (
     (TooMany, 429),
     (Unavailable, 503),
     (JournalError, 503),
+    (BackendError, 503),
     (InputError, 422),
 )
 
