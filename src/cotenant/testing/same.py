@@ -92,9 +92,11 @@ class TruePlanner(Planner):
         super().__init__(core.store, nodes, core.reports, capabilities, core.options, core.counters, core.openings)
         self._run = run
 
-    def session(self, policy: str, nodes: Sequence[NodeInfo], now_s: float, kept: Any = None) -> Session:
+    def session(
+        self, policy: str, nodes: Sequence[NodeInfo], now_s: float, kept: Any = None, book: Book | None = None
+    ) -> Session:
         """One that believes what the simulation believes."""
-        book, options = self._store.book, self._options
+        book, options = book or self._store.book, self._options
         return TrueSession(self._run, policy, nodes, book, self._reports, options, self._may_suspend, now_s, kept)
 
     def _acts(self, session: Session, decision: Decision) -> list[Act]:

@@ -107,7 +107,7 @@ class Planner:
         if session.policy_name != self._store.book.policy:
             self._session = None
             return LiveDecision(now_s, session.policy_name, tuple(again))
-        acts = (*again, *acts_of(session, decision))
+        acts = (*again, *self._acts(session, decision))
         return LiveDecision(
             now_s, session.policy_name, acts, decision.next_s, session.promised(),
             self._memory(session, decision.asked), ahead=self._ahead.choose(session, now_s), lines=lines_of(session),
@@ -151,6 +151,9 @@ class Planner:
         book = self._store.book  # how many may be suspended at a time is for the engine to count, but for none at all
         most = len(book.active) + 1 if self._options.max_suspended else 0
         return may_suspend(job, book, self._nodes(), self._capabilities, most)
+
+    def _acts(self, session: Session, decision: Decision) -> list[Act]:
+        return acts_of(session, decision)
 
     def _memory(self, session: Session, asked: bool) -> dict[str, Any]:
         """What must survive a crash, as far as it has changed."""
