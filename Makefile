@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TORCH ?= torch==2.13.0
 TORCH_STAMP := $(VENV)/.$(TORCH)
+RAY_STAMP := $(VENV)/.ray
 
 WEB := src/cotenant/api/web_dist
 WEB_SOURCES := $(shell find web -type f -not -path 'web/node_modules/*' -not -name schema.d.ts -not -name openapi.json)
@@ -67,10 +68,16 @@ $(TORCH_STAMP): $(STAMP) requirements-torch.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check "$(TORCH)"
 	@touch $@
 
+$(RAY_STAMP): $(STAMP) requirements-ray.txt
+	@echo "== installing Ray"
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --no-deps -r requirements-ray.txt
+	@touch $@
+
 # Real components for tests marked slow. Installed by name where a package manager is at hand.
-components: frameworks
+components: frameworks $(RAY_STAMP)
 	@missing=""; \
 	command -v chromium >/dev/null || missing="$$missing chromium fonts-dejavu-core"; \
+	command -v slurmctld >/dev/null || missing="$$missing slurmctld slurmd slurm-client munge"; \
 	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$$missing postgresql"; \
 	if [ -n "$$missing" ] && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	    echo "== installing$$missing"; \

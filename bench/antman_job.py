@@ -29,9 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--wait", type=float, default=0.0)
-    parser.add_argument(
-        "--marks", type=Path, required=True, help="(time, pause after the step) of every step, 2 doubles"
-    )
+    parser.add_argument("--marks", type=Path, required=True, help="(end, pause told, seconds) of every step, 3 doubles")
     parser.add_argument("--off", type=Path, default=Path("/nonexistent"))
     parser.add_argument("--stand-in", default="")
     args = parser.parse_args()
@@ -41,11 +39,12 @@ def main() -> None:
         for _ in job.steps(ENDLESS):
             while args.off.exists() and not job.should_stop:
                 time.sleep(0.01)
+            began = time.monotonic()
             if args.wait:
                 with job.waiting():
                     time.sleep(args.wait)
             train()
-            marks.write(struct.pack("dd", time.time(), job.throttle_s))
+            marks.write(struct.pack("ddd", time.time(), job.throttle_s, time.monotonic() - began))
             if time.monotonic() - flushed > FLUSH_S:
                 marks.flush()
                 flushed = time.monotonic()

@@ -102,7 +102,7 @@ def play_all(runs: Sequence[Run], workers: int, state: Path | None = None) -> di
     """Every run once, on several processes; one that is asked for twice, or stands in `state`, is not played again."""
     each = list(dict.fromkeys(runs))
     found = _recorded(state)
-    left = [run for run in each if run not in found]
+    left = sorted((run for run in each if run not in found), key=lambda run: run.seed)  # a first answer early
     for run in left:
         workload(run.trace)
     if workers <= 1 or len(left) <= 1:

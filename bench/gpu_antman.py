@@ -28,13 +28,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
-from bench.gpu_mix_live import Shell
+from bench.gpu_mix_live import Shell, serving
 from cotenant.testing.sharing import shared_run, sharing
 from cotenant.workload.profiles import measured
 from cotenant.workload.profiles.roofline import GPUS
@@ -46,6 +47,8 @@ STAND_IN = {"host": "0.060:0.997", "guest": "0.010:0.7"}
 GPU_GIB = {"gpt2": 30, "mlp_rl": 4, "resnet18_cifar": 6, "bert": 16}
 ALONE_S, PAIR_S, SETTLE_S = 5.0, 10.0, 6.0  # blocks begin without the guest: its share goes on rising
 STANDSTILL_S = 0.8
+PAUSES_S = (0.0, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.04)
+WINDOW_STEPS = 100
 CLOCK_MHZ = "1605,1605"
 PAPER = "the paper: ESPnet +3.5 %, ResNet-50 beside it keeps 57 %"
 
@@ -103,9 +106,9 @@ class Stage:
         return self.folder / f"{role}.marks"
 
     def steps(self, role: str) -> np.ndarray:
-        """(end, pause after it) of every step so far."""
+        """(end, pause after it as told, seconds) of every step so far."""
         data = self.marks(role).read_bytes() if self.marks(role).exists() else b""
-        return np.frombuffer(data[: len(data) // 16 * 16], np.float64).reshape(-1, 2)
+        return np.frombuffer(data[: len(data) // 24 * 24], np.float64).reshape(-1, 3)
 
     def until(self, done: Any, role: str, patience_s: float = 90.0) -> None:
         """Wait; show what the job says where that is in vain."""
@@ -148,25 +151,11 @@ def locked_clocks() -> Iterator[bool]:
             subprocess.run(["nvidia-smi", "-rgc"], capture_output=True, check=False)
 
 
-@contextmanager
-def served(options: argparse.Namespace, home: Path) -> Iterator[Shell]:
-    """A service with the policy's own options."""
-    shell = Shell(home)
+def serve_words(options: argparse.Namespace) -> list[str]:
+    """How the service is started: with the policy's own options."""
     profile = f"h200:sharing={'mps' if options.share == 'mps' else 'time-sliced'}"
-    words = ["serve", "--port", "0", "--policy", "antman", "--share", options.share, "--profile", profile]
-    words += ["--gpus", "1"] if options.stand_in else []
-    home.mkdir(parents=True, exist_ok=True)
-    with (home / "serve.log").open("w") as log:
-        server = subprocess.Popen([*shell.command, *words], env=shell.env, stdout=subprocess.PIPE, stderr=log)
-        try:
-            assert server.stdout is not None
-            if not server.stdout.readline():
-                raise SystemExit(f"serve did not start:\n{(home / 'serve.log').read_text()}")
-            yield shell
-        finally:
-            shell.run("shutdown", "--jobs", "stop", check=False)
-            server.terminate()
-            server.wait(60)
+    words = ["--policy", "antman", "--share", options.share, "--profile", profile]
+    return [*words, *(["--gpus", "1"] if options.stand_in else [])]
 
 
 def live(options: argparse.Namespace) -> dict[str, Any]:
@@ -176,7 +165,7 @@ def live(options: argparse.Namespace) -> dict[str, Any]:
     folder.mkdir(parents=True)
     windows: dict[str, list[tuple[float, float]]] = {"host alone": [], "pair": [], "guest alone": []}
     began = time.time()
-    with locked_clocks() as locked, served(options, folder / "home") as shell:
+    with locked_clocks() as locked, serving(folder / "home", serve_words(options)) as shell:
         stage = Stage(shell, folder, options)
         stage.submit("host", HOST)
         stage.watch(ALONE_S, "host")
@@ -235,17 +224,16 @@ def progress(steps: np.ndarray, window: Sequence[float]) -> float:
 
 
 def duty(steps: np.ndarray, window: Sequence[float]) -> float:
-    """Part of the time that a job was told to be at work, mean over the time within."""
+    """Part of the time within that a job was at work."""
     inside = steps[(steps[:, 0] >= window[0]) & (steps[:, 0] <= window[1])]
     if len(inside) < 2:
         return 0.0
-    took = np.diff(inside[:, 0])
-    return float(1 - np.minimum(inside[:-1, 1], took).sum() / took.sum())
+    return float(inside[1:, 2].sum() / np.diff(inside[:, 0]).sum())
 
 
 def table(kept: dict[str, Any]) -> bool:
     """Print, compare; whether everything was shown."""
-    steps = {role: np.array(kept["steps"][role]).reshape(-1, 2) for role in ("host", "guest")}
+    steps = {role: np.array(kept["steps"][role]).reshape(-1, 3) for role in ("host", "guest")}
     windows = kept["windows"]
     alone = {role: speed(steps[role], windows[f"{role} alone"]) for role in steps}
     pair = {role: speed(steps[role], windows["pair"]) for role in steps}
@@ -264,6 +252,7 @@ def table(kept: dict[str, Any]) -> bool:
         shown = f"{rows[-1][2]:20.3f} {duty(steps['guest'], window):25.2f}" if at_work else ""
         print(f"  {name:12} {rows[-1][1]:12.3f} {shown}")
     with_, without = (np.array([row[1] for row in rows if row[0] is flag]) for flag in (True, False))
+    show_shares(steps["guest"], windows)
     lost, half = slower(with_, without)
     got = float(np.mean([row[2] for row in rows if row[0]]))
     told = simulated(kept, alone, pair, busy)
@@ -277,6 +266,30 @@ def table(kept: dict[str, Any]) -> bool:
         verdict("guest's speed, simulated", f"{told[1]:.3f} against {got:.3f}", abs(off[1]) <= 0.1),
     ]
     return all(fine)
+
+
+def show_shares(guest: np.ndarray, windows: dict[str, Any]) -> None:
+    """By how long the guest paused after its steps: what it had of its speed alone, and what its share would give.
+
+    The simulator says share times speed in the pair; a job that has paused may need longer for its next step.
+    """
+    took_s, pause_s, step_s = np.diff(guest[:, 0]), guest[:-1, 1], guest[1:, 2]
+    alone_s, pair_s = (_step_s(guest, windows[name]) for name in ("guest alone", "pair"))
+    print(f"  guest's step: {1e3 * alone_s:.1f} ms alone, {1e3 * pair_s:.1f} ms in the pair; after pauses:")
+    for low_s, high_s in pairwise(PAUSES_S):
+        rows = (pause_s > low_s) & (pause_s <= high_s) & (took_s < pause_s + STANDSTILL_S)
+        if rows.sum() < WINDOW_STEPS:
+            continue
+        paused_s, typical_s = float(pause_s[rows].mean()), float(np.median(step_s[rows]))
+        share = typical_s / (typical_s + paused_s)
+        had, told = alone_s / float(took_s[rows].mean()), share * alone_s / pair_s
+        print(f"    {1e3 * paused_s:6.1f} ms, share {share:.2f}: step {1e3 * float(step_s[rows].mean()):.1f} ms,"
+              f" speed {had:.3f} of alone, simulated {told:.3f}")  # fmt: skip
+
+
+def _step_s(steps: np.ndarray, windows: Sequence[Sequence[float]]) -> float:
+    found = speed(steps, windows)
+    return 1 / found if found else float("nan")
 
 
 def verdict(what: str, found: str, fine: bool) -> bool:

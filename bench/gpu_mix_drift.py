@@ -4,6 +4,9 @@ Under `fifo`, `srtf` and `tiresias-l` nobody was stopped, so every job of the mi
 should have taken the sum of their lengths. Printed per model: the length by the profile, which takes the steady speed;
 the same with the speed that `traces.json`, recorded an hour before, shows over as many steps from the first one on; and
 how long it really was on the GPU in each run.
+
+Then, of the guaranteed jobs under `antman`, from the first step to the end: alone in those three runs, and in that run,
+where guests were beside two of them and nobody beside the other two.
 """
 
 from __future__ import annotations
@@ -38,6 +41,12 @@ def main() -> None:
         sums = [total + one for total, one in zip(sums, row, strict=True)]
         _print(member.model, row)
     _print("all", sums)
+    print(f"\n{'first step to end':24}" + "".join(f"{name:>11}" for name in ALONE) + f"{'antman':>11}{'lost':>11}")
+    for member in MIX:
+        if not member.spare:
+            took = [_trained_s(runs[name], member.model) for name in (*ALONE, "antman")]
+            lost_s = took[-1] - sum(took[:-1]) / len(ALONE)
+            print(f"{member.model:24}" + "".join(f"{value:9.1f} s" for value in (*took, lost_s)))
 
 
 def _from_first_step_s(reports: list[list[float]], steps: int) -> float:
@@ -49,6 +58,12 @@ def _from_first_step_s(reports: list[list[float]], steps: int) -> float:
 
 def _on_gpu_s(run: dict[str, Any], model: str) -> float:
     return float(next(job["ended_s"] - job["started_s"] for job in run["jobs"] if job["name"] == model))
+
+
+def _trained_s(run: dict[str, Any], model: str) -> float:
+    job = next(job["id"] for job in run["jobs"] if job["name"] == model)
+    at = {event["kind"]: float(event["s"]) for event in run["events"] if event["job"] == job}
+    return at["exit"] - at["ready"]
 
 
 def _print(name: str, row: list[float]) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,28 +43,35 @@ class Shell:
 
 
 @contextmanager
+def serving(home: Path, words: Sequence[str]) -> Iterator[Shell]:
+    """A service of its own, `cotenant serve` with these words. Its last words are shown when something goes wrong."""
+    shell, log = Shell(home), home / "serve.log"
+    home.mkdir(parents=True, exist_ok=True)
+    command = [*shell.command, "serve", "--port", "0", *words]
+    with log.open("w") as errors:
+        server = subprocess.Popen(command, env=shell.env, stdout=subprocess.PIPE, stderr=errors)
+        try:
+            assert server.stdout is not None
+            if not server.stdout.readline():
+                raise SystemExit("serve did not start")
+            yield shell
+        except BaseException:
+            print(log.read_text()[-4000:], file=sys.stderr)
+            raise
+        finally:
+            shell.run("shutdown", "--jobs", "stop", check=False)
+            server.terminate()
+            server.wait(60)
+
+
+@contextmanager
 def served(setting: Setting, policy: str, share: str) -> Iterator[Shell]:
-    """A service of its own under a policy. Its last words are shown when something goes wrong."""
-    with tempfile.TemporaryDirectory(prefix="cotenant-mix-", ignore_cleanup_errors=True) as folder:
-        home = Path(folder)
-        shell = Shell(home)
-        gpus = ["--gpus", "1"] if setting.stand_in else []
-        words = ["serve", "--port", "0", "--policy", policy, "--share", share, *gpus]
-        words += ["--profile", str(setting.profile)] if setting.profile.exists() else []
-        with (home / "serve.log").open("w") as log:
-            server = subprocess.Popen([*shell.command, *words], env=shell.env, stdout=subprocess.PIPE, stderr=log)
-            try:
-                assert server.stdout is not None
-                if not server.stdout.readline():
-                    raise SystemExit(f"serve did not start:\n{(home / 'serve.log').read_text()}")
-                yield shell
-                shell.run("shutdown", "--jobs", "stop", check=False)
-            except BaseException:
-                print((home / "serve.log").read_text()[-4000:], file=sys.stderr)
-                raise
-            finally:
-                server.terminate()
-                server.wait(60)
+    """A service under a policy, which knows the profile of the mix."""
+    words = ["--policy", policy, "--share", share, *(["--gpus", "1"] if setting.stand_in else [])]
+    words += ["--profile", str(setting.profile)] if setting.profile.exists() else []
+    folder = tempfile.TemporaryDirectory(prefix="cotenant-mix-", ignore_cleanup_errors=True)
+    with folder as home, serving(Path(home), words) as shell:
+        yield shell
 
 
 def play_live(setting: Setting, play: Play, expected: Mapping[str, float]) -> dict[str, Any]:

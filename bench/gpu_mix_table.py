@@ -35,18 +35,19 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Average completion time and makespan, seconds."""
+    """Average completion time and makespan, and the completion time of each job by its name; seconds."""
 
     jct_s: float
     makespan_s: float
+    each_s: Mapping[str, float]
 
 
 def live_times(run: Run) -> Times:
     """How it went."""
     jobs = [job for job in run["jobs"] if job["ended_s"] is not None]
     first_s = min(job["submitted_s"] for job in run["jobs"])
-    jct_s = mean(job["ended_s"] - job["submitted_s"] for job in jobs)
-    return Times(jct_s, max(job["ended_s"] for job in jobs) - first_s)
+    each_s = {job["name"]: job["ended_s"] - job["submitted_s"] for job in jobs}
+    return Times(mean(each_s.values()), max(job["ended_s"] for job in jobs) - first_s, each_s)
 
 
 def work_s(file: ProfileFile, model: str, steps: int) -> float:
@@ -65,7 +66,10 @@ def alone_s(file: ProfileFile, model: str, steps: int) -> float:
 
 
 def simulated(path: Path, play: Play, run: Run, steps: Mapping[str, int]) -> Times:
-    """What the simulator says of the same submissions under the same policy, from the profile alone."""
+    """What the simulator says of the same submissions under the same policy, from the profile alone.
+
+    A run of an earlier version may say how its policy is to be played today (`played_as`).
+    """
     file = load_profile_file(path)
     jobs = run["jobs"]
     first_s = min(job["submitted_s"] for job in jobs)
@@ -82,11 +86,12 @@ def simulated(path: Path, play: Play, run: Run, steps: Mapping[str, int]) -> Tim
     costs = f"profile:max_suspended=8,saves={str(play.saves).lower()}"
     outcome = simulate(
         Experiment(
-            work, Cluster.parse(f"1x1:{file.reference}"), run["policy"], profile=f"{path}:sharing={run['share']}",
-            costs=costs, compiled=False,
+            work, Cluster.parse(f"1x1:{file.reference}"), run.get("played_as", run["policy"]), costs=costs,
+            profile=f"{path}:sharing={run['share']}", compiled=False,
         )
     )  # fmt: skip
-    return Times(float(outcome.jct_s.mean()), float(outcome.finish_s.max()))
+    each_s = dict(zip(names, outcome.jct_s.tolist(), strict=True))
+    return Times(float(outcome.jct_s.mean()), float(outcome.finish_s.max()), each_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +165,12 @@ def _of_run(play: Play, run: Run, sim: Times | None, reference: Mapping[str, flo
         found.append(Verdict(f"{name}: final losses, largest difference", f"{max(off):.1e}", "<= 1e-3", same))
     if sim is not None:
         live = live_times(run)
-        for what, seen, said in (
-            ("average JCT", live.jct_s, sim.jct_s),
-            ("makespan", live.makespan_s, sim.makespan_s),
-        ):
+        pairs = [("average JCT", live.jct_s, sim.jct_s), ("makespan", live.makespan_s, sim.makespan_s)]
+        if name == "antman":
+            for what, spare in (("guaranteed", False), ("opportunistic", True)):
+                tier = [member.model for member in MIX if member.spare is spare]
+                pairs.append((f"{what} JCT", *(mean(of.each_s[job] for job in tier) for of in (live, sim))))
+        for what, seen, said in pairs:
             share = said / seen - 1
             text = f"{share:+.1%} ({said:.1f} against {seen:.1f} s)"
             found.append(
@@ -215,7 +222,7 @@ def show_runs(runs: Mapping[str, Run], sims: Mapping[str, Times]) -> None:
         f"{'policy':12} {'avg JCT':>9} {'simulated':>10} {'makespan':>9} {'simulated':>10} {'stops':>6} {'attempts':>9}"
     )
     for name, run in runs.items():
-        live, sim = live_times(run), sims.get(name, Times(np.nan, np.nan))
+        live, sim = live_times(run), sims.get(name, Times(np.nan, np.nan, {}))
         times = f"{live.jct_s:7.1f} s {sim.jct_s:8.1f} s {live.makespan_s:7.1f} s {sim.makespan_s:8.1f} s"
         print(f"{name:12} {times} {len(stops(run)):6} {sum(job['attempts'] for job in run['jobs']):9}")
     names = {job["id"]: job["name"] for run in runs.values() for job in run["jobs"]}

@@ -6,22 +6,28 @@ seeds of average, median and 95th percentile of JCT, of the queueing time and of
 that would have run out of memory because its prediction was too small. `--memory` is that of a GPU in MiB: small ones
 make memory matter. Baselines as in the paper: first come first served by whole GPUs (strict, and with those that fit
 overtaking), and taking turns as Gandiva does, without and with packing; beyond it `sjf-ffs`, which shares without any
-test. At the end the gains of `horus` and `horus+` over each of them beside what the paper claims. The work is the same
-under all, so GPUs are used more by as much as the makespan is shorter.
+test. `--profile FILE` plays the models of a file that `cotenant profile` wrote (docs/hardware/profile.json), whose
+utilisation is measured, on a type named as there. `--longest S` cuts jobs to so many seconds: one job that is much
+longer than all others decides the makespan, whatever is shared. At the end the gains of `horus` and `horus+` over each
+of them beside what the paper claims. The work is the same under all, so GPUs are used more by as much as the makespan
+is shorter.
 """
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from cotenant.core.cluster import Cluster
 from cotenant.core.spec import Spec
-from cotenant.core.workload import Workload
+from cotenant.core.workload import Codes, Workload
 from cotenant.policies.horus import Horus
 from cotenant.sim.driver import Experiment, Simulation
 from cotenant.workload.generators import generate
+from cotenant.workload.profiles.profile_file import load_profile_file
 from cotenant.workload.profiles.roofline import GPUS
 
 BASELINES = ("fifo", "fifo:strict=false", "gandiva:packing=false,migration=false", "gandiva", "sjf-ffs")
@@ -48,7 +54,10 @@ def main() -> None:
     parser.add_argument("--sharing", default="mps", choices=("mps", "time-sliced"))
     parser.add_argument("--memory", type=float, default=GPUS["h200"].memory_mib)
     parser.add_argument("--policies", default="", help="separated by blanks")
+    parser.add_argument("--longest", type=float, default=np.inf)
+    parser.add_argument("--profile", type=Path, help="file of measured models instead of the table of the H200")
     options = parser.parse_args()
+    models = tuple(load_profile_file(options.profile).models) if options.profile else ()
     print("| policy | avg JCT s | median | 95 % | queueing | makespan | out of memory |\n|---|---|---|---|---|---|---|")
     found: dict[str, np.ndarray] = {}
     for policy in options.policies.split() or POLICIES:
@@ -56,11 +65,15 @@ def main() -> None:
         for seed in range(options.seeds):
             spec = Spec.parse(f"philly-like:jobs={options.jobs},load={options.load},seed={seed},models=h200")
             work = generate(spec, 64, None)
-            rows.append(_one(work, policy, f"h200:sharing={options.sharing}", options.memory, seed))
+            work = replace(work, duration_s=np.minimum(work.duration_s, options.longest))
+            if models:
+                work = replace(work, model=Codes(work.model.code % len(models), models))
+            share = "time" if models and options.sharing == "time-sliced" else options.sharing
+            rows.append(_one(work, policy, f"{options.profile or 'h200'}:sharing={share}", options.memory, seed))
         found[policy] = np.mean(rows, axis=0)
         print(f"| `{policy}` | " + " | ".join(f"{value:,.0f}" for value in found[policy]) + " |", flush=True)
     print(f"\n| policy | against | makespan | waiting | GPUs used |\n|---|---|---|---|---|  ({PAPER})")
-    for policy in (name for name in OURS if name in found):
+    for policy in (name for name in found if name.startswith(OURS)):
         for other in (name for name in BASELINES if name in found):
             waits, ends = (found[policy][at] / max(found[other][at], 1e-9) - 1 for at in (3, 4))
             print(f"| `{policy}` | `{other}` | {ends:+.1%} | {waits:+.1%} | {1 / (1 + ends) - 1:+.1%} |")

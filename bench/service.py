@@ -28,6 +28,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.quiet import Others
@@ -50,7 +51,6 @@ CLIENTS = 64
 POLICIES = ("fifo", "srtf", "tiresias-l")
 TARGETS_MS = {10_000: 20.0, 100_000: 60.0}  # p99 of a decision by jobs that wait
 MOST_MIB = 1024
-TENANTS = tuple("abcdefgh")
 PARTS = ("submit", "http", "decide", "why", "recover")
 
 
@@ -76,6 +76,25 @@ def main() -> None:
     if "recover" in chosen:
         recovery()
     print(f"during all this {others.text()}")
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Of what jobs are made: one of each, drawn at random."""
+
+    tenants: Sequence[str] = tuple("abcdefgh")
+    gpus: Sequence[int] = (1, 1, 1, 2, 4, 8)
+    cpus: Sequence[float] = (0.0, 4.0)
+
+    def job(self, chance: random.Random, least_s: float) -> JobSpec:
+        """Some job that is believed to take so long at least."""
+        return JobSpec(
+            run="true", gpus=chance.choice(self.gpus), tenant=chance.choice(self.tenants),
+            cpus=chance.choice(self.cpus), expected_s=least_s * chance.uniform(1, 100),
+        )  # fmt: skip
+
+
+MIXED = Mix()
 
 
 def tell(what: str, measured: str, target: str, fine: bool) -> None:
@@ -224,7 +243,7 @@ def _timed(core: CoreService) -> Timed:
 
 
 def busy_service(
-    policy: str, pending: int, home: Path, nodes: int = 1000, tree: Tree | None = None, tenants: Sequence[str] = TENANTS
+    policy: str, pending: int, home: Path, nodes: int = 1000, tree: Tree | None = None, mix: Mix = MIXED
 ) -> tuple[CoreService, FakeBackend]:
     """Nodes full of running jobs of some tenants, and a queue behind them."""
     backend = FakeBackend([NodeInfo(f"n{k}", "gpu", 8, 64, 512.0) for k in range(nodes)], behave=_for_ever)
@@ -235,7 +254,7 @@ def busy_service(
     if tree is not None:
         service.tenants.take(ME, tree, ())
     chance = random.Random(1)
-    service.desk.submit(ME, [_some_job(chance, 50, tenants) for _ in range(nodes * 8)])
+    service.desk.submit(ME, [mix.job(chance, 50) for _ in range(nodes * 8)])
     book = service.store.book
     for _ in range(20):
         service.tick()
@@ -243,20 +262,13 @@ def busy_service(
         if sum(job.size for job in book.on_gpus.values()) == 8 * nodes:
             break
     waiting = len(book.active) - len(book.on_gpus)
-    service.desk.submit(ME, [_some_job(chance, 5000, tenants) for _ in range(max(pending - waiting, 0))])
+    service.desk.submit(ME, [mix.job(chance, 5000) for _ in range(max(pending - waiting, 0))])
     service.tick()
     return service, backend
 
 
 def _for_ever(spec: object) -> Script:
     return Script(duration_s=float("inf"))
-
-
-def _some_job(chance: random.Random, least_s: float, tenants: Sequence[str] = TENANTS) -> JobSpec:
-    return JobSpec(
-        run="true", gpus=chance.choice((1, 1, 1, 2, 4, 8)), tenant=chance.choice(tenants),
-        cpus=chance.choice((0.0, 4.0)), expected_s=least_s * chance.uniform(1, 100),
-    )  # fmt: skip
 
 
 def decisions(count: int, repeats: int, lengths: list[str], policies: list[str]) -> None:
@@ -292,7 +304,7 @@ def _decide_run(policy: str, pending: int, rounds: int) -> list[tuple[float, flo
 
 
 def decide_often(
-    service: CoreService, backend: FakeBackend, rounds: int, tenants: Sequence[str] = TENANTS
+    service: CoreService, backend: FakeBackend, rounds: int, mix: Mix = MIXED
 ) -> tuple[list[float], list[float], list[float]]:
     """Seconds and CPU seconds of decisions, CPU seconds of ticks with what the loop does between two."""
     chance, lives, planner = random.Random(2), LongLived(), service.planner
@@ -304,7 +316,7 @@ def decide_often(
             time.sleep(0.1)
         else:
             number += 1
-        service.desk.submit(ME, [_some_job(chance, 5000, tenants) for _ in range(5)])
+        service.desk.submit(ME, [mix.job(chance, 5000) for _ in range(5)])
         for job in chance.sample(sorted(service.store.book.on_gpus), 10):
             service.desk.cancel(ME, job)
         backend.advance(1.0)
@@ -341,7 +353,7 @@ def whys() -> None:
                 for asked in range(200):
                     if disturbed:
                         backend.advance(0.05)
-                        service.desk.submit(ME, [_some_job(chance, 5000)])
+                        service.desk.submit(ME, [MIXED.job(chance, 5000)])
                         if asked % 10 == 0:
                             service.tick()  # as the scheduler's thread does
                     job = chance.choice(pending)

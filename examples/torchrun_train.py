@@ -4,6 +4,11 @@
     gpus: 1
     elastic: {min_gpus: 1, max_gpus: 2}
 
+Over several machines each runs the command once, and is told who it is:
+
+    run: torchrun --nnodes $COTENANT_NODES --node-rank $COTENANT_NODE_RANK --nproc-per-node $COTENANT_NODE_GPUS
+         --master-addr $MASTER_ADDR --master-port $MASTER_PORT examples/torchrun_train.py
+
 Rank 0 reports and saves, all ranks stop at the same step and restore from the same checkpoint. The global batch and the
 order of the data are kept, so the losses are those of an undisturbed run, but for rounding; `--keeps per-gpu` lets the
 batch and the learning rate grow with the GPUs instead. Runs on CPUs where there is no CUDA.
@@ -28,6 +33,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--step-time", type=float, default=0.0, help="seconds that a step takes at least")
     parser.add_argument("--keeps", choices=["global", "per-gpu"], default="global")
+    parser.add_argument("--weights", default="", help="rank 0 writes the weights to this file in the end")
     parser.add_argument("--losses", default="", help="rank 0 appends 'step ranks loss' lines to this file")
     args = parser.parse_args()
 
@@ -58,6 +64,8 @@ def main() -> None:
                 with open(args.losses, "a", encoding="utf-8") as file:
                     file.write(f"{step} {job.ranks} {mean.item()!r}\n")
             time.sleep(args.step_time)
+    if distributed.get_rank() == 0 and args.weights:
+        torch.save(model.state_dict(), args.weights)
     distributed.destroy_process_group()
 
 

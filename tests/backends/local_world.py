@@ -77,19 +77,21 @@ class LocalWorld:
         for key in os.listdir(self.state / "jobs"):
             self.backend.forget(key)
 
-    def assert_nothing_left(self) -> None:
-        label = self.backend.label
-        mark = f"COTENANT_MARK={label}/".encode()
+    def leftovers(self) -> list[str]:
+        """Processes, keepers, groups and records of any job."""
+        found, mark = [], f"COTENANT_MARK={self.backend.label}/".encode()
         for name in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError):
-                assert mark not in Path(f"/proc/{name}/environ").read_bytes(), f"process {name} leaked"
-                args = Path(f"/proc/{name}/cmdline").read_bytes()
-                assert os.fsencode(self.state) not in args, f"keeper {name} leaked: {args!r}"
-        for parent in self.backend._cgroups.parents.values():
-            assert not list(parent.glob(f"cotenant.{label}.*"))
+                if mark in Path(f"/proc/{name}/environ").read_bytes():
+                    found.append(f"process {name}")
+                if os.fsencode(self.state) in (args := Path(f"/proc/{name}/cmdline").read_bytes()):
+                    found.append(f"keeper {name}: {args!r}")
+        found += map(str, self.backend.groups())
+        return found + os.listdir(self.state / "jobs") + os.listdir(self.state / "trash")
+
+    def assert_nothing_left(self) -> None:
+        assert self.leftovers() == []
         assert sorted(os.listdir(self.state)) == ["jobs", "notify", "trash"]
-        assert os.listdir(self.state / "jobs") == []
-        assert os.listdir(self.state / "trash") == []
 
 
 def pid_of(one: Observed | None) -> int:

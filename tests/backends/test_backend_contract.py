@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from local_world import LocalWorld, pid_of
+from local_world import LocalWorld
 
 from cotenant.backends import Backend, LaunchSpec, NodeInfo
 from cotenant.backends.fake import FakeBackend
@@ -20,7 +21,8 @@ from cotenant.testing.backend import PATIENCE_S, BackendContract, seen
 class TestFake(BackendContract):
     nodes: tuple[NodeInfo, ...] = (NodeInfo("fake", "gpu", 4, 8, 64.0),)
     launch_s = 0.0
-    real_ports = False
+    exact_gpus = True
+    real_processes = False
 
     @pytest.fixture
     def backend(self) -> Iterator[FakeBackend]:
@@ -32,11 +34,33 @@ class TestFake(BackendContract):
                 env = {"PATH": os.environ["PATH"], **environment}
                 processes.append(subprocess.Popen(spec.script.split(), env=env, stdout=subprocess.DEVNULL))
 
-        yield FakeBackend(self.nodes, launch_s=self.launch_s, program=program)
+        yield FakeBackend(self.nodes, launch_s=self.launch_s, program=program, exact_gpus=self.exact_gpus)
         assert [process.wait(PATIENCE_S) for process in processes] in ([], [0])
 
     def reopen(self, backend: Any) -> FakeBackend:
         return backend.reopen()
+
+    @contextmanager
+    def cut_off(self, backend: Any) -> Iterator[None]:
+        backend.world.cut = True
+        yield
+        backend.world.cut = False
+
+    @contextmanager
+    def lost_node(self, backend: Any, name: str) -> Iterator[None]:
+        backend.set_node(name, up=False)
+        yield
+        backend.set_node(name, up=True)
+
+    def tell_again(self, backend: Any, key: str) -> None:
+        """What the agenda of the world once held of the key comes anew."""
+        present = backend.world.jobs[key].version if key in backend.world.jobs else 0
+        for version in range(backend.world.order):
+            if version == present:
+                continue
+            backend.world.order += 1
+            heapq.heappush(backend.world.agenda, (backend.now_s, backend.world.order, key, version))
+        backend.advance(0.0)
 
 
 class TestFarAway(TestFake):
@@ -47,6 +71,7 @@ class TestFarAway(TestFake):
         NodeInfo("n1", "gpu", 4, 8, 64.0, address="10.0.0.2"),
     )
     launch_s = 12.5
+    exact_gpus = False
 
     def test_it_is_far_away(self, backend: Any) -> None:
         """What this class is for is really so."""
@@ -84,15 +109,8 @@ class _Local(BackendContract):
     def reopen(self, backend: Backend) -> Backend:
         return self.world.another()
 
-    def deaf(self, backend: Backend, key: str) -> bool:
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            fields = Path(f"/proc/{pid_of(seen(backend, key))}/status").read_text().split("\n")
-            ignored = next(int(line.split()[1], 16) for line in fields if line.startswith("SigIgn"))
-            if ignored & (1 << 14):
-                return True
-            backend.wait_change(0.005)
-        return False
+    def left(self, backend: Backend) -> list[str]:
+        return self.world.leftovers()
 
 
 class TestLocal(_Local):

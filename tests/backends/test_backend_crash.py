@@ -72,6 +72,7 @@ def _check_one(world: LocalWorld, key: str, pid: int) -> None:
     assert not Path(world.record(key)).exists()
 
 
+@pytest.mark.slow
 def test_caller_killed_at_every_kind_of_step(world: LocalWorld) -> None:
     with world.pipe() as pipe:
         total = _launch_and_die(world, "whole-0", _script(world, "whole-0"), None)
@@ -93,6 +94,7 @@ def test_caller_killed_at_every_kind_of_step(world: LocalWorld) -> None:
         assert STEPS <= early < 2 * STEPS  # the points lie on both sides of the start
 
 
+@pytest.mark.slow
 def test_two_restarted_services_race(world: LocalWorld) -> None:
     """Should two callers ever launch the same key at once, one process starts."""
     with world.pipe() as pipe:
@@ -113,6 +115,7 @@ def test_two_restarted_services_race(world: LocalWorld) -> None:
             assert pipe.silent()
 
 
+@pytest.mark.slow
 def test_keeper_killed_at_random_instants(world: LocalWorld) -> None:
     """At most one start ever; what was started is reported (lost), what was not can be launched again."""
     instants = random.Random(SEED + 1)

@@ -78,7 +78,7 @@ def test_others_are_found_by_their_entry_point(tmp_path: Path) -> None:
     ("text", "more", "says"),
     [
         ("lokal", {}, "unknown backend 'lokal': did you mean 'local'"),
-        ("slurm", {}, "unknown backend 'slurm': known: broken, elsewhere, local"),
+        ("nomad", {}, "unknown backend 'nomad': known: broken, elsewhere, local, ray, slurm"),
         ("broken", {}, "backend 'broken' does not load"),
         ("local:gpu=3", {}, "unknown parameter of backend 'local' 'gpu': did you mean 'gpus'"),
         ("local:gpus=x", {}, "--gpus x: write a number"),

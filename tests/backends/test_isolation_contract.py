@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from local_world import LocalWorld
 
 from cotenant.backends.local.isolation.levels import Isolation
 from cotenant.testing.apart import open_folder, reachable_python
-from cotenant.testing.backend import PATIENCE_S, BackendContract
+from cotenant.testing.backend import BackendContract
 
 pytestmark = [
     pytest.mark.slow,
@@ -42,20 +40,6 @@ class IsolatedContract(BackendContract):
 
     def reopen(self, backend: Any) -> Any:
         return self.world.another()
-
-    def deaf(self, backend: Any, key: str) -> bool:
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            programs = self.world.marked(key)
-            if programs and all(_ignores_term(pid) for pid in programs):
-                return True
-            backend.wait_change(0.005)
-        return False
-
-
-def _ignores_term(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return bool(int(status.partition("SigIgn:")[2].split()[0], 16) & 1 << signal.SIGTERM - 1)
 
 
 class TestUser(IsolatedContract):

@@ -183,6 +183,7 @@ def test_bad_files_are_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 def test_torch_and_its_export_agree(tmp_path: Path) -> None:
     """A convolution, recurrent layers and attention: the same numbers from the module and from its file."""
     torch = pytest.importorskip("torch")
@@ -206,6 +207,7 @@ def test_torch_and_its_export_agree(tmp_path: Path) -> None:
     assert of_onnx(tmp_path / "net.onnx") == found
 
 
+@pytest.mark.slow
 def test_torch_encoder_layers_hide_nothing() -> None:
     torch = pytest.importorskip("torch")
     layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval()

@@ -49,6 +49,7 @@ def test_more_work_takes_longer_and_more_memory() -> None:
     assert 0.25 <= small.utilisation <= 1
 
 
+@pytest.mark.slow
 def test_features_of_a_torch_module() -> None:
     torch = pytest.importorskip("torch")
     found = of_torch(torch.nn.Linear(128, 256, bias=False), torch.zeros(32, 128))

@@ -18,6 +18,7 @@ def _from_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
 
 
+@pytest.mark.slow
 def test_one_command_alone(tmp_path: Path) -> None:
     words = ("profile", "--name", "net", "--budget", "20", "--measure", "suspend,restart", "--json", "--")
     ran = cotenant(*words, *NUMPY.split(), cwd=tmp_path)

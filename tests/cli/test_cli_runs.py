@@ -87,7 +87,7 @@ def test_compare_is_the_same_whatever_the_workers(tmp_path: Path) -> None:
         folder.mkdir()
         files = ("--html", "report.html", "--json", "runs.json", "--jobs-csv", "jobs")
         command = ("compare", WORKLOAD, *CLUSTER, "--policies", "fifo,srsf,tiresias-l:queues=3", *files)
-        ran = script(*command, "--workers", str(workers), cwd=folder)
+        ran = cotenant(*command, "--workers", str(workers), cwd=folder)
         assert ran.code == 0
         summaries = _without_machine(json.loads((folder / "runs.json").read_text(encoding="utf-8")))
         jobs = {path.name: path.read_bytes() for path in sorted((folder / "jobs").iterdir())}

@@ -26,6 +26,8 @@ class Terminal:
     def __init__(self, folder: Path) -> None:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         env = {"PATH": path, "HOME": str(folder), "TERM": "dumb", "PS1": "", "LANG": "C.UTF-8", "COLUMNS": "200"}
+        if "PYTHONPATH" in os.environ:
+            env["PYTHONPATH"] = os.environ["PYTHONPATH"]
         self._folder = folder
         self.pid, self._end = os.forkpty()
         if self.pid == 0:
@@ -79,9 +81,9 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
         found.close()
 
 
-def blocks() -> list[tuple[str, list[str]]]:
+def blocks(page: Path = PAGE) -> list[tuple[str, list[str]]]:
     """What is typed, and the lines that are promised."""
-    return [(typed, (shown or "").splitlines()) for typed, shown in _BLOCK.findall(PAGE.read_text(encoding="utf-8"))]
+    return [(typed, (shown or "").splitlines()) for typed, shown in _BLOCK.findall(page.read_text(encoding="utf-8"))]
 
 
 def matches(line: str, text: str) -> bool:
@@ -92,7 +94,12 @@ def matches(line: str, text: str) -> bool:
 @pytest.mark.slow
 def test_the_first_hour(terminal: Terminal) -> None:
     assert len(blocks()) > 10, "or the page was not read"
-    for number, (typed, promised) in enumerate(blocks()):
+    follow(terminal, blocks())
+
+
+def follow(terminal: Terminal, given: list[tuple[str, list[str]]]) -> None:
+    """Type every block and look for what it promises."""
+    for number, (typed, promised) in enumerate(given):
         text = terminal.do(number, typed)
         missing = [line for line in promised if not matches(line, text)]
         assert not missing, f"{missing} after\n{typed}\nin\n{text}"

@@ -17,7 +17,7 @@ from cotenant.service.options import Options
 from cotenant.service.run import Site, first_token, open_service
 from cotenant.testing.live import running
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class Live:
 
 
 @contextmanager
-def live(home: Path, policy: str = "fifo", gpus: int = 4) -> Iterator[Live]:
+def live(home: Path, policy: str = "fifo", gpus: int = 4, grace_s: float = 5.0) -> Iterator[Live]:
     """All of it, until left."""
-    opened = open_service(Options(home, 5.0, policy=policy), Site(gpus=gpus))
+    opened = open_service(Options(home, grace_s, policy=policy), Site(gpus=gpus))
     with running(opened) as service:
         secret = first_token(service, home)
         with Server(service) as server, Client(server.url, secret) as client:

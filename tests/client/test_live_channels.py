@@ -30,7 +30,7 @@ NOTEBOOK = ROOT / "examples" / "notebook_server.py"
 
 @pytest.fixture(scope="module")
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    with live(tmp_path_factory.mktemp("live") / "home", "fifo", gpus=4) as made:
+    with live(tmp_path_factory.mktemp("live") / "home", "fifo", gpus=4, grace_s=1.0) as made:
         yield made
 
 

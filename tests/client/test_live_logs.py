@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from live_kit import Live, live
+from live_kit import PATIENCE_S, Live, live
 
 from cotenant.backends.local import orders
 
@@ -17,7 +17,7 @@ from cotenant.backends.local import orders
 def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
     """Small files of output: those of a job here hold 64 KiB."""
     monkeypatch.setattr(orders, "_MIB", 1024)
-    with live(tmp_path / "home", "srtf", gpus=4) as made:
+    with live(tmp_path / "home", "srtf:min_run=0", gpus=4) as made:
         yield made
 
 
@@ -42,10 +42,10 @@ class Followed:
 
     def until(self, text: bytes) -> None:
         with self._news:
-            assert self._news.wait_for(lambda: text in self.got, 30), self.got[-200:]
+            assert self._news.wait_for(lambda: text in self.got, PATIENCE_S), self.got[-200:]
 
     def end(self) -> bytes:
-        self._thread.join(60)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         assert self.gaps == 0
         return self.got
@@ -61,9 +61,15 @@ def test_a_job_that_ends_is_followed_once(rig: Live) -> None:
         assert b"".join(rig.client.output(job)) == expected
 
 
-def test_a_failed_jobs_errors_are_shown(rig: Live) -> None:
-    job = rig.submit("echo out; sleep 0.05; echo err >&2; sleep 0.05; echo more; exit 3")
-    assert Followed(rig, job, stream="merged").end() == b"out\nerr\nmore\n"
+def test_a_failed_jobs_errors_are_shown(rig: Live, tmp_path: Path) -> None:
+    """Each line is written when the one before has been seen."""
+    wait = f"until [ -e {tmp_path}/%s ]; do sleep 0.05; done"
+    job = rig.submit(f"echo out; {wait % 'one'}; echo err >&2; {wait % 'two'}; echo more; exit 3")
+    followed = Followed(rig, job, stream="merged")
+    for line, gate in ((b"out\n", "one"), (b"err\n", "two")):
+        followed.until(line)
+        (tmp_path / gate).touch()
+    assert followed.end() == b"out\nerr\nmore\n"
     stamped = b"".join(rig.client.output(job, stream="merged", timestamps=True)).decode().splitlines()
     times, texts = zip(*(line.split(" ") for line in stamped), strict=True)
     assert (texts, len(set(times)), sorted(times)) == (("out", "err", "more"), 3, list(times))

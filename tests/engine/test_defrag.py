@@ -33,7 +33,9 @@ def _run(work: Workload, policy: str = "fifo", cluster: str = "2x4", **more: obj
     return run
 
 
-@pytest.mark.parametrize("policy", ["fifo", "fifo:strict=false", "easy", "qssf", "edf", "tiresias-l", "philly"])
+@pytest.mark.parametrize(
+    "policy", ["fifo", "fifo:strict=false", "easy", "qssf", "edf", "tiresias-l", "philly", "antman"]
+)
 def test_a_gang_starts_at_once_where_a_job_can_make_room(policy: str) -> None:
     """One job of 2 GPUs is moved; without that the gang would wait until one ends, or is stopped for it."""
     run, still = _run(_log(), policy).outcome(), _run(_log(), policy, defrag=False).outcome()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_kit import TENANTS, clusters, with_feasible_jobs
@@ -16,7 +17,7 @@ from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.workload import Codes, Workload, make_workload
 from cotenant.policies import known_policies
-from cotenant.sim.driver import Experiment, Simulation
+from cotenant.sim.driver import Experiment, Simulation, simulate
 from cotenant.testing.policy import assert_same
 from cotenant.workload.model_sets import H200_TYPES
 
@@ -102,6 +103,17 @@ def test_sharing_keeps_every_limit(experiment: Experiment) -> None:
     again = Simulation(experiment)
     again.advance(np.inf)
     assert_same(result, again.outcome())
+
+
+@pytest.mark.parametrize("order", ["muri-l", "muri-s"])
+def test_kinds_that_were_never_measured_together_do_not_share(order: str) -> None:
+    """There is no speed for them: they would stand still for ever."""
+    work = make_workload(
+        "two", np.zeros(3), np.ones(3, np.int64), np.full(3, 50.0),
+        model=Codes(np.arange(3), ("mlp_rl (batch size 64)", "vit_b_16 (batch size 16)", "resnet18_cifar")),
+    )  # fmt: skip
+    experiment = Experiment(work, Cluster.parse("1x1:p100"), order, profile="h200", compiled=False)
+    assert np.isfinite(simulate(experiment).finish_s).all()
 
 
 def test_every_sharing_policy_shares() -> None:

@@ -246,6 +246,31 @@ def test_live_a_policy_that_shares_by_itself_hears_of_a_new_tree_once() -> None:
     assert live.tables.state.quota[live.tables.tenants.index("guest"), col.Q_GUARANTEED] == 0
 
 
+def test_live_who_starts_for_a_guarantee_is_not_stopped_in_the_same_decision() -> None:
+    live = Live(Tree((Tenant("owner", guaranteed=4), Tenant("guest"))))
+    live.come(0.0, "owner", 3)
+    live.come(0.0, "guest", 1, 4)
+    ahead, behind = (live.tables.enter(NewJob(gpus, 100.0, "owner")) for gpus in (4, 1))
+    live.tables.state.f[[ahead, behind], col.BELIEF] = 10.0, 100.0
+    assert live.tell(100.0, *(Event(Kind.ARRIVED, row) for row in (ahead, behind))) == [(Change.START, behind)]
+    stopped = live.tell(101.0, Event(Kind.CHANGED, behind))
+    assert (Change.STOP, behind) in stopped
+    assert (Change.PROMISE, ahead) in stopped, "the policy's order holds from the next decision on"
+
+
+@pytest.mark.parametrize("policy", ["gavel", "muri-s", "chronus", AGING])
+def test_nobody_is_displaced_in_a_tenant_that_does_not_want_it(policy: str) -> None:
+    stops = []
+    for preempts in (True, False):
+        tree = Tree((Tenant("one", guaranteed=8, preempts=preempts),))
+        lines = [(25.0 * at, "one", 1 << at % 3, 2000.0 / (1 + at), 1) for at in range(12)]
+        run = play(Experiment(_jobs(*lines), cluster_of(tree, NodeGroup(2, 4)), policy, compiled=False))
+        stops.append(int(run.state.i[:, col.PREEMPTS].sum()))
+        assert run.state.x[col.N_FINISHED] == len(lines)
+    assert stops[1] == 0
+    assert stops[0] > 0, "or nothing is shown"
+
+
 def test_priority_displaces_inside_a_tenant_only() -> None:
     tree = Tree((Tenant("one", guaranteed=4), Tenant("two", guaranteed=4), Tenant("calm", preempts=False)))
     work = _jobs(

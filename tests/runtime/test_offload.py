@@ -8,10 +8,8 @@ import pytest
 
 from cotenant.runtime._offload import HostMemory
 
-torch: Any = pytest.importorskip("torch")
 
-
-def train(limit: float, seen: list[int] | None = None) -> tuple[list[float], HostMemory]:
+def train(torch: Any, limit: float, seen: list[int] | None = None) -> tuple[list[float], HostMemory]:
     """Ten steps of AdamW; the peak of a pass is said to be 1,000 bytes."""
     torch.manual_seed(1)
     model = torch.nn.Linear(8, 8)
@@ -33,12 +31,14 @@ def train(limit: float, seen: list[int] | None = None) -> tuple[list[float], Hos
     return losses, memory
 
 
+@pytest.mark.slow
 def test_a_job_that_would_pass_its_limit_keeps_the_state_of_its_optimizer_on_the_host() -> None:
+    torch = pytest.importorskip("torch")
     held = 2 * 4 * (8 * 8 + 8)  # two moments of 32 bits
     seen: list[int] = []
-    plain, memory = train(1000.0 + held)
+    plain, memory = train(torch, 1000.0 + held)
     assert (memory.active, memory.bytes) == (False, 0)
-    moved, memory = train(1000.0 + held - 1, seen)
+    moved, memory = train(torch, 1000.0 + held - 1, seen)
     assert memory.active
     assert seen == [held] * 10, "from the first step on, in buffers that are used again"
     assert moved == plain, "to the last bit"

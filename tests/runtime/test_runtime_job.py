@@ -130,6 +130,40 @@ def test_a_long_pause_between_steps_is_ended_by_new_settings(inside: Service) ->
         assert time.monotonic() - began < PATIENCE_S
 
 
+@pytest.mark.parametrize(("ranks", "steps_between"), [("1", 10), ("2", 1)])
+def test_short_steps_are_made_in_bursts_and_the_share_is_kept(
+    inside: Service, monkeypatch: pytest.MonkeyPatch, ranks: str, steps_between: int
+) -> None:
+    """Steps of 2 ms with pauses of 4 ms are a third of the time: 20 ms of work, then 40 of rest; in virtual time."""
+    monkeypatch.setenv("WORLD_SIZE", ranks)
+    inside.settings = Settings(throttle_s=0.004)
+    with runtime.job() as job:
+        inside.wait_for(lambda message: isinstance(message, Hello))
+        clock = Clock()
+        monkeypatch.setattr("cotenant.runtime._job.time", clock)
+        for _ in job.steps(200):
+            clock.now_s += 0.002
+        monkeypatch.undo()
+    assert sum(clock.slept_s) / clock.now_s == pytest.approx(2 / 3, abs=0.02)
+    assert 200 / len(clock.slept_s) == pytest.approx(steps_between, rel=0.3)
+
+
+class Clock:
+    """Time that passes only while somebody sleeps, or when told."""
+
+    def __init__(self) -> None:
+        self.now_s, self.slept_s = 0.0, list[float]()
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    time = monotonic
+
+    def sleep(self, seconds: float) -> None:
+        self.slept_s.append(seconds)
+        self.now_s += seconds
+
+
 def staged(job: runtime.Job) -> None:
     """Return when a settings message has arrived."""
     until = time.monotonic() + PATIENCE_S

@@ -72,8 +72,8 @@ class Rig:
             self.backend.advance(step)
             self.service.tick()
 
-    def finish(self, limit_s: float = 3000.0) -> None:
-        """Go on until every job has ended; GPUs are never given twice on the way."""
+    def finish(self, limit_s: float = 3000.0, step_s: float = 1.0) -> None:
+        """Go on until every job has ended, looking at each event and every `step_s`; no GPU is ever given twice."""
         until = self.backend.now_s + limit_s
         while self.service.store.book.active:
             self.service.tick()
@@ -81,7 +81,7 @@ class Rig:
             assert self.backend.now_s < until, {
                 job.id: str(job.state) for job in self.service.store.book.active.values()
             }
-            self.backend.wait_change(1.0)
+            self.backend.wait_change(step_s)
 
     def check(self) -> None:
         """No GPU has two jobs; where the policy shares, jobs share all of their GPUs and their memory fits."""

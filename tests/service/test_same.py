@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import effort
 from cotenant.core.decision import Change, Transition
 from cotenant.testing.same import compare, first_difference
 from cotenant.testing.same_rows import COSTS, rows
@@ -25,7 +26,7 @@ POLICIES = (
 ROWS = {row.policy: row for row in reversed(list(rows()))}
 
 
-@pytest.mark.parametrize("costs", COSTS)
+@pytest.mark.parametrize("costs", effort.first(1, COSTS))
 @pytest.mark.parametrize("policy", POLICIES)
 def test_live_and_simulated_are_the_same(policy: str, costs: str, tmp_path: Path) -> None:
     found = compare(ROWS[policy].experiment(costs, jobs=25), tmp_path)
@@ -34,7 +35,7 @@ def test_live_and_simulated_are_the_same(policy: str, costs: str, tmp_path: Path
     assert found.transitions >= 25
 
 
-@pytest.mark.parametrize("costs", COSTS)
+@pytest.mark.parametrize("costs", effort.first(1, COSTS))
 @pytest.mark.parametrize("policy", ["fifo:strict=false", "philly"])
 def test_live_and_simulated_jobs_are_moved_alike(policy: str, costs: str, tmp_path: Path) -> None:
     row = next(row for row in rows() if row.defrag and row.policy == policy)

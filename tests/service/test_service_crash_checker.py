@@ -127,8 +127,8 @@ def test_as_many_as_the_policy_allows_are_company(trail: Trail) -> None:
 
 
 def test_one_that_stands_still_only_with_its_first_process_is_seen(trail: Trail) -> None:
-    other = trail.start("other", "sleep infinity & wait")
-    _until("start other-1", trail.folder / "trail")
+    other = trail.start("other", 'sleep infinity & echo two > "$TRAIL/there"; wait')
+    _until("two", trail.folder / "there")
     os.kill(other.pid, signal.SIGSTOP)
     assert trail.clashes("mine") == [f"gpu.0.other-1.{other.pid}"] * 2
 

@@ -18,7 +18,7 @@ def past(rig: Rig, who: Caller, seconds: int, jobs: int = 5, **fields: object) -
     """So many of a user's jobs, ended one after the other."""
     for at in range(jobs):
         rig.submit(f"sleep {seconds}", who, name=f"run{at}", **fields)
-        rig.finish()
+        rig.finish(step_s=60.0)
 
 
 def believed_s(rig: Rig, job: str) -> float:

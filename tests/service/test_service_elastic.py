@@ -21,6 +21,7 @@ def _losses(path: Path) -> np.ndarray:
     return np.loadtxt(path, ndmin=2) if path.exists() and path.stat().st_size else np.zeros((0, 5))
 
 
+@pytest.mark.slow
 def test_a_live_job_grows_and_shrinks_without_losing_a_step(tmp_path: Path) -> None:
     script = [sys.executable, str(ROOT / "examples" / "elastic_train.py"), "--steps", str(STEPS)]
     subprocess.run([*script, "--losses", str(tmp_path / "plain")], check=True, capture_output=True, cwd=tmp_path)
@@ -46,6 +47,7 @@ def test_a_live_job_grows_and_shrinks_without_losing_a_step(tmp_path: Path) -> N
     assert len(info.attempts) == 3
 
 
+@pytest.mark.slow
 def test_the_learning_rate_follows_the_batch_of_a_live_job_that_keeps_it_per_gpu(tmp_path: Path) -> None:
     script = [sys.executable, str(ROOT / "examples" / "elastic_train.py"), "--steps", "60", "--keeps", "per-gpu"]
     told = tmp_path / "told"

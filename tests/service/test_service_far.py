@@ -7,10 +7,12 @@ import socket
 import sys
 from pathlib import Path
 
+import pytest
 from service_kit import ADMIN, Rig
 from test_service_real import ROOT, running, until
 
-from cotenant.backends.base import NodeInfo
+from cotenant.backends.base import NodeInfo, Unreachable
+from cotenant.core.errors import InputError
 from cotenant.core.jobspec import parse_job
 from cotenant.service.observer.reports import Reports
 from cotenant.testing.backend_kit import whole
@@ -85,3 +87,40 @@ def test_real_jobs_call_home_over_tcp(tmp_path: Path) -> None:
         until(service, lambda: (report := service.reports.of(job)) is not None and (report.step or 0) > 5)
         until(service, lambda: not service.store.book.active)
         assert str(service.desk.job(ADMIN, job).state) == "succeeded"
+
+
+def test_a_world_out_of_reach_ends_no_job(tmp_path: Path) -> None:
+    """Nothing is decided meanwhile; a launch that nobody answered is undone or adopted, never a failure."""
+    rig = _far(tmp_path)
+    runs = rig.submit("sleep 1000", gpus=2)
+    rig.ticks(30)
+    late = rig.submit("sleep 50", gpus=2)
+
+    def cut_at_launch(point: str, key: str) -> None:
+        rig.backend.world.cut = rig.backend.world.cut or point == "launch.before"
+
+    rig.backend.hook = cut_at_launch
+    for _ in range(100):
+        with pytest.raises(Unreachable):
+            rig.service.tick()
+        rig.backend.advance(1.0)
+    assert (rig.state(runs), rig.state(late)) == ("running", "starting")
+    rig.backend.hook, rig.backend.world.cut = (lambda point, key: None), False
+    rig.finish()
+    assert (rig.state(runs), rig.state(late), rig.attempts(runs, late)) == ("succeeded", "succeeded", [1, 2])
+
+
+def test_gpus_that_the_backend_chose_are_told(tmp_path: Path) -> None:
+    """The tables count them, the journal knows which they are, also after a restart."""
+    rig = _far(tmp_path)
+    rig.backend.exact_gpus = False
+    rig.restart()
+    job = rig.submit("sleep 100", gpus=1)
+    rig.ticks(30)
+    for _ in range(2):
+        assert rig.service.desk.job(ADMIN, job).attempts[0].nodes == (("n0", (3,)),)
+        rig.service.store.snapshot()
+        rig.restart()
+    with pytest.raises(InputError, match="does not give jobs exact GPUs"):
+        rig.service.admin.set_policy(ADMIN, "sjf-bsbf")
+    rig.service.admin.set_policy(ADMIN, "srtf")

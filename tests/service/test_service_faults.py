@@ -95,7 +95,7 @@ def test_a_journal_that_does_not_know_the_running_jobs_is_refused(rig: Faulty, j
         assert (rig.alive(), rig.told()) == (alive, {})
     rig.store = right
     rig.restart()
-    rig.finish()
+    rig.finish(step_s=60.0)
     assert rig.attempts("1", "2") == [1, 1]
 
 
@@ -128,7 +128,7 @@ def test_unknown_jobs_can_be_adopted(rig: Faulty) -> None:
     rig.restart()
     later = rig.submit("sleep 1")
     assert later == "3"
-    rig.finish()
+    rig.finish(step_s=60.0)
     assert rig.attempts(*jobs) == [2, 2]
     assert {rig.state(job) for job in jobs} == {"succeeded"}
 
@@ -151,7 +151,7 @@ def test_unknown_jobs_can_be_ended(rig: Faulty) -> None:
     rig.unknown = ""
     rig.restart()
     job = rig.submit("sleep 1")
-    rig.finish()
+    rig.finish(step_s=60.0)
     assert rig.state(job) == "succeeded"
 
 
@@ -165,7 +165,7 @@ def test_what_ended_after_the_backup_does_not_run_again(rig: Faulty) -> None:
     rig.store = MemoryStore()
     rig.store.rows, rig.store.last_seq = rows, seq
     rig.restart()
-    rig.finish()
+    rig.finish(step_s=60.0)
     assert (rig.state(ends), rig.state(fails), rig.attempts(ends, fails)) == ("succeeded", "failed", [1, 1])
 
 
@@ -195,7 +195,7 @@ def test_ten_minutes_without_a_journal(rig: Faulty) -> None:
     assert (rig.state(short), rig.service.desk.job(ADMIN, short).ended_s) != ("running", None)
     (attempt,) = rig.service.desk.job(ADMIN, short).attempts
     assert attempt.ended_s == began_s + 60.0
-    rig.finish(6000.0)
+    rig.finish(6000.0, step_s=60.0)
     assert [rig.state(job) for job in (short, long_, waits)] == ["succeeded"] * 3
     assert rig.attempts(short, long_, waits) == [1, 1, 1]
     assert len(rig.service.desk.jobs(ADMIN)) == 3
@@ -308,7 +308,7 @@ def test_a_service_that_was_stopped_for_ten_minutes(rig: Faulty) -> None:
     rig.ticks(1)
     (attempt,) = rig.service.desk.job(ADMIN, short).attempts
     assert (rig.state(short), attempt.ended_s) == ("succeeded", started_s + 60.0)
-    rig.finish(6000.0)
+    rig.finish(6000.0, step_s=60.0)
     assert [rig.state(job) for job in (long_, waits)] == ["succeeded", "succeeded"]
     assert rig.attempts(short, long_, waits) == [1, 1, 1]
 
@@ -328,7 +328,7 @@ def test_shutting_down_with_and_without_the_jobs(tmp_path: Path, jobs: str) -> N
     rig.restart()
     assert rig.alive() == alive == ([f"{runs}-1"] if jobs == "keep" else [])
     assert rig.service.desk.job(ADMIN, runs).reason.startswith("stopped with the service") == (jobs == "stop")
-    rig.finish(7000.0)
+    rig.finish(7000.0, step_s=60.0)
     assert [rig.state(job) for job in (runs, waits, still)] == ["succeeded"] * 3
     assert rig.attempts(runs, waits) == ([1, 1] if jobs == "keep" else [2, 1])
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from service_kit import ADMIN, EPOCH_S, Rig
 
+import effort
 from cotenant.backends.base import NodeInfo
 from cotenant.beliefs.duration import WORD_SPREAD
 from cotenant.core.cluster import Cluster
@@ -97,7 +98,7 @@ class Noisy:
             self.rig.backend.wait_change(20.0)
 
 
-@pytest.mark.parametrize("policy", ["fifo", "srtf"])
+@pytest.mark.parametrize("policy", effort.first(1, ["fifo", "srtf"]))
 def test_nine_of_ten_ends_lie_in_their_intervals(policy: str, tmp_path: Path) -> None:
     """Owners are as wrong as they are believed to be: pooled over worlds and moments."""
     inside: list[bool] = []

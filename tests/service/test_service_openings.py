@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -184,3 +185,21 @@ def test_windows_are_checked(tmp_path: Path) -> None:
     assert made.nodes == ("n1",)
     with pytest.raises(InputError, match="at most 0"):
         rig.service.admin.add_window(ADMIN, NodeWindow("", RESERVATION, (), begins_s, begins_s + 5, "blue"), gpus=2)
+
+
+def test_a_node_that_goes_away_is_left_in_time(tmp_path: Path) -> None:
+    """Its time is nearly over: nothing starts there, and who is there saves and goes on elsewhere."""
+    rig = Rig(tmp_path, nodes=TWO)
+    first, second = rig.submit("sleep 100", gpus=2), rig.submit("sleep 100", gpus=1)
+    rig.ticks(2)
+    (left,), (stays,) = place(rig, first), place(rig, second)
+    nodes = rig.backend.world.nodes
+    nodes[left] = replace(nodes[left], leaves_s=rig.backend.now_s + 10)
+    rig.ticks(5)
+    assert rig.state(first) == "running"
+    rig.ticks(20)
+    assert rig.state(first) == "pending"
+    assert rig.attempts(first, second) == [1, 1]
+    nodes[left] = replace(nodes[left], leaves_s=0.0)
+    rig.ticks(2)
+    assert (rig.state(first), place(rig, first), place(rig, second)) == ("running", [left], [stays])

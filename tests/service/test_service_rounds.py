@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from service_kit import ADMIN, Rig, play
+from service_kit import ADMIN, Rig, play, tell
 
 from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError
@@ -73,6 +73,38 @@ def test_time_received_converges_to_the_targets(rig: Rig) -> None:
     got = received(rig.service, jobs, began_s, rig.backend.now_s)
     assert abs(got - target).max() < 0.05
     assert targets(rig.service) == pytest.approx(target), "nobody came or went: there was nothing to solve anew"
+
+
+def test_measured_speeds_replace_what_is_believed_of_types(tmp_path: Path) -> None:
+    """Without a profile types are alike; jobs that have run on two of them tell, and a restart does not forget it."""
+    rig = Rig(tmp_path, POLICY, NODES[:2], max_suspended=0, round_s=ROUND_S, budget_s=60.0)
+    steps = {"steep": {"n-v100": 0.02, "n-p100": 0.1}, "even": {"n-v100": 0.05, "n-p100": 0.05}}
+    models = ["steep", "even"] * 3
+    jobs = [rig.submit("sleep infinity", model=model) for model in models]
+    done = dict.fromkeys(jobs, 0.0)
+
+    def on_fast_gpus() -> tuple[list[float], list[float]]:
+        policy = rig.service.planner.policy
+        assert isinstance(policy, RoundPolicy)
+        assert policy.standing is not None
+        return tuple(policy.standing.target[at::2, 0].tolist() for at in (0, 1))
+
+    play(rig, 0.5)
+    steep, even = on_fast_gpus()
+    assert steep == pytest.approx(even)
+    for _ in range(80):
+        play(rig, 0.5)
+        for job, model in zip(jobs, models, strict=True):
+            if rig.state(job) == "running":
+                step_s = steps[model][rig.service.store.book.jobs[job].last.gpus[0][0]]
+                done[job] += 0.5 / step_s
+                tell(rig, job, int(done[job]), step_s)
+    for restarted in (False, True):
+        if restarted:
+            rig.restart()
+        play(rig, 1.5 * ROUND_S)
+        steep, even = on_fast_gpus()
+        assert min(steep) > max(even) + 0.2, "who gains from fast GPUs has them"
 
 
 def test_a_job_that_is_chosen_again_is_not_restarted(rig: Rig) -> None:
@@ -275,6 +307,7 @@ def test_a_policy_that_thinks_long_is_never_asked_twice_at_once(rig: Rig, monkey
     assert most[0] == 1
 
 
+@pytest.mark.slow
 def test_what_if_leaves_the_live_policy_alone(rig: Rig) -> None:
     for model in MODELS:
         rig.submit("sleep infinity", model=model, expected=40)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from crash_memory import ME, MemoryWorld, Step, endings
 
+import effort
 from cotenant.core.jobspec import JobSpec
 from cotenant.policies import registry
 from cotenant.service.core import CoreService
@@ -57,7 +58,7 @@ def test_crashes_while_jobs_share_gpus(tmp_path: Path, policy: str) -> None:
     assert sorted(state for state, _, _ in expected.values()) == ["cancelled"] + ["succeeded"] * 4
     chance = random.Random(20261115)
     steps = quiet.fuse.distinct()
-    for step in chance.sample(steps, min(25, len(steps))):
+    for step in chance.sample(steps, min(effort.examples(25), len(steps))):
         near = [step, *(step + chance.randrange(1, 12) for _ in range(chance.randrange(3)))]
         world, service = _play(tmp_path, policy, *near)
         assert world.restarts >= 1, near

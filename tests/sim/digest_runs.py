@@ -1,4 +1,7 @@
-"""Run as a program: digests of many runs, as JSON on standard output. `compiled` or `plain` is the argument."""
+"""Run as a program: digests of many runs, as JSON on standard output.
+
+Its arguments are `compiled` or `plain`, a number of jobs, and policies.
+"""
 
 from __future__ import annotations
 
@@ -61,5 +64,5 @@ def digests(compiled: bool, jobs: int, policies: tuple[str, ...] = POLICIES) -> 
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps({"digests": digests(sys.argv[1] == "compiled", int(sys.argv[2]))}))
+    sys.stdout.write(json.dumps({"digests": digests(sys.argv[1] == "compiled", int(sys.argv[2]), tuple(sys.argv[3:]))}))
     assert jit.enabled() == (sys.argv[1] == "compiled")

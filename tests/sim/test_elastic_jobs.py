@@ -99,6 +99,7 @@ def test_speed_is_relative_to_what_was_asked() -> None:
     assert (speeds(jobs, rows, work.gpus, nodes + 1, False) <= 1 + 1e-12).all()
 
 
+@pytest.mark.slow
 def test_ones_by_goodput_finishes_sooner_than_rigid_jobs_in_a_crowd() -> None:
     work = generate(Spec.parse("ones-like:jobs=10,seed=1,gap=5"), 16)
     jct = {policy: float(_run(policy, work).jct_s.mean()) for policy in ("ones-goodput", "fifo")}

@@ -15,7 +15,7 @@ from cotenant.sim.driver import Experiment, Simulation, simulate
 HOUR = 3600.0
 
 
-def _days(days: int = 4) -> Workload:
+def _days(days: int = 2) -> Workload:
     """Busy days, quiet nights: eight gangs an hour from 8 to 18 h, one an hour otherwise."""
     rows = []
     for hour in range(24 * days):
@@ -54,7 +54,7 @@ def test_a_boot_of_no_time_delays_nobody() -> None:
 def test_any_policy_can_run_over_sleeping_nodes(policy: str) -> None:
     experiment = _experiment("ces:buffer=1,keep=2", policy)
     run = Simulation(experiment)
-    run.advance(3.5 * 24 * HOUR)
+    run.advance(1.5 * 24 * HOUR)
     result = run.outcome()
     assert result.summary["nodes_asleep"] is not None
     assert int(run.state.x[col.IDLE]) >= 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import effort
 from cotenant.core.cluster import Cluster
 from cotenant.core.errors import InputError
 from cotenant.sim.driver import Experiment, simulate
@@ -16,7 +17,7 @@ def play(work, policy: str, costs: str, **more):
     return simulate(Experiment(work, Cluster.parse("1x1"), policy, placement="count", costs=costs, **more))
 
 
-@pytest.mark.parametrize("check_invariants", [False, True])
+@pytest.mark.parametrize("check_invariants", effort.first(1, [False, True]))
 def test_rounds_below_the_cost_of_restoring(check_invariants: bool) -> None:
     with pytest.raises(InputError) as ended:
         play(TWO, "las:round=5,weigh=false", "10", check_invariants=check_invariants)
@@ -26,6 +27,7 @@ def test_rounds_below_the_cost_of_restoring(check_invariants: bool) -> None:
         assert word in line
 
 
+@pytest.mark.slow
 def test_many_jobs_stall_too() -> None:
     work = random_workload(3, 16, 8)
     with pytest.raises(InputError, match="no job gets on"):

@@ -98,6 +98,7 @@ def test_counts_stand_for_equal_jobs(seed: int) -> None:
     assert short.value == pytest.approx(whole.value, rel=1e-7)
 
 
+@pytest.mark.slow
 def test_compiled_and_plain_loops_agree_to_the_last_bit() -> None:
     rng = np.random.default_rng(3)
     a = rng.lognormal(0, 1, (200, 4)) * (rng.random((200, 4)) < 0.8)

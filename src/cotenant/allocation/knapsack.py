@@ -13,13 +13,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cotenant.allocation.demand import Demands, Share
 from cotenant.allocation.servers import EPS, book, give, one_server, sits, split_widely
 from cotenant.allocation.tables import CORES, COUNT, LEAST_WANTED, MEMORY, Packing
 from cotenant.core.jit import entry, kernel
 from cotenant.core.sensitivity import CPU, MEM, RATE
+from cotenant.core.state import Cube, IntCube, Matrix
 from cotenant.core.workload import Floats, Ints
 
 _CPU_UNITS, _MEM_UNITS = 32, 24  # of a server, about
@@ -28,13 +28,13 @@ _CPU_UNITS, _MEM_UNITS = 32, 24  # of a server, about
 class Choices(NamedTuple):
     """Points per kind and scratch of the dynamic program."""
 
-    points: NDArray[np.float64]  # kind x point x (cores, memory, speed), per GPU
+    points: Cube  # kind x point x (cores, memory, speed), per GPU
     sizes: Ints  # points of each kind
     lean: Ints  # a point of each kind within its share
-    gain: NDArray[np.float64]  # kind x point: speed against the share
+    gain: Matrix  # kind x point: speed against the share
     units: Floats  # units of cores and of memory per GPU of a server
-    value: NDArray[np.float64]  # jobs x units of cores x units of memory
-    choice: NDArray[np.int64]
+    value: Cube  # jobs x units of cores x units of memory
+    choice: IntCube
     jobs: Ints  # jobs of one server that sit nowhere else
 
 

@@ -12,6 +12,7 @@ from cotenant.backends.base import (
     Observed,
     State,
     Stream,
+    Unreachable,
     check_key,
     check_spec,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "Rank",
     "State",
     "Stream",
+    "Unreachable",
     "check_key",
     "check_spec",
     "known_backends",

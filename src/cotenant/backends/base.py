@@ -20,6 +20,10 @@ What lets a backend be far away: nothing that crosses this boundary is a file or
 * Output is read through `open_log`, and kept after the end if `forget` is asked to. Checkpoints are where
   `checkpoint_dir` says, the same for all attempts of a job. The runtime inside a job calls the service at one of the
   addresses of `listen_at`.
+* Whoever cannot reach its control plane says so (`Unreachable`), and never guesses: no job has ended because nobody
+  answers. What is told late or twice, by an agent or a watch, changes nothing.
+* Nodes are always those of the launch. GPUs are too where `Capabilities.exact_gpus`; elsewhere the indexes of a launch
+  only say how many on each node, and `Observed.gpus` which they are.
 * `nodes`, `open_log`, `open_times`, `open_channel`, what they give and `wake` may be called from any thread, and so may
   acts, one at a time on each key; one thread observes and waits meanwhile.
 """
@@ -52,6 +56,10 @@ class BackendError(CotenantError):
     """The world refused: a process that would not start, a record that cannot be removed yet."""
 
 
+class Unreachable(BackendError):
+    """What runs the jobs does not answer: nothing is known of them now, and what was asked may yet be done."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
     """One node of one GPU type. GPU indexes of a `LaunchSpec` count from 0 within the node."""
@@ -64,6 +72,7 @@ class NodeInfo:
     state: NodeState = "up"
     gpu_mem_gib: float = 0.0  # of each of its GPUs; 0 where not known
     ready_s: float = 0.0  # of one that wakes: when it is believed to be up; 0 where not known
+    leaves_s: float = 0.0  # from then on jobs there must leave, for it goes away by itself; 0: it does not
     address: str = ""  # where other nodes reach it, its name if empty; nodes of one address are one machine
 
 
@@ -127,7 +136,8 @@ class Observed:
 
     `exited` carries either an exit code or a signal. `lost` means that nobody can tell how the job ended, or will
     end; if it is `alive`, something of it is still there and wants `kill`. `hint` helps a person to find it where it
-    runs (`pid 4711`), and means nothing to programs.
+    runs (`pid 4711`), and means nothing to programs. `gpus` are those that it really has, where the backend chose them:
+    told from `running` on; empty where they are those of the launch.
     """
 
     key: str
@@ -140,6 +150,7 @@ class Observed:
     oom: bool = False
     message: str = ""
     hint: str = ""
+    gpus: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +239,7 @@ class Capabilities:
     isolation: Literal["none", "user", "sandbox"] = "none"  # what keeps tenants apart
     unprotected: tuple[str, ...] = ()  # what does not: one line each, for whoever starts the service
     containers: str = ""  # what runs images, '' where nothing does
+    exact_gpus: bool = True  # a job gets the very GPUs of its launch, also such as another job has
 
 
 @runtime_checkable

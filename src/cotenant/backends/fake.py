@@ -31,6 +31,7 @@ from cotenant.backends.base import (
     Observed,
     State,
     Stream,
+    Unreachable,
     check_key,
     check_spec,
 )
@@ -68,6 +69,7 @@ class FakeJob:
     cpu_share: float | None = None
     mem_gib: float | None = None
     told: list[str] = field(default_factory=list)
+    found_on: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
 @dataclass(slots=True)
@@ -86,6 +88,7 @@ class World:
     uses: Callable[[LaunchSpec], tuple[float, float]] | None = None  # busy share and GiB of a job alone on a GPU
     boot_s: float = 300.0  # from `wake_nodes` until a node is up
     power: list[tuple[float, str, str]] = field(default_factory=list)  # when which node was told to sleep or wake
+    cut: bool = False  # nobody reaches it: every call but `wait_change` and `wake` is `Unreachable`
 
 
 class FakeLog:
@@ -159,16 +162,27 @@ class FakeBackend:
         *,
         launch_s: float = 0.0,
         program: Callable[[LaunchSpec, Mapping[str, str]], None] = _no_program,
+        exact_gpus: bool = True,
     ) -> None:
         self.world = world if world is not None else World({node.name: node for node in nodes})
         self.behave = behave
         self.hook = hook
         self.launch_s = launch_s
         self.program = program
+        self.exact_gpus = exact_gpus
 
     def reopen(self) -> FakeBackend:
         """Another handle on the same world, without hook."""
-        return FakeBackend(behave=self.behave, world=self.world, launch_s=self.launch_s, program=self.program)
+        more = {"launch_s": self.launch_s, "program": self.program, "exact_gpus": self.exact_gpus}
+        return FakeBackend(behave=self.behave, world=self.world, **more)  # type: ignore[arg-type]
+
+    def _before(self, act: str, key: str) -> None:
+        self.hook(f"{act}.before", key)
+        self._reach()
+
+    def _reach(self) -> None:
+        if self.world.cut:
+            raise Unreachable("the fake world does not answer")
 
     # -- the world's own side: time and faults ---------------------------------------------------------------------
 
@@ -197,8 +211,7 @@ class FakeBackend:
         job.state, job.message = "lost", message
 
     def _plan(self, job: FakeJob, after_s: float) -> None:
-        job.version += 1
-        self.world.order += 1
+        self._outdate(job)
         if after_s != float("inf"):
             entry = (self.world.now_s + after_s, self.world.order, job.spec.key, job.version)
             heapq.heappush(self.world.agenda, entry)
@@ -232,7 +245,12 @@ class FakeBackend:
         if job.state == "running":
             job.left_s -= self.world.now_s - job.since_s
             job.output.ran_s += self.world.now_s - job.since_s
-        job.version += 1
+        self._outdate(job)
+
+    def _outdate(self, job: FakeJob) -> None:
+        """What was to happen to it does not happen. No other job has its number, nor an earlier one of its key."""
+        self.world.order += 1
+        job.version = self.world.order
 
     def _end(self, job: FakeJob, code: int | None, number: int | None) -> None:
         self._stop_clock(job)
@@ -249,11 +267,12 @@ class FakeBackend:
 
     def nodes(self) -> list[NodeInfo]:
         """The nodes, down ones included."""
+        self._reach()
         return list(self.world.nodes.values())
 
     def sleep_nodes(self, names: Sequence[str]) -> None:
         """See `Sleeps`."""
-        self.hook("sleep.before", " ".join(names))
+        self._before("sleep", " ".join(names))
         for job in self.world.jobs.values():
             for node, _ in job.spec.gpus if job.state in _LIVING else ():
                 if node in names:
@@ -263,7 +282,7 @@ class FakeBackend:
 
     def wake_nodes(self, names: Sequence[str]) -> None:
         """See `Sleeps`."""
-        self.hook("wake.before", " ".join(names))
+        self._before("wake", " ".join(names))
         ready_s = self.now_s + self.world.boot_s
         for name in self._switch(names, "asleep", "waking"):
             self.world.nodes[name] = replace(self.world.nodes[name], ready_s=ready_s)
@@ -295,12 +314,13 @@ class FakeBackend:
     def capabilities(self) -> Capabilities:
         """Everything, since nothing is real."""
         channels: tuple[ChannelKind, ...] = ("exec", "attach", "port")
-        return Capabilities("virtual", True, True, True, "freezer", "none", "cgroup", True, channels=channels)
+        found = Capabilities("virtual", True, True, True, "freezer", "none", "cgroup", True, channels=channels)
+        return replace(found, exact_gpus=self.exact_gpus)
 
     def launch(self, spec: LaunchSpec) -> None:
         """Start the job unless its key was ever started."""
         check_spec(spec, self.world.nodes)
-        self.hook("launch.before", spec.key)
+        self._before("launch", spec.key)
         for name, _ in spec.gpus:
             if self.world.nodes[name].state != "up":
                 raise BackendError(f"job {spec.key}: node {name} is {self.world.nodes[name].state}")
@@ -313,7 +333,10 @@ class FakeBackend:
         script = self.behave(spec)
         home = spec.calls_home.environment() if spec.calls_home is not None else {}
         own = {**spec.env, **home, "COTENANT_KEY": spec.key, "COTENANT_JOB": spec.job}
-        environments = [own | rank.environment() for rank in ranks(spec, self.world.nodes)]
+        environments = [
+            own | {"CUDA_VISIBLE_DEVICES": ",".join(str(k) for _, some in rank.gpus for k in some)} | rank.environment()
+            for rank in ranks(spec, self.world.nodes)
+        ]
         lines = [
             (at_s, stream, _VARIABLE.sub(lambda name, env=env: env.get(name[1], ""), text).encode())  # type: ignore[misc]
             for at_s, stream, text in script.output
@@ -329,13 +352,14 @@ class FakeBackend:
 
     def observe(self) -> list[Observed]:
         """Every job of the world, ordered by key."""
-        self.hook("observe.before", "")
+        self._before("observe", "")
         return [self._see(key, self.world.jobs[key]) for key in sorted(self.world.jobs)]
 
     def _see(self, key: str, job: FakeJob) -> Observed:
         oom = job.state == "exited" and job.script.oom
         times = (job.started_s, job.ended_s)
-        return Observed(key, job.state, job.state in _LIVING, job.exit_code, job.signal, *times, oom, job.message)
+        how = (job.exit_code, job.signal, *times, oom, job.message)
+        return Observed(key, job.state, job.state in _LIVING, *how, gpus=job.found_on)
 
     def wait_change(self, timeout_s: float | None) -> bool:
         """Move the clock to the next event, or by the whole time when none comes before."""
@@ -355,7 +379,7 @@ class FakeBackend:
 
     def terminate(self, key: str) -> bool:
         """SIGTERM: ends the job unless it is stubborn; a suspended one is woken."""
-        self.hook("terminate.before", key)
+        self._before("terminate", key)
         job = self._living(key)
         if job is not None:
             job.told.append("terminate")
@@ -368,7 +392,7 @@ class FakeBackend:
 
     def kill(self, key: str) -> bool:
         """SIGKILL."""
-        self.hook("kill.before", key)
+        self._before("kill", key)
         job = self._living(key)
         if job is not None:
             job.told.append("kill")
@@ -378,7 +402,7 @@ class FakeBackend:
 
     def suspend(self, key: str) -> bool:
         """Stop the job's clock."""
-        self.hook("suspend.before", key)
+        self._before("suspend", key)
         job = self._living(key)
         if job is not None and job.state != "suspended":
             self._settle(job)
@@ -390,7 +414,7 @@ class FakeBackend:
 
     def resume(self, key: str) -> bool:
         """Let the job's clock run on."""
-        self.hook("resume.before", key)
+        self._before("resume", key)
         job = self._living(key)
         if job is not None and job.state == "suspended":
             job.state, job.since_s = "running", self.world.now_s
@@ -403,8 +427,19 @@ class FakeBackend:
         if job.state == "starting":
             job.state, job.started_s, job.since_s = "running", self.world.now_s, self.world.now_s
             job.output.ran_s, job.output.began_s = 0.0, self.world.now_s
+            job.found_on = () if self.exact_gpus else self._choose(job.spec)
             for environment in job.environments:
                 self.program(job.spec, environment)
+
+    def _choose(self, spec: LaunchSpec) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """As an engine that gives GPUs out by itself: the last ones of each node that are free."""
+        living = [job for job in self.world.jobs.values() if job.state in _LIVING]
+        taken = {(node, k) for job in living for node, some in job.found_on for k in some}
+        found = []
+        for node, asked in spec.gpus:
+            free = [k for k in range(self.world.nodes[node].gpus) if (node, k) not in taken]
+            found.append((node, tuple(free[len(free) - len(asked) :])))
+        return tuple(found)
 
     def set_limits(
         self,
@@ -414,7 +449,7 @@ class FakeBackend:
         mem_gib: float | None = None,
     ) -> bool:
         """Remember the limits."""
-        self.hook("set_limits.before", key)
+        self._before("set_limits", key)
         job = self._living(key)
         if job is not None:
             job.cpus = job.cpus if cpus is None else tuple(cpus)
@@ -425,7 +460,7 @@ class FakeBackend:
 
     def forget(self, key: str, keep_log: bool = False) -> None:
         """Drop an ended or lost job."""
-        self.hook("forget.before", key)
+        self._before("forget", key)
         if self._living(key) is not None:
             raise BackendError(f"job {key} still runs: kill it before forgetting it")
         job = self.world.jobs.pop(key, None)

@@ -15,7 +15,11 @@ from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Spec, Value, typed_params
 
 GROUP = "cotenant.backends"
-BUILT_IN = (EntryPoint("local", "cotenant.backends.local:LocalBackend", GROUP),)
+BUILT_IN = (
+    EntryPoint("local", "cotenant.backends.local:LocalBackend", GROUP),
+    EntryPoint("ray", "cotenant.backends.ray:RayBackend", GROUP),
+    EntryPoint("slurm", "cotenant.backends.slurm:SlurmBackend", GROUP),
+)
 
 
 class BackendKind(Protocol):

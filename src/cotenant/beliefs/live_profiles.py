@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from cotenant.beliefs.type_rates import TypeRates
 from cotenant.core.errors import InputError
 from cotenant.core.stages import UNMEASURED, Stages
 from cotenant.core.together import CURVE, LEVELS, Together
@@ -45,7 +46,7 @@ class Seen:
     """What was measured of pairs: those that do not pay, and speeds against alone of the first beside the second.
 
     `uses` is what kinds use on a GPU type; `guesses` are the same speeds of pairs that may be tried; `stages` are
-    seconds per step in each stage, as jobs of a kind have told.
+    seconds per step in each stage, as jobs of a kind have told; `rates` are speeds on one GPU type against another.
     """
 
     vetoes: frozenset[Veto] = frozenset()
@@ -54,10 +55,11 @@ class Seen:
     uses: dict[tuple[Kind, str], Use] = field(default_factory=dict)
     guesses: dict[tuple[Kind, Kind, str], float] = field(default_factory=dict)
     stages: dict[tuple[Kind, str], tuple[float, ...]] = field(default_factory=dict)
+    rates: TypeRates = field(default_factory=TypeRates)
 
     def copy(self) -> Seen:
         """As it is now."""
-        parts = dict(self.uses), dict(self.guesses), dict(self.stages)
+        parts = dict(self.uses), dict(self.guesses), dict(self.stages), self.rates.copy()
         return Seen(self.vetoes, dict(self.ratios), self.changes, *parts)
 
 
@@ -99,6 +101,7 @@ class LiveProfiles:
         self.kinds: list[LiveKind] = []
         self._numbers: dict[LiveKind, int] = {}
         self._speed = np.ones((0, len(self.types), 2))
+        self._rates, self._learned, self._even = TypeRates(), 0, np.ones((len(self.types), 2))
         self._known: dict[Kind, Floats] = {}
         self._steps: dict[Kind, float] = {}
         self._lifecycle: dict[Kind, LifecycleRow] = {}
@@ -118,10 +121,23 @@ class LiveProfiles:
         if number is None:
             number = self._numbers[kind] = len(self.kinds)
             self.kinds.append(kind)
-            own = self._of(kind.kind) if self.profile != "none" else np.ones((len(self.types), 2))
-            runs = [kind.runs_on(name, self.gpu_gib.get(name, 0.0)) for name in self.types]
-            self._speed = np.concatenate([self._speed, np.where(np.array(runs)[:, None], own, 0.0)[None]])
+            self._speed = np.concatenate([self._speed, self._row(kind)[None]])
         return number
+
+    def learn(self, rates: TypeRates) -> bool:
+        """Believe what was measured of types before the profile; whether speeds have changed by that."""
+        if rates is self._rates and rates.changes == self._learned:
+            return False
+        before = self._speed
+        self._rates, self._learned = rates, rates.changes
+        self._speed = np.array([self._row(kind) for kind in self.kinds]).reshape(before.shape)
+        return not np.array_equal(before, self._speed)
+
+    def _row(self, kind: LiveKind) -> Floats:
+        """Type x (consolidated, spread)."""
+        own = self._even if self.profile == "none" else self._of(kind.kind)
+        runs = [kind.runs_on(name, self.gpu_gib.get(name, 0.0)) for name in self.types]
+        return np.where(np.array(runs)[:, None], self._rates.speeds(kind.learned, self.types, own), 0.0)
 
     def steps_per_s(self, kind: LiveKind) -> float:
         """Steps per second of work of such jobs, NaN where nobody knows."""
@@ -133,23 +149,30 @@ class LiveProfiles:
             self._of(kind.kind)
         return self._lifecycle.get(kind.kind, UNKNOWN)
 
-    def of(self, model: str, gpus: int, gpu_type: str) -> float:
-        """Seconds of work per second of such a job; 1 on types that nobody knew at the start."""
-        if self.profile == "none" or gpu_type not in self.types:
-            return 1.0
-        return float(self._of((model, gpus))[self.types.index(gpu_type), 0])
+    @property
+    def knows_nothing(self) -> bool:
+        """Whether all kinds are believed to be alike on all types: there is no profile, and nothing was measured."""
+        return self.profile == "none" and not self._learned
 
-    def pairs(self, vetoes: frozenset[Veto]) -> NDArray[np.float64] | None:
+    def of(self, kind: LiveKind, gpu_type: str) -> float:
+        """Seconds of work per second of such a job; 1 on types that nobody knew at the start."""
+        if gpu_type not in self.types or self.knows_nothing:
+            return 1.0
+        own = self._even if self.profile == "none" else self._of(kind.kind)
+        return float(self._rates.speeds(kind.learned, self.types, own)[self.types.index(gpu_type), 0])
+
+    def pairs(self, seen: Seen) -> NDArray[np.float64] | None:
         """Kind x kind x type: speed of the first beside the second; None where the profile knows no pairs.
 
-        The same object for the same question: policies solve anew when they see another one.
+        What was measured of a pair goes before the profile. The same object for the same question: policies solve anew
+        when they see another one.
         """
-        asked = len(self.kinds), vetoes
+        asked = len(self.kinds), seen.vetoes, len(seen.ratios), seen.changes, self._learned
         if self._paired[0] != asked:
-            self._paired = asked, self._pairs(vetoes)
+            self._paired = asked, self._pairs(seen)
         return self._paired[1]
 
-    def _pairs(self, vetoes: frozenset[Veto]) -> NDArray[np.float64] | None:
+    def _pairs(self, seen: Seen) -> NDArray[np.float64] | None:
         kinds, types = self.kinds, self.types
         profiled, place = self._profiled()
         known = profiled.pairs if profiled is not None else None
@@ -159,7 +182,7 @@ class LiveProfiles:
         for a, one in enumerate(kinds):
             for b, two in enumerate(kinds[: a + 1]):
                 for column, name in enumerate(types):
-                    if veto(one.learned, two.learned, name) in vetoes:
+                    if veto(one.learned, two.learned, name) in seen.vetoes:
                         continue
                     if one.kind[1] != two.kind[1] or not one.fits(two, self.gpu_gib.get(name, 0.0)):
                         continue
@@ -167,8 +190,17 @@ class LiveProfiles:
                         continue
                     speeds = known.pair_speed(place[one.kind], place[two.kind], column)
                     if min(speeds) > 0:
-                        found[a, b, column], found[b, a, column] = speeds
+                        found[a, b, column] = self._beside_speed(a, b, column, speeds[0], seen)
+                        found[b, a, column] = self._beside_speed(b, a, column, speeds[1], seen)
         return found
+
+    def _beside_speed(self, a: int, b: int, column: int, profiled: float, seen: Seen) -> float:
+        """Speed of one kind beside another: its speed alone, times what was measured, or what the profile says."""
+        one, two = self.kinds[a], self.kinds[b]
+        ratio = seen.ratios.get(
+            (one.learned, two.learned, self.types[column]), profiled / self._of(one.kind)[column, 0]
+        )
+        return float(self._speed[a, column, 0] * ratio)
 
     def together(self, seen: Seen) -> Together:
         """What is believed of these kinds in company; the same object for the same question.

@@ -118,7 +118,9 @@ class Pairing:
         splits: list[Split] = []
         for job in jobs:
             other = self._only_one_beside(job)
-            if other is not None and job.order < other.order and not (job.id in paced or other.id in paced):
+            if other is not None and other.id in paced and job.id not in paced:
+                self._measure_host(job, other, settled, report_of, now_s)
+            elif other is not None and job.order < other.order and job.id not in paced:
                 splits += self._judge(job, other, settled, report_of, now_s)
         self.seen.vetoes |= {split.veto for split in splits}
         self._until_s |= {split.veto: now_s + VETO_S for split in splits}
@@ -199,6 +201,8 @@ class Pairing:
         gpu_type = self.gpu_type[job.id]
         self._alone_s[job.id, gpu_type] = step_s
         kind = learned_kind(job), gpu_type
+        if len(job.last.gpus) == 1:
+            self.seen.rates.learn(kind[0], job.id, gpu_type, step_s)
         if job.spec.model and abs(self._alone_s.get(kind, 0.0) - step_s) > LEARN_BY * step_s:
             self._alone_s[kind] = step_s
 
@@ -232,6 +236,7 @@ class Pairing:
                 self._stays[job.key] = _Stay(frozenset())  # which it has not: so its steps count anew
             if step_s is not None and moved.id in self.gpu_type:
                 self._know_alone(moved, step_s)
+                self._alone_mean_s.setdefault(moved.key, step_s)
 
     # -- pairs -----------------------------------------------------------------------------------------------------
 
@@ -263,6 +268,16 @@ class Pairing:
         self._learn((*kinds, gpu_type), paired[0])
         self._learn((*kinds[::-1], gpu_type), paired[1])
         return [Split(one.id, two.id, sum(both), against)] if sum(both) < 1.0 + MARGIN else []
+
+    def _measure_host(
+        self, host: Watched, guest: Watched, settled: dict[str, float], report_of: Callable[[str], Told | None],
+        now_s: float,
+    ) -> None:  # fmt: skip
+        """Have a guest that is held back stand still once, where nobody knows how fast its host is alone."""
+        if host.id in settled and not math.isfinite(self.paces.get(host.id, math.nan)):
+            steps_s = settled.get(guest.id, settled[host.id]), settled[host.id]
+            left_s = min(_left_s(report_of(one.id), step_s) for one, step_s in zip((guest, host), steps_s, strict=True))
+            self._still.ask(guest, host, steps_s, left_s, now_s)
 
     def _learn(self, pair: tuple[Kind, Kind, str], pace: float) -> None:
         """Believe what was measured; small changes are passed over, for policies think anew at each."""
@@ -316,7 +331,7 @@ class Pairing:
         found: dict[str, list[Any]] = {
             "alone": alone, "ratios": ratios, "vetoes": [[list(a), list(b), t] for a, b, t in vetoes],
             "until_s": until, "uses": kept_uses(self.seen),
-            "stages": kept_stages(self.seen.stages),
+            "stages": kept_stages(self.seen.stages), "type_rates": self.seen.rates.keeps(),
         }  # fmt: skip
         return {key: rows for key, rows in found.items() if rows}
 
@@ -336,9 +351,11 @@ class Pairing:
         self._until_s = {pair: until_s for pair, until_s in ends if until_s is not None} | self._until_s
         self.seen.uses = recalled_uses(kept.get("uses", ())) | self.seen.uses
         self.seen.stages = recalled_stages(kept.get("stages", [])) | self.seen.stages
+        self.seen.rates.recall(kept.get("type_rates", ()))
 
     def forget_but(self, jobs: Container[str]) -> None:
         """Once much is kept of jobs: forget those that are not among these."""
+        self.seen.rates.forget_but(jobs)
         if len(self._alone_s) > _MANY:
             gone = [key for key in self._alone_s if isinstance(key[0], str) and key[0] not in jobs]
             for key in gone:

@@ -27,7 +27,7 @@ def compare(
     cluster: opt.ClusterSpec,
     policies: Annotated[str, typer.Option(help="Policies, separated by commas.")],
     html: Annotated[str, typer.Option(help="Write a self-contained report to FILE.")] = "",
-    workers: Annotated[int, typer.Option(min=0, help="Processes; 0 takes every core.")] = 0,
+    workers: Annotated[str, typer.Option(help="Processes; 0 takes every core; ray[:address]: on a cluster.")] = "0",
     seeds: Annotated[str, typer.Option(help="Seeds such as 0-4 or 1,5: means with confidence intervals.")] = "",
     loads: Annotated[str, typer.Option(help="Offered loads such as 0.7,1.0,1.3.")] = "",
     setup: Setup = USUAL,
@@ -41,11 +41,13 @@ def compare(
     from cotenant.core.spec import split_specs
     from cotenant.policies import make_policy
     from cotenant.report.table import aggregate, comparison_rows, print_aggregates, print_comparison
+    from cotenant.sim.ray_sweep import read_workers
     from cotenant.sim.sweep import default_workers, plan_runs, run_all
 
     opt.check_targets(json_, html)
     if jobs_csv and Path(jobs_csv).exists() and not Path(jobs_csv).is_dir():
         raise InputError(f"cannot write '{jobs_csv}': --jobs-csv of compare names a folder, and this is a file")
+    processes, ray = read_workers(workers)
     machines = opt.load_cluster(cluster)
     names = split_specs(policies)
     if not names:
@@ -65,7 +67,7 @@ def compare(
 
     outcomes: list[Outcome] = []
     with progress_bar(f"{len(runs)} runs") as progress:
-        for outcome in run_all(runs, make, workers or default_workers()):
+        for outcome in run_all(runs, make, processes or default_workers(), ray):
             outcomes.append(outcome)
             if progress is not None:
                 progress(len(outcomes), len(runs))

@@ -13,7 +13,7 @@ VERBS = (
     "serve", "open", "submit", "run", "shell", "exec", "attach", "port",
     "ps", "show", "logs", "cancel", "hold", "resume", "requeue", "resubmit", "set", "wait", "top", "nodes",
     "drain", "maintenance", "reserve", "events", "policy", "whatif", "forecast", "tenants", "share", "usage", "token",
-    "login", "audit", "backup", "restore", "shutdown", "service", "doctor",
+    "login", "audit", "backup", "restore", "shutdown", "service", "doctor", "slurm-shims",
 )  # fmt: skip
 
 
@@ -30,7 +30,7 @@ def make_app(verbs: Iterable[str] = VERBS) -> typer.Typer:
     )
     app.callback()(_root)
     for verb in verbs:
-        name = f"{verb}_" if verb in ("open", "set") else verb
+        name = f"{verb}_" if verb in ("open", "set") else verb.replace("-", "_")
         module = import_module(f"cotenant.cli.{name}")
         if hasattr(module, "app"):
             app.add_typer(module.app, name=verb)

@@ -47,7 +47,7 @@ def serve(
         typer.Option(help="How durations are learned from finished jobs: shrunk, rolling, ... (docs/beliefs.md)."),
     ] = "",
     power: Annotated[
-        str, typer.Option(help="Let idle nodes sleep: ces, or with parameters as in `simulate` (docs/operations.md).")
+        str, typer.Option(help="Let idle nodes sleep: ces as in `simulate`, or queue:linger=300 (docs/operations.md).")
     ] = "",
     placement: Annotated[
         str, typer.Option(help="Nodes of a gang: consolidated, spread or skew:limit=X (docs/policies.md).")
@@ -126,7 +126,7 @@ def serve(
     from cotenant.core.errors import InputError, unknown
     from cotenant.placement.modes import check_live
     from cotenant.policies import make_policy
-    from cotenant.power import parse_power
+    from cotenant.power import parse_power, parse_queue
     from cotenant.service import logs, run
     from cotenant.service.notify.settings import NOBODY, read_settings
     from cotenant.service.observer.unknown import WAYS
@@ -155,7 +155,7 @@ def serve(
     if estimator:
         make_learner(estimator)
     if power:
-        parse_power(power)
+        (parse_queue if power.partition(":")[0] == "queue" else parse_power)(power)
     check_live(placement)
     if allocator:
         make_allocator(allocator)

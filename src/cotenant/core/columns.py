@@ -91,9 +91,9 @@ CONSOLIDATED, ANYWHERE, SPREAD = 0, 1, 2
 # there is no tree of tenants), Q_CLAIMED what it has in this walk, Q_STARTED what of that is to start. Q_STAYS: 1 where
 # nobody is displaced inside it;
 # Q_CLOSED: 1 when its first job did not fit and holds back the rest; Q_RECLAIMS: stops of its jobs for others' claims.
-# Q_MOST is what it may ever hold.
-Q_LIMIT, Q_USED, Q_GUARANTEED, Q_CLAIMED, Q_STAYS, Q_CLOSED, Q_RECLAIMS, Q_STARTED, Q_MOST = range(9)
-QUOTA_COLUMNS = 9
+# Q_MOST is what it may ever hold; Q_FIRST: where its first running job stands, in a chain made for one decision.
+Q_LIMIT, Q_USED, Q_GUARANTEED, Q_CLAIMED, Q_STAYS, Q_CLOSED, Q_RECLAIMS, Q_STARTED, Q_MOST, Q_FIRST = range(10)
+QUOTA_COLUMNS = 10
 # And what they have used, up to U_SINCE: U_PAST is a mean in GPUs in which what is past counts half after a half-life,
 # the others are GPU-seconds.
 U_PAST, U_SINCE, U_USED, U_BORROWED = range(4)

@@ -1,20 +1,20 @@
-"""Hot loops that run as plain Python when the work is small and compiled when it is large.
+"""Hot loops that run as plain Python when the work is small and as machine code when it is large.
 
-Loading numba costs every process about 1.7 CPU seconds, more than a small simulation takes. So kernels
-are ordinary functions marked with `@kernel`; `enable()` compiles all of them at once, for the rest of
-the process, by replacing each one in every module that holds it. Both forms give the same numbers.
-
-numba's own file cache does not notice when a *called* kernel changed, so the cache lives in a folder named
-after a digest of every kernel's source and of the files whose constants kernels use; the folder is kept in the user's
-cache (or `COTENANT_CACHE`) and serves every installation of the same version.
+Kernels are ordinary, fully annotated functions over numbers, arrays and named tuples of them, marked with `@kernel`;
+those that Python calls are marked with `@entry`. `enable()` replaces every entry, for the rest of the process, in every
+module that holds it. Both forms give the same numbers. The machine code (`cotenant.core.native`) is made once for a
+version and a processor, all kernels together, and kept in the user's cache (or `COTENANT_CACHE`), in a folder named
+after a digest of their sources and of the files whose constants they use.
 """
 
 from __future__ import annotations
 
-import inspect
+import hashlib
+import importlib
+import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _kernels: list[Callable[..., Any]] = []
 _entries: set[int] = set()
 _in_place: dict[int, Any] = {}  # what stands where a kernel stood, by `id` of the plain one
-_enabled = False
+_library: Any = None
 
 
 def kernel(function: _F) -> _F:
@@ -38,12 +38,13 @@ def kernel(function: _F) -> _F:
 def entry(function: _F) -> _F:
     """A kernel that Python calls; the others are reached only from kernels once compiled."""
     _entries.add(id(function))
-    return kernel(function)
+    kernel(function)
+    return _library.function(function) if enabled() else function
 
 
 def enabled() -> bool:
     """Whether kernels are compiled in this process."""
-    return _enabled
+    return _library is not None
 
 
 def kernels() -> list[Callable[..., Any]]:
@@ -57,31 +58,18 @@ def entries() -> list[Callable[..., Any]]:
 
 
 def enable(folder: Path | None = None) -> None:
-    """Compile every kernel (lazily, at its first call; from the cache where there is one)."""
-    global _enabled
-    if not _enabled:
-        replace(compiled_kernels(folder or cache_folder_of_kernels()))
-        _enabled = True
+    """Run machine code from now on: from the cache, or made now, which takes a while."""
+    if not enabled():
+        take(code_in(folder or cache_folder_of_kernels()) or make(folder or cache_folder_of_kernels()))
 
 
-def compiled_kernels(folder: Path) -> dict[int, Any]:
-    """The compiled form of every kernel, by `id` of the plain one, with its cache in this folder."""
-    import numba
+def take(code: bytes) -> None:
+    """Put machine code in the place of every kernel that Python calls."""
+    global _library
+    from cotenant.core.native.load import Library
 
-    from cotenant.core.kernel_cache import LOCATORS
-
-    # Kernels only touch arrays that Python owns, so they need no reference counting (`_nrt`), which would
-    # otherwise cost two thirds of the time; inner kernels need no wrapper for Python either.
-    config: Any = numba.config
-    njit: Any = numba.njit
-    config.CACHE_DIR = str(folder)
-    config.CACHE_LOCATOR_CLASSES = LOCATORS
-    compiled = {}
-    for plain in _kernels:
-        inner = id(plain) not in _entries
-        options = {"no_cpython_wrapper": inner, "no_cfunc_wrapper": True, "_nrt": False}
-        compiled[id(plain)] = njit(cache=True, error_model="numpy", **options)(plain)
-    return compiled
+    _library = Library(code)
+    replace({id(plain): _library.function(plain) for plain in entries()})
 
 
 def replace(others: Mapping[int, Any]) -> None:
@@ -96,23 +84,78 @@ def replace(others: Mapping[int, Any]) -> None:
     _in_place.update(others)
 
 
-def cache_folder_of_kernels() -> Path:
-    """A writable folder that changes whenever any kernel changes."""
-    files = {inspect.getsourcefile(plain) or "" for plain in _kernels}
-    return cache_folder("kernels", (Path(name).read_bytes() for name in sorted(files | _files_with_kernels())))
+def make(folder: Path) -> bytes:
+    """Machine code for all kernels of this package, left in the cache."""
+    from cotenant.core.native.build import build
+
+    for name in _modules_with_kernels():
+        importlib.import_module(name)
+    return _keep(build(entries()), folder)
 
 
-@cache
-def _files_with_kernels() -> frozenset[str]:
-    """All of this package, imported or not: so that a service and a simulation share one cache."""
-    package = Path(__file__).parents[1]
-    texts = {file: file.read_text() for file in package.rglob("*.py")}
-    kernels = {file: text for file, text in texts.items() if "core.jit import" in text}
-    imported = {found for text in kernels.values() for found in _CONSTANTS.findall(text)}
-    constants = {package.joinpath(*name.split(".")).with_suffix(".py") for name in imported}
-    return frozenset(str(file) for file in texts.keys() & (kernels.keys() | constants)) | {__file__}
+def alone(plain: Callable[..., Any], folder: Path) -> Callable[..., Any]:
+    """The compiled form of one function that calls no other, with its own place in the cache."""
+    from cotenant.core.native.build import build
+    from cotenant.core.native.load import Library
+
+    return Library(code_in(folder) or _keep(build([plain]), folder)).function(plain)
+
+
+def _keep(code: bytes, folder: Path) -> bytes:
+    new = folder / f"{os.getpid()}.new"
+    new.write_bytes(code)
+    new.replace(_file(folder))
+    return code
+
+
+def code_in(folder: Path) -> bytes | None:
+    """What the cache holds for this processor."""
+    try:
+        return _file(folder).read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _file(folder: Path) -> Path:
+    import llvmlite.binding as llvm
+
+    processor = f"{llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()} {llvm.llvm_version_info}"
+    return folder / f"{hashlib.sha256(processor.encode()).hexdigest()[:16]}.o"
 
 
 def is_cached() -> bool:
-    """Whether compiled kernels of this very version lie in the cache, so that enabling is quick."""
-    return any(cache_folder_of_kernels().rglob("*.nbi"))
+    """Whether machine code of this very version lies in the cache, so that enabling is quick."""
+    return any(cache_folder_of_kernels().glob("*.o"))
+
+
+def cache_folder_of_kernels() -> Path:
+    """A writable folder that changes whenever any kernel changes."""
+    return cache_folder("kernels", (file.read_bytes() for file in sorted(_sources())))
+
+
+def _package() -> Path:
+    return Path(__file__).parents[1]
+
+
+@cache
+def _texts() -> dict[Path, str]:
+    return {file: file.read_text() for file in _package().rglob("*.py")}
+
+
+def _with_kernels() -> Iterable[Path]:
+    return (file for file, text in _texts().items() if "core.jit import" in text)
+
+
+@cache
+def _sources() -> frozenset[Path]:
+    """All of this package that machine code depends on, imported or not."""
+    texts, kernels = _texts(), set(_with_kernels())
+    imported = {found for file in kernels for found in _CONSTANTS.findall(texts[file])}
+    constants = {_package().joinpath(*name.split(".")).with_suffix(".py") for name in imported}
+    compiler = set((Path(__file__).parent / "native").glob("*.py"))
+    return frozenset(texts.keys() & (kernels | constants | compiler))
+
+
+def _modules_with_kernels() -> list[str]:
+    above = _package().parent
+    return sorted(".".join(file.relative_to(above).with_suffix("").parts) for file in _with_kernels())

@@ -12,6 +12,8 @@ from cotenant.core.workload import Floats, Ints
 
 Matrix = NDArray[np.float64]
 IntMatrix = NDArray[np.int64]
+Cube = NDArray[np.float64]
+IntCube = NDArray[np.int64]
 
 
 class State(NamedTuple):
@@ -36,7 +38,7 @@ class State(NamedTuple):
     members: Ints  # jobs per class by row, in the layout of `heap`
     events: Ints  # heap of jobs by their next own event
     tree: Floats  # per class a tree of shortest believed durations, for backfill searches
-    speed: NDArray[np.float64]  # kind x GPU type x (consolidated, spread)
+    speed: Cube  # kind x GPU type x (consolidated, spread)
     gpu: IntMatrix  # GPUs x places: who uses each one, -1 for nobody; no rows unless GPUs are shared
     gpu_first: Ints  # first GPU of each node, and the end
     gpu_leaving: Ints  # jobs that still hold each GPU though it is no longer theirs

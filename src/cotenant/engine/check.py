@@ -8,13 +8,14 @@ names are checked: its places are the engine's own. Nothing is changed here.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotenant.core import columns as col
 from cotenant.core.columns import RUNNING, STATE, WAITING
 from cotenant.core.errors import InputError
 from cotenant.core.jit import kernel
 from cotenant.core.plan import Places, Plan, Slices, Terms
-from cotenant.core.state import IntMatrix, State
+from cotenant.core.state import IntMatrix, Matrix, State
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
 from cotenant.engine.observe import pinned_gpus, places_of
@@ -134,12 +135,17 @@ def _misplaced(state: State, view: View, row: int, slices: Slices) -> str:
 
 def _about_nodes(state: State, wanted: Wanted) -> str:
     """GPUs per node, where every GPU has one job."""
+    over = over_nodes(state, wanted)
+    return next((f"puts {gpus} GPUs on node {node}, which has too few" for node, gpus in over.items()), "")
+
+
+def over_nodes(state: State, wanted: Wanted) -> dict[int, int]:
+    """Nodes on which more GPUs are to be had than there are, and how many."""
     used: dict[int, int] = {}
     for places in wanted.values():
         for node, gpus, _ in places:
             used[node] = used.get(node, 0) + gpus
-    over = (node for node, gpus in used.items() if gpus > state.node[node, col.NODE_CAP])
-    return next((f"puts {used[node]} GPUs on node {node}, which has too few" for node in over), "")
+    return {node: gpus for node, gpus in used.items() if gpus > state.node[node, col.NODE_CAP]}
 
 
 def _resolve(state: State, wanted: Wanted) -> str:
@@ -213,14 +219,7 @@ def _about_gpus(state: State, wanted: Wanted, plan: Plan, view: View) -> str:
 
 def _about_hosts(state: State, wanted: Wanted) -> str:
     """Cores and memory of the nodes, where they can bind."""
-    if not state.x[col.USE_HOST]:
-        return ""
-    used = np.zeros((len(state.node), 2))
-    for row, places in wanted.items():
-        each = state.f[row, [col.CPUS, col.MEM]] / max(int(state.i[row, col.GPUS]), 1)  # a plan may change its size
-        for node, gpus, _ in places:
-            used[node] += gpus * each
-    over = used > state.host[:, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]] + _SLACK
+    used, over = on_hosts(state, wanted)
     for node in np.flatnonzero(over.any(axis=1)).tolist():
         if over[node, 0]:
             return f"puts {used[node, 0]:g} cores on node {node}, which has too few"
@@ -228,13 +227,28 @@ def _about_hosts(state: State, wanted: Wanted) -> str:
     return ""
 
 
+def on_hosts(state: State, wanted: Wanted) -> tuple[Matrix, NDArray[np.bool_]]:
+    """Cores and memory that are to be had on each node, and whether that is more than there is."""
+    used = np.zeros((len(state.node), 2))
+    for row, places in wanted.items() if state.x[col.USE_HOST] else ():
+        each = state.f[row, [col.CPUS, col.MEM]] / max(int(state.i[row, col.GPUS]), 1)  # a plan may change its size
+        for node, gpus, _ in places:
+            used[node] += gpus * each
+    return used, used > state.host[:, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]] + _SLACK
+
+
 def _about_quotas(state: State, wanted: Wanted, plan: Plan) -> str:
-    """Tenants within their quotas; jobs outside of any do not count."""
+    """Tenants within their quotas."""
+    return _over_quota(state, held_by(state, wanted, plan))
+
+
+def held_by(state: State, wanted: Wanted, plan: Plan) -> Ints:
+    """GPUs that each tenant is to hold; jobs outside of any quota do not count."""
     held = pinned_gpus(state)
     for row, places in wanted.items():
         if not _is_opportunistic(state, plan.terms.get(row), row):
             held[state.i[row, col.TENANT]] += size_of(places)
-    return _over_quota(state, held)
+    return held
 
 
 def _over_quota(state: State, held: Ints) -> str:

@@ -8,7 +8,7 @@ from cotenant.core.state import Rule, State
 from cotenant.engine.claims import admit, share_rest
 from cotenant.engine.easy import easy
 from cotenant.engine.fill import fill, start_if_it_fits
-from cotenant.engine.keys import compact_running, gpus_not_ahead, own_gpus_not_ahead, refresh_keys
+from cotenant.engine.keys import chain_by_tenant, compact_running, gpus_not_ahead, own_gpus_not_ahead, refresh_keys
 from cotenant.engine.ledger import count_standing
 from cotenant.engine.lines import advance_line, line_up
 from cotenant.engine.listing import list_kept
@@ -58,7 +58,7 @@ def start_without_displacing(s: State, rule: Rule, now: float) -> bool:
             return False
         compact_running(s)
         refresh_keys(s, rule, now)
-        return _could_displace(s, newest, s.x[N_RUN])
+        return _could_displace(s, newest, s.x[N_RUN], now)
     line_up(s)
     stable = rule.flags[STABLE] == 1
     fresh = False
@@ -74,8 +74,10 @@ def start_without_displacing(s: State, rule: Rule, now: float) -> bool:
             if not fresh:
                 compact_running(s)
                 refresh_keys(s, rule, now)
+                if s.x[TENANTS] == 1:
+                    chain_by_tenant(s)
                 count, fresh = s.x[N_RUN], True
-            if _could_displace(s, job, count):
+            if _could_displace(s, job, count, now):
                 return True
         line += 1
     return False
@@ -94,7 +96,7 @@ def _known_hopeless(s: State, c: int, job: int) -> bool:
 
 
 @kernel
-def _could_displace(s: State, job: int, count: int) -> bool:
+def _could_displace(s: State, job: int, count: int, now: float) -> bool:
     """Whether the running jobs behind a waiting one hold enough GPUs, so that stopping some might help.
 
     Under a tree of tenants those of its own tenant, if that lets anybody be displaced.
@@ -105,7 +107,7 @@ def _could_displace(s: State, job: int, count: int) -> bool:
     elif s.quota[q, Q_STAYS] == 1 or s.quota[q, Q_USED] == 0:
         behind = 0
     else:
-        behind = int(own_gpus_not_ahead(s.keys, s.hot, count, s.f[job, KEY1], s.f[job, KEY2], q))
+        behind = own_gpus_not_ahead(s, job, now)
     s.cls[c, C_HEAD], s.cls[c, C_BEHIND] = job, behind
     s.cls[c, C_STARTED], s.cls[c, C_EPOCH] = s.x[N_STARTED_GPUS], s.x[EPOCH]
     return bool(behind > 0 and behind + s.x[IDLE] >= s.i[job, GPUS])

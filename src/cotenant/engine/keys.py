@@ -306,6 +306,16 @@ def refresh_keys(s: State, rule: Rule, now: float) -> None:
             _hot_column(hot, keys[c], count, column, round_start(rule, now), now)
     if weighs:
         _shield(s, rule, now)
+    if s.x[TENANTS] == 1:
+        _keep_started(s, now)
+
+
+@kernel
+def _keep_started(s: State, now: float) -> None:
+    """Whoever was started in this very decision, for a guarantee, is not stopped in it: it comes before everybody."""
+    for k in range(s.x[N_RUN]):
+        if s.hot[H_SINCE, k] == now:
+            s.keys[0, k] = -math.inf
 
 
 @kernel
@@ -320,13 +330,27 @@ def gpus_not_ahead(keys: Matrix, hot: Matrix, count: int, key1: float, key2: flo
 
 
 @kernel
-def own_gpus_not_ahead(keys: Matrix, hot: Matrix, count: int, key1: float, key2: float, tenant: int) -> float:
-    """The same of one tenant's jobs."""
-    total = 0.0
-    for k in range(count):
-        if hot[H_TENANT, k] == tenant and (keys[0, k] > key1 or (keys[0, k] == key1 and keys[1, k] >= key2)):
-            total += hot[H_GPUS, k]
-    return total
+def chain_by_tenant(s: State) -> None:
+    """Chain the running jobs of each tenant: Q_FIRST is where the first of them stands, `order[1]` where the next."""
+    for q in range(s.quota.shape[0]):
+        s.quota[q, Q_FIRST] = -1
+    for k in range(s.x[N_RUN] - 1, -1, -1):
+        q = int(s.hot[H_TENANT, k])
+        s.order[1, k] = s.quota[q, Q_FIRST]
+        s.quota[q, Q_FIRST] = k
+
+
+@kernel
+def own_gpus_not_ahead(s: State, job: int, now: float) -> int:
+    """The same of the jobs of its own tenant, as they are chained; those that are kept in this decision count too."""
+    key1, key2, keys, total = s.f[job, KEY1], s.f[job, KEY2], s.keys, 0.0
+    k = s.quota[s.i[job, TENANT], Q_FIRST]
+    while k >= 0:
+        not_ahead = keys[0, k] > key1 or (keys[0, k] == key1 and keys[1, k] >= key2)
+        if not_ahead or s.hot[H_SINCE, k] == now:
+            total += s.hot[H_GPUS, k]
+        k = s.order[1, k]
+    return int(total)
 
 
 @kernel

@@ -18,6 +18,7 @@ from cotenant.engine.leaving import end_suspended, preempt
 from cotenant.engine.ledger import bar, resize
 from cotenant.engine.observe import pieces_of
 from cotenant.engine.resizing import go_on, lay_slices, let_go
+from cotenant.engine.staying import let_stay
 from cotenant.engine.walk import commit
 
 Start = tuple[int, Places, int]
@@ -36,7 +37,7 @@ def carry_out_plan(state: State, rule: Rule, plan: Plan, view: View, name: str, 
         _lay_down([], [(row, places, 0) for row, places in starting], state)
         commit(state, rule, now_s)
         return
-    wanted = check_plan(state, plan, view, name)
+    plan, wanted = let_stay(state, plan, check_plan(state, plan, view, name), view)
     stops, starts = _difference(wanted, view, exact)
     starts = starts if not state.x[col.LAGS] else _at_home(starts, wanted, state, rule, now_s)
     starts, resized = _resized(starts, state, view)

@@ -104,8 +104,26 @@ def _let_go_on(s: State) -> None:
 
 
 @kernel
+def _keep_calm(s: State, mark: Ints) -> None:
+    """Inside some tenants nobody is displaced: whoever of them runs keeps its GPUs, chosen or not; hosts first."""
+    for turn in range(2):
+        for k in range(s.x[N_RUN]):
+            job = s.run[k]
+            if job < 0 or s.quota[s.i[job, TENANT], Q_STAYS] == 0 or s.i[job, PROMISED] == 1:
+                continue
+            host = s.i[job, HOST]
+            if (host >= 0) != (turn == 1):
+                continue
+            beside = host >= 0 and mark[host] == _KEPT
+            if beside or keep_place(s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x, job):
+                mark[job] = _KEPT
+
+
+@kernel
 def _stay_or_leave(s: State, rows: Ints, pools: Ints, hosts: Ints, mark: Ints) -> None:
     """Whoever is not chosen stops; whoever has GPUs of its own in the pool that it is chosen for keeps them."""
+    if s.x[TENANTS] == 1:
+        _keep_calm(s, mark)
     for k in range(s.x[N_RUN]):
         job = s.run[k]
         if job >= 0 and mark[job] == 0:
@@ -113,12 +131,13 @@ def _stay_or_leave(s: State, rows: Ints, pools: Ints, hosts: Ints, mark: Ints) -
             leave(s, job)
     for k in range(len(rows)):
         job = rows[k]
-        own = hosts[k] < 0 and s.i[job, STATE] == RUNNING and s.i[job, HOST] < 0
+        own = hosts[k] < 0 and s.i[job, STATE] == RUNNING and s.i[job, HOST] < 0 and mark[job] != _KEPT
         if own and not _keeps(s, job, pools[k], mark):
             leave(s, job)
     for k in range(len(rows) if s.x[LAGS] == 1 else 0):  # whoever is left alone by a host goes on where it is
         job = rows[k]
-        if hosts[k] < 0 and s.i[job, STATE] == RUNNING and s.i[job, HOST] >= 0 and mark[s.i[job, HOST]] != _KEPT:
+        guest = hosts[k] < 0 and s.i[job, STATE] == RUNNING and s.i[job, HOST] >= 0 and mark[job] != _KEPT
+        if guest and mark[s.i[job, HOST]] != _KEPT:
             _keeps(s, job, pools[k], mark)
 
 
@@ -146,6 +165,8 @@ def _joins(s: State, rule: Rule, job: int, host: int, pool: int, mark: Ints, now
     """Whether a guest has the GPUs of its host, or is planned to."""
     if mark[host] == _MISSED or not within_quota(s, job) or not _may_join(s, job, host, pool, mark[host] == _KEPT):
         return False
+    if mark[host] == _KEPT and s.node[s.slices[s.i[host, SLICE], SLICE_NODE], NODE_POOL] != pool:
+        return False  # it stays in another one
     if s.i[job, STATE] == RUNNING and s.i[job, HOST] == host and mark[host] == _KEPT:
         return True
     if s.x[LAGS] == 1 and _stands_apart(s, rule, job, host, mark[host] == _KEPT, now):
@@ -171,7 +192,7 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
     for k in range(len(rows)):
         job = rows[k]
         if hosts[k] >= 0:
-            placed = _joins(s, rule, job, hosts[k], pools[k], mark, now)
+            placed = mark[job] == _KEPT or _joins(s, rule, job, hosts[k], pools[k], mark, now)
         else:
             placed = mark[job] == _KEPT or _sits_down(s, rule, job, pools[k], mark, now)
         if not placed:
@@ -185,6 +206,8 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
     commit(s, rule, now)
     for k in range(len(rows)):
         mark[rows[k]] = 0
+    for k in range(s.x[N_RUN]):
+        mark[max(s.run[k], 0)] = 0
     return missed
 
 

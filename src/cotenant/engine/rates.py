@@ -10,12 +10,9 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
-from cotenant.core.state import Matrix, Rule, State
+from cotenant.core.state import Cube, Matrix, Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.keys import position_of, work_done
 from cotenant.engine.ledger import rerun
@@ -99,7 +96,7 @@ def disturbs(s: State, other: int, job: int) -> bool:
 
 
 @kernel
-def loss_to(s: State, ratio: NDArray[np.float64], eased: Matrix, job: int, other: int, gpu_type: int) -> float:
+def loss_to(s: State, ratio: Cube, eased: Matrix, job: int, other: int, gpu_type: int) -> float:
     """What one that is at work on the same GPU costs a job: longer steps, as a part of a step alone."""
     beside = ratio[s.i[job, SPEED_ROW], s.i[other, SPEED_ROW], gpu_type]
     full = 1.0 / beside - 1.0 if beside > 0 else 1.0
@@ -107,7 +104,7 @@ def loss_to(s: State, ratio: NDArray[np.float64], eased: Matrix, job: int, other
 
 
 @kernel
-def speed_beside(s: State, ratio: NDArray[np.float64], eased: Matrix, job: int, g: int, gpu_type: int) -> float:
+def speed_beside(s: State, ratio: Cube, eased: Matrix, job: int, g: int, gpu_type: int) -> float:
     """Speed of a job on one of its GPUs against alone: the slowdowns of all others add up.
 
     Who is held back pauses between its steps, and disturbs nobody meanwhile. So the speed is the mean over who is just
@@ -141,7 +138,7 @@ def speed_beside(s: State, ratio: NDArray[np.float64], eased: Matrix, job: int, 
 
 @entry
 def shared_speeds(
-    s: State, ratio: NDArray[np.float64], eased: Matrix, pace: Matrix, curve: Matrix, points: Floats, jobs: Ints,
+    s: State, ratio: Cube, eased: Matrix, pace: Matrix, curve: Matrix, points: Floats, jobs: Ints,
     out: Floats,
 ) -> None:  # fmt: skip
     """Speed of each running job on its terms and in its company: a gang moves at its slowest GPU.
@@ -177,7 +174,7 @@ def shared_speeds(
 
 
 @entry
-def paired_speeds(s: State, pair: NDArray[np.float64], jobs: Ints, out: Floats) -> None:
+def paired_speeds(s: State, pair: Cube, jobs: Ints, out: Floats) -> None:
     """Speed of each running job beside whoever shares its GPUs: a gang moves at its slowest GPU.
 
     `pair[a, b, type]` is the speed of kind a beside kind b. With several others on a GPU the slowdowns multiply.

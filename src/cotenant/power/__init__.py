@@ -5,5 +5,17 @@ Counts of nodes only; which node sleeps, what booting delays and who waits for i
 
 from cotenant.power.ces import PRESETS, Ces, CesRules, parse_power
 from cotenant.power.forecast import Forecast, LearnedForecast, PerfectForecast
+from cotenant.power.queue import QueueLength, QueueRules, parse_queue
 
-__all__ = ["PRESETS", "Ces", "CesRules", "Forecast", "LearnedForecast", "PerfectForecast", "parse_power"]
+__all__ = [
+    "PRESETS",
+    "Ces",
+    "CesRules",
+    "Forecast",
+    "LearnedForecast",
+    "PerfectForecast",
+    "QueueLength",
+    "QueueRules",
+    "parse_power",
+    "parse_queue",
+]

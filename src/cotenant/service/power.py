@@ -19,7 +19,7 @@ from cotenant.backends.base import Backend, BackendError, NodeInfo, Sleeps
 from cotenant.core.errors import InputError
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry
-from cotenant.power import Ces, LearnedForecast, parse_power
+from cotenant.power import Ces, LearnedForecast, QueueLength, parse_power, parse_queue
 from cotenant.power.ces import STEP_S
 from cotenant.power.windows import Floats
 from cotenant.service.admission import demand_of, misfit, pools_of
@@ -38,7 +38,10 @@ class LivePower:
         self, text: str, store: Store, backend: Backend, nodes: Callable[[], Sequence[NodeInfo]], hosts: bool = True
     ) -> None:
         self._store, self._backend, self._nodes, self._hosts = store, backend, nodes, hosts
-        self._rules = parse_power(text)[0] if text else None
+        usual = getattr(backend, "power_rules", "")
+        by_queue = (text or usual).partition(":")[0] == "queue"
+        self._queue = QueueLength(parse_queue(text or usual)) if by_queue else None
+        self._rules = parse_power(text)[0] if text and not by_queue else None
         if text and not isinstance(backend, Sleeps):
             raise InputError("--power: this backend cannot let nodes sleep; leave it out, or use one that can")
         self._ces: Ces | None = None
@@ -52,7 +55,8 @@ class LivePower:
         with self._store.lock:
             book = self._store.book
             nodes = [node for node in self._nodes() if node.state != "down" and node.name not in book.drained]
-            wanted = self._wanted(nodes, book, now_s) if self._rules is not None else set()
+            wanted = self._by_queue(self._queue, nodes, book, now_s) if self._queue is not None else set()
+            wanted = self._wanted(nodes, book, now_s) if self._rules is not None else wanted
             if wanted != book.asleep:
                 woken, slept = sorted(book.asleep - wanted), sorted(wanted - book.asleep)
                 self._store.write([Entry("power", data={"asleep": slept, "woken": woken})])
@@ -61,6 +65,8 @@ class LivePower:
     @property
     def due_s(self) -> float:
         """When it wants to look again."""
+        if self._queue is not None:
+            return self._queue.due_s
         return self._step_s if self._rules is not None else math.inf
 
     def _act(self, backend: Sleeps, wanted: set[str]) -> None:
@@ -77,6 +83,17 @@ class LivePower:
             _log.warning("%s", error)
 
     # -- how many, and which ---------------------------------------------------------------------------------------
+
+    def _by_queue(self, queue: QueueLength, nodes: Sequence[NodeInfo], book: Book, now_s: float) -> set[str]:
+        """As many awake as are used and waited for; those that some job cannot do without are woken first."""
+        off = {node.name for node in nodes if node.state == "asleep"} | (book.asleep & {node.name for node in nodes})
+        up = {node.name for node in nodes if node.state == "up"} - off
+        rising = {node.name for node in nodes if node.state == "waking"} - off
+        waiting = _waiting(book)
+        needed = self._needed(nodes, off, waiting)
+        order = sorted(off, key=lambda name: (name not in needed, name))
+        queued = max(_queued(nodes, waiting), len(needed)) if waiting and nodes else 0
+        return queue.asleep(up, rising, order, _busy(book) & (up | rising), queued, now_s)
 
     def _wanted(self, nodes: Sequence[NodeInfo], book: Book, now_s: float) -> set[str]:
         """Nodes that should sleep from now on."""

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from cotenant.backends import open_backend
+from cotenant.backends import BackendError, open_backend
 from cotenant.journal import Journal, JournalError, open_journal
 from cotenant.service import home as homes
 from cotenant.service import logs
@@ -125,7 +125,7 @@ class Loop:
             try:
                 wait_s = self._service.tick()
                 self._tell("")
-            except (Unavailable, JournalError) as error:
+            except (Unavailable, JournalError, BackendError) as error:
                 self._tell(str(error))
                 wait_s = 1.0
             except Exception:  # the loop must go on; the next tick starts from the journal's truth
@@ -139,7 +139,7 @@ class Loop:
         if trouble and not self._trouble:
             _log.error("nothing is decided, running jobs go on: %s", trouble)
         elif self._trouble and not trouble:
-            _log.warning("the journal can be written again: everything goes on")
+            _log.warning("it can be decided again: everything goes on")
         self._trouble = trouble
 
     def stop(self) -> None:

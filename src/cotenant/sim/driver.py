@@ -345,9 +345,9 @@ def _open_segments(state: State) -> Matrix:
 
 
 def is_large(work: Workload, cluster: Cluster) -> bool:
-    """Whether compiling pays: loading compiled kernels takes about 2 s, building them first much longer."""
+    """Whether machine code pays: loading it takes about 0.2 s, making it first about 20 s, once."""
     size = len(work) * min(cluster.gpus, 200)
-    return size > (150_000 if jit.is_cached() else 1_500_000)
+    return size > 1_500_000 or (size > 40_000 and jit.is_cached())
 
 
 def _validate(e: Experiment) -> None:

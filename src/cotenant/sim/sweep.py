@@ -13,6 +13,7 @@ from cotenant.core import jit
 from cotenant.core.outcome import Outcome
 from cotenant.core.workload import Workload
 from cotenant.sim.driver import Experiment, is_large, simulate
+from cotenant.sim.ray_sweep import play_on_ray
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +33,18 @@ def plan_runs(policies: Sequence[str], seeds: Sequence[int], loads: Sequence[flo
     return [Run(policy, seed, load) for load in loads for policy in policies for seed in seeds]
 
 
-def run_all(runs: Sequence[Run], make: MakeExperiment, workers: int) -> Iterator[Outcome]:
-    """Outcomes in the order of `runs`. Workers are forked, so that workloads and kernels are shared."""
+def run_all(runs: Sequence[Run], make: MakeExperiment, workers: int, ray: str | None = None) -> Iterator[Outcome]:
+    """Outcomes in the order of `runs`. Workers are forked, so that workloads and kernels are shared.
+
+    `ray`: the address of a Ray cluster, '' for the usual one, whose cores do the work instead.
+    """
     experiments = [make(run) for run in runs]
     if any(is_large(e.workload, e.cluster) for e in experiments):
         jit.enable()
+    if ray is not None:
+        for run, outcome in zip(runs, play_on_ray(experiments, ray), strict=True):
+            yield _labelled(outcome, run)
+        return
     if workers <= 1 or len(runs) == 1 or "fork" not in multiprocessing.get_all_start_methods():
         for run, experiment in zip(runs, experiments, strict=True):
             yield _labelled(simulate(experiment), run)

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from cotenant.solvers.errors import SolverError
 
 Floats = NDArray[np.float64]
+Matrix = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 TOLERANCE = 1e-7

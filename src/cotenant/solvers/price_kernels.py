@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from cotenant.solvers.answer import Floats
+from cotenant.solvers.answer import Floats, Matrix
 from cotenant.solvers.compiled import compiled
 
 LESS, MORE = 1.0 - 1e-12, 1.0 + 1e-12  # costs nearer than this are equal
 
 
 def respond_loop(
-    a: Floats, mass: Floats, top: Floats, work: Floats, span: Floats, elapsed: Floats, falling: bool, theta: float,
-    p: Floats, usage: Floats, sums: Floats, x: Floats,
+    a: Matrix, mass: Floats, top: Floats, work: Floats, span: Floats, elapsed: Floats, falling: bool, theta: float,
+    p: Floats, usage: Floats, sums: Floats, x: Matrix,
 ) -> None:  # fmt: skip
     """Fill `usage` (GPUs per type) and `sums` (cost, its derivative by theta); `x` too unless it is empty.
 
@@ -153,11 +153,7 @@ def responder(compile_it: bool) -> Any:
     """The form to use; compiled (or read from the cache) and ready."""
     if not compile_it:
         return respond_numpy
-    loop: Any = compiled(respond_loop)
-    if not loop.signatures:
-        one = np.ones(1)
-        loop(one[None], one, one, one, one, one, False, 1.0, one, one.copy(), np.zeros(2), np.zeros((0, 1)))
-    return loop
+    return compiled(respond_loop)
 
 
 def _in_order(values: Floats) -> float:

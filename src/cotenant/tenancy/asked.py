@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cotenant.core.native.types import nested
+from cotenant.core.state import State
 from cotenant.tenancy.tree_tables import Rows
 
 Ints = NDArray[np.int64]
@@ -84,3 +86,6 @@ def new_claims(rows: Rows, tenants: int, pools: int, lines: int) -> Claims:
         np.zeros(1, np.int64),
         np.zeros(pools, np.int64),
     )
+
+
+nested(State, rows=Rows, asked=Asked, claims=Claims)

@@ -19,6 +19,7 @@ from cotenant.core.tenants import Tenant, Tree
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Matrix = NDArray[np.float64]
 NO_LIMIT = 2**40
 
 
@@ -35,7 +36,7 @@ class Rows(NamedTuple):
     weight: Floats
     declared: Ints  # 0: its weight counts against its siblings' only while it has jobs or past use
     reclaims: Ints
-    host: Floats  # rows x (most cores, most GiB)
+    host: Matrix  # rows x (most cores, most GiB)
 
 
 @dataclass(frozen=True, slots=True)

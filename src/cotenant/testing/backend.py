@@ -7,8 +7,8 @@
 
 Jobs are described by shell texts of the simplest kind (`sleep`, `exit`, `kill`, `trap`, `echo`). No test sleeps: all
 wait in `wait_change`, which a backend with a virtual clock answers at once. What concerns output, checkpoints, the way
-home, gangs and late launches is in `backend_far`, ways into jobs in `backend_channels`; here is how jobs start, end
-and are acted on.
+home and late launches is in `backend_far`, gangs and their GPUs in `backend_gangs`, what goes wrong in the world in
+`backend_faults`, ways into jobs in `backend_channels`; here is how jobs start, end and are acted on.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from cotenant.backends.base import Backend, BackendError, LaunchSpec
 from cotenant.core.errors import InputError
 from cotenant.testing.backend_channels import ChannelContract
 from cotenant.testing.backend_far import FarContract
-from cotenant.testing.backend_kit import PATIENCE_S, seen, until
+from cotenant.testing.backend_faults import FaultContract
+from cotenant.testing.backend_gangs import GangContract
+from cotenant.testing.backend_kit import PATIENCE_S, printed, seen, until
 
 __all__ = ["PATIENCE_S", "BackendContract", "seen", "until"]
 
 
-class BackendContract(FarContract, ChannelContract):
+class BackendContract(FarContract, GangContract, FaultContract, ChannelContract):
     """Override the fixture `backend` and `reopen`; the rest of `BackendKit` where it will not do."""
 
     def test_nodes_have_names_and_room(self, backend: Backend) -> None:
@@ -107,18 +109,14 @@ class BackendContract(FarContract, ChannelContract):
 
     def test_the_stubborn_are_killed(self, backend: Backend) -> None:
         """A job that ignores SIGTERM runs on until it is killed."""
-        backend.launch(self.spec("deaf-1", "trap '' TERM; sleep infinity"))
+        backend.launch(self.spec("deaf-1", "trap '' TERM; echo deaf; sleep infinity"))
         until(backend, "deaf-1", "running")
-        assert self.deaf(backend, "deaf-1")
+        printed(backend, backend.open_log("deaf-1", "stdout"), lambda data: data == b"deaf\n")
         assert backend.terminate("deaf-1")
         assert seen(backend, "deaf-1") is not None
         assert until(backend, "deaf-1", "running", "exited").state == "running"
         assert backend.kill("deaf-1")
         assert until(backend, "deaf-1", "exited").signal == 9
-
-    def deaf(self, backend: Backend, key: str) -> bool:
-        """Override where the job needs a moment to set up its trap: return when it has."""
-        return True
 
     def test_suspend_and_resume(self, backend: Backend) -> None:
         """Both may be repeated; a suspended job can be asked to end."""

@@ -25,9 +25,7 @@ def read_all(channel: Channel) -> tuple[bytes, bytes, ChannelPart]:
 
 
 class ChannelContract(BackendKit):
-    """Skipped where a backend does not offer the kind. `real_ports`: what listens is looked up in the world."""
-
-    real_ports = True
+    """Skipped where a backend does not offer the kind."""
 
     def test_a_program_beside_a_job(self, backend: Backend) -> None:
         """Its output, its exit code, as often as asked; none beside a job that does not run."""
@@ -94,7 +92,7 @@ class ChannelContract(BackendKit):
             out, _, end = read_all(channel)
             assert b"HTTP/1.0" in out
             assert end.signal is None
-            if self.real_ports:
+            if self.real_processes:
                 with pytest.raises(BackendError):
                     backend.open_channel("serves-1", taken)
         backend.kill("serves-1")

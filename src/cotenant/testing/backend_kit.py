@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
@@ -96,9 +96,14 @@ def at_home(addresses: Sequence[str], secret: str) -> Iterator[Home]:
 
 
 class BackendKit:
-    """Override the fixture `backend` and `reopen`; `workdir` where '/' will not do."""
+    """Override the fixture `backend` and `reopen`; `workdir` where '/' will not do; and, so that faults are tried too,
+    `cut_off`, `lost_node`, `tell_again` and `left`: where a backend does not say how, those tests are skipped.
+
+    `real_processes`: jobs are programs, and not scripts of the fake.
+    """
 
     workdir = "/"
+    real_processes = True
 
     @pytest.fixture
     def backend(self) -> Backend:
@@ -109,9 +114,37 @@ class BackendKit:
         """Another handle on the same world."""
         raise NotImplementedError
 
+    def cut_off(self, backend: Backend) -> AbstractContextManager[None]:
+        """Within it the control plane is out of reach of this handle, as if stopped; jobs run on."""
+        pytest.skip("this backend has no control plane that could be cut off")
+
+    def lost_node(self, backend: Backend, name: str) -> AbstractContextManager[None]:
+        """Within it a node is gone, with all that ran there, as after a crash; afterwards it is back, and up."""
+        pytest.skip("nodes of this backend cannot be lost")
+
+    def tell_again(self, backend: Backend, key: str) -> None:
+        """Have the world tell once more, and late, all that it ever told of a key."""
+        pytest.skip("nothing is told to this backend: it looks by itself")
+
+    def left(self, backend: Backend) -> list[str]:
+        """Whatever of jobs there is in the world: processes, records, groups, pods, reservations."""
+        return [one.key for one in backend.observe()]
+
     def spec(self, key: str, script: str, **more: object) -> LaunchSpec:
         """A spec of this suite's working directory."""
         return LaunchSpec(key=key, job=key.rpartition("-")[0], workdir=self.workdir, script=script, **more)  # type: ignore[arg-type]
+
+    def machines(self, backend: Backend) -> list[NodeInfo]:
+        """One node with GPUs of each machine that is up."""
+        up = [node for node in backend.nodes() if node.gpus and node.state == "up"]
+        return list({node.address or node.name: node for node in up}.values())
+
+    def two_machines(self, backend: Backend) -> tuple[NodeInfo, NodeInfo]:
+        """For gangs."""
+        found = self.machines(backend)
+        if len(found) < 2:
+            pytest.skip("this backend has one machine")
+        return found[0], found[1]
 
     def gpu_node(self, backend: Backend) -> NodeInfo:
         """A node with two GPUs or more."""

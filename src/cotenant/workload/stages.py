@@ -89,13 +89,15 @@ def profiled_stages(profile: Profile) -> Stages | None:
     """The same from what a profile says of the steps of models; None where it does not.
 
     A step's time on the GPU is one stage, what it takes beyond that on one GPU is the CPU's, and what a gang takes
-    beyond that is the network's. Starts cost what the engine charges; contention is the profile's.
+    beyond that is the network's. Starts cost what the engine charges; contention is the profile's. Where it knows
+    pairs, kinds that it has never seen together stay apart: there is no speed for them.
     """
     if profile.stage_s is None or not np.isfinite(profile.stage_s).any():
         return None
     known = np.asarray(np.isfinite(profile.stage_s).all(axis=1))
     times = np.where(known[:, None], profile.stage_s, 0.0)
     memory = np.zeros(len(times)) if profile.together is None else profile.together.memory_gib[:, 0]
+    strangers = [] if profile.pairs is None else np.argwhere(np.triu((profile.pairs.pair <= 0).any(axis=2))).tolist()
     return Stages(
         of=np.where(known[profile.row], profile.row, -1).astype(np.int64),
         gpus=np.array([gpus for _, gpus in profile.kinds], np.int64),
@@ -104,6 +106,7 @@ def profiled_stages(profile: Profile) -> Stages | None:
         start_s=np.zeros(len(times)),
         gpu_gib=np.asarray(memory, np.float64),
         contention=profile.contention,
+        apart=frozenset((a, b) for a, b in strangers),
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 from gavel_kit import TYPES, experiment, jobs, seeds, speeds, throughputs
 from hypothesis import given, settings
 
+import effort
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.outcome import Outcome
@@ -61,7 +62,7 @@ def assert_ran_only_where_it_can(result: Outcome, cluster: Cluster, table: dict[
         assert table[work.model.names[work.model.code[job]]][kinds[node]] > 0
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", effort.first(3, POLICIES))
 @given(seed=seeds)
 @settings(max_examples=3, deadline=None)
 def test_jobs_never_get_a_type_on_which_they_cannot_run(policy: str, seed: int) -> None:
@@ -73,7 +74,7 @@ def test_jobs_never_get_a_type_on_which_they_cannot_run(policy: str, seed: int) 
     assert_ran_only_where_it_can(result, cluster, table)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", effort.first(3, POLICIES))
 def test_everybody_ends_with_partitions_quotas_and_failing_nodes(policy: str, tmp_path: Path) -> None:
     profile, table = mixed_speeds(tmp_path, 5)
     groups = (
@@ -90,7 +91,7 @@ def test_everybody_ends_with_partitions_quotas_and_failing_nodes(policy: str, tm
 
 
 @pytest.mark.parametrize(
-    "policy", ["gavel", "gavel:objective=ftf", "gavel:aware=false", "gavel:objective=fifo", "allox"]
+    "policy", effort.first(2, ["gavel", "gavel:objective=ftf", "gavel:aware=false", "gavel:objective=fifo", "allox"])
 )
 def test_a_type_that_fails_altogether_is_waited_for(policy: str, tmp_path: Path) -> None:
     """Model a runs on the only v100 node, which is often down."""
@@ -103,7 +104,7 @@ def test_a_type_that_fails_altogether_is_waited_for(policy: str, tmp_path: Path)
 # -- sharing ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", SHARING)
+@pytest.mark.parametrize("policy", effort.first(1, SHARING))
 def test_sharing_keeps_every_rule_and_everybody_ends(policy: str, tmp_path: Path) -> None:
     profile = throughputs(tmp_path, {"a": (4.0, 2.0, 1.0), "b": (3.0, 3.0, 0.0), "c": (5.0, 1.0, 1.0)}, together=0.8)
     for seed in range(3):
@@ -152,7 +153,9 @@ def test_gandiva_dissolves_pairs_that_lose(tmp_path: Path) -> None:
 # -- determinism -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", ["gavel:objective=ftf", "gavel:aware=false", "gavel:objective=fifo,aware=false"])
+@pytest.mark.parametrize(
+    "policy", effort.first(1, ["gavel:objective=ftf", "gavel:aware=false", "gavel:objective=fifo,aware=false"])
+)
 @pytest.mark.parametrize("compat", [(), ("gavel",)])
 def test_same_seed_same_bytes(policy: str, compat: tuple[str, ...], tmp_path: Path) -> None:
     profile = throughputs(tmp_path, {"a": (4.0, 2.0, 1.0), "b": (3.0, 3.0, 1.0), "c": (5.0, 1.0, 1.0)}, together=0.8)

@@ -35,9 +35,10 @@ def test_past_use_survives_restarts_and_forgetting(tmp_path: Path) -> None:
     for name in ("vision", "nlp"):
         rig.service.tenants.add(ADMIN, name, "", {"guaranteed": 2})
     rig.service.tenants.share(ADMIN, {"half_life": HALF_S})
-    rig.submit("sleep 1800", ALICE, gpus=2)
-    rig.finish()
-    ended_s = rig.backend.now_s
+    first = rig.submit("sleep 1800", ALICE, gpus=2)
+    rig.finish(step_s=60.0)
+    ended_s = rig.service.desk.job(ADMIN, first).ended_s
+    assert ended_s is not None
     rig.backend.advance(HALF_S)
     rig.submit("sleep 900", BOB, gpus=1)
     rig.submit("sleep 9000", ALICE, gpus=1)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from parts_kit import NODE, Greedy, PartsRig
 
+import effort
 from cotenant.backends.base import LaunchSpec
 from cotenant.backends.fake import Script, read_script
 from cotenant.service.core import CoreService
@@ -133,7 +134,7 @@ def test_a_crash_at_every_step(tmp_path: Path) -> None:
     expected = endings(quiet.play())
     assert {"suspend.after", "resume.after", "terminate.after", "kill.after", "after:promise"} <= set(quiet.points)
     assert {state for state, *_ in expected.values()} == {"succeeded", "failed", "cancelled"}
-    for step in range(quiet.opened + 1, len(quiet.points) + 1):
+    for step in effort.some(range(quiet.opened + 1, len(quiet.points) + 1)):
         if quiet.left[step - 1] == quiet.left[step - 2]:
             continue  # it would leave the very same disk and world as the step before
         world = World(tmp_path, (step,))
@@ -150,7 +151,7 @@ def test_crashes_during_recovery(tmp_path: Path) -> None:
     quiet = World(tmp_path)
     expected, steps = endings(quiet.play()), len(quiet.points)
     chance = random.Random(20261115)
-    for _ in range(30):
+    for _ in range(effort.examples(30)):
         first = chance.randrange(quiet.opened + 1, steps)
         second = first + chance.randrange(1, 8)
         crashes = (first, second, second + chance.randrange(1, 8))

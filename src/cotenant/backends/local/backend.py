@@ -52,7 +52,7 @@ class LocalBackend:
     virtual slots. `gpu_types` names one type per slot and always makes them virtual. `share` says how jobs on the same
     GPU share it. Under `home` (`state_dir` if not given) are the socket that runtimes call, `logs` of ended attempts
     and `checkpoints`; `listen` names a TCP address that jobs shall call instead of the socket. One service owns a
-    state directory.
+    state directory. `alone`: keepers are not children of this process, whose end may end its children.
     """
 
     defaults: ClassVar[dict[str, Value]] = {
@@ -74,6 +74,7 @@ class LocalBackend:
         home: str | os.PathLike[str] | None = None,
         listen: str = "",
         isolation: Isolation = NONE,
+        alone: bool = False,
     ) -> None:
         root = Path(state_dir).absolute()
         self._home = root if home is None else Path(home).absolute()
@@ -87,7 +88,7 @@ class LocalBackend:
         self._mps = mps.start(root / "mps", self._machine.gpu) if share == "mps" else {}
         apart = isolation.level != "none"
         self._cgroups = cgroups.find(apart) if use_cgroups else cgroups.Cgroups(notes=("cgroups are switched off",))
-        self._rlimit_as = rlimit_as
+        self._rlimit_as, self._alone = rlimit_as, alone
         moves = self._machine.gpu == "nvml" and share != "mps"  # the driver cannot take out a client of MPS
         self._cuda = cuda.method() if moves else "none"
         self.label = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
@@ -219,7 +220,7 @@ class LocalBackend:
                 return
             record.write("spec.json", json.dumps(facts).encode())
             record.write("keeper.in", order)
-            self._watcher.adopt(orders.spawn(record, lock, self._tenants is not None))
+            self._watcher.adopt(orders.spawn(record, lock, self._tenants is not None, self._alone))
         except OSError as error:
             raise BackendError(f"job {spec.key}: nothing was started: {error}") from error
         finally:

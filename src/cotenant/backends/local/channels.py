@@ -24,6 +24,7 @@ _NAME = "door"
 _PART = 64 << 10
 _LISTENS = "0A"  # TCP_LISTEN in /proc/net/tcp
 _CONNECT_S = 5.0
+_AGAIN_S = 0.05  # between two tries to say what was not taken
 _NEWNET = 0x40000000
 _INODE = re.compile(r"socket:\[(\d+)\]")
 
@@ -111,13 +112,25 @@ class KeeperChannel(_Connected):
 
     def read(self, timeout_s: float) -> ChannelPart | None:
         """See the protocol."""
+        until = time.monotonic() + timeout_s
         with self._reading:
             while self._end is None and not self._came:
-                data = self._receive(timeout_s)
-                if data is None:
+                wait_s = until - time.monotonic()
+                data = self._receive(wait_s if self._said() else min(wait_s, _AGAIN_S))
+                if data is not None:
+                    self._take(data)
+                elif time.monotonic() >= until:
                     return None
-                self._take(data)
             return self._came.popleft() if self._came else self._end
+
+    def _said(self) -> bool:
+        """Whether nothing is left to say. Whoever reads sends the rest: the end of the input has no successor."""
+        if self._left and self._writing.acquire(blocking=False):
+            try:
+                self._drain(0.0)
+            finally:
+                self._writing.release()
+        return not self._left
 
     def _take(self, data: bytes) -> None:
         if not data:

@@ -11,14 +11,21 @@ from cotenant.backends.base import LaunchSpec
 from cotenant.backends.local import cgroups, channels, containers, keeper
 from cotenant.backends.local.records import KeeperRecord
 
-_BOOT = "import sys;sys.path.append(sys.argv[1]);import keeper;keeper.main(sys.argv[2])"
+BOOT = "import sys;sys.path.append(sys.argv[1]);import keeper;keeper.main(sys.argv[2])"
 _BOOT_APART = "import sys;sys.path+=sys.argv[1].split(':');import keeper,confine;keeper.main(sys.argv[2],confine)"
+_ALONE = "import os;os.fork() and os._exit(0);os.setsid();"  # before it: nobody's child, whoever started it may end
 _SETUP = 'bash -c "$1" || exit; shift; exec "$@"'  # a constant; the user's texts are its arguments
 _INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
     *("LD_LIBRARY_PATH", "VIRTUAL_ENV", "CUDA_HOME"),
 )  # of the service's own environment, which may hold its secrets
 _MIB = 1 << 20
+
+
+def command(spec: LaunchSpec) -> tuple[str, ...]:
+    """What is executed: the command, after its setup where it has one."""
+    argv = spec.argv if spec.argv is not None else ("bash", "-c", spec.script)
+    return ("bash", "-c", _SETUP, "cotenant", spec.setup, *argv) if spec.setup.strip() else argv
 
 
 def written(
@@ -28,9 +35,7 @@ def written(
 
     `tool` runs images here.
     """
-    argv = spec.argv if spec.argv is not None else ("bash", "-c", spec.script)
-    if spec.setup.strip():
-        argv = ("bash", "-c", _SETUP, "cotenant", spec.setup, *argv)
+    argv = command(spec)
     inherited = {n: v for n, v in os.environ.items() if n in _INHERITED or n.startswith("LC_")}
     home = spec.calls_home.environment() if spec.calls_home is not None else {}
     env = {**inherited, **spec.env, **home, **env, "COTENANT_KEY": spec.key, "COTENANT_JOB": spec.job}
@@ -56,10 +61,13 @@ def written(
     return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in entries)
 
 
-def spawn(record: KeeperRecord, lock: int, apart: bool = False) -> int:
-    """Start the keeper of a record; it takes over the lock. Returns its pid. `apart`: the job is another user's."""
-    here, boot = str(Path(__file__).resolve().parent), _BOOT_APART if apart else _BOOT
-    here = f"{here}:{here}/isolation" if apart else here
+def spawn(record: KeeperRecord, lock: int, apart: bool = False, alone: bool = False) -> int:
+    """Start the keeper of a record; it takes over the lock. `apart`: the job is another user's.
+
+    Returns the pid to reap: its own or, where it shall not be our child (`alone`), that of who starts it.
+    """
+    here, boot = str(Path(__file__).resolve().parent), _BOOT_APART if apart else BOOT
+    here, boot = f"{here}:{here}/isolation" if apart else here, _ALONE + boot if alone else boot
     log = str(record.path / "keeper.log")
     with channels.listening(record) as door:
         return os.posix_spawn(

@@ -77,6 +77,10 @@ class AntMan(PlanPolicy):
         self._believed: Together | None = None  # by which the last schedule was made
         self._quota_left: Ints = np.zeros(0, np.int64)  # by tenant, after the last schedule
 
+    def refresh(self) -> None:
+        """Think anew: jobs were moved, or nodes came or went."""
+        self._seen = ()
+
     def decide(self, view: View) -> Plan:
         """Upgrade, start guaranteed jobs, start opportunistic jobs, set shares and memory."""
         self._pairs.look(view)

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cotenant.core.jit import kernel
+from cotenant.core.state import Cube
 from cotenant.core.workload import Floats
 from cotenant.policies.bsbf.pair_test import shared_mean
 from cotenant.policies.bsbf.scratch import Scene, Scratch
 
 
 @kernel
-def xi(
-    s: Scene, slowdown: NDArray[np.float64], job: int, level: int, other: int, other_level: int, gpu_type: int
-) -> float:
+def xi(s: Scene, slowdown: Cube, job: int, level: int, other: int, other_level: int, gpu_type: int) -> float:
     """How many times as long a job takes beside another, at the sub-batches of both."""
     lost = slowdown[s.kind[job], s.kind[other], gpu_type] - 1.0
     return float(1.0 + lost * s.eased[s.kind[job], level] * s.eased[s.kind[other], other_level])
@@ -29,7 +25,7 @@ def xi(
 
 @kernel
 def play(
-    s: Scene, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, level: int, l_a: float, mates: int,
+    s: Scene, w: Scratch, slowdown: Cube, left: Floats, job: int, level: int, l_a: float, mates: int,
     gpu_type: int,
 ) -> float:  # fmt: skip
     """When a job ends that starts now beside `w.mates`; the ends of those go to `w.means`. Seconds from now."""
@@ -64,7 +60,7 @@ def play(
 
 @kernel
 def cost(
-    s: Scene, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, level: int, l_a: float, mates: int,
+    s: Scene, w: Scratch, slowdown: Cube, left: Floats, job: int, level: int, l_a: float, mates: int,
     gpu_type: int,
 ) -> float:  # fmt: skip
     """Seconds that starting now beside `w.mates` costs everybody in it: own completion and the delays of the hosts.
@@ -90,7 +86,7 @@ def last_end(w: Scratch, left: Floats, mates: int) -> float:
 
 @kernel
 def mean_of_pairs(
-    s: Scene, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, level: int, l_a: float, mates: int,
+    s: Scene, w: Scratch, slowdown: Cube, left: Floats, job: int, level: int, l_a: float, mates: int,
     gpu_type: int,
 ) -> float:  # fmt: skip
     """What the paper compares sub-batches by: the pair test's mean when the job starts now, over its hosts."""

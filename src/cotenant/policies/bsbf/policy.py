@@ -206,7 +206,7 @@ def _scratch(
     gpus, nodes = len(users), len(site.node)
     need = np.append(view.gpu_gib, 0.0)
     gib = np.repeat(site.gpu_gib[site.node_type], np.diff(site.gpu_first)) - need[users].sum(axis=1)
-    room = site.host[:, [col.HOST_CPU_FREE, col.HOST_MEM_FREE]]
+    room = np.ascontiguousarray(site.host[:, [col.HOST_CPU_FREE, col.HOST_MEM_FREE]])
     quota = site.quota_left()
     for row in stopped:
         at = view.at(row)

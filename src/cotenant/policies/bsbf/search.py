@@ -13,12 +13,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-from numpy.typing import NDArray
-
 from cotenant.core.columns import NODE_CAP, NODE_SIZE, POOL_HI, POOL_LO, POOL_TYPE, SLOTS
 from cotenant.core.jit import entry, kernel
-from cotenant.core.state import Matrix
+from cotenant.core.state import Cube, Matrix
 from cotenant.core.workload import Floats, Ints
 from cotenant.policies.bsbf.judging import cost, last_end, mean_of_pairs, xi
 from cotenant.policies.bsbf.pair_test import pays, shared_mean
@@ -85,7 +82,7 @@ def count_usable(s: Scene, w: Scratch, job: int, lo: int, hi: int, need: float) 
 
 @kernel
 def find_hosts(
-    s: Scene, w: Scratch, slowdown: NDArray[np.float64], left: Floats, job: int, level: int, l_a: float,
+    s: Scene, w: Scratch, slowdown: Cube, left: Floats, job: int, level: int, l_a: float,
     lo: int, hi: int, need: float, gpu_type: int, flags: Ints,
 ) -> int:  # fmt: skip
     """Hosts of the walk, each once, that pass the pair test, by their means (or as met, without a test).
@@ -160,7 +157,7 @@ def gather_shared(
 
 @kernel
 def try_walk(
-    s: Scene, w: Scratch, slowdown: NDArray[np.float64], left: Floats, memory: Matrix, pace: Matrix, job: int,
+    s: Scene, w: Scratch, slowdown: Cube, left: Floats, memory: Matrix, pace: Matrix, job: int,
     lo: int, hi: int, gpu_type: int, wait: float, flags: Ints,
 ) -> int:  # fmt: skip
     """Find GPUs for a job on some nodes; they go to `w.best`. The level + 1, or 0 and the reason in `w.why`.
@@ -204,7 +201,7 @@ def try_walk(
 
 
 @kernel
-def take(s: Scene, w: Scratch, slowdown: NDArray[np.float64], need: float, job: int, level: int, gpu_type: int) -> None:
+def take(s: Scene, w: Scratch, slowdown: Cube, need: float, job: int, level: int, gpu_type: int) -> None:
     """Put a job on the GPUs of `w.best`."""
     gpus, node = s.gpus[job], -1
     w.level[job] = level
@@ -233,7 +230,7 @@ def take(s: Scene, w: Scratch, slowdown: NDArray[np.float64], need: float, job: 
 
 @entry
 def search(
-    s: Scene, w: Scratch, order: Ints, left: Floats, slowdown: NDArray[np.float64], memory: Matrix, pace: Matrix,
+    s: Scene, w: Scratch, order: Ints, left: Floats, slowdown: Cube, memory: Matrix, pace: Matrix,
     flags: Ints,
 ) -> int:  # fmt: skip
     """Try to start waiting jobs in order; how many start. Their GPUs are in `w.out_gpus`."""
@@ -274,7 +271,7 @@ def search(
 
 @kernel
 def try_single_nodes(
-    s: Scene, w: Scratch, slowdown: NDArray[np.float64], left: Floats, memory: Matrix, pace: Matrix, job: int,
+    s: Scene, w: Scratch, slowdown: Cube, left: Floats, memory: Matrix, pace: Matrix, job: int,
     lo: int, hi: int, gpu_type: int, wait: float, flags: Ints,
 ) -> int:  # fmt: skip
     """A job that fits one node: nodes with just enough empty GPUs first, then those with most, then the idlest."""

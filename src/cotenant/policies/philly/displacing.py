@@ -6,6 +6,8 @@ at its quota; one that reaches over the quota leaves only where no other can.
 
 from __future__ import annotations
 
+import math
+
 from cotenant.core.jit import kernel
 from cotenant.policies.philly.placing import seek
 from cotenant.policies.philly.tables import (
@@ -58,7 +60,7 @@ def starts(s: Situation, m: Lasting, w: Workspace, job: int) -> None:
     w.marks[N_STARTED] += 1
     w.marks[BUSY] += s.gpus[job]
     w.used[t] += s.gpus[job]
-    m.began_s[row] = float("nan")
+    m.began_s[row] = math.nan
     m.counts[N_STARTS] += 1
     m.counts[N_OUT_OF_ORDER] += w.behind[t]
     m.passed[row] = w.large[t]

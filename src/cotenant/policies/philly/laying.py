@@ -92,7 +92,8 @@ def scene_of(view: View, waiting: NDArray[np.bool_], quota: Floats, board: Board
     gpus = view.gpus[order]
     return Situation(
         now_s=float(view.now_s), gpus_up=view.cluster_gpus, node=site.node, pool=site.pool, rack_of=board.rack_of,
-        racks=board.racks, host=site.host[:, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]], hosts_bind=int(site.hosts_bind),
+        racks=board.racks, host=np.ascontiguousarray(site.host[:, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]]),
+        hosts_bind=int(site.hosts_bind),
         row=view.rows[order], gpus=gpus, tenant=tenant, pools=view.open_pools[order],
         parts=view.parts[order], roams=(view.mode[order] != col.CONSOLIDATED).astype(np.int64),
         shape=view.class_number[order], rank=rank, cpus=view.cpus[order] / gpus, mem_gib=view.mem_gib[order] / gpus,

@@ -62,6 +62,7 @@ class RoundPolicy(PlanPolicy):
         self._asked_s = -np.inf
         self._changed = True
         self._pair: np.ndarray | None = None
+        self._speed: np.ndarray | None = None
         self._seen: Ints = np.zeros(0, np.int64)
         self._gpus: Ints = np.zeros(0, np.int64)
         self._held = _NOTHING
@@ -105,7 +106,7 @@ class RoundPolicy(PlanPolicy):
         for row in standing.ids.tolist():
             history.isolated_s[row], history.seen_left_s[row], history.seen_rate[row] = kept[row,][3:]
         self._seen, self._gpus, self._pair = standing.ids, np.array(kept[()]["gpus"], np.int64), view.facts.pair
-        self._changed = False
+        self._speed, self._changed = view.site.speed, False
         self._round_end_s, self._asked_s = standing.next_s, standing.began_s
         pool = dict(zip(view.rows.tolist(), view.pool.tolist(), strict=True))
         guests = {(int(row), int(host)) for row, host in zip(view.rows, view.host_row, strict=True) if host >= 0}
@@ -134,6 +135,8 @@ class RoundPolicy(PlanPolicy):
             self._changed, self._seen = True, np.sort(ids)
         if not _alike(view.facts.pair, self._pair):  # beliefs about pairs have changed
             self._changed, self._pair = True, view.facts.pair
+        if not _alike(view.site.speed, self._speed):  # or about types
+            self._changed, self._speed = True, view.site.speed
         gpus = view.pool_gpus
         if len(gpus) != len(self._gpus) or (gpus != self._gpus).any():  # nodes have failed or come back
             self._changed, self._gpus = True, gpus

@@ -90,7 +90,7 @@ def _attempt(job: LiveJob, number: int) -> AttemptInfo:
     return AttemptInfo(
         number=attempt.number, state=str(job.state) if live else "ended", started_s=attempt.started_s,
         ended_s=attempt.ended_s, exit_code=attempt.exit_code, signal=attempt.signal, why=attempt.why,
-        lost_s=attempt.lost_s, nodes=attempt.gpus,
+        lost_s=attempt.lost_s, nodes=attempt.devices,
     )  # fmt: skip
 
 

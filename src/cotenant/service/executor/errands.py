@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cotenant.backends.base import Backend, BackendError
+from cotenant.backends.base import Backend, BackendError, Unreachable
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry
@@ -174,6 +174,8 @@ class Acts:
                 spec = replace(spec, env={**spec.env, "COTENANT_HOLD": errand.what}, max_runtime_s=0.0)
             self._hook(f"before:{done}")
             self._backend.launch(spec)
+        except Unreachable:  # it may yet start: whoever reaches the world again finds it, or that there is nothing
+            raise
         except (InputError, BackendError, OSError) as error:
             failed = f"it could not be started: {error}"
             self._traces.forget(errand.key)

@@ -20,6 +20,7 @@ from cotenant.service.executor.errands import AHEAD, LAUNCH, LIMITS, Acts, Erran
 from cotenant.service.executor.host_limits import HostLimits
 from cotenant.service.executor.ladder import falls_still, may_suspend, next_rung, why_stop
 from cotenant.service.executor.terms import AgreedTerms
+from cotenant.service.observer.openings import leaving
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.planner.decision import Act, LiveDecision
@@ -210,9 +211,12 @@ class Executor:
                     self._errands.put(Errand(job.id, job.key, KILL))
 
     def _shut_out(self, job: LiveJob, now_s: float) -> bool:
-        """Whether a window has begun on a node of a job, and is not for it."""
+        """Whether a window has begun on a node of a job, and is not for it, or a node of its goes away."""
         if job.stop_why:
             return False
+        gone = {node.name for node in self._nodes() if leaving(node, now_s)}
+        if gone and any(node in gone for node, _ in job.last.gpus):
+            return True
         begun = [w for w in self._store.book.windows.values() if w.on(now_s) and not w.is_for(job.tenant, job.user)]
         return any(window.covers(node) for window in begun for node, _ in job.last.gpus)
 

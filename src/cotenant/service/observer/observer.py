@@ -104,7 +104,7 @@ class Observer:
 
     def _journal_starts(self, owned: Sequence[tuple[LiveJob, Observed]]) -> None:
         started = [
-            Entry("started", job.id, {"at_s": self._started_s(job, item), "type": self._gpu_type(job)})
+            Entry("started", job.id, self._start(job, item))
             for job, item in owned
             if job.last.started_s is None
             and not job.holds
@@ -112,6 +112,11 @@ class Observer:
         ]
         if started:
             self._store.write(started)
+
+    def _start(self, job: LiveJob, item: Observed) -> dict[str, Any]:
+        """When it began, and on which GPUs, where the backend chose them."""
+        found = {"at_s": self._started_s(job, item), "type": self._gpu_type(job)}
+        return {**found, "found_on": item.gpus} if item.gpus else found
 
     def _journal_places(self) -> None:
         """Kinds of jobs that have said where in their start they would wait for GPUs."""

@@ -39,6 +39,11 @@ def length_s(job: LiveJob, now_s: float) -> float:
     return max(job.spec.expected_s - job.attained_s(now_s), 0.0) if job.spec.expected_s else UNKNOWN_DURATION_S
 
 
+def leaving(node: NodeInfo, now_s: float) -> bool:
+    """Whether a node goes away by itself so soon that nothing may start there, and whoever is there must leave."""
+    return bool(node.leaves_s) and now_s >= node.leaves_s
+
+
 class Openings:
     """Looked at before every decision, by the scheduler's thread.
 
@@ -74,6 +79,7 @@ class Openings:
             node.name
             for node in self._nodes()
             if node.state != "up"
+            or leaving(node, now_s)
             or node.name in book.drained
             or node.name in book.asleep
             or (closed and any(w.covers(node.name) for w in closed))
@@ -97,7 +103,11 @@ class Openings:
                 self._store.write([Entry("window-removed", data={"id": name, "why": "it is over"}) for name in over])
             shut = self.shut(now_s)
             nodes = self._could_take(shut)
-            seen = [replace(node, state="up", ready_s=0.0) for node in nodes], tuple(book.windows), book.tenants
+            seen = (
+                [replace(node, state="up", ready_s=0.0, leaves_s=0.0) for node in nodes],
+                tuple(book.windows),
+                book.tenants,
+            )
             if not nodes:  # nobody keeps anybody waiting
                 return
             every = seen != self._seen or now_s >= self._due_s or (bool(book.windows) and bool(book.unplaced))

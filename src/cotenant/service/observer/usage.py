@@ -7,7 +7,7 @@ import math
 import threading
 from collections.abc import Collection, Iterable, Sequence
 
-from cotenant.backends.base import Backend, BackendError, GpuUse, JobUse, Measures
+from cotenant.backends.base import Backend, BackendError, GpuUse, JobUse, Measures, Unreachable
 from cotenant.service.store.job import LiveJob
 
 SAMPLE_S = 0.5
@@ -42,7 +42,7 @@ class Usage:
 
         None where not all of its GPUs are known, or where others are there and nobody can tell whose it is.
         """
-        known, cells = self._at, [(node, index) for node, indexes in job.last.gpus for index in indexes]
+        known, cells = self._at, [(node, index) for node, indexes in job.last.devices for index in indexes]
         if not cells or not known.keys() >= set(cells):
             return None
         parts = [self._part(known[cell], job.key, alone) for cell in cells]
@@ -78,6 +78,8 @@ class Sampler:
             try:
                 if not self._usage.sample():
                     return
+            except Unreachable:  # the scheduler says so
+                pass
             except (BackendError, OSError) as error:
                 _log.warning("what GPUs use is not known any more: %s", error)
                 return

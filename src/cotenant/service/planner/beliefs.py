@@ -101,7 +101,8 @@ class LiveBeliefs:
 
     def pace(self, job: LiveJob, attempt: Attempt, types: dict[str, str]) -> float:
         """Seconds of work per second of an attempt on its GPUs."""
-        return self.profiles.of(job.spec.model, job.spec.gpus, types.get(attempt.gpus[0][0], ""))
+        known = not self.profiles.knows_nothing
+        return self.profiles.of(self.kind(job), types.get(attempt.gpus[0][0], "")) if known else 1.0
 
     def lost_s(self, job: LiveJob, types: dict[str, str]) -> float:
         """Work of its last attempt that is in no checkpoint, at speed 1."""

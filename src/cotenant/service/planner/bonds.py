@@ -5,9 +5,11 @@ from __future__ import annotations
 from math import exp, inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotenant.core import columns as col
 from cotenant.core.view import Bonds
+from cotenant.engine.live_rows import LiveRows
 from cotenant.engine.observe import places_of
 from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.planner.follow import Follower
@@ -20,13 +22,13 @@ def bonds_of(follower: Follower, types: dict[str, str]) -> Bonds:
     """Of all jobs. Whether one can save is known once its process has said so; until then it cannot."""
     tables, book, state = follower.tables, follower.book, follower.tables.state
     rows, live = len(tables), list(follower.row_of.values())
-    stays, guessed, reserve_s = np.zeros(rows, bool), np.zeros(rows, bool), np.zeros(rows)
+    stays, guessed, reserve_s = _in_calm_tenants(tables), np.zeros(rows, bool), np.zeros(rows)
     pinned: list[tuple[int, int, float]] = []
     for name, row in follower.row_of.items():
         job = book.active.get(name)
         if job is None:
             continue
-        stays[row] = not job.spec.preemptible
+        stays[row] |= not job.spec.preemptible
         if job.spec.deadline_s:
             reserve_s[row] = sure_s(follower.beliefs, job, types)
             guessed[row] = np.isnan(reserve_s[row])
@@ -37,6 +39,13 @@ def bonds_of(follower: Follower, types: dict[str, str]) -> Bonds:
     handover_s = float(np.nan_to_num(state.f[live, col.SAVING]).max(initial=0.0))
     loses = state.i[:rows, col.YIELDS] < 2
     return Bonds(stays, loses, guessed, np.nan_to_num(reserve_s), handover_s, tuple(pinned), tuple(sorted(shut)))
+
+
+def _in_calm_tenants(tables: LiveRows) -> NDArray[np.bool_]:
+    """By row: whether nobody is displaced inside its tenant."""
+    state = tables.state
+    stays = state.quota[state.i[: len(tables), col.TENANT], col.Q_STAYS] == 1
+    return np.asarray(stays & (state.x[col.TENANTS] == 1))
 
 
 def sure_s(beliefs: LiveBeliefs, job: LiveJob, types: dict[str, str]) -> float:

@@ -54,6 +54,7 @@ class Follower:
         self._opened: dict[int, Access] = {}  # with which jobs are in the tables
         self.hearing = Hearing(book, tables, beliefs, types, self._changed)
         self.shut: set[str] = set()
+        self._waited: dict[int, tuple[object, ...]] = {}  # waiting jobs as they were looked at last
         self._parting: set[str] = set()
         self.unheard: list[str] = []  # jobs that were to leave, of which the book does not know
 
@@ -73,12 +74,18 @@ class Follower:
 
     # -- events --------------------------------------------------------------------------------------------------
 
-    def events(self, changed: Iterable[str], shut: set[str], now_s: float, parting: Iterable[str] = ()) -> list[Event]:
+    def events(
+        self, changed: Iterable[str], shut: set[str], now_s: float, parting: Iterable[str] = (),
+        doubted: Iterable[str] = (),
+    ) -> list[Event]:  # fmt: skip
         """What happened to these jobs and to nodes; nodes in `shut` take nobody in, jobs of `parting` have to leave.
 
-        What is told of one job stays in its order: one that is found running arrives, is adopted, then leaves.
+        What is told of one job stays in its order: one that is found running arrives, is adopted, then leaves. Of
+        `doubted` ones, which are among the changed, something else is believed now.
         """
         self.unheard = []
+        for name in doubted:
+            self._waited.pop(self.row_of.get(name, -1), None)
         found = [
             [Event(Kind.SHUT if name in shut else Kind.OPEN, number)]
             for name in sorted(shut ^ self.shut)
@@ -108,8 +115,23 @@ class Follower:
         if row is None:
             row = self._enter(job, now_s)
         yield from self._state(job, row, now_s)
+        if job.state == JobState.STOPPING and not new and not comes_back(job):  # it is planned with no more
+            return
+        if job.state != JobState.PENDING:
+            self._waited.pop(row, None)
+        elif self._is_as_before(job, row):
+            return
         if self._update(job, row, now_s) and not new:
             yield Event(Kind.CHANGED, row)
+
+    def _is_as_before(self, job: LiveJob, row: int) -> bool:
+        """Whether a waiting job is as it was when it was looked at last: it was only promised GPUs, or the like."""
+        f, seen = self.tables.state.f[row], (job.spec,)
+        if job.attempts:
+            seen = *seen, len(job.attempts), job.left_s, job.progress, float(f[col.DONE])
+        same = self._waited.get(row) == seen and f[col.SUBMIT] == job.submitted_s
+        self._waited[row] = seen
+        return bool(same) and self._opened[row] == self._open_to(job)
 
     def _state(self, job: LiveJob, row: int, now_s: float) -> Iterator[Event]:
         i = self.tables.state.i[row]
@@ -208,6 +230,7 @@ class Follower:
             del self.job_at[row]
             self.durations.pop(row, None)
             self._opened.pop(row, None)
+            self._waited.pop(row, None)
             self.hearing.forget(name, row)
 
     def _update(self, job: LiveJob, row: int, now_s: float) -> bool:

@@ -59,6 +59,7 @@ class SideBySide:
     ) -> None:
         self._book, self._reports, self._kept, self._types = book, reports, kept, types
         self._traits, self._use_of = traits, use_of
+        self._learns_types = traits.names_pools and len(set(types.values())) > 1
         self._offered: object = None  # for which state of things pairs were offered last
         self._told: set[tuple[str, str]] = set()  # attempts side by side, of which people were told
         self.splits: list[Split] = []
@@ -67,7 +68,7 @@ class SideBySide:
         """Take in what jobs say of their steps and are seen to use; `paced`: who is held back between steps."""
         kept, book = self._kept, self._book
         pairing, self.splits = kept.pairing, []
-        if not (self._traits.shares or book.shared_gpus or pairing.company):
+        if not (self._traits.shares or self._learns_types or book.shared_gpus or pairing.company):
             return
         running = [job for job in book.on_gpus.values() if job.state == JobState.RUNNING]
         self.splits = pairing.look(running, self._reports.of, self._types, now_s, paced())

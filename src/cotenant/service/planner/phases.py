@@ -4,6 +4,7 @@ profile says, else as measured on such GPUs, else a guess."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from cotenant.beliefs.live_profiles import LiveKind, LiveProfiles
 from cotenant.service.store.book import Book
@@ -17,6 +18,7 @@ from cotenant.service.store.learned import (
     SUSPENDING,
     Key,
     is_python,
+    kind_key,
     phase_keys,
     what_runs,
 )
@@ -36,6 +38,7 @@ class Phases:
     def __init__(self, book: Book, profiles: LiveProfiles) -> None:
         self._book, self._profiles = book, profiles
         self._known: dict[tuple[object, ...], LifecycleRow] = {}
+        self._wide: dict[tuple[object, ...], LifecycleRow] = {}  # as far as it does not matter who sent the job
         self._version: object = None
         self._last: tuple[object, object, str, LifecycleRow] = (None, None, "", GUESSED)  # who asks, asks several times
 
@@ -43,13 +46,17 @@ class Phases:
         """Seconds of each phase; none is NaN."""
         learned, spec, gpu_type = self._book.learned, job.spec, self._type(job)
         if self._version != (learned, learned.version):
-            self._known, self._version = {}, (learned, learned.version)
+            self._known, self._wide, self._version = {}, {}, (learned, learned.version)
         elif self._last[0] is job and self._last[1] is spec and self._last[2] == gpu_type:
             return self._last[3]
-        key = (what_runs(job), job.tenant, job.user, spec.gpus, gpu_type, is_python(spec.run))
+        runs = what_runs(job)
+        key = (runs, job.tenant, job.user, spec.gpus, gpu_type, is_python(spec.run))
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._row(job, gpu_type)
+            wide = (runs, spec.model, spec.gpus, gpu_type, is_python(spec.run))
+            if wide not in self._wide:
+                self._wide[wide] = self._row(job, gpu_type)
+            found = self._known[key] = self._own(job, gpu_type, self._wide[wide])
         self._last = job, spec, gpu_type, found
         return found
 
@@ -59,18 +66,25 @@ class Phases:
         given = (job.last.gpu_type if job.attempts else "") or job.spec.gpu_type
         return given or (types[0] if len(types) == 1 else "")
 
+    def _own(self, job: LiveJob, gpu_type: str, wide: LifecycleRow) -> LifecycleRow:
+        """What was measured of its very kind goes before what is known of others."""
+        kind, of = (kind_key(job, gpu_type),), self._book.learned.of
+        own = {name: math.exp(tally.mean) for name, what in _WHAT.items() if (tally := of(what, kind)) is not None}
+        return replace(wide, **own) if own else wide
+
     def _row(self, job: LiveJob, gpu_type: str) -> LifecycleRow:
+        """What is known of jobs that run the same, whoever sent them."""
         spec = job.spec
         profiled = self._profiles.lifecycle_of(LiveKind((spec.model, spec.gpus)))
-        kind, runs, machine = phase_keys(job, gpu_type)
-        told = (kind, runs), machine, is_python(spec.run), profiled
+        _, runs, machine = phase_keys(job, gpu_type)
+        told = runs, machine, is_python(spec.run), profiled
         return LifecycleRow(**{name: self._phase(name, *told) for name in _WHAT})
 
-    def _phase(self, name: str, near: tuple[Key, ...], machine: Key, python: bool, profiled: LifecycleRow) -> float:
+    def _phase(self, name: str, runs: Key, machine: Key, python: bool, profiled: LifecycleRow) -> float:
         what, learned = _WHAT[name], self._book.learned
-        own = learned.of(what, near)
-        if own is not None:
-            return math.exp(own.mean)
+        same = learned.of(what, (runs,))
+        if same is not None:
+            return math.exp(same.mean)
         told_s = float(getattr(profiled, name))
         if math.isfinite(told_s):
             return told_s

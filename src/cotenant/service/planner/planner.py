@@ -16,6 +16,7 @@ from cotenant.backends.base import Capabilities, NodeInfo
 from cotenant.beliefs.trying import Trying
 from cotenant.core import columns as col
 from cotenant.core.decision import Change, Decision, Transition
+from cotenant.core.errors import InputError
 from cotenant.core.jit_later import LATER
 from cotenant.core.plan import ALONE, Terms
 from cotenant.core.reasons import Reason
@@ -64,7 +65,8 @@ class Planner:
         self._session: Session | None = None
         self._remembered: dict[str, Any] = dict(store.book.memory)
         self.budget = Budget(options.budget_s)
-        wanted, apart = options.prefetch_starts and bool(reports.addresses), capabilities.isolation != "none"
+        wanted = options.prefetch_starts and bool(reports.addresses) and capabilities.exact_gpus
+        apart = capabilities.isolation != "none"
         self._ahead = AheadStarts(store, nodes, wanted, apart)
 
     @property
@@ -121,8 +123,13 @@ class Planner:
             self._session, self._remembered = None, dict(self._store.book.memory)
 
     def check(self, policy: str) -> None:
-        """Raise an `InputError` unless there is such a policy."""
-        make_policy(policy)
+        """Raise an `InputError` unless there is such a policy, and it can be carried out here."""
+        traits = make_policy(policy).traits
+        if (traits.shares or traits.takes_turns) and not self._capabilities.exact_gpus:
+            raise InputError(
+                f"policy '{policy}' lets jobs share GPUs, and this backend does not give jobs exact GPUs: take a policy"
+                " that does not share (`cotenant policies`), or a backend or mode with exact GPUs"
+            )
 
     def _current(self, now_s: float) -> Session:
         nodes, book = list(self._nodes()), self._store.book

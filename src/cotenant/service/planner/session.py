@@ -51,7 +51,7 @@ from cotenant.service.store.learned import what_runs
 
 _MOST_ROWS = 200_000  # of a session, while few of them live; the next one begins with what was journaled
 _LARGE = 3000  # jobs from which on compiled kernels pay
-_MOST_DOUBTED = 20  # jobs of which a decision thinks anew because more is known of their like
+_MOST_DOUBTED = 10  # jobs of which a decision thinks anew because more is known of their like
 
 
 class Session:
@@ -146,14 +146,15 @@ class Session:
         self._past.look(now_s)
         self.pairs.look(now_s, lambda: held_back(self._book, self.tables, self.follower.row_of, self.kept.pairing))
         self._parting = self.pairs.partings()
-        changed = changed | self._book.chained.keys() | self._durations.follow(changed)
-        events = self.follower.events(changed, shut, now_s, self._parting)
+        renewed = self._durations.follow(changed)
+        changed = changed | self._book.chained.keys() | renewed
+        events = self.follower.events(changed, shut, now_s, self._parting, renewed)
         self._pasts.write(now_s)
         events += self.follower.hearing.heard(spoke - changed - self.kept.pairing.settling, now_s)
         if not self._recalled:
             self._recalled = True
             recall(self._policy, self.policy_name, self._book.memory.get(POLICY), self.follower.row_of)
-        if len(self.kept.profiles.kinds) > self._kinds:
+        if self.kept.profiles.learn(self.kept.pairing.seen.rates) or len(self.kept.profiles.kinds) > self._kinds:
             self._kinds = len(self.kept.profiles.kinds)
             self.tables.set_speeds(self.kept.profiles.speed)
         if len(self.follower.row_of) > _LARGE:
@@ -209,7 +210,7 @@ class Session:
             state.f[cut, col.GPU_GIB] = together.memory_gib[state.i[cut, col.SPEED_ROW], state.i[cut, col.LEVEL]]
             self.engine.rates = MeasuredSpeeds(together, self.kept.pairing.measured(self.follower.row_of))
         elif traits.shares:
-            pair = profiles.pairs(seen.vetoes)
+            pair = profiles.pairs(seen)
             facts = replace(facts, pair=pair)
             measured = self.kept.pairing.measured(self.follower.row_of)
             tried = MeasuredSpeeds(profiles.together(seen), measured) if pair is None and seen.guesses else None

@@ -55,7 +55,13 @@ class Attempt:
     start_s: float = 0.0  # from its launch until its steps began, loading a checkpoint included; 0: not known
     taken_s: float | None = None
     had: Stretches = ()
+    found_on: Gpus = ()  # the GPUs that it really has, where the backend chose them; else `gpus`
     end: str = ""  # how it ended: succeeded, failed, lost, cancelled, or why it was asked to leave
+
+    @property
+    def devices(self) -> Gpus:
+        """The GPUs that it really has: those of the tables, or others of the same nodes that the backend chose."""
+        return self.found_on or self.gpus
 
     @property
     def size(self) -> int:
@@ -255,7 +261,8 @@ def thawed(row: dict[str, Any]) -> LiveJob:
 
 def _thawed_attempt(item: dict[str, Any]) -> Attempt:
     had = tuple((from_s, to_s) for from_s, to_s in item.get("had", ()))
-    attempt = Attempt(**{**item, "gpus": read_gpus(item["gpus"]), "had": had})
+    found_on = read_gpus(item.get("found_on", ()))
+    attempt = Attempt(**{**item, "gpus": read_gpus(item["gpus"]), "had": had, "found_on": found_on})
     if "since_s" not in item and attempt.started_s is not None:
         attempt.since_s = attempt.started_s
         if attempt.ended_s is not None:

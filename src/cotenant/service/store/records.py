@@ -101,6 +101,7 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
             if job.state == JobState.STARTING:
                 job.state = JobState.RUNNING
             job.last.gpu_type = data.get("type", "")
+            job.last.found_on = read_gpus(data.get("found_on", ()))
             if job.last.started_s is None:
                 job.last.started_s = job.last.since_s = data.get("at_s", now_s)
         case "ready":  # its first steps are made

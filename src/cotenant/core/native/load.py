@@ -1,0 +1,134 @@
+"""Call machine code from Python: load an object file, and hand numbers, arrays and tables over.
+
+A table is laid out once as a record of addresses and lengths; the few that were used last are remembered, with the
+tables themselves so that their arrays stay where they are. Calls keep Python's lock, as any call of an extension does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from cotenant.core.native.target import machine, symbol
+from cotenant.core.native.types import BOOL, FLOAT, INT, Array, Number, Struct, Type, signature
+
+_REMEMBERED = 4  # tables of each kind
+_C_TYPES: dict[Any, Any] = {BOOL: ctypes.c_int64, INT: ctypes.c_int64, FLOAT: ctypes.c_double, None: None}
+_loaded: list[Library] = []
+_DTYPES = {INT: np.dtype(np.int64), FLOAT: np.dtype(np.float64)}
+
+
+class Library:
+    """Machine code of kernels in this process."""
+
+    def __init__(self, code: bytes) -> None:
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine())
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        self._engine.finalize_object()
+        _loaded.append(self)  # its functions may be called for as long as this process lives
+
+    def __contains__(self, plain: Callable[..., Any]) -> bool:
+        return bool(self._engine.get_function_address(symbol(plain)))
+
+    def function(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """The compiled form of a kernel, to be called as the plain one is."""
+        wanted, returns = signature(plain)
+        kinds: list[Any] = []
+        for kind in wanted:
+            if isinstance(kind, Array):
+                kinds += [ctypes.c_void_p, *[ctypes.c_int64] * kind.rank]
+            else:
+                kinds.append(_C_TYPES[kind] if isinstance(kind, Number) else ctypes.c_void_p)
+        prototype = ctypes.PYFUNCTYPE(_C_TYPES[returns], *kinds)
+        code = prototype(self._engine.get_function_address(symbol(plain)))
+        return _caller(plain, code, wanted, returns)
+
+
+def _caller(plain: Callable[..., Any], code: Any, wanted: tuple[Type, ...], returns: Type) -> Callable[..., Any]:
+    hands = tuple(_hand(kind) for kind in wanted)
+
+    def call(*given: Any) -> Any:
+        if len(given) != len(hands):
+            raise TypeError(f"{plain.__name__} takes {len(hands)} arguments, not {len(given)}")
+        held: list[Any] = []
+        for hand, value in zip(hands, given, strict=True):
+            hand(value, held)
+        result = code(*held)
+        return result != 0 if returns is BOOL else result
+
+    call.__name__, call.__doc__ = plain.__name__, plain.__doc__
+    return call
+
+
+def _hand(kind: Type) -> Callable[[Any, list[Any]], None]:
+    """How one argument is handed over."""
+    if isinstance(kind, Array):
+        return _ArrayHand(kind)
+    if isinstance(kind, Struct):
+        return _StructHand(kind)
+    return _float if kind == FLOAT else _int
+
+
+def _float(value: Any, held: list[Any]) -> None:
+    held.append(float(value))
+
+
+def _int(value: Any, held: list[Any]) -> None:
+    held.append(value.__index__() if not isinstance(value, (bool, np.bool_)) else int(value))
+
+
+class _ArrayHand:
+    def __init__(self, kind: Array) -> None:
+        self._dtype, self._rank = _DTYPES[kind.of], kind.rank
+
+    def __call__(self, value: Any, held: list[Any]) -> None:
+        if value.dtype != self._dtype or value.ndim != self._rank or not value.flags.c_contiguous:
+            raise TypeError(
+                f"a kernel wants a contiguous array of {self._dtype} with {self._rank} dimensions, not "
+                f"{value.dtype} with {value.ndim}{'' if value.flags.c_contiguous else ', not contiguous'}"
+            )
+        held.append(value.__array_interface__["data"][0])
+        held.extend(value.shape)
+
+
+class _StructHand:
+    """Lays tables of one kind out in memory."""
+
+    def __init__(self, kind: Struct) -> None:
+        self._kind = kind
+
+    def __call__(self, value: Any, held: list[Any]) -> None:
+        held.append(_record(self._kind, value))
+
+
+_records: dict[type, OrderedDict[int, tuple[Any, Any]]] = {}
+
+
+def _record(kind: Struct, value: Any) -> Any:
+    """A table as it lies in memory."""
+    known = _records.setdefault(kind.make, OrderedDict())
+    found = known.get(id(value))
+    if found is not None:
+        return found[1]
+    words: list[Any] = []
+    for (name, of), part in zip(kind.fields, value, strict=True):
+        try:
+            _hand(of)(part, words)  # of a table in a table it keeps the record, too
+        except TypeError as error:
+            raise TypeError(f"{kind.name}.{name}: {error}") from None
+    record = (ctypes.c_int64 * len(words))()
+    for at, word in enumerate(words):
+        if isinstance(word, float):
+            ctypes.c_double.from_buffer(record, 8 * at).value = word
+        else:
+            record[at] = ctypes.addressof(word) if isinstance(word, ctypes.Array) else word
+    record.inner = words  # type: ignore[attr-defined]
+    if len(known) >= _REMEMBERED:
+        known.popitem(last=False)
+    known[id(value)] = (value, record)
+    return record
