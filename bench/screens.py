@@ -46,7 +46,7 @@ def main() -> None:
             take(browser, served, asked.folder)
             browser.close()
         finally:
-            served.stop()
+            served.end()
 
 
 def busy(client: Client, seconds: float) -> None:

@@ -63,7 +63,7 @@ def main() -> None:
             wrong += idle(chromium, served, asked.idle_s)
             chromium.close()
         finally:
-            served.stop()
+            served.end()
     for line in wrong:
         print(f"FAILED: {line}")
     sys.exit(1 if wrong else 0)

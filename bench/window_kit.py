@@ -14,9 +14,11 @@ from typing import Any
 
 from cotenant.api.window import DIST
 from cotenant.client import Client
+from cotenant.service.asked import EVERY
 
 BUILT = (DIST / "index.html").is_file()
 DEADLINE_S = 60.0
+UNFINISHED = ("pending", "starting", "running", "suspended", "stopping")
 
 
 def browser_arguments() -> list[str]:
@@ -82,6 +84,14 @@ class Served:
             self._process.send_signal(signal.SIGINT)
             self._process.wait(30)
             self._process = None
+
+    def end(self) -> None:
+        """End its jobs, then the service."""
+        if self._process is not None:
+            with self.client() as client:
+                client.change("cancel", EVERY, every=True, force=True)
+                until(lambda: not client.jobs(states=UNFINISHED, limit=1), "all jobs have ended")
+        self.stop()
 
     def token_for(self, role: str, tenant: str = "") -> str:
         """A new token."""

@@ -18,7 +18,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     service = Served(tmp_path_factory.mktemp("window"))
     service.start()
     yield service
-    service.stop()
+    service.end()
 
 
 @pytest.fixture(scope="session")

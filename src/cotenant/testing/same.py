@@ -31,6 +31,7 @@ from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.planner.decision import Act
 from cotenant.service.planner.planner import Planner
 from cotenant.service.planner.session import Session
+from cotenant.service.store.book import Book
 from cotenant.sim.driver import Simulation
 from cotenant.sim.experiment import Experiment
 from cotenant.testing.true_beliefs import TrueBeliefs, TrueEngine

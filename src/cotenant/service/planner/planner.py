@@ -14,7 +14,6 @@ from typing import Any
 
 from cotenant.backends.base import Capabilities, NodeInfo
 from cotenant.beliefs.trying import Trying
-from cotenant.core import columns as col
 from cotenant.core.decision import Decision
 from cotenant.core.errors import InputError
 from cotenant.core.jit_later import LATER
@@ -34,6 +33,7 @@ from cotenant.service.planner.ahead import AheadStarts
 from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import Act, LiveDecision, OpenNodes
 from cotenant.service.planner.forecast import Patience, forecast
+from cotenant.service.planner.line import waiting_line
 from cotenant.service.planner.memory import told
 from cotenant.service.planner.pairs import Kept, UseOf
 from cotenant.service.planner.scene import ForecastScene, copy_scene, fill, is_copyable, take_over
@@ -182,13 +182,7 @@ class Planner:
     def line(self, now_s: float) -> list[str]:
         """Who waits, in the order in which the policy looks at them; nobody under a plan, which has no order."""
         with self._lock:
-            session = self._session
-            if session is None or session.busy or session.engine.traits.plans:
-                return []
-            order = session.engine.order(now_s)
-            rows = order[session.engine.state.i[order, col.STATE] == col.WAITING].tolist()
-            names = map(session.name_of, rows)
-            return [name for name in names if name is not None]
+            return waiting_line(self._session, now_s)
 
     def standing(self) -> Mapping[str, TenantNumbers]:
         """How tenants stand since the last decision, where there is a tree of them."""
@@ -231,8 +225,7 @@ class Planner:
         """What is to be played where something is supposed to be otherwise: laid out anew."""
         self._store.view()
         with self._lock:
-            free = self._session is not None and not self._session.busy
-            kept = self._session.kept.apart() if self._session is not None and free else None
+            kept = None if self._session is None or self._session.busy else self._session.kept.apart()
         return self._laid_out(policy, [*self._nodes(), *supposed.nodes], kept, self._store.clock(), supposed)
 
     def scene(self, policy: str = "") -> ForecastScene:
@@ -265,10 +258,7 @@ class Planner:
     ) -> ForecastScene:
         """What is to be played forward under a policy that is not at work, from the book."""
         with self._store.lock:
-            book, view = self._store.book, self._store.view()
-            if supposed is not NOTHING_ELSE:
-                book = supposed.book(book)
-                view = supposed.view(view, book)
+            book, view = supposed.applied(self._store.book, self._store.view())
             fresh = self.session(policy, nodes, now_s, kept, book)
             events = fresh.take_in(set(book.active), self._openings.shut(now_s), now_s)
         fresh.begin_forecast(events, now_s)

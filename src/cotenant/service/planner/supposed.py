@@ -20,18 +20,16 @@ class Supposed:
     nodes: tuple[NodeInfo, ...] = ()
     tenants: BookTenants | None = None
 
-    def book(self, book: Book) -> Book:
-        """The book as it would be; the real one is left alone. Nobody may change it meanwhile."""
+    def applied(self, book: Book, view: BookView) -> tuple[Book, BookView]:
+        """Book and view as they would be; the real ones are left alone. Nobody may change the book meanwhile."""
+        if self is NOTHING_ELSE:
+            return book, view
         made = copy(book)
         new = {job.id: job for job in self.jobs}
         made.jobs, made.active = {**book.jobs, **new}, {**book.active, **new}
         made.touched, made.unseen, made.unplaced = set(), {}, set()
         made.tenants = book.tenants if self.tenants is None else self.tenants
-        return made
-
-    def view(self, view: BookView, book: Book) -> BookView:
-        """The same of a picture of the book."""
-        return BookView(book, {**view.jobs, **{job.id: job for job in self.jobs}})
+        return made, BookView(made, {**view.jobs, **new})
 
 
 NOTHING_ELSE = Supposed()
