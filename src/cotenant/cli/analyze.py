@@ -87,7 +87,9 @@ def _tell_of_compiling(jobs: int) -> None:
     from cotenant.core import jit
 
     if jobs > PLAIN_JOBS and not jit.is_cached():
-        opt.tell(["replays of a large log are compiled: the first time that takes half a minute; --no-replays does without"])
+        opt.tell(
+            ["replays of a large log are compiled: the first time that takes half a minute; --no-replays does without"]
+        )
 
 
 def _is_journal(path: Path) -> bool:

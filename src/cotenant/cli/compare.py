@@ -114,11 +114,11 @@ def _policies(texts: list[str]) -> list[str]:
 def _play(runs: list[Run], make: grid.Make, workers: int, keep: str) -> tuple[list[Outcome], bool]:
     """All outcomes in the order of the runs, and whether somebody pressed Ctrl-C before they were done."""
     from cotenant.cli.progress import progress_bar
-    from cotenant.sim.kept import Kept
+    from cotenant.sim.kept import KeptRuns
     from cotenant.sim.sweep import default_workers, run_each
 
     made = {run: make(run) for run in runs}
-    kept = Kept(Path(keep)) if keep else None
+    kept = KeptRuns(Path(keep)) if keep else None
     found = {} if kept is None else {at: kept.load(made[run]) for at, run in enumerate(runs)}
     done = {at: outcome for at, outcome in found.items() if outcome is not None}
     if done:

@@ -25,7 +25,7 @@ _COLUMNS = ("first_start_s", "finish_s", "queue_s", "preemptions", "restarts", "
 _NOT_PART = ("workload", "notes", "made", "compiled", "check_invariants", "transitions")
 
 
-class Kept:
+class KeptRuns:
     """Outcomes in a folder."""
 
     def __init__(self, folder: Path) -> None:
