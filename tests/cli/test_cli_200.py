@@ -18,17 +18,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+def _files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != "__pycache__")
+
+
 def test_there_are_two_hundred() -> None:
     assert len(set(ALL)) == len(ALL) >= 200
 
 
 @pytest.mark.parametrize("words", ALL)
 def test_a_mistake_is_one_line(words: str, folder: Path) -> None:
-    before = sorted(folder.iterdir())
+    before = _files(folder)
     ran = cotenant(*("jobs.csv" if word == "LOG" else word for word in words.split()), cwd=folder)
     assert (ran.code, ran.out) == (2, "")
     assert len(ran.err.splitlines()) == 1
     assert ran.err.startswith("cotenant: ")
     assert len(ran.err) > len("cotenant: ") + 10
     assert "Traceback" not in ran.err
-    assert [path for path in sorted(folder.iterdir()) if path.name != "__pycache__"] == before
+    assert _files(folder) == before

@@ -28,4 +28,4 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     assert "text/html" in kinds
     assert "application/vnd.plotly.v1+json" in kinds
     assert not [output for output in shown if output.output_type == "error"]
-    assert "GPUs" in str(book.cells[-1].outputs[-1]["data"]["text/plain"])
+    assert "waiting" in str(book.cells[-1].outputs[-1]["data"]["text/plain"])

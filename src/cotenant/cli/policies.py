@@ -16,10 +16,12 @@ def policies(json_: opt.Plain = False) -> None:
     from cotenant.placement.modes import PLACEMENTS
     from cotenant.policies import known_policies
     from cotenant.policies.as_is import AsIs
+    from cotenant.policies.base import Policy
     from cotenant.workload.generators import GENERATORS
 
     rows: list[dict[str, Any]] = []
-    for name, policy in {**known_policies(), AsIs.name: AsIs}.items():
+    known: dict[str, type[Policy]] = {**known_policies(), AsIs.name: AsIs}
+    for name, policy in known.items():
         about = {"name": name, "kind": "policy", "description": policy.description(), "source": policy.source}
         rows.append({**about, "preemptive": policy.preemptive, "parameters": _plain(policy.defaults)})
     for name, info in PLACEMENTS.items():

@@ -31,4 +31,4 @@ def compiling(jobs: int, gpus: int) -> str:
     from cotenant.core import jit
 
     large = jobs * min(gpus, 200) > 1_500_000
-    return "compiling, once for this version (about a minute)" if large and not jit.is_cached() else ""
+    return "compiling, once for this version (about 20 s)" if large and not jit.is_cached() else ""

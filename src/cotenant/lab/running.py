@@ -205,7 +205,8 @@ def _maker(policy: Policy | type[Policy]) -> Callable[[], Policy]:
         return lambda: copy.deepcopy(policy)
     if not (isinstance(policy, type) and issubclass(policy, Policy)):
         raise InputError(f"{policy!r} is no policy: give a name, or a class or object of cotenant.Policy")
-    if missing := getattr(policy, "__abstractmethods__", frozenset()):
+    missing: frozenset[str] = getattr(policy, "__abstractmethods__", frozenset())
+    if missing:
         raise InputError(f"policy class '{policy.__name__}' lacks {' and '.join(f'{m}()' for m in sorted(missing))}")
     return policy
 

@@ -65,7 +65,10 @@ def make_policy(text: str) -> Policy:
         policy = _from_file(Path(path), spec.name)
     else:
         spec = Spec.parse(text)
-        known = {**known_policies(), AsIs.name: AsIs}  # which decides nothing: nobody but a log can be played by it
+        known: dict[str, type[Policy]] = {
+            **known_policies(),
+            AsIs.name: AsIs,
+        }  # which decides nothing: nobody but a log can be played by it
         if spec.name not in known:
             raise unknown("policy", spec.name, known)
         policy = known[spec.name]
