@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from cotenant.core import columns as col
 from cotenant.core.plan import Plan
 from cotenant.core.state import State
@@ -48,7 +50,7 @@ def _in_the_way(state: State, plan: Plan, laid: Wanted, stay: Wanted, view: View
         for node, _, mask in places:
             taken[node] = taken.get(node, 0) | mask
     yield from (row for row in comers if any(taken.get(node, 0) & mask for node, _, mask in laid[row]))
-    full = on_hosts(state, laid)[1].any(axis=1)
+    full = np.asarray(on_hosts(state, laid)[1].any(axis=1))
     if not state.x[col.SHARING]:
         full[list(over_nodes(state, laid))] = True
     yield from (row for row in comers if any(full[node] for node, _, _ in laid[row]))
