@@ -126,7 +126,8 @@ class Follower:
 
     def _is_as_before(self, job: LiveJob, row: int) -> bool:
         """Whether a waiting job is as it was when it was looked at last: it was only promised GPUs, or the like."""
-        f, seen = self.tables.state.f[row], (job.spec,)
+        f = self.tables.state.f[row]
+        seen: tuple[object, ...] = (job.spec,)
         if job.attempts:
             seen = *seen, len(job.attempts), job.left_s, job.progress, float(f[col.DONE])
         same = self._waited.get(row) == seen and f[col.SUBMIT] == job.submitted_s
