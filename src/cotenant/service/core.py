@@ -56,7 +56,7 @@ _STOPPING_S = 0.2  # while somebody is about to leave: what his runtime says doe
 COUNTERS = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s", "suspensions", "moves")
 
 
-class PlannerPart(PlannerSteps, PlannerAnswers, Scenes, WaitingOrder, TrialPlays, Protocol):
+class PlannerPart(PlannerSteps, TrialPlays, PlannerAnswers, Scenes, WaitingOrder, Protocol):
     """Decides, and answers questions about it."""
 
 
