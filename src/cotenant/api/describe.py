@@ -13,7 +13,7 @@ from cotenant.api.app import make_app
 def document() -> dict[str, Any]:
     """The description of all routes."""
     nothing = SimpleNamespace(desk=None, admin=None, tenants=None, accounts=None, pictures=None)
-    return cast(dict[str, Any], make_app(cast(Any, nothing)).openapi())
+    return make_app(cast(Any, nothing)).openapi()
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ def tell(**what: Any) -> None:
 
 def compare(asked: dict[str, Any]) -> None:
     """Play the workload under each policy and write the report."""
+    from cotenant.core.outcome import Outcome
     from cotenant.core.spec import Spec
     from cotenant.report.html import write_html
     from cotenant.sim.driver import Experiment, simulate
@@ -46,7 +47,8 @@ def compare(asked: dict[str, Any]) -> None:
 
     cluster = load_cluster(asked["cluster"])
     work = generate(Spec.parse(asked["generate"]), cluster.gpus) if asked["generate"] else read(asked["log"])
-    outcomes, last_s = [], 0.0
+    outcomes: list[Outcome] = []
+    last_s = 0.0
 
     def progress(done: int, total: int) -> None:
         nonlocal last_s

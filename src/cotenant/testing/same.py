@@ -31,6 +31,7 @@ from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.planner.decision import Act
 from cotenant.service.planner.planner import Planner
 from cotenant.service.planner.session import Session
+from cotenant.service.store.book import Book
 from cotenant.sim.driver import Simulation
 from cotenant.sim.experiment import Experiment
 from cotenant.testing.true_beliefs import TrueBeliefs, TrueEngine
@@ -92,9 +93,11 @@ class TruePlanner(Planner):
         super().__init__(core.store, nodes, core.reports, capabilities, core.options, core.counters, core.openings)
         self._run = run
 
-    def session(self, policy: str, nodes: Sequence[NodeInfo], now_s: float, kept: Any = None) -> Session:
+    def session(
+        self, policy: str, nodes: Sequence[NodeInfo], now_s: float, kept: Any = None, book: Book | None = None
+    ) -> Session:
         """One that believes what the simulation believes."""
-        book, options = self._store.book, self._options
+        book, options = book or self._store.book, self._options
         return TrueSession(self._run, policy, nodes, book, self._reports, options, self._may_suspend, now_s, kept)
 
     def _acts(self, session: Session, decision: Decision) -> list[Act]:

@@ -148,7 +148,7 @@ def _summed_up(plain: Floats, drawn: Floats, starts: Floats) -> list[Foretold | 
     for end_s, sure, low_s, high_s, start_s in zip(
         plain.tolist(), known, *limits.tolist(), starts.tolist(), strict=True
     ):
-        interval = (min(low_s, end_s), max(high_s, end_s)) if sure else (None, None)
+        low, high = (min(low_s, end_s), max(high_s, end_s)) if sure else (None, None)
         began_s = start_s if np.isfinite(start_s) else None
-        found.append(Foretold(end_s, *interval, start_s=began_s) if np.isfinite(end_s) else None)
+        found.append(Foretold(end_s, low, high, start_s=began_s) if np.isfinite(end_s) else None)
     return found
