@@ -44,7 +44,7 @@ from cotenant.service.observer.reports import Reports
 from cotenant.service.observer.usage import Usage
 from cotenant.service.options import Options
 from cotenant.service.pictures.desk import PictureBoard, WaitingOrder
-from cotenant.service.pictures.trial import TrialPlays, Trials
+from cotenant.service.pictures.trial import Trials
 from cotenant.service.planner.decision import LiveDecision, PlannerSteps
 from cotenant.service.power import LivePower
 from cotenant.service.retention import Retention
@@ -56,7 +56,7 @@ _STOPPING_S = 0.2  # while somebody is about to leave: what his runtime says doe
 COUNTERS = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s", "suspensions", "moves")
 
 
-class PlannerPart(PlannerSteps, TrialPlays, PlannerAnswers, Scenes, WaitingOrder, Protocol):
+class PlannerPart(PlannerSteps, PlannerAnswers, Scenes, WaitingOrder, Protocol):
     """Decides, and answers questions about it."""
 
 

@@ -11,6 +11,7 @@ from cotenant.core.reasons import Reason
 from cotenant.service.accounts.numbers import TenantNumbers
 from cotenant.service.facade import WhatIfWatch
 from cotenant.service.forecasts.foretold import Foretold, Outlook
+from cotenant.service.planner.supposed import NOTHING_ELSE, Supposed
 from cotenant.service.store.view import BookView
 
 
@@ -20,8 +21,10 @@ class PlannerAnswers(Protocol):
     def why(self, job: str, now_s: float) -> Reason | None:
         """Why a job that could start does not, from the decision itself; None where it knows no such job."""
 
-    def forecast(self, policies: Sequence[str], watch: WhatIfWatch) -> Mapping[str, Mapping[str, Foretold | None]]:
-        """Under each policy when each job is expected to finish, if nobody else arrives."""
+    def forecast(
+        self, policies: Sequence[str], watch: WhatIfWatch, supposed: Supposed = NOTHING_ELSE
+    ) -> Mapping[str, Mapping[str, Foretold | None]]:
+        """Under each policy when each job is expected to finish, if nobody else arrives and if `supposed` were so."""
 
     def standing(self) -> Mapping[str, TenantNumbers]:
         """How tenants stand since the last decision, where there is a tree of them. Never waits."""

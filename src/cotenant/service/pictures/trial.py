@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.tenants import Tree, tenant_as_dict, tenant_from_dict
 from cotenant.service.desk.deadlines import promises
-from cotenant.service.desk.parts import Machines, ToldEnds
+from cotenant.service.desk.parts import Machines, PlannerAnswers, ToldEnds
 from cotenant.service.facade import Caller, WhatIfWatch
 from cotenant.service.forecasts.foretold import Foretold
 from cotenant.service.planner.supposed import NOTHING_ELSE, Supposed
@@ -40,19 +40,10 @@ class TrialAsked:
         return bool(self.jobs or self.nodes or self.tenants)
 
 
-class TrialPlays(Protocol):
-    """Whoever plays the live state forward."""
-
-    def forecast(
-        self, policies: Sequence[str], watch: WhatIfWatch, supposed: Supposed = NOTHING_ELSE
-    ) -> Mapping[str, Mapping[str, Foretold | None]]:
-        """When each job ends under each policy."""
-
-
 class Trials:
     """Answers questions of this kind."""
 
-    def __init__(self, store: Store, planner: TrialPlays, machines: Machines, told: ToldEnds) -> None:
+    def __init__(self, store: Store, planner: PlannerAnswers, machines: Machines, told: ToldEnds) -> None:
         self._store, self._planner, self._machines, self._told = store, planner, machines, told
 
     def answer(self, caller: Caller, asked: TrialAsked, watch: WhatIfWatch) -> dict[str, Any]:
