@@ -87,7 +87,7 @@ def test_nothing_is_known_of_virtual_gpus(tmp_path: Path) -> None:
 def test_whose_it_is_where_nobody_can_tell() -> None:
     backend = FakeBackend((NODE,))
     usage = Usage(backend)
-    job: Any = SimpleNamespace(key="7-1", last=SimpleNamespace(gpus=(("n0", (0,)),)))
+    job: Any = SimpleNamespace(key="7-1", last=SimpleNamespace(devices=(("n0", (0,)),)))
     usage.take((GpuUse("n0", 0, 0.8, 30.0, (JobUse("7-1", math.nan, 10.0),)),))
     assert usage.of(job, True) == JobUse("7-1", 0.8, 30.0), "alone all of it is its own"
     assert usage.of(job, False) is None

@@ -52,6 +52,7 @@ WORDS = {
     "antman": r"it is guaranteed, and (holds \d of its \d GPUs|guaranteed jobs hold every GPU)|it is opportunistic: ",
     "gandiva": r"needs \d GPUs: on every GPU that it could use \d jobs take turns already",
     "philly": r"waits for locality \(\d GPUs .*\): attempt \d+ .*; its tenant has \d GPUs of its quota of|at its quota",
+    "slurm": r"number \d+ of \d+ by priority and needs \d+ GPUs: its reservation begins in \d+ s",
     "horus": r"asks for \d GPUs that it is predicted to keep \d+ % busy; ",
     "horus+": r"asks for \d GPUs that it is predicted to keep \d+ % busy; ",
 }

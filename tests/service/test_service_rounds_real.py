@@ -58,7 +58,7 @@ def test_time_received_by_real_jobs_converges_to_the_targets(tmp_path: Path, mon
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2]))
     from bench.gavel_live import live
 
-    lived = live(tmp_path, "gavel:objective=las,walk=global", round_s=2.0, rounds=24)
+    lived = live(tmp_path, "gavel:objective=las,walk=global", round_s=2.0, rounds=40)
     assert lived.solved_once
     share = lived.received / lived.received.sum(axis=0) * lived.target.sum(axis=0)
     assert abs(share - lived.target).max() < 0.1

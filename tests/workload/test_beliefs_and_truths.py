@@ -39,7 +39,7 @@ def test_mean_sees_only_the_finished_past() -> None:
 
 def test_estimator_errors() -> None:
     work = generate(Spec.parse("gavel-like:jobs=5"), 8)
-    learned = {"constant", "mean", "user-median", "rolling", "shrunk", "gbdt"}
+    learned = {"constant", "limit", "mean", "user-median", "rolling", "shrunk", "gbdt"}
     assert set(ESTIMATORS) == {"oracle", "noisy", "survey", *learned}
     for text, message in (
         ("oracel", "unknown estimator 'oracel': did you mean 'oracle'"),

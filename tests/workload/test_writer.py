@@ -56,9 +56,10 @@ def workloads(draw: st.DrawFn) -> Workload:
     maybe = st.one_of(amount, st.just(float("nan")))
     gpus = column(st.integers(1, 64))
     limits = {"min_gpus": gpus * column(st.integers(0, 1)), "max_gpus": gpus * column(st.integers(0, 3))}
+    submit_s = np.sort(column(amount))
     return make_workload(
         "x",
-        np.sort(column(amount)),
+        submit_s,
         gpus,
         duration_s,
         job_id=np.array(ids, dtype=object),
@@ -68,7 +69,7 @@ def workloads(draw: st.DrawFn) -> Workload:
         status=column(st.integers(0, 3)),
         cpus=column(maybe).astype(float),
         mem_gib=column(maybe).astype(float),
-        deadline_s=column(maybe).astype(float),
+        deadline_s=submit_s + column(maybe).astype(float),
         priority=column(st.integers(-5, 5)),
         gpu_type=codes(),
         nodes=column(st.integers(0, 1)),

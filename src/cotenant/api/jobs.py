@@ -52,7 +52,7 @@ def own_jobs(caller: Caller, jobs: list[dict[str, Any]]) -> list[JobSpec]:
 
 
 @router.post("/check", responses=s.answers(s.CheckedJobs, 404, 409))
-async def check(request: Request, body: s.Submission) -> Response:
+async def check(request: Request, body: s.Draft) -> Response:
     """Whether jobs would be taken, and with which defaults, else `error`; nothing is submitted."""
     door, caller = door_of(request), caller_of(request)
 

@@ -149,6 +149,12 @@ class Submission(_Asked):
     jobs: list[Annotated[dict[str, Any], WithJsonSchema(JOB_SCHEMA)]] = Field(min_length=1, max_length=MOST_JOBS)
 
 
+class Draft(_Asked):
+    """Jobs as somebody is about to write them, right or not."""
+
+    jobs: list[dict[str, Any]] = Field(min_length=1, max_length=MOST_JOBS)
+
+
 _CHANGED_TIME = Annotated[
     float | str | None, Field(description="Seconds, or e.g. 30m, 2h; after submission for a deadline.")
 ]

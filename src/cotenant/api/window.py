@@ -113,7 +113,7 @@ async def _of_token(request: Request, token: str) -> BrowserSession | None:
     return None if caller is None else BrowserSession(caller, until_s=until_s)
 
 
-@router.get(SESSION, responses=s.answers(s.WhoAmI), tags=["session"])
+@router.get(SESSION, responses=s.answers(s.WhoAmI), tags=["session"], openapi_extra={"security": []})
 async def signed_in(request: Request) -> Response:
     """Who you are, by cookie or token, and what you may; nobody where you show neither."""
     caller = caller_of(request)

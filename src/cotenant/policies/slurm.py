@@ -56,7 +56,8 @@ class SlurmPriority(PlanPolicy):
         waiting = np.flatnonzero(~view.running)
         order = waiting[np.lexsort((view.rows[waiting], -self.priorities(view)[waiting], -view.priority[waiting]))]
         started: dict[int, Slices] = {}
-        for at in order[: int(self.number("depth"))].tolist():
+        words: dict[int, str] = {}
+        for place, at in enumerate(order[: int(self.number("depth"))].tolist(), 1):
             row, gpus = int(view.rows[at]), int(view.asked_gpus[at])
             lasts_s = max(float(view.remaining_s[at]), 1.0)
             when_s, pool = ahead.earliest(gpus, lasts_s, board.pools(row))
@@ -67,10 +68,13 @@ class SlurmPriority(PlanPolicy):
                     ahead.hold(gpus, view.now_s, lasts_s, pool)
                     continue
                 when_s = ahead.next_release()
+            words[row] = f"number {place} of {len(order)} by priority and needs {gpus} GPUs"
             if np.isfinite(when_s):
                 ahead.hold(gpus, when_s, lasts_s, pool)
+                words[row] += f": its reservation begins in {when_s - view.now_s:.0f} s, as time limits say"
         self._remember(view, started)
-        return Plan(started, keep=True, why=lambda row: "others come first, or it would delay one of them")
+        beyond = f"{len(order)} wait, and only the first {self.number('depth'):g} by priority are looked at"
+        return Plan(started, keep=True, why=lambda row: words.get(row, beyond))
 
     def priorities(self, view: View) -> Floats:
         """Larger comes first."""

@@ -140,7 +140,7 @@ class FaultContract(BackendKit):
             thread.start()
         for thread in threads:
             thread.join()
-        assert wrong == []
+        assert not wrong, wrong
         assert until(again, "once-1", "exited").exit_code == 0
         again.close()
         backend.launch(spec)

@@ -178,7 +178,7 @@ def test_another_seed_draws_other_types(tmp_path: Path) -> None:
 def test_compiled_and_plain_give_the_same_numbers(tmp_path: Path) -> None:
     profile = throughputs(tmp_path, {"a": (4.0, 2.0, 1.0), "b": (3.0, 3.0, 0.0), "c": (5.0, 1.0, 1.0)}, together=0.8)
     script = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import sys; sys.path[:0] = sys.argv[1].split(':')\n"
         "from test_gavel_runs import drawn\n"
         "from gavel_kit import experiment\n"
         "from cotenant.sim.driver import simulate\n"
@@ -188,7 +188,7 @@ def test_compiled_and_plain_give_the_same_numbers(tmp_path: Path) -> None:
     )
     found = {
         subprocess.run(
-            [sys.executable, "-c", script, str(Path(__file__).parent), profile, how],
+            [sys.executable, "-c", script, f"{Path(__file__).parent}:{Path(__file__).parents[2]}", profile, how],
             capture_output=True, text=True, check=True,
         ).stdout
         for how in ("yes", "no")

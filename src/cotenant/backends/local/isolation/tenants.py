@@ -16,6 +16,7 @@ import os
 import shutil
 import stat
 import sys
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -222,16 +223,20 @@ class Tenants:
 def _made(path: Path, mode: int, uid: int, gid: int) -> Path:
     """A folder that is complete when it appears under its name: a crash leaves none with the wrong owner."""
     if not path.exists():
-        fresh = path.with_name(f".{path.name}.new")
-        fresh.mkdir(mode=0o700, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
         os.chown(fresh, uid, gid)
         os.chmod(fresh, mode)
-        os.rename(fresh, path)
+        try:
+            os.rename(fresh, path)
+        except OSError:  # somebody else was faster
+            fresh.rmdir()
+            if not path.is_dir():
+                raise
     return path
 
 
 def _link(source: Path, target: Path) -> None:
-    fresh = target.with_name(f".{target.name}")
+    fresh = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")
     fresh.unlink(missing_ok=True)
     os.link(source, fresh)
     os.replace(fresh, target)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import grp
 import json
 import os
 import pwd
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +45,10 @@ class Users:
             return self._mapped[tenant]
         with self._lock:
             if tenant not in self._uids:
-                self._add(tenant)
+                with _alone(self._path):  # another service may give numbers out, too
+                    self._uids = _read_uids(self._path) if self._path.exists() else {}
+                    if tenant not in self._uids:
+                        self._add(tenant)
             uid = self._uids[tenant]
         return TenantUser(tenant, uid, uid)
 
@@ -60,6 +66,17 @@ class Users:
             os.fsync(file.fileno())
         os.replace(temporary, self._path)
         self._uids = uids
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Whoever else wants to change this file waits."""
+    held = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 def _read_uids(path: Path) -> dict[str, int]:
