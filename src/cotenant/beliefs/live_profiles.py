@@ -93,6 +93,9 @@ class LiveKind:
         return fit and not (self.alone or other.alone)
 
 
+_NOTABLE = 0.1  # of a speed
+
+
 class LiveProfiles:
     """Speeds of the kinds seen so far on the GPU types of the backend. A kind keeps its number for ever."""
 
@@ -125,13 +128,18 @@ class LiveProfiles:
         return number
 
     def learn(self, rates: TypeRates) -> bool:
-        """Believe what was measured of types before the profile; whether speeds have changed by that."""
+        """Believe what was measured of types before the profile; whether speeds have changed by that notably.
+
+        Policies solve anew for other speeds, so those that were only confirmed stay as they are.
+        """
         if rates is self._rates and rates.changes == self._learned:
             return False
-        before = self._speed
         self._rates, self._learned = rates, rates.changes
-        self._speed = np.array([self._row(kind) for kind in self.kinds]).reshape(before.shape)
-        return not np.array_equal(before, self._speed)
+        fresh = np.array([self._row(kind) for kind in self.kinds]).reshape(self._speed.shape)
+        if np.allclose(fresh, self._speed, rtol=_NOTABLE, atol=0.0):
+            return False
+        self._speed = fresh
+        return True
 
     def _row(self, kind: LiveKind) -> Floats:
         """Type x (consolidated, spread)."""

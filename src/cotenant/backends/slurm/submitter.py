@@ -75,10 +75,12 @@ class Submitter:
         return self._poll.count < self._most
 
     def submit(self, record: SlurmRecord) -> None:
-        """Hand it over, unless that has been done. Whoever holds its lock is doing it."""
-        lock = record.lock() if record.exists() else None
-        if lock is None:
+        """Hand it over, unless that has been done."""
+        if not record.exists():
             return
+        lock = record.lock()
+        if lock is None:  # somebody looks at it, or hands it over: the next try finds out
+            raise Busy(f"job {record.key} is being looked at")
         try:
             if not record.spec() or record.has("job") or record.has("exit.json") or record.has("lost"):
                 return
