@@ -32,6 +32,7 @@ from cotenant.backends.base import (
     check_spec,
 )
 from cotenant.backends.channels import Channel, ChannelSpec
+from cotenant.backends.checkpoints import checkpoint_folder, drop_checkpoint_folder, usual_folder
 from cotenant.backends.local import cgroups, channels, containers, cuda, logs, members, mps, orders, procs
 from cotenant.backends.local.gpu_use import GpuMeter
 from cotenant.backends.local.isolation.levels import NONE, Isolation, unprotected
@@ -348,19 +349,13 @@ class LocalBackend:
 
     def checkpoint_dir(self, job: str, asked: str = "") -> str:
         """A folder at home, or the one asked for."""
-        usual = self._home / "checkpoints" / check_key(job)
         if self._tenants is not None:
-            return self._tenants.checkpoint_dir(job, asked, usual)
-        folder = Path(asked) if asked else usual
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BackendError(f"job {job}: no folder for checkpoints: {error}") from error
-        return str(folder)
+            return self._tenants.checkpoint_dir(job, asked, usual_folder(self._home, job))
+        return checkpoint_folder(self._home, job, asked)
 
     def drop_checkpoints(self, job: str) -> None:
         """Delete the folder at home."""
-        shutil.rmtree(self._home / "checkpoints" / check_key(job), ignore_errors=True)
+        drop_checkpoint_folder(self._home, job)
         if self._tenants is not None:
             self._tenants.drop_checkpoints(job)
 

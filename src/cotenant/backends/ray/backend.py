@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-import shutil
 import socket
 import tempfile
 import threading
@@ -36,6 +35,7 @@ from cotenant.backends.base import (
     check_spec,
 )
 from cotenant.backends.channels import ChannelSpec
+from cotenant.backends.checkpoints import checkpoint_folder, drop_checkpoint_folder
 from cotenant.backends.ray.gangs import Part, RayPlacement, has_failed, split, together
 from cotenant.backends.ray.gateway import RaySettings
 from cotenant.backends.ray.link import RayLink
@@ -431,16 +431,11 @@ class RayBackend:
 
     def checkpoint_dir(self, job: str, asked: str = "") -> str:
         """A folder that all nodes share, or the one asked for."""
-        folder = Path(asked) if asked else self._shared / "checkpoints" / check_key(job)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BackendError(f"job {job}: no folder for checkpoints: {error}") from error
-        return str(folder)
+        return checkpoint_folder(self._shared, job, asked)
 
     def drop_checkpoints(self, job: str) -> None:
         """Delete the folder that was chosen here."""
-        shutil.rmtree(self._shared / "checkpoints" / check_key(job), ignore_errors=True)
+        drop_checkpoint_folder(self._shared, job)
 
     def listen_at(self) -> tuple[str, ...]:
         """Over TCP, at the address by which Ray's nodes know this one."""

@@ -28,6 +28,7 @@ from cotenant.backends.base import (
     check_spec,
 )
 from cotenant.backends.channels import Channel, ChannelSpec
+from cotenant.backends.checkpoints import checkpoint_folder, drop_checkpoint_folder
 from cotenant.backends.local import logs
 from cotenant.backends.slurm import script
 from cotenant.backends.slurm.backend import label_of
@@ -434,13 +435,8 @@ class NativeBackend:
 
     def checkpoint_dir(self, job: str, asked: str = "") -> str:
         """A folder at home, which all nodes see, or the one asked for."""
-        folder = Path(asked) if asked else self._home / "checkpoints" / check_key(job)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise BackendError(f"job {job}: no folder for checkpoints: {error}") from error
-        return str(folder)
+        return checkpoint_folder(self._home, job, asked)
 
     def drop_checkpoints(self, job: str) -> None:
         """Delete the folder at home."""
-        shutil.rmtree(self._home / "checkpoints" / check_key(job), ignore_errors=True)
+        drop_checkpoint_folder(self._home, job)
