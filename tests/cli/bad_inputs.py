@@ -310,6 +310,7 @@ _OTHERS = (
     "analyze nowhere.csv",
     "analyze words.csv",
     "plan LOG --cluster 1x4 --goal p95_queue<1h",
+    "plan LOG --goal p95_queue<1h --vary load=0.5-1",
     "plan LOG --cluster 1x4 --goal fast --vary nodes=1-4",
     "plan LOG --cluster 1x4 --goal p95_queue<soon --vary nodes=1-4",
     "plan LOG --cluster 1x4 --goal colour<1h --vary nodes=1-4",

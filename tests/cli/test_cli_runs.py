@@ -184,3 +184,16 @@ def test_why_in_words(log: Path) -> None:
     ran = cotenant("why", log, "b", "--at", "50", "--cluster", "1x4")
     assert ran.out.startswith("b at 50 s under fifo: waiting for capacity: it needs 4 GPUs")
     assert len(ran.out.splitlines()) == 1
+
+
+def test_plan_finds_the_fewest_nodes() -> None:
+    command = ("plan", "philly-like:jobs=200,seed=1,load=3", "--goal", "p95_queue<10m", "--policy", "fifo")
+    assert cotenant(*command, "--vary", "load=0.5-1").code == 2
+    ran = cotenant(*command, "--vary", "nodes=1-8", "--json")
+    assert ran.code == 0, ran.err
+    assert "nodes have 8 GPUs each" in ran.err
+    found = json.loads(ran.out)
+    met = {row["nodes"]: row["met"] for row in found["looks"]}
+    assert 1 < found["nodes"] <= 8
+    assert met[found["nodes"]]
+    assert not met[found["nodes"] - 1]

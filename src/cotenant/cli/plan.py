@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,26 +15,29 @@ if TYPE_CHECKING:
     from cotenant.core.cluster import Cluster
     from cotenant.sim.planning import Goal, Look
 
+_USUAL_GPUS = 8
+
 
 @spread_setup()
 def plan(
     trace: opt.Trace,
-    cluster: opt.ClusterSpec,
     goal: Annotated[str, typer.Option(help="What is to hold, e.g. p95_queue<1h, avg_jct<4h, p99_queue<=30m.")],
     vary: Annotated[str, typer.Option(help="What is searched: nodes=10-60 (fewest), or load=0.5-1.5:0.05 (most).")],
+    cluster: opt.ClusterSpec = "",
     policy: opt.PolicySpec = "fifo",
     setup: Setup = USUAL,
     json_: opt.Plain = False,
 ) -> None:
     """Find the smallest cluster that meets a goal on a workload, or the highest load at which it still holds.
 
-    Nodes are those of --cluster, so many of them. A look is one simulation; halving needs few.
+    Nodes are those of --cluster, so many of them; without it they have 8 GPUs. A look is one simulation; halving needs
+    few.
     """
     from cotenant.policies import make_policy
     from cotenant.sim.planning import Goal, search
 
     make_policy(policy)
-    machines = opt.load_cluster(cluster)
+    machines = opt.load_cluster(cluster or _usual(vary))
     wanted = Goal.parse(goal)
     what, candidates = _candidates(vary, machines)
     looked = _Looks(trace, machines, policy, wanted, setup, what)
@@ -49,6 +53,17 @@ def plan(
         shown = "not playable" if look.value is None else _number(wanted, look.value)
         typer.echo(f"{what} {look.tried:<8g}{wanted.metric} {shown:<14}{'yes' if look.met else 'no'}")
     typer.echo(told)
+
+
+def _usual(vary: str) -> str:
+    """The fewest of the nodes that are asked for, of 8 GPUs each."""
+    from cotenant.core.errors import InputError
+
+    found = re.match(r"nodes=(\d+)", vary)
+    if found is None:
+        raise InputError(f"--vary '{vary}' needs --cluster, e.g. --cluster 32x8; without it write nodes=10-60")
+    opt.tell([f"nodes have {_USUAL_GPUS} GPUs each: --cluster 1x4:a100 says otherwise"])
+    return f"{found[1]}x{_USUAL_GPUS}"
 
 
 def _candidates(vary: str, machines: Cluster) -> tuple[str, list[float]]:
