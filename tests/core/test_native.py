@@ -142,3 +142,8 @@ def test_arguments_are_checked() -> None:
         compiled(over_arrays)(of._replace(table=np.zeros((2, 3), np.int64)), np.zeros((6, 4))[:, ::2], 1)
     with pytest.raises(TypeError, match="takes 3 arguments"):
         compiled(over_arrays)(of)
+
+
+def test_what_was_not_compiled_is_not_in_the_library() -> None:
+    assert floats in LIBRARY[0]
+    assert no_list not in LIBRARY[0]

@@ -39,7 +39,7 @@ def entry(function: _F) -> _F:
     """A kernel that Python calls; the others are reached only from kernels once compiled."""
     _entries.add(id(function))
     kernel(function)
-    return _library.function(function) if enabled() else function
+    return _library.function(function) if enabled() and function in _library else function
 
 
 def enabled() -> bool:
@@ -69,7 +69,7 @@ def take(code: bytes) -> None:
     from cotenant.core.native.load import Library
 
     _library = Library(code)
-    replace({id(plain): _library.function(plain) for plain in entries()})
+    replace({id(plain): _library.function(plain) for plain in entries() if plain in _library})
 
 
 def replace(others: Mapping[int, Any]) -> None:

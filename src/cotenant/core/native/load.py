@@ -33,6 +33,7 @@ class Library:
         _loaded.append(self)  # its functions may be called for as long as this process lives
 
     def __contains__(self, plain: Callable[..., Any]) -> bool:
+        """Whether it was compiled; a kernel of somebody else's module was not."""
         return bool(self._engine.get_function_address(symbol(plain)))
 
     def function(self, plain: Callable[..., Any]) -> Callable[..., Any]:
