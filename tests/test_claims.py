@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from bench.claims import DATA, all_claims, check, without_claim
+from bench.claims import DATA, ROOT, all_claims, check, without_claim
 from bench.claims_text import Claim, claims_of, stale
 
 PAGE = """# Page
@@ -84,3 +85,26 @@ def test_what_is_cheap_to_rerun_holds(claim: Claim) -> None:
 
 def test_every_table_of_the_readme_has_a_claim() -> None:
     assert without_claim(Path(__file__).resolve().parents[1] / "README.md") == []
+
+
+def test_every_system_names_checks_that_exist() -> None:
+    """Each line of docs/systems.md has a test or a bench, and all of them are there."""
+    rows = [line.split("|") for line in (ROOT / "docs/systems.md").read_text().splitlines() if line.startswith("| **")]
+    assert len(rows) == 13
+    missing = []
+    for row in rows:
+        named = [code for cell in row[3:] for code in re.findall(r"`([^`]+)`", cell)]
+        paths = [code for code in named if code.startswith("tests/")]
+        benches = [code.split()[2] for code in named if code.startswith("python -m bench.")]
+        assert paths + benches, f"{row[1].strip()}: nothing checks it"
+        missing += [path for path in paths if not (ROOT / path).exists()]
+        missing += [bench for bench in benches if not (ROOT / f"{bench.replace('.', '/')}.py").exists()]
+    assert not missing
+
+
+def test_benches_that_check_a_system_can_fail() -> None:
+    """A bench named there ends with another status than 0 where its claim does not hold."""
+    named = re.findall(r"`python -m bench\.(\w+)", (ROOT / "docs/systems.md").read_text())
+    assert named
+    cannot = [name for name in named if "sys.exit(" not in (ROOT / f"bench/{name}.py").read_text()]
+    assert not cannot
