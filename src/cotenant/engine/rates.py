@@ -18,7 +18,6 @@ from cotenant.core.workload import Floats, Ints
 from cotenant.engine.keys import position_of, work_done
 from cotenant.engine.ledger import rerun
 
-
 _SOON_S = 1e-6  # moments are rounded
 
 
