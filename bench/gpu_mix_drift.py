@@ -6,8 +6,9 @@ machine  jobs beside whom nobody made a step and who were never stopped: how lon
          profile, by policy in the order of time (antman: the guaranteed ones, beside guests that were held back); and
          starts beside somebody at work against starts alone, both seen up to a second late
 pairs    speeds in company of one profile over those of the other, time-sliced: by how much, and how much of that is one
-         factor per model, which is what an error in its speed alone makes; and for which part of the time both of a
-         pair keep the GPU busy, by what they want: three and more (`traces.json`) come to 0.82 to 0.89
+         factor per model, which is what an error in its speed alone makes; for which part of the time both of a pair
+         keep the GPU busy, by what they want, and the same of three and more in `traces.json`, where all began at once;
+         there, too, how fast a process is in its first two seconds, against later than three
 replay   each recording simulated with its own pairs, with those of the other day, and as if company cost nothing
 """
 
@@ -18,6 +19,7 @@ import json
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
@@ -43,6 +45,7 @@ def main() -> None:
     for day in DAYS:
         machine(day, runs[day], files[day])
     pairs(files)
+    traced(json.loads((state / "traces.json").read_text()))
     for day, other in zip(DAYS, reversed(DAYS), strict=True):
         replay(day, runs[day], files[day], files[other])
 
@@ -114,6 +117,37 @@ def pairs(files: Mapping[str, ProfileFile]) -> None:
             want, have = zip(*(one for one in wants if low <= one[0] < high), strict=True)
             found.append(f"{fmean(have):.2f} of {fmean(want):.2f}")
         print(f"  {day} day, GPU busy beside each other, of what they want: " + ", ".join(found))
+
+
+def traced(traces: list[dict[str, Any]]) -> None:
+    """First seconds, and the GPU's time among three and more."""
+    alone = {one["model"]: _Steps(one["reports"]) for one in traces if one["alone"]}
+    busy = {one["model"]: float(one["busy"]) for one in traces if one["alone"]}
+    beside = {one["model"]: _Steps(one["reports"]) for one in traces if not one["alone"]}
+    steady = {model: steps.rate(steps.first_s + 3.0, np.inf) for model, steps in alone.items()}
+    early = {model: steps.rate(0.0, steps.first_s + 2.0) / steady[model] for model, steps in alone.items()}
+    print("  first seconds of a process: " + ", ".join(f"{model} {ratio:.2f}" for model, ratio in early.items()))
+    moments = sorted(moment for steps in beside.values() for moment in (steps.first_s, steps.last_s))
+    used = []
+    for from_s, to_s in pairwise(moments):
+        here = [model for model, steps in beside.items() if steps.first_s <= from_s and to_s <= steps.last_s]
+        if len(here) > 2 and to_s - from_s > 0.7:
+            speeds = {model: beside[model].rate(from_s, to_s) / steady[model] for model in here}
+            used.append(sum(busy[model] * speed for model, speed in speeds.items()))
+    print(f"  GPU busy, three and more: {min(used):.2f} to {max(used):.2f} ({len(used)} stretches)")
+
+
+class _Steps:
+    """What a process told of its steps: seconds after the launch, steps done."""
+
+    def __init__(self, reports: list[list[float]]) -> None:
+        self._told = [(at_s, done) for at_s, done, *_ in reports if done > 0]
+        self.first_s, self.last_s = self._told[0][0], self._told[-1][0]
+
+    def rate(self, from_s: float, to_s: float) -> float:
+        """Steps per second between reports; 0 where there was none in between."""
+        kept = [one for one in self._told if from_s <= one[0] <= to_s]
+        return (kept[-1][1] - kept[0][1]) / (kept[-1][0] - kept[0][0]) if len(kept) > 1 else 0.0
 
 
 def _speeds(file: ProfileFile) -> dict[tuple[str, str], float]:
