@@ -60,14 +60,12 @@ class World:
 
 def measured(monkeypatch: pytest.MonkeyPatch, todo: list[tuple[str, str]], late: int = 100) -> list[MeasuredPair]:
     """The pairs of three commands; it is late when so many have been begun."""
-    world, asked = World(), iter(range(100))
+    world: Any = World()
+    asked = iter(range(100))
     monkeypatch.setattr(pairs, "time", SimpleNamespace(time=lambda: world.now_s))
     commands = {name: ProfiledCommand(name, ("true",)) for name in "abc"}
-    found = list(
-        measure_pairs(
-            world, commands, todo, Company(0.7), "gpu", "time", lambda text: None, lambda: next(asked) >= late
-        )  # type: ignore[arg-type]
-    )
+    company, is_late = Company(0.7), lambda: next(asked) >= late
+    found = list(measure_pairs(world, commands, todo, company, "gpu", "time", lambda text: None, is_late))
     assert not world.runs, "all processes have ended"
     return found  # type: ignore[return-value]
 

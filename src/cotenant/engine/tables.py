@@ -57,9 +57,8 @@ class JobCosts:
     @classmethod
     def alike(cls, costs: StopCosts, rows: int) -> JobCosts:
         """All jobs cost the same."""
-        times = (np.full(rows, value) for value in (costs.save_s, costs.start_s, costs.resume_s))
-        ways = (np.full(rows, value) for value in (int(costs.suspends), 2 + int(costs.suspends)))
-        return cls(*times, *ways, np.zeros(rows))
+        times = (costs.save_s, costs.start_s, costs.resume_s, int(costs.suspends), 2 + int(costs.suspends), 0.0)
+        return cls(*(np.full(rows, value) for value in times))
 
     @property
     def lags(self) -> bool:
