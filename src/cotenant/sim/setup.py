@@ -51,7 +51,8 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
         work = _without_host_demands(work)
     need_gib, gpu_gib = _memory(e, work, traits, profile, compat)
     charge = charges(compat.costs(e.costs), work, profile, traits.takes_turns)
-    work = replace(work, duration_s=work.duration_s + charge.exit_s)
+    if charge.jobs is not None:
+        work = replace(work, duration_s=work.duration_s + charge.jobs.exit_s)
     state = build_state(
         work,
         e.cluster,
