@@ -19,6 +19,7 @@ from typing import Any, Literal
 from cotenant._version import __version__
 from cotenant.backends.base import BackendError, Observed, Stream
 from cotenant.backends.channels import Channel, ChannelSpec
+from cotenant.backends.health import NodeFault
 from cotenant.backends.local import LocalBackend
 from cotenant.backends.local import gpus as devices
 from cotenant.backends.local.keeper import start_ticks
@@ -27,7 +28,7 @@ from cotenant.core.errors import CotenantError, InputError
 Answer = tuple[Literal["ok", "input", "backend", "away"], Any]
 _ACTS = frozenset((
     *("launch", "terminate", "kill", "suspend", "resume", "set_limits", "forget", "drop_log", "launched", "ended"),
-    *("gpu_use", "observe", "check", "leave", "log_state", "log_read", "marks"),
+    *("gpu_use", "health", "observe", "check", "leave", "log_state", "log_read", "marks"),
     *("open_channel", "channel_read", "channel_write", "channel_do"),
 ))  # fmt: skip
 _LINE = 64 << 10  # the longest line that is not cut between two machines of a gang
@@ -100,6 +101,10 @@ class NodeAgent:
                 dataclasses.replace(one, hint=f"{one.hint} on {node.name}") if one.hint else one
                 for one in self._backend.observe()
             ]
+
+    def health(self) -> tuple[NodeFault, ...]:
+        """What is wrong with this node and its GPUs."""
+        return tuple(fault for node in self._backend.nodes() for fault in node.faults)
 
     def check(self, spec: Any) -> None:
         """Refuse what could not be started here; nothing is started."""

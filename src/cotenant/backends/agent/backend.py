@@ -35,9 +35,12 @@ from cotenant.backends.base import (
 )
 from cotenant.backends.channels import ChannelSpec
 from cotenant.backends.checkpoints import checkpoint_folder, drop_checkpoint_folder
+from cotenant.backends.health import NodeFault
 
 _LOOK_S = 4.0
 _OPEN_S = 90.0
+_HEALTH_S = 5.0
+_UNKEPT: dict[str, Any] = {"faults": (), "out": ()}  # of a node: true for the moment only
 _UNKNOWN = Capabilities("none", False, False, False, "none", "none", "none", True)
 
 
@@ -51,6 +54,8 @@ class AgentBackend:
         self._launching: dict[str, int] = {}
         self._ending: dict[str, float] = {}  # gangs that failed: when to kill what is left of them
         self._known: dict[str, NodeInfo] = {}
+        self._faults: dict[str, tuple[NodeFault, ...]] = {}
+        self._health_s = -_HEALTH_S
         self._order = PieceOrder(link.call)
         self._capabilities = _UNKNOWN
         link.news.append(self._waking.set)
@@ -74,9 +79,9 @@ class AgentBackend:
         for name, row in rows.items():
             if row["facts"] is not None:
                 one = row["address"] if shared.count(row["address"]) == 1 else ""
-                found[name] = _info(row, one)
+                found[name] = replace(_info(row, one), faults=self.faults(name))
         for name in found.keys() - known.keys():
-            self._agents.link.call("put", f"node/{name}", json.dumps(asdict(found[name])).encode(), True)
+            self._agents.link.call("put", f"node/{name}", json.dumps(_kept(found[name])).encode(), True)
         with self._agents.lock:
             self._known |= found
         return [found[name] for name in sorted(found)]
@@ -88,7 +93,7 @@ class AgentBackend:
         alive = {row["name"] for row in self._agents.link.nodes() if row["alive"]}
         used = {name for place in self._agents.places.values() for _, name in place.nodes}
         for key, data in self._agents.link.call("list", "node/").items():
-            node = NodeInfo(**json.loads(data))
+            node = NodeInfo(**{**json.loads(data), **_UNKEPT})
             if node.name in alive | used:
                 self._known[node.name] = node
             else:
@@ -136,8 +141,12 @@ class AgentBackend:
             used = {life for place in self._agents.places.values() for life, _ in place.nodes}
         alive = [row for row in self._agents.link.nodes() if row["alive"]]
         lives = [row["id"] for row in alive if row["facts"] is not None or row["id"] in used]
-        answers = self._agents.link.ask([(life, "observe", ()) for life in lives], _LOOK_S)
-        for life, (kind, what) in zip(lives, answers, strict=True):
+        asked = [(life, "observe", ()) for life in lives]
+        asked += [(life, "health", ()) for life in lives] if self._health_due() else []
+        answers = self._agents.link.ask(asked, _LOOK_S)
+        told = {life: what for life, (kind, what) in zip(lives, answers[len(lives) :], strict=False) if kind == "ok"}
+        self._faults |= {row["name"]: told[row["id"]] for row in alive if row["id"] in told}
+        for life, (kind, what) in zip(lives, answers[: len(lives)], strict=True):
             if kind == "ok":
                 self._last[life] = {one.key: one for one in what}
             elif life not in self._last:
@@ -150,6 +159,17 @@ class AgentBackend:
                     }
         self._last = {life: self._last.get(life, {}) for life in lives}
         return self._last
+
+    def _health_due(self) -> bool:
+        """Whether it is time to ask how GPUs are."""
+        now_s = time.monotonic()
+        due = now_s - self._health_s > _HEALTH_S
+        self._health_s = now_s if due else self._health_s
+        return due
+
+    def faults(self, name: str) -> tuple[NodeFault, ...]:
+        """What the agent of a node said last to be wrong there."""
+        return self._faults.get(name, ())
 
     def _part(self, key: str, node: tuple[str, str], parts: dict[str, dict[str, Observed]]) -> Part:
         life, _ = node
@@ -350,6 +370,11 @@ class AgentBackend:
     def listen_at(self) -> tuple[str, ...]:
         """Over TCP, at the address by which the nodes know this one."""
         return (self._listen or f"tcp:{self._agents.link.host or '127.0.0.1'}:0",)
+
+
+def _kept(node: NodeInfo) -> dict[str, Any]:
+    """What is written down of a node."""
+    return {name: value for name, value in asdict(node).items() if name not in _UNKEPT}
 
 
 def _info(row: dict[str, Any], address: str) -> NodeInfo:

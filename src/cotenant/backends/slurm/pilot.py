@@ -44,6 +44,7 @@ class PilotBackend(AgentBackend):
         for name, node in sorted(found.items()):
             state, leaves_s = self._pilots.state(node)
             more: dict[str, Any] = {"state": state, "leaves_s": leaves_s, "gpu_mem_gib": memory.get(name, 0.0)}
+            more["faults"] = (*node.info.faults, *self.faults(name))
             nodes.append(replace(node.info, **more))
         return nodes
 

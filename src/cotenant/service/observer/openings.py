@@ -28,6 +28,7 @@ Labels = tuple[str, ...]
 Whose = str
 """A tenant, where there is a tree of them; else empty."""
 _NONE = Access()
+_NAMED = 3  # faults of nodes that are told to whoever waits for them
 
 
 def length_s(job: LiveJob, now_s: float) -> float:
@@ -82,6 +83,7 @@ class Openings:
             or leaving(node, now_s)
             or node.name in book.drained
             or node.name in book.asleep
+            or book.health.shuts(node)
             or (closed and any(w.covers(node.name) for w in closed))
         }
 
@@ -89,7 +91,7 @@ class Openings:
         """Nodes that are open, and those that only sleep: they are woken for whoever needs them."""
         book = self._store.book
         sleeps = {node.name for node in self._nodes() if node.state in ASLEEP or node.name in book.asleep}
-        sleeps -= book.drained
+        sleeps -= book.drained | {fault.node for fault in book.health.faults.values()}
         return [node for node in self._nodes() if node.name not in shut or node.name in sleeps]
 
     # -- a look ----------------------------------------------------------------------------------------------------
@@ -104,7 +106,7 @@ class Openings:
             shut = self.shut(now_s)
             nodes = self._could_take(shut)
             seen = (
-                [replace(node, state="up", ready_s=0.0, leaves_s=0.0) for node in nodes],
+                [replace(node, state="up", ready_s=0.0, leaves_s=0.0, faults=()) for node in nodes],
                 tuple(book.windows),
                 book.tenants,
             )
@@ -181,4 +183,6 @@ class Openings:
         if wrong and self._labels and not misfit(ask, pools_of(nodes, self._apart)):
             first = min(self._near.values(), key=lambda w: w.from_s)
             return f"it would not end before the {first.kind} that begins at {moment(first.from_s)}"
-        return f"on the nodes that are there now: {wrong}" if wrong else ""
+        faults = list(self._store.book.health.faults.values())
+        but = f" ({'; '.join(fault.words for fault in faults[:_NAMED])})" if faults else ""
+        return f"on the nodes that are there now: {wrong}{but}" if wrong else ""
