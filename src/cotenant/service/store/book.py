@@ -16,7 +16,7 @@ from cotenant.journal import Record
 from cotenant.service.forecasts.calibration import Calibration
 from cotenant.service.store.barriers import Barriers
 from cotenant.service.store.costs import Costs, before_rungs
-from cotenant.service.store.health import Health
+from cotenant.service.store.health import BookHealth
 from cotenant.service.store.idempotency import Answers
 from cotenant.service.store.job import Gpus, LiveJob, frozen, gpu_seconds, read_gpus, thawed
 from cotenant.service.store.learned import Learned
@@ -62,7 +62,7 @@ class Book:
         self.tokens: dict[str, dict[str, Any]] = {}
         self.drained: set[str] = set()
         self.asleep: set[str] = set()  # nodes that should sleep
-        self.health = Health()
+        self.health = BookHealth()
         self.windows: dict[str, NodeWindow] = {}
         self.tenants = BookTenants()
         self.policy = policy
@@ -188,7 +188,7 @@ class Book:
         book.tenants = BookTenants.from_dict(data.get("tenants"))
         book.gpu_s.update(data["gpu_s"] if "gpu_s" in data else gpu_seconds(book.jobs.values()))
         book.archived, book.asleep = data.get("archived", 0), set(data.get("asleep", ()))
-        book.health = Health(data.get("health"))
+        book.health = BookHealth(data.get("health"))
         book.lineage = data.get("lineage", "")
         book.offset = tuple(data["offset"]) if data.get("offset") else None
         return book

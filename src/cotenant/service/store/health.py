@@ -49,7 +49,7 @@ def told(node: str, fault: NodeFault) -> dict[str, Any]:
     return {"node": node, **asdict(fault)}
 
 
-class Health:
+class BookHealth:
     """Part of the book: changed by records only."""
 
     def __init__(self, rows: Mapping[str, Any] | None = None) -> None:
