@@ -113,7 +113,8 @@ class LaunchSpec:
     long it may run, suspended time aside, 0 for ever; the service ends it in time, and a backend whose jobs outlive the
     service does so while there is none. After `terminate` what is left of the job has `grace_s` to finish once its
     first process is gone. `tenant` is whose job it is, for backends that keep tenants apart; `image` the container in
-    which all of it runs, for backends that have some (`Capabilities.containers`).
+    which all of it runs, for backends that have some (`Capabilities.containers`). `foreign` names a job that is there
+    already and waits to be let go (`foreign.TakesForeign`).
     """
 
     key: str
@@ -136,6 +137,7 @@ class LaunchSpec:
     tty: bool = False
     tenant: str = ""
     image: str = ""
+    foreign: str = ""
 
 
 @dataclass(frozen=True, slots=True)

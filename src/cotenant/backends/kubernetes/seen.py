@@ -11,7 +11,7 @@ from typing import Literal
 from cotenant.backends.base import NodeInfo, Observed
 from cotenant.backends.health import NodeFault
 from cotenant.backends.kubernetes.client import Body
-from cotenant.backends.kubernetes.pods import KEY, MAIN, RANK, RANKS, TOLD, TOLERATED, slots
+from cotenant.backends.kubernetes.pods import KEY, RANK, RANKS, TOLD, TOLERATED, is_foreign, main_of, slots
 
 _UNITS = {
     "": 1.0,
@@ -119,7 +119,7 @@ class PodSeen:
 def see_pod(pod: Body, is_gone: Callable[[str], bool]) -> PodSeen:
     """From what its kubelet has reported. `is_gone`: whether nobody has heard of a node."""
     meta, status, node = pod["metadata"], pod.get("status", {}), pod["spec"].get("nodeName", "")
-    main: Body = next((one["state"] for one in status.get("containerStatuses", ()) if one["name"] == MAIN), {})
+    main = _main_state(pod)
     dropped = meta.get("deletionGracePeriodSeconds") == 0 and "deletionTimestamp" in meta
     if end := main.get("terminated"):
         times = seconds(end.get("startedAt")), seconds(end.get("finishedAt"))
@@ -140,6 +140,17 @@ def see_pod(pod: Body, is_gone: Callable[[str], bool]) -> PodSeen:
     if waiting.get("reason") in _STUCK:
         return PodSeen("lost", True, message=f"{waiting['reason']} on node {node}: {waiting.get('message', '')}")
     return PodSeen("starting")
+
+
+def _main_state(pod: Body) -> Body:
+    """Of the container that is the job. A foreign one may be started again by its kubelet: its phase says when not."""
+    status = pod.get("status", {})
+    states = {one["name"]: one["state"] for one in status.get("containerStatuses", ())}
+    main: Body = states.get(main_of(pod), {})
+    if not is_foreign(pod) or status.get("phase") not in ("Succeeded", "Failed"):
+        return {name: what for name, what in main.items() if not is_foreign(pod) or name != "terminated"}
+    ends: list[Body] = [one["terminated"] for one in states.values() if "terminated" in one]
+    return {"terminated": next((one for one in ends if one["exitCode"]), ends[0])} if ends else {}
 
 
 def see_gang(pods: Sequence[Body], is_gone: Callable[[str], bool], exact: bool) -> Observed:

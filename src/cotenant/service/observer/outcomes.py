@@ -143,7 +143,12 @@ def _saved(code: int | None, report: Report | None) -> bool:
 
 
 def gone(job: LiveJob, how: str, at_s: float, lost: float) -> End:
-    """Its process is gone and nobody blames the job; but what takes every process with it is not tried for ever."""
+    """Its process is gone and nobody blames the job; but what takes every process with it is not tried for ever.
+
+    One that somebody else has made is gone for good: only he can make it again.
+    """
+    if job.spec.foreign:
+        return End(JobState.FAILED, how, None, None, at_s, lost, gone=True)
     if job.losses + 1 >= MOST_LOSSES:
         return End(JobState.FAILED, f"{how}; lost {job.losses + 1} times", None, None, at_s, lost, gone=True)
     return End(JobState.PENDING, f"{how}; tries again", None, None, at_s, lost, gone=True)
