@@ -189,7 +189,7 @@ class Executor:
             for job in book.on_gpus.values():
                 why, due_s = why_stop(job, now_s)
                 self.due_s = min(self.due_s, due_s)
-                stop = {"why": why} if why else out.of(job)
+                stop = {"why": why} if why else out.of(job) if out.anybody else {}
                 if stop:
                     stops.append(Entry("stop", job.id, stop))
                 if why == "hold" and not self._reports.can_save(job.id) and self._may_suspend(job, going):

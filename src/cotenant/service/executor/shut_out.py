@@ -17,6 +17,7 @@ class ShutOut:
         self._health = book.health
         self._gone = {node.name for node in nodes if leaving(node, now_s)}
         self._begun = [window for window in book.windows.values() if window.on(now_s)]
+        self.anybody = bool(self._gone or self._begun or book.health.faults)
 
     def of(self, job: LiveJob) -> dict[str, str]:
         """What to journal of a job's stop; empty where it may stay, or leaves already.
