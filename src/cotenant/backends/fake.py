@@ -39,6 +39,7 @@ from cotenant.backends.channels import ChannelKind, ChannelPart, ChannelSpec
 from cotenant.backends.fake_channel import FakeChannel
 from cotenant.backends.fake_script import Output, Script, read_script
 from cotenant.backends.gangs import ranks
+from cotenant.backends.health import NodeFault
 
 __all__ = ["FakeBackend", "FakeJob", "FakeLog", "Script", "World", "read_script"]
 
@@ -205,6 +206,11 @@ class FakeBackend:
         for job in self.world.jobs.values():
             if not up and job.state in _LIVING and any(node == name for node, _ in job.spec.gpus):
                 self._lose(job, f"node {name} is down")
+
+    def set_faults(self, name: str, *faults: NodeFault) -> None:
+        """From now on this, and nothing else, is wrong with a node."""
+        self.world.nodes[name] = replace(self.world.nodes[name], faults=faults)
+        self.world.changed = True
 
     def _lose(self, job: FakeJob, message: str) -> None:
         self._stop_clock(job)

@@ -110,8 +110,9 @@ def _allows(rule: Rule, verb: str, group: str, what: str) -> bool:
 
 
 def wanted(query: Mapping[str, str], body: KubeObject) -> bool:
-    """Whether an object is one of those asked for, by labels and by the two fields that are known."""
-    fields = {"metadata.name": body["metadata"]["name"], "spec.nodeName": body.get("spec", {}).get("nodeName", "")}
+    """Whether an object is one of those asked for, by labels and by the few fields that are known."""
+    spec = {f"spec.{name}": body.get("spec", {}).get(name, "") for name in ("nodeName", "schedulerName")}
+    fields = {"metadata.name": body["metadata"]["name"], **spec}
     for part in filter(None, query.get("fieldSelector", "").split(",")):
         name, _, value = part.partition("=")
         if fields[name] != value:

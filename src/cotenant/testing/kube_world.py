@@ -3,8 +3,9 @@
     python -m cotenant.testing.kube_world FOLDER [--nodes 4] [--real KUBECONFIG] [--rules MANIFEST ...]
 
 It leaves `FOLDER/kubeconfig` and says `ready`. Then it does what lines of its standard input ask for (`away`, `back`,
-`down NODE`, `up NODE`, `compact`, `again POD`, `left`), answers each with one line, and ends with its input: so nothing
-of it outlives the test. With `--rules` the kubeconfig's user may do only what the roles in these manifests allow.
+`down NODE`, `up NODE`, `ill NODE`, `well NODE`, `compact`, `again POD`, `left`), answers each with one line, and ends
+with its input: so nothing of it outlives the test. With `--rules` the kubeconfig's user may do only what the roles in
+these manifests allow.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ class KubeWorld:
                 (self._api.away.set if word == "away" else self._api.away.clear)()
             case "down" | "up", (node,):
                 self._plug(node, word == "up")
+            case "ill" | "well", (node,):
+                self.kubelets.press(node, word == "ill")
             case "compact", ():
                 assert self._api is not None
                 self._api.store.compact()

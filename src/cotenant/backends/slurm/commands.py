@@ -97,7 +97,8 @@ class Slurm:
 
     def nodes(self) -> list[dict[str, str]]:
         """What Slurm says of every node."""
-        return [fields_of(line) for line in self.run("scontrol", "show", "node", "-o").splitlines() if line.strip()]
+        lines = self.run("scontrol", "show", "node", "-o").splitlines()
+        return [{**fields_of(line), "Reason": reason_of(line)} for line in lines if line.strip()]
 
     def partitions(self) -> list[dict[str, str]]:
         """What Slurm says of every partition."""
@@ -176,6 +177,12 @@ class Slurm:
 def fields_of(line: str) -> dict[str, str]:
     """`Name=value` pairs of one line of `scontrol -o`; values with blanks keep their first word."""
     return dict(word.partition("=")[::2] for word in line.split() if "=" in word)
+
+
+def reason_of(line: str) -> str:
+    """Why a node is drained or down, as whoever said so wrote it; empty where nobody did."""
+    found = re.search(r"\bReason=(.*?)(?: \[[^][]*@[^][]*\]| Comment=|$)", line.strip())
+    return found[1].strip() if found else ""
 
 
 def _time(text: str) -> float:

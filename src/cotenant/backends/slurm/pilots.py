@@ -127,7 +127,7 @@ class AgentLine:
 
 
 class Pilots:
-    """What `RayBackend` asks of a link: a table of nodes, a small store, acts at agents. And pilots come and go."""
+    """What `AgentBackend` asks of a link: a table of nodes, a small store, acts at agents. And pilots come and go."""
 
     def __init__(self, home: Path, slurm: Slurm, nodes: NodeList, settings: PilotSettings, poll_s: float) -> None:
         self._home, self.slurm, self.list, self._settings, self._poll_s = home, slurm, nodes, settings, poll_s
