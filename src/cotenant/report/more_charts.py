@@ -15,7 +15,8 @@ from cotenant.report.paired import GROUP, Difference
 
 MOST_TENANTS = 12
 _PARTS = {
-    "useful": "#2f9e6e", "restoring and redone": "#c2476f", "idle while jobs waited": "#e0a33a", "idle": "#9aa5b3",
+    "useful": "#2f9e6e", "start-up": "#8b63c9", "restoring": "#3b7dd8", "done again": "#c2476f",
+    "idle while jobs waited": "#e0a33a", "idle": "#9aa5b3",
 }  # fmt: skip
 
 
@@ -83,7 +84,7 @@ def waterfall(lines: Sequence[Line]) -> Chart:
     return Chart(
         "gpu-time",
         "Where the GPU time went",
-        "All GPU-hours from the first submission to the last end. Start-up is part of what is restored.",
+        "All GPU-hours from the first submission to the last end. Restoring is what starts after the first one cost.",
         f"GPU-hours by use for {names_of(lines)}",
         made,
     )
