@@ -36,7 +36,7 @@ from cotenant.sim.experiment import Experiment
 from cotenant.sim.failures import Outages, check_often
 from cotenant.sim.hosts import is_allocated, make_allocation
 from cotenant.sim.hosts import summary as host_summary
-from cotenant.sim.metrics import jct_metrics, peak_rss_mib, stop_ledger
+from cotenant.sim.metrics import jct_metrics, lost_parts, peak_rss_mib, stop_ledger
 from cotenant.sim.pair_watch import PairWatch
 from cotenant.sim.power import NodePower
 from cotenant.sim.setup import elastic_truth, facts, lay_out, pair_belief, pair_truth, truth
@@ -256,6 +256,7 @@ class Simulation:
         finish = state.f[:, col.FINISH].copy()
         points, rows = int(state.x[col.N_SERIES]), int(state.x[col.N_SEGMENTS])
         series, segments = state.series[:points].copy(), np.concatenate([state.segments[:rows], _open_segments(state)])
+        startup, restoring = lost_parts(state)
         result = Outcome(
             policy=e.policy,
             placement=e.placement,
@@ -268,6 +269,8 @@ class Simulation:
             preemptions=state.i[:, col.PREEMPTS].copy(),
             restarts=np.maximum(state.i[:, col.STARTS] - 1 - state.i[:, col.PREEMPTS], 0),
             lost_gpu_s=state.f[:, col.LOST].copy(),
+            startup_gpu_s=startup,
+            restoring_gpu_s=restoring,
             measured=measured,
             series=Series(series[:, 0], series[:, 1], series[:, 2], series[:, 3]),
             segments=Segments(
