@@ -27,7 +27,7 @@ _START_S = 30.0
 _STOP_S = 2.0
 _CONF = """
 ClusterName=cotenant
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
@@ -72,8 +72,8 @@ def missing() -> str:
 class SlurmCluster:
     """One cluster in a folder; `env` leads commands to it. `more` are further lines of slurm.conf."""
 
-    def __init__(self, root: Path, nodes: int = 8, more: str = "") -> None:
-        self.root, self.names = root, [f"n{number + 1}" for number in range(nodes)]
+    def __init__(self, root: Path, nodes: int = 8, more: str = "", address: str = "127.0.0.1") -> None:
+        self.root, self._address, self.names = root, address, [f"n{number + 1}" for number in range(nodes)]
         self.env = {"SLURM_CONF": str(root / "etc" / "slurm.conf")}
         self._write(more)
 
@@ -88,11 +88,12 @@ class SlurmCluster:
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
         host, ports = socket.gethostname().split(".")[0], _free_ports(len(self.names) + 1)
-        conf, gres, hosts = [_CONF.format(host=host, root=self.root, port=ports[0]), more], [], []
+        conf = [_CONF.format(host=host, address=self._address, root=self.root, port=ports[0]), more]
+        gres, hosts = [], []
         for number, name in enumerate(self.names):
             kind = "a100" if number < (len(self.names) + 1) // 2 else "v100"
             conf.append(
-                f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[number + 1]} CPUs=16 "
+                f"NodeName={name} NodeHostname={host} NodeAddr={self._address} Port={ports[number + 1]} CPUs=16 "
                 f"RealMemory=64000 Gres=gpu:{kind}:{GPUS} Features={kind} State=UNKNOWN"
             )
             gres.append(f"NodeName={name} Name=gpu Type={kind} File=/dev/fakegpu[0-{GPUS - 1}]")
@@ -219,9 +220,11 @@ def _free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def slurm_cluster(root: Path, nodes: int = 8, more: str = "") -> Iterator[SlurmCluster]:
+def slurm_cluster(
+    root: Path, nodes: int = 8, more: str = "", address: str = "127.0.0.1"
+) -> Iterator[SlurmCluster]:
     """A cluster that runs within. Its commands are found by `SLURM_CONF`, which is set meanwhile."""
-    cluster = SlurmCluster(root, nodes, more)
+    cluster = SlurmCluster(root, nodes, more, address)
     before = os.environ.get("SLURM_CONF")
     os.environ.update(cluster.env)
     try:
