@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
@@ -30,7 +31,7 @@ from typing import Any
 
 from bench.fault_acts import ACTS, Tools
 from bench.fault_play import PHASES, Cell, Play, Verdict
-from bench.fault_table import _postgresql
+from bench.fault_table import postgresql
 from bench.fault_worlds import KINDS, OPENERS, Cable, World
 
 ON_POSTGRES = ("leader killed", "PostgreSQL restarted")
@@ -91,7 +92,8 @@ class Lab:
         try:
             found = self._play(cell)
         except Exception as error:
-            found = Verdict(note=f"{type(error).__name__}: {error}"[-600:])
+            at = [frame.name for frame in traceback.extract_tb(error.__traceback__) if "fault" in frame.filename]
+            found = Verdict(note=f"{type(error).__name__} in {' > '.join(at)}: {str(error)[-600:]}")
         if not found.good:
             self.leave()  # whatever it left behind is not the next one's
         return replace(found, seconds=round(time.monotonic() - began_s, 1))
@@ -99,7 +101,7 @@ class Lab:
     def _play(self, cell: Cell) -> Verdict:
         world = self.world(cell.backend, cell.fault == "network cut")
         if cell.fault in ON_POSTGRES and self._tools.postgres is None:
-            self._tools = replace(self._tools, postgres=self._stack.enter_context(_postgresql()))
+            self._tools = replace(self._tools, postgres=self._stack.enter_context(postgresql()))
         with ExitStack() as stack:
             folder = Path(tempfile.mkdtemp(prefix="cotenant-fault-"))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)

@@ -169,7 +169,7 @@ class Acts:
             self._terms.cut_batch(job)
             folder, grace_s = self._backend.checkpoint_dir(job.id, job.spec.checkpoint_dir), self._options.grace_s
             need_gib = 0.0 if errand.verb == AHEAD else errand.what
-            spec = launch_spec(job, folder, self._reports, grace_s, need_gib, given, self._limits.quota)
+            spec = launch_spec(job, folder, self._reports, grace_s, need_gib, given, self._limits.quota())
             if errand.verb == AHEAD:  # the time that it waits is not time that it runs: only the service can tell
                 spec = replace(spec, env={**spec.env, "COTENANT_HOLD": errand.what}, max_runtime_s=0.0)
             self._hook(f"before:{done}")
