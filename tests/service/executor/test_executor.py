@@ -10,7 +10,7 @@ import pytest
 from parts_kit import EPOCH_S, PartsRig
 from service_kit import ADMIN, Rig
 
-from cotenant.backends.base import BackendError, Capabilities, LaunchSpec
+from cotenant.backends.base import BackendError, Capabilities, LaunchSpec, NodeGone
 from cotenant.backends.fake import FakeBackend, read_script
 from cotenant.core.plan import Terms
 from cotenant.service.planner.decision import Act
@@ -335,3 +335,21 @@ def test_what_nodes_can_do_may_be_known_late(tmp_path: Path, monkeypatch: pytest
     rig.service.desk.hold(ADMIN, job)
     rig.ticks(2.0)
     assert rig.state(job) == "suspended"
+
+
+def test_a_node_that_goes_away_before_the_launch_costs_a_job_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often: it waits on, and starts when there is a node."""
+    launch, gone = FakeBackend.launch, ["n0"] * 8
+
+    def launched(self: FakeBackend, spec: LaunchSpec) -> None:
+        if gone:
+            raise NodeGone(f"job {spec.key}: node {gone.pop()} is down")
+        launch(self, spec)
+
+    monkeypatch.setattr(FakeBackend, "launch", launched)
+    rig = Rig(tmp_path)
+    job = rig.submit("sleep 5")
+    rig.finish()
+    assert (rig.state(job), rig.attempts(job)) == ("succeeded", [9])

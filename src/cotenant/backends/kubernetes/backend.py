@@ -22,6 +22,7 @@ from cotenant.backends.base import (
     BackendError,
     Capabilities,
     LaunchSpec,
+    NodeGone,
     NodeInfo,
     Observed,
     Stream,
@@ -216,7 +217,7 @@ class KubernetesBackend:
         check_spec(spec, nodes)
         for name, _ in spec.gpus:
             if nodes[name].state != "up":
-                raise BackendError(f"job {spec.key}: node {name} is {nodes[name].state}")
+                raise NodeGone(f"job {spec.key}: node {name} is {nodes[name].state}")
         if self._of(spec.key):
             return
         pods = self._style.pods(spec, nodes, self._quiet_node(list(nodes.values())))

@@ -27,6 +27,7 @@ from cotenant.backends.base import (
     Capabilities,
     GpuUse,
     LaunchSpec,
+    NodeGone,
     NodeInfo,
     Observed,
     Stream,
@@ -280,10 +281,10 @@ class RayBackend:
         told = split(spec, nodes, {name: row["address"] for name, row in rows.items()})
         names = [part.gpus[0][0] for part in told] if spec.gpus else [_some(spec.key, nodes)]
         if gone := [name for name in names if nodes[name].state != "up"]:
-            raise BackendError(f"job {spec.key}: node {gone[0]} is down")
+            raise NodeGone(f"job {spec.key}: node {gone[0]} is down")
         checks = [(rows[name]["id"], "check", (part,)) for name, part in zip(names, told, strict=True)]
-        for answer in self._link.ask(checks, _ACT_S):
-            _raise(_value(*answer))
+        for name, (kind, what) in zip(names, self._link.ask(checks, _ACT_S), strict=True):
+            _raise(NodeGone(f"job {spec.key}: node {name}: {what}") if kind == "away" else _value(kind, what))
         mine = RayPlacement(tuple((rows[name]["id"], name) for name in names), spec.grace_s, secrets.token_hex(8))
         with self._being_launched(spec.key):
             place = RayPlacement.unpacked(self._link.call("put", f"job/{spec.key}", mine.packed(), False))
