@@ -46,7 +46,7 @@ MOST_OFF = 0.1
 def world(name: str, folder: Path) -> Iterator[str]:
     """A backend with two nodes, as `serve` is told of it."""
     if name == "local":
-        yield "local:gpus=" + "+".join(kind for kind in TYPES for _ in range(EACH))
+        yield name
     elif name == "ray":
         from cotenant.testing.ray_world import RayWorld
 
@@ -65,10 +65,9 @@ def world(name: str, folder: Path) -> Iterator[str]:
 @contextmanager
 def served(backend: str, home: Path, policy: str, profile: str = "none") -> Iterator[CoreService]:
     """A service that suspends nobody, once its nodes are up. Its home is that of all runs on the backend."""
-    site = Site(backend="local", gpus=[*itertools.chain(*([kind] * EACH for kind in TYPES))])
+    here = [kind for kind in TYPES for _ in range(EACH)] if backend == "local" else None
     options = Options(home, 10.0, policy=policy, round_s=ROUND_S, profile=profile, max_suspended=0)
-    with running(open_service(options, site if backend.startswith("local") else Site(backend=backend))) as service:
-        service.desk.change_policy(ME, policy) if hasattr(service.desk, "change_policy") else None
+    with running(open_service(options, Site(backend=backend, gpus=here))) as service:
         while sum(node.gpus for node in service.observer.nodes if node.state == "up") < EACH * len(TYPES):
             service.desk.wait_events(service.store.book.seq, 0.2)
         yield service
@@ -131,7 +130,10 @@ def on_backend(name: str, asked: argparse.Namespace) -> tuple[bool, list[tuple[s
             profile = {kind: measured(service, kind) for kind in KINDS}
         file = written(profile, folder / "profile.json")
         for kind, one in profile.items():
-            print(f"{name}: {kind} start {one.start_s:.2f} s, step {one.step_s:.3f} s, leave {one.save_s:.2f} s", flush=True)
+            print(
+                f"{name}: {kind} start {one.start_s:.2f} s, step {one.step_s:.3f} s, leave {one.save_s:.2f} s",
+                flush=True,
+            )
         jobs = workload(asked.jobs, asked.load, asked.seed, profile, EACH * len(TYPES))
         for policy in asked.policies:
             with served(backend, folder / "home", policy, file) as service:

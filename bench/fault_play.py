@@ -64,14 +64,16 @@ class Verdict:
 class Play:
     """One cell at work in a folder."""
 
-    def __init__(self, cell: Cell, world: World, folder: Path, db: str, cable: Cable | None, away_s: float) -> None:
+    def __init__(
+        self, cell: Cell, world: World, folder: Path, home: Path, db: str, cable: Cable | None, away_s: float
+    ) -> None:
         self.cell, self.world, self.away_s = cell, world, away_s
         self._trail, self._diary = folder / "trail", folder / "trail" / "diary"
         self._trail.mkdir()
         self._diary.touch()
         self.backend = world.backend(folder.name)
         words = ["--backend", self.backend, *(["--standby"] if cell.fault == "leader killed" else [])]
-        self.home, before = folder / "home", cable.within if cable is not None else ()
+        self.home, before = home, cable.within if cable is not None else ()
         self._cases = [Case(folder, self.home, db or None, words, before, world.env)]
         if cell.fault == "leader killed":
             home = self.home if world.one_home else folder / "second"

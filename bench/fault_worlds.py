@@ -58,8 +58,8 @@ class World(Protocol):
         """A context within which the control plane does not answer."""
         ...
 
-    def clear(self, backend: str, home: Path) -> None:
-        """Nothing of a service that is gone may be left."""
+    def clear(self, backend: str, home: Path) -> bool:
+        """Take away what is left of a service that is gone; whether nothing is."""
         ...
 
     def close(self) -> None:
@@ -90,8 +90,8 @@ class Local:
     def control_stopped(self) -> Any:
         raise NotImplementedError
 
-    def clear(self, backend: str, home: Path) -> None:
-        pass
+    def clear(self, backend: str, home: Path) -> bool:
+        return True
 
     def close(self) -> None:
         pass
@@ -130,9 +130,9 @@ class Ray:
         finally:
             self._world.do("cont")
 
-    def clear(self, backend: str, home: Path) -> None:
+    def clear(self, backend: str, home: Path) -> bool:
         command = [sys.executable, "-m", "cotenant.backends.ray.release", backend, str(home)]
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=False, timeout=120)
+        return subprocess.run(command, capture_output=True, check=False, timeout=120).returncode == 0
 
     def close(self) -> None:
         self._world.close()
@@ -169,9 +169,9 @@ class Slurm:
     def control_stopped(self) -> Any:
         return self._cluster.controller_stopped()
 
-    def clear(self, backend: str, home: Path) -> None:
+    def clear(self, backend: str, home: Path) -> bool:
         self._cluster.run("scancel", "--me", check=False)
-        until(lambda: not self._cluster.run("squeue", "-h", "--me", check=False).strip())
+        return happens(lambda: not self._cluster.run("squeue", "-h", "--me", check=False).strip())
 
     def close(self) -> None:
         self._context.__exit__(None, None, None)
@@ -227,8 +227,8 @@ class Kubernetes:
         finally:
             self._ask("back")
 
-    def clear(self, backend: str, home: Path) -> None:
-        until(lambda: self._ask("left") == [])
+    def clear(self, backend: str, home: Path) -> bool:
+        return happens(lambda: self._ask("left") == [])
 
     def close(self) -> None:
         self._process.communicate(timeout=PATIENCE_S)
@@ -307,6 +307,14 @@ def _words(pid: int) -> list[str]:
 
 def _opened(pid: int) -> set[Path]:
     return {Path(os.readlink(one)) for one in Path(f"/proc/{pid}/fd").iterdir()}
+
+
+def happens(condition: Callable[[], object]) -> bool:
+    """Whether it comes true in time."""
+    with suppress(TimeoutError):
+        until(condition)
+        return True
+    return False
 
 
 def until(condition: Callable[[], object], seconds: float = PATIENCE_S) -> None:

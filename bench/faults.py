@@ -18,6 +18,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -57,6 +58,7 @@ class Lab:
         self._away_s, self._numbers = away_s, itertools.count()
         self._stack, self._inside, self._open = ExitStack(), ExitStack(), ("", False)
         self._world: Any = None
+        self._disk = Path()
         self._tools = Tools()
 
     def world(self, backend: str, apart: bool) -> World:
@@ -65,6 +67,10 @@ class Lab:
             self.leave()
             folder = Path(tempfile.mkdtemp(prefix="cotenant-world-"))
             self._inside.callback(shutil.rmtree, folder, ignore_errors=True)
+            self._disk = (
+                folder / "disk"
+            )  # before the world is there, or nodes with mounts of their own would not see it
+            self._inside.enter_context(_small_disk(self._disk))
             more = {}
             if apart:
                 cable = Cable(os.getpid())
@@ -106,15 +112,20 @@ class Lab:
             folder = Path(tempfile.mkdtemp(prefix="cotenant-fault-"))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             db = self._tools.postgres.new_schema() if cell.fault in ON_POSTGRES else ""
+            home = folder / "home"
             if cell.fault == "disk full":
-                stack.enter_context(_small_disk(folder / "home"))
-            play = Play(cell, world, folder, db, self._tools.cable, self._away_s)
-            stack.callback(world.clear, play.backend, play.service.home)
+                home = self._disk / folder.name
+                stack.callback(shutil.rmtree, home, ignore_errors=True)
+            play = Play(cell, world, folder, home, db, self._tools.cable, self._away_s)
             stack.callback(play.close)
             play.begin()
             play.reach()
             ACTS[cell.fault](play, self._tools)
-            return play.end()
+            found = play.end()
+            play.close()
+            if not world.clear(play.backend, play.service.home):
+                self.leave()
+            return found
 
 
 @contextmanager
@@ -177,6 +188,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--state", type=Path, help="what is done is kept here, and not done again")
     parser.add_argument("--away", type=float, default=60.0, help="seconds")
     asked = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # worlds are closed
     found, lab, bad = read_state(asked.state), Lab(asked.away), 0
     try:
         for cell in chosen(asked):

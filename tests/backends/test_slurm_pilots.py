@@ -11,7 +11,14 @@ from cotenant.backends.slurm.nodes import NodeList
 from cotenant.backends.slurm.pilots import Pilots, PilotSettings
 from cotenant.testing.backend_kit import PATIENCE_S
 
-NODE = {"NodeName": "n1", "Gres": "gpu:a100:4", "State": "IDLE", "CPUTot": "8", "RealMemory": "64000", "Partitions": "main"}
+NODE = {
+    "NodeName": "n1",
+    "Gres": "gpu:a100:4",
+    "State": "IDLE",
+    "CPUTot": "8",
+    "RealMemory": "64000",
+    "Partitions": "main",
+}
 OLD = SlurmJob(1, "COMPLETED", "", 0.0, "n1", "pilot/n1")
 
 

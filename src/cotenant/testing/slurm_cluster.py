@@ -72,8 +72,15 @@ def missing() -> str:
 class SlurmCluster:
     """One cluster in a folder; `env` leads commands to it. `more` are further lines of slurm.conf."""
 
-    def __init__(self, root: Path, nodes: int = 8, more: str = "", address: str = "127.0.0.1", gpus: int = GPUS) -> None:
-        self.root, self._address, self._gpus, self.names = root, address, gpus, [f"n{number + 1}" for number in range(nodes)]
+    def __init__(
+        self, root: Path, nodes: int = 8, more: str = "", address: str = "127.0.0.1", gpus: int = GPUS
+    ) -> None:
+        self.root, self._address, self._gpus, self.names = (
+            root,
+            address,
+            gpus,
+            [f"n{number + 1}" for number in range(nodes)],
+        )
         self.env = {"SLURM_CONF": str(root / "etc" / "slurm.conf")}
         self._write(more)
 
