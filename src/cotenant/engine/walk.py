@@ -15,7 +15,7 @@ from cotenant.core.workload import Ints
 from cotenant.engine.gains import weigh_stop, worth_moving
 from cotenant.engine.heaps import remove_waiting
 from cotenant.engine.home import evict, find_home
-from cotenant.engine.keys import before_running, compact_running, refresh_keys, set_keys_if_moved
+from cotenant.engine.keys import before_running, refresh_keys, set_keys_if_moved
 from cotenant.engine.leaving import preempt
 from cotenant.engine.ledger import start
 from cotenant.engine.lines import advance_line, line_up
@@ -284,14 +284,14 @@ def _open_behind(s: State, first: int) -> None:
 
 
 @kernel
-def walk_preemptive(s: State, rule: Rule, now: float) -> None:
+def walk_preemptive(s: State, rule: Rule, now: float, fresh: bool) -> None:
     """Merge running jobs with the first waiting jobs of each class, in order, and carry out the result.
 
-    Whoever runs ahead of the first waiting job keeps its place, so the walk begins there.
+    `fresh`: the keys of running jobs are as of now. Whoever runs ahead of the first waiting job keeps its place, so the walk begins there.
     """
     line_up(s)
-    compact_running(s)
-    refresh_keys(s, rule, now)
+    if not fresh:
+        refresh_keys(s, rule, now)
     count = s.x[N_RUN]
     running = part_running(s, s.heap[s.cls[s.lines[0], C_OFFSET]])
     sort_running(s, running)
