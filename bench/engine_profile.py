@@ -20,7 +20,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "events": ("engine.events.handle", "engine.events.next_own_time"),
     "ordering": (
         "engine.keys.refresh_keys", "engine.keys.compact_running", "engine.keys.gpus_not_ahead",
-        "engine.sorting.part_running", "engine.sorting.sort_running", "engine.lines.line_up",
+        "engine.sorting.line_up_running", "engine.sorting._merge_sort", "engine.lines.line_up",
     ),
     "walking": (
         "engine.decide.start_without_displacing", "engine.walk.walk_preemptive", "engine.walk._open_behind",

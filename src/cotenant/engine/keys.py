@@ -386,6 +386,7 @@ def compact_running(s: State) -> None:
         first += 1
     if first == count:
         return
+    _renumber_line(s)
     for c in range(hot.shape[0]):
         column = hot[c]
         kept = first
@@ -399,6 +400,22 @@ def compact_running(s: State) -> None:
             run[kept] = run[k]
             kept += 1
     s.x[N_RUN] = kept
+
+
+@kernel
+def _renumber_line(s: State) -> None:
+    """Let the line of running jobs (`cotenant.engine.sorting`) name their places as they will be without empty ones."""
+    places = 0
+    for k in range(s.x[N_KEPT]):
+        s.scratch[k] = places
+        places += 1 if s.run[k] >= 0 else 0
+    length = 0
+    for k in range(s.x[N_KEPT]):
+        place = s.order[2, k]
+        if s.run[place] >= 0:
+            s.order[2, length] = int(s.scratch[place])
+            length += 1
+    s.x[N_KEPT] = length
 
 
 @kernel
