@@ -32,7 +32,7 @@ def completed(ratio: Floats, gpus: Ints, belief: str) -> Floats:
             measured = ratio[np.ix_(rows, rows)][:, :, column : column + 1]
             references = _references(~np.isnan(measured[:, :, 0]))[:most]
             if len(references) >= FEWEST:
-                found[np.ix_(rows, rows, [column])] = Block(measured.copy(), references, rule).table()
+                found[rows[:, None], rows, column] = Block(measured.copy(), references, rule).table()[:, :, 0]
     return found
 
 
