@@ -133,6 +133,7 @@ UNLIMITED = 2**40
     WATCH_AHEAD,  # running jobs ahead of the watched one
     LEFT,  # GPUs not yet claimed in this walk
     N_LINES,
+    N_KEPT,  # places in the line of running jobs
     N_STARTED_GPUS,  # GPUs of all starts so far
     EPOCH,  # changes whenever a running job may have fallen back in the order
     SHARING,  # 1 when GPUs have identities and several jobs may share one
@@ -158,8 +159,8 @@ UNLIMITED = 2**40
     N_LISTED,  # how often somebody was put at the end of a list (LISTED)
     LIST_BASE,  # the same before the first stop of the present moment
     N_DEMOTED,  # jobs that were demoted since the last decision
-) = range(56)
-INT_SCALARS = 56
+) = range(57)
+INT_SCALARS = 57
 
 # Float scalars of the engine.
 # NEXT_CALL: when a policy that sets its own times wants to be asked again.

@@ -185,7 +185,7 @@ def build_state(
         open=np.zeros((nodes, 4), np.int64),
         open_host=np.zeros((nodes, 4)),
         pick=np.zeros((gpus + 1, 2), np.int64),
-        order=np.zeros((2, room), np.int64),
+        order=np.zeros((3, room), np.int64),
         scratch=np.zeros(room),
         stops=np.zeros(most + 1, np.int64),
         starts=np.zeros((most + 1, 4), np.int64),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotenant.compat import COSTS
+from cotenant.compat import costs_of_systems
 from cotenant.core.errors import InputError
 from cotenant.core.spec import Spec, Value, typed_params
 from cotenant.core.workload import Floats, Workload
@@ -93,19 +93,20 @@ def restore_seconds(name: str, work: Workload) -> Floats:
         return np.zeros(len(work))
     if name == "flat":
         return np.full(len(work), FLAT_S)
-    if name in COSTS:
-        return COSTS[name](work)
     if name == "default":
         known = preemption_costs_s(work)
         return np.where(np.isnan(known), FLAT_S, known)
     if name == "startup":
         known = start_seconds_of(work)
         return np.where(known > 0, known, FLAT_S)
+    systems = costs_of_systems()
+    if name in systems:
+        return systems[name](work)
     try:
         seconds = float(name)
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < np.inf:
-        names = ", ".join(("default", "none", "flat", "startup", "profile", *COSTS))
+        names = ", ".join(("default", "none", "flat", "startup", "profile", *systems))
         raise InputError(f"--costs '{name}': write {names} or a number of seconds")
     return np.full(len(work), seconds)
