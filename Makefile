@@ -83,7 +83,8 @@ KUBE_DIR ?= $(HOME)/.cache/cotenant/kubernetes-1.20
 test-kubernetes: setup
 	bash tests/backends/kube_real.sh build $(KUBE_DIR)
 	bash tests/backends/kube_real.sh up $(KUBE_DIR)
-	COTENANT_KUBECONFIG=$(KUBE_DIR)/kubeconfig $(BIN)/python -m pytest -m slow tests/backends/test_kubernetes_contract.py; \
+	COTENANT_KUBECONFIG=$(KUBE_DIR)/kubeconfig $(BIN)/python -m pytest -m slow tests/backends/test_kubernetes_contract.py \
+	    tests/backends/test_kubernetes_foreign.py; \
 	    status=$$?; bash tests/backends/kube_real.sh down $(KUBE_DIR); exit $$status
 
 # Real components for tests marked slow. Installed by name where a package manager is at hand.

@@ -15,6 +15,7 @@ from local_world import LocalWorld
 
 from cotenant.backends import Backend, LaunchSpec, NodeInfo
 from cotenant.backends.fake import FakeBackend
+from cotenant.backends.health import NodeFault
 from cotenant.testing.backend import PATIENCE_S, BackendContract, seen
 
 
@@ -51,6 +52,12 @@ class TestFake(BackendContract):
         backend.set_node(name, up=False)
         yield
         backend.set_node(name, up=True)
+
+    @contextmanager
+    def ailing(self, backend: Any, name: str) -> Iterator[str]:
+        backend.set_faults(name, NodeFault("ecc", "7 uncorrected ECC errors", 1))
+        yield "uncorrected ECC"
+        backend.set_faults(name)
 
     def tell_again(self, backend: Any, key: str) -> None:
         """What the agenda of the world once held of the key comes anew."""

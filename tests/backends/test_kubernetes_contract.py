@@ -82,6 +82,12 @@ class TestKubernetes(BackendContract):
 
         self._expect(is_up)
 
+    @contextmanager
+    def ailing(self, backend: Backend, name: str) -> Iterator[str]:
+        assert self.cluster.ask("ill", name) == "done"
+        yield "DiskPressure (its disk is full)"
+        assert self.cluster.ask("well", name) == "done"
+
     def tell_again(self, backend: Backend, key: str) -> None:
         if REAL:
             pytest.skip("a real API server tells everything once")

@@ -119,10 +119,10 @@ class TestRay(BackendContract):
         backend.launch(self.spec("stays-1", "sleep infinity", gpus=((node.name, (0,)),)))
         before = until(backend, "stays-1", "running")
         (life,) = self.folder.glob(f"{LABEL}/{node.name}/lives/*")
-        (agent,) = [pid for pid in processes("cmdline", "ray::RayAgent") if _has_open(pid, life / "notify")]
+        (agent,) = [pid for pid in _agents() if _has_open(pid, life / "notify")]
         os.kill(agent, signal.SIGKILL)
         deadline = time.monotonic() + PATIENCE_S
-        while not any(_has_open(pid, life / "notify") for pid in processes("cmdline", "ray::RayAgent") if pid != agent):
+        while not any(_has_open(pid, life / "notify") for pid in _agents() if pid != agent):
             assert seen(backend, "stays-1") == before
             assert time.monotonic() < deadline
             backend.wait_change(0.1)
@@ -169,6 +169,10 @@ def test_a_sweep_on_the_cluster(world: RayWorld, tmp_path: Path) -> None:
         rows = json.loads((tmp_path / "out.json").read_text())
         found.append([{name: row[name] for name in row if name not in ("wall_s", "peak_rss_mib")} for row in rows])
     assert found[0] == found[1]
+
+
+def _agents() -> list[int]:
+    return list(processes("cmdline", "ray::NodeAgent"))
 
 
 def _has_open(pid: int, path: Path) -> bool:

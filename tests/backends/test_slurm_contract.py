@@ -51,6 +51,9 @@ class TestNative(BackendContract):
     def cut_off(self, backend: Any) -> AbstractContextManager[None]:
         return self.cluster.controller_stopped()
 
+    def ailing(self, backend: Any, name: str) -> AbstractContextManager[str]:
+        return drained(self.cluster, name)
+
     def lost_node(self, backend: Any, name: str) -> AbstractContextManager[None]:
         return self.cluster.node_lost(name)
 
@@ -107,12 +110,24 @@ class TestPilot(BackendContract):
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
 
+    def ailing(self, backend: Any, name: str) -> AbstractContextManager[str]:
+        return drained(self.cluster, name)
+
     @contextmanager
     def lost_node(self, backend: Any, name: str) -> Iterator[None]:
         with self.cluster.node_lost(name):
             yield
         backend.wake_nodes([name])
         until_up(backend, [name])
+
+
+@contextmanager
+def drained(cluster: SlurmCluster, name: str) -> Iterator[str]:
+    """An administrator drains a node of Slurm, and takes that back."""
+    reason = "fan 3 is broken"
+    cluster.run("scontrol", "update", f"nodename={name}", "state=drain", f"reason={reason}")
+    yield reason
+    cluster.run("scontrol", "update", f"nodename={name}", "state=resume")
 
 
 def agents(cluster: SlurmCluster, name: str) -> list[int]:

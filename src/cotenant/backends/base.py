@@ -38,6 +38,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from cotenant.backends.channels import Channel, ChannelKind, ChannelSpec
+from cotenant.backends.health import NodeFault
 from cotenant.core.errors import CotenantError, InputError
 
 State = Literal["starting", "running", "suspended", "exited", "lost"]
@@ -54,6 +55,10 @@ _ARG_BYTES = 128 * 1024  # MAX_ARG_STRLEN of Linux: the longest single argument 
 
 class BackendError(CotenantError):
     """The world refused: a process that would not start, a record that cannot be removed yet."""
+
+
+class NodeGone(BackendError):
+    """Nothing was started, for a node of the launch is not there any more: elsewhere or later it would be."""
 
 
 class Unreachable(BackendError):
@@ -74,6 +79,13 @@ class NodeInfo:
     ready_s: float = 0.0  # of one that wakes: when it is believed to be up; 0 where not known
     leaves_s: float = 0.0  # from then on jobs there must leave, for it goes away by itself; 0: it does not
     address: str = ""  # where other nodes reach it, its name if empty; nodes of one address are one machine
+    faults: tuple[NodeFault, ...] = ()  # what is wrong with it, and with its GPUs, now
+    out: tuple[int, ...] = ()  # GPUs that the service gives to nobody, because of faults; backends leave it empty
+
+    @property
+    def usable(self) -> int:
+        """How many of its GPUs can be given away."""
+        return self.gpus - len(self.out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +117,8 @@ class LaunchSpec:
     long it may run, suspended time aside, 0 for ever; the service ends it in time, and a backend whose jobs outlive the
     service does so while there is none. After `terminate` what is left of the job has `grace_s` to finish once its
     first process is gone. `tenant` is whose job it is, for backends that keep tenants apart; `image` the container in
-    which all of it runs, for backends that have some (`Capabilities.containers`).
+    which all of it runs, for backends that have some (`Capabilities.containers`). `foreign` names a job that is there
+    already and waits to be let go (`foreign.TakesForeign`).
     """
 
     key: str
@@ -128,6 +141,7 @@ class LaunchSpec:
     tty: bool = False
     tenant: str = ""
     image: str = ""
+    foreign: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from cotenant.backends.base import (
     LaunchSpec,
     LogMark,
     LogPart,
+    NodeGone,
     NodeInfo,
     NodeState,
     Observed,
@@ -39,6 +40,7 @@ from cotenant.backends.channels import ChannelKind, ChannelPart, ChannelSpec
 from cotenant.backends.fake_channel import FakeChannel
 from cotenant.backends.fake_script import Output, Script, read_script
 from cotenant.backends.gangs import ranks
+from cotenant.backends.health import NodeFault
 
 __all__ = ["FakeBackend", "FakeJob", "FakeLog", "Script", "World", "read_script"]
 
@@ -206,6 +208,11 @@ class FakeBackend:
             if not up and job.state in _LIVING and any(node == name for node, _ in job.spec.gpus):
                 self._lose(job, f"node {name} is down")
 
+    def set_faults(self, name: str, *faults: NodeFault) -> None:
+        """From now on this, and nothing else, is wrong with a node."""
+        self.world.nodes[name] = replace(self.world.nodes[name], faults=faults)
+        self.world.changed = True
+
     def _lose(self, job: FakeJob, message: str) -> None:
         self._stop_clock(job)
         job.state, job.message = "lost", message
@@ -323,7 +330,7 @@ class FakeBackend:
         self._before("launch", spec.key)
         for name, _ in spec.gpus:
             if self.world.nodes[name].state != "up":
-                raise BackendError(f"job {spec.key}: node {name} is {self.world.nodes[name].state}")
+                raise NodeGone(f"job {spec.key}: node {name} is {self.world.nodes[name].state}")
         if spec.key not in self.world.jobs:
             job = self.world.jobs[spec.key] = self._new(spec)
             self._plan(job, self.launch_s + job.script.start_s)

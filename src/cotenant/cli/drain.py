@@ -8,11 +8,12 @@ import typer
 
 from cotenant.cli import options as opt
 from cotenant.cli import remote
+from cotenant.cli.nodes import fault_words
 
 
 def drain(
     node: Annotated[str, typer.Argument(help="Node, as in `cotenant nodes`.", metavar="NODE")],
-    undo: Annotated[bool, typer.Option("--undo", help="Let jobs start there again.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Let jobs start there again, whatever was wrong.")] = False,
     json_: opt.Plain = False,
 ) -> None:
     """Let nothing new start on a node; what runs there may finish (admin)."""
@@ -24,3 +25,5 @@ def drain(
     for item in found:
         if item.name == node:
             typer.echo(f"{item.name}: {item.state}")
+            for fault in item.faults:
+                typer.echo(f"  {fault_words(fault)}")

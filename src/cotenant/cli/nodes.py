@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 from cotenant.cli import options as opt
 from cotenant.cli import remote
+from cotenant.core.reasons import moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +21,19 @@ def nodes(json_: opt.Plain = False) -> None:
     """List nodes, their GPUs and what runs on them."""
     with remote.connected() as client:
         found = client.nodes()
-    remote.print_json(found) if json_ else remote.print_table(node_table(found))
+    if json_:
+        remote.print_json(found)
+        return
+    remote.print_table(node_table(found))
+    for node in found:
+        for fault in node.faults:
+            typer.echo(f"{node.name}: {fault_words(fault)}")
+
+
+def fault_words(fault: dict[str, Any]) -> str:
+    """What is wrong with a node, since when."""
+    where = "" if fault["gpu"] < 0 else f"GPU {fault['gpu']} "
+    return f"{where}not well since {moment(fault['since_s'])}: {fault['why']}"
 
 
 def node_table(found: Sequence[NodeStatus]) -> TextTable:
@@ -41,4 +56,5 @@ def marks(node: NodeStatus) -> tuple[str, str]:
 def used(node: NodeStatus) -> str:
     """GPUs in use of how many, and how many of them have several jobs."""
     shared = f" ({node.gpus_shared} shared)" if node.gpus_shared else ""
-    return f"{node.gpus_used}/{node.gpus}{shared}"
+    out = f" ({node.gpus_out} out)" if node.gpus_out else ""
+    return f"{node.gpus_used}/{node.gpus}{shared}{out}"

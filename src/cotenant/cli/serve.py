@@ -49,6 +49,9 @@ def serve(
     power: Annotated[
         str, typer.Option(help="Let idle nodes sleep: ces as in `simulate`, or queue:linger=300 (docs/operations.md).")
     ] = "",
+    unhealthy_after: Annotated[
+        str, typer.Option(help="Jobs/seconds: so many fail there and run elsewhere, and a node or GPU is drained.")
+    ] = "3/3600",
     placement: Annotated[
         str, typer.Option(help="Nodes of a gang: consolidated, spread or skew:limit=X (docs/policies.md).")
     ] = "consolidated",
@@ -126,6 +129,7 @@ def serve(
     from cotenant.backends.local.machine import parse_gpus
     from cotenant.client.home import home as default_home
     from cotenant.service import run
+    from cotenant.service.failure_rule import FailureRule
     from cotenant.service.notify.settings import NOBODY, read_settings
     from cotenant.service.options import Options
     from cotenant.service.store.clock import since_boot_s
@@ -144,7 +148,8 @@ def serve(
         notify=told, steady=since_boot_s,
         keep=_keep(keep_jobs, keep_logs, keep_checkpoints), unknown_jobs=unknown_jobs, most_unfinished=max_jobs,
         forecast_every_s=_time(forecast_every, "--forecast-every"), defrag=defrag,
-        prefetch_starts=prefetch_starts, cluster=load_tenants(cluster) if cluster else None,
+        failure_rule=FailureRule.parse(unhealthy_after), prefetch_starts=prefetch_starts,
+        cluster=load_tenants(cluster) if cluster else None,
     )  # fmt: skip
     every_s = _time(backup_every or "0", "--backup-every")
     apart = {"isolation": isolation, "network": network, "user_map": user_map}

@@ -32,7 +32,8 @@ def attempt(data: Mapping[str, Any]) -> AttemptInfo:
 
 def node(data: Mapping[str, Any]) -> NodeStatus:
     """A node."""
-    lists = {name: tuple(data[name]) for name in ("jobs", "gpu_busy", "gpu_used_gib", "dedicated") if name in data}
+    names = ("jobs", "gpu_busy", "gpu_used_gib", "dedicated", "faults")
+    lists = {name: tuple(data[name]) for name in names if name in data}
     return NodeStatus(**{**data, **lists})
 
 

@@ -61,6 +61,7 @@ class JobSpec:
     array_most: int = 0  # elements of its array that may run at a time; 0: all
     notify: tuple[str, ...] = ()  # who is told: http:, https: and mailto: addresses
     notify_on: tuple[str, ...] = ()  # when: start, end, failure; none: end
+    foreign: str = ""  # somebody else has made it, in the engine where jobs run: its name there; nobody can write this
     after: tuple[str, ...] = ()  # jobs that must have succeeded, or `any:ID` (ended), `failed:ID` (not succeeded)
 
     def as_dict(self) -> dict[str, Any]:

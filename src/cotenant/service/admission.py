@@ -35,15 +35,15 @@ def pools_of(nodes: Iterable[NodeInfo], apart: Callable[[str], object] = lambda 
     """Nodes by GPU type, and by whatever else keeps them `apart`, by name."""
     pools: dict[tuple[str, object], list[PoolNode]] = {}
     for node in nodes:
-        if node.gpus:
+        if node.usable:
             pools.setdefault((node.gpu_type, apart(node.name)), []).extend(_hosts(node))
     return list(pools.values())
 
 
 def _hosts(node: NodeInfo) -> list[PoolNode]:
     """A node with more GPUs than the engine's masks have bits counts as several."""
-    sizes = [min(MOST_GPUS, node.gpus - first) for first in range(0, node.gpus, MOST_GPUS)]
-    share = [size / node.gpus for size in sizes]
+    sizes = [min(MOST_GPUS, node.usable - first) for first in range(0, node.usable, MOST_GPUS)]
+    share = [size / node.usable for size in sizes]
     return [
         PoolNode(node.gpu_type, size, part * node.cpus, part * node.mem_gib, node.gpu_mem_gib or math.inf)
         for size, part in zip(sizes, share, strict=True)
@@ -72,7 +72,8 @@ def check(
     spec: JobSpec, nodes: Iterable[NodeInfo], hosts: bool = True, apart: Callable[[str], object] = lambda node: None
 ) -> None:
     """Raise unless some pool of these nodes, less what keeps them `apart`, could hold the job if it were empty."""
-    wrong = misfit(demand_of(spec, hosts), pools_of(nodes, apart))
+    whole = (replace(node, out=()) for node in nodes)  # GPUs that are not well now may be again
+    wrong = misfit(demand_of(spec, hosts), pools_of(whole, apart))
     if wrong:
         raise InputError(f"job '{spec.name}': {wrong}")
 

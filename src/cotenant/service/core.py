@@ -30,6 +30,7 @@ from cotenant.service.accounts.desk import Accounts
 from cotenant.service.accounts.share import ShareBoard
 from cotenant.service.desk.admin import Admin
 from cotenant.service.desk.desk import Desk
+from cotenant.service.desk.foreign import ForeignJobs
 from cotenant.service.desk.parts import PlannerAnswers
 from cotenant.service.desk.submitting import Rules, Submissions
 from cotenant.service.desk.tenants import LiveTenants
@@ -128,6 +129,7 @@ class CoreService:
         self.forecasts = Forecasts(self.store, self.planner, self.reports.of, options.forecast_every_s, *playing)
         board = ShareBoard(self.store, machines.nodes, self.planner.standing, options.grace_s)
         self.desk = Desk(self.store, self.planner, machines, self.reports.of, self.forecasts, rules, self.usage, board)
+        self.foreign = ForeignJobs(self.store, backend, self.desk)
         self.tenants = LiveTenants(self.store, machines)
         self.accounts = Accounts(self.store, board)
         self._winds_down = False
@@ -189,6 +191,7 @@ class CoreService:
     def _look_and_act(self) -> float:
         """Observe, press, decide, act. No backend is called and nothing is decided with the lock held."""
         self.observer.look()
+        self.foreign.look()
         if self.options.inline:
             self.usage.sample()
         self.store.check_writable()
@@ -270,6 +273,6 @@ class CoreService:
 def _planner(core: CoreService) -> PlannerPart:
     from cotenant.service.planner.planner import Planner
 
-    nodes, capabilities = (lambda: core.observer.nodes), core.backend.capabilities()
+    nodes, capabilities = (lambda: core.observer.nodes), core.backend.capabilities
     told = core.options, core.counters, core.openings, core.usage.of
     return Planner(core.store, nodes, core.reports, capabilities, *told)

@@ -75,6 +75,8 @@ class NodeStatus:
     dedicated: tuple[str, ...] = ()  # tenants whose jobs alone it takes; none: everybody's
     labels: dict[str, str] = field(default_factory=dict)
     ready_s: float = 0.0  # of one that wakes: when it is believed to be up
+    gpus_out: int = 0  # GPUs that are left out because something is wrong with them
+    faults: tuple[dict[str, Any], ...] = ()  # what is wrong with it: node, gpu (-1: all of it), kind, why, since_s, ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,7 @@ class ClusterDesk(Protocol):
         """All nodes."""
 
     def drain(self, caller: Caller, node: str, undo: bool = False) -> None:
-        """Let nothing new start on a node (admin)."""
+        """Let nothing new start on a node (admin); or undo that, and excuse what is wrong with it."""
 
     def windows(self, caller: Caller) -> list[NodeWindow]:
         """Maintenance and reservations to come or in force."""

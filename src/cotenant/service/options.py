@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cotenant.core.cluster import Cluster
 from cotenant.core.errors import InputError
+from cotenant.service.failure_rule import USUAL, FailureRule
 from cotenant.service.notify.settings import NOBODY, NotifySettings
 
 DECISION_BUDGET_S = 2.0
@@ -55,8 +56,9 @@ class Options:
     time. `check_invariants`: the engine's own rules are checked after every decision, for tests. `max_priority`: the
     highest that others than admins may ask for. `notify`: whom to tell of jobs. `forecast_every_s`: the least time
     between two forecasts of all jobs; 0: there are none. `defrag`: running jobs are moved together where that lets a
-    gang start. `cluster`: tenants and what is said of nodes, for a home that has no tree of tenants yet. `hook` is
-    called with a name before and after every journal write and every act.
+    gang start. `failure_rule`: after how many failures a node or GPU is not well. `cluster`: tenants and what is said
+    of nodes, for a home that has no tree of tenants yet. `hook` is called with a name before and after every journal
+    write and every act.
     """
 
     home: Path
@@ -85,6 +87,7 @@ class Options:
     forecast_every_s: float = 0.0
     defrag: bool = False
     cluster: Cluster | None = None
+    failure_rule: FailureRule = USUAL
 
     @property
     def deals_out_hosts(self) -> bool:

@@ -54,7 +54,8 @@ class LivePower:
             return
         with self._store.lock:
             book = self._store.book
-            nodes = [node for node in self._nodes() if node.state != "down" and node.name not in book.drained]
+            shut = book.drained | {fault.node for fault in book.health.faults.values()}
+            nodes = [node for node in self._nodes() if node.state != "down" and node.name not in shut]
             wanted = self._by_queue(self._queue, nodes, book, now_s) if self._queue is not None else set()
             wanted = self._wanted(nodes, book, now_s) if self._rules is not None else wanted
             if wanted != book.asleep:

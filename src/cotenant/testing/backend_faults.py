@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cotenant.backends.base import Backend, BackendError, Observed, Unreachable
+from cotenant.backends.base import Backend, BackendError, NodeInfo, Observed, Unreachable
+from cotenant.backends.health import NodeFault
 from cotenant.testing.backend_kit import PATIENCE_S, BackendKit, seen, until, whole
 
 
@@ -36,6 +37,35 @@ class FaultContract(BackendKit):
         assert whole(backend.open_log("cut-2", "stdout")) == b"ran\n"
         assert backend.kill("cut-1")
         until(backend, "cut-1", "exited")
+
+    def test_what_is_wrong_with_a_node_is_told(self, backend: Backend) -> None:
+        """With its reason, of that node only, for as long as it is so; the backend itself ends no job because of it."""
+        name = self.gpu_node(backend).name
+        backend.launch(self.spec("ill-1", "sleep infinity", gpus=((name, (0,)),)))
+        until(backend, "ill-1", "running")
+        assert not any(node.faults for node in self._up(backend))
+        with self.ailing(backend, name) as words:
+            (fault, *_) = self._faults(backend, name, lambda faults: bool(faults))
+            assert words in fault.why
+            assert not any(node.faults for node in self._up(backend) if node.name != name)
+            assert until(backend, "ill-1", "running").alive
+        self._faults(backend, name, lambda faults: not faults)
+        assert backend.kill("ill-1")
+        until(backend, "ill-1", "exited")
+
+    def _up(self, backend: Backend) -> list[NodeInfo]:
+        return [node for node in backend.nodes() if node.state == "up"]
+
+    def _faults(self, backend: Backend, name: str, enough: Callable[[object], bool]) -> tuple[NodeFault, ...]:
+        """What is wrong with a node, as soon as it is enough."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            (faults,) = [node.faults for node in backend.nodes() if node.name == name]
+            if enough(faults):
+                return faults
+            assert time.monotonic() < deadline, faults
+            backend.observe()
+            backend.wait_change(0.1)
 
     def _until_cut(self, backend: Backend, key: str) -> None:
         """It may take a while to notice; until then nothing may be said but what was true."""

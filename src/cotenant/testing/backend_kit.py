@@ -97,7 +97,7 @@ def at_home(addresses: Sequence[str], secret: str) -> Iterator[Home]:
 
 class BackendKit:
     """Override the fixture `backend` and `reopen`; `workdir` where '/' will not do; and, so that faults are tried too,
-    `cut_off`, `lost_node`, `tell_again` and `left`: where a backend does not say how, those tests are skipped.
+    `cut_off`, `lost_node`, `ailing`, `tell_again` and `left`: tests of what a backend does not say how are skipped.
 
     `real_processes`: jobs are programs, and not scripts of the fake.
     """
@@ -121,6 +121,10 @@ class BackendKit:
     def lost_node(self, backend: Backend, name: str) -> AbstractContextManager[None]:
         """Within it a node is gone, with all that ran there, as after a crash; afterwards it is back, and up."""
         pytest.skip("nodes of this backend cannot be lost")
+
+    def ailing(self, backend: Backend, name: str) -> AbstractContextManager[str]:
+        """Within it something is wrong with a node, for a reason in these words; what runs there runs on."""
+        pytest.skip("nodes of this backend are always well")
 
     def tell_again(self, backend: Backend, key: str) -> None:
         """Have the world tell once more, and late, all that it ever told of a key."""

@@ -66,6 +66,7 @@ class FakeKubelets:
     def __init__(self, client: KubeClient, nodes: Sequence[FakeNode], root: Path, tls: tuple[str, str] | None = None):
         self._client, self._nodes, self._root, self._tls = client, {node.name: node for node in nodes}, root, tls
         self.down: set[str] = set()
+        self.pressed: set[str] = set()  # nodes whose disk is full
         self._sandboxes: dict[str, _Sandbox] = {}
         self._logs: dict[tuple[str, str, str, str], Container] = {}
         self._ports: dict[str, int] = {}
@@ -130,12 +131,19 @@ class FakeKubelets:
     def _beat(self, node: FakeNode) -> None:
         has = {"cpu": "16", "memory": "64Gi", "pods": "110", node.device: str(node.gpus)}
         ready = {"type": "Ready", "status": "True", "reason": "Fake", "lastHeartbeatTime": stamp()}
+        pressed = {"type": "DiskPressure", "status": str(node.name in self.pressed), "message": "its disk is full"}
+        said = [{**one, "lastTransitionTime": stamp()} for one in (ready, pressed)]
         status = {
-            "capacity": has, "allocatable": has, "conditions": [{**ready, "lastTransitionTime": stamp()}],
+            "capacity": has, "allocatable": has, "conditions": said,
             "addresses": [{"type": "InternalIP", "address": node.address}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self._ports[node.name]}},
         }  # fmt: skip
         self._client.patch(f"{NODES}/{node.name}/status", {"status": status})
+
+    def press(self, name: str, full: bool) -> None:
+        """From now on the disk of a node is full, or no longer."""
+        (self.pressed.add if full else self.pressed.discard)(name)
+        self._beat(self._nodes[name])
 
     def _beats(self) -> None:
         while not self._ending.wait(BEAT_S):

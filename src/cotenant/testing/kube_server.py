@@ -110,8 +110,9 @@ def _allows(rule: Rule, verb: str, group: str, what: str) -> bool:
 
 
 def wanted(query: Mapping[str, str], body: KubeObject) -> bool:
-    """Whether an object is one of those asked for, by labels and by the two fields that are known."""
-    fields = {"metadata.name": body["metadata"]["name"], "spec.nodeName": body.get("spec", {}).get("nodeName", "")}
+    """Whether an object is one of those asked for, by labels and by the few fields that are known."""
+    spec = {f"spec.{name}": body.get("spec", {}).get(name, "") for name in ("nodeName", "schedulerName")}
+    fields = {"metadata.name": body["metadata"]["name"], **spec}
     for part in filter(None, query.get("fieldSelector", "").split(",")):
         name, _, value = part.partition("=")
         if fields[name] != value:
@@ -283,8 +284,8 @@ class _Server(ThreadingHTTPServer):
         """Nothing: whoever hung up knows."""
 
 
-def start(api: KubeApi, port: int = 0) -> _Server:
-    """Serve on loopback, in threads of its own; `server_port` says where."""
-    server = _Server(("127.0.0.1", port), type("_Bound", (_Handler,), {"api": api}))
+def start(api: KubeApi, port: int = 0, host: str = "127.0.0.1") -> _Server:
+    """Serve on loopback or another address, in threads of its own; `server_port` says where."""
+    server = _Server((host, port), type("_Bound", (_Handler,), {"api": api}))
     threading.Thread(target=server.serve_forever, args=(0.05,), name="kube-api", daemon=True).start()
     return server

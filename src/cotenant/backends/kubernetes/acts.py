@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cotenant.backends.kubernetes.client import Body, KubeClient, KubeRefused
 from cotenant.backends.kubernetes.mirror import Mirror
-from cotenant.backends.kubernetes.pods import MARK, NODE
+from cotenant.backends.kubernetes.pods import MARK, NODE, is_foreign
 from cotenant.backends.kubernetes.seen import see_pod
 
 KILL_S = 1  # the shortest grace period after which the kubelet still says that a pod is gone
@@ -62,7 +62,14 @@ class PodActs:
         return f"{self._path}/{pod['metadata']['name']}"
 
     def remove(self, pod: Body) -> None:
-        """Give up what is kept of it: the pod goes, at once if it has ended, else when its node has ended it."""
+        """Give up what is kept of it: the pod goes, at once if it has ended, else when its node has ended it.
+
+        One that somebody else has made stays, without our mark.
+        """
+        if is_foreign(pod):
+            self.change(pod, {"metadata": {"uid": pod["metadata"]["uid"], "labels": {MARK: None}}})
+            self._pods.drop(pod)
+            return
         node, over = pod["spec"].get("nodeName"), see_pod(pod, lambda name: False).state == "exited"
         self.delete(pod, 0 if over or not node else KILL_S)
         try:

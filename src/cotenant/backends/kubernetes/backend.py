@@ -22,6 +22,7 @@ from cotenant.backends.base import (
     BackendError,
     Capabilities,
     LaunchSpec,
+    NodeGone,
     NodeInfo,
     Observed,
     Stream,
@@ -29,9 +30,11 @@ from cotenant.backends.base import (
     check_spec,
 )
 from cotenant.backends.channels import Channel, ChannelSpec
+from cotenant.backends.foreign import ForeignJob
 from cotenant.backends.kubernetes.access import KubeAccess, find_access
 from cotenant.backends.kubernetes.acts import KILL_S, PodActs
 from cotenant.backends.kubernetes.client import Body, KubeClient, KubeRefused
+from cotenant.backends.kubernetes.foreign import ForeignPods
 from cotenant.backends.kubernetes.lease import KubeLease
 from cotenant.backends.kubernetes.mirror import Mirror
 from cotenant.backends.kubernetes.pods import KEY, MARK, RANKS, TOLD, PodStyle, launched
@@ -71,6 +74,7 @@ class KubernetesBackend:
         self._path = f"/api/v1/namespaces/{style.namespace}/pods"
         self._pods = Mirror(self._client, self._path, {"labelSelector": f"{MARK}={style.mark}"}, self._heard)
         self._hosts = Mirror(self._client, "/api/v1/nodes", {}, self._heard, self._matters)
+        self._foreign = ForeignPods(self._client, self._pods, style, type_label, self._heard)
         self._acts = PodActs(self._client, self._pods, self._path, style.mark)
         self._output = LogKeeper(self._client, style.namespace, home / "logs", self._of, self._lives)
         self._upkeep_due = threading.Event()
@@ -81,6 +85,7 @@ class KubernetesBackend:
                 self._lease.acquire()
             self._hosts.start()
             self._pods.start()
+            self._foreign.start()
         except BackendError as error:
             self._let_go()
             raise InputError(f"backend kubernetes: {error}") from None
@@ -121,6 +126,7 @@ class KubernetesBackend:
         self._ending.set()
         self._pods.end()
         self._hosts.end()
+        self._foreign.end()
         self._output.close()
         if self._lease is not None:
             self._lease.release()
@@ -185,7 +191,7 @@ class KubernetesBackend:
         """The pods of a key; none if it was never launched."""
         gang = self._style.gang(check_key(key))
         if (first := self._pods.get(f"{gang}-0")) is None:
-            return []
+            return self._foreign.of(key)
         others = range(1, int(first["metadata"]["annotations"][RANKS]))
         return [first, *(pod for n in others if (pod := self._pods.get(f"{gang}-{n}")) is not None)]
 
@@ -216,8 +222,12 @@ class KubernetesBackend:
         check_spec(spec, nodes)
         for name, _ in spec.gpus:
             if nodes[name].state != "up":
-                raise BackendError(f"job {spec.key}: node {name} is {nodes[name].state}")
+                raise NodeGone(f"job {spec.key}: node {name} is {nodes[name].state}")
         if self._of(spec.key):
+            return
+        if spec.foreign:
+            node = spec.gpus[0][0] if spec.gpus else self._quiet_node(list(nodes.values()))
+            self._acts.bind(self._foreign.take(spec, node))
             return
         pods = self._style.pods(spec, nodes, self._quiet_node(list(nodes.values())))
         made: list[Body] = []
@@ -329,9 +339,16 @@ class KubernetesBackend:
         return launched(pods[0]) if pods else None
 
     def ended(self, key: str) -> Observed | None:
-        """Nobody knows: with its pod all is gone but its output."""
-        check_key(key)
-        return None
+        """With its pod all is gone but its output; of one that somebody else made, and deleted, that much is known."""
+        return self._foreign.deleted(check_key(key))
+
+    def offered(self) -> tuple[ForeignJob, ...]:
+        """See `TakesForeign`: pods that name our scheduler, and wait."""
+        return self._foreign.offered()
+
+    def decline(self, name: str) -> None:
+        """See `TakesForeign`."""
+        self._foreign.decline(name)
 
     def open_log(self, key: str, stream: Stream) -> PodLog:
         """What was read of it and kept, and what its nodes still have."""

@@ -23,7 +23,7 @@ from cotenant.core.errors import InputError
 PREFIX = "cotenant.io"
 MARK, GANG = f"{PREFIX}/mark", f"{PREFIX}/gang"
 KEY, RANK, RANKS, NODE = f"{PREFIX}/key", f"{PREFIX}/rank", f"{PREFIX}/ranks", f"{PREFIX}/node"
-FACTS, TOLD = f"{PREFIX}/facts", f"{PREFIX}/told"
+FACTS, TOLD, FOREIGN = f"{PREFIX}/facts", f"{PREFIX}/told", f"{PREFIX}/foreign"
 FINALIZER = f"{PREFIX}/until-journaled"
 DEDICATED = f"{PREFIX}/dedicated"  # a taint that keeps others away from our nodes
 MAIN, ERRORS = "main", "stderr"
@@ -115,6 +115,14 @@ class PodStyle:
         labels = {"app.kubernetes.io/managed-by": "cotenant", MARK: self.mark, GANG: gang}
         meta = {"name": f"{gang}-{rank.rank}", "labels": labels, "annotations": notes, "finalizers": [FINALIZER]}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": self._pod_spec(spec, rank)}
+
+    def mark_of(self, spec: LaunchSpec, node: str) -> Body:
+        """What a pod that somebody else has made gets, so that it is known as the launch of a key."""
+        notes = {KEY: spec.key, RANK: "0", RANKS: "1", NODE: node, FOREIGN: spec.foreign}
+        return {
+            "labels": {MARK: self.mark, GANG: self.gang(spec.key)},
+            "annotations": {**notes, FACTS: json.dumps({**_facts(spec), "run": spec.script})},
+        }  # fmt: skip
 
     def _pod_spec(self, spec: LaunchSpec, rank: Rank) -> Body:
         volumes, mounts = self._volumes()
@@ -222,6 +230,16 @@ def facts(pod: Body) -> dict[str, Any]:
     return found
 
 
+def is_foreign(pod: Body) -> bool:
+    """Whether somebody else has made it."""
+    return FOREIGN in (pod["metadata"].get("annotations") or {})
+
+
+def main_of(pod: Body) -> str:
+    """The container that is the job."""
+    return str(pod["spec"]["containers"][0]["name"]) if is_foreign(pod) else MAIN
+
+
 def slots(pod: Body) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """The GPUs of the launch."""
     return tuple((name, tuple(indexes)) for name, indexes in facts(pod)["gpus"])
@@ -230,6 +248,11 @@ def slots(pod: Body) -> tuple[tuple[str, tuple[int, ...]], ...]:
 def launched(pod: Body) -> LaunchSpec:
     """The launch of a gang's first pod, as far as it is needed to go on with it."""
     meta, main, kept = pod["metadata"], pod["spec"]["containers"][0], facts(pod)
+    if is_foreign(pod):
+        notes = meta["annotations"]
+        return LaunchSpec(
+            notes[KEY], kept["job"], script=kept["run"], gpus=slots(pod), tenant=kept["tenant"], foreign=notes[FOREIGN]
+        )
     setup, _, *command = (word.replace("$$", "$") for word in main["args"])
     return LaunchSpec(
         meta["annotations"][KEY], kept["job"], main.get("workingDir", ""), None if kept["shell"] else tuple(command),

@@ -14,10 +14,9 @@ from pathlib import Path
 from cotenant.backends.base import BackendError, LogPart, Stream
 from cotenant.backends.kubernetes.client import Body, KubeClient, KubeRefused, KubeStream
 from cotenant.backends.kubernetes.output import STREAMS, KeptOutput, Place, split_line
-from cotenant.backends.kubernetes.pods import ERRORS, KEY, MAIN, facts
+from cotenant.backends.kubernetes.pods import ERRORS, KEY, facts, main_of
 from cotenant.backends.local.logs import LocalLog
 
-_CONTAINERS: dict[Stream, str] = {"stdout": MAIN, "stderr": ERRORS}
 FRESH_S = 0.1  # what was read so lately is not asked for again
 _BATCH = 1000
 
@@ -84,7 +83,7 @@ class LogKeeper:
                 self._read_one(pod, stream, follow)
 
     def _read_one(self, pod: Body, stream: Stream, follow: bool) -> None:
-        meta, container = pod["metadata"], _CONTAINERS[stream]
+        meta, container = pod["metadata"], main_of(pod) if stream == "stdout" else ERRORS
         if all(one["name"] != container for one in pod["spec"]["containers"]):
             return
         key, source = meta["annotations"][KEY], f"{meta['uid']}/{container}"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from cotenant.backends.base import NodeInfo, Observed
+from cotenant.backends.health import NodeFault
 from cotenant.backends.kubernetes.client import Body
-from cotenant.backends.kubernetes.pods import KEY, MAIN, RANK, RANKS, TOLD, TOLERATED, slots
+from cotenant.backends.kubernetes.pods import KEY, RANK, RANKS, TOLD, TOLERATED, is_foreign, main_of, slots
 
 _UNITS = {
     "": 1.0,
@@ -47,7 +48,7 @@ def node_info(node: Body, gpu: str, type_label: str) -> NodeInfo:
     meta, status = node["metadata"], node.get("status", {})
     labels, has = meta.get("labels") or {}, status.get("allocatable", {})
     free, all_ = (int(quantity(one.get(gpu, 0))) for one in (has, status.get("capacity", {})))
-    gpus = free or all_  # none can be had while the device plugin starts again: they are not gone
+    gpus = all_ or free  # fewer, or none, can be had while some are not well, or the device plugin starts again
     replicas = int(labels.get("nvidia.com/gpu.replicas") or 1) if gpu.endswith(".shared") else 1
     addresses = [one["address"] for one in status.get("addresses", ()) if one["type"] == "InternalIP"]
     up = ready(node) == "True" and not _closed(node) and free == gpus
@@ -55,7 +56,29 @@ def node_info(node: Body, gpu: str, type_label: str) -> NodeInfo:
         meta["name"], labels.get(type_label) or ("gpu" if gpus else "none"), gpus,
         int(quantity(has.get("cpu", 0))), quantity(has.get("memory", 0)) / 2**30, "up" if up else "down",
         quantity(labels.get("nvidia.com/gpu.memory", 0)) / 2**10 / replicas, address=addresses[0] if addresses else "",
+        faults=tuple(_faults(node, free, gpus)),
     )  # fmt: skip
+
+
+def _faults(node: Body, free: int, gpus: int) -> Iterator[NodeFault]:
+    """What Kubernetes holds against a node. Which GPU the device plugin has taken out is not told: all may be it."""
+    conditions = {one["type"]: one for one in node.get("status", {}).get("conditions", ())}
+    if (state := ready(node)) != "True":
+        said = conditions.get("Ready", {})
+        why = said.get("message") or said.get("reason") or "nobody says why"
+        yield NodeFault("ready", f"Kubernetes says Ready={state}: {why}", leave=state == "False")
+    pressed = {name: said for name, said in conditions.items() if name != "Ready" and said["status"] == "True"}
+    if pressed:
+        told = (f"{name} ({said.get('message') or said.get('reason') or ''})" for name, said in pressed.items())
+        yield NodeFault("pressure", f"Kubernetes says {', '.join(told)}")
+    if taints := _taints(node):
+        told = (f"{one['key']}:{one['effect']}" for one in taints)
+        away = any(one["effect"] == "NoExecute" for one in taints)
+        yield NodeFault("taint", f"Kubernetes says tainted {', '.join(told)}", leave=away)
+    elif node.get("spec", {}).get("unschedulable"):
+        yield NodeFault("taint", "Kubernetes says cordoned", leave=False)
+    if 0 < free < gpus:
+        yield NodeFault("devices", f"the device plugin offers {free} of {gpus} GPUs")
 
 
 def has_labels(node: Body, wanted: Mapping[str, str]) -> bool:
@@ -71,9 +94,13 @@ def ready(node: Body) -> str:
 
 
 def _closed(node: Body) -> bool:
-    spec = node.get("spec", {})
-    taints = (one["key"] for one in spec.get("taints") or () if one["effect"] != "PreferNoSchedule")
-    return bool(spec.get("unschedulable")) or any(key not in TOLERATED for key in taints)
+    return bool(node.get("spec", {}).get("unschedulable")) or bool(_taints(node))
+
+
+def _taints(node: Body) -> list[Body]:
+    """Those that keep our pods away."""
+    found = node.get("spec", {}).get("taints") or ()
+    return [one for one in found if one["effect"] != "PreferNoSchedule" and one["key"] not in TOLERATED]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +119,7 @@ class PodSeen:
 def see_pod(pod: Body, is_gone: Callable[[str], bool]) -> PodSeen:
     """From what its kubelet has reported. `is_gone`: whether nobody has heard of a node."""
     meta, status, node = pod["metadata"], pod.get("status", {}), pod["spec"].get("nodeName", "")
-    main: Body = next((one["state"] for one in status.get("containerStatuses", ()) if one["name"] == MAIN), {})
+    main = _main_state(pod)
     dropped = meta.get("deletionGracePeriodSeconds") == 0 and "deletionTimestamp" in meta
     if end := main.get("terminated"):
         times = seconds(end.get("startedAt")), seconds(end.get("finishedAt"))
@@ -113,6 +140,17 @@ def see_pod(pod: Body, is_gone: Callable[[str], bool]) -> PodSeen:
     if waiting.get("reason") in _STUCK:
         return PodSeen("lost", True, message=f"{waiting['reason']} on node {node}: {waiting.get('message', '')}")
     return PodSeen("starting")
+
+
+def _main_state(pod: Body) -> Body:
+    """Of the container that is the job. A foreign one may be started again by its kubelet: its phase says when not."""
+    status = pod.get("status", {})
+    states = {one["name"]: one["state"] for one in status.get("containerStatuses", ())}
+    main: Body = states.get(main_of(pod), {})
+    if not is_foreign(pod) or status.get("phase") not in ("Succeeded", "Failed"):
+        return {name: what for name, what in main.items() if not is_foreign(pod) or name != "terminated"}
+    ends: list[Body] = [one["terminated"] for one in states.values() if "terminated" in one]
+    return {"terminated": next((one for one in ends if one["exitCode"]), ends[0])} if ends else {}
 
 
 def see_gang(pods: Sequence[Body], is_gone: Callable[[str], bool], exact: bool) -> Observed:

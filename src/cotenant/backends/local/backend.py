@@ -34,6 +34,7 @@ from cotenant.backends.base import (
 from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.backends.checkpoints import checkpoint_folder, drop_checkpoint_folder, usual_folder
 from cotenant.backends.local import cgroups, channels, containers, cuda, logs, members, mps, orders, procs
+from cotenant.backends.local.gpu_health import GpuHealth
 from cotenant.backends.local.gpu_use import GpuMeter
 from cotenant.backends.local.isolation.levels import NONE, Isolation, unprotected
 from cotenant.backends.local.isolation.tenants import Tenants
@@ -96,7 +97,7 @@ class LocalBackend:
         self._isolation, self._containers = isolation, containers.find_tool()
         self._tenants = Tenants(isolation, self._home, self.label, self._machine) if apart else None
         self._watcher = Watcher(root / "notify")
-        self._meter = GpuMeter(self._machine, self.label)
+        self._meter, self._health = GpuMeter(self._machine, self.label), GpuHealth(self._machine)
 
     @classmethod
     def open(
@@ -124,8 +125,9 @@ class LocalBackend:
     # -- what is there ---------------------------------------------------------------------------------------------
 
     def nodes(self) -> list[NodeInfo]:
-        """One node per GPU type."""
-        return list(self._machine.nodes.values())
+        """One node per GPU type, with what the driver says is wrong."""
+        nodes = self._machine.nodes.values()
+        return [dataclasses.replace(node, faults=self._health.of(node.name)) for node in nodes]
 
     def gpu_use(self) -> tuple[GpuUse, ...]:
         """See `Measures`; nothing is known of virtual GPUs."""
@@ -171,8 +173,7 @@ class LocalBackend:
         alive = held and child is not None and procs.is_process(child.keeper, child.keeper_ticks)
         key, end = record.key, record.exit()
         if end is not None:
-            times = (end.started_s, end.ended_s)
-            return Observed(key, "exited", False, end.code, end.signal, *times, end.oom, end.message)
+            return end.observed(key)
         if child is None:
             return Observed(key, "starting", True) if held else None
         if alive:

@@ -1,54 +1,25 @@
-"""The backend that the service calls: names of nodes and keys here, agents of Ray's nodes behind `link`.
-
-A launch is written down in Ray's own store before anybody is told, with the nodes of its parts, and only the first such
-note of a key counts: so whoever launches a key again, or finds it after a crash, asks the same agents. Those know the
-rest. A gang is refused before anything starts if one of its nodes refuses, and undone if one fails to start its part.
-"""
+"""The backend of `serve --backend ray`: agents that Ray holds as detached actors (`backends.agent`)."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import secrets
 import socket
 import tempfile
-import threading
-import time
-import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
-from cotenant.backends.base import (
-    BackendError,
-    Capabilities,
-    GpuUse,
-    LaunchSpec,
-    NodeInfo,
-    Observed,
-    Stream,
-    Unreachable,
-    check_key,
-    check_spec,
-)
-from cotenant.backends.channels import ChannelSpec
-from cotenant.backends.checkpoints import checkpoint_folder, drop_checkpoint_folder
-from cotenant.backends.ray.gangs import Part, RayPlacement, has_failed, split, together
+from cotenant.backends.agent import AgentBackend
+from cotenant.backends.base import BackendError, check_key
 from cotenant.backends.ray.gateway import RaySettings
 from cotenant.backends.ray.link import RayLink
-from cotenant.backends.ray.logs import PieceOrder, RayChannel, RayLog, RayTimes
 from cotenant.core.errors import InputError
 from cotenant.core.spec import Value
 
-_ACT_S, _LOOK_S = 15.0, 4.0
 _START_S, _SETTLE_S = 90.0, 20.0  # until the first agent is there, and then for the others
-_UNKNOWN = Capabilities("none", False, False, False, "none", "none", "none", True)
 
 
-class RayBackend:
+class RayBackend(AgentBackend):
     """A handle on the agents of one service; `link` may be shared by several handles, of which one owns it."""
 
     defaults: ClassVar[dict[str, Value]] = {
@@ -56,17 +27,8 @@ class RayBackend:
     }  # fmt: skip
 
     def __init__(self, link: RayLink, shared: Path, listen: str = "", owns_link: bool = False) -> None:
-        self._link, self._shared, self._listen, self._owns = link, shared, listen, owns_link
-        self._lock, self._waking = threading.Lock(), threading.Event()
-        self._places: dict[str, RayPlacement] = {}
-        self._last: dict[str, dict[str, Observed]] = {}  # by node, what its agent said last
-        self._launching: dict[str, int] = {}
-        self._ending: dict[str, float] = {}  # gangs that failed: when to kill what is left of them
-        self._known: dict[str, NodeInfo] = {}
-        self._order = PieceOrder(link.call)
-        self._capabilities = _UNKNOWN
-        link.news.append(self._waking.set)
-        self._read_store()
+        super().__init__(link, shared, listen, owns_link)
+        self._ray = link
 
     @classmethod
     def open(
@@ -95,378 +57,11 @@ class RayBackend:
             link.close()
             raise
 
-    def close(self) -> None:
-        """Let go of the gateway. Agents and jobs stay."""
-        self._link.news.remove(self._waking.set)
-        if self._owns:
-            self._link.close()
-
     def release(self) -> int:
         """End the agents of nodes, so that Ray may give their GPUs to others; refused while there are jobs."""
         if found := self.observe():
             raise BackendError(f"there are still {len(found)} jobs, {found[0].key} for one: end them first")
-        return int(self._link.call("release"))
-
-    # -- nodes -----------------------------------------------------------------------------------------------------
-
-    def nodes(self) -> list[NodeInfo]:
-        """Those with an agent, by name; one that is gone is down for as long as anybody remembers it."""
-        rows = self._rows()
-        shared = [row["address"] for row in rows.values()]
-        with self._lock:
-            known = dict(self._known)
-        found = {name: replace(node, state="down") for name, node in known.items()}
-        for name, row in rows.items():
-            if row["facts"] is not None:
-                one = row["address"] if shared.count(row["address"]) == 1 else ""
-                found[name] = _info(row, one)
-        for name in found.keys() - known.keys():
-            self._link.call("put", f"node/{name}", json.dumps(asdict(found[name])).encode(), True)
-        with self._lock:
-            self._known |= found
-        return [found[name] for name in sorted(found)]
-
-    def _rows(self) -> dict[str, dict[str, Any]]:
-        """Living nodes of the table, by name."""
-        return {row["name"]: row for row in self._link.nodes() if row["alive"]}
-
-    def _read_store(self) -> None:
-        """What was written down by those before: launches, and nodes that had an agent."""
-        for key, data in self._link.call("list", "job/").items():
-            self._places[key.removeprefix("job/")] = RayPlacement.unpacked(data)
-        alive = {row["name"] for row in self._link.nodes() if row["alive"]}
-        used = {name for place in self._places.values() for _, name in place.nodes}
-        for key, data in self._link.call("list", "node/").items():
-            node = NodeInfo(**json.loads(data))
-            if node.name in alive | used:
-                self._known[node.name] = node
-            else:
-                self._link.call("drop", key)
-
-    def capabilities(self) -> Capabilities:
-        """Of the local backend on the nodes, as the first of them found."""
-        facts = [row["facts"]["capabilities"] for row in self._link.table if row["facts"] is not None]
-        if facts:
-            self._capabilities = replace(facts[0], notes=(f"{len(facts)} nodes of Ray", *facts[0].notes))
-        return self._capabilities
-
-    def gpu_use(self) -> tuple[GpuUse, ...]:
-        """See `Measures`."""
-        names = [name for name, row in self._rows().items() if row["facts"] and row["gpus"]]
-        return tuple(use for found in self._ask(names, "gpu_use") for use in found or ())
-
-    # -- what is there ---------------------------------------------------------------------------------------------
-
-    def observe(self) -> list[Observed]:
-        """Ask every agent; of one that does not answer though its node lives, what it said last still holds."""
-        parts = self._parts()
-        with self._lock:
-            places, launching = dict(self._places), set(self._launching)
-        for key in {key for found in parts.values() for key in found} - places.keys():  # launched by another handle
-            if (place := self._place_of(key)) is not None:
-                places[key] = place
-        found = []
-        for key in sorted(places):
-            mine = [self._part(key, node, parts) for node in places[key].nodes]
-            one = together(key, places[key], mine, key in launching)
-            if one is not None and one.state == "lost" and not self._is_noted(key):
-                one = None
-            if one is None:
-                self._forget_place(key)
-                continue
-            found.append(one)
-            if has_failed(mine):
-                self._end_rest(key, places[key])
-        return found
-
-    def _parts(self) -> dict[str, dict[str, Observed]]:
-        """What the agent of each living node says, by Ray's id of the node."""
-        with self._lock:
-            used = {life for place in self._places.values() for life, _ in place.nodes}
-        alive = [row for row in self._link.nodes() if row["alive"]]
-        lives = [row["id"] for row in alive if row["facts"] is not None or row["id"] in used]
-        answers = self._link.ask([(life, "observe", ()) for life in lives], _LOOK_S)
-        for life, (kind, what) in zip(lives, answers, strict=True):
-            if kind == "ok":
-                self._last[life] = {one.key: one for one in what}
-            elif life not in self._last:
-                with self._lock:
-                    self._last[life] = {
-                        key: Observed(key, "starting", True, message=f"the agent of node {name} does not answer")
-                        for key, place in self._places.items()
-                        for at, name in place.nodes
-                        if at == life
-                    }
-        self._last = {life: self._last.get(life, {}) for life in lives}
-        return self._last
-
-    def _part(self, key: str, node: tuple[str, str], parts: dict[str, dict[str, Observed]]) -> Part:
-        life, _ = node
-        return parts[life].get(key, "none") if life in parts else "down"
-
-    def _is_noted(self, key: str) -> bool:
-        """Whether nobody has forgotten it: no agent can tell of a node that is gone."""
-        return self._link.call("get", f"job/{key}") is not None
-
-    def _forget_place(self, key: str) -> None:
-        with self._lock:
-            self._places.pop(key, None)
-            self._ending.pop(key, None)
-
-    def _end_rest(self, key: str, place: RayPlacement) -> None:
-        """One part of a gang has failed: ask the others to end, and end them when their time is over."""
-        begins, now_s = key not in self._ending, time.monotonic()
-        if begins:
-            self._ending[key] = now_s + place.grace_s
-            threading.Timer(place.grace_s + 0.05, self._waking.set).start()
-        if begins or now_s > self._ending[key]:
-            with suppress(BackendError):  # the next look tries again
-                self._ask(self._alive(place), "terminate" if begins else "kill", key)
-
-    def wait_change(self, timeout_s: float | None) -> bool:
-        """Until an agent, or Ray, has news."""
-        heard = self._waking.wait(timeout_s)
-        self._waking.clear()
-        return heard
-
-    def wake(self) -> None:
-        """End a wait."""
-        self._waking.set()
-
-    # -- asking agents ---------------------------------------------------------------------------------------------
-
-    def _ask(self, names: Sequence[str], act: str, *given: Any, timeout_s: float = _ACT_S) -> list[Any]:
-        """The same act at several nodes, at once; None of nodes that are gone. Errors are raised after all are done."""
-        rows = self._rows()
-        there = [name for name in names if name in rows]
-        answers = self._link.ask([(rows[name]["id"], act, given) for name in there], timeout_s)
-        found = dict(zip(there, (_value(*answer) for answer in answers), strict=True))
-        for name, value in found.items():
-            if isinstance(value, Unreachable) and name not in self._rows():
-                found[name] = None
-            elif isinstance(value, Exception):
-                raise Unreachable(f"node {name}: {value}") if isinstance(value, Unreachable) else value
-        return [found.get(name) for name in names]
-
-    def _place_of(self, key: str) -> RayPlacement | None:
-        """Where the parts of a key are, as far as it was ever launched and not forgotten."""
-        with self._lock:
-            place = self._places.get(key)
-        if place is None and (data := self._link.call("get", f"job/{key}")) is not None:
-            place = RayPlacement.unpacked(data)
-            with self._lock:
-                self._places[key] = place
-        return place
-
-    def _act(self, key: str, act: str, *given: Any) -> list[bool]:
-        """Of each part of a key whether it was there; of nobody's key nothing."""
-        place = self._place_of(check_key(key))
-        if place is None:
-            return []
-        return [bool(done) for done in self._ask(self._alive(place), act, key, *given)]
-
-    def _alive(self, place: RayPlacement) -> list[str]:
-        """Its nodes that are still those on which it was launched."""
-        lives = {name: row["id"] for name, row in self._rows().items()}
-        return [name for life, name in place.nodes if lives.get(name) == life]
-
-    # -- starting and ending ---------------------------------------------------------------------------------------
-
-    def launch(self, spec: LaunchSpec) -> None:
-        """Note where, ask all whether they can, tell all."""
-        nodes = {node.name: node for node in self.nodes()}
-        check_spec(spec, nodes)
-        rows = self._rows()
-        told = split(spec, nodes, {name: row["address"] for name, row in rows.items()})
-        names = [part.gpus[0][0] for part in told] if spec.gpus else [_some(spec.key, nodes)]
-        if gone := [name for name in names if nodes[name].state != "up"]:
-            raise BackendError(f"job {spec.key}: node {gone[0]} is down")
-        checks = [(rows[name]["id"], "check", (part,)) for name, part in zip(names, told, strict=True)]
-        for answer in self._link.ask(checks, _ACT_S):
-            _raise(_value(*answer))
-        mine = RayPlacement(tuple((rows[name]["id"], name) for name in names), spec.grace_s, secrets.token_hex(8))
-        with self._being_launched(spec.key):
-            place = RayPlacement.unpacked(self._link.call("put", f"job/{spec.key}", mine.packed(), False))
-            with self._lock:
-                self._places[spec.key] = place
-            if place.nodes == mine.nodes or not spec.gpus:  # else the key was launched before, elsewhere
-                self._tell(spec.key, place, told, undo=place.by == mine.by)
-
-    def _tell(self, key: str, place: RayPlacement, told: Sequence[LaunchSpec], undo: bool) -> None:
-        requests = [(life, "launch", (part,)) for (life, _), part in zip(place.nodes, told, strict=True)]
-        values = [_value(*answer) for answer in self._link.ask(requests, _ACT_S)]
-        wrong = [value for value in values if isinstance(value, Exception)]
-        if any(isinstance(one, Unreachable) for one in wrong):
-            raise next(one for one in wrong if isinstance(one, Unreachable))
-        if wrong and undo:  # all or nothing
-            self._undo(key, place)
-        if wrong:
-            raise wrong[0]
-
-    def _undo(self, key: str, place: RayPlacement) -> None:
-        """Nothing is left of a launch that failed; if it will not die just now, whoever looks next sees it lost."""
-        until = time.monotonic() + _ACT_S
-        with suppress(Unreachable):
-            while time.monotonic() < until:
-                self._ask(self._alive(place), "kill", key)
-                try:
-                    return self.forget(key)
-                except BackendError:
-                    time.sleep(0.05)
-
-    @contextmanager
-    def _being_launched(self, key: str) -> Iterator[None]:
-        with self._lock:
-            self._launching[key] = self._launching.get(key, 0) + 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._launching[key] -= 1
-                if not self._launching[key]:
-                    del self._launching[key]
-
-    def terminate(self, key: str) -> bool:
-        """SIGTERM to all of it."""
-        return any(self._act(key, "terminate"))
-
-    def kill(self, key: str) -> bool:
-        """SIGKILL to all of it."""
-        return any(self._act(key, "kill"))
-
-    def suspend(self, key: str) -> bool:
-        """All of it or nothing."""
-        done = self._act(key, "suspend")
-        if any(done) and not all(done):
-            self._act(key, "resume")
-        return bool(done) and all(done)
-
-    def resume(self, key: str) -> bool:
-        """All of it."""
-        done = self._act(key, "resume")
-        return bool(done) and all(done)
-
-    def set_limits(
-        self,
-        key: str,
-        cpus: Sequence[int] | None = None,
-        cpu_share: float | None = None,
-        mem_gib: float | None = None,
-    ) -> bool:
-        """The same on each of its nodes."""
-        return any(self._act(key, "set_limits", cpus, cpu_share, mem_gib))
-
-    def forget(self, key: str, keep_log: bool = False) -> None:
-        """At all of its agents, then in Ray's store; where its node is gone, its leash has done the former."""
-        place = self._place_of(check_key(key))
-        if place is None:
-            return
-        names = self._alive(place)
-        if len(names) > 1:
-            found = [part for part in self._ask(names, "observe") for part in part or () if part.key == key]
-            if any(part.alive for part in found):
-                raise BackendError(f"job {key} still runs: kill it before forgetting it")
-        self._ask(names, "forget", key, keep_log)
-        if keep_log:
-            self._link.call("put", f"log/{key}", place.packed(), True)
-        else:
-            self._order.drop(key)
-        self._link.call("drop", f"job/{key}")
-        self._forget_place(key)
-
-    # -- what is left of it ----------------------------------------------------------------------------------------
-
-    def launched(self, key: str) -> LaunchSpec | None:
-        """See `Recalls`: from the parts."""
-        place = self._place_of(key)
-        parts = self._ask(self._alive(place), "launched", key) if place is not None else []
-        known = [part for part in parts if part is not None]
-        gpus = tuple(cell for part in known for cell in part.gpus)
-        return replace(known[0], gpus=gpus) if known and len(known) == len(parts) else None
-
-    def ended(self, key: str) -> Observed | None:
-        """See `Recalls`: from what was kept with the log."""
-        data = self._link.call("get", f"log/{key}")
-        if data is None:
-            return None
-        place = RayPlacement.unpacked(data)
-        parts = [part for part in self._ask([name for _, name in place.nodes], "ended", key) if part is not None]
-        return together(key, place, parts, False) if len(parts) == len(place.nodes) else None
-
-    def _log_names(self, key: str) -> list[str]:
-        """On which nodes output of a key is, or was kept."""
-        place = self._place_of(key)
-        if place is None and (data := self._link.call("get", f"log/{key}")) is not None:
-            place = RayPlacement.unpacked(data)
-        return [name for _, name in place.nodes] if place is not None else []
-
-    def open_log(self, key: str, stream: Stream) -> RayLog:
-        """Through the agents."""
-        check_key(key)
-        return RayLog(key, stream, lambda: self._log_names(key), self._ask, self._order)
-
-    def open_times(self, key: str) -> RayTimes:
-        """Through the agent."""
-        check_key(key)
-        return RayTimes(key, lambda: self._log_names(key), self._ask)
-
-    def open_channel(self, key: str, asked: ChannelSpec) -> RayChannel:
-        """Through the agent of its first node."""
-        place = self._place_of(check_key(key))
-        names = self._alive(place)[:1] if place is not None else []
-        if not names:
-            raise BackendError(f"job {key} does not run")
-
-        def ask(act: str, *given: Any) -> Any:
-            return self._ask(names, act, *given, timeout_s=_START_S)[0]
-
-        return RayChannel(ask("open_channel", key, asked), ask)
-
-    def drop_log(self, key: str) -> None:
-        """At the agents, and in Ray's store."""
-        if self._place_of(check_key(key)) is None and (names := self._log_names(key)):
-            self._ask(names, "drop_log", key)
-            self._order.drop(key)
-            self._link.call("drop", f"log/{key}")
-
-    def checkpoint_dir(self, job: str, asked: str = "") -> str:
-        """A folder that all nodes share, or the one asked for."""
-        return checkpoint_folder(self._shared, job, asked)
-
-    def drop_checkpoints(self, job: str) -> None:
-        """Delete the folder that was chosen here."""
-        drop_checkpoint_folder(self._shared, job)
-
-    def listen_at(self) -> tuple[str, ...]:
-        """Over TCP, at the address by which Ray's nodes know this one."""
-        return (self._listen or f"tcp:{self._link.host or '127.0.0.1'}:0",)
-
-
-def _info(row: dict[str, Any], address: str) -> NodeInfo:
-    facts = row["facts"]
-    return NodeInfo(
-        row["name"], facts["gpu_type"] if row["gpus"] else "cpu", row["gpus"], max(row["cpus"], 1), row["mem_gib"],
-        gpu_mem_gib=facts["gpu_mem_gib"], address=address,
-    )  # fmt: skip
-
-
-def _value(kind: str, what: Any) -> Any:
-    """What an agent answered, or the error to raise."""
-    errors = {"input": InputError, "backend": BackendError, "away": Unreachable}
-    return errors[kind](what) if kind in errors else what
-
-
-def _raise(value: Any) -> None:
-    if isinstance(value, Exception):
-        raise value
-
-
-def _some(key: str, nodes: dict[str, NodeInfo]) -> str:
-    """A node for a job without GPUs: any, the same at every try, and not the same for all jobs."""
-    up = sorted(name for name, node in nodes.items() if node.state == "up")
-    if not up:
-        raise BackendError(f"job {key}: no node is up")
-    return up[zlib.crc32(key.encode()) % len(up)]
+        return int(self._ray.call("release"))
 
 
 def _settled(table: list[dict[str, Any]]) -> bool:

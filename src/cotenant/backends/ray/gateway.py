@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from cotenant._version import __version__
-from cotenant.backends.ray.agent import RayAgent
+from cotenant.backends.agent.agent import NodeAgent
 
 NAMESPACE = "cotenant"
 _LOOK_S = 0.5
@@ -145,7 +145,7 @@ class RayGateway:
         name = node["NodeName"]
         folder = os.path.join(self._settings.folder, self._settings.label, name)
         return (
-            ray.remote(RayAgent)
+            ray.remote(NodeAgent)
             .options(
                 name=f"agent-{self._settings.label}-{life}", namespace=NAMESPACE, lifetime="detached",
                 get_if_exists=True, max_restarts=-1, max_task_retries=0, num_cpus=0, num_gpus=gpus,

@@ -59,6 +59,11 @@ class SlurmJob:
         """Whether nothing of it has run yet."""
         return self.state in WAITING
 
+    @property
+    def rank(self) -> tuple[bool, bool, int]:
+        """Which of several with one comment counts: the highest."""
+        return not self.over, not self.waits, self.id
+
 
 class Slurm:
     """The commands, as the user who runs the service; `SLURM_CONF` and the like are taken from the environment.
@@ -78,7 +83,11 @@ class Slurm:
     # -- asking ----------------------------------------------------------------------------------------------------
 
     def jobs(self) -> dict[str, SlurmJob]:
-        """All jobs of this label that the controller remembers, in one call. Of several with one comment the last."""
+        """All jobs of this label that the controller remembers, in one call.
+
+        Of several with one comment (a submission whose answer was lost) one that runs, else one that waits, else the
+        last.
+        """
         began = time.monotonic()
         found: dict[str, SlurmJob] = {}
         ours = f"{_MARK}{self.label}/"
@@ -88,7 +97,7 @@ class Slurm:
                 number, state, reason, ends, nodes, comment = parts
                 what = comment.removeprefix(ours)
                 job = SlurmJob(int(number), state, reason, _time(ends), nodes, what)
-                if what not in found or found[what].id < job.id:
+                if what not in found or found[what].rank < job.rank:
                     found[what] = job
         with self._lock:
             self.polls += 1
@@ -97,7 +106,8 @@ class Slurm:
 
     def nodes(self) -> list[dict[str, str]]:
         """What Slurm says of every node."""
-        return [fields_of(line) for line in self.run("scontrol", "show", "node", "-o").splitlines() if line.strip()]
+        lines = self.run("scontrol", "show", "node", "-o").splitlines()
+        return [{**fields_of(line), "Reason": reason_of(line)} for line in lines if line.strip()]
 
     def partitions(self) -> list[dict[str, str]]:
         """What Slurm says of every partition."""
@@ -176,6 +186,12 @@ class Slurm:
 def fields_of(line: str) -> dict[str, str]:
     """`Name=value` pairs of one line of `scontrol -o`; values with blanks keep their first word."""
     return dict(word.partition("=")[::2] for word in line.split() if "=" in word)
+
+
+def reason_of(line: str) -> str:
+    """Why a node is drained or down, as whoever said so wrote it; empty where nobody did."""
+    found = re.search(r"\bReason=(.*?)(?: \[[^][]*@[^][]*\]| Comment=|$)", line.strip())
+    return found[1].strip() if found else ""
 
 
 def _time(text: str) -> float:

@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cotenant.backends.base import NodeInfo
+from cotenant.backends.health import NodeFault
 from cotenant.backends.slurm.commands import Slurm
 from cotenant.core.errors import InputError, unknown
 
 _GPU = re.compile(r"gpu(?::([A-Za-z][\w.-]*))?:(\d+)")
 _TAKES = frozenset(("IDLE", "MIXED", "ALLOCATED", "COMPLETING", "PLANNED", "CLOUD", "POWERED_DOWN", "POWERING_UP"))
+_AILING = ("DOWN", "DRAIN", "FAIL", "ERROR")
 _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 
@@ -66,9 +68,18 @@ def read_node(fields: Mapping[str, str]) -> SlurmNode:
     idle = states <= {"IDLE", "CLOUD", "POWERED_DOWN", "PLANNED"} and up
     mem_gib = float(fields.get("RealMemory", "0")) / 1024
     info = NodeInfo(
-        fields["NodeName"], kind, count, int(fields.get("CPUTot", "1")), mem_gib, state="up" if up else "down"
-    )
+        fields["NodeName"], kind, count, int(fields.get("CPUTot", "1")), mem_gib, state="up" if up else "down",
+        faults=_faults(fields.get("State", ""), fields.get("Reason", "")),
+    )  # fmt: skip
     return SlurmNode(info, fields.get("NodeAddr", "") or fields["NodeName"], idle)
+
+
+def _faults(state: str, reason: str) -> tuple[NodeFault, ...]:
+    """What Slurm holds against a node. One that it drains or fails is to be left; one that is down already was."""
+    bad = [word for word in re.findall(r"[A-Z_]+", state) if word.startswith(_AILING)]
+    if not bad:
+        return ()
+    return (NodeFault("slurm", f"Slurm says {'+'.join(bad)}: {reason or 'without a reason'}", leave="DOWN" not in bad),)
 
 
 class NodeList:

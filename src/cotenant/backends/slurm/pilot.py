@@ -10,23 +10,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cotenant.backends.agent.backend import AgentBackend
+from cotenant.backends.agent.gangs import AgentPlacement
+from cotenant.backends.agent.logs import AgentLog, AgentTimes, PieceOrder
 from cotenant.backends.base import BackendError, NodeInfo, Observed, Stream, check_key
 from cotenant.backends.local import logs
-from cotenant.backends.ray.backend import RayBackend
-from cotenant.backends.ray.gangs import RayPlacement
-from cotenant.backends.ray.logs import PieceOrder, RayLog, RayTimes
 from cotenant.backends.slurm.pilot_agent import node_folder
 from cotenant.backends.slurm.pilots import Pilots
 
 
-class PilotBackend(RayBackend):
-    """Agents of pilots, as Ray's are: see there how jobs are launched and gangs kept together.
+class PilotBackend(AgentBackend):
+    """Agents that pilots hold: see there how jobs are launched and gangs kept together.
 
     `rules` say how many nodes are to be held (`power.queue`), unless the service is told otherwise.
     """
 
     def __init__(self, pilots: Pilots, home: Path, listen: str = "", rules: str = "", owns_link: bool = True) -> None:
-        super().__init__(pilots, home, listen or f"tcp:{pilots.host}:0", owns_link)  # type: ignore[arg-type]
+        super().__init__(pilots, home, listen or f"tcp:{pilots.host}:0", owns_link)
         self._pilots, self._at, self.power_rules = pilots, home, rules
         self._pieces = PieceOrder(pilots.call)
 
@@ -44,6 +44,7 @@ class PilotBackend(RayBackend):
         for name, node in sorted(found.items()):
             state, leaves_s = self._pilots.state(node)
             more: dict[str, Any] = {"state": state, "leaves_s": leaves_s, "gpu_mem_gib": memory.get(name, 0.0)}
+            more["faults"] = (*node.info.faults, *self.faults(name))
             nodes.append(replace(node.info, **more))
         return nodes
 
@@ -72,7 +73,7 @@ class PilotBackend(RayBackend):
     def _names(self, key: str) -> list[str]:
         """On which nodes a key is, or its output was kept."""
         data = self._pilots.call("get", f"job/{key}") or self._pilots.call("get", f"log/{key}")
-        return [name for _, name in RayPlacement.unpacked(data).nodes] if data is not None else []
+        return [name for _, name in AgentPlacement.unpacked(data).nodes] if data is not None else []
 
     def _read(self, names: Sequence[str], act: str, *given: Any, timeout_s: float = 15.0) -> list[Any]:
         """Through the agent of each node, or from the home, on which all of it lies."""
@@ -96,12 +97,12 @@ class PilotBackend(RayBackend):
             return part.at, part.data
         return (*log.span(), True)
 
-    def open_log(self, key: str, stream: Stream) -> RayLog:
+    def open_log(self, key: str, stream: Stream) -> AgentLog:
         """Through the agents, or from the home."""
         check_key(key)
-        return RayLog(key, stream, lambda: self._names(key), self._read, self._pieces)
+        return AgentLog(key, stream, lambda: self._names(key), self._read, self._pieces)
 
-    def open_times(self, key: str) -> RayTimes:
+    def open_times(self, key: str) -> AgentTimes:
         """Likewise."""
         check_key(key)
-        return RayTimes(key, lambda: self._names(key), self._read)
+        return AgentTimes(key, lambda: self._names(key), self._read)

@@ -19,8 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from cotenant.backends.ray.agent import RayAgent
-from cotenant.backends.ray.leash import end_all
+from cotenant.backends.agent.agent import NodeAgent
+from cotenant.backends.agent.leash import end_all
 from cotenant.backends.slurm.wire import Wire, WrongSecret, secret_of
 
 _HANDSHAKE_S = 5.0
@@ -42,7 +42,7 @@ class PilotAgent:
         for old in sorted((self._folder / "lives").glob("*")):
             if old.name != life:
                 end_all(old, self._folder, node)  # of a pilot before: whatever ran there is gone with it
-        self._agent = RayAgent(str(self._folder), life, node, gpu_type, gpus)
+        self._agent = NodeAgent(str(self._folder), life, node, gpu_type, gpus)
         self._door = socket.create_server((address, 0))
         self._pool = ThreadPoolExecutor(_THREADS)
         self._called_s = time.monotonic()

@@ -13,7 +13,7 @@ from cotenant.service.store.job import Attempt, Gpus, LiveJob, Stretches
 
 FAILURES = ("failed", "lost")
 SUSPENDED = "suspended"  # no end: it stands still
-STOPS = ("preempt", "turn", "split", "move", "window", "resize", SUSPENDED)  # why the scheduler had a run leave
+STOPS = ("preempt", "turn", "split", "move", "window", "health", "resize", SUSPENDED)  # why it had a run leave
 
 
 class RunAccount(NamedTuple):

@@ -53,7 +53,11 @@ class Admin:
         caller.must_be(Role.ADMIN)
         if node not in {item.name for item in self._machines.nodes()}:
             raise NotFound(f"there is no node '{node}'")
-        self._store.write([Entry("drain", data={"node": node, "undo": undo})])
+        with self._store.lock:
+            faults = self._store.book.health.of(node) if undo else ()
+            excused = [{"node": node, "gpu": fault.gpu, "kind": fault.kind, "by": caller.name} for fault in faults]
+            entries = [Entry("healthy", data=data) for data in excused]
+            self._store.write([Entry("drain", data={"node": node, "undo": undo}), *entries])
         self._machines.wake()
 
     def windows(self, caller: Caller) -> list[NodeWindow]:

@@ -191,6 +191,8 @@ def again(caller: Caller, jobs: Sequence[LiveJob], changes: dict[str, Any]) -> l
     for job in jobs:
         if job.spec.env.keys() - {ARRAY_INDEX} and caller.role is not Role.ADMIN and job.user != caller.name:
             raise Conflict(f"job {job.id} has an environment: only {job.user} or an admin may submit it again")
+        if job.spec.foreign:
+            raise Conflict(f"job {job.id} was made by somebody else ({job.spec.run}): make it again there")
         array, dot, index = job.id.partition(".")
         spec = replace(job.spec, tenant=job.tenant, gpus=job.asked_gpus or job.spec.gpus, after=())
         if dot:

@@ -17,6 +17,7 @@ from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus
 from cotenant.service.forecasts.foretold import Foretold
 from cotenant.service.observer.usage import Usage
 from cotenant.service.store.book import Book
+from cotenant.service.store.health import KnownFault
 from cotenant.service.store.job import LiveJob, waits_for
 from cotenant.service.store.records import WRITTEN
 from cotenant.service.store.view import BookView
@@ -159,11 +160,21 @@ def event(record: Record) -> EventInfo:
         data["text"] = f"jobs of kind {data['kind']} can be started ahead and wait at '{data['place']}'"
     elif record.kind == "memory":
         data = {"key": data["key"], "text": _memory(data["key"], data["value"])}
+    elif record.kind in ("unhealthy", "healthy"):
+        data["text"] = _health(record.kind, data)
     elif record.kind == "tenants":
         data["text"] = f"{data['who']} changed the tenants"
     elif "spec" in data:
         data["spec"] = _spec(data["spec"])
     return EventInfo(record.seq, record.time_s, record.kind, record.job, data)
+
+
+def _health(kind: str, data: Mapping[str, Any]) -> str:
+    where = f"node {data['node']}" + (f" GPU {data['gpu']}" if data["gpu"] >= 0 else "")
+    if kind == "unhealthy":
+        jobs = "jobs there go elsewhere" if data["leave"] else "jobs there may finish"
+        return f"{where} is not well ({data['kind']}): {data['why']}; nothing starts there, {jobs}"
+    return f"{where} is well again ({data['kind']})" + (f", says {data['by']}" if data.get("by") else "")
 
 
 def _promise(gpus: Sequence[tuple[str, Sequence[int]]] | None) -> str:
@@ -190,11 +201,16 @@ def node_statuses(
         for name, indexes in job.last.gpus:
             users.setdefault(name, Counter()).update(indexes)
             jobs.setdefault(name, []).append(job.id)
+    faults: dict[str, list[KnownFault]] = {}
+    for fault in (book.faults if isinstance(book, BookView) else book.health.faults).values():
+        faults.setdefault(fault.node, []).append(fault)
     found = []
     for node in nodes:
         there = users.get(node.name, Counter())
         used, shared = len(there), sum(count > 1 for count in there.values())
-        state: str = ("draining" if used else "drained") if node.name in book.drained else node.state
+        wrong = faults.get(node.name, ())
+        shut = node.name in book.drained or (node.state == "up" and any(one.gpu not in node.out for one in wrong))
+        state: str = ("draining" if used else "drained") if shut else node.state
         on = [window.kind for window in book.windows.values() if window.on(now_s) and window.covers(node.name)]
         if on and state == "up":
             state = "maintenance" if MAINTENANCE in on else "reserved"
@@ -204,6 +220,7 @@ def node_statuses(
             node.name, node.gpu_type, node.gpus, used, node.cpus, node.mem_gib, state, tuple(jobs.get(node.name, ())),
             shared, node.gpu_mem_gib, tuple(round(gpu.busy, 2) for gpu in seen),
             tuple(round(gpu.used_gib, 2) for gpu in seen), mark.dedicated, dict(mark.labels), node.ready_s,
+            len(node.out), tuple(fault.as_dict() for fault in wrong),
         ))  # fmt: skip
     return found
 
@@ -219,12 +236,15 @@ def metrics(
     for gpu in usage.gpus:
         where = f'{{node="{gpu.node}",gpu="{gpu.index}"}}'
         rows |= {f"cotenant_gpu_busy{where}": gpu.busy, f"cotenant_gpu_memory_used_gib{where}": gpu.used_gib}
+    for fault in view.faults.values():
+        rows[f'cotenant_unhealthy{{node="{fault.node}",gpu="{fault.gpu}",kind="{fault.kind}"}}'] = 1.0
     return {
         **rows,
         "cotenant_queue_length": float(len(waits)),
         "cotenant_longest_wait_seconds": max(waits, default=0.0),
         "cotenant_gpus": float(sum(node.gpus for node in nodes)),
         "cotenant_gpus_used": float(used),
+        "cotenant_gpus_out": float(sum(len(node.out) for node in nodes)),
         "cotenant_decisions_total": counters["decisions"],
         "cotenant_decision_latency_seconds": counters["decision_s"],
         "cotenant_decision_timeouts_total": counters["decision_timeouts"],

@@ -19,8 +19,8 @@ from cotenant.service.executor import ahead
 from cotenant.service.executor.errands import AHEAD, LAUNCH, LIMITS, Acts, Errand, Errands
 from cotenant.service.executor.host_limits import HostLimits
 from cotenant.service.executor.ladder import falls_still, may_suspend, next_rung, why_stop
+from cotenant.service.executor.shut_out import ShutOut
 from cotenant.service.executor.terms import AgreedTerms
-from cotenant.service.observer.openings import leaving
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.planner.decision import Act, LiveDecision
@@ -43,8 +43,8 @@ class Executor:
         self._store, self._reports = store, reports
         self._options, self._clock = options, options.clock
         self._counters, self._nodes = counters, nodes
-        self._capabilities = backend.capabilities()
-        self.limits = HostLimits(options, reports, self._capabilities.cpu_quota)
+        self._capabilities = backend.capabilities  # nodes that come later may be the first to say
+        self.limits = HostLimits(options, reports, lambda: self._capabilities().cpu_quota)
         alive = [*store.book.on_gpus.values(), *store.book.suspended.values()]
         self.terms = AgreedTerms(reports, (job.key for job in alive), options.deals_out_hosts)
         self._acts = Acts(store, backend, reports, options, self.limits, self.terms, counters)
@@ -184,19 +184,18 @@ class Executor:
         """Time limits, holds and other sizes that people ask for; then up the ladder with whoever is to stop."""
         with self._store.lock:
             book, now_s = self._store.book, self._clock()
-            self.due_s, stops = inf, []
+            self.due_s, stops, out = inf, [], ShutOut(book, self._nodes(), now_s)
             going: list[LiveJob] = []
             for job in book.on_gpus.values():
                 why, due_s = why_stop(job, now_s)
                 self.due_s = min(self.due_s, due_s)
-                why = why or ("window" if self._shut_out(job, now_s) else "")
-                if why:
-                    stops.append(Entry("stop", job.id, {"why": why}))
+                stop = {"why": why} if why else out.of(job) if out.anybody else {}
+                if stop:
+                    stops.append(Entry("stop", job.id, stop))
                 if why == "hold" and not self._reports.can_save(job.id) and self._may_suspend(job, going):
                     going.append(job)
                     stops.append(Entry("rung", job.id, {"rung": ASK if job.last.started_s is None else SUSPEND}))
-            shut_out = [job for job in book.suspended.values() if self._shut_out(job, now_s)]
-            stops += [Entry("stop", job.id, {"why": "window"}) for job in shut_out]
+            stops += [Entry("stop", job.id, stop) for job in book.suspended.values() if (stop := out.of(job))]
             if stops:
                 self._store.write(stops)
                 for entry in stops:
@@ -209,16 +208,6 @@ class Executor:
                     job.stop_why
                 ):  # it may not run to hear SIGTERM: its GPUs belong to others; or it has done nothing yet
                     self._errands.put(Errand(job.id, job.key, KILL))
-
-    def _shut_out(self, job: LiveJob, now_s: float) -> bool:
-        """Whether a window has begun on a node of a job, and is not for it, or a node of its goes away."""
-        if job.stop_why:
-            return False
-        gone = {node.name for node in self._nodes() if leaving(node, now_s)}
-        if gone and any(node in gone for node, _ in job.last.gpus):
-            return True
-        begun = [w for w in self._store.book.windows.values() if w.on(now_s) and not w.is_for(job.tenant, job.user)]
-        return any(window.covers(node) for window in begun for node, _ in job.last.gpus)
 
     def _asked(self, job: LiveJob, why: str) -> None:
         """It is journaled that a job is to stop: let it save, unless it stands still soon."""
@@ -246,7 +235,7 @@ class Executor:
 
     def _may_suspend(self, job: LiveJob, going: Sequence[LiveJob], ending: Collection[str] = ()) -> bool:
         most = self._options.max_suspended
-        return may_suspend(job, self._store.book, self._nodes(), self._capabilities, most, going, ending)
+        return may_suspend(job, self._store.book, self._nodes(), self._capabilities(), most, going, ending)
 
     def stop_all(self) -> None:
         """Whoever has GPUs, or stands still on some, is to leave."""

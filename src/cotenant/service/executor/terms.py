@@ -116,4 +116,5 @@ def launch_spec(
         gpu_mem_gib=need_gib or spec.gpu_mem_gib or None, cpu_share=cpus, grace_s=grace_s,
         max_runtime_s=spec.max_runtime_s,
         calls_home=reports.calls_home(job), tenant=job.tenant, image=spec.image, tty=spec.tty,
+        foreign=spec.foreign,
     )  # fmt: skip

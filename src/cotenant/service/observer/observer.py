@@ -10,6 +10,7 @@ from cotenant.backends.base import Backend, NodeInfo, Observed, Recalls
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry
 from cotenant.service.observer import outcomes
+from cotenant.service.observer.health import HealthWatch
 from cotenant.service.observer.reports import Reports
 from cotenant.service.observer.traces import Traces
 from cotenant.service.observer.unknown import Lineage, adopted, is_known, refusal
@@ -20,6 +21,7 @@ from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
 
 MOST_UNDONE = 5  # launches of one job that may leave no trace before it is given up
+_UNDONE = "launch undone: nothing had been started"
 
 
 class Observer:
@@ -38,6 +40,7 @@ class Observer:
         self._lineage = Lineage(options.home)
         self._traces = Traces(backend, options.hook)
         self._counters, self._in_flight = counters, in_flight
+        self._health = HealthWatch(store, options.failure_rule, backend.capabilities().exact_gpus)
         self.nodes: tuple[NodeInfo, ...] = tuple(backend.nodes())
         self.ready = False
 
@@ -72,8 +75,9 @@ class Observer:
     def look(self) -> None:
         """Journal what has begun and ended since the last look, then act on it. The lock is held only to write."""
         busy = frozenset(self._in_flight())  # before looking: what is done meanwhile may not be seen yet
-        self.nodes = tuple(self._backend.nodes())
+        nodes = self._backend.nodes()
         seen = self._backend.observe()
+        self.nodes = self._health.look(nodes)
         self._undo_launches(seen, busy)
         with self._store.lock:
             owned = [(job, item) for item in seen if (job := self._owner(item)) is not None]
@@ -155,6 +159,8 @@ class Observer:
             end = outcomes.judge(job, item, report, self._clock())
             entries.append(_exit(job, end.to, end.why, {**end.as_dict(), **outcomes.costs(job, end, report)}))
             self._counters["lost_work_s"] += end.lost_s
+            if end.failure:
+                self._health.heard(job.id)
         if entries:
             self._store.write(entries)
 
@@ -182,7 +188,7 @@ class Observer:
 
     def _untraced(self, job: LiveJob) -> Entry:
         """What is to be journaled of an attempt that left no trace."""
-        undone = sum(attempt.started_s is None and not attempt.holds for attempt in job.attempts)
+        undone = 1 + sum(attempt.why == _UNDONE for attempt in job.attempts[:-1])
         if job.stop_why == "cancel":
             return _exit(job, JobState.CANCELLED, "cancelled before it started")
         if job.last.started_s is not None:
@@ -192,7 +198,7 @@ class Observer:
             return _exit(job, end.to, end.why, end.as_dict())
         if self.ready and undone >= MOST_UNDONE:
             return _exit(job, JobState.FAILED, f"it could not be started in {undone} tries")
-        return _exit(job, JobState.PENDING, "launch undone: nothing had been started")
+        return _exit(job, JobState.PENDING, _UNDONE)
 
     def _give_up_orphans(self) -> None:
         """Those who come after a job that failed will never start, nor will those after them: say so now."""

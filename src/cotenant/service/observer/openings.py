@@ -9,7 +9,6 @@ windows ahead are apart: no gang spans both. So are nodes that are dedicated to 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from math import inf
 
 from cotenant.backends.base import ASLEEP, NodeInfo
@@ -28,6 +27,7 @@ Labels = tuple[str, ...]
 Whose = str
 """A tenant, where there is a tree of them; else empty."""
 _NONE = Access()
+_NAMED = 3  # faults of nodes that are told to whoever waits for them
 
 
 def length_s(job: LiveJob, now_s: float) -> float:
@@ -44,6 +44,11 @@ def leaving(node: NodeInfo, now_s: float) -> bool:
     return bool(node.leaves_s) and now_s >= node.leaves_s
 
 
+def _has(node: NodeInfo) -> object:
+    """What of a node matters to whoever would run there."""
+    return node.name, node.gpu_type, node.gpus, node.out, node.cpus, node.mem_gib, node.gpu_mem_gib
+
+
 class Openings:
     """Looked at before every decision, by the scheduler's thread.
 
@@ -55,6 +60,8 @@ class Openings:
         self._near: dict[str, NodeWindow] = {}  # windows that some job would not end before; they stay near
         self._labels: dict[str, str] = {}
         self._open: dict[str, Access] = {}  # of pending jobs, where there are labels
+        self._nodes_then: list[NodeInfo] = []  # at the last look, and what they have
+        self._have: list[object] = []
         self._seen: object = None
         self._due_s = inf  # when a node shuts for some pending job, or a window begins or ends
 
@@ -82,6 +89,7 @@ class Openings:
             or leaving(node, now_s)
             or node.name in book.drained
             or node.name in book.asleep
+            or book.health.shuts(node)
             or (closed and any(w.covers(node.name) for w in closed))
         }
 
@@ -89,7 +97,7 @@ class Openings:
         """Nodes that are open, and those that only sleep: they are woken for whoever needs them."""
         book = self._store.book
         sleeps = {node.name for node in self._nodes() if node.state in ASLEEP or node.name in book.asleep}
-        sleeps -= book.drained
+        sleeps -= book.drained | {fault.node for fault in book.health.faults.values()}
         return [node for node in self._nodes() if node.name not in shut or node.name in sleeps]
 
     # -- a look ----------------------------------------------------------------------------------------------------
@@ -103,11 +111,9 @@ class Openings:
                 self._store.write([Entry("window-removed", data={"id": name, "why": "it is over"}) for name in over])
             shut = self.shut(now_s)
             nodes = self._could_take(shut)
-            seen = (
-                [replace(node, state="up", ready_s=0.0, leaves_s=0.0) for node in nodes],
-                tuple(book.windows),
-                book.tenants,
-            )
+            if nodes != self._nodes_then:
+                self._nodes_then, self._have = nodes, [_has(node) for node in nodes]
+            seen = self._have, tuple(book.windows), book.tenants
             if not nodes:  # nobody keeps anybody waiting
                 return
             every = seen != self._seen or now_s >= self._due_s or (bool(book.windows) and bool(book.unplaced))
@@ -181,4 +187,6 @@ class Openings:
         if wrong and self._labels and not misfit(ask, pools_of(nodes, self._apart)):
             first = min(self._near.values(), key=lambda w: w.from_s)
             return f"it would not end before the {first.kind} that begins at {moment(first.from_s)}"
-        return f"on the nodes that are there now: {wrong}" if wrong else ""
+        faults = list(self._store.book.health.faults.values())
+        but = f" ({'; '.join(fault.words for fault in faults[:_NAMED])})" if faults else ""
+        return f"on the nodes that are there now: {wrong}{but}" if wrong else ""

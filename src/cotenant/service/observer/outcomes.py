@@ -24,6 +24,7 @@ ASKED = {
     "split": "parted from the job beside it",
     "requeue": "requeued",
     "window": "its node was needed for a maintenance or a reservation",
+    "health": "its node or GPU is not well",
     "shutdown": "stopped with the service",
 }
 MOST_LOSSES = 10  # of its process, with its node or otherwise, until a job is given up: it may be what takes nodes down
@@ -82,7 +83,7 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
         why = "its GPUs were not to be had: starts again on others"
         return End(JobState.PENDING, why, code, signal, at_s, lost)
     if job.stop_why in ASKED:
-        why = ASKED[job.stop_why]
+        why = job.message if job.stop_why == "health" and job.message else ASKED[job.stop_why]
         return End(
             JobState.PENDING, f"{why}, {'work saved' if saved else how}", code, signal, at_s, 0.0 if saved else lost
         )
@@ -142,7 +143,12 @@ def _saved(code: int | None, report: Report | None) -> bool:
 
 
 def gone(job: LiveJob, how: str, at_s: float, lost: float) -> End:
-    """Its process is gone and nobody blames the job; but what takes every process with it is not tried for ever."""
+    """Its process is gone and nobody blames the job; but what takes every process with it is not tried for ever.
+
+    One that somebody else has made is gone for good: only he can make it again.
+    """
+    if job.spec.foreign:
+        return End(JobState.FAILED, how, None, None, at_s, lost, gone=True)
     if job.losses + 1 >= MOST_LOSSES:
         return End(JobState.FAILED, f"{how}; lost {job.losses + 1} times", None, None, at_s, lost, gone=True)
     return End(JobState.PENDING, f"{how}; tries again", None, None, at_s, lost, gone=True)

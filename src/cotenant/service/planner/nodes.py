@@ -21,11 +21,10 @@ Label = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A stretch of the GPUs of a node."""
+    """Some GPUs of a node, by their indexes there."""
 
     name: str
-    first: int
-    gpus: int
+    indexes: tuple[int, ...]
 
 
 class NodeNumbers:
@@ -43,13 +42,13 @@ class NodeNumbers:
         self._parts: list[_Part] = []
         groups = []
         for node in ordered:
-            for first in range(0, max(node.gpus, 1), MOST_GPUS):
-                size = min(MOST_GPUS, node.gpus - first)
-                if size > 0:
-                    share = size / node.gpus
-                    self._parts.append(_Part(node.name, first, size))
-                    host = share * node.cpus, share * node.mem_gib
-                    groups.append(NodeGroup(1, size, node.gpu_type, *host, label(node.name), owners[node.name]))
+            there = tuple(index for index in range(node.gpus) if index not in node.out)
+            for first in range(0, len(there), MOST_GPUS):
+                part = there[first : first + MOST_GPUS]
+                share = len(part) / len(there)
+                self._parts.append(_Part(node.name, part))
+                host = share * node.cpus, share * node.mem_gib
+                groups.append(NodeGroup(1, len(part), node.gpu_type, *host, label(node.name), owners[node.name]))
         self.cluster = Cluster(tuple(groups), spec=f"{len(nodes)} nodes", tenants=tenants.tree)
         self._of: dict[str, list[int]] = {}
         for number, part in enumerate(self._parts):
@@ -58,10 +57,19 @@ class NodeNumbers:
     @staticmethod
     def shape_of(
         nodes: Iterable[NodeInfo], label: Label = lambda node: "", tenants: BookTenants = NO_TENANTS
-    ) -> set[tuple[str, str, int, int, float, str, tuple[str, ...]]]:
+    ) -> set[tuple[str, str, int, tuple[int, ...], int, float, str, tuple[str, ...]]]:
         """What makes another cluster: two lists with the same shape have the same numbers."""
         return {
-            (one.name, one.gpu_type, one.gpus, one.cpus, one.mem_gib, label(one.name), tenants.mark(one.name).dedicated)
+            (
+                one.name,
+                one.gpu_type,
+                one.gpus,
+                one.out,
+                one.cpus,
+                one.mem_gib,
+                label(one.name),
+                tenants.mark(one.name).dedicated,
+            )
             for one in nodes
         }
 
@@ -79,9 +87,9 @@ class NodeNumbers:
         for name, indexes in gpus:
             for number in self._of.get(name, ()):
                 part = self._parts[number]
-                for index in indexes:
-                    if part.first <= index < part.first + part.gpus:
-                        masks[number] = masks.get(number, 0) | 1 << (index - part.first)
+                for bit, index in enumerate(part.indexes):
+                    if index in indexes:
+                        masks[number] = masks.get(number, 0) | 1 << bit
         return tuple((number, mask.bit_count(), mask) for number, mask in sorted(masks.items()))
 
     def gpus(self, places: Places) -> Gpus:
@@ -89,5 +97,5 @@ class NodeNumbers:
         found: dict[str, list[int]] = {}
         for number, _, mask in places:
             part = self._parts[number]
-            found.setdefault(part.name, []).extend(part.first + k for k in range(part.gpus) if (mask >> k) & 1)
+            found.setdefault(part.name, []).extend(k for bit, k in enumerate(part.indexes) if (mask >> bit) & 1)
         return tuple((name, tuple(sorted(indexes))) for name, indexes in found.items())

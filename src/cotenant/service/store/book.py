@@ -16,6 +16,7 @@ from cotenant.journal import Record
 from cotenant.service.forecasts.calibration import Calibration
 from cotenant.service.store.barriers import Barriers
 from cotenant.service.store.costs import Costs, before_rungs
+from cotenant.service.store.health import BookHealth
 from cotenant.service.store.idempotency import Answers
 from cotenant.service.store.job import Gpus, LiveJob, frozen, gpu_seconds, read_gpus, thawed
 from cotenant.service.store.learned import Learned
@@ -61,6 +62,7 @@ class Book:
         self.tokens: dict[str, dict[str, Any]] = {}
         self.drained: set[str] = set()
         self.asleep: set[str] = set()  # nodes that should sleep
+        self.health = BookHealth()
         self.windows: dict[str, NodeWindow] = {}
         self.tenants = BookTenants()
         self.policy = policy
@@ -162,7 +164,7 @@ class Book:
             "windows": [window.as_dict() for window in self.windows.values()],
             "lineage": self.lineage, "offset": self.offset, "calibration": self.calibration.rows(),
             "barriers": self.barriers.rows(), "tenants": self.tenants.as_dict(), "gpu_s": dict(self.gpu_s),
-            "archived": self.archived, "asleep": sorted(self.asleep),
+            "archived": self.archived, "asleep": sorted(self.asleep), "health": self.health.rows(),
         }  # fmt: skip
 
     @classmethod
@@ -186,6 +188,7 @@ class Book:
         book.tenants = BookTenants.from_dict(data.get("tenants"))
         book.gpu_s.update(data["gpu_s"] if "gpu_s" in data else gpu_seconds(book.jobs.values()))
         book.archived, book.asleep = data.get("archived", 0), set(data.get("asleep", ()))
+        book.health = BookHealth(data.get("health"))
         book.lineage = data.get("lineage", "")
         book.offset = tuple(data["offset"]) if data.get("offset") else None
         return book

@@ -46,6 +46,10 @@ def change_book(book: Book, record: Record, now_s: float) -> None:
             book.policy = data["policy"]
         case "drain":
             (book.drained.discard if data["undo"] else book.drained.add)(data["node"])
+        case "unhealthy":  # something is wrong with a node or GPU
+            book.health.add(data, now_s)
+        case "healthy":  # it has passed, or was excused by somebody
+            book.health.end(data, now_s)
         case "power":  # nodes that are to sleep from now on, and others that are to wake
             book.asleep = (book.asleep | set(data["asleep"])) - set(data["woken"])
         case "token":
@@ -108,6 +112,7 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
             learn_start(book.learned, job, data)
         case "stop":
             _stop(book, job, data["why"], now_s)
+            job.message = data.get("because", job.message)
         case "rung":  # the next rung of the ladder is about to be taken
             job.rung, job.rung_s = data["rung"], now_s
         case "suspended":

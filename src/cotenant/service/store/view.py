@@ -19,7 +19,7 @@ class BookView:
     def __init__(self, book: Book, jobs: dict[str, LiveJob]) -> None:
         self.seq, self.policy, self.drained = book.seq, book.policy, frozenset(book.drained)
         self.jobs, self.on_gpus = jobs, {name: jobs[name] for name in book.on_gpus if name in jobs}
-        self.windows, self.tenants = dict(book.windows), book.tenants
+        self.windows, self.tenants, self.faults = dict(book.windows), book.tenants, book.health.faults
         self.calibration = book.calibration.scales
         self.preemption_cost_s = book.preemption_cost_s(0.0)
         self.gpu_s, self.promises = dict(book.gpu_s), dict(book.promises)

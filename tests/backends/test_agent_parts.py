@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from cotenant.backends.agent.gangs import AgentPlacement, has_failed, split, together
+from cotenant.backends.agent.logs import AgentLog, PieceOrder
 from cotenant.backends.base import LaunchSpec, NodeInfo, Observed
-from cotenant.backends.ray.gangs import RayPlacement, has_failed, split, together
-from cotenant.backends.ray.logs import PieceOrder, RayLog
 from cotenant.testing.backend_kit import whole
 
-PLACE = RayPlacement((("id0", "n0"), ("id1", "n1")), 5.0)
+PLACE = AgentPlacement((("id0", "n0"), ("id1", "n1")), 5.0)
 
 
 def part(state: Any, alive: bool, code: int | None = None, number: int | None = None, at: float = 1.0) -> Observed:
@@ -89,12 +89,12 @@ def test_output_of_a_gang_is_one_row_of_bytes() -> None:
                 found.append((begin, outputs[at][begin : begin + given[1]]))
         return found
 
-    log = RayLog("a-1", "stdout", lambda: ["n0", "n1"], ask, PieceOrder(call))
+    log = AgentLog("a-1", "stdout", lambda: ["n0", "n1"], ask, PieceOrder(call))
     assert (whole(log), log.span()) == (b"a1\nb1\n", (0, 6))
     outputs[0] += b"a2\n"
     assert whole(log, 2) == b"a1\nb1\na2\n"
     outputs[1] += b"b2\n"
-    again = RayLog("a-1", "stdout", lambda: ["n0", "n1"], ask, PieceOrder(call))
+    again = AgentLog("a-1", "stdout", lambda: ["n0", "n1"], ask, PieceOrder(call))
     for size in (1, 4, 100):
         assert whole(again, size) == b"a1\nb1\na2\nb2\n"
     oldest[0] = 4

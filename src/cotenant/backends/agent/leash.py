@@ -1,8 +1,8 @@
-"""Ends the jobs of a node that is lost to Ray, also where only Ray has died there: they are started anew elsewhere.
+"""Ends the jobs of a node that is lost, also where only what held it has died there: they are started anew elsewhere.
 
-    python -m cotenant.backends.ray.leash RECORDS HOME NODE RAYLET TICKS
+    python -m cotenant.backends.agent.leash RECORDS HOME NODE HOLDER TICKS
 
-It sleeps until the process RAYLET is gone, kills what the records name, keeps the output at HOME, and removes the rest.
+It sleeps until the process HOLDER is gone, kills what the records name, keeps the output at HOME, and removes the rest.
 One is enough for each life of a node.
 """
 
@@ -20,7 +20,7 @@ _GIVE_UP_S = 600.0
 _LOOK_S = 30.0
 
 
-def main(records: Path, home: Path, node: str, raylet: int, ticks: int) -> None:
+def main(records: Path, home: Path, node: str, holder: int, ticks: int) -> None:
     """In a process of its own, which whoever called this one does not wait for."""
     lock = os.open(records / "leash", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if os.fork():
@@ -32,7 +32,7 @@ def main(records: Path, home: Path, node: str, raylet: int, ticks: int) -> None:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return  # there is one already
-    if await_end(raylet, ticks, records):
+    if await_end(holder, ticks, records):
         end_all(records, home, node)
 
 

@@ -1,7 +1,7 @@
 """Output that lies on the nodes where it was written, read through their agents.
 
 The output of a gang is one row of bytes, made of whole lines of its machines in the order in which somebody first asked
-for them: that order is written down in Ray's store, so that a byte has the same number ever after.
+for them: that order is written down in the link's store, so that a byte has the same number ever after.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Ask = Callable[..., list[Any]]
 _MOST_PIECES = 10_000
 
 
-class RayLog:
+class AgentLog:
     """One stream of one attempt. `names` gives its nodes, none where nothing is known of it."""
 
     def __init__(
@@ -63,7 +63,7 @@ class RayLog:
 
 
 class PieceOrder:
-    """The order of the pieces of gangs' output, in Ray's store."""
+    """The order of the pieces of gangs' output, in the link's store."""
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call, self._lock = call, threading.Lock()
@@ -102,7 +102,7 @@ def _cut(piece: tuple[int, ...], oldest: int) -> tuple[int, int, int, int]:
     return at + gone, rank, first + gone, length - gone
 
 
-class RayTimes:
+class AgentTimes:
     """When the output of a job on one node came. Of gangs that is not known."""
 
     def __init__(self, key: str, names: Callable[[], Sequence[str]], ask: Ask) -> None:
@@ -115,7 +115,7 @@ class RayTimes:
         return [LogMark(*mark) for mark in found[0]] if found and found[0] is not None else []
 
 
-class RayChannel:
+class AgentChannel:
     """A way into a job, through the agent of its first node."""
 
     def __init__(self, number: int, ask: Callable[..., Any]) -> None:

@@ -1,8 +1,7 @@
-"""What stays on a node: an actor around the local backend, so that jobs there are kept as on a single machine.
+"""What stays on a node: an agent around the local backend, so that jobs there are kept as on a single machine.
 
-It holds the node's GPUs for as long as it is there, so that Ray gives them to nobody else. (A placement group for each
-gang could do that too, but it only counts GPUs: neither exact ones nor a GPU for two jobs can be had of it.) It may die
-at any time: keepers are not its children, and whoever is started in its place finds all it needs in the records.
+It may die at any time: keepers are not its children, and whoever is started in its place finds all it needs in the
+records. Its parent is what holds the node (Ray's own process there, the script of a pilot): the node goes with that.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from typing import Any, Literal
 from cotenant._version import __version__
 from cotenant.backends.base import BackendError, Observed, Stream
 from cotenant.backends.channels import Channel, ChannelSpec
+from cotenant.backends.health import NodeFault
 from cotenant.backends.local import LocalBackend
 from cotenant.backends.local import gpus as devices
 from cotenant.backends.local.keeper import start_ticks
@@ -28,14 +28,14 @@ from cotenant.core.errors import CotenantError, InputError
 Answer = tuple[Literal["ok", "input", "backend", "away"], Any]
 _ACTS = frozenset((
     *("launch", "terminate", "kill", "suspend", "resume", "set_limits", "forget", "drop_log", "launched", "ended"),
-    *("gpu_use", "observe", "check", "leave", "log_state", "log_read", "marks"),
+    *("gpu_use", "health", "observe", "check", "leave", "log_state", "log_read", "marks"),
     *("open_channel", "channel_read", "channel_write", "channel_do"),
 ))  # fmt: skip
 _LINE = 64 << 10  # the longest line that is not cut between two machines of a gang
 
 
-class RayAgent:
-    """The actor. `folder` is of this node alone: records of this life of the node, what it keeps for longer beside."""
+class NodeAgent:
+    """One for each node. `folder` is of this node alone: records of this life of it, what is kept for longer beside."""
 
     def __init__(self, folder: str, life: str, node: str, gpu_type: str, gpus: int) -> None:
         root = Path(folder)
@@ -50,8 +50,8 @@ class RayAgent:
         self._channels: dict[int, Channel] = {}
         self._lock, self._news = threading.Lock(), threading.Condition()
         self._version = 0
-        self._raylet = os.getppid()
-        hold_on_leash(self._records, root, node, self._raylet)
+        self._holder = os.getppid()
+        hold_on_leash(self._records, root, node, self._holder)
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     def _watch(self) -> None:
@@ -78,10 +78,10 @@ class RayAgent:
     def do(self, act: str, *given: Any) -> Answer:
         """Do one thing that the backend asks for; errors that are meant for people travel as words.
 
-        When Ray's own process is gone, so is the node: ends that the leash made are not told as the jobs' own.
+        When what holds the node is gone, so is the node: ends that the leash made are not told as the jobs' own.
         """
         answer = self._do(act, *given)
-        return answer if os.getppid() == self._raylet else ("away", "Ray has ended on this node")
+        return answer if os.getppid() == self._holder else ("away", "what held this node has ended")
 
     def _do(self, act: str, *given: Any) -> Answer:
         if act not in _ACTS:
@@ -101,6 +101,10 @@ class RayAgent:
                 dataclasses.replace(one, hint=f"{one.hint} on {node.name}") if one.hint else one
                 for one in self._backend.observe()
             ]
+
+    def health(self) -> tuple[NodeFault, ...]:
+        """What is wrong with this node and its GPUs."""
+        return tuple(fault for node in self._backend.nodes() for fault in node.faults)
 
     def check(self, spec: Any) -> None:
         """Refuse what could not be started here; nothing is started."""
@@ -174,12 +178,13 @@ def own_folder(path: Path) -> None:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = os.stat(path, follow_symlinks=False)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (0, os.geteuid()):
-        raise InputError(f"folder {path} of the agent belongs to somebody else: give another with ray:folder=...")
+        raise InputError(f"folder {path} of the agent belongs to somebody else: give another (ray:folder=...)")
 
 
-def hold_on_leash(records: Path, home: Path, node: str, raylet: int) -> None:
-    """Start the process that ends all jobs of these records once Ray's own process on the node is gone."""
-    ticks = start_ticks(raylet)
-    argv = [sys.executable, "-m", "cotenant.backends.ray.leash", str(records), str(home), node, str(raylet), str(ticks)]
+def hold_on_leash(records: Path, home: Path, node: str, holder: int) -> None:
+    """Start the process that ends all jobs of these records once the process that holds the node is gone."""
+    ticks = start_ticks(holder)
+    told = (str(records), str(home), node, str(holder), str(ticks))
+    argv = [sys.executable, "-m", "cotenant.backends.agent.leash", *told]
     env = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": ":".join(path for path in sys.path if path)}
     subprocess.run(argv, env=env, stdin=subprocess.DEVNULL, check=True, timeout=60)

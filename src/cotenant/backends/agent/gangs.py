@@ -15,19 +15,19 @@ Part = Observed | Literal["none", "down"]
 
 
 @dataclass(frozen=True, slots=True)
-class RayPlacement:
-    """On which nodes a job's parts are, by Ray's id and by name, in the order of their ranks."""
+class AgentPlacement:
+    """On which nodes a job's parts are, by the id of the node's life and by name, in the order of their ranks."""
 
     nodes: tuple[tuple[str, str], ...]
     grace_s: float
     by: str = ""  # whose launch it was
 
     def packed(self) -> bytes:
-        """For Ray's store."""
+        """For the store."""
         return json.dumps({"nodes": self.nodes, "grace_s": self.grace_s, "by": self.by}).encode()
 
     @classmethod
-    def unpacked(cls, data: bytes) -> RayPlacement:
+    def unpacked(cls, data: bytes) -> AgentPlacement:
         """The inverse."""
         found = json.loads(data)
         return cls(tuple((life, name) for life, name in found["nodes"]), found["grace_s"], found["by"])
@@ -44,7 +44,7 @@ def _told(spec: LaunchSpec, rank: Rank, addresses: dict[str, str]) -> LaunchSpec
     return replace(spec, gpus=rank.gpus, env={**spec.env, **replace(rank, master_address=at).environment()})
 
 
-def together(key: str, place: RayPlacement, parts: Sequence[Part], launching: bool) -> Observed | None:
+def together(key: str, place: AgentPlacement, parts: Sequence[Part], launching: bool) -> Observed | None:
     """One observation of all; None where there is nothing of it.
 
     It is lost with any of its nodes, exited when all parts are, with the end of the first that failed; until then it is
