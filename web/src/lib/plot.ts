@@ -139,7 +139,8 @@ export function lay(spec: Spec, width: number, height: number, hidden: ReadonlyS
   const longest = Math.max(0, ...(spec.x.names ?? []).map((name) => name.length));
   const below = (turn ? Math.min(16 + longest * LETTER * 0.5, 110) : 22) + (spec.x.title ? 18 : 0);
   const bottom = height - below;
-  const y = scaled(spec.y, ys, ...(spec.y.kind === "band" ? ([top, bottom] as const) : ([bottom, top] as const)), null);
+  const [first, last] = spec.y.kind === "band" ? [top, bottom] : [bottom, top];
+  const y = scaled(spec.y, ys, first, last, null);
   // The left margin follows the longest label.
   const left = Math.min(Math.max(...y.ticks.map((tick) => tick.text.length * LETTER), 20), 0.4 * width) + 12 + (spec.y.title ? 18 : 0);
   const box: Box = { left, top, right: width - 14, bottom };
