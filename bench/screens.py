@@ -72,14 +72,11 @@ def window(browser: Any, home: Path, folder: Path, seconds: float) -> None:
 def report(browser: Any, home: Path, folder: Path) -> None:
     """The README's comparison and sweep: how large their files are; the first in light, dark and narrow."""
     for name, words in REPORTS.items():
-        path = home / f"{name}.html"
-        subprocess.run([sys.executable, "-c", _RUN, "compare", *words.split(), "--html", str(path)], check=True,
-                       stdout=subprocess.DEVNULL)  # fmt: skip
-        print(f"{name}: {path.stat().st_size / 1000:,.0f} kB")
+        command = [sys.executable, "-c", _RUN, "compare", *words.split(), "--html", f"{name}.html"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=home)
+        print(f"{name}: {(home / f'{name}.html').stat().st_size / 1000:,.0f} kB")
     for name, width, scheme in (("light", 1400, "light"), ("dark", 1400, "dark"), ("600", 600, "light")):
-        page = browser.new_page(
-            viewport={"width": width, "height": 900}, color_scheme=scheme, device_scale_factor=0.75
-        )
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme, device_scale_factor=0.75)
         page.goto((home / "demo.html").as_uri())
         page.locator("html[data-drawn]").wait_for(state="attached")
         page.wait_for_timeout(500)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 import effort
+from browser_kit import browser  # noqa: F401
 from cotenant.core import jit, jit_later
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -245,3 +245,30 @@ def test_a_sweep_goes_on_where_it_was(log: Path, tmp_path: Path) -> None:
         assert ours == theirs
     assert json.loads(one.out)[0]["avg_jct_s"] == plain[0]["avg_jct_s"]
     assert "taken" not in cotenant(*first, "fifo", "--costs", "none").err  # another experiment
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("simulate", "jobs.csv", "--cluster", "1x4"),
+        ("compare", "jobs.csv", "--cluster", "1x4", "--policies", "fifo", "--workers", "1"),
+        ("plan", "jobs.csv", "--cluster", "1x4", "--goal", "p95_queue<1h", "--vary", "nodes=1-2"),
+        ("analyze", "jobs.csv", "--cluster", "1x4"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_verbs_that_play_say_that_they_compile(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the bar says first is worked out from how large the work is and whether its loops are compiled."""
+    from cotenant.cli import analyze, progress
+
+    said: list[str] = []
+    real = progress.progress_bar
+    monkeypatch.setattr(progress, "progress_bar", lambda label, first="": (said.append(first), real(label, first))[1])
+    monkeypatch.setattr(progress, "compiling", lambda jobs, gpus: f"compiling for {jobs} jobs")
+    monkeypatch.setattr(analyze, "_compiling", lambda jobs: f"compiling for {jobs} jobs")
+    write_log(tmp_path / "jobs.csv", "a,0,1,100", "b,10,2,50")
+    ran = cotenant(*words, cwd=tmp_path)
+    assert ran.code == 0, ran.err
+    assert "compiling for 2 jobs" in said

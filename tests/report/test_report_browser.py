@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from bench.window_kit import browser_arguments
 from synthetic_outcomes import outcome
 
+from browser_kit import missing
 from cotenant.report.html import write_html
 from cotenant.report.page import built
 
@@ -20,24 +17,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    missing = (
-        "no chromium: make components" if chromium is None else "" if built() else "charts are not built: make web"
-    )
-    if missing and os.environ.get("CI"):
-        pytest.fail(missing)
-    if missing:
-        pytest.skip(missing)
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as p:
-        found = p.chromium.launch(executable_path=chromium, headless=True, args=browser_arguments())
-        yield found
-        found.close()
-
-
-@pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if not built():
+        missing("charts are not built: make web")
     path = tmp_path_factory.mktemp("report") / "report.html"
     runs = [
         outcome(policy, 150, delay=delay * load, load=load)

@@ -62,7 +62,7 @@ class SimulationRun:
         return {
             "id": self.id, "workload": self.what, "cluster": self.cluster, "policies": self.policies,
             "state": self.state, "error": self.error, "began_s": self.began_s, "ended_s": self.ended_s,
-            "policy": self.told.get("policy", ""), "done": self.told.get("done", 0), "jobs": self.told.get("jobs", 0),
+            "progress": {key: self.told.get(key, usual) for key, usual in (("policy", ""), ("done", 0), ("jobs", 0))},
             "runs": self.told.get("runs", 0), "notes": self.told.get("notes", []),
         }  # fmt: skip
 

@@ -34,8 +34,8 @@ def with_quota(machines: Cluster, key: str, gpus: int) -> Cluster:
     if machines.quotas:
         raise InputError(f"--vary {key}: '{machines.spec}' has quotas:, which are limits; write them as tenants:")
     tree = machines.tenants or Tree()
-    field = "ceiling" if key.startswith("quota.") else "guaranteed"
-    tree = tree.with_(replace(tree.of(name), **{field: gpus}))
+    old = tree.of(name)
+    tree = tree.with_(replace(old, ceiling=gpus) if key.startswith("quota.") else replace(old, guaranteed=gpus))
     if tree.guaranteed("") > machines.gpus:
         raise InputError(f"--vary {key}={gpus}: {tree.guaranteed('')} GPUs would be guaranteed of {machines.gpus}")
     return replace(machines, tenants=tree)

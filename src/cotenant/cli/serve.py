@@ -121,57 +121,25 @@ def serve(
     log_format: Annotated[str, typer.Option(help="text or json, a line each, on standard error.")] = "text",
 ) -> None:
     """Run the service: API and scheduler in one process. Prints its URL; the token is at home, in `token`."""
-    from cotenant.allocation import make_allocator
     from cotenant.api.front import Doors, listen, open_front, read_peer
     from cotenant.api.shares import read_limits
     from cotenant.api.signon import read_provider
     from cotenant.api.standby import StandbyDoor
     from cotenant.backends.local.isolation.levels import Isolation
     from cotenant.backends.local.machine import parse_gpus
-    from cotenant.backends.registry import check_backend
-    from cotenant.beliefs.estimators import make_learner
     from cotenant.client.home import home as default_home
-    from cotenant.core.errors import InputError, unknown
-    from cotenant.placement.modes import check_live
-    from cotenant.policies import make_policy
-    from cotenant.power import parse_power, parse_queue
-    from cotenant.service import logs, run
+    from cotenant.service import run
     from cotenant.service.failure_rule import FailureRule
     from cotenant.service.notify.settings import NOBODY, read_settings
-    from cotenant.service.observer.unknown import WAYS
     from cotenant.service.options import Options
     from cotenant.service.store.clock import since_boot_s
     from cotenant.workload.cluster_file import load_tenants
-    from cotenant.workload.profiles.curves import load_curves
 
     count = parse_gpus(gpus)
-    check_backend(backend)
-    if not grace < 86400:
-        raise InputError(f"--grace {grace:g}: write seconds, at most a day")
-    if not 0.1 <= round_ < 86400:
-        raise InputError(f"--round {round_:g}: write seconds, from 0.1 to a day")
-    if share not in ("time", "mps"):
-        raise unknown("--share", share, ("time", "mps"))
+    _check_site(backend, grace, round_, share, {"--unknown-jobs": unknown_jobs, "--log-level": log_level,
+                                                "--log-format": log_format})  # fmt: skip
     Isolation.parse(isolation, network, user_map=user_map).check()
-    for option, value, known in (
-        ("--unknown-jobs", unknown_jobs or WAYS[0], WAYS),
-        ("--log-level", log_level, logs.LEVELS),
-        ("--log-format", log_format, logs.FORMATS),
-    ):
-        if value not in known:
-            raise unknown(option, value, known)
-    make_policy(policy)
-    if estimator:
-        make_learner(estimator)
-    if power:
-        (parse_queue if power.partition(":")[0] == "queue" else parse_power)(power)
-    check_live(placement)
-    if allocator:
-        make_allocator(allocator)
-    if defrag and allocator.split(":")[0] not in ("", "fixed"):
-        raise InputError(f"--defrag does not go with --allocator {allocator}, which places jobs itself")
-    if curves:
-        load_curves(Path(curves))
+    _check_rules(policy, estimator, power, placement, allocator, curves, defrag)
     told = read_settings(notify) if notify else NOBODY
     folder = Path(home).expanduser() if home else default_home()
     options = Options(
@@ -193,6 +161,52 @@ def serve(
     tcp = listen(doors)
     waiting = {"standby": partial(StandbyDoor, doors, tcp)} if standby else {}
     run.serve(partial(open_front, doors, tcp), options, site, **waiting)
+
+
+def _check_site(backend: str, grace_s: float, round_s: float, share: str, words: dict[str, str]) -> None:
+    """Where and how it runs."""
+    from cotenant.backends.registry import check_backend
+    from cotenant.core.errors import InputError, unknown
+    from cotenant.service import logs
+    from cotenant.service.observer.unknown import WAYS
+
+    check_backend(backend)
+    if not grace_s < 86400:
+        raise InputError(f"--grace {grace_s:g}: write seconds, at most a day")
+    if not 0.1 <= round_s < 86400:
+        raise InputError(f"--round {round_s:g}: write seconds, from 0.1 to a day")
+    if share not in ("time", "mps"):
+        raise unknown("--share", share, ("time", "mps"))
+    known = {"--unknown-jobs": ("", *WAYS), "--log-level": logs.LEVELS, "--log-format": logs.FORMATS}
+    for option, word in words.items():
+        if word not in known[option]:
+            raise unknown(option, word, [one for one in known[option] if one])
+
+
+def _check_rules(
+    policy: str, estimator: str, power: str, placement: str, allocator: str, curves: str, defrag: bool
+) -> None:
+    """By which it decides."""
+    from cotenant.allocation import make_allocator
+    from cotenant.beliefs.estimators import make_learner
+    from cotenant.core.errors import InputError
+    from cotenant.placement.modes import check_live
+    from cotenant.policies import make_policy
+    from cotenant.power import parse_power, parse_queue
+    from cotenant.workload.profiles.curves import load_curves
+
+    make_policy(policy)
+    if estimator:
+        make_learner(estimator)
+    if power:
+        (parse_queue if power.partition(":")[0] == "queue" else parse_power)(power)
+    check_live(placement)
+    if allocator:
+        make_allocator(allocator)
+    if defrag and allocator.split(":")[0] not in ("", "fixed"):
+        raise InputError(f"--defrag does not go with --allocator {allocator}, which places jobs itself")
+    if curves:
+        load_curves(Path(curves))
 
 
 def _keep(jobs: str, logs: str, checkpoints: str) -> Keep:

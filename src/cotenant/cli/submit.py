@@ -74,17 +74,7 @@ def submit(
     if bool(files) == bool(command):
         raise InputError("give YAML files, or a command after '--': cotenant submit --gpus 1 -- python train.py")
     jobs: list[tuple[str, Any]] = [("job", job_of(command))] if command else read_job_files(files or [])
-    specs = []
-    for where, job in jobs:
-        if isinstance(job, dict):
-            job = {**job, **given}
-            if extra and isinstance(job.get("env", {}), dict):
-                job["env"] = {**job.get("env", {}), **extra}
-            job["workdir"] = os.path.abspath(os.path.expanduser(str(job.get("workdir", "") or ".")))
-            saved = job.get("checkpoint")
-            if isinstance(saved, dict) and saved.get("dir"):
-                job["checkpoint"] = {**saved, "dir": os.path.abspath(os.path.expanduser(str(saved["dir"])))}
-        specs.append(mapping(parse_job(job, where)))
+    specs = [mapping(parse_job(_filled(job, given, extra), where)) for where, job in jobs]
     with remote.connected() as client:
         ids = client.submit(specs)
         timed = [one for group, spec in zip(ids, specs, strict=True) if spec.get("deadline") for one in group[:_TOLD]]
@@ -97,3 +87,21 @@ def submit(
     for group in ids:
         for id_ in group:
             typer.echo(id_)
+
+
+def _filled(job: Any, given: dict[str, Any], extra: dict[str, str]) -> Any:
+    """A job with what was said beside it, and with paths that mean the same to the service. What is no job stays."""
+    if not isinstance(job, dict):
+        return job
+    job = {**job, **given}
+    if extra and isinstance(job.get("env", {}), dict):
+        job["env"] = {**job.get("env", {}), **extra}
+    job["workdir"] = _absolute(job.get("workdir") or ".")
+    saved = job.get("checkpoint")
+    if isinstance(saved, dict) and saved.get("dir"):
+        job["checkpoint"] = {**saved, "dir": _absolute(saved["dir"])}
+    return job
+
+
+def _absolute(path: object) -> str:
+    return os.path.abspath(os.path.expanduser(str(path)))

@@ -92,13 +92,14 @@ class LearnedForecast:
         time_s, used = np.array(self._time), np.array(self._used)
         table = features(time_s, used, self._ahead)
         usual = float(np.nanmedian(used)) if np.isfinite(used).any() else np.nan
-        models = []
+        taught = []
         for steps in (self._ahead, 2 * self._ahead):
             change = mean_ahead(used, steps) - used
             rows = np.isfinite(change) & (used > _OUTAGE * usual)
             rows[:DAY] = False
             if rows.sum() < _LEAST_ROWS:
-                return
-            models.append([fit(table[rows], change[rows], how) for how in self._hows])
+                return  # before anything is trained: the far window has its rows later than the near one
+            taught.append((table[rows], change[rows]))
+        models = [[fit(*known, how) for how in self._hows] for known in taught]
         self._models, self._fitted = models, len(used)
         self.trainings += 1

@@ -117,7 +117,8 @@ def differences(lines: Sequence[Mapping[str, Any]], policies: Mapping[str, Line]
     return Chart(
         "paired",
         "Paired differences",
-        "Left of zero is less than the baseline. Whiskers are 95 % intervals; where they hold zero, nothing is shown.",
+        "Left of zero is less than the baseline. Whiskers are 95 % intervals; where they hold zero, nothing is shown. "
+        "Hide a policy above to see the others closer.",
         f"Relative differences to {lines[0]['baseline']} with 95 percent intervals",
         made,
         wide=True,

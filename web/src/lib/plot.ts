@@ -135,15 +135,16 @@ export function lay(spec: Spec, width: number, height: number, hidden: ReadonlyS
   const base = bases(spec, marks);
   const ys = values(spec, marks, "y", base);
   const top = 10;
-  // The left margin follows the longest label, which needs a scale first.
-  const guess = scaled(spec.y, ys, height - 40, top, null);
-  const left = Math.min(Math.max(...guess.ticks.map((tick) => tick.text.length * LETTER), 20), 0.4 * width) + 12 + (spec.y.title ? 18 : 0);
-  const turn = turned(spec.x, width - left - 14);
+  const turn = turned(spec.x, width - 90);
   const longest = Math.max(0, ...(spec.x.names ?? []).map((name) => name.length));
   const below = (turn ? Math.min(16 + longest * LETTER * 0.5, 110) : 22) + (spec.x.title ? 18 : 0);
-  const box: Box = { left, top, right: width - 14, bottom: height - below };
+  const bottom = height - below;
+  const [first, last] = spec.y.kind === "band" ? [top, bottom] : [bottom, top];
+  const y = scaled(spec.y, ys, first, last, null);
+  // The left margin follows the longest label.
+  const left = Math.min(Math.max(...y.ticks.map((tick) => tick.text.length * LETTER), 20), 0.4 * width) + 12 + (spec.y.title ? 18 : 0);
+  const box: Box = { left, top, right: width - 14, bottom };
   const x = scaled(spec.x, values(spec, marks, "x", base), box.left, box.right, zoom);
-  const y = scaled(spec.y, ys, ...(spec.y.kind === "band" ? [box.top, box.bottom] as const : [box.bottom, box.top] as const), null);
   const drawn: Drawn = { shapes: [], words: [], targets: [], box, back: (px) => (spec.x.kind === "log" ? x.low * (x.high / x.low) ** ((px - box.left) / (box.right - box.left)) : x.low + ((px - box.left) / (box.right - box.left)) * (x.high - x.low)) };
   axes(spec, drawn, x, y, turn, width, height);
   const beside = marks.filter((mark) => mark.type === "bar" || mark.type === "box" || mark.type === "dot");

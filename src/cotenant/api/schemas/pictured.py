@@ -47,7 +47,7 @@ class CheckedJobs(BaseModel):
 
 
 class Played(BaseModel):
-    """How far a what-if has come with one policy: jobs that have finished, of how many."""
+    """How far a what-if or a simulation has come with one policy: jobs that have finished, of how many."""
 
     policy: str
     done: int
@@ -62,7 +62,7 @@ class WhatIfProgress(BaseModel):
 
 
 class SimulationShown(BaseModel):
-    """A comparison of policies: `runs` are done; of the present one, under `policy`, `done` of so many `jobs`."""
+    """A comparison of policies: `runs` are done, and how far the present one is."""
 
     id: str
     workload: str
@@ -72,9 +72,7 @@ class SimulationShown(BaseModel):
     error: str
     began_s: float
     ended_s: float | None
-    policy: str
-    done: int
-    jobs: int
+    progress: Played
     runs: int
     notes: list[str]
 

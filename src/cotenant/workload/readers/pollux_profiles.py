@@ -39,7 +39,7 @@ def _iterations(home: Path, batch: float) -> float:
     if not found:
         raise InputError(f"{home}: has no validation-BATCH.csv")
     sizes = sorted(found)
-    return math.exp(np.interp(math.log(batch), np.log(sizes), np.log([found[size] for size in sizes])))
+    return math.exp(float(np.interp(math.log(batch), np.log(sizes), np.log([found[size] for size in sizes]))))
 
 
 def _step_s(home: Path, replicas: int, samples: float) -> float:
@@ -61,7 +61,7 @@ def _step_s(home: Path, replicas: int, samples: float) -> float:
     table = np.array(
         sorted((float(row["local_bsz"]), float(row["step_time"]), float(row["sync_time"])) for row in mine)
     )
-    passes = math.ceil(samples / table[-1, 0])
+    passes = math.ceil(samples / float(table[-1, 0]))
     step, sync = (float(np.interp(samples / passes, table[:, 0], table[:, at])) for at in (1, 2))
     return passes * step - (passes - 1) * sync
 
