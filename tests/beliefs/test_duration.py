@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.beliefs.duration import WORD_SPREAD, DurationGuess, LogTally, blend, with_progress
+from cotenant.beliefs.duration import WORD_SPREAD, DurationGuess, LogTally, blend, with_own_progress, with_progress
 
 SECONDS, SPREAD = st.floats(0.01, 1e6), st.floats(0.05, 3.0)
 GUESS = st.builds(DurationGuess, SECONDS, SPREAD)
@@ -64,3 +64,12 @@ def test_what_is_clearly_measured_refutes_what_was_thought() -> None:
     log, spread = with_progress(np.log(1.0), np.asarray(100.0), np.log(4.0), np.asarray(0.1))
     assert math.exp(float(log)) == pytest.approx(4.0)
     assert float(spread) == pytest.approx(0.1)
+
+
+def test_progress_of_one_job_is_blended_as_that_of_many() -> None:
+    chance = np.random.default_rng(3)
+    before, measured = chance.normal(0, 1, 200), chance.normal(0, 1, 200)
+    weight, spread = chance.choice([0.0, 1.0, 100.0], 200), chance.choice([0.03, 0.15, 0.2, 1.0, 3.0], 200)
+    logs, spreads = with_progress(before, weight, measured, spread)
+    rows = zip(before.tolist(), weight.tolist(), measured.tolist(), spread.tolist(), strict=True)
+    assert [with_own_progress(*row) for row in rows] == list(zip(logs.tolist(), spreads.tolist(), strict=True))

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from cotenant.backends.base import NodeInfo
-from cotenant.core.errors import InputError
 from cotenant.core.jobspec import JobSpec
 from cotenant.service.planner.nodes import MOST_GPUS
+from cotenant.service.store.tenants import BookTenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +68,34 @@ def demand_of(spec: JobSpec, hosts: bool = True) -> PoolDemand:
     return PoolDemand(spec.gpus, spec.gpu_type, spec.nodes, cpus, mem_gib, spec.gpu_mem_gib)
 
 
-def check(
-    spec: JobSpec, nodes: Iterable[NodeInfo], hosts: bool = True, apart: Callable[[str], object] = lambda node: None
-) -> None:
-    """Raise unless some pool of these nodes, less what keeps them `apart`, could hold the job if it were empty."""
-    whole = (replace(node, out=()) for node in nodes)  # GPUs that are not well now may be again
-    wrong = misfit(demand_of(spec, hosts), pools_of(whole, apart))
-    if wrong:
-        raise InputError(f"job '{spec.name}': {wrong}")
+class Admission:
+    """Which jobs the nodes of one look could hold if they were empty: worked out once per tenant and demand."""
+
+    def __init__(self, nodes: Sequence[NodeInfo], tenants: BookTenants) -> None:
+        self._nodes, self._tenants = nodes, tenants
+        self._pools: dict[str, list[Pool] | None] = {}
+        self._wrong: dict[tuple[str, PoolDemand], str] = {}
+
+    def is_of(self, nodes: Sequence[NodeInfo], tenants: BookTenants) -> bool:
+        """Whether what was worked out still holds."""
+        return nodes is self._nodes and tenants is self._tenants
+
+    def wrong(self, ask: PoolDemand, tenant: str) -> str:
+        """What keeps jobs of a tenant that ask so much from all nodes; empty where nothing does."""
+        if (tenant, ask) not in self._wrong:
+            if tenant not in self._pools:
+                self._pools[tenant] = self._open_to(tenant)
+            pools, others = self._pools[tenant], f"no node takes jobs of tenant '{tenant}': all are dedicated to others"
+            self._wrong[tenant, ask] = others if pools is None else misfit(ask, pools)
+        return self._wrong[tenant, ask]
+
+    def _open_to(self, tenant: str) -> list[Pool] | None:
+        """The pools that are open to a tenant; None where all nodes are for others."""
+        mine = [node for node in self._nodes if self._tenants.takes(node.name, tenant)]
+        if not mine and self._nodes:
+            return None
+        whole = (replace(node, out=()) if node.out else node for node in mine)  # GPUs that are not well may be again
+        return pools_of(whole, lambda node: self._tenants.mark(node).dedicated)
 
 
 def misfit(ask: PoolDemand, pools: Sequence[Pool]) -> str:

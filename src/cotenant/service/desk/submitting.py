@@ -14,7 +14,7 @@ from cotenant.core.errors import InputError
 from cotenant.core.jobspec import OK, JobSpec, changed_fields, dependency
 from cotenant.core.tenants import Tenant
 from cotenant.journal import Entry
-from cotenant.service.admission import check
+from cotenant.service.admission import Admission, demand_of
 from cotenant.service.desk import selecting
 from cotenant.service.desk.changing import check_priority, check_weight
 from cotenant.service.desk.parts import Machines
@@ -52,7 +52,7 @@ class Submissions:
     def __init__(self, store: Store, machines: Machines, rules: Rules) -> None:
         self._store, self._machines, self._rules = store, machines, rules
         self._next_id = 1  # above every id that was ever given out, also to submissions on their way
-        self._limited = LimitedUsers(store)
+        self._limited, self._admission = LimitedUsers(store), Admission((), store.book.tenants)
         self._on_way: dict[str, tuple[once.GivenAnswer, Future[list[int]]]] = {}  # those with a key, by its name
 
     def take(self, caller: Caller, specs: Sequence[JobSpec], key: str, asked: str) -> list[list[str]]:
@@ -137,10 +137,10 @@ class Submissions:
                 f"job '{spec.name}': field 'tenant' is '{tenant}', but your token is for '{caller.tenant}'"
             )
         book = self._store.book.tenants
-        mine = [node for node in nodes if book.takes(node.name, tenant)]
-        if len(mine) < len(nodes) and not mine:
-            raise InputError(f"job '{spec.name}': no node takes jobs of tenant '{tenant}': all are dedicated to others")
-        check(spec, mine, self._rules.hosts, lambda node: book.mark(node).dedicated)
+        if not self._admission.is_of(nodes, book):
+            self._admission = Admission(nodes, book)
+        if wrong := self._admission.wrong(demand_of(spec, self._rules.hosts), tenant):
+            raise InputError(f"job '{spec.name}': {wrong}")
         spec = _prioritised(caller, spec, book.of(tenant), self._rules.most_priority)
         check_weight(caller, spec.weight)
         check_size(spec, book.of(tenant), book.tree)

@@ -30,7 +30,7 @@ from cotenant.service.planner.durations import LiveDurations
 from cotenant.service.planner.phases import Phases
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Attempt, LiveJob
-from cotenant.service.store.learned import STEP, WORD, length_keys, word_keys
+from cotenant.service.store.learned import STEP, WORD, Key, length_keys, user_key
 from cotenant.workload.model_facts import skew
 from cotenant.workload.profiles.lifecycle import LifecycleRow
 
@@ -129,7 +129,7 @@ class LiveBeliefs:
             return Belief(left_s + self.exit_s(job), spread=each.spread)
         if job.left_s is not None:
             return Belief(self._left_s(job, types) + self.exit_s(job), spread=_BEFORE_SPREAD)
-        known = self._length(job)
+        known = self._length(job, length_keys(job))
         if known is None:
             return Belief(least_s=UNKNOWN_DURATION_S, times=_DOUBTS)
         times = _DOUBTS if known.spread > _VAGUE else 0.0
@@ -139,21 +139,21 @@ class LiveBeliefs:
         """What a step of it was thought to take at speed 1, all told, before its present process showed it."""
         steps_per_s = self.profiles.steps_per_s(self.kind(job))
         profiled = DurationGuess(1 / steps_per_s, PROFILE_SPREAD) if steps_per_s > 0 else None
-        like = self.book.learned.of(STEP, length_keys(job))
-        length = self._length(job)
+        keys = length_keys(job)
+        like, length = self.book.learned.of(STEP, keys), self._length(job, keys)
         whole = DurationGuess(self._work_s(job, length.seconds) / total, length.spread) if length is not None else None
         shown = self._shown(job, total, types)
         found = blend((whole, profiled, like.guess(_STEP_SPREAD) if like is not None else None, shown))
         return found or DurationGuess(UNKNOWN_DURATION_S / total, UNKNOWN_SPREAD)
 
-    def _length(self, job: LiveJob) -> DurationGuess | None:
+    def _length(self, job: LiveJob, keys: tuple[Key, ...]) -> DurationGuess | None:
         """How long such a job lasts in all, its start included: its owner's word, and how long its like took."""
         learned, word = self.book.learned, None
         if job.spec.expected_s:
-            before = learned.of(WORD, word_keys(job), least=2)
+            before = learned.of(WORD, (*keys, user_key(job)), least=2)
             word = DurationGuess(job.spec.expected_s, WORD_SPREAD)
             word = before.correct(job.spec.expected_s, WORD_SPREAD) if before is not None else word
-        return blend((word, self._durations.history(job)))
+        return blend((word, self._durations.history(job, keys)))
 
     def _work_s(self, job: LiveJob, lasts_s: float) -> float:
         """The work in a job that lasts so long from its launch to its end."""

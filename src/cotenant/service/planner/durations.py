@@ -18,7 +18,7 @@ from cotenant.beliefs.prediction.past import AskedJob, replay
 from cotenant.core.lifecycle import JobState
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob
-from cotenant.service.store.learned import LENGTH, length_keys, what_runs
+from cotenant.service.store.learned import LENGTH, Key, what_runs
 
 USUAL = "shrunk"
 _FEW = 3  # jobs that have to have ended before anything is said of others
@@ -96,9 +96,9 @@ class LiveDurations:
         else:
             of_user.pop(job.id, None)
 
-    def history(self, job: LiveJob) -> DurationGuess | None:
-        """How long its like took: of its very kind, else as learned from all that has ended; None where few have."""
-        like = self._book.learned.of(LENGTH, length_keys(job))
+    def history(self, job: LiveJob, keys: tuple[Key, ...]) -> DurationGuess | None:
+        """How long its like took: of its very kind (`keys`), else as learned from all that has ended."""
+        like = self._book.learned.of(LENGTH, keys)
         if like is not None and not self._named:
             return like.guess(HISTORY_SPREAD)
         return self._learner.guess(asked_of(job)) if self._ended >= _FEW else None

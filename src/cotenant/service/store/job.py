@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, astuple, dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields
 from operator import attrgetter
 from typing import Any
 
@@ -230,7 +230,8 @@ def gpu_seconds(jobs: Iterable[LiveJob]) -> dict[str, float]:
 
 _SCALARS = [item.name for item in fields(LiveJob) if item.name not in ("spec", "attempts", "foretold")]
 _VALUES = attrgetter(*(item.name for item in fields(LiveJob)))
-_ATTEMPT = attrgetter(*(item.name for item in fields(Attempt)))
+_ATTEMPT_NAMES = [item.name for item in fields(Attempt)]
+_ATTEMPT = attrgetter(*_ATTEMPT_NAMES)
 _NO_ATTEMPTS: list[Attempt] = []
 
 
@@ -249,7 +250,8 @@ def frozen(job: LiveJob) -> dict[str, Any]:
     row = {name: getattr(job, name) for name in _SCALARS}
     if job.foretold:
         row["foretold"] = {at: astuple(told) for at, told in job.foretold.items()}
-    return {**row, "spec": job.spec.as_dict(), "attempts": [asdict(attempt) for attempt in job.attempts]}
+    attempts = [dict(zip(_ATTEMPT_NAMES, _ATTEMPT(attempt), strict=True)) for attempt in job.attempts]
+    return {**row, "spec": job.spec.as_dict(), "attempts": attempts}
 
 
 def thawed(row: dict[str, Any]) -> LiveJob:

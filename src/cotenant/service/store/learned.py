@@ -54,9 +54,9 @@ def length_keys(job: LiveJob) -> tuple[Key, ...]:
     return (kind_key(job),)
 
 
-def word_keys(job: LiveJob) -> tuple[Key, ...]:
-    """Where it is looked up how right users are."""
-    return (kind_key(job), ("user", job.tenant, job.user))
+def user_key(job: LiveJob) -> Key:
+    """Where it is looked up how right a user is, beside what is known of jobs of this very kind."""
+    return ("user", job.tenant, job.user)
 
 
 class Learned:
@@ -126,7 +126,7 @@ def learn_end(learned: Learned, job: LiveJob, data: dict[str, Any], saved: bool,
         lasted_s += _hidden_s(learned, first, keys) - sum(attempt.start_s for attempt in others)
         learned.add(LENGTH, length_keys(job), lasted_s)
         if job.spec.expected_s:
-            learned.add(WORD, word_keys(job), lasted_s / job.spec.expected_s)
+            learned.add(WORD, (*length_keys(job), user_key(job)), lasted_s / job.spec.expected_s)
 
 
 def _hidden_s(learned: Learned, attempt: Attempt, keys: Iterable[Key]) -> float:
