@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from cotenant.backends.kubernetes.pods import MARK
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, JobInfo, Role
+from cotenant.testing.ailing_service import jobs_leave_an_ailing_node
 
 pytestmark = pytest.mark.slow
 ADMIN = Caller("root", Role.ADMIN)
@@ -152,6 +154,17 @@ def test_pods_that_choose_their_node_or_ask_too_much_are_left_alone(owner: Owner
     assert owner.job("picky") is None
     assert owner.job("huge") is None
     assert owner.job("small") is None, "every job here takes at least 1 GPU"
+
+
+def test_jobs_leave_a_node_whose_disk_is_full(cluster: KubeCluster, owner: Owner, tmp_path: Path) -> None:
+    @contextmanager
+    def full(name: str) -> Iterator[str]:
+        assert cluster.ask("ill", name) == "done"
+        yield "DiskPressure (its disk is full)"
+        assert cluster.ask("well", name) == "done"
+
+    with closing(KubernetesBackend.open(tmp_path / "other", image="none", mark="other")) as backend:
+        jobs_leave_an_ailing_node(backend, tmp_path / "other", full)
 
 
 @pytest.mark.skipif(not REAL, reason="the emulator has no controller of Jobs: make test-kubernetes")
