@@ -72,8 +72,17 @@ def check(
     spec: JobSpec, nodes: Iterable[NodeInfo], hosts: bool = True, apart: Callable[[str], object] = lambda node: None
 ) -> None:
     """Raise unless some pool of these nodes, less what keeps them `apart`, could hold the job if it were empty."""
-    whole = (replace(node, out=()) for node in nodes)  # GPUs that are not well now may be again
-    wrong = misfit(demand_of(spec, hosts), pools_of(whole, apart))
+    check_pools(spec, whole_pools(nodes, apart), hosts)
+
+
+def whole_pools(nodes: Iterable[NodeInfo], apart: Callable[[str], object] = lambda node: None) -> list[Pool]:
+    """Pools with all their GPUs: those that are not well now may be again."""
+    return pools_of((replace(node, out=()) if node.out else node for node in nodes), apart)
+
+
+def check_pools(spec: JobSpec, pools: Sequence[Pool], hosts: bool = True) -> None:
+    """Raise unless one of these pools could hold the job if it were empty."""
+    wrong = misfit(demand_of(spec, hosts), pools)
     if wrong:
         raise InputError(f"job '{spec.name}': {wrong}")
 

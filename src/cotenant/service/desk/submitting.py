@@ -14,7 +14,7 @@ from cotenant.core.errors import InputError
 from cotenant.core.jobspec import OK, JobSpec, changed_fields, dependency
 from cotenant.core.tenants import Tenant
 from cotenant.journal import Entry
-from cotenant.service.admission import check
+from cotenant.service.admission import Pool, check_pools, whole_pools
 from cotenant.service.desk import selecting
 from cotenant.service.desk.changing import check_priority, check_weight
 from cotenant.service.desk.parts import Machines
@@ -53,6 +53,9 @@ class Submissions:
         self._store, self._machines, self._rules = store, machines, rules
         self._next_id = 1  # above every id that was ever given out, also to submissions on their way
         self._limited = LimitedUsers(store)
+        self._seen: tuple[Sequence[NodeInfo], object] = (), None  # nodes and tenants of which the pools are
+        self._pools: dict[str, list[Pool] | None] = {}
+        self._apart = False  # whether some nodes are dedicated to tenants
         self._on_way: dict[str, tuple[once.GivenAnswer, Future[list[int]]]] = {}  # those with a key, by its name
 
     def take(self, caller: Caller, specs: Sequence[JobSpec], key: str, asked: str) -> list[list[str]]:
@@ -137,10 +140,10 @@ class Submissions:
                 f"job '{spec.name}': field 'tenant' is '{tenant}', but your token is for '{caller.tenant}'"
             )
         book = self._store.book.tenants
-        mine = [node for node in nodes if book.takes(node.name, tenant)]
-        if len(mine) < len(nodes) and not mine:
+        pools = self._pools_for(nodes, tenant)
+        if nodes and pools is None:
             raise InputError(f"job '{spec.name}': no node takes jobs of tenant '{tenant}': all are dedicated to others")
-        check(spec, mine, self._rules.hosts, lambda node: book.mark(node).dedicated)
+        check_pools(spec, pools or (), self._rules.hosts)
         spec = _prioritised(caller, spec, book.of(tenant), self._rules.most_priority)
         check_weight(caller, spec.weight)
         check_size(spec, book.of(tenant), book.tree)
@@ -155,6 +158,18 @@ class Submissions:
             folder = os.path.join(spec.workdir, folder)
         after = tuple(self._dependency(caller, spec, item, named) for item in spec.after)
         return replace(spec, tenant=tenant, after=after, checkpoint_dir=folder)
+
+    def _pools_for(self, nodes: Sequence[NodeInfo], tenant: str) -> list[Pool] | None:
+        """What could hold jobs of a tenant, None where nothing takes them; kept while nodes and tenants are as they were."""
+        book = self._store.book.tenants
+        if book is not self._seen[1] or nodes != self._seen[0]:
+            self._seen, self._pools = (nodes, book), {}
+            self._apart = any(book.mark(node.name).dedicated for node in nodes)
+        whose = tenant if self._apart else ""
+        if whose not in self._pools:
+            mine = [node for node in nodes if book.takes(node.name, tenant)]
+            self._pools[whose] = whole_pools(mine, lambda node: book.mark(node).dedicated) if mine else None
+        return self._pools[whose]
 
     def _dependency(self, caller: Caller, spec: JobSpec, item: str, named: dict[str, str]) -> str:
         how, other = dependency(item)
