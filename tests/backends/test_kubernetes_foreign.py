@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ailing_service import jobs_leave_an_ailing_node
 from kube_cluster import REAL, KubeCluster
 
 from cotenant.backends.kubernetes.access import find_access
@@ -18,7 +19,6 @@ from cotenant.backends.kubernetes.pods import MARK
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, JobInfo, Role
-from cotenant.testing.ailing_service import jobs_leave_an_ailing_node
 
 pytestmark = pytest.mark.slow
 ADMIN = Caller("root", Role.ADMIN)

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ailing_service import jobs_leave_an_ailing_node
 
 from cotenant.backends import Backend, NodeInfo
 from cotenant.backends.slurm import SlurmBackend
 from cotenant.backends.slurm.native import NativeBackend
-from cotenant.testing.ailing_service import jobs_leave_an_ailing_node
 from cotenant.testing.backend import PATIENCE_S, BackendContract, until
 from cotenant.testing.slurm_cluster import SlurmCluster, missing, slurm_cluster
 

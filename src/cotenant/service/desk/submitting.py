@@ -160,12 +160,12 @@ class Submissions:
         return replace(spec, tenant=tenant, after=after, checkpoint_dir=folder)
 
     def _pools_for(self, nodes: Sequence[NodeInfo], tenant: str) -> list[Pool] | None:
-        """What could hold jobs of a tenant, None where nothing takes them; kept while nodes and tenants are as they were."""
+        """What could hold jobs of a tenant, None where nothing takes them; kept while nodes and tenants stay so."""
         book = self._store.book.tenants
         if book is not self._seen[1] or nodes != self._seen[0]:
             self._seen, self._pools = (nodes, book), {}
             self._apart = any(book.mark(node.name).dedicated for node in nodes)
-        whose = tenant if self._apart else ""
+        whose = tenant if self._apart or book.of(tenant).only_dedicated else ""
         if whose not in self._pools:
             mine = [node for node in nodes if book.takes(node.name, tenant)]
             self._pools[whose] = whole_pools(mine, lambda node: book.mark(node).dedicated) if mine else None

@@ -21,7 +21,7 @@ _JOB = "trap 'exit 75' TERM; sleep 600 & wait"
 def jobs_leave_an_ailing_node(
     backend: Backend, home: Path, ailing: Callable[[str], AbstractContextManager[str]]
 ) -> None:
-    """A job runs, its node falls ill, it goes on at another one; the node is drained, with its reason, until it is well."""
+    """A job runs, its node falls ill, it goes on at another; the node is drained with its reason until it is well."""
     journal = MemoryJournal(MemoryStore(), clock=time.time)
     service = CoreService(journal, backend, home=home, grace_s=3.0, inline=True)
     service.reconcile()
