@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
 	@touch $(STAMP)
 
-# The page that the service serves at `/`: built from web/ into the package. `npm install`, not `npm ci`: registries may
+# The page that the service serves at `/`, and the charts that reports take with them: built from web/ into the package. `npm install`, not `npm ci`: registries may
 # lag behind in packages for other platforms. Without Node of version 20 or newer one comes from PyPI.
 web: $(WEB)/index.html
 
@@ -38,7 +38,7 @@ $(WEB)/index.html: $(STAMP) $(WEB_SOURCES) $(wildcard src/cotenant/api/*.py)
 	    printf '#!/bin/sh\nexec node "%s/lib/node_modules/npm/bin/npm-cli.js" "$$@"\n' "$$from" > $(VENV)/node/bin/npm; \
 	    chmod +x $(VENV)/node/bin/npm; \
 	fi; \
-	cd web && npm install --silent --no-fund --no-audit && npm run --silent types >/dev/null && npm run --silent check && npm run --silent build -- --logLevel warn
+	cd web && npm install --silent --no-fund --no-audit && npm run --silent types >/dev/null && npm run --silent check && npm run --silent build
 	@touch $@
 
 # Making the hot loops takes about twenty seconds, once per version; the result is kept in the user's cache.
@@ -107,4 +107,4 @@ test: check components kernels web
 	$(BIN)/pytest -n 2 -m "slow or not slow"
 
 clean:
-	rm -rf $(VENV) $(WEB) web/node_modules out build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(WEB) src/cotenant/report/web_dist web/node_modules out build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

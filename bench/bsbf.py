@@ -3,8 +3,8 @@
 `python -m bench.bsbf [--jobs 2000] [--seeds 5] [--loads 1.0,1.25,1.5]`. 64 GPUs (8x8:h200), models by a seeded hash.
 Average JCT in seconds over seeds, and against las, srtf, tiresias-l and sjf-ffs; every policy with its default options
 unless named. `noise` rows believe slowdowns that are wrong by a log-normal factor; the truth stays the table. `refused`
-counts pairs that the pair test refuses at their start: it must be 0. `shared` are starts beside somebody, `cut` those
-whose batch was cut. Sharing is under MPS unless --sharing says otherwise.
+counts pairs that the pair test refuses at their start: it must be 0, else the exit status is 1. `shared` are starts
+beside somebody, `cut` those whose batch was cut. Sharing is under MPS unless --sharing says otherwise.
 
 `--cluster 8x8:v100,8x8:a10` (16 and 24 GiB) are GPUs that are short of memory, so that batches are
 cut; there models come in all measured batch sizes (`h200-batches`), jobs take on these GPUs what the log says, and
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import sys
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -83,12 +84,14 @@ def main() -> None:
     options = parser.parse_args()
     policies = options.policies.split() or list(POLICIES)
     _pairs(options.sharing)
+    refused = 0
     for spec, load in itertools.product(options.cluster.split(","), options.loads.split(",")):
-        _table(spec, load, policies, options)
+        refused += _table(spec, load, policies, options)
+    sys.exit(1 if refused else 0)
 
 
-def _table(cluster_spec: str, load: str, policies: list[str], options: argparse.Namespace) -> None:
-    """Run and print one load on one cluster."""
+def _table(cluster_spec: str, load: str, policies: list[str], options: argparse.Namespace) -> int:
+    """Run and print one load on one cluster; how many pairs were made that the test refuses."""
     cluster, profile = Cluster.parse(cluster_spec), f"h200:sharing={options.sharing}"
     models = "h200" if cluster_spec.endswith(":h200") else "h200-batches"
     table: dict[str, list[Result]] = {policy: [] for policy in policies}
@@ -98,6 +101,7 @@ def _table(cluster_spec: str, load: str, policies: list[str], options: argparse.
         for policy in policies:
             table[policy].append(_one(work, cluster, policy, profile, seed))
     _print(cluster_spec, load, options, table)
+    return sum(one.pairs.refused for found in table.values() for one in found)
 
 
 def _pairs(sharing: str) -> None:

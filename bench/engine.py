@@ -16,6 +16,8 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 
+from bench.engine_profile import profile
+
 ALL = "fifo,backfill,easy,sjf,random,srtf,srsf,las,tiresias-l,tiresias-g"
 HEADINGS = ("policy", "jobs", "start-up s", "jobs made s", "simulated s", "jobs/s", "events/s", "peak MiB", "growth")
 
@@ -36,6 +38,9 @@ class Measured:
 
 def main() -> None:
     options = _options()
+    if options.profile is not None:
+        profile(options)
+        return
     if options.one:
         print(json.dumps(asdict(_measure(options))))
         return
@@ -58,6 +63,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--load", type=float, default=0.9, help="offered load")
     parser.add_argument("--placement", default="consolidated")
     parser.add_argument("--costs", default="default")
+    about = "say where the time of runs goes, of jobs of a LOG or of the first of --sizes"
+    parser.add_argument("--profile", nargs="?", const="", metavar="LOG", help=about)
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 

@@ -1,4 +1,7 @@
-"""One service with three jobs, for `bench.fault_table`: started, broken, looked at, judged by what its jobs wrote."""
+"""One service with three jobs, for `bench.fault_table`: started, broken, looked at, judged by what its jobs wrote.
+
+`bench.faults` has its service from here too, and jobs of its own.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,8 +30,12 @@ echo "$COTENANT_JOB_ID ended" >> {diary}
 class Case:
     """`short` and `long` run, `waits` waits for both; each writes to a diary when it begins and when it ends."""
 
-    def __init__(self, folder: Path, home: Path | None = None, db: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, home: Path | None = None, db: str | None = None, words: Sequence[str] = (),
+        before: Sequence[str] = (), env: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         folder.mkdir(parents=True, exist_ok=True)
+        self._words, self._before, self._env = words, before, {**os.environ, **(env or {})}
         self.folder, self.home, self.db = folder, home or folder / "home", db
         self.diary, self.clock, self.log = folder / "diary", folder / "clock", folder / "log"
         self.diary.touch()
@@ -45,21 +52,23 @@ class Case:
         (self.folder / "clock.new").write_text(f"{by_s} {passed_s}")
         (self.folder / "clock.new").replace(self.clock)
 
-    def start(self, *words: str, db: str | None = None) -> str:
+    def start(self, *words: str) -> str:
         """Start the service; what it says when it refuses, else nothing."""
         (self.home / "url").unlink(missing_ok=True)
-        journal = db or self.db
-        command = [sys.executable, "-m", "bench.fault_service", self.home, self.clock, *words]
-        with self.log.open("ab") as log:
-            before = log.tell()
-            self._service = subprocess.Popen(
-                [*command, *(("--db", journal) if journal else ())], stdout=subprocess.DEVNULL, stderr=log
-            )
+        before = self.log.stat().st_size if self.log.exists() else 0
+        self.spawn(*words)
         self.until(lambda: self.ended() or (self.home / "url").exists())
         if self.ended():
             return self.log.read_bytes()[before:].decode().strip()
         self._client = Client((self.home / "url").read_text().strip(), (self.home / "token").read_text().strip())
         return ""
+
+    def spawn(self, *words: str) -> None:
+        """Start it, and do not wait for it."""
+        command = [*self._before, sys.executable, "-m", "bench.fault_service", self.home, self.clock]
+        command += [*self._words, *words, *(("--db", self.db) if self.db else ())]
+        with self.log.open("ab") as log:
+            self._service = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, env=self._env)
 
     def ended(self) -> bool:
         """Whether the service has ended."""

@@ -1,6 +1,6 @@
-"""The service of `bench.fault_table`: `cotenant serve` with a clock that can be set from outside.
+"""The service of `bench.fault_table` and `bench.faults`: `cotenant serve` with a clock that can be set from outside.
 
-    python -m bench.fault_service HOME CLOCK [--db URL] [--unknown-jobs adopt]
+    python -m bench.fault_service HOME CLOCK [--db URL] [--backend local:gpus=2] [--standby] [--unknown-jobs adopt]
 
 CLOCK is a file with two numbers: by how many seconds the wall clock was set, and how many more have passed. Nothing of
 this touches the clock of the machine, or of any other process.
@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from cotenant.api.front import Doors, listen, open_front
+from cotenant.api.standby import StandbyDoor
 from cotenant.core.errors import CotenantError
 from cotenant.service.options import Options
 from cotenant.service.run import Site, serve
@@ -22,11 +23,13 @@ from cotenant.service.store.clock import since_boot_s
 
 
 def main() -> None:
-    """Serve two virtual GPUs until asked to end."""
+    """Serve two virtual GPUs, or another backend, until asked to end."""
     parser = argparse.ArgumentParser()
     parser.add_argument("home", type=Path)
     parser.add_argument("clock", type=Path)
     parser.add_argument("--db")
+    parser.add_argument("--backend", default="local:gpus=2")
+    parser.add_argument("--standby", action="store_true")
     parser.add_argument("--unknown-jobs", default="")
     given = parser.parse_args()
 
@@ -39,8 +42,10 @@ def main() -> None:
         clock=lambda: time.time() + sum(shifts()), steady=lambda: since_boot_s() + shifts()[1],
     )  # fmt: skip
     try:
-        doors = Doors(given.home, port=0, socket="none")
-        serve(partial(open_front, doors, listen(doors)), options, Site(given.db, gpus=2))
+        doors = Doors(given.home.absolute(), port=0)
+        tcp = listen(doors)
+        standby = partial(StandbyDoor, doors, tcp) if given.standby else None
+        serve(partial(open_front, doors, tcp), options, Site(given.db, given.backend), standby)
     except CotenantError as error:
         sys.exit(f"cotenant: {error}")
 

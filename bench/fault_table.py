@@ -192,7 +192,7 @@ def disk_full(case: Case) -> str:
 
 def postgresql_away(case: Case, seconds: float, passed_s: float = 0.0) -> str:
     """The server is killed, a job ends meanwhile, submissions are refused; then the server is back."""
-    with _postgresql() as server:
+    with postgresql() as server:
         case.db = server.new_schema()
         case.begin()
         server.stop()
@@ -314,7 +314,7 @@ def _tmpfs(case: Case, disk: Path, size: str) -> Iterator[None]:
 
 
 @contextmanager
-def _postgresql() -> Iterator[Any]:
+def postgresql() -> Iterator[Any]:
     sys.path.insert(0, str(ROOT / "tests" / "journal"))
     try:
         kit = importlib.import_module("journal_postgres")

@@ -60,6 +60,7 @@ class Kind:
     start_s: float  # from submission to the first step on idle GPUs, plus from the last step to the end
     step_s: float
     pause_s: float  # a preemption: saving, ending, starting again, restoring
+    save_s: float  # of these until its GPUs are free
 
 
 Profile = dict[str, Kind]
@@ -103,7 +104,7 @@ def main() -> None:
     for name, kind in profile.items():
         print(f"{name:6} start {kind.start_s:.3f} s   step {kind.step_s:.4f} s   preemption {kind.pause_s:.3f} s")
     runs = [
-        (policy, float(load), _workload(options.jobs, float(load), options.seed, profile))
+        (policy, float(load), workload(options.jobs, float(load), options.seed, profile))
         for load in options.loads.split(",") for policy in options.policies.split(",")
     ]  # fmt: skip
     with ProcessPoolExecutor(len(runs), multiprocessing.get_context("spawn")) as pool:
@@ -133,63 +134,67 @@ def main() -> None:
 
 def _profile() -> Profile:
     with tempfile.TemporaryDirectory(prefix="cotenant-fidelity-") as home, live_service(Path(home), "fifo") as service:
-        return {name: _measured(service, name) for name in KINDS}
+        return {name: measured(service, name) for name in KINDS}
 
 
-def _measured(service: CoreService, kind: str) -> Kind:
+def measured(service: CoreService, kind: str) -> Kind:
     """One script at a time: four short and two long ones, then two that are paused."""
     lengths = (5, 5, 5, 5, 30, 30)
     took = [_on_gpus_s(_alone(service, Job(0, kind, 1, steps), pause=False)) for steps in lengths]
     step, start = np.polyfit(lengths, took, 1).tolist()
-    paused = [_on_gpus_s(_alone(service, Job(0, kind, 1, 10), pause=True)) for _ in range(3)]
-    return Kind(start, step, float(np.mean(paused)) - start - 10 * step)
+    paused = [_alone(service, Job(0, kind, 1, 10), pause=True) for _ in range(3)]
+    pause_s = float(np.mean([_on_gpus_s(one) for one in paused])) - start - 10 * step
+    return Kind(start, step, pause_s, float(np.mean([save_s for _, _, save_s in paused])))
 
 
-def _alone(service: CoreService, job: Job, pause: bool) -> tuple[JobInfo, float]:
-    """The job after its end, and how long it was held back between its two halves."""
-    ((name,),) = service.desk.submit(ME, [_spec(job, 10.0)])
-    away_s = 0.0
+def _alone(service: CoreService, job: Job, pause: bool) -> tuple[JobInfo, float, float]:
+    """The job after its end, how long it was held back between its two halves, and how long it took to leave."""
+    ((name,),) = service.desk.submit(ME, [job_spec(job, 10.0)])
+    away_s = save_s = 0.0
     if pause:
         while (report := service.reports.of(name)) is None or (report.step or 0) < 4:
             service.desk.wait_events(service.store.book.seq, 0.01)
         service.desk.hold(ME, name)
+        asked_s = time.time()
         while service.desk.job(ME, name).state != "pending":
             service.desk.wait_events(service.store.book.seq, 0.05)
         first = service.desk.job(ME, name).attempts[0]
         service.desk.resume(ME, name)
+        save_s = max((first.ended_s or 0.0) - asked_s, 0.0)
         away_s = time.time() - (first.ended_s or 0.0)
     while service.store.book.active:
         service.desk.wait_events(service.store.book.seq, 0.2)
     info = service.desk.job(ME, name)
     assert info.state == "succeeded", info
     assert len(info.attempts) == 1 + pause, info
-    return info, away_s
+    return info, away_s, save_s
 
 
-def _on_gpus_s(ended: tuple[JobInfo, float]) -> float:
-    info, away_s = ended
+def _on_gpus_s(ended: tuple[JobInfo, float, float]) -> float:
+    info, away_s, _ = ended
     return (info.ended_s or 0.0) - info.submitted_s - away_s
 
 
 # -- the comparison ----------------------------------------------------------------------------------------------------
 
 
-def _workload(count: int, load: float, seed: int, profile: Profile) -> list[Job]:
+def workload(count: int, load: float, seed: int, profile: Profile, gpus: int = GPUS) -> list[Job]:
     """Jobs that arrive at random over the time in which they keep that share of the GPUs busy."""
     chance = random.Random(seed)
     drawn = []
     for _ in range(count):
-        kind, gpus = chance.choice(tuple(KINDS)), chance.choice((1, 1, 1, 2, 2, 4))
-        drawn.append((kind, gpus, round(math.exp(chance.uniform(*map(math.log, STEPS[kind]))))))
-    work_gpu_s = sum(gpus * Job(0, kind, gpus, steps).lasts_s(profile) for kind, gpus, steps in drawn)
-    span_s = work_gpu_s / (GPUS * load)
+        kind, size = chance.choice(tuple(KINDS)), chance.choice((1, 1, 1, 2, 2, 4))
+        drawn.append((kind, size, round(math.exp(chance.uniform(*map(math.log, STEPS[kind]))))))
+    work_gpu_s = sum(size * Job(0, kind, size, steps).lasts_s(profile) for kind, size, steps in drawn)
+    span_s = work_gpu_s / (gpus * load)
     arrivals = sorted(chance.uniform(0.0, span_s) for _ in drawn)
     return [Job(at_s - arrivals[0], *job) for at_s, job in zip(arrivals, drawn, strict=True)]
 
 
-def _spec(job: Job, believed_s: float) -> JobSpec:
+def job_spec(job: Job, believed_s: float) -> JobSpec:
+    """As a user would write it."""
     run = f"{sys.executable} {SCRIPT} --steps {job.steps} {KINDS[job.kind]}"
-    return parse_job({"run": run, "gpus": job.gpus, "expected": believed_s})
+    return parse_job({"run": run, "gpus": job.gpus, "model": job.kind, "expected": believed_s})
 
 
 def _served(home: Path, policy: str) -> AbstractContextManager[CoreService]:
@@ -203,7 +208,7 @@ def _run_live(policy: str, jobs: list[Job], profile: Profile) -> list[Lived]:
         names, began = [], time.monotonic()
         for job in jobs:
             time.sleep(max(0.0, began + job.at_s - time.monotonic()))
-            names += service.desk.submit(ME, [_spec(job, job.lasts_s(profile))])[0]
+            names += service.desk.submit(ME, [job_spec(job, job.lasts_s(profile))])[0]
         while service.store.book.active:
             service.desk.wait_events(service.store.book.seq, 0.2)
         infos = [service.desk.job(ME, name) for name in names]

@@ -14,6 +14,8 @@ COTENANT_DATA (default ../shared/data) names the folder above gavel/ with the au
 * makespan: 700 jobs at once, mean of the authors' three traces.
 * priorities: a fifth of the jobs with weight 5. rounds: longer rounds.
 * philly: the whole Philly log on 3,072 GPUs of three types; `--only philly` runs it, nothing else does.
+
+Exit status 1 where a row of A, B or C differs, a factor under `--compat gavel` is outside, or Philly takes too long.
 """
 
 from __future__ import annotations
@@ -122,7 +124,7 @@ ROUNDS = ((360, 37.6), (720, 38.2), (1440, 43.2), (2880, 89.9))
 
 
 def main() -> None:
-    tables: dict[str, Callable[[argparse.Namespace], None]] = {
+    tables: dict[str, Callable[[argparse.Namespace], bool]] = {
         "A": lambda options: _references("A: " + SINGLE, A, options),
         "B": lambda options: _references("B: " + MULTI, B, options),
         "C": lambda options: _references("C: static traces, makespan", C, options),
@@ -144,27 +146,28 @@ def main() -> None:
     options = parser.parse_args()
     data_folder()
     if options.only == "philly":
-        return _philly(options)
+        sys.exit(0 if _philly(options) else 1)
     began = time.perf_counter()
     warm_up((LAS, LAS + BLIND, FTF, MAKESPAN, FIFO, GANDIVA, LAS + ",sharing=true"))
     print(f"start-up and compilation: {time.perf_counter() - began:.1f} s, not counted below")
-    for name in [options.only] if options.only else [name for name in tables if name != "philly"]:
-        tables[name](options)
-    return None
+    wanted = [options.only] if options.only else [name for name in tables if name != "philly"]
+    held = [tables[name](options) for name in wanted]
+    sys.exit(0 if all(held) else 1)
 
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _references(title: str, rows: Sequence[Row], options: argparse.Namespace) -> None:
-    """Ours, theirs, ratio, CPU seconds of both."""
+def _references(title: str, rows: Sequence[Row], options: argparse.Namespace) -> bool:
+    """Ours, theirs, ratio, CPU seconds of both; whether no row differs."""
     seeds = 1 if options.quick else options.seeds
     runs = {row: [_run(row, seed) for seed in (range(seeds) if row.random else [row.seed])] for row in rows}
     found = play_all([run for each in runs.values() for run in each], options.workers, options.state)
     print(f"\n{title}, --compat gavel")
     heads = ("ours s", "theirs s", "ratio", "range", "CPU s", "theirs", "verdict")
     print(f"{'policy':<36}" + "".join(f"{head:>{width}}" for head, width in zip(heads, _WIDTHS, strict=True)))
+    held = True
     for row in rows:
         results = [found[run] for run in runs[row]]
         each = [result.makespan_s if row.static else result.jct_s for result in results]
@@ -175,6 +178,8 @@ def _references(title: str, rows: Sequence[Row], options: argparse.Namespace) ->
             "-" if row.cpu_s is None else f"{row.cpu_s:.1f}", _verdict(row, ours / row.theirs, cpu_s),
         )  # fmt: skip
         print(f"{row.name:<36}" + "".join(f"{c:>{w}}" for c, w in zip(cells, _WIDTHS, strict=True)), flush=True)
+        held &= not cells[-1].startswith("DIFFERS")
+    return held
 
 
 _WIDTHS = (12, 12, 9, 13, 8, 8, 24)
@@ -191,7 +196,7 @@ def _verdict(row: Row, ratio: float, cpu_s: float) -> str:
     return said
 
 
-def _causes(options: argparse.Namespace) -> None:
+def _causes(options: argparse.Namespace) -> bool:
     """Space sharing and makespan on the continuous trace beside plain fairness, with and without the solver's point."""
     names = (("las aware", LAS), ("las aware, sharing", LAS + ",sharing=true"), ("makespan aware", MAKESPAN))
     ways = (("all of --compat gavel", COMPAT), ("but the solver's point", BUT_SOLVER))
@@ -205,6 +210,7 @@ def _causes(options: argparse.Namespace) -> None:
             jct_s, plain_s = found[runs[name, way]].jct_s, found[runs["las aware", way]].jct_s
             cells.append(f"{jct_s:,.0f} ({jct_s / plain_s:.3f})")
         print(f"{name:<24}" + "".join(f"{cell:>32}" for cell in cells), flush=True)
+    return True
 
 
 def _generated(kind: str, rate: float, seed: int, options: argparse.Namespace, more: str = "") -> str:
@@ -226,8 +232,9 @@ def _hours(
 WAYS = (("--compat gavel", True, "none"), ("defaults", False, "default"))
 
 
-def _paper(options: argparse.Namespace) -> None:
-    """Factors of agnostic over aware."""
+def _paper(options: argparse.Namespace) -> bool:
+    """Factors of agnostic over aware; whether those under `--compat gavel` are within what is allowed."""
+    held = True
     print("\npaper: mean JCT in hours, agnostic and aware, 36 + 36 + 36 GPUs (published in brackets)")
     print(f"{'workload':<19}{'objective':<11}{'':<16}{'agnostic':>16}{'aware':>16}{'factor':>15}{'CPU s':>8}{'':>9}")
     halves = [half for half in WAYS if not options.way or (options.way == "compat") == half[1]]
@@ -250,9 +257,11 @@ def _paper(options: argparse.Namespace) -> None:
             f"{f'{blind / aware:.2f} ({published:.2f})':>15}{cpu_s:>8.1f}{verdict:>9}",
             flush=True,
         )
+        held &= verdict == "within" or way == "defaults"
+    return held
 
 
-def _others(options: argparse.Namespace) -> None:
+def _others(options: argparse.Namespace) -> bool:
     """Policies of which only one form was published."""
     plan = {row: _hours(row[3], row[0], row[1], options, compat=True) for row in OTHERS}
     found = play_all([run for runs in plan.values() for run in runs], options.workers, options.state)
@@ -265,9 +274,10 @@ def _others(options: argparse.Namespace) -> None:
             f"{cpu_s:>8.1f}",
             flush=True,
         )
+    return True
 
 
-def _makespan(options: argparse.Namespace) -> None:
+def _makespan(options: argparse.Namespace) -> bool:
     """700 jobs at once."""
     seeds = range(1 if options.quick else 3)
     plan = {
@@ -283,9 +293,10 @@ def _makespan(options: argparse.Namespace) -> None:
         cpu_s = sum(found[run].cpu_s for run in plan[name])
         theirs, factor = ("-", "-") if published is None else (f"{published:.1f}", f"{published / best_published:.2f}")
         print(f"{name:<26}{ours[name]:>9.1f}{theirs:>11}{ours[name] / best:>9.2f}{factor:>11}{cpu_s:>8.1f}", flush=True)
+    return True
 
 
-def _priorities(options: argparse.Namespace) -> None:
+def _priorities(options: argparse.Namespace) -> bool:
     """A fifth of the jobs count five times."""
     plan = {
         policy: _hours(policy, "multi", 2.4, options, compat=True, more=",weights=true") for policy, *_ in PRIORITIES
@@ -297,9 +308,10 @@ def _priorities(options: argparse.Namespace) -> None:
         each = [found[run].jct_of_weight for run in plan[policy]]
         high, low = (_mean([jct[weight] / 3600 for jct in each]) for weight in (5.0, 1.0))
         print(f"{policy:<36}{high:>8.1f}{high_h:>11.1f}{low:>8.1f}{low_h:>11.1f}", flush=True)
+    return True
 
 
-def _rounds(options: argparse.Namespace) -> None:
+def _rounds(options: argparse.Namespace) -> bool:
     """How long a round may be."""
     plan = {round_s: _hours(LAS, "single", 6.0, options, compat=True, round_s=float(round_s)) for round_s, _ in ROUNDS}
     found = play_all([run for runs in plan.values() for run in runs], options.workers, options.state)
@@ -307,10 +319,11 @@ def _rounds(options: argparse.Namespace) -> None:
     print(f"{'round s':<10}{'ours':>8}{'published':>11}")
     for round_s, published in ROUNDS:
         print(f"{round_s:<10}{_mean([found[run].jct_s / 3600 for run in plan[round_s]]):>8.1f}{published:>11.1f}")
+    return True
 
 
-def _philly(_: argparse.Namespace) -> None:
-    """The whole Philly log, as a user would call it."""
+def _philly(_: argparse.Namespace) -> bool:
+    """The whole Philly log, as a user would call it; whether in time."""
     command = [
         str(Path(sys.executable).with_name("cotenant")), "simulate",
         str(data_folder() / "traces" / "philly_109k.csv.gz"), "--models", "gavel", "--profile", profile(),
@@ -322,6 +335,7 @@ def _philly(_: argparse.Namespace) -> None:
     wall_s = time.perf_counter() - began
     verdict = "within" if wall_s <= PHILLY_LIMIT_S and not ran.returncode else "OVER"
     print(f"wall {wall_s:.0f} s, start-up and reading included; limit {PHILLY_LIMIT_S:.0f} s: {verdict}")
+    return verdict == "within"
 
 
 if __name__ == "__main__":

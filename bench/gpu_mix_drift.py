@@ -1,73 +1,182 @@
-"""What of the simulator's error is the machine's: `python -m bench.gpu_mix_drift [--state docs/hardware]`.
+"""Where the simulator's error on the mix comes from: `python -m bench.gpu_mix_drift`, from what was recorded.
 
-Under `fifo`, `srtf` and `tiresias-l` nobody was stopped, so every job of the mix ran alone: each of the three runs
-should have taken the sum of their lengths. Printed per model: the length by the profile, which takes the steady speed;
-the same with the speed that `traces.json`, recorded an hour before, shows over as many steps from the first one on; and
-how long it really was on the GPU in each run.
+Two recordings, of two days: `mix.json` with `profile.json` and `mix-earlier.json` with `profile-earlier.json`.
 
-Then, of the guaranteed jobs under `antman`, from the first step to the end: alone in those three runs, and in that run,
-where guests were beside two of them and nobody beside the other two.
+machine  jobs beside whom nobody made a step and who were never stopped: how long they were on the GPU, against the
+         profile, by policy in the order of time (antman: the guaranteed ones, beside guests that were held back); and
+         starts beside somebody at work against starts alone, both seen up to a second late
+pairs    speeds in company of one profile over those of the other, time-sliced: by how much, and how much of that is one
+         factor per model, which is what an error in its speed alone makes; for which part of the time both of a pair
+         keep the GPU busy, by what they want, and the same of three and more in `traces.json`, where all began at once;
+         there, too, how fast a process is in its first two seconds, against later than three
+replay   each recording simulated with its own pairs, with those of the other day, and as if company cost nothing
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import Any
 
-from bench.gpu_mix_jobs import MIX
-from cotenant.workload.profiles.profile_file import load_profile_file
+import numpy as np
 
-ALONE = ("fifo", "srtf", "tiresias-l")
+from bench.gpu_mix_jobs import MIX, PLAYS
+from bench.gpu_mix_table import Run, alone_s, live_times, simulated
+from cotenant.workload.profiles.profile_file import MeasuredPair, ProfileFile, load_profile_file
+
+DAYS = {"this": "", "earlier": "-earlier"}
+STEPS = {member.model: member.steps for member in MIX}
+ORDERS_WITHIN = 0.05  # of plays that do not share
+BUSY = ((0.0, 0.7), (0.7, 1.0), (1.0, 2.0))  # what two want of the GPU's time
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--state", type=Path, default=Path("docs/hardware"))
     state: Path = parser.parse_args().state
-    runs = json.loads((state / "mix.json").read_text())["runs"]
-    traces = {one["model"]: one["reports"] for one in json.loads((state / "traces.json").read_text()) if one["alone"]}
-    file = load_profile_file(state / "profile.json")
-    sums = [0.0] * (2 + len(ALONE))
-    print(f"{'model':12} {'profile':>9} {'by trace':>9}" + "".join(f"{name:>11}" for name in ALONE))
-    for member in MIX:
-        known = file.model(member.model)
-        assert known is not None
-        on, more = known.on[file.reference], member.steps - 1
-        around_s = on.lifecycle.start_s + on.lifecycle.exit_s
-        row = [around_s + more / on.steps_per_s, around_s + _from_first_step_s(traces[member.model], more)]
-        row += [_on_gpu_s(runs[name], member.model) for name in ALONE]
-        sums = [total + one for total, one in zip(sums, row, strict=True)]
-        _print(member.model, row)
-    _print("all", sums)
-    print(f"\n{'first step to end':24}" + "".join(f"{name:>11}" for name in ALONE) + f"{'antman':>11}{'lost':>11}")
-    for member in MIX:
-        if not member.spare:
-            took = [_trained_s(runs[name], member.model) for name in (*ALONE, "antman")]
-            lost_s = took[-1] - sum(took[:-1]) / len(ALONE)
-            print(f"{member.model:24}" + "".join(f"{value:9.1f} s" for value in (*took, lost_s)))
+    runs = {day: json.loads((state / f"mix{end}.json").read_text())["runs"] for day, end in DAYS.items()}
+    files = {day: load_profile_file(state / f"profile{end}.json") for day, end in DAYS.items()}
+    for day in DAYS:
+        machine(day, runs[day], files[day])
+    pairs(files)
+    traced(json.loads((state / "traces.json").read_text()))
+    for day, other in zip(DAYS, reversed(DAYS), strict=True):
+        replay(day, runs[day], files[day], files[other])
 
 
-def _from_first_step_s(reports: list[list[float]], steps: int) -> float:
-    """What so many steps after the first one took; at the mean speed where fewer were recorded."""
-    first = next(one for one in reports if one[1] > 0)
-    last = next((one for one in reports if one[1] - first[1] >= steps), reports[-1])
-    return (last[0] - first[0]) * steps / (last[1] - first[1])
+def machine(day: str, runs: Mapping[str, Run], file: ProfileFile) -> None:
+    """How fast the machine was from run to run, for jobs that had it for themselves."""
+    print(f"{day} day: seconds on the GPU against the profile, jobs by themselves")
+    first_s = min(run["jobs"][0]["submitted_s"] for run in runs.values())
+    starts: dict[str, list[float]] = {"alone": [], "beside others": []}
+    for name, run in runs.items():
+        spans = {job["name"]: _span(run, job["id"], file, job["name"]) for job in run["jobs"]}
+        shares = PLAYS[name].within > ORDERS_WITHIN
+        took, said = 0.0, 0.0
+        for model, span in spans.items():
+            if span is None:
+                continue
+            begin_s, warm_s, done_s, end_s = span
+            others = [one for key, one in spans.items() if key != model and shares and (one or name != "antman")]
+            met = "beside others" if _meets(begin_s, warm_s, others) else "alone"
+            starts[met].append((warm_s - begin_s) / _cycle(file, model).start_s)
+            if not _meets(warm_s, done_s, others):
+                took, said = took + end_s - begin_s, said + alone_s(file, model, STEPS[model])
+        after = f"after {(run['jobs'][0]['submitted_s'] - first_s) / 60:4.1f} min"
+        print(f"  {name:11} {after}: " + (f"{took / said:.2f}" if said else "nobody was"))
+    print("  starts: " + ", ".join(f"{fmean(each):.2f} {met} ({len(each)})" for met, each in starts.items()))
 
 
-def _on_gpu_s(run: dict[str, Any], model: str) -> float:
-    return float(next(job["ended_s"] - job["started_s"] for job in run["jobs"] if job["name"] == model))
+def _cycle(file: ProfileFile, model: str) -> Any:
+    known = file.model(model)
+    assert known is not None
+    return known.on[file.reference].lifecycle
 
 
-def _trained_s(run: dict[str, Any], model: str) -> float:
-    job = next(job["id"] for job in run["jobs"] if job["name"] == model)
-    at = {event["kind"]: float(event["s"]) for event in run["events"] if event["job"] == job}
-    return at["exit"] - at["ready"]
+def _span(run: Run, job: str, file: ProfileFile, model: str) -> tuple[float, float, float, float] | None:
+    """Launch, first step, last step and end; None of one that was stopped, or that others held back."""
+    at: dict[str, float] = {}
+    for event in run["events"]:
+        if event["job"] == job:
+            at[event["kind"]] = float(event["s"])
+    if at.keys() & {"stop", "suspended"} or (run["policy"].startswith("antman") and model in _SPARE):
+        return None
+    return at["launch"], at["ready"], at["exit"] - _cycle(file, model).exit_s, at["exit"]
 
 
-def _print(name: str, row: list[float]) -> None:
-    print(f"{name:12} {row[0]:7.1f} s {row[1]:7.1f} s" + "".join(f"{value:9.1f} s" for value in row[2:]))
+_SPARE = {member.model for member in MIX if member.spare}
+
+
+def _meets(from_s: float, to_s: float, others: list[tuple[float, float, float, float] | None]) -> bool:
+    """Whether somebody makes steps meanwhile; whoever was stopped may have."""
+    return any(one is None or (one[1] < to_s and from_s < one[2]) for one in others)
+
+
+def pairs(files: Mapping[str, ProfileFile]) -> None:
+    """Two measurements of the same pairs."""
+    print("\npairs, time-sliced")
+    tables = {day: _speeds(file) for day, file in files.items()}
+    logs = {key: float(np.log(tables["this"][key] / tables["earlier"][key])) for key in tables["this"]}
+    rows = {model: [value for (one, _), value in logs.items() if one == model] for model in STEPS}
+    for model, row in rows.items():
+        print(f"  {model:12} this day over the earlier one: {np.exp(fmean(row)):.2f} (+-{pstdev(row):.2f})")
+    of_model = sum(len(row) * (fmean(row) - fmean(logs.values())) ** 2 for row in rows.values())
+    print(f"  one factor per model: {of_model / (pstdev(logs.values()) ** 2 * len(logs)):.0%} of the variance")
+    for day, file in files.items():
+        busy = {model: file.model(model).on[file.reference].busy for model in STEPS}  # type: ignore[union-attr]
+        wants = [(busy[a] + busy[b], busy[a] * speed + busy[b] * tables[day][b, a])
+                 for (a, b), speed in tables[day].items() if a < b]  # fmt: skip
+        found = []
+        for low, high in BUSY:
+            want, have = zip(*(one for one in wants if low <= one[0] < high), strict=True)
+            found.append(f"{fmean(have):.2f} of {fmean(want):.2f}")
+        print(f"  {day} day, GPU busy beside each other, of what they want: " + ", ".join(found))
+
+
+def traced(traces: list[dict[str, Any]]) -> None:
+    """First seconds, and the GPU's time among three and more."""
+    alone = {one["model"]: _Steps(one["reports"]) for one in traces if one["alone"]}
+    busy = {one["model"]: float(one["busy"]) for one in traces if one["alone"]}
+    beside = {one["model"]: _Steps(one["reports"]) for one in traces if not one["alone"]}
+    steady = {model: steps.rate(steps.first_s + 3.0, np.inf) for model, steps in alone.items()}
+    early = {model: steps.rate(0.0, steps.first_s + 2.0) / steady[model] for model, steps in alone.items()}
+    print("  first seconds of a process: " + ", ".join(f"{model} {ratio:.2f}" for model, ratio in early.items()))
+    moments = sorted(moment for steps in beside.values() for moment in (steps.first_s, steps.last_s))
+    used = []
+    for from_s, to_s in pairwise(moments):
+        here = [model for model, steps in beside.items() if steps.first_s <= from_s and to_s <= steps.last_s]
+        if len(here) > 2 and to_s - from_s > 0.7:
+            speeds = {model: beside[model].rate(from_s, to_s) / steady[model] for model in here}
+            used.append(sum(busy[model] * speed for model, speed in speeds.items()))
+    print(f"  GPU busy, three and more: {min(used):.2f} to {max(used):.2f} ({len(used)} stretches)")
+
+
+class _Steps:
+    """What a process told of its steps: seconds after the launch, steps done."""
+
+    def __init__(self, reports: list[list[float]]) -> None:
+        self._told = [(at_s, done) for at_s, done, *_ in reports if done > 0]
+        self.first_s, self.last_s = self._told[0][0], self._told[-1][0]
+
+    def rate(self, from_s: float, to_s: float) -> float:
+        """Steps per second between reports; 0 where there was none in between."""
+        kept = [one for one in self._told if from_s <= one[0] <= to_s]
+        return (kept[-1][1] - kept[0][1]) / (kept[-1][0] - kept[0][0]) if len(kept) > 1 else 0.0
+
+
+def _speeds(file: ProfileFile) -> dict[tuple[str, str], float]:
+    found = {}
+    for pair in file.pairs:
+        if pair.share == "time":
+            found[pair.a, pair.b], found[pair.b, pair.a] = pair.a_speed, pair.b_speed
+    return found
+
+
+def replay(day: str, runs: Mapping[str, Run], file: ProfileFile, other: ProfileFile) -> None:
+    """What the simulator says with other pairs."""
+    ways: dict[str, Callable[[], tuple[MeasuredPair, ...]]] = {
+        "its own pairs": lambda: file.pairs,
+        "the other day's": lambda: other.pairs,
+        "no loss": lambda: tuple(replace(pair, a_speed=1.0, b_speed=1.0) for pair in file.pairs),
+    }
+    names = [name for name in runs if PLAYS[name].within > ORDERS_WITHIN]
+    print(f"\n{day} day, average JCT and makespan, simulated over live")
+    print(f"  {'':16}" + "".join(f"{name:>16}" for name in names))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "profile.json"
+        for way, made in ways.items():
+            replace(file, pairs=made()).save(path)
+            cells = []
+            for name in names:
+                live, said = live_times(runs[name]), simulated(path, PLAYS[name], runs[name], STEPS)
+                cells.append(f"{said.jct_s / live.jct_s - 1:+.1%} {said.makespan_s / live.makespan_s - 1:+.1%}")
+            print(f"  {way:16}" + "".join(f"{cell:>16}" for cell in cells))
 
 
 if __name__ == "__main__":

@@ -89,10 +89,11 @@ PLAYS = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where the mix is played: on the GPU, or with stand-ins that leave marks in `busy_dir`."""
+    """Where the mix is played: on the GPU, or with stand-ins that leave marks in `busy_dir`; by which profile."""
 
     state: Path
     busy_dir: Path | None = None
+    profile_name: str = "profile.json"
 
     @property
     def stand_in(self) -> bool:
@@ -102,7 +103,7 @@ class Setting:
     @property
     def profile(self) -> Path:
         """The file of what `cotenant profile` has measured."""
-        return self.state / "profile.json"
+        return self.state / self.profile_name
 
     def steps(self, member: Member) -> int:
         """How many steps it makes."""

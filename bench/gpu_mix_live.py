@@ -90,6 +90,7 @@ def play_live(setting: Setting, play: Play, expected: Mapping[str, float]) -> di
         return {
             "policy": policy,
             "share": play.share,
+            "profile": setting.profile_name,
             "whatif": foretold,
             "ps": [{key: row.get(key) for key in row if key in ("id", "state") or "expected" in key} for row in listed],
             "jobs": [_kept(shell, job) for job in jobs],

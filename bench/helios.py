@@ -25,22 +25,22 @@ from cotenant.beliefs.prediction.evaluate import Errors, errors_of
 from cotenant.core.outcome import Outcome
 
 CONSTANT = ("constant belief", "qssf", "constant")
-QSSF = ("qssf (shrunk)", "qssf", "")
+QSSF = ("qssf: GPUs first on shrunk", "qssf", "")
 # (name, policy, estimator, published or known JCT s, queue s)
 RUNS = (
     ("fifo", "fifo", "oracle", 64_702, 52_933),
     ("sjf, oracle", "sjf:strict=true", "oracle", 21_095, 9_325),
     ("product, oracle", "qssf:first=service", "oracle", 15_859, 4_090),
-    ("gpus first, oracle", "qssf", "oracle", None, None),
+    ("GPUs first, oracle", "qssf", "oracle", None, None),
     (*CONSTANT, None, None),
     (*QSSF, 18_349, 6_580),
-    ("gpus first on gbdt:loss=mean", "qssf", "gbdt:loss=mean", 18_349, 6_580),
-    ("gpus first on rolling", "qssf", "rolling", None, None),
+    ("GPUs first on gbdt:loss=mean", "qssf", "gbdt:loss=mean", 18_349, 6_580),
+    ("GPUs first on rolling", "qssf", "rolling", None, None),
     ("product on shrunk", "qssf:first=service", "shrunk", 18_349, 6_580),
     ("product on gbdt:loss=mean", "qssf:first=service", "gbdt:loss=mean", 18_349, 6_580),
     ("product on rolling", "qssf:first=service", "rolling", None, None),
     ("not strict: constant", "qssf:strict=false", "constant", None, None),
-    ("not strict: gpus first on shrunk", "qssf:strict=false", "shrunk", None, None),
+    ("not strict: GPUs first on shrunk", "qssf:strict=false", "shrunk", None, None),
     ("not strict: product on shrunk", "qssf:strict=false,first=service", "shrunk", None, None),
     ("srtf, oracle", "srtf", "oracle", None, None),
     ("srtf on shrunk", "srtf", "shrunk", None, None),
@@ -51,7 +51,7 @@ LEARNERS = ("constant", "shrunk", "gbdt", "gbdt:loss=mean", "rolling", "user-med
 ELSEWHERE = (
     QSSF,
     ("product on shrunk", "qssf:first=service", "shrunk"),
-    ("gpus first, oracle", "qssf", "oracle"),
+    ("GPUs first, oracle", "qssf", "oracle"),
     ("product, oracle", "qssf:first=service", "oracle"),
 )
 
@@ -111,7 +111,7 @@ def _venus(seeds: int) -> bool:
     late = replace(log, work=replace(log.work, extra={**log.work.extra, "ended_s": ended_s}))
     show("qssf, ends as in its own run", "qssf", "", None, None, of=late)
     for seed in range(1, seeds):
-        show(f"gpus first on gbdt:loss=mean, seed {seed}", "qssf", "gbdt:loss=mean", 18_349, 6_580, seed)
+        show(f"GPUs first on gbdt:loss=mean, seed {seed}", "qssf", "gbdt:loss=mean", 18_349, 6_580, seed)
     _errors(log)
     return jct[QSSF[0]] < jct[CONSTANT[0]]
 
@@ -143,7 +143,7 @@ def _errors(log: Log) -> None:
 
 def _elsewhere(logs: list[tuple[str, list[Log]]]) -> list[bool]:
     """Mean JCT of the constant belief, and what others are of it; where `qssf` is below."""
-    print(f"\n{'log':<36}{'jobs':>9}{'constant s':>12}" + "".join(f"{name:>20}" for name, *_ in ELSEWHERE), flush=True)
+    print(f"\n{'log':<36}{'jobs':>9}{'constant s':>12}" + "".join(f"{name:>28}" for name, *_ in ELSEWHERE), flush=True)
     better, ratios = [], []
     for name, parts in logs:
         known_s = [float(np.mean(_play(log, *CONSTANT[1:]).jct_s)) for log in parts]
@@ -153,13 +153,13 @@ def _elsewhere(logs: list[tuple[str, list[Log]]]) -> list[bool]:
         ]
         print(
             f"{name:<36}{sum(len(log.work) for log in parts):>9,}{np.mean(known_s):>12,.0f}"
-            + "".join(f"{ratio:>20.3f}" for ratio in found),
+            + "".join(f"{ratio:>28.3f}" for ratio in found),
             flush=True,
         )
         better.append(found[0] < 1)
         ratios.append(found)
     means = np.exp(np.log(ratios).mean(axis=0))
-    print(f"{'geometric mean':<57}" + "".join(f"{ratio:>20.3f}" for ratio in means))
+    print(f"{'geometric mean':<57}" + "".join(f"{ratio:>28.3f}" for ratio in means))
     return better
 
 

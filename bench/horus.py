@@ -10,12 +10,13 @@ test. `--profile FILE` plays the models of a file that `cotenant profile` wrote 
 utilisation is measured, on a type named as there. `--longest S` cuts jobs to so many seconds: one job that is much
 longer than all others decides the makespan, whatever is shared. At the end the gains of `horus` and `horus+` over each
 of them beside what the paper claims. The work is the same under all, so GPUs are used more by as much as the makespan
-is shorter.
+is shorter. Exit status 1 unless both wait less than first come first served, by at least a half.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,10 +74,13 @@ def main() -> None:
         found[policy] = np.mean(rows, axis=0)
         print(f"| `{policy}` | " + " | ".join(f"{value:,.0f}" for value in found[policy]) + " |", flush=True)
     print(f"\n| policy | against | makespan | waiting | GPUs used |\n|---|---|---|---|---|  ({PAPER})")
+    shorter = [True]
     for policy in (name for name in found if name.startswith(OURS)):
         for other in (name for name in BASELINES if name in found):
             waits, ends = (found[policy][at] / max(found[other][at], 1e-9) - 1 for at in (3, 4))
             print(f"| `{policy}` | `{other}` | {ends:+.1%} | {waits:+.1%} | {1 / (1 + ends) - 1:+.1%} |")
+            shorter.append(policy not in OURS or not other.startswith("fifo") or waits <= -0.5)
+    sys.exit(0 if all(shorter) else 1)
 
 
 def _one(work: Workload, policy: str, profile: str, memory_mib: float, seed: int) -> list[float]:

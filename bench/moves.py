@@ -1,7 +1,8 @@
 """A torchrun job over two nodes is stopped, moved to other nodes, resized, and ends with the undisturbed weights.
 
     python -m bench.moves ray                            # starts a Ray cluster of its own, on loopback
-    python -m bench.moves slurm:mode=pilot     # any backend with four nodes of one GPU or more
+    python -m bench.moves slurm                # a Slurm, whose nodes are held by pilots
+    python -m bench.moves slurm:mode=pilot     # or any backend with four nodes of one GPU that is there
 
 Prints where each attempt ran and the largest difference of a weight; fails above 1e-6 (float64, the same global batch).
 """
@@ -118,7 +119,7 @@ def show(backend: str, folder: Path, steps: int, patience_s: float) -> bool:
 def main() -> None:
     """Read the options and go."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("backend", help="as for `cotenant serve`; `ray` alone starts a cluster")
+    parser.add_argument("backend", help="as for `cotenant serve`; `ray` and `slurm` alone start a cluster")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--patience", type=float, default=300.0, help="seconds to wait for anything")
     args = parser.parse_args()
@@ -130,6 +131,11 @@ def main() -> None:
             world = RayWorld(4, 1, ["gpu"])
             stack.callback(world.close)
             backend = f"ray:address={world.address},folder={folder / 'agents'}"
+        if backend == "slurm":
+            from cotenant.testing.slurm_cluster import slurm_cluster
+
+            stack.enter_context(slurm_cluster(folder / "slurm", 4, gpus=1))
+            backend = "slurm:mode=pilot,least=4,poll=0.5,listen=tcp:127.0.0.1:0"
         if not show(backend, folder, args.steps, args.patience):
             sys.exit(1)
 

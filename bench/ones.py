@@ -45,6 +45,7 @@ SCORES = ((1, 200.0), (4, 240.0), (8, 320.0))
 BATCHES = ((8, 32), (16, 32), (32, 16), (24, 21))
 LIMITS = ((3, 16), (2, 22))
 LINEAR = {"a_r": 1e-12, "b_r": 1e-12, "a_n": 1e-12, "b_n": 1e-12}
+DECISIONS, LONGEST_S = 30, 400  # timed, and seconds of simulated time in which they come
 
 
 def main() -> None:
@@ -223,12 +224,15 @@ def whole_decision(gpus: int, jobs: int) -> None:
         patch.object(run.policy, "decide", timed("whole", run.policy.decide)),
     ):
         run.advance(30.0)
-        for second in range(31, 61):
+        for second in range(31, 31 + LONGEST_S):
             spent.clear()
             run.advance(float(second))
-            whole.append(dict(spent))
+            if "whole" in spent:  # there is a decision every `interval`
+                whole.append(dict(spent))
+            if len(whole) == DECISIONS:
+                break
     said = ", ".join(
-        f"{name} {1000 * np.median([one[name] for one in whole]):.1f}" for name in whole[0] if name != "whole"
+        f"{name} {1000 * np.median([one.get(name, 0.0) for one in whole]):.1f}" for name in whole[0] if name != "whole"
     )
     total = [1000 * one["whole"] for one in whole]
     print(

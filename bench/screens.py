@@ -1,6 +1,7 @@
-"""Pictures of every page, for docs/screens and for whoever changes the look of them.
+"""Pictures of every page and of a report, for docs/screens and for whoever changes the look of them.
 
     python -m bench.screens docs/screens
+    python -m bench.screens docs/screens --only report     # and how large the reports of the README are
 
 Starts a service with eight virtual GPUs and three tenants whose jobs wait, share, are preempted, fail and succeed for
 half a minute, then photographs every page, some of them dark or as wide as a phone.
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -26,27 +29,62 @@ PAGES = (  # page, file, what must be there before the picture is taken
     ("settings", "settings", "Audit"),
 )  # fmt: skip
 
+REPORTS = {
+    "demo": "gavel-like:jobs=600,load=0.95,seed=1,models=h200 --profile h200 --cluster 4x8:h200 --baseline easy"
+    " --policies fifo,backfill,easy,sjf,srsf,las,tiresias-l,sjf-bsbf",
+    "sweep": "philly-like:jobs=2000,seed=1,load=0.95 --cluster 16x8 --policies fifo,easy,srsf --seeds 0-4"
+    " --loads 0.7,1.0",
+}
+_RUN = "from cotenant.cli.main import main; main()"
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.screens", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=45.0, help="how long the cluster works before the pictures")
+    parser.add_argument("--only", choices=("window", "report"), help="not both")
     asked = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
     asked.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="cotenant-screens-") as home, sync_playwright() as p:
-        served = Served(Path(home), "--policy", "srtf", "--gpus", "8")
-        served.start()
-        try:
-            with served.client() as client:
-                busy(client, asked.seconds)
-            chromium = shutil.which("chromium")
-            browser = p.chromium.launch(executable_path=chromium, headless=True, args=browser_arguments())
-            take(browser, served, asked.folder)
-            browser.close()
-        finally:
-            served.end()
+        chromium = shutil.which("chromium")
+        browser = p.chromium.launch(executable_path=chromium, headless=True, args=browser_arguments())
+        if asked.only != "report":
+            window(browser, Path(home), asked.folder, asked.seconds)
+        if asked.only != "window":
+            report(browser, Path(home), asked.folder)
+        browser.close()
+
+
+def window(browser: Any, home: Path, folder: Path, seconds: float) -> None:
+    """Every page of a service that has been busy for so long."""
+    served = Served(home, "--policy", "srtf", "--gpus", "8")
+    served.start()
+    try:
+        with served.client() as client:
+            busy(client, seconds)
+        take(browser, served, folder)
+    finally:
+        served.end()
+
+
+def report(browser: Any, home: Path, folder: Path) -> None:
+    """The README's comparison and sweep: how large their files are; the first in light, dark and narrow."""
+    for name, words in REPORTS.items():
+        path = home / f"{name}.html"
+        subprocess.run([sys.executable, "-c", _RUN, "compare", *words.split(), "--html", str(path)], check=True,
+                       stdout=subprocess.DEVNULL)  # fmt: skip
+        print(f"{name}: {path.stat().st_size / 1000:,.0f} kB")
+    for name, width, scheme in (("light", 1400, "light"), ("dark", 1400, "dark"), ("600", 600, "light")):
+        page = browser.new_page(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, device_scale_factor=0.75
+        )
+        page.goto((home / "demo.html").as_uri())
+        page.locator("html[data-drawn]").wait_for(state="attached")
+        page.wait_for_timeout(500)
+        page.screenshot(path=folder / f"report-{name}.png", full_page=True)
+        page.close()
 
 
 def busy(client: Client, seconds: float) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from bench.claims import DATA, all_claims, check, without_claim
+from bench.claims import DATA, ROOT, all_claims, check, without_claim
 from bench.claims_text import Claim, claims_of, stale
 
 PAGE = """# Page
@@ -84,3 +85,31 @@ def test_what_is_cheap_to_rerun_holds(claim: Claim) -> None:
 
 def test_every_table_of_the_readme_has_a_claim() -> None:
     assert without_claim(Path(__file__).resolve().parents[1] / "README.md") == []
+
+
+def test_every_system_names_checks_that_exist() -> None:
+    """Each line of docs/systems.md has a test or a bench, and all of them are there."""
+    text = (ROOT / "docs/systems.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith(("| **", "| |"))]
+    assert len({name for row in rows for name in re.findall(r"^\| \*\*(.+?)\*\*", row)}) == 13
+    missing = []
+    for row in rows:
+        named = re.findall(r"`(tests/[^`]+|python -m bench\.\w+)", row)
+        assert named, f"nothing checks: {row}"
+        missing += [name for name in named if not _exists(name)]
+    assert not missing
+
+
+def _exists(name: str) -> bool:
+    """`python -m bench.X`, a file or folder of tests, or `file::test`."""
+    path, _, test = name.removeprefix("python -m ").partition("::")
+    file = ROOT / (path if path.startswith("tests/") else f"{path.replace('.', '/')}.py")
+    return file.exists() and (not test or f"def {test}(" in file.read_text())
+
+
+def test_benches_that_check_a_system_can_fail() -> None:
+    """A bench named there ends with another status than 0 where its claim does not hold."""
+    named = re.findall(r"`python -m bench\.(\w+)", (ROOT / "docs/systems.md").read_text())
+    assert named
+    cannot = [name for name in named if "sys.exit(" not in (ROOT / f"bench/{name}.py").read_text()]
+    assert not cannot

@@ -32,7 +32,9 @@ def test_a_log_is_compared_by_a_child(user_a: TestClient, user_b: TestClient) ->
     assert (told["state"], told["error"], told["runs"]) == ("done", "", 1)
     report = user_a.get(f"{path}/report")
     assert "1x4" in report.text
-    assert report.headers["content-security-policy"].startswith("sandbox allow-scripts; default-src 'none'")
+    assert report.headers["content-security-policy"].startswith(
+        "sandbox allow-scripts allow-downloads; default-src 'none'"
+    )
     assert [one["id"] for one in user_a.get("/v1/simulations").json()["simulations"]] == [made.json()["id"]]
     assert user_a.delete(path).status_code == 204
     assert user_a.get(path).status_code == 404

@@ -17,7 +17,7 @@ import pytest
 from local_world import LocalWorld, pid_of, wait_gone
 
 from cotenant.backends import BackendError
-from cotenant.backends.local import cgroups, procs
+from cotenant.backends.local import cgroups, keeper, procs
 from cotenant.backends.local.records import KeeperRecord
 
 STEPS = 20
@@ -166,6 +166,19 @@ def test_a_full_disk_starts_nothing(world: LocalWorld, what: str, monkeypatch: p
     assert world.backend.observe() == []
     world.launch("full-1", "exit 0")
     assert world.until("full-1", "exited").exit_code == 0
+
+
+def test_a_job_is_not_to_blame_for_its_keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that finds the disk full, say: the job is lost, and starts again, instead of having failed."""
+    record = tmp_path / "jobs" / "kept-1"
+    record.mkdir(parents=True)
+    monkeypatch.chdir(record)
+    keeper.record_exit(keeper.KeptJob(b""), 0, 1.0, 2.0, "\nthe keeper failed: No space left on device")
+    end = KeeperRecord(tmp_path / "jobs", "kept-1").exit()
+    assert end is not None
+    seen = end.observed("kept-1")
+    assert (seen.state, seen.alive, seen.exit_code, seen.signal) == ("lost", False, None, None)
+    assert "No space left" in seen.message
 
 
 class _Dies(BaseException):

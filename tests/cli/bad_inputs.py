@@ -316,6 +316,10 @@ _OTHERS = (
     "plan LOG --cluster 1x4 --goal colour<1h --vary nodes=1-4",
     "plan LOG --cluster 1x4 --goal p95_queue<1h --vary speed=1-4",
     "plan LOG --cluster 1x4 --goal p95_queue<1h --vary nodes=4-1",
+    "plan LOG --cluster 1x4 --goal p95_queue<1h --vary quota.nobody=1-4",
+    "plan LOG --cluster 1x4 --goal p95_queue<1h --vary quota.=1-4",
+    "compare LOG --cluster 1x4 --policies fifo --vary guaranteed.vision=8",
+    "compare LOG --cluster 1x4 --policies fifo --vary quota.vision=few",
     "calibrate LOG --cluster 1x4",
     "calibrate nowhere.csv",
 )

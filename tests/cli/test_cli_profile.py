@@ -56,13 +56,13 @@ def test_a_mix_with_batches_and_pairs_serves_the_simulator(tmp_path: Path) -> No
     assert {(pair["a"], pair["b"]) for pair in data["pairs"]} == {("net", "plain"), ("net", "net"), ("plain", "plain")}
     assert all(0.2 < pair[side] < 3 for pair in data["pairs"] for side in ("a_speed", "b_speed"))
     assert "does not save checkpoints" in ran.out
-    (tmp_path / "jobs.csv").write_text("job_id,submit_s,num_gpus,model,steps\na,0,1,net,500\nb,1,1,plain,500\n")
+    (tmp_path / "jobs.csv").write_text("job_id,submit_s,num_gpus,model,steps\na,0,1,net,5000\nb,1,1,plain,5000\n")
     played = cotenant(
         "simulate", "jobs.csv", "--cluster", "1x1", "--profile", "profile.json", "--policy", "sjf-bsbf",
         "--costs", "profile", "--json", "-", cwd=tmp_path,
     )  # fmt: skip
     assert played.code == 0, played.err
-    assert json.loads(played.out)["makespan_s"] < 500 / net["steps_per_s"] + 500 / plain["steps_per_s"]
+    assert json.loads(played.out)["makespan_s"] < 5000 / net["steps_per_s"] + 5000 / plain["steps_per_s"]
 
 
 @pytest.mark.parametrize(

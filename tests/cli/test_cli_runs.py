@@ -197,3 +197,21 @@ def test_plan_finds_the_fewest_nodes() -> None:
     assert 1 < found["nodes"] <= 8
     assert met[found["nodes"]]
     assert not met[found["nodes"] - 1]
+
+
+def test_plan_finds_the_least_quota(tmp_path: Path) -> None:
+    """Eight jobs of `a` come at once, each for 100 s on 1 GPU, beside two of `b`; with q GPUs the last of `a` ends its
+    wait after 100 * (8 / q - 1) s."""
+    log = tmp_path / "log.csv"
+    rows = "".join(f"a{n},0,1,100,a\n" for n in range(8)) + "".join(f"b{n},0,1,100,b\n" for n in range(2))
+    log.write_text("job_id,submit_s,num_gpus,duration_s,tenant\n" + rows)
+    for key in ("quota.a", "guaranteed.a"):
+        ran = cotenant("plan", log, "--cluster", "1x8", "--goal", "max_queue<150", "--vary", f"{key}=1-8", "--json")
+        assert ran.code == 0, ran.err
+        found = json.loads(ran.out)
+        assert found[key] == (4 if key == "quota.a" else 1), "a limit binds; a guarantee of 1 leaves the rest to both"
+        assert len(found["looks"]) <= 4
+    ran = cotenant(
+        "compare", log, "--cluster", "1x8", "--policies", "fifo,srsf", "--vary", "quota.a=2,8", "--json", "-"
+    )
+    assert [row["varied"] for row in json.loads(ran.out)] == ["quota.a=2", "quota.a=2", "quota.a=8", "quota.a=8"]

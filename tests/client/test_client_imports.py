@@ -11,7 +11,7 @@ from cli_runner import cotenant
 from cotenant.cli.text_table import TextTable
 
 HEAVY = (
-    "numpy", "numba", "scipy", "polars", "plotly", "fastapi", "uvicorn", "sqlalchemy", "pydantic", "rich", "click",
+    "numpy", "numba", "scipy", "polars", "fastapi", "uvicorn", "sqlalchemy", "pydantic", "rich", "click",
     "pygments", "asyncio", "yaml", "cotenant.engine", "cotenant.backends",
 )  # fmt: skip
 RUN = f"""

@@ -110,6 +110,7 @@ class Returns:
 
     bound_s: float
     strict: bool = False  # only the first job of each tenant counts: it holds back the others
+    cleared: bool = False  # idle GPUs that a job may have are enough: its policy decides when it starts
     _since: dict[int, tuple[float, int]] = field(default_factory=dict)
     longest_s: float = 0.0
 
@@ -117,12 +118,14 @@ class Returns:
         """Look at who waits within its guarantee."""
         now = float(state.t[col.NOW])
         rows = np.flatnonzero(state.i[: state.x[col.NEXT_ARRIVAL], col.STATE] == col.WAITING)
-        for q, (_, used, guaranteed) in enumerate(state.quota[:, : col.Q_CLAIMED].tolist()):
+        for q, (limit, used, guaranteed) in enumerate(state.quota[:, : col.Q_CLAIMED].tolist()):
             asking = rows[state.i[rows, col.TENANT] == q]
             if self.strict and len(asking):
                 asking = asking[np.lexsort((asking, state.f[asking, col.TIER]))[:1]]
             mine = state.i[asking, col.GPUS]
-            if not (used + mine <= guaranteed).any():
+            within = mine[used + mine <= guaranteed]
+            free = state.x[col.IDLE] >= within
+            if not len(within) or (self.cleared and (free & (used + within <= limit)).any()):
                 self._since.pop(q, None)
                 continue
             began, before = self._since.get(q, (now, used))

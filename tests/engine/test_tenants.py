@@ -83,6 +83,7 @@ def _quotas_hold(policy: str, data: st.DataObject) -> None:
 
 
 AT_EVENTS = ["fifo", "backfill", "srtf", "tiresias-l:threshold=400,knob=4", "las:round=60"]
+PLANNED = ["gavel", "themis", "sjf-bsbf", "sjf-ffs", "horus", "antman"]  # start whom they like, when they like
 
 
 @pytest.mark.parametrize("policy", AT_EVENTS)
@@ -90,24 +91,31 @@ def test_guaranteed_gpus_come_back_after_the_minimum_run_at_the_latest(policy: s
     try_out(3, policy, _guarantees_return)
 
 
+@pytest.mark.parametrize("policy", PLANNED)
+def test_guaranteed_gpus_are_cleared_and_kept_for_whoever_a_plan_starts(policy: str) -> None:
+    try_out(3, policy, _guarantees_return)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", AT_EVENTS)
+@pytest.mark.parametrize("policy", [*AT_EVENTS, *PLANNED])
 def test_guaranteed_gpus_come_back_in_many_cases(policy: str) -> None:
-    try_out(60, policy, _guarantees_return)
+    try_out(20 if policy in PLANNED else 60, policy, _guarantees_return)
 
 
 def _guarantees_return(policy: str, data: st.DataObject) -> None:
     tree = data.draw(trees(12, deep=False))
     tree = Tree(tuple(replace(tenant, reclaims=True) for tenant in tree.tenants), min_run_s=tree.min_run_s)
     work = data.draw(workloads(most_gpus=4))
-    returns, evictions = Returns(tree.min_run_s, strict=policy == "fifo"), Evictions()
+    stop_costs, planned = data.draw(st.sampled_from(COSTS[:2])), policy in PLANNED
+    saving_s = stop_costs.save_s if planned else 0.0  # an order's job counts as started as soon as GPUs are promised
+    returns, evictions = Returns(tree.min_run_s + saving_s, policy == "fifo", cleared=planned), Evictions()
 
     def look(state: State) -> None:
         returns(state)
         evictions(state)
 
     experiment = Experiment(
-        work, cluster_of(tree, NodeGroup(1, 12)), policy, stop_costs=data.draw(st.sampled_from(COSTS[:2])),
+        work, cluster_of(tree, NodeGroup(1, 12)), policy, stop_costs=stop_costs,
         skip_infeasible=True, check_invariants=True, compiled=False,
     )  # fmt: skip
     try:

@@ -94,6 +94,7 @@ def test_results_are_frames_and_plots() -> None:
     assert set(found.differences["method"]) == {"paired t over 3 seeds"}
     for figure in (found.plot.jct(), found.plot.means(), found.plot.gantt("srsf"), found["fifo"].plot.utilisation()):
         assert len(figure.data) > 0
+        assert len(figure.data[0]["x" if "x" in figure.data[0] else "start"]) > 0
     assert "<table>" in found._repr_html_()
     assert "&lt;b&gt;" in ct.Trace.generate(SMALL, cluster="2x8").renamed("<b>")._repr_html_()
 

@@ -40,6 +40,17 @@ def test_waterfall_adds_up(two: Outcome) -> None:
     )
 
 
+def test_start_up_restoring_and_work_done_again_are_apart() -> None:
+    """A long job of 2 GPUs makes room for a short one once; coming back takes 60 s, and nothing is done again."""
+    work = make_workload("two", np.array([0.0, 100.0]), np.array([2, 2]), np.array([1000.0, 10.0]))
+    made = simulate(Experiment(work, Cluster.parse("1x2"), "srtf", costs="60"))
+    parts = standing.waterfall(made)
+    assert made.preemptions.tolist() == [1, 0]
+    assert (parts["start-up"], parts["done again"]) == (0, 0)
+    assert parts["restoring"] == pytest.approx(2 * 60 / 3600)
+    assert parts["useful"] == pytest.approx(2 * 1010 / 3600)
+
+
 def test_jain() -> None:
     assert standing.jain([1, 1, 1]) == 1
     assert standing.jain([1, 0]) == 0.5

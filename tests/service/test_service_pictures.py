@@ -10,9 +10,11 @@ from service_kit import ADMIN, EPOCH_S, Rig
 from cotenant.core.errors import InputError
 from cotenant.core.jobspec import parse_job
 from cotenant.service.facade import Caller, Role
+from cotenant.service.options import Keep
 from cotenant.service.pictures.gantt import RUN, START, SUSPENDED
 from cotenant.service.pictures.trial import TrialAsked
 
+DAY_S = 86400.0
 ANN = Caller("ann", Role.USER, "a")
 
 
@@ -68,6 +70,30 @@ def test_bars_and_the_ledger_tell_of_a_preemption(tmp_path: Path) -> None:
     assert mine["gained"][0]["job"] == "", "another tenant's job is not named"
     assert rig.service.pictures.ledger(ADMIN, 0.0, EPOCH_S)["rows"] == []
     assert rig.service.pictures.gantt(Caller("bob", Role.USER, "c"), 0.0)["bars"] == []
+
+
+def test_forgotten_jobs_keep_their_bars_and_stops(tmp_path: Path) -> None:
+    """A day after, two jobs are out of the book: pictures of that time are what they were."""
+    rig = Rig(tmp_path, "srtf", keep=Keep(DAY_S))
+    long = rig.submit("sleep 100", gpus=4, expected="100s", tenant="a")
+    rig.ticks(10)
+    rig.submit("sleep 5", gpus=4, expected="5s", tenant="b")
+    rig.finish()
+    board = rig.service.pictures
+    before = board.gantt(ADMIN, 0.0), board.ledger(ADMIN, 0.0)
+    assert before[1]["rows"][0]["job"] == long
+    rig.backend.advance(2 * DAY_S)
+    rig.submit("sleep 1", gpus=1)
+    rig.finish()
+    assert long not in [job.id for job in rig.service.desk.jobs(ADMIN)]
+    for _ in range(2):
+        board = rig.service.pictures
+        told = board.gantt(ADMIN, 0.0, EPOCH_S + 1000)
+        assert (told["bars"], told["jobs"]) == (before[0]["bars"], before[0]["jobs"])
+        assert board.ledger(ADMIN, 0.0)["rows"] == before[1]["rows"]
+        assert board.gantt(ADMIN, EPOCH_S + DAY_S)["jobs"][0]["id"] == "3"
+        assert board.gantt(Caller("bob", Role.USER, "c"), 0.0, EPOCH_S + 1000)["bars"] == []
+        rig.restart()
 
 
 def test_a_trial_says_what_would_be_and_changes_nothing(tmp_path: Path) -> None:

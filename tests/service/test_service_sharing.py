@@ -169,3 +169,17 @@ def test_memory_keeps_jobs_off_small_gpus(tmp_path: Path) -> None:
     assert {rig.service.desk.job(ADMIN, job).attempts[0].nodes[0][0] for job in jobs} == {"large"}
     with pytest.raises(InputError, match="the most is 16 where there are 2 GPUs together"):
         rig.submit(gpus=2, gpu_mem=20)
+
+
+@pytest.mark.parametrize("pairs", ["oracle", "online", "online,rule=nearest"])
+def test_gavel_completes_what_the_profile_does_not_know_of_pairs(tmp_path: Path, pairs: str) -> None:
+    """Two models that the profile knows have been here; of a third it is believed what they do, and then measured."""
+    rig = sharing(tmp_path, f"gavel:sharing=true,pairs={pairs}", ONE)
+    for model in ("bert", "lstm"):
+        rig.submit("sleep 1", model=model)
+    rig.finish()
+    jobs = [rig.submit("sleep 60", model="mine", gpu_mem=20) for _ in range(2)]
+    play(rig, 2 * ROUND_S)
+    assert states(rig, jobs).count("running") == (1 if pairs == "oracle" else 2)
+    rig.finish()
+    assert states(rig, jobs) == ["succeeded"] * 2

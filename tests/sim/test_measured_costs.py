@@ -75,14 +75,17 @@ def test_a_profile_that_knows_none_is_refused(tmp_path: Path) -> None:
         finished(tmp_path, "fifo", "profile:most_suspended=1")
 
 
-def test_measured_jobs_interleave_without_a_barrier(tmp_path: Path) -> None:
-    # Both start at 0 and are warm at 5 s; each is at 0.8 of its speed beside the other, and has 103 s of work with its
-    # exit. Nobody pays for the other's start.
+@pytest.mark.parametrize(
+    ("policy", "steps", "ends"), [("muri-s", 1000, [133.0, 133.0]), ("sjf-ffs", 500, [120.5, 70.5])]
+)
+def test_nobody_pays_for_the_others_start_and_exit(tmp_path: Path, policy: str, steps: int, ends: list[float]) -> None:
+    # Both start at 0 and are warm at 5 s; each is at 0.8 of its speed beside the other while that makes steps. Of 500
+    # steps the last is made at 67.5 s, when the other has 50 s left, alone; each takes 3 s to leave.
     path, log = tmp_path / "profile.json", tmp_path / "jobs.csv"
     entry = MeasuredModel(gpus=1, on={"gpu": Measured(steps_per_s=10.0, busy=0.5, gpu_gib=1.0, lifecycle=CYCLE)})
     pair = MeasuredPair("gpu", "time", "m", "m", 0.8, 0.8)
     ProfileFile().with_model("m", entry, {"gpu": 16.0}).with_pair(pair).save(path)
-    log.write_text("job_id,submit_s,num_gpus,model,steps\na,0,1,m,1000\nb,0,1,m,1000\n")
+    log.write_text("job_id,submit_s,num_gpus,model,steps\na,0,1,m,1000\n" + f"b,0,1,m,{steps}\n")
     work = read(log, profile=path)
-    outcome = simulate(Experiment(work, ONE, "muri-s", profile=str(path), costs="profile", check_invariants=True))
-    assert np.asarray(outcome.finish_s).tolist() == pytest.approx([5 + 103 / 0.8] * 2)
+    outcome = simulate(Experiment(work, ONE, policy, profile=str(path), costs="profile", check_invariants=True))
+    assert np.asarray(outcome.finish_s).tolist() == pytest.approx(ends)

@@ -110,6 +110,21 @@ def test_elasticflow_shockwave_and_pollux(tmp_path: Path) -> None:
     assert rows(read(log, profile=times)) == [("x", 53, 6, 400, "", "UNKNOWN")]
 
 
+def test_pollux_durations_come_from_the_profiles_released_with_it(tmp_path: Path) -> None:
+    """300 GPU-samples each on 6 GPUs: two passes of 150, of which one synchronises; 100 iterations."""
+    log, home = tmp_path / "p.csv", tmp_path / "profiles" / "cifar10"
+    log.write_text("name,time,application,num_replicas,batch_size\nx,53,cifar10,6,1800\n")
+    home.mkdir(parents=True)
+    (home / "placements.csv").write_text(
+        "placement,local_bsz,step_time,sync_time\n33,200,9,9\n24,100,1.0,0.4\n24,200,2.0,0.6\n"
+    )
+    (home / "validation-1800.csv").write_text("progress,iteration,metric,grad_sqr,grad_var\n1,40,0,1,1\n2,100,0,1,1\n")
+    assert rows(read(log, profile=home.parent)) == [("x", 53, 6, pytest.approx(100 * (2 * 1.5 - 0.5)), "", "UNKNOWN")]
+    log.write_text("name,time,application,num_replicas,batch_size\nx,53,bert,6,1800\n")
+    with pytest.raises(InputError, match="no profile of 'bert'; there are: cifar10"):
+        read(log, profile=home.parent)
+
+
 @pytest.mark.parametrize("name", ["sacct_P.txt", "sacct_fixed.txt", "sacct.json", "small.swf", "pods.json", "ray.json"])
 def test_every_format_converts_and_comes_back(name: str, tmp_path: Path) -> None:
     work = read(GOLDEN / name)

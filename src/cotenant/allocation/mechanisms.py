@@ -9,7 +9,6 @@ import numpy as np
 from cotenant.allocation.base import Allocator, Request, largest_first, set_demands
 from cotenant.allocation.fair import drf_order, tetris_order
 from cotenant.allocation.knapsack import choose_points, count_hunger, deal, dealing_order, fastest, make_choices
-from cotenant.allocation.opt import best_shares, spread_over_servers
 from cotenant.allocation.servers import put
 from cotenant.allocation.tables import ALIGNED, BEST_FIT, FEWEST_GPUS, FIRST_FIT
 from cotenant.allocation.tune import greedy, tune
@@ -17,7 +16,6 @@ from cotenant.core.errors import InputError, unknown
 from cotenant.core.sensitivity import CPU, MEM, RATE
 from cotenant.core.spec import Spec, Value, typed_params
 from cotenant.core.workload import Ints
-from cotenant.solvers.errors import SolverError
 
 _MOST_SERVERS = 64  # of phase 2: its fractions over more servers round to next to nothing
 _FITS = {"best": BEST_FIT, "first": FIRST_FIT, "placement": FEWEST_GPUS}
@@ -118,6 +116,8 @@ class Opt(Allocator):
 
     def pack(self, request: Request) -> None:
         """Out of time: the demands stay what TUNE would use. Whoever finds no server whole goes TUNE's way."""
+        from cotenant.solvers.errors import SolverError
+
         p, jobs, budget_s = request.packing, request.order, self.number("budget")
         if not budget_s > 0:
             raise InputError(f"allocator 'synergy-opt': budget={budget_s:g} must be above 0 seconds")
@@ -133,6 +133,8 @@ class Opt(Allocator):
         tune(p, largest_first(p, left), request.lo, request.hi, BEST_FIT, False)
 
     def _phase_1(self, request: Request, point: Ints, budget_s: float) -> None:
+        from cotenant.allocation.opt import best_shares
+
         p, demands, jobs = request.packing, request.demands, request.order
         kinds = request.kind[jobs]
         counts = np.bincount(kinds, minlength=len(request.gangs))
@@ -148,6 +150,8 @@ class Opt(Allocator):
                 p.want[which, :RATE] = np.where(above, raised, p.want[which, :RATE])
 
     def _phase_2(self, request: Request, point: Ints, budget_s: float) -> None:
+        from cotenant.allocation.opt import spread_over_servers
+
         p, jobs = request.packing, request.order
         code = request.kind[jobs] * request.demands.points.shape[1] + point[jobs]
         classes, first, amounts = np.unique(code, return_index=True, return_counts=True)

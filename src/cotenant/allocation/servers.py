@@ -112,7 +112,7 @@ def by_gpus_only(p: Packing, lo: int, hi: int, gpus: int, lowest: bool) -> int:
         for n in range(hi - 1, lo - 1, -1):
             best = n if p.open[n, USABLE] >= gpus else best
     else:
-        best = one_node(p.open, lo, hi, gpus, False)
+        best = one_node(p.open, lo, hi, gpus, False, USABLE)
     if best >= 0:
         p.pick[0, 0], p.pick[0, 1] = best, gpus
         return 1

@@ -32,7 +32,8 @@ UPLOAD_S = 600.0
 MOST_OF_ONE, MOST_AT_ONCE, MOST_KEPT = 1, 2, 20
 MEMORY_GIB, CPU_S, FILE_GIB = 8.0, 1800, 1.0
 REPORT_CSP = (
-    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+    "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline';"
+    " style-src 'unsafe-inline'; img-src data:"
 )
 
 router = APIRouter(prefix=PATH, tags=["simulations"])

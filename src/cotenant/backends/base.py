@@ -57,6 +57,10 @@ class BackendError(CotenantError):
     """The world refused: a process that would not start, a record that cannot be removed yet."""
 
 
+class NodeGone(BackendError):
+    """Nothing was started, for a node of the launch is not there any more: elsewhere or later it would be."""
+
+
 class Unreachable(BackendError):
     """What runs the jobs does not answer: nothing is known of them now, and what was asked may yet be done."""
 

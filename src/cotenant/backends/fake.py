@@ -26,6 +26,7 @@ from cotenant.backends.base import (
     LaunchSpec,
     LogMark,
     LogPart,
+    NodeGone,
     NodeInfo,
     NodeState,
     Observed,
@@ -329,7 +330,7 @@ class FakeBackend:
         self._before("launch", spec.key)
         for name, _ in spec.gpus:
             if self.world.nodes[name].state != "up":
-                raise BackendError(f"job {spec.key}: node {name} is {self.world.nodes[name].state}")
+                raise NodeGone(f"job {spec.key}: node {name} is {self.world.nodes[name].state}")
         if spec.key not in self.world.jobs:
             job = self.world.jobs[spec.key] = self._new(spec)
             self._plan(job, self.launch_s + job.script.start_s)

@@ -17,7 +17,7 @@ from cotenant.core.state import Rule, State
 from cotenant.core.together import CURVE, Together
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.observe import places_of, running_rows
-from cotenant.engine.rates import paired_speeds, rerate, restart, shared_speeds
+from cotenant.engine.rates import paired_speeds, rerate, restart, shared_speeds, winds_up
 
 
 class PairSpeeds:
@@ -78,7 +78,7 @@ class MeasuredSpeeds(SharedSpeeds):
         speeds = super().speeds(state, rows)
         for at, row in enumerate(rows.tolist() if self.measured else ()):
             pace, company = self.measured.get(row, (0.0, frozenset()))
-            if pace > 0 and company == beside(state, row):
+            if pace > 0 and company == beside(state, row) and not winds_up(state, row, float(state.t[col.NOW])):
                 whole = state.i[row, col.TURN] > 0 and state.x[col.ROTATES] == 1
                 share = 1.0 if whole else float(state.f[row, col.SHARE])  # pauses do not count as steps
                 speeds[at] = state.f[row, col.ALONE] * min(pace, 1.0) * share

@@ -98,3 +98,14 @@ def with_progress(before: Floats, weight: Floats, measured: Floats, spread: Floa
     whole = weight + own
     apart = weight * own / whole**2 * off**2
     return (weight * before + own * measured) / whole, np.sqrt(1 / whole + apart / 2)
+
+
+def with_own_progress(before: float, weight: float, measured: float, spread: float) -> tuple[float, float]:
+    """The same of one job, to the last bit: plain numbers take a tenth of the time of small arrays."""
+    own, variance = 1 / (spread * spread), spread * spread
+    off = abs(before - measured)
+    if spread <= CLEAR and off > REFUTED * math.sqrt(1 / max(weight, 1e-9) + variance):
+        weight = 0.0
+    whole = weight + own
+    apart = weight * own / (whole * whole) * (off * off)
+    return (weight * before + own * measured) / whole, math.sqrt(1 / whole + apart / 2)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from cotenant.beliefs.live_pairs import completed, completes
 from cotenant.beliefs.type_rates import TypeRates
 from cotenant.core.errors import InputError
 from cotenant.core.stages import UNMEASURED, Stages
@@ -169,46 +170,49 @@ class LiveProfiles:
         own = self._even if self.profile == "none" else self._of(kind.kind)
         return float(self._rates.speeds(kind.learned, self.types, own)[self.types.index(gpu_type), 0])
 
-    def pairs(self, seen: Seen) -> NDArray[np.float64] | None:
+    def pairs(self, seen: Seen, belief: str = "oracle") -> NDArray[np.float64] | None:
         """Kind x kind x type: speed of the first beside the second; None where the profile knows no pairs.
 
-        What was measured of a pair goes before the profile. The same object for the same question: policies solve anew
-        when they see another one.
+        What was measured of a pair goes before the profile; `belief` says whether others are completed from these. The
+        same object for the same question: policies solve anew when they see another one.
         """
-        asked = len(self.kinds), seen.vetoes, len(seen.ratios), seen.changes, self._learned
+        asked = len(self.kinds), seen.vetoes, len(seen.ratios), seen.changes, self._learned, belief
         if self._paired[0] != asked:
-            self._paired = asked, self._pairs(seen)
+            self._paired = asked, self._pairs(seen, belief)
         return self._paired[1]
 
-    def _pairs(self, seen: Seen) -> NDArray[np.float64] | None:
-        kinds, types = self.kinds, self.types
+    def _pairs(self, seen: Seen, belief: str) -> NDArray[np.float64] | None:
+        kinds, wants = self.kinds, completes(belief)
         profiled, place = self._profiled()
         known = profiled.pairs if profiled is not None else None
         if known is None:
             return None
-        found = np.zeros((len(kinds), len(kinds), len(types)))
+        ratio = np.full((len(kinds), len(kinds), len(self.types)), np.nan)
+        able = np.zeros(ratio.shape, bool)
         for a, one in enumerate(kinds):
             for b, two in enumerate(kinds[: a + 1]):
-                for column, name in enumerate(types):
-                    if veto(one.learned, two.learned, name) in seen.vetoes:
+                if one.kind[1] != two.kind[1]:
+                    continue
+                rows = place[one.kind], place[two.kind]
+                strange = min(int(known.place[row]) for row in rows) < 0
+                for column, name in enumerate(self.types):
+                    told = known.pair_speed(*rows, column)
+                    if not (min(told) > 0 or (wants and strange)):
                         continue
-                    if one.kind[1] != two.kind[1] or not one.fits(two, self.gpu_gib.get(name, 0.0)):
-                        continue
-                    if {one.only, two.only} - {"", name}:
-                        continue
-                    speeds = known.pair_speed(place[one.kind], place[two.kind], column)
-                    if min(speeds) > 0:
-                        found[a, b, column] = self._beside_speed(a, b, column, speeds[0], seen)
-                        found[b, a, column] = self._beside_speed(b, a, column, speeds[1], seen)
-        return found
+                    for x, y, speed in ((a, b, told[0]), (b, a, told[1])):
+                        pair = kinds[x].learned, kinds[y].learned, name
+                        otherwise = np.nan if strange else speed / self._of(kinds[x].kind)[column, 0]
+                        ratio[x, y, column] = seen.ratios.get(pair, otherwise)
+                    tried = not strange or self._may_try(one, two, name, seen)
+                    able[a, b, column] = able[b, a, column] = tried and self._may_share(one, two, name, seen)
+        if wants:
+            ratio = completed(ratio, np.array([kind.kind[1] for kind in kinds], np.int64), belief)
+        return np.where(able, np.nan_to_num(ratio) * self._speed[:, None, :, 0], 0.0)
 
-    def _beside_speed(self, a: int, b: int, column: int, profiled: float, seen: Seen) -> float:
-        """Speed of one kind beside another: its speed alone, times what was measured, or what the profile says."""
-        one, two = self.kinds[a], self.kinds[b]
-        ratio = seen.ratios.get(
-            (one.learned, two.learned, self.types[column]), profiled / self._of(one.kind)[column, 0]
-        )
-        return float(self._speed[a, column, 0] * ratio)
+    def _may_share(self, one: LiveKind, two: LiveKind, gpu_type: str, seen: Seen) -> bool:
+        """Whether nothing forbids that two of one GPU count share GPUs of a type."""
+        apart = veto(one.learned, two.learned, gpu_type) in seen.vetoes or {one.only, two.only} - {"", gpu_type}
+        return not apart and one.fits(two, self.gpu_gib.get(gpu_type, 0.0))
 
     def together(self, seen: Seen) -> Together:
         """What is believed of these kinds in company; the same object for the same question.

@@ -116,6 +116,8 @@ class Block:
         rows = self.known.reshape(len(self.references), -1)
         for kind in self.new.tolist():
             own = self.measured[kind][self.references].reshape(1, -1)
+            if np.isnan(own).all():
+                continue  # as all of them on average
             full = np.clip(factorise(np.concatenate([rows, own]), _RANK, _PENALTY)[-1], 0.0, 1.0)
             full = np.where(np.isnan(own[0]), full, own[0])
             lengths = np.linalg.norm(rows, axis=1) * np.linalg.norm(full)

@@ -43,9 +43,10 @@ def analyze(
     opt.check_targets(json_, html)
     machines = opt.load_cluster(cluster) if cluster else None
     gpus = machines.gpus if machines else None
-    with _table(log, format_, profile, gpus) as jobs, progress_bar("replays") as progress:
-        if not no_replays:
-            _tell_of_compiling(jobs.jobs)
+    with (
+        _table(log, format_, profile, gpus) as jobs,
+        progress_bar("replays", "" if no_replays else _compiling(jobs.jobs)) as progress,
+    ):
         report = analyze_jobs(jobs, machines, replays=not no_replays, progress=progress)
     if json_:
         opt.write_json(report, json_)
@@ -82,12 +83,17 @@ def _table(log: str, format_: str, profile: str, gpus: int | None) -> Iterator[J
         yield jobs
 
 
-def _tell_of_compiling(jobs: int) -> None:
+def _compiling(jobs: int) -> str:
+    """What the bar says first where replays have to be compiled; without a terminal it is told in a line."""
     from cotenant.analysis.replay import PLAIN_JOBS
+    from cotenant.cli.progress import COMPILING
     from cotenant.core import jit
 
-    if jobs > PLAIN_JOBS and not jit.is_cached():
+    if jobs <= PLAIN_JOBS or jit.is_cached():
+        return ""
+    if not sys.stderr.isatty():
         opt.tell(["replays of a large log are compiled, the first time in half a minute; --no-replays does without"])
+    return COMPILING
 
 
 def _is_journal(path: Path) -> bool:

@@ -115,7 +115,7 @@ def _policies(texts: list[str]) -> list[str]:
 
 def _play(runs: list[Run], make: grid.Make, where: tuple[int, str | None], keep: str) -> tuple[list[Outcome], bool]:
     """All outcomes in the order of the runs, and whether somebody pressed Ctrl-C before they were done."""
-    from cotenant.cli.progress import progress_bar
+    from cotenant.cli.progress import compiling, progress_bar
     from cotenant.sim.kept import KeptRuns
     from cotenant.sim.sweep import default_workers, run_each
 
@@ -127,7 +127,9 @@ def _play(runs: list[Run], make: grid.Make, where: tuple[int, str | None], keep:
         opt.tell([f"{len(done)} of {len(runs)} runs are taken from {keep}"])
     todo = [at for at in range(len(runs)) if at not in done]
     interrupted = False
-    with progress_bar(f"{len(runs)} runs") as progress:
+    largest = max(made.values(), key=lambda one: len(one.workload), default=None)
+    first = compiling(len(largest.workload), largest.cluster.gpus) if largest is not None and todo else ""
+    with progress_bar(f"{len(runs)} runs", first) as progress:
         try:
             left = [runs[at] for at in todo]
             processes, ray = where[0] or default_workers(), where[1]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cotenant.cli import options as opt
+from cotenant.cli import quotas
 from cotenant.cli.setup import Setup
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 Vary = Annotated[
     list[str] | None,
-    typer.Option(help="KEY=A,B,...: play all of them; KEY is cluster, nodes, or an option such as placement. Repeat."),
+    typer.Option(
+        help="KEY=A,B,...: play all of them; KEY is cluster, nodes, quota.TENANT, guaranteed.TENANT, or an option"
+        " such as placement. Repeat."
+    ),
 ]
 _TIMES = {"round": "round_s", "until": "until"}
 _NOT_VARIED = ("seed", "measure", "format_", "skip_infeasible", "defrag", "from_", "to", "where")
@@ -41,9 +45,11 @@ def parse(texts: list[str], machines: Cluster) -> dict[str, list[str]]:
     cells: dict[str, list[str]] = {}
     for text in texts:
         key, equals, rest = text.partition("=")
-        if key not in keys():
-            raise unknown("--vary key", key, keys())
-        values = [str(n) for n in _nodes(rest)] if key == "nodes" else split_specs(rest)
+        tenant = quotas.tenant_of(key)
+        if key not in keys() and not tenant:
+            raise unknown("--vary key", key, [*keys(), *quotas.KEYS])
+        counted = key == "nodes" or bool(tenant)
+        values = [str(n) for n in _numbers(key, rest)] if counted else split_specs(rest)
         if not equals or not values or key in cells or len(set(values)) < len(values):
             raise InputError(f"--vary '{text}': write {key}=A,B,... once, with different values")
         if key == "nodes" and len(machines.groups) > 1:
@@ -52,15 +58,15 @@ def parse(texts: list[str], machines: Cluster) -> dict[str, list[str]]:
     return cells
 
 
-def _nodes(text: str) -> list[int]:
+def _numbers(key: str, text: str) -> list[int]:
     """`10-60`, `8,16,32` or `10-60:10`, in steps of ten."""
     from cotenant.core.errors import InputError
 
     found: list[int] = []
     for part in filter(None, text.split(",")):
         match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
-        if match is None or int(match[1]) < 1 or (match[3] and int(match[3]) < 1):
-            raise InputError(f"nodes={text}: write 10-60, 10-60:5 or 8,16,32")
+        if match is None or (key == "nodes" and int(match[1]) < 1) or (match[3] and int(match[3]) < 1):
+            raise InputError(f"{key}={text}: write 10-60, 10-60:5 or 8,16,32")
         found += range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1))
     return found
 
@@ -73,6 +79,8 @@ def changed(run: Run, setup: Setup, machines: Cluster) -> tuple[Cluster, Setup]:
             machines = opt.load_cluster(value)
         elif key == "nodes":
             machines = of_size(machines, int(value))
+        elif quotas.tenant_of(key):
+            machines = quotas.with_quota(machines, key, int(value))
         else:
             name = keys()[key]
             changes[name] = opt.seconds(value) if key in _TIMES else value

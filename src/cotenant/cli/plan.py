@@ -1,38 +1,50 @@
-"""`cotenant plan`: how many nodes a workload needs for a goal, or how much load a cluster carries."""
+"""`cotenant plan`: how many nodes a workload needs for a goal, which quota, or how much load a cluster carries."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cotenant.cli import grid
+from cotenant.cli import grid, quotas
 from cotenant.cli import options as opt
 from cotenant.cli.setup import USUAL, Setup, spread_setup
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cotenant.core.cluster import Cluster
     from cotenant.sim.planning import Goal, Look
 
+    Progress = Callable[[int, int], None]
+
 _USUAL_GPUS = 8
+_NOT_PLAYABLE = ("cannot hold", "waits for ever", "may never")
 
 
 @spread_setup()
 def plan(
     trace: opt.Trace,
     goal: Annotated[str, typer.Option(help="What is to hold, e.g. p95_queue<1h, avg_jct<4h, p99_queue<=30m.")],
-    vary: Annotated[str, typer.Option(help="What is searched: nodes=10-60 (fewest), or load=0.5-1.5:0.05 (most).")],
+    vary: Annotated[
+        str,
+        typer.Option(
+            help="What is searched: nodes=10-60 (fewest), quota.vision=8-64:8 or guaranteed.vision=8-64:8"
+            " (least), or load=0.5-1.5:0.05 (most)."
+        ),
+    ],
     cluster: opt.ClusterSpec = "",
     policy: opt.PolicySpec = "fifo",
     setup: Setup = USUAL,
     json_: opt.Plain = False,
 ) -> None:
-    """Find the smallest cluster that meets a goal on a workload, or the highest load at which it still holds.
+    """Find the smallest cluster that meets a goal on a workload, the smallest quota, or the highest load.
 
-    Nodes are those of --cluster, so many of them; without it they have 8 GPUs. A look is one simulation; halving needs
-    few.
+    Nodes are those of --cluster, so many of them; without it they have 8 GPUs. With a quota the goal is about the jobs
+    of that tenant. A look is one simulation; halving needs few.
     """
+    from cotenant.cli.progress import compiling, progress_bar
     from cotenant.policies import make_policy
     from cotenant.sim.planning import Goal, search
 
@@ -41,7 +53,8 @@ def plan(
     wanted = Goal.parse(goal)
     what, candidates = _candidates(vary, machines)
     looked = _Looks(trace, machines, policy, wanted, setup, what)
-    found, looks = search(candidates, looked.at)
+    with progress_bar(f"{policy}, {wanted.text}", compiling(len(looked.work), machines.gpus)) as progress:
+        found, looks = search(candidates, lambda tried: looked.at(tried, progress))
     told = _words(what, wanted, found, looks, policy, machines)
     if json_:
         rows = [{what: look.tried, wanted.metric: look.value, "met": look.met} for look in looks]
@@ -71,11 +84,13 @@ def _candidates(vary: str, machines: Cluster) -> tuple[str, list[float]]:
     from cotenant.core.errors import InputError
 
     what, _, rest = vary.partition("=")
-    if what == "nodes":
+    if what == "nodes" or quotas.tenant_of(what):
         nodes: list[float] = [float(count) for text in grid.parse([vary], machines).values() for count in text]
         return what, sorted(nodes)
     if what != "load":
-        raise InputError(f"--vary '{vary}': write nodes=10-60 or load=0.5-1.5:0.05")
+        raise InputError(
+            f"--vary '{vary}': write nodes=10-60, quota.TENANT=8-64:8, guaranteed.TENANT=8-64:8 or load=0.5-1.5:0.05"
+        )
     span, _, step = rest.partition(":")
     low, _, high = span.partition("-")
     try:
@@ -92,31 +107,32 @@ class _Looks:
     """One simulation for every candidate that is looked at."""
 
     def __init__(self, trace: str, machines: Cluster, policy: str, goal: Goal, setup: Setup, what: str) -> None:
-        self._trace, self._machines, self._policy = trace, machines, policy
+        self._machines, self._policy = machines, policy
         self._goal, self._setup, self._what = goal, setup, what
-        self._work: Any = None
+        self.work = setup.workload(trace, machines.gpus)
+        self._of = quotas.jobs_of(what, self.work, machines) if quotas.tenant_of(what) else None
 
-    def at(self, tried: float) -> Look:
+    def at(self, tried: float, progress: Progress | None = None) -> Look:
         """Play it. The workload stays the same while nodes are varied: that of the cluster as given."""
         from cotenant.core.errors import InputError
         from cotenant.sim.driver import simulate
         from cotenant.sim.planning import Look
         from cotenant.sim.sweep import scale_load
 
-        if self._work is None:
-            self._work = self._setup.workload(self._trace, self._machines.gpus)
-        here, work = self._machines, self._work
+        here, work = self._machines, self.work
         if self._what == "nodes":
             here = grid.of_size(here, int(tried))
+        elif self._of is not None:
+            here = quotas.with_quota(here, self._what, int(tried))
         else:
             work = scale_load(work, here.gpus, tried)
         try:
-            outcome = simulate(self._setup.experiment(work, here, self._policy))
+            outcome = simulate(self._setup.experiment(work, here, self._policy), progress)
         except InputError as error:
-            if "cannot hold" not in str(error):
+            if not any(words in str(error) for words in _NOT_PLAYABLE):
                 raise
             return Look(tried, None, False)
-        value = self._goal.value(outcome)
+        value = self._goal.value(outcome, self._of)
         return Look(tried, value, self._goal.met(value))
 
 
@@ -127,7 +143,7 @@ def _words(what: str, goal: Goal, found: Look | None, looks: list[Look], policy:
         got = "it cannot be played" if easiest.value is None else f"{goal.metric} is {_number(goal, easiest.value)}"
         return f"no: with {what} {easiest.tried:g} {got} under {policy}, and {goal.text} does not hold ({runs})"
     assert found.value is not None
-    least = "fewest nodes" if what == "nodes" else "highest load"
+    least = {"nodes": "fewest nodes", "load": "highest load"}.get(what, f"least {what}")
     gpus = f" ({grid.of_size(machines, int(found.tried)).gpus} GPUs)" if what == "nodes" else ""
     return (
         f"{found.tried:g}{gpus} is the {least} of those looked for at which {goal.text} holds under {policy}:"

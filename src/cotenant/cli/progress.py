@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+COMPILING = "compiling, once for this version (about 20 s)"
+
 
 @contextmanager
 def progress_bar(label: str, first: str = "") -> Iterator[Callable[[int, int], None] | None]:
@@ -31,4 +33,4 @@ def compiling(jobs: int, gpus: int) -> str:
     from cotenant.core import jit
 
     large = jobs * min(gpus, 200) > 1_500_000
-    return "compiling, once for this version (about 20 s)" if large and not jit.is_cached() else ""
+    return COMPILING if large and not jit.is_cached() else ""

@@ -67,12 +67,14 @@ class Setup:
         from cotenant.core.errors import InputError
         from cotenant.core.spec import split_specs
         from cotenant.sim.driver import Experiment
+        from cotenant.workload.readers.elastic import tells_durations
 
+        speeds = "none" if self.profile not in ("", "none") and tells_durations(self.profile) else self.profile
         if len(work) and not self.until >= work.submit_s[0]:
             first_s = work.submit_s[0]
             raise InputError(f"--until {self.until:g}: must not be before the first submission, at {first_s:g} s")
         return Experiment(
-            work, cluster, policy, placement=self.placement, allocator=self.allocator, profile=self.profile,
+            work, cluster, policy, placement=self.placement, allocator=self.allocator, profile=speeds,
             estimator=self.estimator, costs=self.costs, round_s=self.round_s, compat=tuple(split_specs(self.compat)),
             measure=opt.parse_range(self.measure, "--measure"), until_s=self.until, seed=self.seed,
             fail_nodes=self.fail_nodes or None, crash=self.crash, power=self.power,

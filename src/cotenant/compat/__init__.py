@@ -6,31 +6,42 @@ Several are joined by commas. The default is always the behaviour that the paper
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from cotenant.compat.base import Speeds, System
-from cotenant.compat.chronus import ChronusQuirks
-from cotenant.compat.gavel import GavelQuirks
-from cotenant.compat.muri import MuriQuirks
-from cotenant.compat.synergy import SynergyQuirks
-from cotenant.compat.tiresias import TiresiasQuirks
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Spec
 from cotenant.core.stages import Stages
 from cotenant.core.traits import Traits
-from cotenant.core.workload import Workload
+from cotenant.core.workload import Floats, Workload
 from cotenant.engine.rates import RateModel
 from cotenant.policies.base import Policy
 
-SYSTEMS: dict[str, type[System]] = {
-    "tiresias": TiresiasQuirks,
-    "muri": MuriQuirks,
-    "gavel": GavelQuirks,
-    "chronus": ChronusQuirks,
-    "synergy": SynergyQuirks,
+if TYPE_CHECKING:
+    from cotenant.compat.base import Speeds, System
+    from cotenant.compat.synergy import SynergyQuirks
+
+SYSTEMS = {
+    "tiresias": "TiresiasQuirks",
+    "muri": "MuriQuirks",
+    "gavel": "GavelQuirks",
+    "chronus": "ChronusQuirks",
+    "synergy": "SynergyQuirks",
 }
-COSTS = {name: cost for system in SYSTEMS.values() for name, cost in system.costs.items()}
-"""Names of what a preemption costs -> seconds of each job."""
+"""Class names by system; a system is loaded when it is asked for."""
+
+
+def system(name: str) -> type[System]:
+    """What is known of one system."""
+    found: type[System] = getattr(import_module(f"cotenant.compat.{name}"), SYSTEMS[name])
+    return found
+
+
+def costs_of_systems() -> dict[str, Callable[[Workload], Floats]]:
+    """Names of what a preemption costs -> seconds of each job."""
+    return {name: cost for known in SYSTEMS for name, cost in system(known).costs.items()}
+
 
 _SECONDS = ("reset_interval_s", "first_round_s")
 
@@ -44,9 +55,9 @@ def parse_compat(names: Sequence[str]) -> dict[str, dict[str, str]]:
             raise unknown("--compat", spec.name, SYSTEMS)
         quirks = found.setdefault(spec.name, {})
         if not spec.params:
-            quirks.update(SYSTEMS[spec.name].bundle)
+            quirks.update(system(spec.name).bundle)
         for key, value in spec.params.items():
-            known = SYSTEMS[spec.name].single
+            known = system(spec.name).single
             if key not in known:
                 raise unknown(f"quirk of --compat {spec.name}", key, known)
             if key in _SECONDS:
@@ -71,18 +82,18 @@ class Compat:
 
     def __init__(self, names: Sequence[str]) -> None:
         self.quirks = parse_compat(names)
-        self.systems = [SYSTEMS[name](quirks) for name, quirks in self.quirks.items()]
+        self.systems = [system(name)(quirks) for name, quirks in self.quirks.items()]
 
     def policy(self, policy: Policy) -> Policy:
         """The policy as they play it."""
-        for system in self.systems:
-            policy = system.policy(policy)
+        for one in self.systems:
+            policy = one.policy(policy)
         return policy
 
     def workload(self, work: Workload) -> Workload:
         """The jobs as they read them."""
-        for system in self.systems:
-            work = system.workload(work)
+        for one in self.systems:
+            work = one.workload(work)
         return work
 
     def costs(self, usual: str) -> str:
@@ -91,13 +102,17 @@ class Compat:
 
     def looks_at_memory(self) -> bool:
         """Whether the memory of a GPU limits who shares it."""
-        return all(system.looks_at_memory() for system in self.systems)
+        return all(one.looks_at_memory() for one in self.systems)
 
     def rates(self, stages: Stages | None, traits: Traits, round_s: float, shared: Speeds | None) -> RateModel | None:
         """What moves jobs, where one of them has its own way."""
-        found = (system.rates(stages, traits, round_s, shared) for system in self.systems)
+        found = (one.rates(stages, traits, round_s, shared) for one in self.systems)
         return next((model for model in found if model is not None), None)
 
     def packer(self) -> SynergyQuirks | None:
         """Who packs cores and memory in its own way."""
-        return next((system for system in self.systems if isinstance(system, SynergyQuirks) and system.packs), None)
+        if "synergy" not in self.quirks:
+            return None
+        from cotenant.compat.synergy import SynergyQuirks
+
+        return next((one for one in self.systems if isinstance(one, SynergyQuirks) and one.packs), None)

@@ -9,9 +9,9 @@ from __future__ import annotations
 (
     SUBMIT, WORK, BELIEF, DONE, ATTAINED, OCCUPIED, SINCE, WARM, SPEED, FIRST, FINISH, WAITED, LOST, KEY1, KEY2,
     KEY3, EVENT, FAIL_AT, CPUS, MEM, DRAW, RESTORE, DEADLINE, TIER, KEY4, RATED, WEIGHT, STEPS, ALONE, GPU_GIB,
-    SHARE, CAP, SAVE, LEAVES, START_UP, RESUME, BARRED, SAVED, SAVING, GAIN, COST, LISTED,
-) = range(42)  # fmt: skip
-FLOAT_COLUMNS = 42
+    SHARE, CAP, SAVE, LEAVES, START_UP, RESUME, BARRED, SAVED, SAVING, GAIN, COST, LISTED, EXIT,
+) = range(43)  # fmt: skip
+FLOAT_COLUMNS = 43
 (
     GPUS, CLASS, STATE, QUEUE, PREEMPTS, STARTS, EVENT_KIND, HEAP_AT, EVENT_AT, SLICE, TENANT, MODEL, ATTEMPT, OWES,
     RANK, SPEED_ROW, HOST, LEVEL, TURN, OPPORTUNISTIC, ARRIVAL, OLD, LEAVING, PROMISED, HOME, RUNG,
@@ -133,6 +133,7 @@ UNLIMITED = 2**40
     WATCH_AHEAD,  # running jobs ahead of the watched one
     LEFT,  # GPUs not yet claimed in this walk
     N_LINES,
+    N_KEPT,  # places in the line of running jobs
     N_STARTED_GPUS,  # GPUs of all starts so far
     EPOCH,  # changes whenever a running job may have fallen back in the order
     SHARING,  # 1 when GPUs have identities and several jobs may share one
@@ -158,8 +159,8 @@ UNLIMITED = 2**40
     N_LISTED,  # how often somebody was put at the end of a list (LISTED)
     LIST_BASE,  # the same before the first stop of the present moment
     N_DEMOTED,  # jobs that were demoted since the last decision
-) = range(56)
-INT_SCALARS = 56
+) = range(57)
+INT_SCALARS = 57
 
 # Float scalars of the engine.
 # NEXT_CALL: when a policy that sets its own times wants to be asked again.
@@ -167,7 +168,7 @@ NOW, NEXT_CALL, SERIES_GAP, BUSY_GPU_S, WINDOW_FROM, WINDOW_TO, LAST_SAMPLE, BUS
 PATIENCE = 9  # most seconds that a suspended job waits for its own GPUs while it could have others
 NEXT_TURN = 10  # when the first turn is over for which somebody waits
 NEXT_LOOSE = 11  # when the first minimum run is over that holds somebody back
-NEXT_WARM = 12  # when the first start-up is over beside others, whom it slows down from then on
+NEXT_WARM = 12  # when the first of those that have company begins to use its GPUs, or has made its last step
 GAINED_S, PAID_S = 13, 14  # sums over N_WEIGHED
 NEXT_CLAIM = 15  # when a minimum run on borrowed GPUs is over, or a reservation begins to hold
 HALF_LIFE_S, LOAN_S, RESERVE_S = 16, 17, 18  # of the tree: past use, minimum run when borrowing, reservations

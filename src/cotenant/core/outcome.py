@@ -48,6 +48,8 @@ class Outcome:
     preemptions: Ints
     restarts: Ints
     lost_gpu_s: Floats
+    startup_gpu_s: Floats  # of those lost: until a first start was ready to work
+    restoring_gpu_s: Floats  # of those lost: coming back after a stop; the rest was done again
     measured: NDArray[np.bool_]
     series: Series
     segments: Segments

@@ -74,6 +74,7 @@ FLOATS = (
         ENGINE,
         "its place in a list: at the end who comes, starts or is promoted, in front who is stopped",
     ),
+    Column("EXIT", "s", ENGINE, "the last of its work: its steps are done, and it saves and leaves"),
 )
 INTS = (
     Column("GPUS", "GPUs", FACT, "GPUs that it runs on, or asks for while it waits", "gpus"),

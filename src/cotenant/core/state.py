@@ -52,7 +52,7 @@ class State(NamedTuple):
     open: IntMatrix  # nodes x (GPUs nobody ahead has claimed, idle GPUs, usable now, idle when a tail leaves)
     open_host: Matrix  # nodes x (cores unclaimed, cores idle, GiB unclaimed, GiB idle)
     pick: IntMatrix  # (node, GPUs) of the placement just found
-    order: IntMatrix  # two rows of positions, for sorting
+    order: IntMatrix  # running jobs lined up: their positions, they themselves, and the line as it is kept
     scratch: Floats
     stops: Ints
     starts: IntMatrix  # (job, first slice, moved, host)

@@ -33,17 +33,18 @@ def admit(s: State, rule: Rule, now: float) -> None:
     for c in range(s.cls.shape[0]):
         s.cls[c, C_ASIDE] = s.cls[c, C_COMES] = 0
     obey_ceilings(s, rule, now)
-    if s.x[IDLE] == 0 and s.x[STACKS] == 0 and not anybody_short(s):  # nothing to give, and nothing to take back
+    short = anybody_short(s)
+    if s.x[IDLE] == 0 and s.x[STACKS] == 0 and not short:  # nothing to give, and nothing to take back
         s.x[RESERVED] = -1
         for q in range(s.claims.limit.shape[0]):
             s.claims.limit[q] = s.quota[q, Q_USED]
-        _write_limits(s)
+        _write_limits(s, short)
         return
     lines = _ask(s, rule, now)
     _fill(s, lines)
     if reclaim(s, rule, lines, now):
         _fill(s, _ask(s, rule, now))
-    _write_limits(s)
+    _write_limits(s, short)
 
 
 @entry
@@ -59,8 +60,9 @@ def share_rest(s: State, rule: Rule, now: float) -> None:
         started = s.x[N_STARTED_GPUS]
         if s.x[IDLE] == 0 or s.x[N_WAITING] == 0 or not (_set_aside(s, now) or more):
             return
+        short = anybody_short(s)
         _fill(s, _ask(s, rule, now))
-        _write_limits(s)
+        _write_limits(s, short)
         if rule.flags[EASY] == 1:
             easy(s, rule, now)
         else:
@@ -150,14 +152,15 @@ def _fill(s: State, lines: int) -> None:
 
 
 @kernel
-def _write_limits(s: State) -> None:
+def _write_limits(s: State, short: bool) -> None:
     """What the rule says, but nobody has to give back more than was taken back.
 
-    Where several jobs may share a GPU, each GPU of a tenant counts for so many as it takes, up to its ceilings.
+    Where several jobs may share a GPU, each GPU of a tenant counts for so many as it takes, up to its ceilings; not as
+    long as somebody is `short` of what it is guaranteed, for whoever borrows might sit down on what was cleared for it.
     """
     for q in range(s.claims.limit.shape[0]):
         limit = s.claims.limit[q]
-        if s.x[STACKS] == 1:
+        if s.x[STACKS] == 1 and not short:
             limit = max(limit, min(limit * SLOTS, s.quota[q, Q_MOST]))
         limit = max(limit, s.quota[q, Q_USED])
         s.quota[q, Q_CLOSED] = 1 if limit > s.quota[q, Q_LIMIT] else 0

@@ -8,11 +8,13 @@ from cotenant.core.state import Rule, State
 from cotenant.engine.claims import admit, share_rest
 from cotenant.engine.easy import easy
 from cotenant.engine.fill import fill, start_if_it_fits
-from cotenant.engine.keys import chain_by_tenant, compact_running, gpus_not_ahead, own_gpus_not_ahead, refresh_keys
+from cotenant.engine.keys import chain_by_tenant, gpus_not_ahead, own_gpus_not_ahead, refresh_keys
 from cotenant.engine.ledger import count_standing
 from cotenant.engine.lines import advance_line, line_up
 from cotenant.engine.listing import list_kept
 from cotenant.engine.walk import walk_preemptive
+
+NO_WALK, A_WALK, WITH_FRESH_KEYS = 0, 1, 2
 
 
 @entry
@@ -33,8 +35,9 @@ def _decide(s: State, rule: Rule, now: float) -> None:
     if rule.flags[PREEMPTIVE] == 1:
         if s.x[LAGS] == 1:
             count_standing(s, rule, now)
-        if start_without_displacing(s, rule, now):
-            walk_preemptive(s, rule, now)
+        needed = start_without_displacing(s, rule, now)
+        if needed > 0:
+            walk_preemptive(s, rule, now, needed == WITH_FRESH_KEYS)
     elif rule.flags[EASY] == 1:
         easy(s, rule, now)
     else:
@@ -42,8 +45,9 @@ def _decide(s: State, rule: Rule, now: float) -> None:
 
 
 @kernel
-def start_without_displacing(s: State, rule: Rule, now: float) -> bool:
-    """Start waiting jobs that need nobody's GPUs; whether somebody may have to be displaced for another.
+def start_without_displacing(s: State, rule: Rule, now: float) -> int:
+    """Start waiting jobs that need nobody's GPUs; whether somebody may have to be displaced for another: NO_WALK, A_WALK,
+    or WITH_FRESH_KEYS, where nobody was started since the keys of running jobs were written.
 
     A job whose GPUs are idle starts in a walk too, and displaces nobody. A job that would not fit even if
     everybody behind it stopped is skipped in a walk too. Only where neither holds a walk is needed.
@@ -55,14 +59,13 @@ def start_without_displacing(s: State, rule: Rule, now: float) -> bool:
     alone = alone and (rule.flags[STABLE] == 1 or s.x[N_WAITING] == 1)
     if alone:
         if start_if_it_fits(s, rule, newest, s.i[newest, CLASS], now):
-            return False
-        compact_running(s)
+            return NO_WALK
         refresh_keys(s, rule, now)
-        return _could_displace(s, newest, s.x[N_RUN], now)
+        return WITH_FRESH_KEYS if _could_displace(s, newest, s.x[N_RUN], now) else NO_WALK
     line_up(s)
     stable = rule.flags[STABLE] == 1
     fresh = False
-    count = 0
+    count = started = 0
     line = 0
     while line < s.x[N_LINES]:
         c = s.lines[line]
@@ -72,15 +75,14 @@ def start_without_displacing(s: State, rule: Rule, now: float) -> bool:
             continue
         if not (stable and _known_hopeless(s, c, job)):
             if not fresh:
-                compact_running(s)
                 refresh_keys(s, rule, now)
                 if s.x[TENANTS] == 1:
                     chain_by_tenant(s)
-                count, fresh = s.x[N_RUN], True
+                count, started, fresh = s.x[N_RUN], s.x[N_STARTED_GPUS], True
             if _could_displace(s, job, count, now):
-                return True
+                return WITH_FRESH_KEYS if s.x[N_STARTED_GPUS] == started else A_WALK
         line += 1
-    return False
+    return NO_WALK
 
 
 @kernel

@@ -18,7 +18,7 @@ from cotenant.engine.home import find_home
 from cotenant.engine.keys import compact_running
 from cotenant.engine.ledger import start
 from cotenant.engine.slices import shift, slices_for
-from cotenant.engine.sorting import sort_running
+from cotenant.engine.sorting import AT, EVERYBODY, WHO, line_up_running
 from cotenant.placement.fit import BOTH, IDLE_NOW, UNCLAIMED, find_place
 
 _LONGEST_S = 1e300
@@ -77,27 +77,28 @@ def reserve(s: State, head: int, now: float) -> float:
         s.keys[0, k] = believed_end(s.hot, k, now)
         for c in range(1, s.keys.shape[0]):
             s.keys[c, k] = 0.0
-    sort_running(s, 0)
+    count = line_up_running(s, EVERYBODY)
     for n in range(s.node.shape[0]):
         s.open[n, UNCLAIMED] = s.open[n, IDLE_NOW]
         s.open_host[n, 0] = s.open_host[n, 1]
         s.open_host[n, 2] = s.open_host[n, 3]
     c, gpus, free = s.i[head, CLASS], s.i[head, GPUS], s.x[IDLE]
     part = gpus // max(s.cls[c, C_NODES], 1)
-    for k in range(s.x[N_RUN]):
-        job = s.run[k]
+    for k in range(count):
+        job = s.order[WHO, k]
         shift(s, job, s.i[job, SLICE], UNCLAIMED, 1)
         free += s.i[job, GPUS]
         if free < gpus or not _may_fit(s, job, part):
             continue
-        count = find_place(s, c, head, UNCLAIMED)
-        if count > 0:
-            end = s.keys[0, k]
+        pieces = find_place(s, c, head, UNCLAIMED)
+        if pieces > 0:
+            end = s.keys[0, s.order[AT, k]]
             following = k + 1
-            while following < s.x[N_RUN] and s.keys[0, following] == end:
-                shift(s, s.run[following], s.i[s.run[following], SLICE], UNCLAIMED, 1)
+            while following < count and s.keys[0, s.order[AT, following]] == end:
+                job = s.order[WHO, following]
+                shift(s, job, s.i[job, SLICE], UNCLAIMED, 1)
                 following += 1
-            _take_found(s, head, count, UNCLAIMED)
+            _take_found(s, head, pieces, UNCLAIMED)
             return float(end)
     return math.inf
 

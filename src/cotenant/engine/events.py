@@ -11,7 +11,7 @@ from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
 from cotenant.engine.heaps import drop_event, remove_waiting
-from cotenant.engine.keys import position_of, round_number, set_keys
+from cotenant.engine.keys import empty_place, position_of, round_number, set_keys
 from cotenant.engine.leaving import begin_leaving, bind_late, end_suspended, forget_home, gone
 from cotenant.engine.ledger import (
     come_back,
@@ -355,7 +355,7 @@ def pin(s: State, rule: Rule, job: int, now: float) -> None:
     while at >= 0:
         _unpromise_on(s, rule, s.slices[at, SLICE_NODE], s.slices[at, SLICE_MASK], now)
         at = s.slices[at, SLICE_NEXT]
-    s.run[position_of(s.run, s.x[N_RUN], job)] = -1
+    empty_place(s, job)
     s.x[N_RUNNING] -= 1
     drop_event(s.f, s.i, s.events, s.x, job)
     s.i[job, STATE] = PINNED

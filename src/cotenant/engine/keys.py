@@ -12,6 +12,8 @@ from cotenant.engine.gittins import gittins_further, gittins_index
 from cotenant.engine.listing import listed_key
 from cotenant.engine.weighing import less_cost, loses_work, shielded_until, start_s, stop_cost
 
+_EMPTY = 8  # places of jobs that no longer run, and one more for eight that run, may stay in the list
+
 
 @entry
 def work_done(f: Matrix, i: IntMatrix, job: int, now: float) -> float:
@@ -276,7 +278,12 @@ def _first_waiting(s: State, key: int) -> float:
 
 @kernel
 def refresh_keys(s: State, rule: Rule, now: float) -> None:
-    """Write the keys of all running jobs, in step with `s.run`; arrays are taken out before the loops."""
+    """Write the keys of all running jobs, in step with `s.run`; empty places come before everybody, as who keeps his.
+
+    Arrays are taken out before the loops.
+    """
+    if s.x[N_RUN] > s.x[N_RUNNING] + (s.x[N_RUNNING] >> 3) + _EMPTY:
+        compact_running(s)
     f, i, hot, run, keys, count = s.f, s.i, s.hot, s.run, s.keys, s.x[N_RUN]
     samples, prefix, counts = rule.samples, rule.prefix, rule.counts
     supremum = rule.flags[QUANTUM] == QUANTUM_SUP
@@ -308,6 +315,9 @@ def refresh_keys(s: State, rule: Rule, now: float) -> None:
         _shield(s, rule, now)
     if s.x[TENANTS] == 1:
         _keep_started(s, now)
+    if count > s.x[N_RUNNING]:
+        for k in range(count):
+            keys[0, k] = -math.inf if run[k] < 0 else keys[0, k]
 
 
 @kernel
@@ -376,6 +386,7 @@ def compact_running(s: State) -> None:
         first += 1
     if first == count:
         return
+    _renumber_line(s)
     for c in range(hot.shape[0]):
         column = hot[c]
         kept = first
@@ -389,6 +400,30 @@ def compact_running(s: State) -> None:
             run[kept] = run[k]
             kept += 1
     s.x[N_RUN] = kept
+
+
+@kernel
+def _renumber_line(s: State) -> None:
+    """Let the line of running jobs (`cotenant.engine.sorting`) name their places as they will be without empty ones."""
+    places = 0
+    for k in range(s.x[N_KEPT]):
+        s.scratch[k] = places
+        places += 1 if s.run[k] >= 0 else 0
+    length = 0
+    for k in range(s.x[N_KEPT]):
+        place = s.order[2, k]
+        if s.run[place] >= 0:
+            s.order[2, length] = int(s.scratch[place])
+            length += 1
+    s.x[N_KEPT] = length
+
+
+@kernel
+def empty_place(s: State, job: int) -> None:
+    """A job no longer runs: its place in the list counts for nothing until the list is compacted."""
+    k = position_of(s.run, s.x[N_RUN], job)
+    s.run[k] = -1
+    s.hot[H_GPUS, k], s.hot[H_BEGAN, k] = 0.0, -math.inf
 
 
 @entry

@@ -9,7 +9,7 @@ from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix, Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.heaps import drop_event, push_waiting, remove_waiting, set_event
-from cotenant.engine.keys import compact_running, note_shield, position_of, set_keys, work_done
+from cotenant.engine.keys import compact_running, empty_place, note_shield, set_keys, work_done
 from cotenant.engine.listing import list_last, list_waiting, listed_key
 from cotenant.engine.queues import crossing_s, stand_in_queue
 from cotenant.engine.sharing import is_clear, occupy, take_host, vacate
@@ -382,7 +382,7 @@ def let_go_of(s: State, job: int, now: float) -> int:
     hold(s, job, -1, now)
     take_host(s.f, s.i, s.host, s.slices, s.quota, s.x, job, head, -1)
     s.i[job, SLICE] = -1
-    s.run[position_of(s.run, s.x[N_RUN], job)] = -1
+    empty_place(s, job)
     s.x[N_RUNNING] -= 1
     s.x[STAMP] += 1
     s.x[DIRTY] = 1

@@ -1,8 +1,9 @@
 """How fast running jobs really go, where that changes while they run: co-runners, cores, whole steps.
 
 `start` gives a job the speed of its kind on its GPU type. A rate model then says otherwise after every decision;
-`rerate` settles what was done at the old speed and goes on at the new one, without a restart. Start-up is a phase of
-its own: a job that imports and builds is no company yet, and NEXT_WARM is when the first such job becomes one.
+`rerate` settles what was done at the old speed and goes on at the new one, without a restart. Start-up and exit are
+phases of their own: a job that imports and builds is no company yet, one that saves and leaves is none any more, and
+company does not slow either. NEXT_WARM is when the first job that has company comes into another phase.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from cotenant.core.state import Cube, Matrix, Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.keys import position_of, work_done
 from cotenant.engine.ledger import rerun
+
+_SOON_S = 1e-6  # moments are rounded
 
 
 class RateModel(Protocol):
@@ -37,14 +40,32 @@ def rerate(s: State, rule: Rule, jobs: Ints, speeds: Floats, now: float) -> None
         rerun(s, rule, job, position_of(s.run, s.x[N_RUN], job))
     s.t[NEXT_WARM] = math.inf
     for k in range(len(jobs)):
-        if starts_up(s, jobs[k], now) and s.f[jobs[k], WARM] < s.t[NEXT_WARM] and has_company(s, jobs[k]):
-            s.t[NEXT_WARM] = s.f[jobs[k], WARM]
+        change = next_phase(s, jobs[k], now)
+        if change < s.t[NEXT_WARM] and has_company(s, jobs[k]):
+            s.t[NEXT_WARM] = change
 
 
 @kernel
 def starts_up(s: State, job: int, now: float) -> bool:
     """Whether it imports and builds: it does not use its GPUs yet, and so slows nobody down."""
     return bool(s.f[job, START_UP] > 0 and now < s.f[job, WARM] and s.i[job, PROMISED] == 0)
+
+
+@entry
+def winds_up(s: State, job: int, now: float) -> bool:
+    """Whether all its steps are done, and it saves and leaves: that takes as long as it takes, whoever is beside it."""
+    return bool(s.f[job, EXIT] > 0 and work_done(s.f, s.i, job, now) >= s.f[job, WORK] - s.f[job, EXIT] - _SOON_S)
+
+
+@kernel
+def next_phase(s: State, job: int, now: float) -> float:
+    """When a running job begins to use its GPUs, or is done with them; infinity where it is, or where nobody knows."""
+    if starts_up(s, job, now):
+        return float(s.f[job, WARM])
+    if s.f[job, EXIT] == 0 or s.i[job, PROMISED] == 1 or winds_up(s, job, now):
+        return math.inf
+    steps = s.f[job, WORK] - s.f[job, EXIT] - s.f[job, DONE]
+    return float(max(s.f[job, WARM], s.f[job, RATED]) + steps / s.f[job, SPEED])
 
 
 @kernel
@@ -88,9 +109,15 @@ def restart(s: State, rule: Rule, jobs: Ints, speeds: Floats, pause_s: Floats, n
 
 
 @kernel
+def at_work(s: State, job: int) -> bool:
+    """Whether it makes steps: it is not only promised its GPUs, does not start and does not leave."""
+    return bool(s.i[job, PROMISED] == 0 and not starts_up(s, job, s.t[NOW]) and not winds_up(s, job, s.t[NOW]))
+
+
+@kernel
 def disturbs(s: State, other: int, job: int) -> bool:
-    """Whether one that sits on a GPU of a job is at work there beside it: not in another turn, promised or starting."""
-    if other < 0 or other == job or s.i[other, PROMISED] == 1 or starts_up(s, other, s.t[NOW]):
+    """Whether one that sits on a GPU of a job is at work there beside it, and not in another turn."""
+    if other < 0 or other == job or not at_work(s, other):
         return False
     return bool(s.i[job, TURN] * s.i[other, TURN] <= 0 or s.i[job, TURN] == s.i[other, TURN])
 
@@ -151,6 +178,9 @@ def shared_speeds(
     for k in range(len(jobs)):
         job = jobs[k]
         kind = s.i[job, SPEED_ROW]
+        if winds_up(s, job, s.t[NOW]):
+            out[k] = s.f[job, ALONE]
+            continue
         slowest = 1.0
         at = s.i[job, SLICE]
         while at >= 0:
@@ -182,6 +212,9 @@ def paired_speeds(s: State, pair: Cube, jobs: Ints, out: Floats) -> None:
     for k in range(len(jobs)):
         job = jobs[k]
         kind, alone = s.i[job, SPEED_ROW], s.f[job, ALONE]
+        if winds_up(s, job, s.t[NOW]):
+            out[k] = alone
+            continue
         slowest = 1.0
         at = s.i[job, SLICE]
         while at >= 0:
@@ -195,9 +228,7 @@ def paired_speeds(s: State, pair: Cube, jobs: Ints, out: Floats) -> None:
                 share = 1.0
                 for place in range(SLOTS):
                     other = s.gpu[g, place]
-                    if other < 0 or other == job or starts_up(s, other, s.t[NOW]):
-                        continue
-                    if s.i[other, PROMISED] == 0:
+                    if other >= 0 and other != job and at_work(s, other):
                         share *= pair[kind, s.i[other, SPEED_ROW], gpu_type] / base
                 slowest = min(slowest, share)
             at = s.slices[at, SLICE_NEXT]

@@ -41,7 +41,8 @@ def obey_ceilings(s: State, rule: Rule, now: float) -> None:
 
 @kernel
 def anybody_short(s: State) -> bool:
-    """Whether somebody waits within a guarantee; after `obey_ceilings`, which counts what everybody holds."""
+    """Whether somebody waits within a guarantee."""
+    _count_held(s)
     for c in range(s.cls.shape[0]):
         if s.cls[c, C_LEN] > 0 and _guarantor(s, s.cls[c, C_LEAF], s.cls[c, C_GPUS]) >= 0:
             return True

@@ -1,19 +1,21 @@
-"""Sorting the list of running jobs by their keys, together with the rows that stand beside it.
+"""Lining the running jobs up by their keys.
 
-From one walk to the next the order hardly changes: a few new jobs at the end, a few that moved. Those are
-inserted one by one. When many are out of place (a round of attained service), positions are merge-sorted
-and the rows moved once.
+From one walk to the next the order hardly changes: a few new jobs, a few that moved. So the line is kept, as positions in
+the list of running jobs, and those out of place are inserted one by one; when many are (a round of attained service), the
+line is merge-sorted. The jobs themselves, and all that stands beside them, stay where they are.
 """
 
 from __future__ import annotations
 
-from cotenant.core.columns import N_RUN
+from cotenant.core.columns import N_KEPT, N_RUN
 from cotenant.core.jit import kernel
 from cotenant.core.state import IntMatrix, Matrix, State
-from cotenant.core.workload import Floats, Ints
+from cotenant.core.workload import Ints
 from cotenant.engine.keys import before_running
 
-_FEW = 12
+AT, WHO, KEPT = 0, 1, 2  # rows of `State.order`: positions and jobs of those lined up, and the line of all that run
+EVERYBODY = -1
+_STEPS = 4  # per job that insertions may take
 
 
 @kernel
@@ -30,31 +32,25 @@ def _before(keys: Matrix, run: Ints, a: int, b: int) -> bool:
 
 
 @kernel
-def _lift(rows: Matrix, at: int, to: int) -> None:
-    """In every row, move what stands at `at` up to position `to`; what is between moves down by one."""
-    for c in range(rows.shape[0]):
-        kept = rows[c, at]
-        for k in range(at, to, -1):
-            rows[c, k] = rows[c, k - 1]
-        rows[c, to] = kept
+def _insert_few(keys: Matrix, run: Ints, at: Ints, count: int) -> bool:
+    """Sort by inserting those that are out of place; gives up, with part of it done, where they are many."""
+    left = _STEPS * count
+    for k in range(1, count):
+        place = at[k]
+        to = k
+        while to > 0 and _before(keys, run, place, at[to - 1]):
+            at[to] = at[to - 1]
+            to -= 1
+        at[to] = place
+        left -= k - to
+        if left < 0:
+            return False
+    return True
 
 
 @kernel
-def _insert(run: Ints, hot: Matrix, keys: Matrix, at: int, to: int) -> None:
-    """The same for a running job and all that stands beside it."""
-    job = run[at]
-    for k in range(at, to, -1):
-        run[k] = run[k - 1]
-    run[to] = job
-    _lift(hot, at, to)
-    _lift(keys, at, to)
-
-
-@kernel
-def _merge_sort(keys: Matrix, run: Ints, order: IntMatrix, first: int, count: int) -> int:
-    """Sort `count` positions from `first` on by their keys; which of the two rows of `order` holds the result."""
-    for k in range(count):
-        order[0, k] = first + k
+def _merge_sort(keys: Matrix, run: Ints, order: IntMatrix, count: int) -> int:
+    """Sort the positions in the first row of `order`; which of the first two rows holds the result."""
     side, width = 0, 1
     while width < count:
         for low in range(0, count, 2 * width):
@@ -73,65 +69,28 @@ def _merge_sort(keys: Matrix, run: Ints, order: IntMatrix, first: int, count: in
 
 
 @kernel
-def _permute(rows: Matrix, order: Ints, scratch: Floats, first: int, count: int) -> None:
-    """In every row, let position first + k have what stood at order[k]."""
-    for c in range(rows.shape[0]):
-        for k in range(count):
-            scratch[k] = rows[c, order[k]]
-        for k in range(count):
-            rows[c, first + k] = scratch[k]
+def line_up_running(s: State, waiting: int) -> int:
+    """Sort the running jobs that come after a waiting one, or EVERYBODY, into AT and WHO; how many these are.
 
-
-@kernel
-def sort_running(s: State, first: int) -> None:
-    """Sort running jobs from position `first` on by the keys in `s.keys`; `s.run` and `s.hot` move along."""
-    run, hot, keys, count = s.run, s.hot, s.keys, s.x[N_RUN]
-    misplaced = 0
-    for k in range(first + 1, count):
-        if _before(keys, run, k, k - 1):
-            misplaced += 1
-            if misplaced > _FEW:
-                break
-    if misplaced == 0:
-        return
-    if misplaced > _FEW:
-        side = _merge_sort(keys, run, s.order, first, count - first)
-        order, scratch = s.order[side], s.scratch
-        for k in range(count - first):
-            scratch[k] = run[order[k]]
-        for k in range(count - first):
-            run[first + k] = int(scratch[k])
-        _permute(hot, order, scratch, first, count - first)
-        _permute(keys, order, scratch, first, count - first)
-        return
-    for k in range(first + 1, count):
-        to = k
-        while to > first and _before(keys, run, k, to - 1):
-            to -= 1
-        if to < k:
-            _insert(run, hot, keys, k, to)
-
-
-@kernel
-def part_running(s: State, waiting: int) -> int:
-    """Bring the running jobs that come after a waiting one to the end of the list; where they begin.
-
-    Only those can lose their place, so only they need sorting.
+    Only those can lose their place, so only they are sorted.
     """
-    f, run, hot, keys = s.f, s.run, s.hot, s.keys
-    low, high = 0, s.x[N_RUN]
-    while True:
-        while low < high and not before_running(f, waiting, keys, low, run[low]):
-            low += 1
-        while low < high and before_running(f, waiting, keys, high - 1, run[high - 1]):
-            high -= 1
-        if low >= high:
-            break
-        high -= 1
-        run[low], run[high] = run[high], run[low]
-        for c in range(hot.shape[0]):
-            hot[c, low], hot[c, high] = hot[c, high], hot[c, low]
-        for c in range(keys.shape[0]):
-            keys[c, low], keys[c, high] = keys[c, high], keys[c, low]
-        low += 1
-    return int(low)
+    run, keys, order = s.run, s.keys, s.order
+    for k in range(s.x[N_KEPT], s.x[N_RUN]):
+        order[KEPT, k] = k
+    s.x[N_KEPT] = s.x[N_RUN]
+    ahead = count = 0
+    for k in range(s.x[N_RUN]):
+        place = order[KEPT, k]
+        if waiting == EVERYBODY or before_running(s.f, waiting, keys, place, run[place]):
+            order[AT, count] = place
+            count += 1
+        else:
+            order[KEPT, ahead] = place
+            ahead += 1
+    side = AT if _insert_few(keys, run, order[AT], count) else _merge_sort(keys, run, order, count)
+    for k in range(count):
+        order[KEPT, ahead + k] = order[side, k]
+    for k in range(count):
+        place = order[KEPT, ahead + k]
+        order[AT, k], order[WHO, k] = place, run[place]
+    return count

@@ -52,12 +52,13 @@ class JobCosts:
     resume_s: Floats
     rung: Ints
     yields: Ints
+    exit_s: Floats  # of its work, the last: saving and leaving after all steps
 
     @classmethod
     def alike(cls, costs: StopCosts, rows: int) -> JobCosts:
         """All jobs cost the same."""
-        times = (np.full(rows, value) for value in (costs.save_s, costs.start_s, costs.resume_s))
-        return cls(*times, *(np.full(rows, value) for value in (int(costs.suspends), 2 + int(costs.suspends))))
+        times = (costs.save_s, costs.start_s, costs.resume_s, int(costs.suspends), 2 + int(costs.suspends), 0.0)
+        return cls(*(np.full(rows, value) for value in times))
 
     @property
     def lags(self) -> bool:
@@ -123,7 +124,7 @@ def build_state(
     cls, members, tree_size = _lay_out_classes(cls, of, tier, i, placement.relax_after_s < np.inf)
     cls, members = _with_bound_classes(cls, members, i, costs.most_suspended)
     f[:, col.SAVE], f[:, col.START_UP], f[:, col.RESUME] = each.save_s, each.start_s, each.resume_s
-    i[:, col.RUNG], i[:, col.YIELDS] = each.rung, each.yields
+    i[:, col.RUNG], i[:, col.YIELDS], f[:, col.EXIT] = each.rung, each.yields, each.exit_s
     f[:, col.SAVING] = np.where(np.isfinite(each.save_s), each.save_s, 0.0)
     attempts, attempt_of = _attempts(work)
     have = attempt_of[:, 1] > 0
@@ -184,7 +185,7 @@ def build_state(
         open=np.zeros((nodes, 4), np.int64),
         open_host=np.zeros((nodes, 4)),
         pick=np.zeros((gpus + 1, 2), np.int64),
-        order=np.zeros((2, room), np.int64),
+        order=np.zeros((3, room), np.int64),
         scratch=np.zeros(room),
         stops=np.zeros(most + 1, np.int64),
         starts=np.zeros((most + 1, 4), np.int64),

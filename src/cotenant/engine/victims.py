@@ -19,23 +19,6 @@ ANYBODY = -1
 
 
 @kernel
-def _add_tail(s: State, order: Ints, first: int, end: int, tenant: int) -> None:
-    """Count the GPUs of running jobs at these places of the order as free."""
-    for k in range(first, end):
-        job = order[k]
-        if job >= 0 and s.i[job, STATE] == RUNNING and (tenant < 0 or s.i[job, TENANT] == tenant):
-            shift(s, job, s.i[job, SLICE], TAIL, 1)
-
-
-@kernel
-def _open_tail(s: State, order: Ints, first: int, end: int, tenant: int) -> None:
-    """What is free when everybody from `first` on leaves."""
-    for n in range(s.node.shape[0]):
-        s.open[n, TAIL] = s.open[n, IDLE_NOW]
-    _add_tail(s, order, first, end, tenant)
-
-
-@kernel
 def displace_latest(s: State, c: int, job: int, order: Ints, first: int, end: int) -> int:
     """A place for a job of class c that costs only the tail of `order[first:end]`; pairs as in `find_place`."""
     if s.x[TENANTS] != 1:
@@ -55,31 +38,51 @@ def displace_latest(s: State, c: int, job: int, order: Ints, first: int, end: in
 def shortest_tail(s: State, c: int, job: int, order: Ints, first: int, end: int, tenant: int) -> int:
     """The same, where UNCLAIMED says what could be had at all, of the jobs of one tenant or of anybody.
 
-    The shortest tail is found by doubling, then by halving. Where cores or memory bind, or where GPUs are only
-    counted, any place will do: there nobody is moved for nothing.
+    The last ones leave one by one until there is a place. Where cores or memory bind, or where GPUs are only counted,
+    any place will do: there nobody is moved for nothing.
     """
     count = find_place(s, c, job, UNCLAIMED)
     if count == 0 or s.x[USE_HOST] == 1 or s.node.shape[0] == s.pool.shape[0] or end - first < 2:
         return count
-    _open_tail(s, order, end, end, tenant)
-    enough, short, step = end, end, 1  # the tail from `short` on is too short
-    while True:
-        enough = max(first, short - step)
-        _add_tail(s, order, enough, short, tenant)
-        count = find_place(s, c, job, LATEST)
-        if count > 0 or enough == first:
-            break
-        short = enough
-        step *= 2
-    while short - enough > 1:
-        middle = (short + enough) // 2
-        _open_tail(s, order, middle, end, tenant)
-        if find_place(s, c, job, LATEST) > 0:
-            enough = middle
-        else:
-            short = middle
-    _open_tail(s, order, enough, end, tenant)
+    total, gpus = 0, s.cls[c, C_GPUS]
+    for n in range(s.node.shape[0]):
+        s.open[n, TAIL] = s.open[n, IDLE_NOW]
+        total += max(s.open[n, IDLE_NOW], 0)
+    for k in range(end - 1, first - 1, -1):
+        other = order[k]
+        may = k == end - 1 and s.x[TENANTS] == 1  # who asks there has not asked for what is idle
+        if other >= 0 and s.i[other, STATE] == RUNNING and (tenant < 0 or s.i[other, TENANT] == tenant):
+            shift(s, other, s.i[other, SLICE], TAIL, 1)
+            total += s.i[other, GPUS]
+            may = may or (total >= gpus and _may_matter(s, c, s.i[other, SLICE]))
+        if may:
+            count = find_place(s, c, job, LATEST)
+            if count > 0:
+                return count
     return find_place(s, c, job, LATEST)
+
+
+@kernel
+def _may_matter(s: State, c: int, head: int) -> bool:
+    """Whether one of these slices lies on a node of which a gang of class c could use what is free of it by now."""
+    gpus, parts, at = s.cls[c, C_GPUS], s.cls[c, C_NODES], head
+    while at >= 0:
+        n = s.slices[at, SLICE_NODE]
+        p = s.node[n, NODE_POOL]
+        largest = s.pool[p, POOL_LARGEST]
+        least = 1
+        if parts > 0:
+            least = gpus // parts
+        elif s.cls[c, C_MODE] == CONSOLIDATED:
+            alike = s.pool[p, POOL_LARGEST_COUNT] == s.pool[p, POOL_HI] - s.pool[p, POOL_LO]
+            if gpus <= largest:
+                least = gpus
+            elif alike:
+                least = largest if gpus % largest == 0 else gpus % largest
+        if s.open[n, TAIL] >= least:
+            return True
+        at = s.slices[at, SLICE_NEXT]
+    return False
 
 
 @kernel

@@ -15,13 +15,13 @@ from cotenant.core.workload import Ints
 from cotenant.engine.gains import weigh_stop, worth_moving
 from cotenant.engine.heaps import remove_waiting
 from cotenant.engine.home import evict, find_home
-from cotenant.engine.keys import before_running, compact_running, refresh_keys, set_keys_if_moved
+from cotenant.engine.keys import before_running, refresh_keys, set_keys_if_moved
 from cotenant.engine.leaving import preempt
 from cotenant.engine.ledger import start
 from cotenant.engine.lines import advance_line, line_up
 from cotenant.engine.sharing import copy_slices
 from cotenant.engine.slices import shift, slices_for
-from cotenant.engine.sorting import part_running, sort_running
+from cotenant.engine.sorting import AT, WHO, line_up_running
 from cotenant.engine.victims import displace_latest
 from cotenant.placement.fit import IDLE_NOW, UNCLAIMED, find_place
 
@@ -86,27 +86,27 @@ def keep_place(
 
 
 @kernel
-def _keep_stretch(s: State, first: int, waiting: int) -> int:
-    """Let running jobs from position `first` keep their places, up to the turn of a waiting job or to the
+def _keep_stretch(s: State, first: int, count: int, waiting: int) -> int:
+    """Let running jobs from the one at `first` in line on keep their places, up to the turn of a waiting job or to the
     first one whose place is taken."""
     f, i, slices, open_, open_host, quota, x = s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x
-    run, hot, keys = s.run, s.hot, s.keys
-    for k in range(first, x[N_RUN]):
-        job = run[k]
-        if before_running(f, waiting, keys, k, job):
+    hot, keys, order = s.hot, s.keys, s.order
+    for k in range(first, count):
+        at, job = order[AT, k], order[WHO, k]
+        if before_running(f, waiting, keys, at, job):
             return k
-        node = int(hot[H_NODE, k])
+        node = int(hot[H_NODE, at])
         if node < 0 or x[N_EVICTED] > 0:
             if not keep_place(f, i, slices, open_, open_host, quota, x, job):
                 return k
             continue
-        gpus, tenant = int(hot[H_GPUS, k]), int(hot[H_TENANT, k])
+        gpus, tenant = int(hot[H_GPUS, at]), int(hot[H_TENANT, at])
         if open_[node, UNCLAIMED] < gpus or quota[tenant, Q_CLAIMED] + gpus > quota[tenant, Q_LIMIT]:
             return k
         open_[node, UNCLAIMED] -= gpus
         quota[tenant, Q_CLAIMED] += gpus
         x[LEFT] -= gpus
-    return int(x[N_RUN])
+    return count
 
 
 @kernel
@@ -206,20 +206,20 @@ def visit_running(s: State, job: int, order: Ints, first: int, end: int) -> None
 
 
 @kernel
-def _weigh_running(s: State, rule: Rule, k: int, now: float) -> None:
-    """The same in a compiled order, for the job at position k of those that run: nobody is moved, or displaced by who
-    is moved, for less than that costs."""
-    job, first, end = s.run[k], k + 1, s.x[N_RUN]
+def _weigh_running(s: State, rule: Rule, k: int, end: int, now: float) -> None:
+    """The same in a compiled order, for the job at place k in line: nobody is moved, or displaced by who is moved, for
+    less than that costs."""
+    job, first = s.order[WHO, k], k + 1
     if keep_place(s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x, job):
         return
     leave(s, job)
     moves = displaces = True
-    if rule.flags[WEIGHS] == 1 and (s.hot[H_COST, k] > 0 or s.i[job, PROMISED] == 1) and first < end:
+    if rule.flags[WEIGHS] == 1 and (s.hot[H_COST, s.order[AT, k]] > 0 or s.i[job, PROMISED] == 1) and first < end:
         set_keys_if_moved(s.f, s.i, rule, job, now)
-        displaces = before_running(s.f, job, s.keys, first, s.run[first])
+        displaces = before_running(s.f, job, s.keys, s.order[AT, first], s.order[WHO, first])
     if rule.flags[WEIGHS] == 1 and s.i[job, RUNG] == 1 and s.i[job, PROMISED] == 0:
         moves = worth_moving(s, rule, job, now)
-    moves = moves and visit_waiting(s, job, displaces, s.run, first, end)
+    moves = moves and visit_waiting(s, job, displaces, s.order[WHO], first, end)
     if not moves:
         plan_stop(s, job)
     weigh_stop(s, rule, job, moves, now)
@@ -255,16 +255,17 @@ def commit(s: State, rule: Rule, now: float) -> None:
 
 
 @kernel
-def _open_behind(s: State, first: int) -> None:
-    """Begin a walk at the turn of the first waiting job: running jobs before position `first` keep
-    what they have, the rest is unclaimed."""
+def _open_behind(s: State, count: int) -> None:
+    """Begin a walk at the turn of the first waiting job: the running jobs in line are unclaimed, others keep what they
+    have."""
     x, open_, open_host, quota = s.x, s.open, s.open_host, s.quota
-    run, hot, node, host = s.run, s.hot, s.node, s.host
+    order, hot, node, host = s.order, s.hot, s.node, s.host
     x[N_STOPS] = 0
     x[N_PLANNED] = 0
     left = x[IDLE]
     for n in range(node.shape[0]):
         open_[n, UNCLAIMED] = open_[n, IDLE_NOW] = node[n, NODE_FREE]
+    for n in range(node.shape[0] if x[USE_HOST] == 1 else 0):
         open_host[n, 0] = open_host[n, 1] = host[n, HOST_CPU_FREE]
         open_host[n, 2] = open_host[n, 3] = host[n, HOST_MEM_FREE]
     for q in range(quota.shape[0]):
@@ -272,38 +273,37 @@ def _open_behind(s: State, first: int) -> None:
         quota[q, Q_STARTED] = 0
     for c in range(s.failed.shape[0]):
         s.failed[c] = 0
-    for k in range(first, x[N_RUN]):
-        gpus = int(hot[H_GPUS, k])
+    for k in range(count):
+        at, job = order[AT, k], order[WHO, k]
+        gpus = int(hot[H_GPUS, at])
         left += gpus
-        quota[int(hot[H_TENANT, k]), Q_CLAIMED] -= gpus
-        if hot[H_NODE, k] >= 0:
-            open_[int(hot[H_NODE, k]), UNCLAIMED] += gpus
+        quota[int(hot[H_TENANT, at]), Q_CLAIMED] -= gpus
+        if hot[H_NODE, at] >= 0:
+            open_[int(hot[H_NODE, at]), UNCLAIMED] += gpus
             continue
-        shift(s, run[k], s.i[run[k], SLICE], UNCLAIMED, 1)
+        shift(s, job, s.i[job, SLICE], UNCLAIMED, 1)
     x[LEFT] = left
 
 
 @kernel
-def walk_preemptive(s: State, rule: Rule, now: float) -> None:
+def walk_preemptive(s: State, rule: Rule, now: float, fresh: bool) -> None:
     """Merge running jobs with the first waiting jobs of each class, in order, and carry out the result.
 
-    Whoever runs ahead of the first waiting job keeps its place, so the walk begins there.
+    `fresh`: the keys of running jobs are as of now. Whoever runs ahead of the first waiting job keeps its place, so the walk begins there.
     """
     line_up(s)
-    compact_running(s)
-    refresh_keys(s, rule, now)
-    count = s.x[N_RUN]
-    running = part_running(s, s.heap[s.cls[s.lines[0], C_OFFSET]])
-    sort_running(s, running)
-    _open_behind(s, running)
-    line = 0
+    if not fresh:
+        refresh_keys(s, rule, now)
+    count = line_up_running(s, s.heap[s.cls[s.lines[0], C_OFFSET]])
+    _open_behind(s, count)
+    running = line = 0
     while s.x[LEFT] > 0 and line < s.x[N_LINES]:
         job = s.heap[s.cls[s.lines[line], C_OFFSET]]
-        running = _keep_stretch(s, running, job)
-        if running < count and not before_running(s.f, job, s.keys, running, s.run[running]):
-            _weigh_running(s, rule, running, now)
+        running = _keep_stretch(s, running, count, job)
+        if running < count and not before_running(s.f, job, s.keys, s.order[AT, running], s.order[WHO, running]):
+            _weigh_running(s, rule, running, count, now)
             running += 1
-        elif visit_waiting(s, job, True, s.run, running, count):
+        elif visit_waiting(s, job, True, s.order[WHO], running, count):
             remove_waiting(s.f, s.i, s.cls, s.heap, job)
             advance_line(s, line)
         else:
@@ -311,7 +311,7 @@ def walk_preemptive(s: State, rule: Rule, now: float) -> None:
     if s.x[N_PLANNED] == 0:
         return
     for k in range(running, count):
-        _weigh_running(s, rule, k, now)
+        _weigh_running(s, rule, k, count, now)
     commit(s, rule, now)
 
 

@@ -21,8 +21,8 @@ BOTH, LATEST = 4, 5
 
 
 @kernel
-def one_node(open_: IntMatrix, lo: int, hi: int, gpus: int, displacing: bool) -> int:
-    """The node for a gang that fits one node, or -1.
+def one_node(open_: IntMatrix, lo: int, hi: int, gpus: int, displacing: bool, column: int) -> int:
+    """The node for a gang that fits one node, or -1; `column` says what is usable.
 
     Among idle GPUs best fit; when others may be displaced, the node where the fewest are.
     """
@@ -30,7 +30,7 @@ def one_node(open_: IntMatrix, lo: int, hi: int, gpus: int, displacing: bool) ->
     best_idle = 0
     best_free = 0
     for n in range(lo, hi):
-        free = open_[n, USABLE]
+        free = open_[n, column]
         if free < gpus:
             continue
         idle = min(max(open_[n, IDLE_NOW], 0), gpus) if displacing else 0
@@ -222,6 +222,12 @@ def find_place_in(s: State, c: int, job: int, source: int, p: int, mode: int) ->
     if not (s.cls[c, C_POOLS] >> p) & 1:
         return 0
     gpus = s.cls[c, C_GPUS]
+    if s.x[USE_HOST] == 0 and s.cls[c, C_NODES] == 0 and mode == CONSOLIDATED and gpus <= s.pool[p, POOL_LARGEST]:
+        column = TAIL if source == LATEST else source
+        if source != BOTH:  # one scan, and no copy of what is usable
+            n = one_node(s.open, s.pool[p, POOL_LO], s.pool[p, POOL_HI], gpus, source != IDLE_NOW, column)
+            s.pick[0, 0], s.pick[0, 1] = n, gpus
+            return 1 if n >= 0 else 0
     cpus, mem = s.f[job, CPUS] / s.i[job, GPUS], s.f[job, MEM] / s.i[job, GPUS]
     largest = usable(s.open, s.open_host, s.host, s.node, s.pool, p, cpus, mem, source, s.x[USE_HOST])
     displacing = source in (UNCLAIMED, LATEST)
@@ -261,7 +267,7 @@ def seek(
     if parts > 0:
         count = equal_parts(open_, pick, lo, hi, parts, gpus // parts, mode == SPREAD, displacing)
     elif mode != SPREAD and gpus <= largest:
-        n = one_node(open_, lo, hi, gpus, displacing)
+        n = one_node(open_, lo, hi, gpus, displacing, USABLE)
         if n >= 0:
             pick[0, 0], pick[0, 1] = n, gpus
             count = 1

@@ -2,57 +2,82 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
 import sys
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Spec, typed_params
-from cotenant.policies.antman import AntMan
-from cotenant.policies.as_is import AsIs
-from cotenant.policies.backfill import Backfill
 from cotenant.policies.base import OrderPolicy, PlanPolicy, Policy, PriorityPolicy
-from cotenant.policies.bsbf import SjfBsbf, SjfBsbfPaper, SjfFfs
-from cotenant.policies.chronus import Chronus
-from cotenant.policies.easy import Easy
-from cotenant.policies.edf import Edf, EdfBackfill
-from cotenant.policies.fifo import Fifo
-from cotenant.policies.ftf import Ftf
-from cotenant.policies.gandiva import Gandiva
-from cotenant.policies.gavel import Allox, GandivaPacking, Gavel
-from cotenant.policies.horus import Horus, HorusPlus
-from cotenant.policies.las import Las
-from cotenant.policies.muri import MuriL, MuriS
-from cotenant.policies.ones import Ones, OnesGoodput
-from cotenant.policies.optimus import Optimus
-from cotenant.policies.philly import Philly
-from cotenant.policies.qssf import Qssf
-from cotenant.policies.random_order import RandomOrder
-from cotenant.policies.sjf import Sjf
-from cotenant.policies.slurm import SlurmPriority
-from cotenant.policies.srsf import Srsf
-from cotenant.policies.srtf import Srtf
-from cotenant.policies.themis import Themis
-from cotenant.policies.tiresias import TiresiasG, TiresiasL
 
-BUILT_IN: tuple[type[Policy], ...] = (
-    Fifo, Backfill, Easy, Sjf, Qssf, RandomOrder, Srtf, Srsf, Las, TiresiasL, TiresiasG, Gavel, Allox, GandivaPacking,
-    Themis, Ftf, Edf, EdfBackfill, Chronus, Ones, OnesGoodput, Optimus, MuriS, MuriL, SjfBsbf, SjfBsbfPaper, SjfFfs,
-    AntMan, Gandiva, Horus, HorusPlus, Philly, SlurmPriority,
-)  # fmt: skip
+BUILT_IN = {
+    "fifo": "fifo:Fifo",
+    "backfill": "backfill:Backfill",
+    "easy": "easy:Easy",
+    "sjf": "sjf:Sjf",
+    "qssf": "qssf:Qssf",
+    "random": "random_order:RandomOrder",
+    "srtf": "srtf:Srtf",
+    "srsf": "srsf:Srsf",
+    "las": "las:Las",
+    "tiresias-l": "tiresias:TiresiasL",
+    "tiresias-g": "tiresias:TiresiasG",
+    "gavel": "gavel:Gavel",
+    "allox": "gavel:Allox",
+    "gandiva-packing": "gavel:GandivaPacking",
+    "themis": "themis:Themis",
+    "ftf": "ftf:Ftf",
+    "edf": "edf:Edf",
+    "edf-backfill": "edf:EdfBackfill",
+    "chronus": "chronus:Chronus",
+    "ones": "ones:Ones",
+    "ones-goodput": "ones:OnesGoodput",
+    "optimus": "optimus:Optimus",
+    "muri-s": "muri:MuriS",
+    "muri-l": "muri:MuriL",
+    "sjf-bsbf": "bsbf:SjfBsbf",
+    "sjf-bsbf-paper": "bsbf:SjfBsbfPaper",
+    "sjf-ffs": "bsbf:SjfFfs",
+    "antman": "antman:AntMan",
+    "gandiva": "gandiva:Gandiva",
+    "horus": "horus:Horus",
+    "horus+": "horus:HorusPlus",
+    "philly": "philly:Philly",
+    "slurm": "slurm:SlurmPriority",
+}
+"""Names of ours, with module and class: only what is asked for is loaded."""
+
+_DECIDES_NOTHING = {"as-is": "as_is:AsIs"}  # nobody but a log can be played by it
 
 
 @cache
 def known_policies() -> dict[str, type[Policy]]:
     """All policies by name; entry points of group `cotenant.policies` come after ours. Looked up once."""
-    found = {policy.name: policy for policy in BUILT_IN}
+    from importlib.metadata import entry_points
+
+    found = {name: _load(where) for name, where in BUILT_IN.items()}
     for point in entry_points(group="cotenant.policies"):
         if point.name not in found:
             found[point.name] = point.load()
     return found
+
+
+def _load(where: str) -> type[Policy]:
+    module, _, name = where.partition(":")
+    found: type[Policy] = getattr(importlib.import_module(f"cotenant.policies.{module}"), name)
+    return found
+
+
+def _named(name: str) -> type[Policy]:
+    ours = BUILT_IN | _DECIDES_NOTHING
+    if name in ours:
+        return _load(ours[name])
+    if name not in known_policies():
+        raise unknown("policy", name, [*known_policies(), *_DECIDES_NOTHING])
+    return known_policies()[name]
 
 
 def make_policy(text: str) -> Policy:
@@ -65,13 +90,7 @@ def make_policy(text: str) -> Policy:
         policy = _from_file(Path(path), spec.name)
     else:
         spec = Spec.parse(text)
-        known: dict[str, type[Policy]] = {
-            **known_policies(),
-            AsIs.name: AsIs,
-        }  # which decides nothing: nobody but a log can be played by it
-        if spec.name not in known:
-            raise unknown("policy", spec.name, known)
-        policy = known[spec.name]
+        policy = _named(spec.name)
     params = typed_params(spec, policy.defaults, "policy")
     for key in spec.params:
         value = params[key]

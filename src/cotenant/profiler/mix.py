@@ -24,6 +24,7 @@ from cotenant.workload.profiles.profile_file import (
     load_profile_file,
 )
 
+_AT_ONCE = (4, 8)  # starts side by side when pairs are measured, at least and at most: one for two cores
 OpenBackend = Callable[[str], AbstractContextManager[Backend]]
 """A backend on which jobs share GPUs in this way."""
 
@@ -162,15 +163,17 @@ class Mix:
         self.told(f"{len(todo)} pairs, {'under MPS' if share == 'mps' else 'time-sliced'}:")
         measured = {name: self.file.model(name) for name in partners}
         need_gib = {name: model.on[node.gpu_type].gpu_gib for name, model in measured.items() if model is not None}
-        company = Company(self.options.window_s, need_gib=need_gib, gpu_gib=node.gpu_mem_gib or math.inf)
+        at_once = min(max(node.cpus // 2, _AT_ONCE[0]), _AT_ONCE[1])
+        company = Company(
+            self.options.window_s, need_gib=need_gib, gpu_gib=node.gpu_mem_gib or math.inf, at_once=at_once
+        )
         say = lambda text: self.told(f"  {text}")  # noqa: E731
-        for found in measure_pairs(station, partners, todo, company, node.gpu_type, share, say):
-            if isinstance(found, CommandError):
-                self._fail(str(found))
+        found = measure_pairs(station, partners, todo, company, node.gpu_type, share, say, lambda: self.late)
+        for one in found:
+            if isinstance(one, CommandError):
+                self._fail(str(one))
             else:
-                self._keep(found)
-            if self.late:
-                return
+                self._keep(one)
 
     def _keep(self, pair: MeasuredPair | None) -> None:
         if pair is not None:

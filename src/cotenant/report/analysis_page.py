@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cotenant.report.analysis_sections import Section, headline, sections
-from cotenant.report.charts import PALETTE, Chart, Figure, figure, title
-from cotenant.report.html import page, place_of
+from cotenant.report.charts import PALETTE, Chart, Figure, figure
+from cotenant.report.page import esc, page, place_of
 
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
@@ -37,55 +36,56 @@ def render(report: Mapping[str, Any], command: str) -> str:
 
 def _header(report: Mapping[str, Any], command: str) -> str:
     facts = "".join(
-        f"<div><dt>{_esc(name.replace('_', ' '))}</dt><dd>{_esc(text)}</dd></div>"
+        f"<div><dt>{esc(name.replace('_', ' '))}</dt><dd>{esc(text)}</dd></div>"
         for name, text in report["definitions"].items()
     )
-    notes = "".join(f'<p class="note">{_esc(note)}</p>' for note in report["notes"])
+    notes = "".join(f'<p class="note">{esc(note)}</p>' for note in report["notes"])
     return (
-        f'<header>\n<p class="brand">Cotenant · analysis</p>\n<h1>{_esc(report["source"])}</h1>\n'
-        f"<p>{_esc(headline(report))}</p>"
-        f'<pre aria-label="Command"><code>{_esc(command)}</code></pre>\n<dl class="facts">{facts}</dl>{notes}</header>'
+        f'<header>\n<p class="brand">Cotenant · analysis</p>\n<h1>{esc(report["source"])}</h1>\n'
+        f"<p>{esc(headline(report))}</p>"
+        f'<pre aria-label="Command"><code>{esc(command)}</code></pre>\n<dl class="facts">{facts}</dl>{notes}</header>'
     )
 
 
 def _section(section: Section, charts: Sequence[Chart]) -> str:
     head = "".join(
-        f'<th scope="col"{" class=text" if not at else ""} style="padding:10px">{_esc(name)}</th>'
+        f'<th scope="col"{" class=text" if not at else ""} style="padding:10px">{esc(name)}</th>'
         for at, name in enumerate(section.columns)
     )
     rows = "\n".join(
-        f'<tr><th scope="row">{_esc(row[0])}</th>{"".join(f"<td>{_esc(cell)}</td>" for cell in row[1:])}</tr>'
+        f'<tr><th scope="row">{esc(row[0])}</th>{"".join(f"<td>{esc(cell)}</td>" for cell in row[1:])}</tr>'
         for row in section.rows
     )
     table = (
-        f'<div class="box" tabindex="0" role="region" aria-label="{_esc(section.title)}"><table>'
+        f'<div class="box" tabindex="0" role="region" aria-label="{esc(section.title)}"><table>'
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
-    advice = f"<p><strong>{_esc(section.advice)}</strong></p>" if section.advice else ""
-    remarks = "".join(f'<p class="note">{_esc(text)}</p>' for text in section.remarks)
+    advice = f"<p><strong>{esc(section.advice)}</strong></p>" if section.advice else ""
+    remarks = "".join(f'<p class="note">{esc(text)}</p>' for text in section.remarks)
     figures = "".join(place_of(chart) for chart in charts)
     grid = f'<div class="grid" style="margin-top:16px">{figures}</div>' if figures else ""
-    return f'<section id="{section.slug}"><h2>{_esc(section.title)}</h2>{advice}{table}{remarks}{grid}</section>'
+    return f'<section id="{section.slug}"><h2>{esc(section.title)}</h2>{advice}{table}{remarks}{grid}</section>'
 
 
 def _lacking(report: Mapping[str, Any]) -> str:
     items = "".join(
-        f"<li><strong>{_esc(name)}</strong>: {_esc(means)}</li>" for name, means in report["lacking_means"].items()
+        f"<li><strong>{esc(name)}</strong>: {esc(means)}</li>" for name, means in report["lacking_means"].items()
     )
     return f'<section id="lacking"><h2>What the log does not say</h2><ul>{items}</ul></section>' if items else ""
 
 
 def _charts(report: Mapping[str, Any]) -> list[Chart]:
     sizes, tenants, delay, savings = (report[name] for name in ("by_size", "by_tenant", "delay", "savings"))
-    percent = {"tickformat": ".0%"}
+    percent = {"as": "percent", "zero": True}
     charts = [
         Chart(
             "runs-shares", "Jobs and GPU-hours by size", "Part of all jobs, and of all GPU-hours.", "Shares by size",
             _bars(sizes, {"jobs": "jobs_share", "GPU-hours": "gpu_hours_share"}, percent),
         ),
         Chart(
-            "runs-times", "Run time by size", "Median and 95th percentile, in seconds on a log scale.",
-            "Run times by size", _bars(sizes, {"median": "p50_run_s", "p95": "p95_run_s"}, {"type": "log"}),
+            "runs-times", "Run time by size", "Median and 95th percentile, on a log scale.",
+            "Run times by size",
+            _bars(sizes, {"median": "p50_run_s", "p95": "p95_run_s"}, {"kind": "log", "as": "span"}, "dot"),
         ),
         Chart(
             "cycles-hours", "Submissions by hour", report["definitions"]["hours"].capitalize() + ".",
@@ -126,28 +126,19 @@ def _charts(report: Mapping[str, Any]) -> list[Chart]:
     return charts
 
 
-def _bars(rows: Mapping[str, Mapping[str, Any]], series: Mapping[str, str], axis: Mapping[str, Any]) -> Figure:
-    """Groups of bars: one group per row, one colour per column."""
-    names = [html.escape(name.replace("_", " "), quote=False) for name in rows]
-    data: list[Figure] = [
-        {
-            "type": "bar", "name": name, "meta": 0, "x": names, "y": [row[key] for row in rows.values()],
-            "marker": {"color": PALETTE[at]}, "hovertemplate": "%{x}: %{y}<extra>%{fullData.name}</extra>",
-        }
+def _bars(
+    rows: Mapping[str, Mapping[str, Any]], series: Mapping[str, str], axis: Mapping[str, Any], kind: str = "bar"
+) -> Figure:
+    """Groups of bars (or dots, on a log scale): one group per row, one colour per column."""
+    names = [name.replace("_", " ") for name in rows]
+    marks = [
+        {"type": kind, "name": name, "color": PALETTE[at], "x": list(range(len(names))),
+         "y": [row[key] for row in rows.values()]}
         for at, (name, key) in enumerate(series.items())
     ]  # fmt: skip
-    made = figure(data, {"type": "category"}, dict(axis))
-    made["layout"] |= {"showlegend": len(series) > 1, "legend": {"orientation": "h", "y": 1.12}}
-    return made
+    return figure(marks, {"kind": "band", "names": names}, axis, legend=len(series) > 1)
 
 
 def _counts(names: Sequence[str], values: Sequence[int]) -> Figure:
-    data: list[Figure] = [
-        {"type": "bar", "name": "submissions", "meta": 0, "x": list(names), "y": list(values),
-         "marker": {"color": PALETTE[0]}, "hovertemplate": "%{x}: %{y:,} jobs<extra></extra>"}
-    ]  # fmt: skip
-    return figure(data, {"type": "category"}, title("jobs"))
-
-
-def _esc(value: object) -> str:
-    return html.escape(str(value), quote=True)
+    mark = {"type": "bar", "name": "", "color": PALETTE[0], "x": list(range(len(names))), "y": list(values)}
+    return figure([mark], {"kind": "band", "names": list(names)}, {"zero": True, "title": "jobs"})

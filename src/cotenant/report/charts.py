@@ -1,13 +1,11 @@
-"""The charts of a comparison as Plotly figures (plain `data` and `layout` dicts, drawn by the page's script).
+"""The charts of a comparison as plain data: two axes and marks, which the window's charts draw (`web/src/lib/plot.ts`).
 
-Every trace carries `meta`, the index of its policy, so that the page can hide a policy in all charts at once;
-colours of text, grid and background are left to the page, which follows the reader's light or dark theme.
+A mark carries `of`, the index of its policy, so that the page can hide a policy in all charts at once; colours of text,
+grid and background are left to the page, which follows the reader's light or dark theme.
 """
 
 from __future__ import annotations
 
-import html
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,18 +16,18 @@ from cotenant.core.outcome import Outcome
 from cotenant.core.workload import Floats
 from cotenant.report.curves import SIZE_CLASSES, cdf, over_time, rounded, size_class
 from cotenant.report.stats import Estimate
-from cotenant.report.units import Unit, duration, unit_for
+from cotenant.report.units import unit_for
 
 PALETTE = (
     "#3b7dd8", "#e07b39", "#2f9e6e", "#c2476f", "#8b63c9",
     "#b5911e", "#2aa3b5", "#d35ac0", "#8a6d5a", "#6b7c93",
     "#6aa84f", "#a23b3b", "#1f5f8b", "#e3b23c", "#5b4b8a", "#3d8b7d",
 )  # fmt: skip
-DASHES = ("solid", "dash", "dot", "dashdot")
+DASHES = ("", "7 4", "2 3", "7 3 2 3")
 TIME_POINTS = 120
-_TIME_TICKS = (1, 10, 60, 600, 3600, 36000, 86400, 864000, 8640000, 86400000)
 
 Figure = dict[str, Any]
+"""A chart as `Spec` of `plot.ts` takes it, or one of its marks or axes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +89,7 @@ def build_charts(lines: Sequence[Line]) -> list[Chart]:
         jct_by_size(lines),
         slowdown_cdf(lines),
     ]
-    return [chart for chart in charts if chart.figure["data"]]
+    return [chart for chart in charts if chart.figure["marks"]]
 
 
 def jct_cdf(lines: Sequence[Line]) -> Chart:
@@ -120,110 +118,72 @@ def queue_cdf(lines: Sequence[Line]) -> Chart:
 
 def slowdown_cdf(lines: Sequence[Line]) -> Chart:
     """Share of jobs by JCT over duration; jobs of no duration have no slowdown."""
-    data = []
-    highest = 1.0
+    marks = []
     for line in lines:
         done = line.outcome.finished & (line.outcome.workload.duration_s > 0)
         x, y = cdf(line.outcome.jct_s[done] / line.outcome.workload.duration_s[done])
         if len(x):
-            highest = max(highest, float(x[-1]))
-            look = _line(line, x, y, "hv")
-            look["hovertemplate"] = "%{y:.1%} of jobs: slowdown ≤ %{x:.3~g}<extra>%{fullData.name}</extra>"
-            data.append(look)
-    steps = (1, 2, 5) if highest < 2000 else (1,)
-    ticks = [m * 10**e for e in range(math.ceil(math.log10(highest)) + 1) for m in steps]
-    axis = {"type": "log", "tickvals": ticks, "ticktext": [f"{tick:,}×" for tick in ticks]}
+            marks.append(_curve(line, x, y))
     return Chart(
         "slowdown-cdf",
         "Slowdown",
         "Completion time over the time the job needs when it runs alone. 1× means it never waited.",
         f"Distribution of slowdown for {names_of(lines)}",
-        figure(data, {**axis, **title("slowdown (log scale)")}, _SHARE_AXIS),
+        figure(marks, {"kind": "log", "unit": "×", "title": "slowdown (log scale)"}, _SHARE),
         wide=True,
     )
 
 
 def utilisation(lines: Sequence[Line]) -> Chart:
     """GPUs in use over time as a share of the cluster."""
-    unit = _span_unit(lines)
-    data = []
-    for line in lines:
-        share = line.outcome.series.gpus_busy / max(1, line.outcome.cluster_gpus)
-        data += _over_time(line, share, unit, "%{y:.1%} of GPUs")
-    y = {"range": [0, 1.03], "tickformat": ".0%", **title("GPUs in use")}
+    marks = [
+        mark for line in lines
+        for mark in _over_time(line, line.outcome.series.gpus_busy / max(1, line.outcome.cluster_gpus))
+    ]  # fmt: skip
     return Chart(
         "utilisation",
         "GPU utilisation over time",
         f"Share of the cluster's GPUs that are allocated; mean of up to {TIME_POINTS} intervals.",
         f"GPU utilisation over time for {names_of(lines)}",
-        figure(data, _since(lines, unit), y),
+        figure(marks, _since(lines), {"as": "percent", "range": [0, 1.03], "title": "GPUs in use"}),
     )
 
 
 def queue_length(lines: Sequence[Line]) -> Chart:
     """Jobs waiting over time."""
-    unit = _span_unit(lines)
-    data = []
-    for line in lines:
-        data += _over_time(line, line.outcome.series.jobs_waiting, unit, "%{y:,.0f} waiting")
+    marks = [mark for line in lines for mark in _over_time(line, line.outcome.series.jobs_waiting)]
     return Chart(
         "queue-length",
         "Queue length over time",
         f"Jobs that wait for GPUs; mean of up to {TIME_POINTS} intervals.",
         f"Number of waiting jobs over time for {names_of(lines)}",
-        figure(
-            data,
-            _since(lines, unit),
-            {"rangemode": "tozero", "tickformat": ",", **title("jobs waiting")},
-        ),
+        figure(marks, _since(lines), {"zero": True, "title": "jobs waiting"}),
     )
 
 
 def jct_by_size(lines: Sequence[Line]) -> Chart:
     """Quartiles, 5th and 95th percentile and mean of JCT per class of job size."""
-    data = []
-    extent: list[float] = []
+    marks = []
     for line in lines:
         done = line.outcome.finished
         jct = np.maximum(line.outcome.jct_s[done], 1.0)
         kind = size_class(line.outcome.workload.gpus[done])
-        groups = [(label, jct[kind == k]) for k, label in enumerate(SIZE_CLASSES)]
-        filled = [(label, values) for label, values in groups if len(values)]
-        if not filled:
-            continue
-        marks = np.array([np.percentile(values, (5, 25, 50, 75, 95)) for _, values in filled])
-        extent += [float(marks.min()), float(marks.max())]
-        data.append(
-            {
-                "type": "box",
-                "meta": line.index,
-                "name": html.escape(line.name, quote=False),
-                "x": [label for label, _ in filled],
-                "lowerfence": rounded(marks[:, 0]),
-                "q1": rounded(marks[:, 1]),
-                "median": rounded(marks[:, 2]),
-                "q3": rounded(marks[:, 3]),
-                "upperfence": rounded(marks[:, 4]),
-                "mean": rounded(np.array([values.mean() for _, values in filled])),
-                "boxmean": True,
-                "boxpoints": False,
-                "line": {"width": 1.4, "color": line.color},
-                "fillcolor": line.color + "66",
-                "whiskerwidth": 0.5,
-            }
-        )
-    made = figure(
-        data,
-        {"type": "category", "categoryorder": "array", "categoryarray": list(SIZE_CLASSES)},
-        {"type": "log", **_time_ticks(extent), **title("job completion time (log scale)")},
-    )
-    made["layout"]["boxmode"] = "group"
+        groups = {k: jct[kind == k] for k in range(len(SIZE_CLASSES))}
+        filled = {k: values for k, values in groups.items() if len(values)}
+        if filled:
+            five = [[*np.percentile(values, (5, 25, 50, 75, 95)), values.mean()] for values in filled.values()]
+            middle = [row[2] for row in five]
+            marks.append(
+                {"type": "box", **look(line), "x": list(filled), "y": rounded(np.array(middle)),
+                 "five": [rounded(np.array(row)) for row in five]}
+            )  # fmt: skip
+    y = {"kind": "log", "as": "span", "title": "job completion time (log scale)"}
     return Chart(
         "jct-by-size",
         "Completion time by job size",
         "Box: quartiles and median; whiskers: 5th to 95th percentile; dashed line: mean.",
         f"Job completion time by number of GPUs for {names_of(lines)}",
-        made,
+        figure(marks, {"kind": "band", "names": list(SIZE_CLASSES)}, y),
         wide=True,
     )
 
@@ -236,7 +196,7 @@ def load_chart(lines: Sequence[Line], aggregates: Sequence[Mapping[str, Any]]) -
     if not measured or (len(loads) < 2 and not spread):
         return None
     unit = unit_for(float(np.median([row["avg_jct_s"].mean for row in measured])))
-    data = []
+    marks = []
     for line in lines:
         key = (line.outcome.policy, line.outcome.placement)
         own = [row for row in measured if (row["policy"], row["placement"]) == key]
@@ -244,50 +204,40 @@ def load_chart(lines: Sequence[Line], aggregates: Sequence[Mapping[str, Any]]) -
             continue
         means = np.array([row["avg_jct_s"].mean for row in own]) / unit.seconds
         halves = np.array([row["avg_jct_s"].half_width or 0.0 for row in own]) / unit.seconds
-        name = html.escape(line.name, quote=False)
-        error = {"type": "data", "array": rounded(halves), "thickness": 1.4, "width": 4}
-        trace: Figure = {"meta": line.index, "name": name, "y": rounded(means), "error_y": error}
-        trace["hovertemplate"] = f"%{{y:.3~g}} {unit.name}<extra>%{{fullData.name}}</extra>"
+        mark: Figure = {**look(line), "y": rounded(means)}
+        if spread:
+            mark |= {"low": rounded(means - halves), "high": rounded(means + halves)}
         if len(loads) > 1:
-            look = {"color": line.color, "dash": line.dash, "width": 2}
-            trace |= {"type": "scatter", "mode": "lines+markers", "x": [row["load"] for row in own], "line": look}
+            mark |= {"type": "line", "points": True, "x": [row["load"] for row in own]}
         else:
-            trace |= {"type": "bar", "x": [name], "marker": {"color": line.color}}
-        data.append(trace)
-    x = {"tickvals": loads, **title("offered load")} if len(loads) > 1 else {"type": "category"}
-    y = {"rangemode": "tozero", **title(f"average JCT ({unit.name})")}
+            mark |= {"type": "bar", "x": [0]}
+        marks.append(mark)
+    x = {"title": "offered load"} if len(loads) > 1 else {"kind": "band", "names": ["average JCT"]}
+    y = {"zero": True, "unit": f" {unit.name}", "title": f"average JCT ({unit.name})"}
     what = "against offered load" if len(loads) > 1 else "by policy"
     return Chart(
         "seeds",
         f"Average completion time {what}",
         "Mean over seeds; the bars span the 95 % confidence interval." if spread else "One seed, no interval.",
         f"Average job completion time {what} for {names_of(lines)}",
-        figure(data, x, y),
+        figure(marks, x, y),
         wide=True,
     )
 
 
-_SHARE_AXIS = {"range": [0, 1.02], "tickformat": ".0%", "title": {"text": "share of jobs"}}
+_SHARE = {"as": "percent", "range": [0, 1.02], "title": "share of jobs"}
 
 
 def _time_cdf(curves: Sequence[tuple[Line, Sequence[Floats]]], name: str) -> Figure:
     """One curve per policy over the jobs of all its runs, and a band from the lowest to the highest run."""
-    data: list[Figure] = []
-    extent: list[float] = []
+    marks: list[Figure] = []
     for line, runs in curves:
         x, y = cdf(np.concatenate(runs), floor=1.0)
         if len(x) and len(runs) > 1:
-            data.append(_band(line, [run for run in runs if len(run)]))
+            marks.append(_band(line, [run for run in runs if len(run)]))
         if len(x):
-            extent += [float(x[0]), float(x[-1])]
-            look = _line(line, x, y, "hv")
-            look["text"] = [duration(value) for value in x.tolist()]
-            look["hovertemplate"] = "%{y:.1%} of jobs ≤ %{text}<extra>%{fullData.name}</extra>"
-            data.append(look)
-    axis = {"type": "log", **_time_ticks(extent), **title(name)}
-    if axis["tickvals"][:1] == [1]:
-        axis["ticktext"][0] = "≤ 1 s"
-    return figure(data, axis, _SHARE_AXIS)
+            marks.append(_curve(line, x, y))
+    return figure(marks, {"kind": "log", "as": "span", "title": name}, _SHARE)
 
 
 def _band(line: Line, runs: Sequence[Floats]) -> Figure:
@@ -295,57 +245,29 @@ def _band(line: Line, runs: Sequence[Floats]) -> Figure:
     shares = np.linspace(0.01, 0.99, 60)
     times = np.array([np.maximum(np.quantile(run, shares), 1.0) for run in runs])
     return {
-        "type": "scatter", "mode": "lines", "meta": line.index, "name": html.escape(line.name, quote=False),
-        "x": rounded(np.concatenate([times.min(axis=0), times.max(axis=0)[::-1]]), 4),
-        "y": rounded(np.concatenate([shares, shares[::-1]]), 4), "fill": "toself", "fillcolor": line.color + "26",
-        "line": {"width": 0}, "hoverinfo": "skip",
+        "type": "fill", **look(line), "x": rounded(np.concatenate([times.min(axis=0), times.max(axis=0)[::-1]]), 4),
+        "y": rounded(np.concatenate([shares, shares[::-1]]), 4), "quiet": True,
     }  # fmt: skip
 
 
-def _over_time(line: Line, value: Floats, unit: Unit, hover: str) -> list[Figure]:
+def _over_time(line: Line, value: Floats) -> list[Figure]:
     x, y = over_time(line.outcome.series.time_s, value, points=TIME_POINTS)
-    if not len(x):
-        return []
-    trace = _line(line, (x - origin(line.outcome)) / unit.seconds, y, "hv")
-    trace["hovertemplate"] = f"%{{x:.2f}} {unit.name}: {hover}<extra>%{{fullData.name}}</extra>"
-    return [trace]
+    return [_curve(line, x - origin(line.outcome), y)] if len(x) else []
 
 
-def _line(line: Line, x: Floats, y: Floats, shape: str) -> Figure:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "meta": line.index,
-        "name": html.escape(line.name, quote=False),
-        "x": rounded(x, 6),
-        "y": rounded(y, 5),
-        "line": {"color": line.color, "dash": line.dash, "width": 2, "shape": shape},
-    }
+def _curve(line: Line, x: Floats, y: Floats) -> Figure:
+    return {"type": "line", "step": True, **look(line), "x": rounded(x), "y": rounded(y)}
 
 
-def figure(data: list[Figure], x: Mapping[str, Any], y: Mapping[str, Any]) -> Figure:
-    """A figure with those axes; the page adds theme and margins."""
-    layout = {"xaxis": dict(x), "yaxis": dict(y), "showlegend": False, "hovermode": "closest"}
-    return {"data": data, "layout": layout}
+def look(line: Line) -> Figure:
+    """What all marks of a policy have in common."""
+    made: Figure = {"of": line.index, "name": line.name, "color": line.color}
+    return {**made, "dash": line.dash} if line.dash else made
 
 
-def title(text: str) -> dict[str, Any]:
-    """The title of an axis, clear of its ticks."""
-    return {"title": {"text": text, "standoff": 14}}
-
-
-def _time_ticks(extent: Sequence[float]) -> dict[str, Any]:
-    """Ticks at round human times that the values reach."""
-    low, high = min(extent, default=1.0), max(extent, default=1.0)
-    ticks = [tick for tick in _TIME_TICKS if low / 10 < tick < high * 10]
-    return {"tickvals": ticks, "ticktext": [_tick(tick) for tick in ticks]}
-
-
-def _tick(seconds: int) -> str:
-    for size, name in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds // size} {name}"
-    return f"{seconds} s"
+def figure(marks: Sequence[Figure], x: Mapping[str, Any], y: Mapping[str, Any], **more: Any) -> Figure:
+    """Marks on those axes; `more`: `across` (bars from the left), `stack`, `legend`, `height`, `rule` (a line at x)."""
+    return {"x": dict(x), "y": dict(y), "marks": list(marks), **more}
 
 
 def origin(outcome: Outcome) -> float:
@@ -354,7 +276,7 @@ def origin(outcome: Outcome) -> float:
     return float(submit[0]) if len(submit) else 0.0
 
 
-def _since(lines: Sequence[Line], unit: Unit) -> dict[str, Any]:
+def _since(lines: Sequence[Line]) -> dict[str, Any]:
     """The axis of time, up to when the last job has come and nobody waits any more: what follows is an idle tail."""
     ends = [0.0]
     for line in lines:
@@ -362,13 +284,8 @@ def _since(lines: Sequence[Line], unit: Unit) -> dict[str, Any]:
         waits = series.time_s[series.jobs_waiting > 0]
         last = max(float(waits[-1]) if len(waits) else 0.0, float(work.submit_s[-1]) if len(work) else 0.0)
         ends.append((last - origin(line.outcome)) * 1.03)
-    axis = title(f"time since first submission ({unit.name})")
-    return {**axis, "range": rounded(np.array([0.0, max(ends) / unit.seconds]), 5)} if max(ends) > 0 else axis
-
-
-def _span_unit(lines: Sequence[Line]) -> Unit:
-    ends = [line.outcome.series.time_s[-1] - origin(line.outcome) for line in lines if len(line.outcome.series.time_s)]
-    return unit_for(float(max(ends, default=0.0)))
+    axis: dict[str, Any] = {"kind": "time", "as": "span", "title": "time since first submission"}
+    return {**axis, "range": rounded(np.array([0.0, max(ends)]))} if max(ends) > 0 else axis
 
 
 def names_of(lines: Sequence[Line]) -> str:

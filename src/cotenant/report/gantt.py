@@ -45,11 +45,13 @@ class GanttLayout:
     nodes_left_out: int
 
 
-def lay_out(outcomes: Sequence[Outcome], window_s: tuple[float, float] | None = None) -> GanttLayout | None:
+def lay_out(
+    outcomes: Sequence[Outcome], window_s: tuple[float, float] | None = None, most: int = MAX_BARS
+) -> GanttLayout | None:
     """Choose nodes and window so that the chart stays readable, then place the bars; None without segments.
 
     Nodes are the lowest numbered ones. The window is the one given, or the whole of what was recorded; in
-    either case it is shortened around its middle until it holds at most `MAX_BARS` segments.
+    either case it is shortened around its middle until it holds at most `most` segments.
     """
     all_segments = [outcome.segments for outcome in outcomes]
     filled = [s for s in all_segments if len(s.job)]
@@ -68,7 +70,7 @@ def lay_out(outcomes: Sequence[Outcome], window_s: tuple[float, float] | None = 
         first.append(rows)
         rows += height
     shown = [_on_nodes(s, nodes) for s in all_segments]
-    start, end = _fit(shown, start, end)
+    start, end = _fit(shown, start, end, most)
     bars = [_place(_inside(s, start, end), dict(zip(nodes, first, strict=True)), heights) for s in shown]
     return GanttLayout(start, end, nodes, first, rows, bars, len(names) - len(nodes))
 
@@ -105,11 +107,10 @@ def _peak(segments: Segments) -> int:
     return int(np.cumsum(change[order]).max())
 
 
-def _fit(shown: Sequence[Segments], start: float, end: float) -> tuple[float, float]:
-    """Halve the window around its middle until it holds at most `MAX_BARS` segments."""
+def _fit(shown: Sequence[Segments], start: float, end: float, most: int) -> tuple[float, float]:
+    """Halve the window around its middle until it holds at most `most` segments."""
     for _ in range(60):
-        most = sum(int(((s.end_s > start) & (s.start_s < end)).sum()) for s in shown)
-        if most <= MAX_BARS:
+        if sum(int(((s.end_s > start) & (s.start_s < end)).sum()) for s in shown) <= most:
             break
         middle, quarter = (start + end) / 2, (end - start) / 4
         start, end = middle - quarter, middle + quarter

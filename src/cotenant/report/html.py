@@ -1,26 +1,22 @@
-"""A comparison as one HTML file that opens anywhere, offline: the table, the charts, Plotly itself inside.
+"""A comparison as one HTML file (`page.py`): winners, the table, paired differences, charts, the schedule.
 
-A content security policy in the page forbids every request, so the file cannot depend on anything outside it.
-All text that comes from the user is escaped, and the bytes depend on the arguments only: no time of day, no
-random ids, nothing about the machine that ran the simulation.
+All text that comes from the user is escaped.
 """
 
 from __future__ import annotations
 
-import html
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
 from cotenant.core.outcome import Outcome
-from cotenant.report.assets import CSS, JS
-from cotenant.report.charts import Chart, Figure, Line, build_charts, cells_of, lines_of, load_chart
+from cotenant.report.charts import Chart, Line, build_charts, cells_of, lines_of, load_chart
 from cotenant.report.differences import HEADINGS, metrics_of, note_of, text_of
 from cotenant.report.more_charts import differences, fairness, heat_map, slowdown_by_size, waterfall
+from cotenant.report.page import esc, figures, page, place_of
 from cotenant.report.paired import GROUP, Doubts
-from cotenant.report.schedule import gantt
+from cotenant.report.schedule import SIZES, Schedule, schedule
 from cotenant.report.table import (
     FIELDS,
     MORE_FIELDS,
@@ -32,10 +28,8 @@ from cotenant.report.table import (
 )
 from cotenant.report.units import count, duration, number, percent
 
-_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
-    "base-uri 'none'; form-action 'none'"
-)
+MOST_BARS = 12_000
+"""Of all schedules of a report together; each has at least a twelfth of it."""
 
 
 def write_html(
@@ -81,99 +75,47 @@ def render_html(
     shown = list(rows) if rows is not None else list(comparison_rows(outcomes))
     sets = [(label, lines_of(runs)) for label, runs in cells_of(outcomes).items()]
     charted = sets[0][1] if sets else []
-    colors = {line.outcome.policy: line.color for line in charted}
-    over_all = [load_chart(charted, aggregates or ()), heat_map(shown), differences(lines, colors)]
-    drawn = [_set(label, policies, window_s) for label, policies in sets]
-    first = drawn[0] if drawn else _Set("", [], None)
-    whole = [chart for chart in over_all if chart is not None and chart.figure["data"]]
+    policies = {line.outcome.policy: line for line in charted}
+    over_all = [load_chart(charted, aggregates or ()), heat_map(shown), differences(lines, policies)]
+    bars = max(MOST_BARS // max(len(sets), 2), MOST_BARS // 12)
+    cells = [_cell(label, own, window_s, bars) for label, own in sets]
+    whole = [chart for chart in over_all if chart is not None and chart.figure["marks"]]
+    labels = [cell.label for cell in cells] if len(cells) > 1 else []
     body = [
         _header(outcomes, title, command),
         "<main>",
         _cards(shown) if not aggregates else "",
         _tables(shown, aggregates, charted, doubts),
         _differences(lines),
-        _charts(whole, first.charts, charted, [one.label for one in drawn]),
-        _gantt(first.bars[0], charted) if first.bars else "",
+        _charts(whole, _all_charts(cells), charted, labels),
+        _schedule(charted, labels) if any(cell.schedule for cell in cells) else "",
         "</main>",
     ]
-    more = [] if len(drawn) < 2 else drawn
-    return page(title, body, [*whole, *first.charts], first.bars, _version(outcomes), more)
+    return page(title, body, whole, _version(outcomes), [cell.as_dict() for cell in cells], SIZES)
 
 
 @dataclass(frozen=True, slots=True)
-class _Set:
-    """The charts of one cell of a sweep; all sets have the same places."""
+class _Cell:
+    """What is charted of one cell of a sweep."""
 
     label: str
     charts: list[Chart]
-    bars: tuple[Chart, list[list[Figure]]] | None
+    schedule: Schedule | None
+
+    def as_dict(self) -> dict[str, Any]:
+        drawn = self.schedule.as_dict() if self.schedule else None
+        return {"label": self.label, "charts": figures(self.charts), "schedule": drawn}
 
 
-def _set(label: str, lines: list[Line], window_s: tuple[float, float] | None) -> _Set:
+def _cell(label: str, lines: list[Line], window_s: tuple[float, float] | None, bars: int) -> _Cell:
     made = [*build_charts(lines), slowdown_by_size(lines), waterfall(lines), fairness(lines)]
-    kept = [chart for chart in made if chart is not None and chart.figure["data"]]
-    return _Set(label, kept, gantt(lines, window_s) if lines else None)
+    kept = [chart for chart in made if chart is not None and chart.figure["marks"]]
+    return _Cell(label, kept, schedule(lines, window_s, bars) if lines else None)
 
 
-def page(
-    title: str, body: Sequence[str], charts: Sequence[Chart],
-    bars: tuple[Chart, list[list[Figure]]] | None = None, version: str = "", sets: Sequence[_Set] = (),
-) -> str:  # fmt: skip
-    """A whole file around a body whose charts have been given their places (`place_of`).
-
-    Plotly is inside once, packed: browsers unpack it by themselves, and the file has less than half of the size.
-    """
-    import base64
-    import gzip
-
-    from plotly.offline import get_plotlyjs
-
-    footer = (
-        f"<footer>Made by Cotenant {_esc(version)}. "
-        "This file needs no network: data, charts and style are inside it.</footer>"
-    )
-    library = base64.b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0)).decode()
-    return "\n".join(
-        [
-            "<!DOCTYPE html>",
-            '<html lang="en">',
-            "<head>",
-            '<meta charset="utf-8">',
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<meta name="color-scheme" content="light dark">',
-            f"<title>{_esc(title)}</title>",
-            f"<style>{CSS}</style>",
-            "</head>",
-            "<body>",
-            *(part for part in (*body, footer) if part),
-            f'<script type="application/json" id="report-data">{_json(charts, bars, sets)}</script>',
-            f'<script type="application/gzip" id="plotly-js">{library}</script>',
-            f"<script>{JS}</script>",
-            "</body>",
-            "</html>",
-            "",
-        ]
-    )
-
-
-def _esc(value: object) -> str:
-    return html.escape(str(value), quote=True)
-
-
-def _json(charts: Sequence[Chart], bars: tuple[Chart, list[list[Figure]]] | None, sets: Sequence[_Set] = ()) -> str:
-    """The figures for the script, with nothing in it that could end the script element early."""
-    data: dict[str, Any] = {
-        "charts": _figures(charts),
-        "gantt": {"layout": bars[0].figure["layout"], "lines": bars[1]} if bars else None,
-        "sets": [{"label": one.label, "charts": _figures(one.charts)} for one in sets],
-    }
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _figures(charts: Sequence[Chart]) -> list[dict[str, Any]]:
-    return [{"slug": c.slug, "data": c.figure["data"], "layout": c.figure["layout"]} for c in charts]
+def _all_charts(cells: Sequence[_Cell]) -> list[Chart]:
+    """Each chart that any cell has, once: its place is the same in all of them."""
+    return list({chart.slug: chart for cell in reversed(cells) for chart in cell.charts}.values())
 
 
 def _version(outcomes: Sequence[Outcome]) -> str:
@@ -205,11 +147,11 @@ def _header(outcomes: Sequence[Outcome], title: str, command: str) -> str:
             facts.append(("Seed" if len(seeds) == 1 else "Seeds", ", ".join(seeds)))
         if _version(outcomes):
             facts.append(("Version", _version(outcomes)))
-    listed = "".join(f"<div><dt>{_esc(name)}</dt><dd>{_esc(text)}</dd></div>" for name, text in facts)
-    remarks = "".join(f'<p class="note">{_esc(note)}</p>' for note in notes)
+    listed = "".join(f"<div><dt>{esc(name)}</dt><dd>{esc(text)}</dd></div>" for name, text in facts)
+    remarks = "".join(f'<p class="note">{esc(note)}</p>' for note in notes)
     return (
-        f'<header>\n<p class="brand">Cotenant · policy comparison</p>\n<h1>{_esc(title)}</h1>\n'
-        f'<dl class="facts">{listed}</dl>\n<pre aria-label="Command"><code>{_esc(command)}</code></pre>\n'
+        f'<header>\n<p class="brand">Cotenant · policy comparison</p>\n<h1>{esc(title)}</h1>\n'
+        f'<dl class="facts">{listed}</dl>\n<pre aria-label="Command"><code>{esc(command)}</code></pre>\n'
         f"{remarks}</header>"
     )
 
@@ -236,7 +178,7 @@ def _cards(rows: Sequence[Mapping[str, Any]]) -> str:
             who, beside = "every policy", "no difference"
         cards.append(
             f'<div class="card"><p class="what">{what}</p><p class="value">{text(top[0])}</p>'
-            f'<p class="who">{_esc(who)}</p><p class="beside">{_esc(beside)}</p></div>'
+            f'<p class="who">{esc(who)}</p><p class="beside">{esc(beside)}</p></div>'
         )
     return f'<div class="cards">{"".join(cards)}</div>' if cards else ""
 
@@ -247,20 +189,20 @@ def _differences(lines: Sequence[Mapping[str, Any]]) -> str:
     if not lines or not metrics:
         return ""
     keys = [key for key in GROUP if len({repr(line.get(key)) for line in lines}) > 1]
-    head = "".join(f"<th scope='col'>{_esc(name)}</th>" for name in ("policy", *keys, *(HEADINGS[m] for m in metrics)))
+    head = "".join(f"<th scope='col'>{esc(name)}</th>" for name in ("policy", *keys, *(HEADINGS[m] for m in metrics)))
     body = []
     for line in lines:
-        cells = "".join(f"<td>{_esc(line.get(key))}</td>" for key in keys)
+        cells = "".join(f"<td>{esc(line.get(key))}</td>" for key in keys)
         for metric in metrics:
             made = line[metric]
             sign = "" if made is None or not made.clear else ' class="less"' if made.mean < 0 else ' class="more"'
-            cells += f"<td{sign}>{_esc(text_of(made))}</td>"
-        body.append(f"<tr><th scope='row'>{_esc(line['policy'])}</th>{cells}</tr>")
+            cells += f"<td{sign}>{esc(text_of(made))}</td>"
+        body.append(f"<tr><th scope='row'>{esc(line['policy'])}</th>{cells}</tr>")
     return (
-        f'<section id="differences"><h2>Against {_esc(lines[0]["baseline"])}</h2>'
+        f'<section id="differences"><h2>Against {esc(lines[0]["baseline"])}</h2>'
         '<div class="box" tabindex="0" role="region" aria-label="Paired differences"><table class="plain">'
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
-        f'<p class="note">Same jobs, pair by pair. {_esc(note_of(lines))}.</p></section>'
+        f'<p class="note">Same jobs, pair by pair. {esc(note_of(lines))}.</p></section>'
     )
 
 
@@ -297,10 +239,10 @@ def _table(
     colors: Mapping[str, str],
 ) -> str:
     def heading(text: str, meaning: str, kind: str) -> str:
-        about = f' title="{_esc(meaning)}"' if meaning else ""
+        about = f' title="{esc(meaning)}"' if meaning else ""
         name, _, unit = text.partition(" (")
-        small = f"<small>({_esc(unit)}</small>" if unit else ""
-        button = f'<button type="button"{about}><span>{_esc(name)}</span>{small}</button>'
+        small = f"<small>({esc(unit)}</small>" if unit else ""
+        button = f'<button type="button"{about}><span>{esc(name)}</span>{small}</button>'
         return f'<th scope="col" aria-sort="none"{kind}>{button}</th>'
 
     head = heading("policy", "", ' class="text"') + "".join(heading(k, "", ' class="text"') for k in keys)
@@ -309,20 +251,20 @@ def _table(
     for i, row in enumerate(rows):
         policy = str(row.get("policy", ""))
         dot = f'<span class="swatch" style="background:{colors[policy]}"></span>' if policy in colors else ""
-        cells = [f'<th scope="row" data-value="{_esc(policy)}">{dot}{_esc(policy)}</th>']
+        cells = [f'<th scope="row" data-value="{esc(policy)}">{dot}{esc(policy)}</th>']
         for key in keys:
             value = "" if row.get(key) is None else str(row[key])
-            cells.append(f'<td class="text" data-value="{_esc(value)}">{_esc(value)}</td>')
+            cells.append(f'<td class="text" data-value="{esc(value)}">{esc(value)}</td>')
         for column in columns:
             raw = column.values[i]
             best = ' class="best"' if column.best[i] else ""
             exact = f' title="{raw:,.1f} s"' if raw is not None and column.key.endswith("_s") else ""
             value = "" if raw is None else repr(raw)
-            cells.append(f'<td{best}{exact} data-value="{value}">{_esc(column.texts[i])}</td>')
+            cells.append(f'<td{best}{exact} data-value="{value}">{esc(column.texts[i])}</td>')
         body.append(f"<tr>{''.join(cells)}</tr>")
     return (
-        f'<div class="box" tabindex="0" role="region" aria-label="{_esc(caption)}">'
-        f'<table class="sortable" aria-label="{_esc(caption)}">\n<thead><tr>{head}</tr></thead>\n<tbody>\n'
+        f'<div class="box" tabindex="0" role="region" aria-label="{esc(caption)}">'
+        f'<table class="sortable" aria-label="{esc(caption)}">\n<thead><tr>{head}</tr></thead>\n<tbody>\n'
         + "\n".join(body)
         + "\n</tbody></table></div>"
     )
@@ -334,13 +276,9 @@ def _charts(whole: Sequence[Chart], charts: Sequence[Chart], lines: Sequence[Lin
         return ""
     chips = "".join(
         f'<button type="button" aria-pressed="true" data-index="{line.index}">'
-        f'<span class="swatch" style="background:{line.color}"></span>{_esc(line.name)}</button>'
+        f'<span class="swatch" style="background:{line.color}"></span>{esc(line.name)}</button>'
         for line in lines
     )
-    choice = ""
-    if len(labels) > 1:
-        options = "".join(f'<option value="{at}">{_esc(label)}</option>' for at, label in enumerate(labels))
-        choice = f'<label class="choice">Runs <select id="set">{options}</select></label>'
     seeds = max((len(line.runs) for line in lines), default=1)
     note = ""
     if seeds > 1:
@@ -351,31 +289,27 @@ def _charts(whole: Sequence[Chart], charts: Sequence[Chart], lines: Sequence[Lin
     figures = "\n".join(place_of(chart) for chart in (*whole, *charts))
     return (
         f'<section id="charts"><h2>Charts</h2>{note}'
-        f'<div class="legend" role="group" aria-label="Policies shown in the charts">{choice}{chips}'
+        f'<div class="chips" role="group" aria-label="Policies shown in the charts">{_choice(labels)}{chips}'
         '<button type="button" id="data" title="All figures as JSON">Data</button></div>\n'
         '<noscript><p class="note">The charts need JavaScript; the table has the numbers.</p></noscript>\n'
         f'<div class="grid">\n{figures}\n</div></section>'
     )
 
 
-def _gantt(chart: Chart, lines: Sequence[Line]) -> str:
+def _choice(labels: Sequence[str]) -> str:
+    """Which cell of a sweep is seen."""
+    options = "".join(f'<option value="{at}">{esc(label)}</option>' for at, label in enumerate(labels))
+    return f'<label class="choice">Runs <select class="cell">{options}</select></label>' if labels else ""
+
+
+def _schedule(lines: Sequence[Line], labels: Sequence[str]) -> str:
     tabs = "".join(
         f'<button type="button" role="tab" id="tab-{line.index}" aria-controls="plot-gantt" '
         f'aria-selected="{"true" if not line.index else "false"}" tabindex="{0 if not line.index else -1}">'
-        f"{_esc(line.name)}</button>"
+        f"{esc(line.name)}</button>"
         for line in lines
     )
-    inner = f'<div class="tabs" role="tablist" aria-label="Policy of the Gantt chart">{tabs}</div>'
+    inner = f'{_choice(labels)}<div class="tabs" role="tablist" aria-label="Policy of the Gantt chart">{tabs}</div>'
+    note = "Each row is a GPU, or part of a shared one. The window is where most jobs wait, unless --gantt names it."
+    chart = Chart("gantt", "Who ran where", note, "Gantt chart of jobs on GPUs", {}, wide=True)
     return f'<section id="schedule"><h2>Schedule</h2>{place_of(chart, inner)}</section>'
-
-
-def place_of(chart: Chart, before: str = "") -> str:
-    """Where the script of the page draws a chart, with its heading and explanation."""
-    wide = ' class="wide"' if chart.wide else ""
-    height = chart.figure["layout"].get("height")
-    size = f' style="min-height:{height}px"' if height else ""
-    return (
-        f'<figure{wide} id="{chart.slug}"><figcaption><h3>{_esc(chart.title)}</h3><p>{_esc(chart.note)}</p>'
-        f'</figcaption>{before}<div class="plot" id="plot-{chart.slug}" role="img" '
-        f'aria-label="{_esc(chart.label)}"{size}></div></figure>'
-    )

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from cotenant.report import standing
-from cotenant.report.charts import Chart, Figure, Line, figure, names_of, title
+from cotenant.report.charts import Chart, Figure, Line, figure, look, names_of
 from cotenant.report.curves import SIZE_CLASSES, rounded
 from cotenant.report.differences import HEADINGS, metrics_of
 from cotenant.report.paired import GROUP, Difference
 
 MOST_TENANTS = 12
 _PARTS = {
-    "useful": "#2f9e6e", "restoring and redone": "#c2476f", "idle while jobs waited": "#e0a33a", "idle": "#9aa5b3",
+    "useful": "#2f9e6e", "start-up": "#8b63c9", "restoring": "#3b7dd8", "done again": "#c2476f",
+    "idle while jobs waited": "#e0a33a", "idle": "#9aa5b3",
 }  # fmt: skip
 
 
@@ -30,52 +30,35 @@ def fairness(lines: Sequence[Line]) -> Chart | None:
     if not what:
         return None
     names = [row["name"] for row in standing.by_group(lines[0].outcome, codes, MOST_TENANTS)]
-    data = []
+    marks = []
     for line in lines:
         own = line.outcome.workload.tenant if what == "tenant" else line.outcome.workload.user
         rows = {row["name"]: row for row in standing.by_group(line.outcome, own, 1_000_000)}
-        shown = [name for name in names if name in rows]
-        data.append(
-            {
-                "type": "bar", "meta": line.index, "name": html.escape(line.name, quote=False),
-                "x": [html.escape(name, quote=False) for name in shown],
-                "y": rounded(np.array([rows[name]["fair_ratio"] for name in shown])), "marker": {"color": line.color},
-                "hovertemplate": f"{what} %{{x}}: %{{y:.2f}}×<extra>%{{fullData.name}}</extra>",
-            }
-        )  # fmt: skip
+        at = [n for n, name in enumerate(names) if name in rows]
+        ratios = rounded(np.array([rows[names[n]]["fair_ratio"] for n in at]))
+        marks.append({"type": "bar", **look(line), "x": at, "y": ratios})
     return Chart(
         "fairness",
         f"Fairness by {what}",
         "Completion time over that of an equal share of the cluster, mean of the jobs of each "
         f"{what}. 1 is an equal share; higher is later.",
         f"Fair ratio by {what} for {names_of(lines)}",
-        figure(data, {"type": "category"}, {"rangemode": "tozero", **title("times an equal share")}),
+        figure(marks, {"kind": "band", "names": names}, {"zero": True, "unit": "×", "title": "times an equal share"}),
         wide=True,
     )
 
 
 def slowdown_by_size(lines: Sequence[Line]) -> Chart:
     """Median and 95th percentile of slowdown per class of size."""
-    data: list[Figure] = []
+    marks = []
     for line in lines:
         groups = standing.slowdown_by_size(line.outcome)
-        marks = np.array([np.percentile(values, (50, 95)) for _, values in groups]).reshape(-1, 2)
-        data.append(
-            {
-                "type": "scatter", "mode": "markers", "meta": line.index, "name": html.escape(line.name, quote=False),
-                "x": [label for label, _ in groups], "y": rounded(marks[:, 0]),
-                "error_y": {"type": "data", "symmetric": False, "array": rounded(marks[:, 1] - marks[:, 0]),
-                            "arrayminus": [0] * len(groups), "thickness": 1.4, "width": 4},
-                "marker": {"color": line.color, "size": 9},
-                "hovertemplate": "%{x}: median %{y:.3~g}×<extra>%{fullData.name}</extra>",
-            }
-        )  # fmt: skip
-    made = figure(
-        data,
-        {"type": "category", "categoryorder": "array", "categoryarray": list(SIZE_CLASSES)},
-        {"type": "log", "dtick": 1, **title("slowdown (log scale)")},
-    )
-    made["layout"]["scattermode"] = "group"
+        parts = np.array([np.percentile(values, (50, 95)) for _, values in groups]).reshape(-1, 2)
+        middle, high = rounded(parts[:, 0]), rounded(parts[:, 1])
+        at = [SIZE_CLASSES.index(label) for label, _ in groups]
+        marks.append({"type": "dot", **look(line), "x": at, "y": middle, "low": middle, "high": high})
+    axis = {"kind": "log", "unit": "×", "title": "slowdown (log scale)"}
+    made = figure(marks, {"kind": "band", "names": list(SIZE_CLASSES)}, axis)
     return Chart(
         "slowdown-by-size",
         "Slowdown by job size",
@@ -88,61 +71,49 @@ def slowdown_by_size(lines: Sequence[Line]) -> Chart:
 def waterfall(lines: Sequence[Line]) -> Chart:
     """Where the GPU time of the cluster went."""
     parts = [standing.waterfall(line.outcome) for line in lines]
-    names = [html.escape(line.name, quote=False) for line in lines]
-    data: list[Figure] = [
+    marks = [
         {
-            "type": "bar", "orientation": "h", "name": part, "y": names, "marker": {"color": color},
-            "x": rounded(np.array([of[part] for of in parts])),
-            "hovertemplate": f"%{{x:,.4~g}} GPU-hours {part}<extra>%{{y}}</extra>",
+            "type": "bar", "name": part, "color": color, "x": rounded(np.array([of[part] for of in parts])),
+            "y": list(range(len(lines))),
         }
         for part, color in _PARTS.items()
+        if any(of[part] > 0 for of in parts)
     ]  # fmt: skip
-    made = figure(data, {"tickformat": ",", **title("GPU-hours")}, {"type": "category", "autorange": "reversed"})
-    made["layout"] |= {
-        "barmode": "stack", "showlegend": True, "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
-    }  # fmt: skip
+    names = {"kind": "band", "names": [line.name for line in lines]}
+    made = figure(marks, {"zero": True, "title": "GPU-hours"}, names, across=True, stack=True, legend=True)
     return Chart(
         "gpu-time",
         "Where the GPU time went",
-        "All GPU-hours from the first submission to the last end. Start-up is part of what is restored.",
+        "All GPU-hours from the first submission to the last end. Restoring is what starts after the first one cost.",
         f"GPU-hours by use for {names_of(lines)}",
         made,
     )
 
 
-def differences(lines: Sequence[Mapping[str, Any]], colors: Mapping[str, str]) -> Chart | None:
+def differences(lines: Sequence[Mapping[str, Any]], policies: Mapping[str, Line]) -> Chart | None:
     """Relative differences to the baseline with their intervals."""
-    data, metrics = [], metrics_of(lines)
-    for at, line in enumerate(lines):
-        marks = [m for m in metrics if isinstance(d := line.get(m), Difference) and d.change is not None]
-        told = [line[m] for m in marks]
-        if not told:
+    marks, metrics = [], metrics_of(lines)
+    for line in lines:
+        known = [m for m in metrics if isinstance(d := line.get(m), Difference) and d.change is not None]
+        if not known:
             continue
         group = ", ".join(f"{line[key]}" for key in GROUP if len({repr(one.get(key)) for one in lines}) > 1)
-        name = html.escape(f"{line['policy']} {group}".strip(), quote=False)
-        shift = 0.6 * ((at + 1) / (len(lines) + 1) - 0.5)
-        data.append(
+        drawn = look(policies[str(line["policy"])]) if str(line["policy"]) in policies else {"color": "#6b7c93"}
+        change = 100 * np.array([line[m].change for m in known])
+        half = 100 * np.array([line[m].change_half or 0.0 for m in known])
+        marks.append(
             {
-                "type": "scatter", "mode": "markers", "name": name,
-                "x": rounded(np.array([100 * d.change for d in told])),
-                "y": [round(metrics.index(m) + shift, 3) for m in marks],
-                "error_x": {"type": "data", "array": rounded(np.array([100 * (d.change_half or 0.0) for d in told])),
-                            "thickness": 1.6, "width": 5},
-                "marker": {"color": colors.get(str(line["policy"]), "#6b7c93"), "size": 9},
-                "hovertemplate": "%{x:+.1f} %<extra>%{fullData.name}</extra>",
+                **drawn, "type": "dot", "name": f"{line['policy']} {group}".strip(), "x": rounded(change),
+                "y": [metrics.index(m) for m in known], "low": rounded(change - half), "high": rounded(change + half),
             }
         )  # fmt: skip
-    if not data:
+    if not marks:
         return None
     made = figure(
-        data,
-        {"ticksuffix": " %", "zeroline": True, "zerolinewidth": 2, **title(f"difference to {lines[0]['baseline']}")},
-        {
-            "autorange": "reversed", "tickvals": list(range(len(metrics))), "ticktext": [HEADINGS[m] for m in metrics],
-            "zeroline": False,
-        },
+        marks, {"unit": " %", "title": f"difference to {lines[0]['baseline']}"},
+        {"kind": "band", "names": [HEADINGS[m] for m in metrics]},
+        across=True, rule=0, legend=len(marks) > 1, height=100 + 13 * len(metrics) * max(len(lines), 2),
     )  # fmt: skip
-    made["layout"] |= {"showlegend": len(data) > 1, "height": 160 + 26 * len(metrics) * max(len(lines), 2) // 2}
     return Chart(
         "paired",
         "Paired differences",
@@ -166,17 +137,14 @@ def heat_map(rows: Sequence[Mapping[str, Any]]) -> Chart | None:
             known = [value for value in own if value is not None]
             table[y, x] = np.mean(known) / 3600 if known else np.nan
     values = [[None if np.isnan(value) else float(f"{value:.4g}") for value in line] for line in table.tolist()]
-    trace: Figure = {
-        "type": "heatmap", "x": [html.escape(cell, quote=False) for cell in cells],
-        "y": [html.escape(policy, quote=False) for policy in policies], "z": values, "colorscale": "Viridis",
-        "reversescale": True, "texttemplate": "%{z:.3~g}", "colorbar": {"title": {"text": "hours"}},
-        "hovertemplate": "%{y}, %{x}: %{z:.3~g} h<extra></extra>",
-    }  # fmt: skip
+    mark: Figure = {"type": "cells", "name": "", "color": "", "x": [], "y": [], "z": values}
+    names = {"kind": "band", "names": policies, "unit": " h"}
+    made = figure([mark], {"kind": "band", "names": cells}, names, height=90 + 34 * len(policies))
     return Chart(
         "grid",
         "Average completion time over the grid",
         "Hours, mean over seeds and loads; darker is longer.",
         "Average completion time by policy and varied options",
-        figure([trace], {"type": "category", "tickangle": -30}, {"type": "category", "autorange": "reversed"}),
+        made,
         wide=True,
     )

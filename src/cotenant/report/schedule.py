@@ -2,93 +2,65 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from cotenant.core.outcome import Outcome
-from cotenant.report.charts import Chart, Figure, Line, figure, origin, title
+from cotenant.report.charts import Line, origin
 from cotenant.report.curves import SIZE_CLASSES, rounded, size_class
-from cotenant.report.gantt import Bars, lay_out
+from cotenant.report.gantt import MAX_BARS, Bars, lay_out
 from cotenant.report.standing import busiest_window
-from cotenant.report.units import Unit, duration, unit_for
+from cotenant.report.units import duration
 
-SIZE_COLORS = ("#8fbbe8", "#3b7dd8", "#e8a33d", "#c8443c")
+SIZES = tuple(zip(SIZE_CLASSES, ("#8fbbe8", "#3b7dd8", "#e8a33d", "#c8443c"), strict=True))
+"""Classes of job size and their colours."""
 
 
-def gantt(lines: Sequence[Line], window_s: tuple[float, float] | None) -> tuple[Chart, list[list[Figure]]] | None:
-    """The Gantt chart without data, and the traces of each line, one per job size; None without segments."""
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Rows of GPUs, a window in seconds since the first submission, and the bars of each policy as columns."""
+
+    rows: list[str]
+    from_s: float
+    to_s: float
+    note: str
+    lines: list[dict[str, list[Any]]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As the page reads it."""
+        return {"rows": self.rows, "from": self.from_s, "to": self.to_s, "note": self.note, "lines": self.lines}
+
+
+def schedule(lines: Sequence[Line], window_s: tuple[float, float] | None, most: int = MAX_BARS) -> Schedule | None:
+    """Bars of at most `most` segments, all policies together; None without segments."""
     outcomes = [line.outcome for line in lines]
-    made = lay_out(outcomes, window_s or busiest_window(outcomes))
+    made = lay_out(outcomes, window_s or busiest_window(outcomes), most)
     if made is None:
         return None
     zero = origin(lines[0].outcome)
-    unit = unit_for(made.end_s - zero)
-    edges = [*made.first_row, made.rows]
-    centres = [(low + high) / 2 for low, high in pairwise(edges)]
-    span = [(made.start_s - zero) / unit.seconds, (made.end_s - zero) / unit.seconds]
-    drawn = figure(
-        [],
-        {"range": rounded(np.array(span), 7), **title(f"time since first submission ({unit.name})")},
-        {
-            "range": [made.rows, 0],
-            "tickvals": centres,
-            "ticktext": [f"node {node}" if node >= 0 else "pool" for node in made.nodes],
-            "showgrid": False,
-            "zeroline": False,
-        },
-    )
-    drawn["layout"] |= {
-        "barmode": "overlay",
-        "hovermode": "closest",
-        "showlegend": True,
-        "legend": {"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0},
-        "height": max(300, min(860, 90 + 9 * made.rows)),
-        "shapes": [_rule(edge) for edge in edges[1:-1]],
-    }
+    rows = [
+        f"node {node} · {slot}" if node >= 0 else f"pool · {slot}"
+        for node, (low, high) in zip(made.nodes, pairwise([*made.first_row, made.rows]), strict=True)
+        for slot in range(high - low)
+    ]
     left_out = f" The first {len(made.nodes)} nodes are shown." if made.nodes_left_out else ""
     window = f"{duration(made.start_s - zero)} to {duration(made.end_s - zero)}"
-    chart = Chart(
-        "gantt",
-        "Who ran where",
-        f"GPUs of each node from {window} after the first submission, coloured by job size.{left_out}",
-        f"Gantt chart of jobs on nodes from {window}",
-        drawn,
-        wide=True,
-    )
-    pairs = zip(lines, made.bars, strict=True)
-    return chart, [_bar_traces(line.outcome, bars, zero, unit) for line, bars in pairs]
+    note = f"GPUs of each node from {window} after the first submission, coloured by job size.{left_out}"
+    start, end = rounded(np.array([made.start_s - zero, made.end_s - zero]), 9)
+    bars = [_columns(line.outcome, bars, zero) for line, bars in zip(lines, made.bars, strict=True)]
+    return Schedule(rows, start, end, note, bars)
 
 
-def _bar_traces(outcome: Outcome, bars: Bars, zero: float, unit: Unit) -> list[Figure]:
+def _columns(outcome: Outcome, bars: Bars, zero: float) -> dict[str, list[Any]]:
     work = outcome.workload
-    kind = size_class(work.gpus[bars.job])
-    traces = []
-    for k, label in enumerate(SIZE_CLASSES):
-        at = np.flatnonzero(kind == k)
-        length = bars.end_s[at] - bars.start_s[at]
-        ids = [html.escape(str(work.job_id[job]), quote=False) for job in bars.job[at].tolist()]
-        about = zip(ids, bars.gpus[at].tolist(), bars.node[at].tolist(), length.tolist(), strict=True)
-        traces.append(
-            {
-                "type": "bar",
-                "orientation": "h",
-                "name": label,
-                "marker": {"color": SIZE_COLORS[k], "line": {"width": 0.6}},
-                "base": rounded((bars.start_s[at] - zero) / unit.seconds, 7),
-                "x": rounded(length / unit.seconds, 6),
-                "y": rounded(bars.row[at], 6),
-                "width": [height - 0.08 for height in bars.height[at].tolist()],
-                "customdata": [[name, gpus, node, duration(held)] for name, gpus, node, held in about],
-                "hovertemplate": "job %{customdata[0]}<br>node %{customdata[2]}, GPUs held: %{customdata[1]}"
-                "<br>for %{customdata[3]}<extra></extra>",
-            }
-        )
-    return traces
-
-
-def _rule(row: int) -> Figure:
-    ends = {"x0": 0, "x1": 1, "y0": row, "y1": row}
-    return {"type": "line", "xref": "paper", "yref": "y", "layer": "above", "line": {"width": 1}, **ends}
+    jobs, index = np.unique(bars.job, return_inverse=True)
+    return {
+        "jobs": [str(work.job_id[job]) for job in jobs.tolist()], "size": size_class(work.gpus[jobs]).tolist(),
+        "gpus": work.gpus[jobs].tolist(), "job": index.tolist(),
+        "row": (bars.row - bars.height / 2).astype(np.int64).tolist(), "tall": bars.height.tolist(),
+        "start": rounded(bars.start_s - zero, 8), "end": rounded(bars.end_s - zero, 8),
+    }  # fmt: skip

@@ -82,10 +82,13 @@ def waterfall(outcome: Outcome) -> dict[str, float]:
     held_s = np.diff(time_s)
     idle = np.maximum(outcome.cluster_gpus - busy[:-1], 0.0) * held_s / 3600
     waited = outcome.series.jobs_waiting[:-1] > 0
-    lost = float(outcome.lost_gpu_s.sum()) / 3600
+    lost, startup, restoring = (
+        float(column.sum()) / 3600 for column in (outcome.lost_gpu_s, outcome.startup_gpu_s, outcome.restoring_gpu_s)
+    )
     used = float((busy[:-1] * held_s).sum()) / 3600
     return {
-        "useful": max(used - lost, 0.0), "restoring and redone": lost,
+        "useful": max(used - lost, 0.0), "start-up": startup, "restoring": restoring,
+        "done again": max(lost - startup - restoring, 0.0),
         "idle while jobs waited": float(idle[waited].sum()), "idle": float(idle[~waited].sum()),
     }  # fmt: skip
 

@@ -273,6 +273,6 @@ class CoreService:
 def _planner(core: CoreService) -> PlannerPart:
     from cotenant.service.planner.planner import Planner
 
-    nodes, capabilities = (lambda: core.observer.nodes), core.backend.capabilities()
+    nodes, capabilities = (lambda: core.observer.nodes), core.backend.capabilities
     told = core.options, core.counters, core.openings, core.usage.of
     return Planner(core.store, nodes, core.reports, capabilities, *told)

@@ -52,7 +52,8 @@ def as_it_happened(e: Experiment) -> Outcome:
         queue_s=np.where(np.isfinite(finish_s), np.maximum(finish_s - work.submit_s - work.duration_s, 0.0), np.nan),
         preemptions=np.zeros(len(work), np.int64),
         restarts=np.array([len(work.attempts.get(row, ())) for row in range(len(work))], np.int64),
-        lost_gpu_s=np.zeros(len(work)), measured=measured, series=series,
+        lost_gpu_s=np.zeros(len(work)), startup_gpu_s=np.zeros(len(work)), restoring_gpu_s=np.zeros(len(work)),
+        measured=measured, series=series,
         segments=Segments(_NONE, _NONE, _NONE, no_floats, no_floats),
     )  # fmt: skip
     done = outcome.finished

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cotenant.compat import COSTS
+from cotenant.compat import costs_of_systems
 from cotenant.core.errors import InputError
 from cotenant.core.spec import Spec, Value, typed_params
 from cotenant.core.workload import Floats, Workload
@@ -34,10 +34,9 @@ MEASURED: dict[str, Value] = {
 
 @dataclass(frozen=True, slots=True)
 class Charges:
-    """What the jobs of a workload are charged: to restore after a stop, at their end, and where measured all else."""
+    """What the jobs of a workload are charged: to restore after a stop, and where measured all else."""
 
     restore_s: Floats
-    exit_s: Floats
     jobs: JobCosts | None = None
     most_suspended: int = 0
 
@@ -56,7 +55,7 @@ def charges(name: str, work: Workload, profile: Profile, takes_turns: bool) -> C
         )
     restore_s = restore_seconds("default" if spec.name == "profile" else name, work)
     if known is None or name.partition(":")[0] not in ("default", "profile"):
-        return Charges(restore_s, np.zeros(len(work)))
+        return Charges(restore_s)
     values = typed_params(spec, MEASURED, "costs")
     most = int(str(values["max_suspended"]))
     if most < 0:
@@ -80,8 +79,9 @@ def _measured(work: Workload, profile: Profile, usual_s: Floats, most: int, save
         resume_s=np.nan_to_num(of.resume_s),
         rung=rung.astype(np.int64),
         yields=stands + 2 * np.ones(len(work), np.int64),
+        exit_s=np.nan_to_num(of.exit_s),
     )
-    return Charges(np.where(seen, np.nan_to_num(of.restore_s), usual_s), np.nan_to_num(of.exit_s), jobs, most)
+    return Charges(np.where(seen, np.nan_to_num(of.restore_s), usual_s), jobs, most)
 
 
 def restore_seconds(name: str, work: Workload) -> Floats:
@@ -93,19 +93,20 @@ def restore_seconds(name: str, work: Workload) -> Floats:
         return np.zeros(len(work))
     if name == "flat":
         return np.full(len(work), FLAT_S)
-    if name in COSTS:
-        return COSTS[name](work)
     if name == "default":
         known = preemption_costs_s(work)
         return np.where(np.isnan(known), FLAT_S, known)
     if name == "startup":
         known = start_seconds_of(work)
         return np.where(known > 0, known, FLAT_S)
+    systems = costs_of_systems()
+    if name in systems:
+        return systems[name](work)
     try:
         seconds = float(name)
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < np.inf:
-        names = ", ".join(("default", "none", "flat", "startup", "profile", *COSTS))
+        names = ", ".join(("default", "none", "flat", "startup", "profile", *systems))
         raise InputError(f"--costs '{name}': write {names} or a number of seconds")
     return np.full(len(work), seconds)

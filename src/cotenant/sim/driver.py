@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cotenant._version import __version__
-from cotenant.allocation import make_allocator
 from cotenant.beliefs.stage_times import believed_stages
 from cotenant.compat import Compat
 from cotenant.core import columns as col
@@ -34,16 +34,18 @@ from cotenant.sim.as_is import as_it_happened, is_replay
 from cotenant.sim.crashes import Crashes, CrashRates
 from cotenant.sim.experiment import Experiment
 from cotenant.sim.failures import Outages, check_often
-from cotenant.sim.hosts import is_allocated, make_allocation
+from cotenant.sim.hosts import PLAIN, is_allocated, make_allocation
 from cotenant.sim.hosts import summary as host_summary
-from cotenant.sim.metrics import jct_metrics, peak_rss_mib, stop_ledger
+from cotenant.sim.metrics import jct_metrics, lost_parts, peak_rss_mib, stop_ledger
 from cotenant.sim.pair_watch import PairWatch
-from cotenant.sim.power import NodePower
 from cotenant.sim.setup import elastic_truth, facts, lay_out, pair_belief, pair_truth, truth
 from cotenant.sim.stall import Stall
 from cotenant.sim.tenants import by_tenant
 from cotenant.workload.failing import failure_figures
 from cotenant.workload.stages import profiled_stages, stages_of
+
+if TYPE_CHECKING:
+    from cotenant.sim.power import NodePower
 
 LEARN_EVERY = 100  # finished jobs after which a policy that learns from them is told
 __all__ = ["Experiment", "Simulation", "is_large", "simulate"]
@@ -80,7 +82,7 @@ class Simulation:
         self.crashes = None
         if rates is not None:
             self.crashes = Crashes(rates, self.state, self.outages, start, experiment.seed)
-        self.power = None if not experiment.power else NodePower(experiment.power, self.state, start, experiment.seed)
+        self.power = _power(experiment, self.state, start) if experiment.power else None
         shared = pair_truth(self.state, self.profile)
         belief = pair_belief(self.state, experiment, self.profile, self.traits)
         believed = self.stages and believed_stages(self.stages, self.traits.stage_noise, experiment.seed)
@@ -256,6 +258,7 @@ class Simulation:
         finish = state.f[:, col.FINISH].copy()
         points, rows = int(state.x[col.N_SERIES]), int(state.x[col.N_SEGMENTS])
         series, segments = state.series[:points].copy(), np.concatenate([state.segments[:rows], _open_segments(state)])
+        startup, restoring = lost_parts(state)
         result = Outcome(
             policy=e.policy,
             placement=e.placement,
@@ -268,6 +271,8 @@ class Simulation:
             preemptions=state.i[:, col.PREEMPTS].copy(),
             restarts=np.maximum(state.i[:, col.STARTS] - 1 - state.i[:, col.PREEMPTS], 0),
             lost_gpu_s=state.f[:, col.LOST].copy(),
+            startup_gpu_s=startup,
+            restoring_gpu_s=restoring,
             measured=measured,
             series=Series(series[:, 0], series[:, 1], series[:, 2], series[:, 3]),
             segments=Segments(
@@ -335,6 +340,12 @@ def simulate(experiment: Experiment, progress: Progress | None = None) -> Outcom
         return run.outcome()
 
 
+def _power(e: Experiment, state: State, start_s: float) -> NodePower:
+    from cotenant.sim.power import NodePower
+
+    return NodePower(e.power, state, start_s, e.seed)
+
+
 def _close_open_runs(state: State) -> None:
     """Count busy time of jobs that still run when a simulation is cut off."""
     now = float(state.t[col.NOW])
@@ -386,7 +397,10 @@ def _validate(e: Experiment) -> None:
     if not len(e.workload):
         raise InputError(f"{e.workload.source}: no jobs to simulate")
     Compat(e.compat)
-    make_allocator(e.allocator)
+    if e.allocator not in PLAIN:
+        from cotenant.allocation import make_allocator
+
+        make_allocator(e.allocator)
     if not e.round_s > 0:
         raise InputError(f"--round {e.round_s:g} must be above 0 seconds")
     if e.defrag and e.allocator not in ("fixed", "proportional"):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cotenant.allocation import Share, demands, make_allocator, released_demands
-from cotenant.allocation.allocate import Allocation, Host, check_policy
-from cotenant.beliefs.profiling import optimistic
 from cotenant.compat import Compat
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
@@ -18,6 +16,10 @@ from cotenant.core.traits import Traits
 from cotenant.core.workload import Floats, Workload
 from cotenant.sim.experiment import Experiment
 from cotenant.workload.profiles import Profile
+
+if TYPE_CHECKING:  # what most runs do without is loaded where it is used
+    from cotenant.allocation import Share
+    from cotenant.allocation.allocate import Allocation
 
 PLAIN = ("fixed", "proportional")
 """Allocators that need nothing of this where a profile says nothing about cores and memory."""
@@ -30,6 +32,10 @@ def is_allocated(e: Experiment, profile: Profile) -> bool:
 
 def make_allocation(e: Experiment, work: Workload, state: State, profile: Profile, traits: Traits) -> Allocation:
     """The allocator of an experiment on its tables."""
+    from cotenant.allocation import demands, make_allocator, released_demands
+    from cotenant.allocation.allocate import Allocation, Host, check_policy
+    from cotenant.beliefs.profiling import optimistic
+
     packer, allocator = Compat(e.compat).packer(), make_allocator(e.allocator)
     check_policy(traits, allocator.name)
     if traits.shares:
@@ -66,6 +72,8 @@ def make_allocation(e: Experiment, work: Workload, state: State, profile: Profil
 
 def pool_shares(state: State, sensitivity: Sensitivity) -> tuple[Share, ...]:
     """The smallest server of each pool by what it can give a GPU; what is not modelled is as much as anybody uses."""
+    from cotenant.allocation import Share
+
     shares = []
     for lo, hi in state.pool[:, [col.POOL_LO, col.POOL_HI]].tolist():
         size = state.node[lo:hi, col.NODE_SIZE].astype(np.float64)

@@ -21,7 +21,10 @@ from cotenant.core.outcome import Outcome, Segments, Series
 from cotenant.core.workload import Codes, Workload
 from cotenant.sim.experiment import Experiment
 
-_COLUMNS = ("first_start_s", "finish_s", "queue_s", "preemptions", "restarts", "lost_gpu_s", "measured")
+_COLUMNS = (
+    "first_start_s", "finish_s", "queue_s", "preemptions", "restarts", "lost_gpu_s", "startup_gpu_s", "restoring_gpu_s",
+    "measured",
+)  # fmt: skip
 _NOT_PART = ("workload", "notes", "made", "compiled", "check_invariants", "transitions")
 
 

@@ -30,6 +30,18 @@ def jct_metrics(jct_s: Floats, queue_s: Floats, duration_s: Floats) -> dict[str,
     return {name: float(value) for name, value in zip(_NAMES, values, strict=True)}
 
 
+def lost_parts(state: State) -> tuple[Floats, Floats]:
+    """Of the GPU-seconds that each job lost: starting up at first, and coming back at later starts.
+
+    Both are what the starts cost, at most what was lost: a job that is stopped before it is ready, or goes on after a
+    suspension, is charged less. What is left over was done again.
+    """
+    lost, gpus, starts = state.f[:, col.LOST], state.i[:, col.GPUS], state.i[:, col.STARTS]
+    first = np.where(starts > 0, np.minimum(state.f[:, col.START_UP] * gpus, lost), 0.0)
+    again_s = (state.f[:, col.START_UP] + state.f[:, col.RESTORE]) * np.maximum(starts - 1, 0)
+    return first, np.minimum(again_s * gpus, lost - first)
+
+
 def stop_ledger(state: State) -> dict[str, Scalar]:
     """Stops by which an order meant to gain, and the sums of gains and costs as weighed then; nothing without any.
 

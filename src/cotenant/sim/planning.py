@@ -1,7 +1,7 @@
-"""The smallest cluster, or the largest load, that meets a goal: a search by halving, one simulation per look.
+"""The smallest cluster or quota, or the largest load, that meets a goal: a search by halving, one simulation per look.
 
-More nodes are taken to help, and less load, which holds but for rare anomalies of packing: what is found meets the goal
-and its neighbour does not.
+More nodes or quota are taken to help, and less load, which holds but for rare anomalies of packing: what is found meets
+the goal and its neighbour does not.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.jobspec import seconds_of
@@ -60,19 +61,20 @@ class Goal:
             raise InputError(f"--goal '{text}': '{value}' is not a number") from None
         return cls(metric, sign, limit, text.strip())
 
-    def value(self, outcome: Outcome) -> float:
-        """The number of a run; jobs that did not finish waited for ever."""
+    def value(self, outcome: Outcome, of: NDArray[np.bool_] | None = None) -> float:
+        """The number of a run, of these jobs only where they are given; jobs that did not finish waited for ever."""
         if self.metric == "makespan":
             return float(str(outcome.summary["makespan_s"]))
         if self.metric == "utilization":
             return float(str(outcome.summary["gpu_utilization"]))
         if self.metric == "missed":
             return float(str(outcome.summary.get("wdmr", 0.0)))
+        asked = outcome.measured if of is None else outcome.measured & of
         if self.metric == "finished":
-            return float(outcome.finished.sum() / max(outcome.measured.sum(), 1))
+            return float((outcome.finished & asked).sum() / max(asked.sum(), 1))
         how, what = self.metric.split("_")
         column = outcome.queue_s if what == "queue" else outcome.jct_s
-        values = np.where(outcome.finished, column, np.inf)[outcome.measured]
+        values = np.where(outcome.finished, column, np.inf)[asked]
         return _STATISTICS[how](values)
 
     def met(self, value: float) -> bool:

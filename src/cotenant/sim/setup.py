@@ -9,7 +9,6 @@ import numpy as np
 from cotenant.beliefs.company import PairSpeeds, SharedSpeeds, StageSpeeds
 from cotenant.beliefs.estimators import estimate
 from cotenant.beliefs.pair_estimator import PairBelief, make_pair_belief
-from cotenant.beliefs.predictor import predicted_of
 from cotenant.compat import Compat
 from cotenant.core import columns as col
 from cotenant.core.deadlines import steps_of
@@ -51,7 +50,8 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
         work = _without_host_demands(work)
     need_gib, gpu_gib = _memory(e, work, traits, profile, compat)
     charge = charges(compat.costs(e.costs), work, profile, traits.takes_turns)
-    work = replace(work, duration_s=work.duration_s + charge.exit_s)
+    if charge.jobs is not None:
+        work = replace(work, duration_s=work.duration_s + charge.jobs.exit_s)
     state = build_state(
         work,
         e.cluster,
@@ -103,7 +103,11 @@ def facts(
     pool_types = tuple(types[kind] for kind in state.pool[:, col.POOL_TYPE].tolist())
     steps = None if np.isnan(work.deadline_s).all() else steps_of(work)
     pair = None if belief is None else belief.table()
-    together = None if profile.together is None else replace(profile.together, predicted=predicted_of(profile.kinds))
+    together = profile.together
+    if together is not None:
+        from cotenant.beliefs.predictor import predicted_of
+
+        together = replace(together, predicted=predicted_of(profile.kinds))
     movable = None if "movable" not in work.extra else np.asarray(work.extra["movable"], bool)
     return Facts(
         pool_types, prices_of(pool_types), pair, stages=stages, together=together, steps=steps, movable=movable

@@ -284,8 +284,8 @@ class _Server(ThreadingHTTPServer):
         """Nothing: whoever hung up knows."""
 
 
-def start(api: KubeApi, port: int = 0) -> _Server:
-    """Serve on loopback, in threads of its own; `server_port` says where."""
-    server = _Server(("127.0.0.1", port), type("_Bound", (_Handler,), {"api": api}))
+def start(api: KubeApi, port: int = 0, host: str = "127.0.0.1") -> _Server:
+    """Serve on loopback or another address, in threads of its own; `server_port` says where."""
+    server = _Server((host, port), type("_Bound", (_Handler,), {"api": api}))
     threading.Thread(target=server.serve_forever, args=(0.05,), name="kube-api", daemon=True).start()
     return server

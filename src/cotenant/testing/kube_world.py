@@ -1,6 +1,6 @@
 """A Kubernetes cluster for tests, as a program: an emulated API with fake kubelets, or fake kubelets for a real one.
 
-    python -m cotenant.testing.kube_world FOLDER [--nodes 4] [--real KUBECONFIG] [--rules MANIFEST ...]
+    python -m cotenant.testing.kube_world FOLDER [--nodes 4] [--host ADDRESS] [--real KUBECONFIG] [--rules MANIFEST ...]
 
 It leaves `FOLDER/kubeconfig` and says `ready`. Then it does what lines of its standard input ask for (`away`, `back`,
 `down NODE`, `up NODE`, `ill NODE`, `well NODE`, `compact`, `again POD`, `left`), answers each with one line, and ends
@@ -44,7 +44,9 @@ def rules_of(paths: list[Path]) -> list[dict[str, list[str]]]:
 class KubeWorld:
     """The cluster and its plugs."""
 
-    def __init__(self, folder: Path, types: Sequence[str], real: str, rules: list[Path]) -> None:
+    def __init__(
+        self, folder: Path, types: Sequence[str], real: str, rules: list[Path], host: str = "127.0.0.1"
+    ) -> None:
         self._api: kube_server.KubeApi | None = None
         tls = None
         if real:
@@ -53,7 +55,7 @@ class KubeWorld:
         else:
             self._api = kube_server.KubeApi()
             self._api.tokens["service"] = rules_of(rules) if rules else None
-            url = f"http://127.0.0.1:{kube_server.start(self._api).server_port}"
+            url = f"http://{host}:{kube_server.start(self._api, host=host).server_port}"
             (folder / "kubeconfig").write_text(yaml.safe_dump(_config(url, "service")), encoding="utf-8")
             access = KubeAccess(url, None, lambda: "admin", "default")
         self._client = KubeClient(access)
@@ -137,11 +139,12 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--types", nargs="*", default=["A100", "A100", "V100"], help="of GPUs, for nodes in turn")
     parser.add_argument("--real", default="")
+    parser.add_argument("--host", default="127.0.0.1", help="where the emulated API listens")
     parser.add_argument("--rules", type=Path, nargs="*", default=[])
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     types = [given.types[number % len(given.types)] for number in range(given.nodes)]
-    world = KubeWorld(given.folder, types, given.real, given.rules)
+    world = KubeWorld(given.folder, types, given.real, given.rules, given.host)
     print(json.dumps("ready"), flush=True)
     try:
         for line in sys.stdin:

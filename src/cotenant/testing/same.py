@@ -89,7 +89,7 @@ class TruePlanner(Planner):
     """Plans with such sessions."""
 
     def __init__(self, run: LiveRun, core: CoreService) -> None:
-        capabilities, nodes = core.backend.capabilities(), lambda: core.observer.nodes
+        capabilities, nodes = core.backend.capabilities, lambda: core.observer.nodes
         super().__init__(core.store, nodes, core.reports, capabilities, core.options, core.counters, core.openings)
         self._run = run
 

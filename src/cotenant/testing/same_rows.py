@@ -52,7 +52,7 @@ def rows() -> Iterator[Row]:
     """Every shipped policy, and variants that decide in other ways."""
     shared = {"cluster": "2x4:h200", "profile": "h200"}
     sized = {"models": ELASTIC, "elastic": True}
-    for policy in (*(one.name for one in BUILT_IN), *_VARIANTS):
+    for policy in (*BUILT_IN, *_VARIANTS):
         name = policy.split(":")[0]
         if name in ("ones", "ones-goodput", "optimus"):
             yield Row(policy, jobs=60 if name == "optimus" else 24, **sized)  # type: ignore[arg-type]

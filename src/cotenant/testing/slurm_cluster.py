@@ -1,6 +1,6 @@
 """A real Slurm on this machine for tests: munged, slurmctld and several slurmd, all on loopback, in one folder.
 
-Every node has virtual CPUs and memory and four GPUs, which are device files that hold nothing. Nodes have one address
+Every node has virtual CPUs and memory and GPUs, four or as many as are asked for: device files that hold nothing. Nodes have one address
 and different ports; within their jobs each has a name of its own (127.0.1.N), so that gangs can meet. It needs root
 (device files, a mount namespace) and Debian's packages slurmctld, slurmd, slurm-client and munge.
 """
@@ -27,7 +27,7 @@ _START_S = 30.0
 _STOP_S = 2.0
 _CONF = """
 ClusterName=cotenant
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
@@ -72,8 +72,15 @@ def missing() -> str:
 class SlurmCluster:
     """One cluster in a folder; `env` leads commands to it. `more` are further lines of slurm.conf."""
 
-    def __init__(self, root: Path, nodes: int = 8, more: str = "") -> None:
-        self.root, self.names = root, [f"n{number + 1}" for number in range(nodes)]
+    def __init__(
+        self, root: Path, nodes: int = 8, more: str = "", address: str = "127.0.0.1", gpus: int = GPUS
+    ) -> None:
+        self.root, self._address, self._gpus, self.names = (
+            root,
+            address,
+            gpus,
+            [f"n{number + 1}" for number in range(nodes)],
+        )
         self.env = {"SLURM_CONF": str(root / "etc" / "slurm.conf")}
         self._write(more)
 
@@ -81,21 +88,22 @@ class SlurmCluster:
         for name in ("etc", "state", "spool", "log", "run"):
             (self.root / name).mkdir(parents=True, exist_ok=True)
         os.chmod(self.root, 0o755)
-        for number in range(GPUS):
+        for number in range(self._gpus):
             with contextlib.suppress(FileExistsError):
                 os.mknod(f"/dev/fakegpu{number}", 0o020666, os.makedev(1, 3))
         key = self.root / "run" / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
         host, ports = socket.gethostname().split(".")[0], _free_ports(len(self.names) + 1)
-        conf, gres, hosts = [_CONF.format(host=host, root=self.root, port=ports[0]), more], [], []
+        conf = [_CONF.format(host=host, address=self._address, root=self.root, port=ports[0]), more]
+        gres, hosts = [], []
         for number, name in enumerate(self.names):
             kind = "a100" if number < (len(self.names) + 1) // 2 else "v100"
             conf.append(
-                f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[number + 1]} CPUs=16 "
-                f"RealMemory=64000 Gres=gpu:{kind}:{GPUS} Features={kind} State=UNKNOWN"
+                f"NodeName={name} NodeHostname={host} NodeAddr={self._address} Port={ports[number + 1]} CPUs=16 "
+                f"RealMemory=64000 Gres=gpu:{kind}:{self._gpus} Features={kind} State=UNKNOWN"
             )
-            gres.append(f"NodeName={name} Name=gpu Type={kind} File=/dev/fakegpu[0-{GPUS - 1}]")
+            gres.append(f"NodeName={name} Name=gpu Type={kind} File=/dev/fakegpu[0-{self._gpus - 1}]")
             hosts.append(f"127.0.1.{number + 1} {name}")
         conf.append("PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
         conf.append("PartitionName=short Nodes=ALL MaxTime=1 State=UP")
@@ -219,9 +227,11 @@ def _free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def slurm_cluster(root: Path, nodes: int = 8, more: str = "") -> Iterator[SlurmCluster]:
+def slurm_cluster(
+    root: Path, nodes: int = 8, more: str = "", address: str = "127.0.0.1", gpus: int = GPUS
+) -> Iterator[SlurmCluster]:
     """A cluster that runs within. Its commands are found by `SLURM_CONF`, which is set meanwhile."""
-    cluster = SlurmCluster(root, nodes, more)
+    cluster = SlurmCluster(root, nodes, more, address, gpus)
     before = os.environ.get("SLURM_CONF")
     os.environ.update(cluster.env)
     try:

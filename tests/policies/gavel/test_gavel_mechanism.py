@@ -9,7 +9,7 @@ import pytest
 from gavel_kit import experiment, jobs, problem, seeds, speeds, throughputs
 from hypothesis import given, settings
 
-from cotenant.compat import SYSTEMS, parse_compat
+from cotenant.compat import parse_compat, system
 from cotenant.core.errors import InputError
 from cotenant.policies import make_policy
 from cotenant.policies.gavel.ordered import any_type
@@ -208,9 +208,9 @@ def test_agnostic_fifo_leaves_running_jobs_alone_and_stops_at_the_first_that_doe
 
 
 def test_compat_switches_on_what_its_table_says() -> None:
-    assert parse_compat(["gavel"])["gavel"] == SYSTEMS["gavel"].bundle
+    assert parse_compat(["gavel"])["gavel"] == system("gavel").bundle
     both = parse_compat(["gavel", "gavel:fifo.type_choice=stale"])["gavel"]
-    assert both == {**SYSTEMS["gavel"].bundle, "fifo.type_choice": "stale"}
+    assert both == {**system("gavel").bundle, "fifo.type_choice": "stale"}
     quirks = quirks_of(parse_compat(["gavel:reset_interval_s=600"]))
     assert (quirks.reset_interval_s, quirks.drop_late, quirks.latest_finish) == (600.0, False, False)
 

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 
 from cotenant import solvers
 from cotenant.core.errors import InputError
+from cotenant.policies.gavel.interior import AlikeProgram, solve
 from cotenant.policies.gavel.released import bisected, makespan
 from cotenant.policies.gavel.targets import OBJECTIVES, TargetOptions
 from cotenant.policies.rounds.problem import Problem, Targets
@@ -53,6 +54,29 @@ def test_las_is_the_plain_program(seed: int) -> None:
     inst = instance(made.rates * scale[:, None], made.gangs, made.capacity)
     best = lp_reference.solve_need(inst, Need(np.ones(len(made)))).value
     assert (rate(made, OBJECTIVES["las"](made, AWARE)) * scale).min() == pytest.approx(best, rel=2e-6)
+
+
+@given(seeds)
+@settings(max_examples=10, deadline=None)
+def test_columns_for_spread_gangs_change_no_optimum(seed: int) -> None:
+    """The paper's program has two columns per type, consolidated and spread; spread gangs are never faster."""
+    made = random_problem(seed)
+    jobs, types = made.rates.shape
+    scale = made.gangs / (made.weights * (made.rates @ (made.capacity / made.capacity.sum())))
+    spread = made.rates * np.random.default_rng(seed).uniform(0.3, 1.0, made.rates.shape)
+    both = np.concatenate([made.rates, spread], axis=1) * scale[:, None]
+    wide = 2 * types
+    matrix, limit = np.zeros((2 * jobs + types, jobs * wide + 1)), np.ones(2 * jobs + types)
+    for job in range(jobs):
+        mine = slice(job * wide, (job + 1) * wide)
+        matrix[job, mine], matrix[jobs + job, mine], matrix[jobs + job, -1] = 1.0, -both[job], 1.0
+        matrix[2 * jobs :, mine] = np.tile(np.eye(types), 2) * made.gangs[job]
+    limit[jobs : 2 * jobs], limit[2 * jobs :] = 0.0, made.capacity
+    cost = np.zeros(jobs * wide + 1)
+    cost[-1] = -1.0
+    ones = np.ones(matrix.shape)
+    best = solve(AlikeProgram(matrix, ones, limit, ones[:, 0], ones[0], cost))[-1]
+    assert (rate(made, OBJECTIVES["las"](made, AWARE)) * scale).min() == pytest.approx(best, rel=1e-5)
 
 
 @given(seeds)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from parts_kit import EPOCH_S, PartsRig
+from service_kit import ADMIN, Rig
 
-from cotenant.backends.base import BackendError, LaunchSpec
-from cotenant.backends.fake import read_script
+from cotenant.backends.base import BackendError, Capabilities, LaunchSpec, NodeGone
+from cotenant.backends.fake import FakeBackend, read_script
 from cotenant.core.plan import Terms
 from cotenant.service.planner.decision import Act
 
@@ -321,3 +322,34 @@ def test_a_slow_launch_is_not_taken_for_one_without_a_trace(tmp_path: Path, monk
     go_on.set()
     _until(rig, job, "cancelled")
     rig.core.close()
+
+
+def test_what_nodes_can_do_may_be_known_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend without any node at the start says what it can once it has one: held jobs are suspended then."""
+    known, said = FakeBackend.capabilities, [Capabilities("none", False, False, False, "none", "none", "none", True)]
+    monkeypatch.setattr(FakeBackend, "capabilities", lambda self: said[0] if said else known(self))
+    rig = Rig(tmp_path)
+    said.clear()
+    job = rig.submit("sleep 100")
+    rig.ticks(2.0)
+    rig.service.desk.hold(ADMIN, job)
+    rig.ticks(2.0)
+    assert rig.state(job) == "suspended"
+
+
+def test_a_node_that_goes_away_before_the_launch_costs_a_job_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often: it waits on, and starts when there is a node."""
+    launch, gone = FakeBackend.launch, ["n0"] * 8
+
+    def launched(self: FakeBackend, spec: LaunchSpec) -> None:
+        if gone:
+            raise NodeGone(f"job {spec.key}: node {gone.pop()} is down")
+        launch(self, spec)
+
+    monkeypatch.setattr(FakeBackend, "launch", launched)
+    rig = Rig(tmp_path)
+    job = rig.submit("sleep 5")
+    rig.finish()
+    assert (rig.state(job), rig.attempts(job)) == ("succeeded", [9])

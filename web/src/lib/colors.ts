@@ -11,5 +11,12 @@ export function color(name: string): string {
   return found;
 }
 
-/** The value of a custom property of the style sheet. */
-export const style = (name: string): string => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+/** A colour of the style sheet as it is now, light or dark. */
+export function style(name: string): string {
+  const probe = document.createElement("i");
+  probe.style.color = `var(${name})`;
+  document.documentElement.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}

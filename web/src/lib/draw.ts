@@ -1,6 +1,7 @@
 // The Gantt chart on a canvas. Bars are sorted once by row and time; a frame draws only what is seen, and of bars
 // narrower than a pixel at most one per pixel, so that a hundred thousand pan smoothly.
 import { SUSPENDED, START, type Bar } from "./gantt";
+import { moments } from "./times";
 
 export type View = { from: number; to: number; top: number };
 export type Scene = {
@@ -10,6 +11,8 @@ export type Scene = {
   color: Uint16Array; // by job
   from: number;
   to: number;
+  /** Times are since the beginning of a run, not by the clock. */
+  since?: boolean;
 };
 
 export const ROW = 20;
@@ -74,26 +77,96 @@ function first(row: Scene["rows"][number], from: number): number {
 
 export type Ink = { text: string; line: string; panel: string; soft: string; pick: string };
 
-const STEPS = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200, 86400, 172800, 604800];
-const two = (n: number): string => String(n).padStart(2, "0");
+/** What a chart is drawn with: a canvas, or text of an SVG file. Rectangles are four numbers each. */
+export interface Pen {
+  rects(at: number[], color: string, alpha?: number): void;
+  frame(at: number[], color: string): void;
+  word(text: string, x: number, y: number, color: string): void;
+  clip(x: number, y: number, width: number, height: number): void;
+  unclip(): void;
+}
 
-export function draw(g: CanvasRenderingContext2D, scene: Scene, view: View, width: number, height: number, ink: Ink, picked: number, now: number): void {
-  g.fillStyle = ink.panel;
-  g.fillRect(0, 0, width, height);
+export class CanvasPen implements Pen {
+  constructor(private g: CanvasRenderingContext2D) {
+    g.font = "12px system-ui, sans-serif";
+    g.textBaseline = "middle";
+  }
+  private path(at: number[]): void {
+    this.g.beginPath();
+    for (let n = 0; n < at.length; n += 4) this.g.rect(at[n]!, at[n + 1]!, at[n + 2]!, at[n + 3]!);
+  }
+  rects(at: number[], color: string, alpha = 1): void {
+    this.path(at);
+    this.g.globalAlpha = alpha;
+    this.g.fillStyle = color;
+    this.g.fill();
+    this.g.globalAlpha = 1;
+  }
+  frame(at: number[], color: string): void {
+    this.path(at);
+    this.g.strokeStyle = color;
+    this.g.lineWidth = 2;
+    this.g.stroke();
+  }
+  word(text: string, x: number, y: number, color: string): void {
+    this.g.fillStyle = color;
+    this.g.fillText(text, x, y);
+  }
+  clip(x: number, y: number, width: number, height: number): void {
+    this.g.save();
+    this.g.beginPath();
+    this.g.rect(x, y, width, height);
+    this.g.clip();
+  }
+  unclip(): void {
+    this.g.restore();
+  }
+}
+
+export class SvgPen implements Pen {
+  text = "";
+  private clips = 0;
+  private path(at: number[]): string {
+    let d = "";
+    for (let n = 0; n < at.length; n += 4) d += `M${at[n]!.toFixed(1)} ${at[n + 1]!.toFixed(1)}h${at[n + 2]!.toFixed(1)}v${at[n + 3]!.toFixed(1)}h${(-at[n + 2]!).toFixed(1)}z`;
+    return d;
+  }
+  rects(at: number[], color: string, alpha = 1): void {
+    this.text += `<path d="${this.path(at)}" fill="${color}"${alpha < 1 ? ` opacity="${alpha}"` : ""}/>`;
+  }
+  frame(at: number[], color: string): void {
+    if (at.length) this.text += `<path d="${this.path(at)}" fill="none" stroke="${color}" stroke-width="2"/>`;
+  }
+  word(text: string, x: number, y: number, color: string): void {
+    const safe = text.replace(/[<>&"]/g, (sign) => `&#${sign.charCodeAt(0)};`);
+    this.text += `<text x="${x}" y="${y.toFixed(1)}" fill="${color}" dominant-baseline="middle">${safe}</text>`;
+  }
+  clip(x: number, y: number, width: number, height: number): void {
+    const id = `clip${(this.clips += 1)}`;
+    this.text += `<clipPath id="${id}"><rect x="${x}" y="${y}" width="${width}" height="${height}"/></clipPath><g clip-path="url(#${id})">`;
+  }
+  unclip(): void {
+    this.text += "</g>";
+  }
+}
+
+export function draw(pen: Pen, scene: Scene, view: View, width: number, height: number, ink: Ink, picked: number, now: number): void {
+  pen.rects([0, 0, width, height], ink.panel);
   const scale = (width - LEFT) / (view.to - view.from);
   const x = (at: number): number => LEFT + (at - view.from) * scale;
-  drawTimes(g, view, scale, x, width, height, ink);
-  g.save();
-  g.beginPath();
-  g.rect(LEFT, HEAD, width - LEFT, height - HEAD);
-  g.clip();
+  for (const { at, text } of moments(view.from, view.to, width - LEFT, scene.since)) {
+    const left = Math.round(x(at));
+    pen.rects([left, HEAD - 4, 1, height], ink.line);
+    if (left < width - 40) pen.word(text, left + 3, HEAD / 2, ink.soft);
+  }
+  pen.clip(LEFT, HEAD, width - LEFT, height - HEAD);
   const begin = Math.max(0, Math.floor(view.top / ROW));
   const end = Math.min(scene.rows.length, Math.ceil((view.top + height - HEAD) / ROW));
   // One path per colour and kind: few changes of state, whatever the number of bars.
-  const solid = new Map<number, Path2D>();
-  const pale = new Map<number, Path2D>();
-  const lines = new Map<number, Path2D>();
-  const marked = new Path2D();
+  const solid = new Map<number, number[]>();
+  const pale = new Map<number, number[]>();
+  const lines = new Map<number, number[]>();
+  const marked: number[] = [];
   for (let at = begin; at < end; at++) {
     const row = scene.rows[at]!;
     const y = HEAD + at * ROW - view.top + 1;
@@ -114,63 +187,22 @@ export function draw(g: CanvasRenderingContext2D, scene: Scene, view: View, widt
       const which = kind === SUSPENDED ? lines : kind === START ? pale : solid;
       const key = scene.color[job]!;
       let path = which.get(key);
-      if (!path) which.set(key, (path = new Path2D()));
+      if (!path) which.set(key, (path = []));
       const w = Math.max(right - left, 1);
-      if (kind === SUSPENDED) path.rect(left, y + ROW / 2 - 2, w, 2);
-      else path.rect(left, y + lane * tall, w > 3 ? w - 1 : w, Math.max(tall - (row.lanes > 1 ? 1 : 0), 1));
-      if (job === picked) marked.rect(left, y, w, ROW - 2);
+      if (kind === SUSPENDED) path.push(left, y + ROW / 2 - 2, w, 2);
+      else path.push(left, y + lane * tall, w > 3 ? w - 1 : w, Math.max(tall - (row.lanes > 1 ? 1 : 0), 1));
+      if (job === picked) marked.push(left, y, w, ROW - 2);
     }
   }
-  for (const [key, path] of solid) {
-    g.fillStyle = scene.colors[key]!;
-    g.fill(path);
-  }
-  g.globalAlpha = 0.45;
-  for (const [key, path] of pale) {
-    g.fillStyle = scene.colors[key]!;
-    g.fill(path);
-  }
-  g.globalAlpha = 1;
-  for (const [key, path] of lines) {
-    g.fillStyle = scene.colors[key]!;
-    g.fill(path);
-  }
-  g.strokeStyle = ink.pick;
-  g.lineWidth = 2;
-  g.stroke(marked);
-  if (now > view.from && now < view.to) {
-    g.fillStyle = ink.pick;
-    g.fillRect(x(now), HEAD, 1, height);
-  }
-  g.restore();
-  g.fillStyle = ink.soft;
-  g.font = "12px system-ui, sans-serif";
-  g.textBaseline = "middle";
-  g.save();
-  g.beginPath();
-  g.rect(0, HEAD, LEFT - 4, height - HEAD);
-  g.clip();
-  for (let at = begin; at < end; at++) g.fillText(scene.rows[at]!.label, 6, HEAD + at * ROW - view.top + ROW / 2);
-  g.restore();
-}
-
-function drawTimes(g: CanvasRenderingContext2D, view: View, scale: number, x: (at: number) => number, width: number, height: number, ink: Ink): void {
-  const step = STEPS.find((one) => one * scale > 90) ?? 2592000;
-  const zone = new Date(view.from * 1000).getTimezoneOffset() * 60;
-  g.font = "12px system-ui, sans-serif";
-  g.textBaseline = "middle";
-  for (let at = Math.ceil((view.from - zone) / step) * step + zone; at < view.to; at += step) {
-    const left = Math.round(x(at));
-    if (left < LEFT) continue;
-    g.fillStyle = ink.line;
-    g.fillRect(left, HEAD - 4, 1, height);
-    const date = new Date(at * 1000);
-    const day = `${two(date.getMonth() + 1)}-${two(date.getDate())}`;
-    const time = `${two(date.getHours())}:${two(date.getMinutes())}${step < 60 ? `:${two(date.getSeconds())}` : ""}`;
-    const text = step >= 86400 ? day : date.getHours() === 0 && date.getMinutes() === 0 ? `${day} ${time}` : time;
-    g.fillStyle = ink.soft;
-    if (left < width - 40) g.fillText(text, left + 3, HEAD / 2);
-  }
+  for (const [key, path] of solid) pen.rects(path, scene.colors[key]!);
+  for (const [key, path] of pale) pen.rects(path, scene.colors[key]!, 0.45);
+  for (const [key, path] of lines) pen.rects(path, scene.colors[key]!);
+  pen.frame(marked, ink.pick);
+  if (now > view.from && now < view.to) pen.rects([x(now), HEAD, 1, height], ink.pick);
+  pen.unclip();
+  pen.clip(0, HEAD, LEFT - 4, height - HEAD);
+  for (let at = begin; at < end; at++) pen.word(scene.rows[at]!.label, 6, HEAD + at * ROW - view.top + ROW / 2, ink.soft);
+  pen.unclip();
 }
 
 /** Which bar is at a place, if any: [row, bar]. */

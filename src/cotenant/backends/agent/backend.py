@@ -26,6 +26,7 @@ from cotenant.backends.base import (
     Capabilities,
     GpuUse,
     LaunchSpec,
+    NodeGone,
     NodeInfo,
     Observed,
     Stream,
@@ -210,10 +211,10 @@ class AgentBackend:
         told = split(spec, nodes, {name: row["address"] for name, row in rows.items()})
         names = [part.gpus[0][0] for part in told] if spec.gpus else [_some(spec.key, nodes)]
         if gone := [name for name in names if nodes[name].state != "up"]:
-            raise BackendError(f"job {spec.key}: node {gone[0]} is down")
+            raise NodeGone(f"job {spec.key}: node {gone[0]} is down")
         checks = [(rows[name]["id"], "check", (part,)) for name, part in zip(names, told, strict=True)]
-        for answer in self._agents.link.ask(checks, ACT_S):
-            _raise(answered(*answer))
+        for name, (kind, what) in zip(names, self._agents.link.ask(checks, ACT_S), strict=True):
+            _raise(NodeGone(f"job {spec.key}: node {name}: {what}") if kind == "away" else answered(kind, what))
         mine = AgentPlacement(tuple((rows[name]["id"], name) for name in names), spec.grace_s, secrets.token_hex(8))
         with self._being_launched(spec.key):
             place = AgentPlacement.unpacked(self._agents.link.call("put", f"job/{spec.key}", mine.packed(), False))

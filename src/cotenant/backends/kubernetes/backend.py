@@ -22,6 +22,7 @@ from cotenant.backends.base import (
     BackendError,
     Capabilities,
     LaunchSpec,
+    NodeGone,
     NodeInfo,
     Observed,
     Stream,
@@ -221,7 +222,7 @@ class KubernetesBackend:
         check_spec(spec, nodes)
         for name, _ in spec.gpus:
             if nodes[name].state != "up":
-                raise BackendError(f"job {spec.key}: node {name} is {nodes[name].state}")
+                raise NodeGone(f"job {spec.key}: node {name} is {nodes[name].state}")
         if self._of(spec.key):
             return
         if spec.foreign:

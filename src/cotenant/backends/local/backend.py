@@ -173,8 +173,7 @@ class LocalBackend:
         alive = held and child is not None and procs.is_process(child.keeper, child.keeper_ticks)
         key, end = record.key, record.exit()
         if end is not None:
-            times = (end.started_s, end.ended_s)
-            return Observed(key, "exited", False, end.code, end.signal, *times, end.oom, end.message)
+            return end.observed(key)
         if child is None:
             return Observed(key, "starting", True) if held else None
         if alive:

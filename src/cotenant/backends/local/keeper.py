@@ -404,10 +404,13 @@ def start(job: KeptJob, confine: Confine | None) -> tuple[int, float, str, dict[
 
 
 def record_exit(job: KeptJob, status: int, started_s: float, ended_s: float, failure: str) -> None:
-    """The last word: durable, because the service may read it only after the machine has been off."""
-    code, message = (int(failure.split("\n")[0]), failure.partition("\n")[2]) if failure else (None, "")
-    number = "null"
-    if code is None:
+    """The last word: durable, because the service may read it only after the machine has been off.
+
+    `failure`: the exit code of a job that could not be started, and why; no code where it was the keeper that failed.
+    """
+    first, _, message = failure.partition("\n")
+    code, number = int(first) if first else None, "null"
+    if not failure:
         code = os.waitstatus_to_exitcode(status)
         if code < 0:
             number, code = str(-code), None
@@ -457,7 +460,7 @@ def main(record: str, confine: Confine | None = None) -> None:
         record_exit(job, watch.status or 0, started_s, watch.ended_s, failure)
     except Exception as error:
         sweep(job)
-        record_exit(job, 0, started_s, time.time(), f"255\nthe keeper failed: {error!r}")
+        record_exit(job, 0, started_s, time.time(), f"\nthe keeper failed: {error!r}")
         raise
     finally:
         notify(job.one("notify"))

@@ -23,7 +23,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cotenant.backends.base import LaunchSpec, check_key
+from cotenant.backends.base import LaunchSpec, Observed, check_key
 from cotenant.backends.local import procs
 from cotenant.core.errors import InputError
 
@@ -44,7 +44,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How it ended."""
+    """How it ended. Neither code nor signal: its keeper failed, and has killed what there was of it."""
 
     code: int | None
     signal: int | None
@@ -52,6 +52,13 @@ class Exit:
     started_s: float
     ended_s: float
     message: str
+
+    def observed(self, key: str) -> Observed:
+        """The same, as the boundary says it. A job is not to blame for its keeper."""
+        times = (self.started_s, self.ended_s)
+        if self.code is None and self.signal is None:
+            return Observed(key, "lost", False, None, None, *times, message=self.message)
+        return Observed(key, "exited", False, self.code, self.signal, *times, self.oom, self.message)
 
 
 class KeeperRecord:

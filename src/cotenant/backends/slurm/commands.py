@@ -59,6 +59,11 @@ class SlurmJob:
         """Whether nothing of it has run yet."""
         return self.state in WAITING
 
+    @property
+    def rank(self) -> tuple[bool, bool, int]:
+        """Which of several with one comment counts: the highest."""
+        return not self.over, not self.waits, self.id
+
 
 class Slurm:
     """The commands, as the user who runs the service; `SLURM_CONF` and the like are taken from the environment.
@@ -78,7 +83,11 @@ class Slurm:
     # -- asking ----------------------------------------------------------------------------------------------------
 
     def jobs(self) -> dict[str, SlurmJob]:
-        """All jobs of this label that the controller remembers, in one call. Of several with one comment the last."""
+        """All jobs of this label that the controller remembers, in one call.
+
+        Of several with one comment (a submission whose answer was lost) one that runs, else one that waits, else the
+        last.
+        """
         began = time.monotonic()
         found: dict[str, SlurmJob] = {}
         ours = f"{_MARK}{self.label}/"
@@ -88,7 +97,7 @@ class Slurm:
                 number, state, reason, ends, nodes, comment = parts
                 what = comment.removeprefix(ours)
                 job = SlurmJob(int(number), state, reason, _time(ends), nodes, what)
-                if what not in found or found[what].id < job.id:
+                if what not in found or found[what].rank < job.rank:
                     found[what] = job
         with self._lock:
             self.polls += 1

@@ -20,6 +20,7 @@ from cotenant.backends.base import (
     BackendError,
     Capabilities,
     LaunchSpec,
+    NodeGone,
     NodeInfo,
     Observed,
     Stream,
@@ -247,7 +248,7 @@ class NativeBackend:
             raise Unreachable(f"Slurm cannot be reached: {self.slurm.away}")
         for name, _ in spec.gpus:
             if nodes[name].state != "up" and self._down(name, fresh=True):
-                raise BackendError(f"job {spec.key}: nothing was started: node {name} is down")
+                raise NodeGone(f"job {spec.key}: nothing was started: node {name} is down")
         record = SlurmRecord(self._jobs, spec.key)
         lock = record.lock()
         if lock is None:

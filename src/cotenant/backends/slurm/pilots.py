@@ -137,6 +137,7 @@ class Pilots:
         self._poll = Poll(slurm)
         self._lines: dict[str, AgentLine] = {}
         self._jobs: dict[str, SlurmJob] = {}
+        self._asked: dict[str, tuple[float, SlurmJob]] = {}  # pilots that no poll can know yet, and when they came in
         self._since_s: dict[str, float] = {}  # since when pilots wait for others
         self._lock, self._ending, self._fresh_s = threading.Lock(), threading.Event(), 0.0
         self.table: list[dict[str, Any]] = []
@@ -170,7 +171,9 @@ class Pilots:
         found = self._poll.latest(self._poll_s)
         jobs = {what.removeprefix(_PILOT): job for what, job in found.items() if what.startswith(_PILOT)}
         with self._lock:
-            before, self._jobs = self._jobs, {name: job for name, job in jobs.items() if not job.over}
+            self._asked = {name: one for name, one in self._asked.items() if one[0] >= self._poll.asked_s}
+            alive = {name: job for name, job in jobs.items() if not job.over}
+            before, self._jobs = self._jobs, {name: job for name, (_, job) in self._asked.items()} | alive
             jobs = dict(self._jobs)
         for name, job in jobs.items():
             line = self._lines.get(name)
@@ -257,6 +260,7 @@ class Pilots:
             number = self.slurm.submit(f"{_PILOT}{name}", self._options(nodes[name]), self._script(nodes[name]))
             with self._lock:
                 self._jobs[name] = SlurmJob(number, "PENDING", "", 0.0, "", f"{_PILOT}{name}")
+                self._asked[name] = time.monotonic(), self._jobs[name]
         self._poll.stale()
 
     def _free(self, nodes: dict[str, SlurmNode], like: str, but: Sequence[str]) -> list[str]:

@@ -15,6 +15,7 @@ lost        why nobody knows how it ended, or why it never began
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -115,8 +116,8 @@ class SlurmRecord(KeeperRecord):
                     code, number = (int(first), None) if int(first) > 0 else (None, -int(first))
                 if self.has("killed") and (number == signal.SIGTERM or (self.gang and code)):
                     code, number = None, signal.SIGKILL  # Slurm begins with SIGTERM, and `srun` has a code for both
-                times = (found.started_s or None, found.ended_s)
-                self._end = Observed(self.key, "exited", False, code, number, *times, found.oom, found.message)
+                times = {"started_s": found.started_s or None, "exit_code": code, "signal": number}
+                self._end = dataclasses.replace(found.observed(self.key), **times)  # type: ignore[arg-type]
         return self._end
 
     def settle(self, number: int) -> None:

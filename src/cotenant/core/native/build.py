@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import llvmlite.binding as llvm
 from llvmlite import ir
 
+from cotenant.core.native.clocks import Clocks
 from cotenant.core.native.emit import Function
 from cotenant.core.native.target import machine, symbol
 from cotenant.core.native.types import BOOL, FLOAT, INT, Array, KernelError, Number, Numbers, Struct, Type, signature
@@ -18,9 +19,10 @@ _KINDS: dict[Number, Any] = {BOOL: ir.IntType(1), INT: ir.IntType(64), FLOAT: ir
 class Module:
     """Kernels on their way to machine code; those that others call come along."""
 
-    def __init__(self) -> None:
+    def __init__(self, clocked: Sequence[Callable[..., Any]] = ()) -> None:
         self.llvm = ir.Module("kernels")
         self.llvm.triple = llvm.get_process_triple()
+        self.clocks = Clocks(self.llvm, clocked) if clocked else None
         self._functions: dict[Callable[..., Any], tuple[Any, tuple[Type, ...], Type]] = {}
         self._todo: list[Callable[..., Any]] = []
         self._tags: dict[str, Any] = {}
@@ -58,6 +60,8 @@ class Module:
             function = ir.Function(self.llvm, made, f"inner.{symbol(plain)}")
             function.linkage = "internal"
             function.attributes.add("nounwind")
+            if self.clocks is not None and plain in self.clocks:
+                function.attributes.add("noinline")
             for argument, kind in zip(function.args, wanted, strict=True):
                 if isinstance(kind, Struct):  # nobody ever writes to one
                     argument.add_attribute("noalias")
@@ -113,9 +117,9 @@ def _exported_type(wanted: Iterable[Type], returns: Type) -> Any:
     return ir.FunctionType(given, parts)
 
 
-def build(entries: Iterable[Callable[..., Any]]) -> bytes:
-    """An object file with these kernels and all that they call."""
-    module = Module()
+def build(entries: Iterable[Callable[..., Any]], clocked: Sequence[Callable[..., Any]] = ()) -> bytes:
+    """An object file with these kernels and all that they call; those that are `clocked` are timed (see `clocks`)."""
+    module = Module(clocked)
     for entry in entries:
         module.add(entry)
     target = machine()

@@ -44,7 +44,13 @@ class Calls(Expressions):
             if not isinstance(kind, Number) and value[1] != kind:
                 raise KernelError(f"line {self.line}: {plain.__name__} wants {kind}, not {value[1]}")
             held.append(self.as_number(value, kind) if isinstance(kind, Number) else value[0])
-        return self.b.call(function, held), returns
+        clocks = self.into.clocks
+        if clocks is None or plain not in clocks:
+            return self.b.call(function, held), returns
+        before = clocks.enter(self.b, plain)
+        result = self.b.call(function, held)
+        clocks.leave(self.b, before)
+        return result, returns
 
     def _make(self, kind: Struct, node: ast.Call) -> Value:
         """A new table, on the stack."""

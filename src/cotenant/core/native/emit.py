@@ -220,6 +220,8 @@ class Function(Calls):
         bounds = [self.as_number(self.value(part), INT) for part in statement.iter.args]
         start, stop = (self.whole(0), bounds[0]) if len(bounds) == 1 else bounds[:2]
         step = bounds[2] if len(bounds) == 3 else self.whole(1)
+        if self.into.clocks is not None:
+            self.into.clocks.turns(self.b, self.b.sdiv(self.b.sub(stop, start), step))
         counter = self.allocas.alloca(self.into.kind(INT))
         self.b.store(start, counter)
         test, body, go_on, after = (self.b.append_basic_block(name) for name in ("test", "body", "next", "after"))

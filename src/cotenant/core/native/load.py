@@ -36,6 +36,11 @@ class Library:
         """Whether it was compiled; a kernel of somebody else's module was not."""
         return bool(self._engine.get_function_address(symbol(plain)))
 
+    def cells(self, name: str, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """A table of whole numbers that lies in the code itself, such as clocks."""
+        where = self._engine.get_global_value_address(name)
+        return np.ctypeslib.as_array((ctypes.c_int64 * count).from_address(where))
+
     def function(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         """The compiled form of a kernel, to be called as the plain one is."""
         wanted, returns = signature(plain)

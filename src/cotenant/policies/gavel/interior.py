@@ -1,11 +1,12 @@
-"""Which of many optimal fractions the released Gavel code gets: those at which its interior-point solver stops.
+"""Which of many optimal fractions the released Gavel code gets: those at which an interior-point solver stops.
 
 The optima of its programs are not unique, and the choice decides who runs where: a solver of this kind ends inside the
 optimal set, with every fraction above 0, also those of pairs that gain nothing, which then fill GPUs that are left. A
-simplex ends in a corner. So comparing with the released simulator needs the method itself: the homogeneous self-dual
-embedding with Mehrotra's steps, from the starting point of CVXOPT and ECOS (Domahidi, Chu and Boyd, ECC'13), on rows
-and columns scaled to alike sizes (Ruiz). Without an objective (makespan) it stops at the first feasible point, well
-before the centre.
+simplex ends in a corner. So comparing with the released simulator needs a method of the same kind, here as textbooks
+give it: the homogeneous self-dual form (Xu, Hung and Ye, Annals of OR 62, 1996; Wright, Primal-Dual Interior-Point
+Methods, SIAM 1997, chapter 9) with predictor and corrector (Mehrotra, SIAM J. Optimization 2, 1992), starting point and
+centring as in Vandenberghe, The CVXOPT linear and quadratic cone program solvers, 2010. Without an objective (makespan)
+it stops at the first feasible point, well before the centre.
 
 Jobs of one kind are alike to it, so one of each is enough: a program has classes of rows and of variables, with how
 many of each there are.
@@ -21,18 +22,17 @@ import numpy as np
 from cotenant.core.state import Matrix
 from cotenant.core.workload import Floats
 
-TOLERANCE, ROUGHLY = 1e-8, 1e-4
+TOLERANCE = 1e-8
 STEPS = 100
-BACK_OFF, LONGEST, LEAST_CENTRING = 0.99, 0.999, 1e-4
+NEARLY = 0.99  # of the way to where something reaches 0
 SCALINGS = 3
-SOFTENED, REFINED, EXACT = 7e-8, 10, 1e-12  # how linear equations are solved
 
 Solve = Callable[[Floats, Floats], tuple[Floats, Floats]]
 
 
 @dataclass(frozen=True, slots=True)
 class AlikeProgram:
-    """Least cost @ x with x >= 0 (but for those free); in every row the sum of coefficient x count x variable <= limit.
+    """Least cost @ x with x >= 0; in every row the sum of coefficient x count x variable <= limit.
 
     `coefficient[r, v]` is that of one variable in one row, `count[r, v]` how many variables of class v a row of class r
     has; `rows` and `copies` say how many there are in each class.
@@ -44,203 +44,149 @@ class AlikeProgram:
     rows: Floats
     copies: Floats
     cost: Floats
-    free: np.ndarray
 
 
 def solve(program: AlikeProgram) -> Floats:
-    """The variables where the method stops; fractions below 0 by rounding are left to the caller."""
-    p, bound, column = _scaled(program)
-    return _Path(p, bound).follow() / column
+    """The variables where the method stops."""
+    row, column, bound = _sizes(np.abs(program.coefficient) * (program.count > 0))
+    matrix = program.coefficient * program.count / row[:, None] / column[None, :]
+    path = _Path(matrix, bound, program.limit / row, program.cost / column, program.copies, program.rows)
+    return path.follow() / column
 
 
-def _scaled(p: AlikeProgram) -> tuple[AlikeProgram, Floats, Floats]:
-    """The same with rows and columns of alike sizes, coefficients of the bounds, what each column was divided by."""
-    matrix = np.abs(p.coefficient) * (p.count > 0)
-    bound = np.where(p.free, 0.0, 1.0)
-    row, column = np.ones(len(p.limit)), np.ones(len(p.cost))
+def _sizes(matrix: Matrix) -> tuple[Floats, Floats, Floats]:
+    """What to divide rows and columns by so that the largest entry of each is near 1 (Ruiz, 2001); x >= 0 are rows too.
+
+    The third are the entries of those.
+    """
+    row, column, bound = np.ones(len(matrix)), np.ones(matrix.shape[1]), np.ones(matrix.shape[1])
     for _ in range(SCALINGS):
-        of_row, of_bound = _root(matrix.max(axis=1, initial=0.0)), _root(bound)
-        of_column = _root(np.maximum(matrix.max(axis=0, initial=0.0), bound))
-        matrix = matrix / of_row[:, None] / of_column[None, :]
-        bound = bound / of_bound / of_column
+        of_row, of_column = _root(matrix.max(axis=1)), _root(np.maximum(matrix.max(axis=0), bound))
+        matrix, bound = matrix / of_row[:, None] / of_column[None, :], bound / np.sqrt(bound) / of_column
         row, column = row * of_row, column * of_column
-    coefficient = p.coefficient / row[:, None] / column[None, :]
-    return AlikeProgram(coefficient, p.count, p.limit / row, p.rows, p.copies, p.cost / column, p.free), bound, column
+    return row, column, bound
 
 
 def _root(size: Floats) -> Floats:
-    return np.where(size < 1e-6, 1.0, np.sqrt(size))
+    return np.where(size > 0, np.sqrt(size), 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class _Point:
-    """Variables, slacks, prices, and the two numbers that scale them."""
+class _Move:
+    """A point: variables, slacks, prices, by what all are scaled, and the slack of the gap. Or a step of it."""
 
     x: Floats
     s: Floats
     z: Floats
-    kappa: float
     tau: float
+    kappa: float
 
-    @property
-    def sound(self) -> bool:
-        """Whether all that has to be above 0 is."""
-        return bool(min(self.s.min(), self.z.min(), self.kappa, self.tau) > 0)
+    def by(self, step: _Move, length: float) -> _Move:
+        return _Move(
+            self.x + length * step.x, self.s + length * step.s, self.z + length * step.z,
+            self.tau + length * step.tau, self.kappa + length * step.kappa,
+        )  # fmt: skip
+
+    def longest(self, step: _Move) -> float:
+        """How much of a step can be taken, at most all, before something that is above 0 reaches it."""
+        worst = min((step.s / self.s).min(), (step.z / self.z).min(), step.tau / self.tau, step.kappa / self.kappa)
+        return min(1.0, -1.0 / float(worst)) if worst < 0 else 1.0
 
 
 class _Path:
-    """One solve. Slacks and prices are of the bounds first, then of the rows."""
+    """One solve of: forth(x) + s = limit, back(z) = -cost. Slacks and prices are of the bounds first, then of rows."""
 
-    def __init__(self, p: AlikeProgram, bound: Floats) -> None:
-        self.p, self.bound, self.kept = p, bound, ~p.free
-        self.forth = p.coefficient * p.count  # rows x variables
-        self.back = (p.coefficient * (p.count * p.rows[:, None] / p.copies[None, :])).T
-        self.wide, self.lone = self.forth[:, self.kept], self.forth[:, p.free]
-        self.many = np.concatenate([p.copies[self.kept], p.rows])
-        self.limit = np.concatenate([np.zeros(int(self.kept.sum())), p.limit])
-        self.size = float(self.many.sum())
-        self.edge = int(self.kept.sum())
+    def __init__(
+        self, matrix: Matrix, bound: Floats, limit: Floats, cost: Floats, copies: Floats, rows: Floats
+    ) -> None:  # fmt: skip
+        self.matrix, self.bound, self.cost, self.copies, self.rows = matrix, bound, cost, copies, rows
+        self.width = len(cost)
+        self.limit, self.many = np.concatenate([np.zeros(self.width), limit]), np.concatenate([copies, rows])
 
     def follow(self) -> Floats:
-        """From the starting point to the tolerance, or to the best point before numbers no longer tell."""
+        """From the starting point until equations and gap are within the tolerance, or numbers no longer tell."""
         here = best = self._start()
         least = np.inf
+        of_limit, of_cost = max(1.0, _norm(self.limit, self.many)), max(1.0, _norm(self.cost, self.copies))
         for _ in range(STEPS):
-            wrong = self._wrong(here)
-            if wrong < least:
-                best, least = here, wrong
-            if wrong <= 1.0:
+            off_x, off_z, _ = self._off(here)
+            gap = float(self.many @ (here.s * here.z)) / here.tau / max(here.tau, abs(self._value(here.x)))
+            off = max(_norm(off_z, self.many) / of_limit, _norm(off_x, self.copies) / of_cost) / here.tau
+            if max(off, gap) < least:
+                best, least = here, max(off, gap)
+            if least <= TOLERANCE:
                 break
             try:
                 here = self._ahead(here)
             except np.linalg.LinAlgError:
                 break
-            if not here.sound:
-                break
-        return np.asarray(best.x / best.tau)
+        return np.asarray(best.s[: self.width] / self.bound / best.tau)  # slacks of x >= 0 are x, and above 0
 
-    def _start(self) -> _Point:
+    def _start(self) -> _Move:
+        """The smallest slacks and the smallest prices that fulfil their equations, lifted above 0."""
         find = self._factored(np.ones(len(self.many)))
-        x, slack = find(np.zeros(len(self.p.cost)), self.limit)
-        z = find(-self.p.cost, np.zeros(len(self.limit)))[1]
-        return _Point(x, _inside(-slack), _inside(z), 1.0, 1.0)
+        x, less = find(np.zeros(self.width), self.limit)
+        _, z = find(-self.cost, np.zeros(len(self.limit)))
+        return _Move(x, _lifted(-less), _lifted(z), 1.0, 1.0)
 
-    def _worth(self, x: Floats, z: Floats) -> float:
-        return float(self.p.copies @ (self.p.cost * x)) + float(self.many @ (self.limit * z))
+    def _ahead(self, at: _Move) -> _Move:
+        """One step: straight ahead to see how far that goes, then with so much centring, and the error corrected."""
+        off_x, off_z, off_t = self._off(at)
+        find = self._factored(at.s / at.z)
+        x1, z1 = find(-self.cost, self.limit)
+        turn = at.kappa / at.tau - self._value(x1) - self._price(z1)
 
-    def _off(self, at: _Point) -> tuple[Floats, Floats]:
-        """By how much the point misses its equations, those of the variables and those of the rows."""
-        return -self._back(at.z) - self.p.cost * at.tau, at.s + self._forth(at.x) - self.limit * at.tau
+        def towards(share: float, aim: Floats, aim_t: float) -> _Move:
+            """So much of what the equations are off by, and the products s z and kappa tau changed by `aim`."""
+            x2, z2 = find(share * off_x, share * off_z - aim / at.z)
+            tau = (aim_t / at.tau - share * off_t + self._value(x2) + self._price(z2)) / turn
+            z = z2 + tau * z1
+            return _Move(x2 + tau * x1, (aim - at.s * z) / at.z, z, tau, (aim_t - at.kappa * tau) / at.tau)
 
-    def _wrong(self, at: _Point) -> float:
-        """How far from done, in tolerances; prices, which nobody asks for, may be rougher."""
-        (off_x, off_z), many, copies = self._off(at), self.many, self.p.copies
-        of_cost, of_limit = max(1.0, _norm(self.p.cost, copies)), max(1.0, _norm(self.limit, many))
-        size_x, size_s, size_z = _norm(at.x, copies), _norm(at.s, many), _norm(at.z, many)
-        rows = _norm(off_z, many) / max(of_limit + size_x + size_s, 1.0) / at.tau / TOLERANCE
-        prices = _norm(off_x, copies) / max(of_cost + size_z, 1.0) / at.tau / ROUGHLY
-        gap = float(many @ (at.s * at.z))
-        cost = -float(copies @ (self.p.cost * at.x)) / at.tau
-        return max(rows, prices, gap / max(cost, 1.0) / TOLERANCE)
+        products, product_t = at.s * at.z, at.kappa * at.tau
+        first = towards(1.0, -products, -product_t)
+        centring = (1.0 - at.longest(first)) ** 3
+        mean = centring * (float(self.many @ products) + product_t) / (float(self.many.sum()) + 1.0)
+        step = towards(
+            1.0 - centring, mean - first.s * first.z - products, mean - first.kappa * first.tau - product_t
+        )  # fmt: skip
+        return at.by(step, NEARLY * at.longest(step))
 
-    def _ahead(self, at: _Point) -> _Point:
-        """One of Mehrotra's steps: straight ahead to see how far that goes, then with so much centring."""
-        (off_x, off_z), tau, kappa = self._off(at), at.tau, at.kappa
-        off_t = kappa + self._worth(at.x, at.z)
-        mu = (float(self.many @ (at.s * at.z)) + kappa * tau) / (self.size + 1)
-        w, middle = np.sqrt(at.s / at.z), np.sqrt(at.s * at.z)
-        find = self._factored(w * w)
-        x1, z1 = find(-self.p.cost, self.limit)
-        turn = kappa / tau - self._worth(x1, z1)
+    def _off(self, at: _Move) -> tuple[Floats, Floats, float]:
+        """What is missing in the equations of variables, of rows, and of the gap."""
+        price = self.matrix.T @ (self.rows * at.z[self.width :]) / self.copies - self.bound * at.z[: self.width]
+        used = np.concatenate([-self.bound * at.x, self.matrix @ at.x])
+        off_t = -at.kappa - self._value(at.x) - self._price(at.z)
+        return -price - self.cost * at.tau, self.limit * at.tau - used - at.s, off_t
 
-        def direction(bx: Floats, bz: Floats, bt: float) -> tuple[Floats, Floats, float]:
-            x2, z2 = find(bx, bz)
-            more = (bt + self._worth(x2, z2)) / turn
-            return x2 + more * x1, z2 + more * z1, more
+    def _value(self, x: Floats) -> float:
+        return float(self.copies @ (self.cost * x))
 
-        _, dz, dtau = direction(off_x, at.s - off_z, off_t - kappa)
-        dz, ds, dkappa = w * dz, -middle - w * dz, -kappa - kappa / tau * dtau
-        sigma = max((1 - _longest(middle, ds, dz, (tau, dtau), (kappa, dkappa))) ** 3, LEAST_CENTRING)
-        aim, back = middle + (ds * dz - sigma * mu) / middle, kappa * tau + dkappa * dtau - sigma * mu
-        less = 1 - sigma
-        dx, dz, dtau = direction(less * off_x, w * aim - less * off_z, less * off_t - back / tau)
-        ds, dkappa = -(aim + w * dz), -(back + kappa * dtau) / tau
-        step = BACK_OFF * _longest(middle, ds, w * dz, (tau, dtau), (kappa, dkappa))
-        return _Point(
-            at.x + step * dx, at.s + step * w * ds, at.z + step * dz, kappa + step * dkappa, tau + step * dtau
-        )
+    def _price(self, z: Floats) -> float:
+        return float(self.many @ (self.limit * z))
 
-    def _forth(self, x: Floats) -> Floats:
-        return np.concatenate([-self.bound[self.kept] * x[self.kept], self.forth @ x])
-
-    def _back(self, z: Floats) -> Floats:
-        found = self.back @ z[self.edge :]
-        found[self.kept] -= self.bound[self.kept] * z[: self.edge]
-        return np.asarray(found)
-
-    def _factored(self, w2: Floats) -> Solve:
-        """A solver of: back(dz) = a, forth(dx) - w2 dz = b; it factors something near, and refines the answer."""
-        p, bound, edge, kept = self.p, self.bound[self.kept], self.edge, self.kept
-        wide, lone, near = self.wide, self.lone, w2 + SOFTENED
-        inside, rows = near[:edge], near[edge:]
-        own = p.copies[kept] * (bound * bound / inside + SOFTENED)
-        inverse = _inverse(wide, own, rows / p.rows)
-        through = lone.T @ inverse(lone) if lone.shape[1] else None
-
-        def roughly(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-            full = p.copies * a + self.forth.T @ (p.rows * b[edge:] / rows)
-            part = full[kept] - p.copies[kept] * bound * b[:edge] / inside
-            given = wide @ (part / own)
-            x = np.zeros(len(p.cost))
-            if through is not None:
-                x[~kept] = np.linalg.solve(through, full[~kept] - lone.T @ inverse(given))
-                given = given + lone @ x[~kept]
-            x[kept] = (part - wide.T @ inverse(given)) / own
-            return x, (self._forth(x) - b) / near
+    def _factored(self, ratio: Floats) -> Solve:
+        """A solver of: back(dz) = a, forth(dx) - ratio dz = b; by the equations of the prices of rows."""
+        inside, outside, bound = ratio[: self.width], ratio[self.width :], self.bound
+        weight = inside / (bound * bound)
+        normal = (self.matrix * (weight / self.copies)) @ self.matrix.T
+        normal[np.diag_indices(len(normal))] += outside / self.rows
+        size = 1.0 / np.sqrt(normal.diagonal())
+        root = np.linalg.inv(np.linalg.cholesky(normal * size[:, None] * size[None, :])) * size[None, :]
 
         def find(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-            x, z = np.zeros(len(a)), np.zeros(len(b))
-            miss_x, miss_z = a, b
-            size = np.inf
-            for _ in range(REFINED):
-                dx, dz = roughly(miss_x, miss_z)
-                miss_x, miss_z = a - self._back(z + dz), b - self._forth(x + dx) + w2 * (z + dz)
-                now = max(float(np.abs(miss_x).max()), float(np.abs(miss_z).max()))
-                if not now < size:
-                    break
-                x, z, size = x + dx, z + dz, now
-                if size < EXACT:
-                    break
-            return x, z
+            of_bound, of_row = b[: self.width], b[self.width :]
+            all_alike = root.T @ (root @ (self.matrix @ (weight * a - of_bound / bound) - of_row))
+            price = (self.matrix.T @ all_alike / self.copies - a) / bound
+            return -(of_bound + inside * price) / bound, np.concatenate([price, all_alike / self.rows])
 
         return find
 
 
-def _inverse(wide: Matrix, own: Floats, more: Floats) -> Callable[[Floats], Floats]:
-    """Multiplies by the inverse of wide @ diag(1 / own) @ wide.T + diag(more)."""
-    small = (wide / own) @ wide.T
-    small[np.diag_indices(len(small))] += more
-    size = 1.0 / np.sqrt(small.diagonal())
-    root = np.linalg.inv(np.linalg.cholesky(small * size[:, None] * size[None, :])) * size[None, :]
-    return lambda vector: np.asarray(root.T @ (root @ vector))
-
-
-def _inside(values: Floats) -> Floats:
-    """Lifted into the inside of what is allowed."""
-    outside = values <= 0
-    lift = max(-BACK_OFF, float(-values[outside].min()) if outside.any() else -BACK_OFF)
-    return np.asarray(values + 1.0 + lift)
+def _lifted(values: Floats) -> Floats:
+    least = float(values.min())
+    return values if least > 0 else values + (1.0 - least)
 
 
 def _norm(vector: Floats, many: Floats) -> float:
     return float(np.sqrt(many @ (vector * vector)))
-
-
-def _longest(middle: Floats, ds: Floats, dz: Floats, *others: tuple[float, float]) -> float:
-    """How far a step may go before something reaches 0; `others` are values and their changes."""
-    worst = min(float((ds / middle).min()), float((dz / middle).min()))
-    step = 1.0 / -worst if worst < 0 else np.inf
-    for value, change in others:
-        if change < 0:
-            step = min(step, -value / change)
-    return min(max(step, 1e-6), LONGEST)

@@ -108,12 +108,12 @@ class _Table:
             column = np.arange(self.combinations) * pools + k
             coefficient[2 * jobs + k, column], count[2 * jobs + k, column] = self.size, self.copies
         floor = np.zeros(jobs) if limit is None else -limit
-        cost, free = np.zeros(wide + aims), np.zeros(wide + aims, bool)
+        cost = np.zeros(wide + aims)
         copies = np.concatenate([np.repeat(self.copies, pools), np.ones(int(aims))])
         if aims:
             coefficient[jobs : 2 * jobs, -1] = count[jobs : 2 * jobs, -1] = 1.0
-            cost[-1], free[-1] = -1.0, True
+            cost[-1] = -1.0
         limits = np.concatenate([np.ones(jobs), floor, self.capacity])
         rows = np.concatenate([self.many, self.many, np.ones(pools)])
-        x = solve(AlikeProgram(coefficient, count, limits, rows, copies, cost, free))
+        x = solve(AlikeProgram(coefficient, count, limits, rows, copies, cost))
         return np.asarray(x[:wide].reshape(self.combinations, pools))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from cotenant.core.lifecycle import FINAL, JobState
-from cotenant.service.store.job import Attempt, LiveJob, Stretches
+from cotenant.service.store.job import Attempt, Gpus, LiveJob, Stretches
 
 FAILURES = ("failed", "lost")
 SUSPENDED = "suspended"  # no end: it stands still
@@ -19,13 +19,18 @@ STOPS = ("preempt", "turn", "split", "move", "window", "health", "resize", SUSPE
 class RunAccount(NamedTuple):
     """One attempt that had GPUs, in several stretches if it was suspended.
 
-    `lost_s`: how much of its end is in no checkpoint; `end`: as in `Attempt`.
+    `lost_s`: how much of its end is in no checkpoint; `end`, `why`, `stop_s`: as in `Attempt`. `places` are its GPUs
+    and `start_s` its start-up; accounts of before these were kept have none.
     """
 
     gpus: int
     had: Stretches
     lost_s: float = 0.0
     end: str = ""
+    places: Gpus = ()
+    start_s: float = 0.0
+    stop_s: float = 0.0
+    why: str = ""
 
     def stops(self) -> Iterator[float]:
         """When the scheduler took its GPUs away."""
@@ -53,6 +58,7 @@ class JobAccount(NamedTuple):
     submitted_s: float
     ended_s: float | None
     runs: tuple[RunAccount, ...]
+    name: str = ""
 
     @property
     def began_s(self) -> float | None:
@@ -62,21 +68,40 @@ class JobAccount(NamedTuple):
     @classmethod
     def read(cls, row: list[Any]) -> JobAccount:
         """An account after a way through JSON, where it is a plain list."""
-        runs = [RunAccount(run[0], tuple([(a, b) for a, b in run[1]]), run[2], run[3]) for run in row[7]]
-        name, tenant, user, model, state, submitted_s, ended_s, *_ = row
-        return cls(name, tenant, user, model, state, submitted_s, ended_s, tuple(runs))
+        job, tenant, user, model, state, submitted_s, ended_s, runs, *more = row
+        return cls(job, tenant, user, model, state, submitted_s, ended_s, tuple(map(_read_run, runs)), *more)
+
+
+def _read_run(row: list[Any]) -> RunAccount:
+    gpus, had, lost_s, end, *more = row
+    places = tuple([(node, tuple(indexes)) for node, indexes in more[0]]) if more else ()
+    return RunAccount(gpus, tuple([(a, b) for a, b in had]), lost_s, end, places, *more[1:])
 
 
 def account_of(job: LiveJob, now_s: float) -> JobAccount:
     """The account of a job; runs that go on are taken to end now."""
     last = len(job.attempts) - 1
     runs = tuple(
-        RunAccount(attempt.size, had, attempt.lost_s, attempt.end or _end(job, attempt, number == last))
+        RunAccount(
+            attempt.size,
+            had,
+            attempt.lost_s,
+            attempt.end or _end(job, attempt, number == last),
+            attempt.gpus,
+            start_up_s(attempt, now_s),
+            attempt.stop_s,
+            attempt.why,
+        )
         for number, attempt in enumerate(job.attempts)
         if (had := stretches(attempt, now_s))
     )
     state, model = str(job.state), job.spec.model
-    return JobAccount(job.id, job.tenant, job.user, model, state, job.submitted_s, job.ended_s, runs)
+    return JobAccount(job.id, job.tenant, job.user, model, state, job.submitted_s, job.ended_s, runs, job.spec.name)
+
+
+def start_up_s(attempt: Attempt, now_s: float) -> float:
+    """From its launch until its steps began, or its process, where nobody has told of steps."""
+    return attempt.start_s or max((attempt.started_s or now_s) - attempt.launched_s, 0.0)
 
 
 def stretches(attempt: Attempt, now_s: float) -> Stretches:

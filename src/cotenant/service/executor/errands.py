@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cotenant.backends.base import Backend, BackendError, Unreachable
+from cotenant.backends.base import Backend, BackendError, NodeGone, Unreachable
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry
@@ -28,6 +29,7 @@ from cotenant.service.store.store import Store
 
 LAUNCH, AHEAD, LIMITS = "launch", "ahead", "limits"  # the other verbs are the rungs of the ladder, and `continue`
 _WORKERS = 8
+_GONE_S = 1.0  # until a job may be started again whose node was gone: that is seen in time
 _log = logging.getLogger(__name__)
 
 
@@ -164,25 +166,30 @@ class Acts:
             if job is None or job.stop_why or not (job.holds or job.state == JobState.STARTING):
                 return True  # the observer finds no trace of it
             given = self._limits.to_launch(job)
-        failed, done = "", "prefetched" if errand.verb == AHEAD else "launched"
+        failed, to, done = "", "failed", "prefetched" if errand.verb == AHEAD else "launched"
         try:
             self._terms.cut_batch(job)
             folder, grace_s = self._backend.checkpoint_dir(job.id, job.spec.checkpoint_dir), self._options.grace_s
             need_gib = 0.0 if errand.verb == AHEAD else errand.what
-            spec = launch_spec(job, folder, self._reports, grace_s, need_gib, given, self._limits.quota)
+            spec = launch_spec(job, folder, self._reports, grace_s, need_gib, given, self._limits.quota())
             if errand.verb == AHEAD:  # the time that it waits is not time that it runs: only the service can tell
                 spec = replace(spec, env={**spec.env, "COTENANT_HOLD": errand.what}, max_runtime_s=0.0)
             self._hook(f"before:{done}")
             self._backend.launch(spec)
         except Unreachable:  # it may yet start: whoever reaches the world again finds it, or that there is nothing
             raise
+        except NodeGone as error:
+            failed, to = f"launch undone: {error}", "pending"
+            self._traces.forget(errand.key)
+            if not self._options.inline:
+                time.sleep(_GONE_S)
         except (InputError, BackendError, OSError) as error:
             failed = f"it could not be started: {error}"
             self._traces.forget(errand.key)
         with self._store.lock:
             job = self._present(errand)
             if failed and job is not None and job.state == JobState.STARTING:
-                self._store.write([Entry("exit", job.id, {"to": "failed", "why": failed, "failure": True})])
+                self._store.write([Entry("exit", job.id, {"to": to, "why": failed, "failure": to == "failed"})])
             elif failed and job is not None and job.holds:
                 self._store.write([Entry("exit", job.id, {"to": "pending", "why": f"started ahead: {failed}"})])
         self._hook(f"after:{done}")

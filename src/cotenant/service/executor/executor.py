@@ -43,8 +43,8 @@ class Executor:
         self._store, self._reports = store, reports
         self._options, self._clock = options, options.clock
         self._counters, self._nodes = counters, nodes
-        self._capabilities = backend.capabilities()
-        self.limits = HostLimits(options, reports, self._capabilities.cpu_quota)
+        self._capabilities = backend.capabilities  # nodes that come later may be the first to say
+        self.limits = HostLimits(options, reports, lambda: self._capabilities().cpu_quota)
         alive = [*store.book.on_gpus.values(), *store.book.suspended.values()]
         self.terms = AgreedTerms(reports, (job.key for job in alive), options.deals_out_hosts)
         self._acts = Acts(store, backend, reports, options, self.limits, self.terms, counters)
@@ -235,7 +235,7 @@ class Executor:
 
     def _may_suspend(self, job: LiveJob, going: Sequence[LiveJob], ending: Collection[str] = ()) -> bool:
         most = self._options.max_suspended
-        return may_suspend(job, self._store.book, self._nodes(), self._capabilities, most, going, ending)
+        return may_suspend(job, self._store.book, self._nodes(), self._capabilities(), most, going, ending)
 
     def stop_all(self) -> None:
         """Whoever has GPUs, or stands still on some, is to leave."""

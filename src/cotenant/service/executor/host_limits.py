@@ -9,7 +9,7 @@ backend cannot limit CPU time it also paces the steps. None of this is journaled
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class Given:
 class HostLimits:
     """Deals out cores and memory among the jobs that run; does nothing unless the service has an allocator."""
 
-    def __init__(self, options: Options, reports: Reports, quota: bool) -> None:
+    def __init__(self, options: Options, reports: Reports, quota: Callable[[], bool]) -> None:
         self._reports, self._clock, self.quota = reports, options.clock, quota
         self._allocator = make_allocator(options.allocator) if options.allocator else None
         self._curves = load_curves(Path(options.curves)) if options.curves else {}
@@ -71,7 +71,7 @@ class HostLimits:
             if given is None or job.state != JobState.RUNNING or self._set.get(job.key) == given:
                 continue
             self._tell(job, given)
-            if self.quota:
+            if self.quota():
                 found.append((job, given))
             else:
                 self._set[job.key] = given
@@ -83,7 +83,7 @@ class HostLimits:
 
     def _tell(self, job: LiveJob, given: Given) -> None:
         self._reports.set_for(
-            job.id, Settings(workers=given.workers, throttle_s=given.pause_s if not self.quota else None)
+            job.id, Settings(workers=given.workers, throttle_s=given.pause_s if not self.quota() else None)
         )
 
     def deal(self, on_gpus: Mapping[str, LiveJob], nodes: Iterable[NodeInfo]) -> None:

@@ -21,6 +21,7 @@ from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
 
 MOST_UNDONE = 5  # launches of one job that may leave no trace before it is given up
+_UNDONE = "launch undone: nothing had been started"
 
 
 class Observer:
@@ -187,7 +188,7 @@ class Observer:
 
     def _untraced(self, job: LiveJob) -> Entry:
         """What is to be journaled of an attempt that left no trace."""
-        undone = sum(attempt.started_s is None and not attempt.holds for attempt in job.attempts)
+        undone = 1 + sum(attempt.why == _UNDONE for attempt in job.attempts[:-1])
         if job.stop_why == "cancel":
             return _exit(job, JobState.CANCELLED, "cancelled before it started")
         if job.last.started_s is not None:
@@ -197,7 +198,7 @@ class Observer:
             return _exit(job, end.to, end.why, end.as_dict())
         if self.ready and undone >= MOST_UNDONE:
             return _exit(job, JobState.FAILED, f"it could not be started in {undone} tries")
-        return _exit(job, JobState.PENDING, "launch undone: nothing had been started")
+        return _exit(job, JobState.PENDING, _UNDONE)
 
     def _give_up_orphans(self) -> None:
         """Those who come after a job that failed will never start, nor will those after them: say so now."""

@@ -11,10 +11,12 @@ from typing import Any, Protocol
 from cotenant.core.jobspec import JobSpec
 from cotenant.service.desk.parts import Machines
 from cotenant.service.facade import Caller, WhatIfWatch
+from cotenant.service.pictures.forgotten import Forgotten
 from cotenant.service.pictures.gantt import gantt
 from cotenant.service.pictures.ledger import ledger
 from cotenant.service.pictures.overview import overview
 from cotenant.service.pictures.trial import TrialAsked, Trials
+from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
 
 _KEPT_S = 1.0  # for so long the order of the queue is not asked for again
@@ -41,7 +43,7 @@ class PictureBoard:
         self._store, self._planner, self._machines, self._counters = store, planner, machines, counters
         self._trouble, self._lock = trouble, threading.Lock()
         self._line: tuple[float, list[str]] = (-inf, [])
-        self._trials, self._check = trials, check
+        self._trials, self._check, self._forgotten = trials, check, Forgotten(store)
 
     def overview(self, caller: Caller) -> dict[str, Any]:
         """See `PictureDesk`."""
@@ -62,14 +64,19 @@ class PictureBoard:
 
     def gantt(self, caller: Caller, from_s: float, to_s: float | None = None) -> dict[str, Any]:
         """See `PictureDesk`."""
-        view, now_s = self._store.view(), self._store.clock()
-        mine = (job for job in view.jobs.values() if job.attempts and caller.sees(job.tenant))
+        now_s, jobs = self._store.clock(), self._jobs(from_s)
+        mine = (job for job in jobs.values() if job.attempts and caller.sees(job.tenant))
         return gantt(mine, self._machines.nodes(), now_s, from_s, now_s if to_s is None else to_s)
 
     def ledger(self, caller: Caller, from_s: float, to_s: float | None = None) -> dict[str, Any]:
         """See `PictureDesk`."""
-        view, now_s = self._store.view(), self._store.clock()
-        return ledger(view.jobs, caller, now_s, from_s, inf if to_s is None else to_s)
+        now_s = self._store.clock()
+        return ledger(self._jobs(from_s), caller, now_s, from_s, inf if to_s is None else to_s)
+
+    def _jobs(self, from_s: float) -> dict[str, LiveJob]:
+        """Those of the book, and those that it has forgotten since then."""
+        view = self._store.view()  # first: who is forgotten meanwhile is in both
+        return {**self._forgotten.since(from_s), **view.jobs}
 
     def check(self, caller: Caller, specs: Sequence[JobSpec]) -> list[JobSpec]:
         """See `PictureDesk`."""

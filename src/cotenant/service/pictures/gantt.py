@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from cotenant.backends.base import NodeInfo
-from cotenant.service.accounts.account import stretches
+from cotenant.service.accounts.account import start_up_s, stretches
 from cotenant.service.store.job import Attempt, LiveJob
 
 RUN, START, SUSPENDED = range(3)
@@ -24,8 +24,7 @@ class Bar(NamedTuple):
 def bars_of(attempt: Attempt, now_s: float) -> Iterator[Bar]:
     """The bars of an attempt up to now, oldest first."""
     had = stretches(attempt, now_s)
-    start_s = attempt.start_s or max((attempt.started_s or now_s) - attempt.launched_s, 0.0)
-    ready_s = attempt.launched_s + start_s
+    ready_s = attempt.launched_s + start_up_s(attempt, now_s)
     for number, (from_s, to_s) in enumerate(had):
         if number:
             yield Bar(had[number - 1][1], from_s, SUSPENDED)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from cotenant.backends.base import NodeInfo
 from cotenant.core import columns as col
 from cotenant.core.lifecycle import JobState
-from cotenant.engine.keys import work_done
 from cotenant.engine.next_starts import next_starts
+from cotenant.engine.observe import done_by
 from cotenant.service.observer.holding import JOB, STEPS
 from cotenant.service.planner.decision import Ahead
 from cotenant.service.planner.session import Session
@@ -119,7 +119,7 @@ def _kept(job: LiveJob, coming: _Coming, soon: bool, now_s: float) -> Ahead | No
 def _left_s(session: Session, row: int, now_s: float) -> float:
     """Seconds until a running job is believed to end."""
     f = session.tables.state.f
-    left = f[row, col.BELIEF] - work_done(f, session.tables.state.i, row, now_s)
+    left = f[row, col.BELIEF] - done_by(session.tables.state, row, now_s)
     return float(max(f[row, col.WARM] - now_s, 0.0) + max(left, 0.0) / f[row, col.SPEED])
 
 

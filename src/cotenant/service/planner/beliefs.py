@@ -18,7 +18,7 @@ from cotenant.beliefs.duration import (
     WORD_SPREAD,
     DurationGuess,
     blend,
-    with_progress,
+    with_own_progress,
 )
 from cotenant.beliefs.live_profiles import LiveKind, LiveProfiles
 from cotenant.beliefs.pairing import Pairing
@@ -122,9 +122,9 @@ class LiveBeliefs:
             each = each or self.step_before(job, report.total, types)
             if report.speed.step_s is not None and report.speed.mean_s:
                 rate = self.pace(job, job.last, types) * in_company(self, job) if speed is None else speed
-                measured = np.log(report.speed.mean_s * rate), np.asarray(report.speed.spread)
-                log, spread = with_progress(np.log(each.seconds), np.asarray(each.spread**-2), *measured)
-                each = DurationGuess(float(np.exp(log)), float(spread))
+                measured = float(np.log(report.speed.mean_s * rate)), report.speed.spread
+                log, spread = with_own_progress(float(np.log(each.seconds)), each.spread**-2, *measured)
+                each = DurationGuess(float(np.exp(log)), spread)
             left_s = max(report.total - report.step, 0) * each.seconds
             return Belief(left_s + self.exit_s(job), spread=each.spread)
         if job.left_s is not None:

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-import numpy as np
-
 from cotenant.beliefs.pairing import guests_of
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import JobState
+from cotenant.core.plan import Places
 from cotenant.core.traits import Traits
-from cotenant.engine.keys import work_done
 from cotenant.engine.live_rows import LiveRows, NewJob
+from cotenant.engine.observe import done_by
 from cotenant.service.observer.outcomes import ASKED
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
 from cotenant.service.planner.decision import Access
@@ -139,12 +138,11 @@ class Follower:
         leaving, still = bool(i[col.LEAVING]), i[col.HOME] >= 0
         state, promised = int(i[col.STATE]), bool(i[col.PROMISED])
         runs = state == col.PINNED or (state == col.RUNNING and not promised)
-        places = self.nodes.places(job.last.gpus) if job.attempts else ()
         if job.state in (JobState.STARTING, JobState.RUNNING):
             if leaving:
                 self.unheard.append(job.id)
             elif not runs and not still:
-                yield from self._adopted(row, state, places, job)
+                yield from self._adopted(row, state, job)
             if job.id in self._parting and not leaving:  # before anything is planned with GPUs that count twice
                 yield Event(Kind.WITHDRAWN, row)
                 yield Event(Kind.ARRIVED, row, since_s=now_s)
@@ -153,7 +151,7 @@ class Follower:
         elif job.state == JobState.STOPPING:
             back = comes_back(job)
             if not runs and not leaving:
-                yield from self._adopted(row, state, places, job)
+                yield from self._adopted(row, state, job)
                 runs = True
             if runs or (not back and state != col.HELD):
                 yield Event(Kind.WITHDRAWN, row)
@@ -161,6 +159,7 @@ class Follower:
                 yield Event(Kind.ARRIVED, row, since_s=now_s)
                 yield from self._promised(job, row)
         elif job.state == JobState.SUSPENDED:
+            places = self._places(job)
             if leaving and not job.stop_why:
                 yield Event(Kind.STANDS, row)
                 if state == col.HELD:  # it may not go on yet, but only there
@@ -199,10 +198,14 @@ class Follower:
         if job.id in self.book.promises:
             yield Event(Kind.PROMISED, row, self.nodes.places(self.book.promises[job.id]))
 
-    def _adopted(self, row: int, state: int, places: tuple[tuple[int, int, int], ...], job: LiveJob) -> Iterator[Event]:
+    def _adopted(self, row: int, state: int, job: LiveJob) -> Iterator[Event]:
         if state != col.WAITING:
             yield Event(Kind.ARRIVED, row, since_s=job.submitted_s)
-        yield Event(Kind.ADOPTED, row, places, since_s=job.since_s)
+        yield Event(Kind.ADOPTED, row, self._places(job), since_s=job.since_s)
+
+    def _places(self, job: LiveJob) -> Places:
+        """The GPUs of its last attempt."""
+        return self.nodes.places(job.last.gpus) if job.attempts else ()
 
     def _pinned(self, job: LiveJob, row: int, state: int) -> Iterator[Event]:
         """Running jobs that may not be stopped, and those on nodes that take nobody in: they run to their end."""
@@ -245,10 +248,11 @@ class Follower:
             self.durations[row] = belief
         else:
             self.durations.pop(row, None)
-        done_s = work_done(state.f, state.i, row, now_s)
+        done_s = done_by(state, row, now_s)
         f[col.BELIEF] = max(done_s + belief.more_s, belief.least_s, belief.times * f[col.OCCUPIED])
         phases = self.beliefs.phases(job)
-        f[col.START_UP], f[col.RESTORE], f[col.RESUME] = phases.start_s, phases.restore_s, phases.resume_s
+        times = phases.start_s, phases.restore_s, phases.resume_s, phases.exit_s
+        f[[col.START_UP, col.RESTORE, col.RESUME, col.EXIT]] = times
         f[col.DEADLINE] = self.beliefs.deadline_s(job)
         i[col.RUNG], i[col.YIELDS] = self.beliefs.ways(job, self._may_suspend(job))
         f[col.SAVING] = phases.suspend_s if i[col.RUNG] else phases.save_s
@@ -259,7 +263,7 @@ class Follower:
             resized = self.tables.set_gpus(row, job.spec.gpus, self._new_job(job), now_s)
             self._opened[row] = self._open_to(job)
         after = f[col.BELIEF], f[col.TIER], f[col.DEADLINE], i[col.GPUS]
-        return resized or any(a != b and not (np.isnan(a) and np.isnan(b)) for a, b in zip(before, after, strict=True))
+        return resized or any(a != b and (a == a or b == b) for a, b in zip(before, after, strict=True))
 
     def _changed(self, name: str, now_s: float) -> int | None:
         """Look at a job anew; its row if its place in line may have changed."""

@@ -55,9 +55,10 @@ class Hearing:
             self._before = np.concatenate([self._before, more])
         total, saves, begun = (None, False, False) if report is None else (report.total, report.saves, report.has_begun)
         each = self._beliefs.step_before(job, total, self._types) if total else None
+        thought = (np.nan, 0.0, 0.0)
         if each is not None:
-            self._before[row, :_TOTAL] = np.log(each.seconds), each.spread**-2, self._beliefs.exit_s(job)
-        self._before[row, _TOTAL:] = -1.0 if total is None else total, saves if begun else np.nan
+            thought = np.log(each.seconds), each.spread**-2, self._beliefs.exit_s(job)
+        self._before[row] = *thought, -1.0 if total is None else total, saves if begun else np.nan
         self._rows[job.id] = row
         if job.state in (JobState.STARTING, JobState.RUNNING) and not job.last.suspensions:
             self._cold[row] = job.id

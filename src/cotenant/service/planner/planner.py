@@ -51,8 +51,9 @@ class Planner:
     """One policy on one cluster; another policy or another cluster begins a new session."""
 
     def __init__(
-        self, store: Store, nodes: Callable[[], Sequence[NodeInfo]], reports: Reports, capabilities: Capabilities,
-        options: Options, counters: dict[str, float], openings: OpenNodes, use_of: UseOf = lambda job, alone: None,
+        self, store: Store, nodes: Callable[[], Sequence[NodeInfo]], reports: Reports,
+        capabilities: Callable[[], Capabilities], options: Options, counters: dict[str, float], openings: OpenNodes,
+        use_of: UseOf = lambda job, alone: None,
     ) -> None:  # fmt: skip
         self._store, self._nodes, self._reports, self._options = store, nodes, reports, options
         self._capabilities, self._counters, self._openings = capabilities, counters, openings
@@ -62,8 +63,8 @@ class Planner:
         self._session: Session | None = None
         self._remembered: dict[str, Any] = dict(store.book.memory)
         self.budget = Budget(options.budget_s)
-        wanted = options.prefetch_starts and bool(reports.addresses) and capabilities.exact_gpus
-        apart = capabilities.isolation != "none"
+        wanted = options.prefetch_starts and bool(reports.addresses) and capabilities().exact_gpus
+        apart = capabilities().isolation != "none"
         self._ahead = AheadStarts(store, nodes, wanted, apart)
 
     @property
@@ -122,7 +123,7 @@ class Planner:
     def check(self, policy: str) -> None:
         """Raise an `InputError` unless there is such a policy, and it can be carried out here."""
         traits = make_policy(policy).traits
-        if (traits.shares or traits.takes_turns) and not self._capabilities.exact_gpus:
+        if (traits.shares or traits.takes_turns) and not self._capabilities().exact_gpus:
             raise InputError(
                 f"policy '{policy}' lets jobs share GPUs, and this backend does not give jobs exact GPUs: take a policy"
                 " that does not share (`cotenant policies`), or a backend or mode with exact GPUs"
@@ -133,7 +134,7 @@ class Planner:
         if self._session is None or not self._session.fits(book.policy, nodes):
             kept = self._session.kept if self._session is not None else None
             self._session = self.session(book.policy, nodes, now_s, kept)
-            self._session.kept.trying = self._session.kept.trying or Trying(self._capabilities.share)
+            self._session.kept.trying = self._session.kept.trying or Trying(self._capabilities().share)
             self._store.changes()
             book.touched.update(book.active)
         return self._session
@@ -150,7 +151,7 @@ class Planner:
     def _may_suspend(self, job: LiveJob) -> bool:
         book = self._store.book  # how many may be suspended at a time is for the engine to count, but for none at all
         most = len(book.active) + 1 if self._options.max_suspended else 0
-        return may_suspend(job, book, self._nodes(), self._capabilities, most)
+        return may_suspend(job, book, self._nodes(), self._capabilities(), most)
 
     def _acts(self, session: Session, decision: Decision) -> list[Act]:
         return acts_of(session, decision)

@@ -210,7 +210,7 @@ class Session:
             state.f[cut, col.GPU_GIB] = together.memory_gib[state.i[cut, col.SPEED_ROW], state.i[cut, col.LEVEL]]
             self.engine.rates = MeasuredSpeeds(together, self.kept.pairing.measured(self.follower.row_of))
         elif traits.shares:
-            pair = profiles.pairs(seen)
+            pair = profiles.pairs(seen, traits.pair_belief)
             facts = replace(facts, pair=pair)
             measured = self.kept.pairing.measured(self.follower.row_of)
             tried = MeasuredSpeeds(profiles.together(seen), measured) if pair is None and seen.guesses else None

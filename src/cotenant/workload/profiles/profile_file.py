@@ -81,6 +81,7 @@ class Measured:
 
 
 _NUMBERS = tuple(one.name for one in fields(Measured) if one.type == "float")
+_OF_EACH = ("speed", "spread", "alone")  # what is known of each of a pair
 _POINT = tuple(one.name for one in fields(SpeedPoint) if one.name != "at")
 
 
@@ -96,7 +97,10 @@ class MeasuredModel:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPair:
-    """Speeds of two models beside each other against alone, on one GPU type and by one way of sharing (`SHARES`)."""
+    """Speeds of two models beside each other against alone, on one GPU type and by one way of sharing (`SHARES`).
+
+    `a_alone` and `b_alone`: steps per second alone at that time, which may differ from those of another time.
+    """
 
     gpu_type: str
     share: str
@@ -106,6 +110,8 @@ class MeasuredPair:
     b_speed: float
     a_spread: float = math.nan
     b_spread: float = math.nan
+    a_alone: float = math.nan
+    b_alone: float = math.nan
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -136,9 +142,9 @@ class ProfileFile:
         found = next((one for one in self.pairs if one.key == wanted), None)
         if found is None or normal(found.a) == normal(a):
             return found
-        return MeasuredPair(
-            gpu_type, share, found.b, found.a, found.b_speed, found.a_speed, found.b_spread, found.a_spread
-        )  # fmt: skip
+        swapped = {f"{one}_{what}": getattr(found, f"{other}_{what}")
+                   for one, other in ("ab", "ba") for what in _OF_EACH}  # fmt: skip
+        return MeasuredPair(gpu_type, share, found.b, found.a, **swapped)
 
     def with_model(self, name: str, model: MeasuredModel, gpu_gib: Mapping[str, float]) -> ProfileFile:
         """The file with what was measured of a model; older facts that were not measured again stay."""
@@ -243,11 +249,11 @@ class _Reader:
         texts = {name: str(body.get(name, "")) for name in ("gpu_type", "share", "a", "b")}
         if not all(texts.values()) or texts["share"] not in SHARES:
             raise InputError(f"{self.where}: {where} needs gpu_type, a, b and share, which is time or mps")
-        numbers = {name: self.number(body, name, where) for name in ("a_speed", "b_speed", "a_spread", "b_spread")}
+        numbers = {f"{one}_{what}": self.number(body, f"{one}_{what}", where) for one in "ab" for what in _OF_EACH}
         if not (numbers["a_speed"] > 0 and numbers["b_speed"] > 0):
             raise InputError(f"{self.where}: {where}: a_speed and b_speed must be above 0 (1: as fast as alone)")
         kind, share, a, b = texts.values()
-        return MeasuredPair(kind, share, a, b, *numbers.values())
+        return MeasuredPair(kind, share, a, b, **numbers)
 
     def number(self, body: Mapping[str, Any], name: str, where: str, absent: float = math.nan) -> float:
         value = body.get(name, absent) if isinstance(body, Mapping) else None

@@ -65,7 +65,7 @@ def read(path: str | Path, *, format: str | None = None, profile: str | Path | N
     if whole is not None:
         return whole.parse(path, raw.lstrip())
     reader, table = _open_table(path, raw, format)
-    is_file = profile is not None and (Path(profile).suffix != "" or Path(profile).is_file())
+    is_file = profile is not None and (Path(profile).suffix != "" or Path(profile).exists())
     return finish(reader.parse(table, Path(profile) if profile is not None and is_file else None), profile)
 
 

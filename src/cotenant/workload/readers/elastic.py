@@ -1,7 +1,8 @@
 """Traces of Pollux (OSDI'21), ElasticFlow (ASPLOS'23) and Shockwave (NSDI'23), as their authors released them.
 
 Pollux' jobs (`name,time,application,num_replicas,batch_size`) are told by their work, which only its profiles turn into
-time: they need `--profile`, a CSV `application,num_replicas,duration_s`. Shockwave's traces are Gavel's with two more
+time: they need `--profile`, the folder of profiles that came with them, or a CSV `application,num_replicas,duration_s`.
+Shockwave's traces are Gavel's with two more
 columns: the duration and the arrival, in seconds; its eighth column says how the job changes its batch.
 """
 
@@ -13,9 +14,12 @@ from typing import ClassVar
 import numpy as np
 
 from cotenant.core.errors import InputError
-from cotenant.core.workload import Workload
+from cotenant.core.workload import Floats, Ints, Workload
 from cotenant.workload.readers.base import Reader, build, is_number, keep_gpu_rows
+from cotenant.workload.readers.pollux_profiles import duration_s
 from cotenant.workload.readers.table import Table, first_fields, load_csv, open_bytes
+
+_COLUMNS = ("application", "num_replicas", "duration_s")
 
 
 class ElasticFlowLog(Reader):
@@ -57,28 +61,44 @@ class PolluxLog(Reader):
         """Durations from a file of the applications' times on so many GPUs."""
         if profile is None:
             raise InputError(
-                f"{table.path}: a Pollux workload has no durations; give --profile FILE.csv with the columns"
-                " application,num_replicas,duration_s"
+                f"{table.path}: a Pollux workload has no durations; give --profile FOLDER (as released:"
+                " one folder per application with placements.csv, scalability.csv, validation-*.csv)"
+                " or FILE.csv with the columns application,num_replicas,duration_s"
             )
         table, gpus = keep_gpu_rows(table, "num_replicas")
-        times = _durations(profile)
         names = table.text("application").to_list()
-        duration_s = np.array(
-            [times.get((name, size), np.nan) for name, size in zip(names, gpus.tolist(), strict=True)]
-        )
-        if np.isnan(duration_s).any():
-            at = int(np.argmax(np.isnan(duration_s)))
+        batch = table.numbers("batch_size")
+        if profile.is_dir():
+            asked = list(zip(names, gpus.tolist(), batch.tolist(), strict=True))
+            known = {one: duration_s(profile, *one) for one in set(asked)}
+            return self._built(table, gpus, np.array([known[one] for one in asked]), batch)
+        times = _durations(profile)
+        lengths = np.array([times.get((name, size), np.nan) for name, size in zip(names, gpus.tolist(), strict=True)])
+        if np.isnan(lengths).any():
+            at = int(np.argmax(np.isnan(lengths)))
             raise InputError(f"{table.where(at)}: {profile} has no duration of '{names[at]}' on {gpus[at]} GPUs")
+        return self._built(table, gpus, lengths, batch)
+
+    def _built(self, table: Table, gpus: Ints, lengths_s: Floats, batch: Floats) -> Workload:
         return build(
-            table, table.ids("name"), table.numbers("time"), gpus, duration_s, model=table.codes("application"),
-            extra={"batch_size": table.numbers("batch_size")},
+            table, table.ids("name"), table.numbers("time"), gpus, lengths_s, model=table.codes("application"),
+            extra={"batch_size": batch},
         )  # fmt: skip
+
+
+def tells_durations(profile: str) -> bool:
+    """Whether a profile is one of those that only say how long Pollux' jobs run, and nothing about speeds of models."""
+    path = Path(profile)
+    if path.is_file() and path.suffix == ".csv":
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return set(_COLUMNS) <= set(file.readline().strip().split(","))
+    return path.is_dir()
 
 
 def _durations(profile: Path) -> dict[tuple[str, int], float]:
     raw = open_bytes(profile)
     times = load_csv(profile, raw, first_fields(raw)[1], None)
-    for name in ("application", "num_replicas", "duration_s"):
+    for name in _COLUMNS:
         if not times.has(name):
             raise InputError(f"{profile} line 1: column is missing: '{name}'")
     columns = (
