@@ -120,7 +120,7 @@ class Ray:
 
     def agent_killed(self, victim: Victim) -> None:
         notes = set(self._folder.glob(f"*/{victim.node}/lives/*/notify"))
-        kill_first(lambda pid: "ray::RayAgent" in _words(pid)[0] and bool(_opened(pid) & notes))
+        kill_first(lambda pid: "ray::NodeAgent" in _words(pid)[0] and bool(_opened(pid) & notes))
 
     @contextmanager
     def control_stopped(self) -> Iterator[None]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ailing_service import jobs_leave_an_ailing_node
 from kube_cluster import REAL, KubeCluster
 
 from cotenant.backends.kubernetes.access import find_access
@@ -152,6 +154,17 @@ def test_pods_that_choose_their_node_or_ask_too_much_are_left_alone(owner: Owner
     assert owner.job("picky") is None
     assert owner.job("huge") is None
     assert owner.job("small") is None, "every job here takes at least 1 GPU"
+
+
+def test_jobs_leave_a_node_whose_disk_is_full(cluster: KubeCluster, owner: Owner, tmp_path: Path) -> None:
+    @contextmanager
+    def full(name: str) -> Iterator[str]:
+        assert cluster.ask("ill", name) == "done"
+        yield "DiskPressure (its disk is full)"
+        assert cluster.ask("well", name) == "done"
+
+    with closing(KubernetesBackend.open(tmp_path / "other", image="none", mark="other")) as backend:
+        jobs_leave_an_ailing_node(backend, tmp_path / "other", full)
 
 
 @pytest.mark.skipif(not REAL, reason="the emulator has no controller of Jobs: make test-kubernetes")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ailing_service import jobs_leave_an_ailing_node
 
 from cotenant.backends import Backend, NodeInfo
 from cotenant.backends.slurm import SlurmBackend
@@ -56,6 +57,11 @@ class TestNative(BackendContract):
 
     def lost_node(self, backend: Any, name: str) -> AbstractContextManager[None]:
         return self.cluster.node_lost(name)
+
+
+def test_jobs_leave_a_node_that_slurm_drains(cluster: SlurmCluster, tmp_path: Path) -> None:
+    with contextlib.closing(NativeBackend(tmp_path, listen="tcp:127.0.0.1:0", poll_s=0.5, answer_s=2.0)) as backend:
+        jobs_leave_an_ailing_node(backend, tmp_path, lambda name: drained(cluster, name))
 
 
 @pytest.fixture(scope="module")

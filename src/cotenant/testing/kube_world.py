@@ -60,6 +60,7 @@ class KubeWorld:
             access = KubeAccess(url, None, lambda: "admin", "default")
         self._client = KubeClient(access)
         made = [FakeNode(f"gpu-{number}", f"127.0.0.{10 + number}", name) for number, name in enumerate(types)]
+        self._names = [node.name for node in made]
         self.kubelets = FakeKubelets(self._client, made, folder / "pods", tls)
         self.kubelets.start()
 
@@ -98,8 +99,11 @@ class KubeWorld:
                 self._client.patch(f"{NODES}/{node}/status", {"status": {"conditions": [ready]}})
 
     def close(self) -> None:
-        """Unplug everything."""
+        """Unplug everything, and take the nodes out of the cluster."""
         self.kubelets.stop()
+        for name in self._names:
+            with suppress(BackendError):
+                self._client.delete(f"{NODES}/{name}")
         for pid in _ours():
             with suppress(OSError):
                 procs.send(pid, signal.SIGKILL, lambda _: True)

@@ -44,11 +44,11 @@ class NodeNumbers:
         for node in ordered:
             there = tuple(index for index in range(node.gpus) if index not in node.out)
             for first in range(0, len(there), MOST_GPUS):
-                part = there[first : first + MOST_GPUS]
-                share = len(part) / len(there)
-                self._parts.append(_Part(node.name, part))
+                indexes = there[first : first + MOST_GPUS]
+                share = len(indexes) / len(there)
+                self._parts.append(_Part(node.name, indexes))
                 host = share * node.cpus, share * node.mem_gib
-                groups.append(NodeGroup(1, len(part), node.gpu_type, *host, label(node.name), owners[node.name]))
+                groups.append(NodeGroup(1, len(indexes), node.gpu_type, *host, label(node.name), owners[node.name]))
         self.cluster = Cluster(tuple(groups), spec=f"{len(nodes)} nodes", tenants=tenants.tree)
         self._of: dict[str, list[int]] = {}
         for number, part in enumerate(self._parts):
