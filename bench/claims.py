@@ -3,8 +3,8 @@
 `python -m bench.claims` reruns the commands of the claims that are cheap and deterministic, `--all` those too that take
 minutes or whose times differ between machines; what needs a GPU is only listed. A figure that is no longer printed is
 shown with its line, and the exit code is 1. `--print` shows what the commands print and compares nothing: with `--all
-docs/benchmarks.md` all tables of that page, anew. `--list` shows all claims and runs nothing, and which tables have none.
-How a page makes a claim is told in `bench/claims_text.py`.
+docs/benchmarks.md` all tables of that page, anew. `--list` shows all claims and runs nothing, and which tables have
+none. How a page makes a claim is told in `bench/claims_text.py`.
 """
 
 from __future__ import annotations
