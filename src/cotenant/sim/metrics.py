@@ -22,12 +22,24 @@ def jct_metrics(jct_s: Floats, queue_s: Floats, duration_s: Floats) -> dict[str,
     """
     if not len(jct_s):
         return dict.fromkeys(_NAMES)
-    p50, p95, p99 = np.percentile(jct_s, [50, 95, 99])
+    p50, p95, p99 = percentiles(jct_s, 0.5, 0.95, 0.99)
     rate = np.divide(duration_s, jct_s, out=np.ones_like(jct_s), where=jct_s > 0)
     squares = float((rate**2).sum())
     jain = rate.sum() ** 2 / (len(rate) * squares) if squares > 0 else 1.0
     values = jct_s.mean(), p50, p95, p99, jct_s.max(), queue_s.mean(), jain
     return {name: float(value) for name, value in zip(_NAMES, values, strict=True)}
+
+
+def percentiles(values: Floats, *shares: float) -> list[float]:
+    """`np.quantile`, to the bit, without loading masked arrays for it: that takes longer than a small run."""
+    ordered, found = np.sort(values), []
+    for share in shares:
+        place = share * (len(ordered) - 1)
+        low = int(place)
+        low_s, high_s, part = float(ordered[low]), float(ordered[min(low + 1, len(ordered) - 1)]), place - low
+        gap = high_s - low_s
+        found.append(low_s + gap * part if part < 0.5 else high_s - gap * (1 - part))
+    return found
 
 
 def stop_ledger(state: State) -> dict[str, Scalar]:
