@@ -2,8 +2,9 @@
 
 `python -m bench.claims` reruns the commands of the claims that are cheap and deterministic, `--all` those too that take
 minutes or whose times differ between machines; what needs a GPU is only listed. A figure that is no longer printed is
-shown with its line, and the exit code is 1. `--list` shows all claims and runs nothing, and which tables have none. How
-a page makes a claim is told in `bench/claims_text.py`.
+shown with its line, and the exit code is 1. `--print` shows what the commands print and compares nothing: with `--all
+docs/benchmarks.md` all tables of that page, anew. `--list` shows all claims and runs nothing, and which tables have
+none. How a page makes a claim is told in `bench/claims_text.py`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.claims", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("pages", nargs="*", help="README.md, docs/benchmarks.md, ... (all)")
     parser.add_argument("--all", action="store_true", help="slow and timed ones too")
+    parser.add_argument("--print", action="store_true", help="show what the commands print, and compare nothing")
     parser.add_argument("--list", action="store_true", help="run nothing")
     options = parser.parse_args()
     found = [claim for claim in all_claims() if not options.pages or claim.page in options.pages]
@@ -41,6 +43,9 @@ def main() -> None:
             continue
         if claim.options.get("needs") == "data" and not (DATA / "traces").is_dir():
             print(f"{claim.page}:{claim.line}: left out, COTENANT_DATA names no logs: {claim.command}")
+            continue
+        if options.print:
+            print(f"{claim.page}:{claim.line}: {claim.command}", _printed(claim.command), sep="\n", flush=True)
             continue
         lines = check(claim)
         wrong += len(lines)

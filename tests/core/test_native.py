@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.core.native.build import build
+from cotenant.core.native.clocks import CALLS, CYCLES, NAME, TURNS, size
 from cotenant.core.native.load import Library
 from cotenant.core.native.types import KernelError, nested
 from cotenant.core.state import IntMatrix, Matrix
@@ -147,3 +148,26 @@ def test_arguments_are_checked() -> None:
 def test_what_was_not_compiled_is_not_in_the_library() -> None:
     assert floats in LIBRARY[0]
     assert no_list not in LIBRARY[0]
+
+
+def _sum_to(end: int) -> int:
+    total = 0
+    for k in range(end):
+        total += k
+    return total
+
+
+def _sums(ends: Ints) -> int:
+    total = 0
+    for k in range(len(ends)):
+        total += _sum_to(ends[k])
+    return total
+
+
+def test_clocks_count_calls_and_turns_and_change_no_result() -> None:
+    library = Library(build([_sums], [_sum_to]))
+    ends = np.array([3, 0, 10])
+    assert library.function(_sums)(ends) == _sums(ends)
+    own, callers = library.cells(NAME, size(1))[:6].reshape(2, 3).tolist()
+    assert (own[CALLS], own[TURNS], callers[TURNS]) == (3, 13, 3)
+    assert own[CYCLES] > 0

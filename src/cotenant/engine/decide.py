@@ -46,8 +46,8 @@ def _decide(s: State, rule: Rule, now: float) -> None:
 
 @kernel
 def start_without_displacing(s: State, rule: Rule, now: float) -> int:
-    """Start waiting jobs that need nobody's GPUs; whether somebody may have to be displaced for another: NO_WALK, A_WALK,
-    or WITH_FRESH_KEYS, where nobody was started since the keys of running jobs were written.
+    """Start waiting jobs that need nobody's GPUs; whether somebody may have to be displaced for another: NO_WALK,
+    A_WALK, or WITH_FRESH_KEYS, where nobody was started since the keys of running jobs were written.
 
     A job whose GPUs are idle starts in a walk too, and displaces nobody. A job that would not fit even if
     everybody behind it stopped is skipped in a walk too. Only where neither holds a walk is needed.
@@ -58,6 +58,8 @@ def start_without_displacing(s: State, rule: Rule, now: float) -> int:
     alone = s.x[DIRTY] == 0 and s.x[ARRIVED] == 1 and s.i[newest, STATE] == WAITING and s.x[TENANTS] != 1
     alone = alone and (rule.flags[STABLE] == 1 or s.x[N_WAITING] == 1)
     if alone:
+        if s.i[newest, HEAP_AT] > 0:  # one of its class that comes before it still waits
+            return NO_WALK
         if start_if_it_fits(s, rule, newest, s.i[newest, CLASS], now):
             return NO_WALK
         refresh_keys(s, rule, now)

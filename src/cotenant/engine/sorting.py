@@ -1,8 +1,8 @@
 """Lining the running jobs up by their keys.
 
-From one walk to the next the order hardly changes: a few new jobs, a few that moved. So the line is kept, as positions in
-the list of running jobs, and those out of place are inserted one by one; when many are (a round of attained service), the
-line is merge-sorted. The jobs themselves, and all that stands beside them, stay where they are.
+From one walk to the next the order hardly changes: a few new jobs, a few that moved. So the line is kept, as positions
+in the list of running jobs, and those out of place are inserted one by one; when many are (a round of attained
+service), the line is merge-sorted. The jobs themselves, and all that stands beside them, stay where they are.
 """
 
 from __future__ import annotations

@@ -280,9 +280,10 @@ def _classes(
     apart = (quota[:, col.Q_LIMIT] < col.UNLIMITED) | tells_apart(cluster)
     tenant = np.where(apart[work.tenant.code], work.tenant.code, -1)
     opened = [open_to(cluster, name) for name in work.tenant.names]
-    patterns, pattern = np.unique(barred, return_inverse=True)
+    patterns = _distinct(barred)
+    pattern = np.searchsorted(patterns, barred)
     shape = np.stack(
-        [work.gpus, modes[work.model.code], tenant, part, f[:, col.CPUS], f[:, col.MEM], pattern.reshape(-1), nodes],
+        [work.gpus, modes[work.model.code], tenant, part, f[:, col.CPUS], f[:, col.MEM], pattern, nodes],
         axis=1,
     ).astype(np.float64)
     unique, first, of = _unique_rows(shape)
@@ -332,6 +333,14 @@ def _other_types(work: Workload, cluster: Cluster) -> Ints:
     return np.array(bits, np.int64)[work.gpu_type.code]
 
 
+def _distinct(values: np.ndarray) -> np.ndarray:
+    """`np.unique`, without loading masked arrays for it: that takes longer than a small run."""
+    ordered = np.sort(values)
+    new = np.ones(len(ordered), bool)
+    new[1:] = (ordered[1:] != ordered[:-1]) & ~np.isnan(ordered[:-1])
+    return np.asarray(ordered[new])
+
+
 def _unique_rows(table: np.ndarray) -> tuple[np.ndarray, Ints, Ints]:
     """`np.unique` over rows with first index and inverse, column by column and without sorting rows.
 
@@ -340,9 +349,9 @@ def _unique_rows(table: np.ndarray) -> tuple[np.ndarray, Ints, Ints]:
     code, codes = np.zeros(len(table), np.int64), np.zeros(min(len(table), 1), np.int64)
     for column in np.ascontiguousarray(table.T):
         if (column != column[:1]).any():
-            values = np.unique(column)
+            values = _distinct(column)
             code = code * len(values) + np.searchsorted(values, column)
-            codes = np.unique(code)
+            codes = _distinct(code)
             code = np.searchsorted(codes, code)
     first = np.zeros(len(codes), np.int64)
     first[code[::-1]] = np.arange(len(code))[::-1]  # of equal ones the last that is written stays: the first row

@@ -289,7 +289,8 @@ def _open_behind(s: State, count: int) -> None:
 def walk_preemptive(s: State, rule: Rule, now: float, fresh: bool) -> None:
     """Merge running jobs with the first waiting jobs of each class, in order, and carry out the result.
 
-    `fresh`: the keys of running jobs are as of now. Whoever runs ahead of the first waiting job keeps its place, so the walk begins there.
+    `fresh`: the keys of running jobs are as of now. Whoever runs ahead of the first waiting job keeps its place, so the
+    walk begins there.
     """
     line_up(s)
     if not fresh:

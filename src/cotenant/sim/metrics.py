@@ -22,7 +22,7 @@ def jct_metrics(jct_s: Floats, queue_s: Floats, duration_s: Floats) -> dict[str,
     """
     if not len(jct_s):
         return dict.fromkeys(_NAMES)
-    p50, p95, p99 = np.percentile(jct_s, [50, 95, 99])
+    p50, p95, p99 = percentiles(jct_s, 0.5, 0.95, 0.99)
     rate = np.divide(duration_s, jct_s, out=np.ones_like(jct_s), where=jct_s > 0)
     squares = float((rate**2).sum())
     jain = rate.sum() ** 2 / (len(rate) * squares) if squares > 0 else 1.0
@@ -40,6 +40,18 @@ def lost_parts(state: State) -> tuple[Floats, Floats]:
     first = np.where(starts > 0, np.minimum(state.f[:, col.START_UP] * gpus, lost), 0.0)
     again_s = (state.f[:, col.START_UP] + state.f[:, col.RESTORE]) * np.maximum(starts - 1, 0)
     return first, np.minimum(again_s * gpus, lost - first)
+
+
+def percentiles(values: Floats, *shares: float) -> list[float]:
+    """`np.quantile`, to the bit, without loading masked arrays for it: that takes longer than a small run."""
+    ordered, found = np.sort(values), []
+    for share in shares:
+        place = share * (len(ordered) - 1)
+        low = int(place)
+        low_s, high_s, part = float(ordered[low]), float(ordered[min(low + 1, len(ordered) - 1)]), place - low
+        gap = high_s - low_s
+        found.append(low_s + gap * part if part < 0.5 else high_s - gap * (1 - part))
+    return found
 
 
 def stop_ledger(state: State) -> dict[str, Scalar]:
