@@ -198,6 +198,14 @@ class Slurm:
         self._context.__exit__(None, None, None)
 
 
+class SlurmNative(Slurm):
+    """Jobs are Slurm's own."""
+
+    senseless: ClassVar[Mapping[str, str]] = {
+        "suspended": "a suspended job keeps its GPUs in Slurm's books: a held job is stopped",
+    }
+
+
 _AGENT = "cotenant.backends.slurm.pilot_agent"
 
 
@@ -265,11 +273,11 @@ OPENERS: dict[str, Callable[..., World]] = {
     "local": lambda folder: Local(),
     "ray": Ray,
     "slurm pilot": lambda folder, **more: Slurm(folder, "pilot", **more),
-    "slurm native": lambda folder, **more: Slurm(folder, "native", **more),
+    "slurm native": lambda folder, **more: SlurmNative(folder, "native", **more),
     "kubernetes": Kubernetes,
 }
 KINDS: dict[str, Any] = {
-    "local": Local, "ray": Ray, "slurm pilot": Slurm, "slurm native": Slurm, "kubernetes": Kubernetes,
+    "local": Local, "ray": Ray, "slurm pilot": Slurm, "slurm native": SlurmNative, "kubernetes": Kubernetes,
 }  # fmt: skip
 
 

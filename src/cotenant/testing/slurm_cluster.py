@@ -57,7 +57,7 @@ AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 KillWait=5
 SlurmctldTimeout=30
-SlurmdTimeout=60
+SlurmdTimeout=300
 MessageTimeout=5
 """
 
