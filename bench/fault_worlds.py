@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Protocol
 
 from cotenant.backends.slurm.pilot_agent import node_folder
 from cotenant.testing.ray_world import RayWorld
-from cotenant.testing.slurm_cluster import SlurmCluster, missing, slurm_cluster
+from cotenant.testing.slurm_cluster import SlurmCluster, missing
 
 PATIENCE_S = 30.0
 
@@ -162,10 +162,13 @@ class Slurm:
     def __init__(self, folder: Path, mode: str, address: str = "127.0.0.1") -> None:
         if why := missing():
             raise RuntimeError(why)
-        self._mode, self._context = mode, slurm_cluster(folder / "slurm", 2, address=address)
-        self._address = address
-        self._cluster: SlurmCluster = self._context.__enter__()
-        self.env = self._cluster.env
+        self._mode, self._cluster = mode, SlurmCluster(folder / "slurm", 2, address=address)
+        self.env = self._cluster.env  # for its services only: other worlds may be there at the same time
+        try:
+            self._cluster.start()
+        except BaseException:
+            self._cluster.stop()
+            raise
 
     def backend(self, name: str) -> str:
         """Both nodes are held at once, or jobs are Slurm's own."""
@@ -195,7 +198,7 @@ class Slurm:
 
     def close(self) -> None:
         """The whole cluster."""
-        self._context.__exit__(None, None, None)
+        self._cluster.stop()
 
 
 class SlurmNative(Slurm):

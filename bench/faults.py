@@ -196,7 +196,7 @@ def main(argv: Sequence[str]) -> int:
             print(f"no sense  {cell}: {why}")
         elif cell not in found or not found[cell].good:
             todo.append(cell)
-    worlds = [[*group] for _, group in itertools.groupby(todo, lambda cell: cell.backend.split()[0])]
+    worlds = [[*group] for _, group in itertools.groupby(todo, lambda cell: cell.backend)]
     with ThreadPoolExecutor(len(worlds) or 1 if asked.at_once else 1) as pool:
         for tried in pool.map(lambda group: [*in_turn(group, asked)], worlds):
             found.update(tried)
