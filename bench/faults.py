@@ -21,6 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -189,7 +190,8 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--away", type=float, default=60.0, help="seconds")
     parser.add_argument("--at-once", action="store_true", help="all backends at the same time")
     asked = parser.parse_args(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # worlds are closed
+    asked.ending = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: asked.ending.set())  # after the present cells; worlds are closed
     found, todo = read_state(asked.state), []
     for cell in chosen(asked):
         if why := senseless(cell):
@@ -201,14 +203,14 @@ def main(argv: Sequence[str]) -> int:
         for tried in pool.map(lambda group: [*in_turn(group, asked)], worlds):
             found.update(tried)
     print("\n".join(table(found)))
-    return 1 if any(not found[cell].good for cell in todo) else 0
+    return 1 if any(cell not in found or not found[cell].good for cell in todo) else 0
 
 
 def in_turn(cells: Sequence[Cell], asked: argparse.Namespace) -> Iterator[tuple[Cell, Verdict]]:
     """One after the other, each told and kept when it is done."""
     lab = Lab(asked.away)
     try:
-        for cell in cells:
+        for cell in itertools.takewhile(lambda _: not asked.ending.is_set(), cells):
             verdict = lab.try_one(cell)
             print(_line(cell, verdict), flush=True)
             if asked.state is not None:
