@@ -2,9 +2,10 @@
 
     python -m bench.everywhere [--backends local ray slurm] [--policies gavel ...] [--jobs 60] [--seed 1]
 
-On each backend, a cluster of four a100 and four v100 that nobody has, what jobs cost there is measured first (start, step,
-leave, come back), and written down as `cotenant profile` does. Then the jobs run under each policy (`bench/paced_job.py`:
-timed waits, so that they are as fast together as alone), and the simulator plays the same arrivals from that profile.
+On each backend, a cluster of four a100 and four v100 that nobody has, what jobs cost there is measured first (start,
+step, leave, come back), and written down as `cotenant profile` does. Then the jobs run under each policy
+(`bench/paced_job.py`: timed waits, so that they are as fast together as alone), and the simulator plays the same
+arrivals from that profile.
 Every run takes about two minutes. Exit code 1 if the final states differ between backends, or if a simulated average
 JCT is more than 10 % off.
 """
@@ -77,8 +78,10 @@ def written(profile: Profile, path: Path) -> str:
     """The file that `cotenant profile` would write; jobs that wait side by side do not slow each other down."""
     models = {
         name: {"command": ["python", "paced_job.py"], "workdir": "", "gpus": 1, "on": {
-            gpu: {"steps_per_s": 1 / kind.step_s, "gpu_gib": 1.0, "busy": 0.4, "start_s": kind.start_s,
-                  "save_s": kind.save_s, "exit_s": 0.0, "restore_s": max(kind.pause_s - kind.save_s - kind.start_s, 0.0)}
+            gpu: {
+                "steps_per_s": 1 / kind.step_s, "gpu_gib": 1.0, "busy": 0.4, "start_s": kind.start_s, "exit_s": 0.0,
+                "save_s": kind.save_s, "restore_s": max(kind.pause_s - kind.save_s - kind.start_s, 0.0),
+            }
             for gpu in TYPES
         }}
         for name, kind in profile.items()

@@ -1,13 +1,12 @@
 """One cell of `bench.faults`: a service with three jobs, one of them brought into a phase, and then the fault.
 
-Jobs keep a diary. Each holds a lock while it runs, so that two processes of one job at a time are seen by the second; it
-writes when it begins, when it is told to leave and when it ends. Judged are the diary and the states at the end.
+Jobs keep a diary. Each holds a lock while it runs, so that two processes of one job at a time are seen by the second;
+it writes when it begins, when it is told to leave and when it ends. Judged are the diary and the states at the end.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -58,6 +57,7 @@ class Verdict:
 
     @property
     def good(self) -> bool:
+        """Whether nobody came to harm."""
         return not (self.lost or self.doubled or self.again or self.left or self.note)
 
 
@@ -85,6 +85,7 @@ class Play:
 
     @property
     def service(self) -> Case:
+        """The one that leads."""
         return self._cases[0]
 
     @property

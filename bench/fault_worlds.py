@@ -1,11 +1,12 @@
 """What jobs run on in `bench.faults`, one class per backend: how it is started, broken and mended.
 
-Every world has room for two of the bench's jobs at a time, on two nodes where it has nodes. A fault that has no sense in
-a world is in its `senseless`, with the reason. `Cell` stands for what is to be broken: a node, an attempt of a job.
+Every world has room for two of the bench's jobs at a time, on two nodes where it has nodes. A fault or phase that has
+no sense in a world is in its `senseless`, with the reason.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ from typing import Any, ClassVar, Protocol
 
 from cotenant.backends.slurm.pilot_agent import node_folder
 from cotenant.testing.ray_world import RayWorld
-from cotenant.testing.slurm_cluster import SlurmCluster, missing, slurm_cluster
+from cotenant.testing.slurm_cluster import SlurmCluster, missing
 
 PATIENCE_S = 30.0
 
@@ -79,21 +80,27 @@ class Local:
     }
 
     def backend(self, name: str) -> str:
+        """Four virtual GPUs, two for each job."""
         return "local:gpus=4"
 
     def node_killed(self, victim: Victim) -> Any:
+        """It has no sense here."""
         raise NotImplementedError
 
     def agent_killed(self, victim: Victim) -> None:
+        """The job's keeper."""
         kill_keeper(victim.home / "jobs" / "jobs" / victim.key)
 
     def control_stopped(self) -> Any:
+        """It has no sense here."""
         raise NotImplementedError
 
     def clear(self, backend: str, home: Path) -> bool:
+        """There is nothing but what is in the folder."""
         return True
 
     def close(self) -> None:
+        """Nothing to do."""
         pass
 
 
@@ -102,16 +109,20 @@ class Ray:
 
     gpus, one_home = 2, False
     env: ClassVar[Mapping[str, str]] = {}
-    senseless: ClassVar[Mapping[str, str]] = {}
+    senseless: ClassVar[Mapping[str, str]] = {
+        "network cut": "not tried: the service is on a node of the cluster, so its cable leads to no other namespace",
+    }
 
     def __init__(self, folder: Path, address: str = "") -> None:
         self._folder, self._world = folder / "agents", RayWorld(2, 2, ["gpu"])
 
     def backend(self, name: str) -> str:
+        """Agents of this name only."""
         return f"ray:address={self._world.address},folder={self._folder},name={name}"
 
     @contextmanager
     def node_killed(self, victim: Victim) -> Iterator[None]:
+        """Its raylet, and all below it."""
         self._world.do("kill", victim.node)
         try:
             yield
@@ -119,11 +130,13 @@ class Ray:
             self._world.do("start", victim.node)
 
     def agent_killed(self, victim: Victim) -> None:
+        """The actor's process; Ray starts another."""
         notes = set(self._folder.glob(f"*/{victim.node}/lives/*/notify"))
         kill_first(lambda pid: "ray::NodeAgent" in _words(pid)[0] and bool(_opened(pid) & notes))
 
     @contextmanager
     def control_stopped(self) -> Iterator[None]:
+        """The GCS stands still."""
         self._world.do("stop")
         try:
             yield
@@ -131,10 +144,12 @@ class Ray:
             self._world.do("cont")
 
     def clear(self, backend: str, home: Path) -> bool:
+        """The GPUs are given back to Ray."""
         command = [sys.executable, "-m", "cotenant.backends.ray.release", backend, str(home)]
         return subprocess.run(command, capture_output=True, check=False, timeout=120).returncode == 0
 
     def close(self) -> None:
+        """The whole cluster."""
         self._world.close()
 
 
@@ -147,19 +162,25 @@ class Slurm:
     def __init__(self, folder: Path, mode: str, address: str = "127.0.0.1") -> None:
         if why := missing():
             raise RuntimeError(why)
-        self._mode, self._context = mode, slurm_cluster(folder / "slurm", 2, address=address)
-        self._address = address
-        self._cluster: SlurmCluster = self._context.__enter__()
-        self.env = self._cluster.env
+        self._mode, self._cluster = mode, SlurmCluster(folder / "slurm", 2, address=address)
+        self.env = self._cluster.env  # for its services only: other worlds may be there at the same time
+        try:
+            self._cluster.start()
+        except BaseException:
+            self._cluster.stop()
+            raise
 
     def backend(self, name: str) -> str:
+        """Both nodes are held at once, or jobs are Slurm's own."""
         more = ",least=2" if self._mode == "pilot" else ""
         return f"slurm:mode={self._mode},poll=0.5,listen=tcp:127.0.0.1:0{more}"
 
     def node_killed(self, victim: Victim) -> Any:
+        """`slurmd`, and all that runs there."""
         return self._cluster.node_lost(victim.node)
 
     def agent_killed(self, victim: Victim) -> None:
+        """The keeper of a native job; the pilot's agent, which the pilot starts again."""
         if self._mode == "native":
             kill_keeper(victim.home / "slurm" / "jobs" / victim.key)
             return
@@ -167,14 +188,25 @@ class Slurm:
         kill_first(lambda pid: nodes.name in (words := _words(pid)) and words[2:3] == [_AGENT])
 
     def control_stopped(self) -> Any:
+        """`slurmctld` stands still."""
         return self._cluster.controller_stopped()
 
     def clear(self, backend: str, home: Path) -> bool:
+        """No job, no pilot."""
         self._cluster.run("scancel", "--me", check=False)
         return happens(lambda: not self._cluster.run("squeue", "-h", "--me", check=False).strip())
 
     def close(self) -> None:
-        self._context.__exit__(None, None, None)
+        """The whole cluster."""
+        self._cluster.stop()
+
+
+class SlurmNative(Slurm):
+    """Jobs are Slurm's own."""
+
+    senseless: ClassVar[Mapping[str, str]] = {
+        "suspended": "a suspended job keeps its GPUs in Slurm's books: a held job is stopped",
+    }
 
 
 _AGENT = "cotenant.backends.slurm.pilot_agent"
@@ -206,10 +238,12 @@ class Kubernetes:
         return self._heard()
 
     def backend(self, name: str) -> str:
+        """Pods of this mark only."""
         return f"kubernetes:image=none,mark={name},listen=tcp:127.0.0.1:0"
 
     @contextmanager
     def node_killed(self, victim: Victim) -> Iterator[None]:
+        """The plug is pulled."""
         self._ask("down", victim.node)
         try:
             yield
@@ -217,10 +251,12 @@ class Kubernetes:
             self._ask("up", victim.node)
 
     def agent_killed(self, victim: Victim) -> None:
+        """It has no sense here."""
         raise NotImplementedError
 
     @contextmanager
     def control_stopped(self) -> Iterator[None]:
+        """The API hangs up on everybody."""
         self._ask("away")
         try:
             yield
@@ -228,9 +264,11 @@ class Kubernetes:
             self._ask("back")
 
     def clear(self, backend: str, home: Path) -> bool:
+        """No pod, no process."""
         return happens(lambda: self._ask("left") == [])
 
     def close(self) -> None:
+        """The whole emulator."""
         self._process.communicate(timeout=PATIENCE_S)
 
 
@@ -238,20 +276,23 @@ OPENERS: dict[str, Callable[..., World]] = {
     "local": lambda folder: Local(),
     "ray": Ray,
     "slurm pilot": lambda folder, **more: Slurm(folder, "pilot", **more),
-    "slurm native": lambda folder, **more: Slurm(folder, "native", **more),
+    "slurm native": lambda folder, **more: SlurmNative(folder, "native", **more),
     "kubernetes": Kubernetes,
 }
 KINDS: dict[str, Any] = {
-    "local": Local, "ray": Ray, "slurm pilot": Slurm, "slurm native": Slurm, "kubernetes": Kubernetes,
+    "local": Local, "ray": Ray, "slurm pilot": Slurm, "slurm native": SlurmNative, "kubernetes": Kubernetes,
 }  # fmt: skip
 
 
 class Cable:
     """A network namespace for the service, and the cable from there to the world, which can be cut."""
 
-    def __init__(self, number: int) -> None:
-        self._name = f"cotenant{number}"
-        self.here, there = "10.213.77.1", "10.213.77.2"
+    _count = itertools.count(1)
+
+    def __init__(self) -> None:
+        number = next(self._count)
+        self._name = f"ct{os.getpid()}n{number}"
+        self.here, there = f"10.213.{number}.1", f"10.213.{number}.2"
         self.within = ["ip", "netns", "exec", self._name]
         ip = ["ip", "-n", self._name]
         subprocess.run(["ip", "netns", "add", self._name], check=True)

@@ -1,7 +1,7 @@
 """What breaks, in which phase of a job, on which backend: nothing acknowledged is lost, nothing runs twice.
 
     python -m bench.faults [--backend ray ...] [--fault WORD ...] [--phase WORD ...] [--sample 20 --seed 1]
-                           [--state FILE] [--away 60]
+                           [--state FILE] [--away 60] [--at-once]
 
 Every cell starts a real service on a real world of two nodes (Ray, Slurm, the emulator of Kubernetes; or this machine)
 with one job that runs, one that is brought into the phase and one that waits; then the fault, a further job meanwhile,
@@ -15,16 +15,17 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -73,7 +74,7 @@ class Lab:
             self._inside.enter_context(_small_disk(self._disk))
             more = {}
             if apart:
-                cable = Cable(os.getpid())
+                cable = Cable()
                 self._inside.callback(cable.close)
                 self._tools, more = replace(self._tools, cable=cable), {"address": cable.here}
             self._world = OPENERS[backend](folder, **more)
@@ -171,7 +172,7 @@ def _summary(found: dict[Cell, Verdict], fault: str, backend: str) -> str:
     able = [cell for phase in PHASES if not senseless(cell := Cell(fault, phase, backend))]
     done = [found[cell] for cell in able if cell in found]
     if not able:
-        return "no sense"
+        return "not tried" if senseless(Cell(fault, PHASES[0], backend)).startswith("not tried") else "no sense"
     if not done:
         return "not run"
     bad = [cell.phase for cell in able if cell in found and not found[cell].good]
@@ -187,24 +188,37 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--state", type=Path, help="what is done is kept here, and not done again")
     parser.add_argument("--away", type=float, default=60.0, help="seconds")
+    parser.add_argument("--at-once", action="store_true", help="all backends at the same time")
     asked = parser.parse_args(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # worlds are closed
-    found, lab, bad = read_state(asked.state), Lab(asked.away), 0
+    asked.ending = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: asked.ending.set())  # after the present cells; worlds are closed
+    found, todo = read_state(asked.state), []
+    for cell in chosen(asked):
+        if why := senseless(cell):
+            print(f"no sense  {cell}: {why}")
+        elif cell not in found or not found[cell].good:
+            todo.append(cell)
+    worlds = [[*group] for _, group in itertools.groupby(todo, lambda cell: cell.backend)]
+    with ThreadPoolExecutor(len(worlds) or 1 if asked.at_once else 1) as pool:
+        for tried in pool.map(lambda group: [*in_turn(group, asked)], worlds):
+            found.update(tried)
+    print("\n".join(table(found)))
+    return 1 if any(cell not in found or not found[cell].good for cell in todo) else 0
+
+
+def in_turn(cells: Sequence[Cell], asked: argparse.Namespace) -> Iterator[tuple[Cell, Verdict]]:
+    """One after the other, each told and kept when it is done."""
+    lab = Lab(asked.away)
     try:
-        for cell in chosen(asked):
-            if why := senseless(cell):
-                print(f"no sense  {cell}: {why}", flush=True)
-            elif cell not in found or not found[cell].good:
-                found[cell] = lab.try_one(cell)
-                bad += not found[cell].good
-                print(_line(cell, found[cell]), flush=True)
-                if asked.state is not None:
-                    with asked.state.open("a") as file:
-                        file.write(json.dumps({"cell": asdict(cell), "verdict": asdict(found[cell])}) + "\n")
+        for cell in itertools.takewhile(lambda _: not asked.ending.is_set(), cells):
+            verdict = lab.try_one(cell)
+            print(_line(cell, verdict), flush=True)
+            if asked.state is not None:
+                with asked.state.open("a") as file:
+                    file.write(json.dumps({"cell": asdict(cell), "verdict": asdict(verdict)}) + "\n")
+            yield cell, verdict
     finally:
         lab.close()
-    print("\n".join(table(found)))
-    return 1 if bad else 0
 
 
 def _line(cell: Cell, verdict: Verdict) -> str:

@@ -50,6 +50,7 @@ KINDS = {  # what the scripts are told; the simulator is not
 }
 STEPS = {"small": (20, 140), "large": (10, 70)}
 SCRIPT = Path(__file__).with_name("paced_job.py")
+PAUSED = 30  # steps of a script that is paused, so that it is not over before
 TARGET = 0.05
 
 
@@ -142,8 +143,8 @@ def measured(service: CoreService, kind: str) -> Kind:
     lengths = (5, 5, 5, 5, 30, 30)
     took = [_on_gpus_s(_alone(service, Job(0, kind, 1, steps), pause=False)) for steps in lengths]
     step, start = np.polyfit(lengths, took, 1).tolist()
-    paused = [_alone(service, Job(0, kind, 1, 10), pause=True) for _ in range(3)]
-    pause_s = float(np.mean([_on_gpus_s(one) for one in paused])) - start - 10 * step
+    paused = [_alone(service, Job(0, kind, 1, PAUSED), pause=True) for _ in range(3)]
+    pause_s = float(np.mean([_on_gpus_s(one) for one in paused])) - start - PAUSED * step
     return Kind(start, step, pause_s, float(np.mean([save_s for _, _, save_s in paused])))
 
 
@@ -156,7 +157,8 @@ def _alone(service: CoreService, job: Job, pause: bool) -> tuple[JobInfo, float,
             service.desk.wait_events(service.store.book.seq, 0.01)
         service.desk.hold(ME, name)
         asked_s = time.time()
-        while service.desk.job(ME, name).state != "pending":
+        while (state := service.desk.job(ME, name).state) != "pending":
+            assert state != "succeeded", "it was over before it was paused"
             service.desk.wait_events(service.store.book.seq, 0.05)
         first = service.desk.job(ME, name).attempts[0]
         service.desk.resume(ME, name)

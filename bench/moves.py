@@ -134,7 +134,7 @@ def main() -> None:
         if backend == "slurm":
             from cotenant.testing.slurm_cluster import slurm_cluster
 
-            stack.enter_context(slurm_cluster(folder / "slurm", 4, gpus=1))
+            stack.enter_context(slurm_cluster(folder / "slurm", 4, gpus=1, types=["gpu"]))
             backend = "slurm:mode=pilot,least=4,poll=0.5,listen=tcp:127.0.0.1:0"
         if not show(backend, folder, args.steps, args.patience):
             sys.exit(1)

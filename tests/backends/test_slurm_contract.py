@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import time
@@ -15,6 +16,7 @@ import pytest
 from ailing_service import jobs_leave_an_ailing_node
 
 from cotenant.backends import Backend, NodeInfo
+from cotenant.backends.local import procs
 from cotenant.backends.slurm import SlurmBackend
 from cotenant.backends.slurm.native import NativeBackend
 from cotenant.testing.backend import PATIENCE_S, BackendContract, until
@@ -57,6 +59,15 @@ class TestNative(BackendContract):
 
     def lost_node(self, backend: Any, name: str) -> AbstractContextManager[None]:
         return self.cluster.node_lost(name)
+
+    def test_a_keeper_that_dies_leaves_nobody_behind(self, backend: Backend) -> None:
+        """The job is lost, and will start again: its first process must not do the work a second time."""
+        backend.launch(self.spec("orphan-1", "sleep infinity"))
+        until(backend, "orphan-1", "running")
+        child = json.loads((self.home / "slurm" / "jobs" / "orphan-1" / "child.json").read_text())
+        os.kill(child["keeper"], signal.SIGKILL)
+        assert not until(backend, "orphan-1", "lost").alive
+        assert not procs.is_process(child["pid"], child["ticks"])
 
 
 def test_jobs_leave_a_node_that_slurm_drains(cluster: SlurmCluster, tmp_path: Path) -> None:

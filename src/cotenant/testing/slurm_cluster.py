@@ -1,8 +1,8 @@
 """A real Slurm on this machine for tests: munged, slurmctld and several slurmd, all on loopback, in one folder.
 
-Every node has virtual CPUs and memory and GPUs, four or as many as are asked for: device files that hold nothing. Nodes have one address
-and different ports; within their jobs each has a name of its own (127.0.1.N), so that gangs can meet. It needs root
-(device files, a mount namespace) and Debian's packages slurmctld, slurmd, slurm-client and munge.
+Every node has virtual CPUs and memory and GPUs, four or as many as are asked for: device files that hold nothing.
+Nodes have one address and different ports; within their jobs each has a name of its own (127.0.1.N), so that gangs can
+meet. It needs root (device files, a mount namespace) and Debian's packages slurmctld, slurmd, slurm-client and munge.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from cotenant.backends.local import procs
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol")
-GPUS = 4
+GPUS, TYPES = 4, ("a100", "v100")
+_LOOPBACK = "127.0.0.1"
+_BOUND = "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny"  # to what this machine's name stands for: loopback
 _START_S = 30.0
 _STOP_S = 2.0
 _CONF = """
@@ -33,7 +35,7 @@ SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket={root}/run/munge.socket
 CredType=cred/munge
-CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+{bound}
 SlurmctldPort={port}
 SlurmctldPidFile={root}/run/slurmctld.pid
 SlurmdPidFile={root}/run/slurmd.%n.pid
@@ -55,7 +57,7 @@ AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 KillWait=5
 SlurmctldTimeout=30
-SlurmdTimeout=60
+SlurmdTimeout=300
 MessageTimeout=5
 """
 
@@ -73,14 +75,11 @@ class SlurmCluster:
     """One cluster in a folder; `env` leads commands to it. `more` are further lines of slurm.conf."""
 
     def __init__(
-        self, root: Path, nodes: int = 8, more: str = "", address: str = "127.0.0.1", gpus: int = GPUS
-    ) -> None:
-        self.root, self._address, self._gpus, self.names = (
-            root,
-            address,
-            gpus,
-            [f"n{number + 1}" for number in range(nodes)],
-        )
+        self, root: Path, nodes: int = 8, more: str = "", address: str = _LOOPBACK, gpus: int = GPUS,
+        types: Sequence[str] = TYPES,
+    ) -> None:  # fmt: skip
+        self.root, self._address, self._gpus, self._types = root, address, gpus, types
+        self.names = [f"n{number + 1}" for number in range(nodes)]
         self.env = {"SLURM_CONF": str(root / "etc" / "slurm.conf")}
         self._write(more)
 
@@ -95,10 +94,11 @@ class SlurmCluster:
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
         host, ports = socket.gethostname().split(".")[0], _free_ports(len(self.names) + 1)
-        conf = [_CONF.format(host=host, address=self._address, root=self.root, port=ports[0]), more]
+        bound = _BOUND if self._address == _LOOPBACK else ""
+        conf = [_CONF.format(host=host, address=self._address, root=self.root, port=ports[0], bound=bound), more]
         gres, hosts = [], []
         for number, name in enumerate(self.names):
-            kind = "a100" if number < (len(self.names) + 1) // 2 else "v100"
+            kind = self._types[number * len(self._types) // len(self.names)]
             conf.append(
                 f"NodeName={name} NodeHostname={host} NodeAddr={self._address} Port={ports[number + 1]} CPUs=16 "
                 f"RealMemory=64000 Gres=gpu:{kind}:{self._gpus} Features={kind} State=UNKNOWN"
@@ -228,10 +228,15 @@ def _free_ports(count: int) -> list[int]:
 
 @contextmanager
 def slurm_cluster(
-    root: Path, nodes: int = 8, more: str = "", address: str = "127.0.0.1", gpus: int = GPUS
+    root: Path,
+    nodes: int = 8,
+    more: str = "",
+    address: str = "127.0.0.1",
+    gpus: int = GPUS,
+    types: Sequence[str] = TYPES,
 ) -> Iterator[SlurmCluster]:
     """A cluster that runs within. Its commands are found by `SLURM_CONF`, which is set meanwhile."""
-    cluster = SlurmCluster(root, nodes, more, address, gpus)
+    cluster = SlurmCluster(root, nodes, more, address, gpus, types)
     before = os.environ.get("SLURM_CONF")
     os.environ.update(cluster.env)
     try:

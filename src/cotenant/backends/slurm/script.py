@@ -40,6 +40,7 @@ trap ended USR2
 {python} -I -S -c {boot} {here} {record} 3<> lock 4< /dev/null &
 keeper=$!
 while kill -0 $keeper 2> /dev/null; do wait $keeper; done
+[ -e exit.json ] || ended  # a keeper that died leaves nobody behind: the job starts again elsewhere
 """
 _MINUTE_S = 60.0
 
