@@ -15,7 +15,7 @@ from local_world import LocalWorld
 
 from cotenant.backends import Backend, LaunchSpec, NodeInfo
 from cotenant.backends.fake import FakeBackend
-from cotenant.backends.health import NodeFault
+from cotenant.core.node_faults import NodeFault
 from cotenant.testing.backend import PATIENCE_S, BackendContract, seen
 
 

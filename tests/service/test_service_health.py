@@ -9,8 +9,8 @@ from service_kit import ADMIN, Rig
 
 from cotenant.backends.base import NodeInfo
 from cotenant.backends.fake_script import Script
-from cotenant.backends.health import NodeFault
 from cotenant.core.errors import InputError
+from cotenant.core.node_faults import NodeFault
 from cotenant.service.facade import NodeStatus
 from cotenant.service.failure_rule import FailureRule
 

@@ -38,8 +38,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from cotenant.backends.channels import Channel, ChannelKind, ChannelSpec
-from cotenant.backends.health import NodeFault
 from cotenant.core.errors import CotenantError, InputError
+from cotenant.core.node_faults import NodeFault
 
 State = Literal["starting", "running", "suspended", "exited", "lost"]
 Stream = Literal["stdout", "stderr"]

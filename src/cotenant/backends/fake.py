@@ -40,7 +40,7 @@ from cotenant.backends.channels import ChannelKind, ChannelPart, ChannelSpec
 from cotenant.backends.fake_channel import FakeChannel
 from cotenant.backends.fake_script import Output, Script, read_script
 from cotenant.backends.gangs import ranks
-from cotenant.backends.health import NodeFault
+from cotenant.core.node_faults import NodeFault
 
 __all__ = ["FakeBackend", "FakeJob", "FakeLog", "Script", "World", "read_script"]
 

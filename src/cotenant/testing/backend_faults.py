@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from cotenant.backends.base import Backend, BackendError, NodeInfo, Observed, Unreachable
-from cotenant.backends.health import NodeFault
+from cotenant.core.node_faults import NodeFault
 from cotenant.testing.backend_kit import PATIENCE_S, BackendKit, seen, until, whole
 
 

@@ -19,11 +19,11 @@ from typing import Any, Literal
 from cotenant._version import __version__
 from cotenant.backends.base import BackendError, Observed, Stream
 from cotenant.backends.channels import Channel, ChannelSpec
-from cotenant.backends.health import NodeFault
 from cotenant.backends.local import LocalBackend
 from cotenant.backends.local import gpus as devices
 from cotenant.backends.local.keeper import start_ticks
 from cotenant.core.errors import CotenantError, InputError
+from cotenant.core.node_faults import NodeFault
 
 Answer = tuple[Literal["ok", "input", "backend", "away"], Any]
 _ACTS = frozenset((

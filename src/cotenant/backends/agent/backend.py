@@ -36,7 +36,7 @@ from cotenant.backends.base import (
 )
 from cotenant.backends.channels import ChannelSpec
 from cotenant.backends.checkpoints import checkpoint_folder, drop_checkpoint_folder
-from cotenant.backends.health import NodeFault
+from cotenant.core.node_faults import NodeFault
 
 _LOOK_S = 4.0
 _OPEN_S = 90.0

@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Literal
 
 from cotenant.backends.base import NodeInfo, Observed
-from cotenant.backends.health import NodeFault
 from cotenant.backends.kubernetes.client import Body
 from cotenant.backends.kubernetes.pods import KEY, RANK, RANKS, TOLD, TOLERATED, is_foreign, main_of, slots
+from cotenant.core.node_faults import NodeFault
 
 _UNITS = {
     "": 1.0,

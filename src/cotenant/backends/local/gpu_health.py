@@ -14,8 +14,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from cotenant.backends.health import NodeFault
 from cotenant.backends.local.machine import Machine
+from cotenant.core.node_faults import NodeFault
 
 LOOK_S = 5.0
 _OK, _LOST = 0, 15

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cotenant.backends.base import NodeInfo
-from cotenant.backends.health import NodeFault
 from cotenant.backends.slurm.commands import Slurm
 from cotenant.core.errors import InputError, unknown
+from cotenant.core.node_faults import NodeFault
 
 _GPU = re.compile(r"gpu(?::([A-Za-z][\w.-]*))?:(\d+)")
 _TAKES = frozenset(("IDLE", "MIXED", "ALLOCATED", "COMPLETING", "PLANNED", "CLOUD", "POWERED_DOWN", "POWERING_UP"))

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from cotenant.backends.base import NodeInfo
-from cotenant.backends.health import WHOLE_NODE, NodeFault
 from cotenant.core.lifecycle import JobState
+from cotenant.core.node_faults import WHOLE_NODE, NodeFault
 from cotenant.journal import Entry
 from cotenant.service.failure_rule import FailureRule
 from cotenant.service.store.barriers import kind_of

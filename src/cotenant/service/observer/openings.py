@@ -89,7 +89,7 @@ class Openings:
             or leaving(node, now_s)
             or node.name in book.drained
             or node.name in book.asleep
-            or book.health.shuts(node)
+            or book.health.shuts(node.name, node.out)
             or (closed and any(w.covers(node.name) for w in closed))
         }
 

@@ -5,12 +5,11 @@ A fault is known by its place and kind. What an operator has excused does not co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cotenant.backends.base import NodeInfo
-from cotenant.backends.health import WHOLE_NODE, NodeFault
+from cotenant.core.node_faults import WHOLE_NODE, NodeFault
 from cotenant.service.store.job import Gpus
 
 FaultKey = tuple[str, int, str]
@@ -91,9 +90,9 @@ class BookHealth:
         """What is wrong with a node and its GPUs."""
         return [fault for fault in self.faults.values() if fault.node == node]
 
-    def shuts(self, node: NodeInfo) -> bool:
-        """Whether nothing may start on a node: for a fault of its own, or of a GPU on which somebody still is."""
-        return bool(self.faults) and any(fault.gpu not in node.out for fault in self.of(node.name))
+    def shuts(self, node: str, out: Sequence[int]) -> bool:
+        """Whether nothing may start on a node: for a fault of its own, or of a GPU that is not `out` of use yet."""
+        return bool(self.faults) and any(fault.gpu not in out for fault in self.of(node))
 
     def out(self, node: str, used: Iterable[int]) -> tuple[int, ...]:
         """GPUs of a node that are left out of everything: those with a fault, once nobody is on them."""
