@@ -6,7 +6,8 @@ seeds of average, median and 95th percentile of JCT, of the queueing time and of
 that would have run out of memory because its prediction was too small. `--memory` is that of a GPU in MiB: small ones
 make memory matter. Baselines as in the paper: first come first served by whole GPUs (strict, and with those that fit
 overtaking), and taking turns as Gandiva does, without and with packing; beyond it `sjf-ffs`, which shares without any
-test. `--profile FILE` plays the models of a file that `cotenant profile` wrote (docs/hardware/profile-earlier.json), whose
+test. `--profile FILE` plays the models of a file that `cotenant profile` wrote (as
+docs/hardware/profile-earlier.json), whose
 utilisation is measured, on a type named as there. `--longest S` cuts jobs to so many seconds: one job that is much
 longer than all others decides the makespan, whatever is shared. At the end the gains of `horus` and `horus+` over each
 of them beside what the paper claims. The work is the same under all, so GPUs are used more by as much as the makespan
