@@ -1,4 +1,4 @@
-"""A real browser for tests that need one: one for all of a process, which may not start two."""
+"""A real browser for tests that need one: one at a time, and none beside other tests, as its driver runs a loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def missing(why: str) -> None:
     pytest.skip(why)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Chromium, driven by Playwright."""
     from bench.window_kit import browser_arguments

@@ -148,14 +148,21 @@ def drained(cluster: SlurmCluster, name: str) -> Iterator[str]:
 
 
 def agents(cluster: SlurmCluster, name: str) -> list[int]:
-    """The agent of a node."""
-    found = []
+    """The agent of a node; not what it has just forked and looks like it."""
+    found: list[int] = []
     for pid in cluster.processes(name):
         with contextlib.suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             if b"cotenant.backends.slurm.pilot_agent" in words:
                 found.append(pid)
-    return found
+    return [pid for pid in found if parent_of(pid) not in found]
+
+
+def parent_of(pid: int) -> int:
+    """0 where it is gone."""
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
 
 
 def open_pilot(home: Path, **more: Any) -> Any:

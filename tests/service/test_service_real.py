@@ -84,7 +84,7 @@ def test_forty_real_jobs_reach_the_right_states(tmp_path: Path, policy: str) -> 
             log = service.desk.open_log(ADMIN, job)
             assert log is not None, "logs are kept after the end"
             assert len(whole(log).decode().removeprefix("on ").split(",")) == 1 + k % 4
-        assert service.backend.observe() == []
+        until(service, lambda: service.backend.observe() == [])
         assert service.admin.nodes(ADMIN)[0].gpus_used == 0
 
 

@@ -11,7 +11,7 @@ from test_filling import case_of, limits
 from cotenant.workload.cluster_file import load_cluster
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tenants.md").read_text(encoding="utf-8")
-EXAMPLE = PAGE[PAGE.index("## An example in numbers") :]
+EXAMPLE = PAGE[PAGE.index("## An example in numbers") : PAGE.index("## Trying it")]
 LINES = re.findall(r"^\| ([^|]*)\| ([^|]*\d[^|]*)\| ([^|]*\d[^|]*)\|", EXAMPLE, re.M)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+from cotenant.backends.base import Unreachable
 from cotenant.service.core import CoreService
 from cotenant.service.run import Loop
 
@@ -27,7 +28,8 @@ def running(service: CoreService) -> Iterator[CoreService]:
         loop.stop()
         service.executor.close()
         for item in service.backend.observe():  # only after an error or Ctrl-C: nothing may outlive its folder
-            service.backend.kill(item.key)
+            with suppress(Unreachable):  # its node goes away just now, and the job with it
+                service.backend.kill(item.key)
         asyncio.run_coroutine_threadsafe(service.reports.stop(), events).result(10)
         events.call_soon_threadsafe(events.stop)
         thread.join()

@@ -133,7 +133,11 @@ class RayLink:
             self._number += 1
             number = self._number
             self._waiting[number] = waits
-            self._connection.send((number, op, given))
+            try:
+                self._connection.send((number, op, given))
+            except OSError as error:  # it has just died; whoever reads will find out, too
+                del self._waiting[number]
+                raise Unreachable(f"Ray's gateway has gone: {error}") from None
         try:
             done, what = waits.result(timeout_s + _MARGIN_S)
         except TimeoutError:
