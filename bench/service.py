@@ -237,7 +237,7 @@ class Timed(Planner):
 
 
 def _timed(core: CoreService) -> Timed:
-    capabilities = core.backend.capabilities()
+    capabilities = core.backend.capabilities
     nodes, options, counters = (lambda: core.observer.nodes), core.options, core.counters
     return Timed(core.store, nodes, core.reports, capabilities, options, counters, core.openings)
 

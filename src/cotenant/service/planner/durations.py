@@ -24,7 +24,7 @@ USUAL = "shrunk"
 _FEW = 3  # jobs that have to have ended before anything is said of others
 _MOST_PAST = 20_000  # finished jobs that are played through at a start, the newest
 _MOST_RENEWED = 100  # waiting jobs of one user that are looked at anew when one of his has ended
-_MOST_AT_ONCE = 16  # of all of them in one decision; the others follow in the next ones
+_MOST_AT_ONCE = 6  # of all of them in one decision; the others follow in the next ones
 
 
 def asked_of(job: LiveJob) -> AskedJob:

@@ -251,8 +251,8 @@ class Follower:
         done_s = done_by(state, row, now_s)
         f[col.BELIEF] = max(done_s + belief.more_s, belief.least_s, belief.times * f[col.OCCUPIED])
         phases = self.beliefs.phases(job)
-        times = phases.start_s, phases.restore_s, phases.resume_s, phases.exit_s
-        f[[col.START_UP, col.RESTORE, col.RESUME, col.EXIT]] = times
+        f[col.START_UP], f[col.RESTORE] = phases.start_s, phases.restore_s
+        f[col.RESUME], f[col.EXIT] = phases.resume_s, phases.exit_s
         f[col.DEADLINE] = self.beliefs.deadline_s(job)
         i[col.RUNG], i[col.YIELDS] = self.beliefs.ways(job, self._may_suspend(job))
         f[col.SAVING] = phases.suspend_s if i[col.RUNG] else phases.save_s

@@ -57,7 +57,7 @@ class Hearing:
         each = self._beliefs.step_before(job, total, self._types) if total else None
         thought = (np.nan, 0.0, 0.0)
         if each is not None:
-            thought = np.log(each.seconds), each.spread**-2, self._beliefs.exit_s(job)
+            thought = float(np.log(each.seconds)), each.spread**-2, self._beliefs.exit_s(job)
         self._before[row] = *thought, -1.0 if total is None else total, saves if begun else np.nan
         self._rows[job.id] = row
         if job.state in (JobState.STARTING, JobState.RUNNING) and not job.last.suspensions:

@@ -57,6 +57,7 @@ class Planner:
     ) -> None:  # fmt: skip
         self._store, self._nodes, self._reports, self._options = store, nodes, reports, options
         self._capabilities, self._counters, self._openings = capabilities, counters, openings
+        self._able: Capabilities | None = None  # as the backend said at the last step
         self._use_of, self._past = use_of, PastUse(store)
         self._standing: TenantTables | None = None  # after the last decision; replaced as a whole
         self._lock = threading.RLock()  # one step or one answer at a time
@@ -130,11 +131,11 @@ class Planner:
             )
 
     def _current(self, now_s: float) -> Session:
-        nodes, book = list(self._nodes()), self._store.book
+        nodes, book, self._able = list(self._nodes()), self._store.book, self._capabilities()
         if self._session is None or not self._session.fits(book.policy, nodes):
             kept = self._session.kept if self._session is not None else None
             self._session = self.session(book.policy, nodes, now_s, kept)
-            self._session.kept.trying = self._session.kept.trying or Trying(self._capabilities().share)
+            self._session.kept.trying = self._session.kept.trying or Trying(self._able.share)
             self._store.changes()
             book.touched.update(book.active)
         return self._session
@@ -151,7 +152,7 @@ class Planner:
     def _may_suspend(self, job: LiveJob) -> bool:
         book = self._store.book  # how many may be suspended at a time is for the engine to count, but for none at all
         most = len(book.active) + 1 if self._options.max_suspended else 0
-        return may_suspend(job, book, self._nodes(), self._capabilities(), most)
+        return may_suspend(job, book, self._nodes(), self._able or self._capabilities(), most)
 
     def _acts(self, session: Session, decision: Decision) -> list[Act]:
         return acts_of(session, decision)

@@ -51,7 +51,7 @@ from cotenant.service.store.learned import what_runs
 
 _MOST_ROWS = 200_000  # of a session, while few of them live; the next one begins with what was journaled
 _LARGE = 3000  # jobs from which on compiled kernels pay
-_MOST_DOUBTED = 20  # jobs of which a decision thinks anew because more is known of their like
+_MOST_DOUBTED = 8  # jobs of which a decision thinks anew because more is known of their like
 
 
 class Session:
