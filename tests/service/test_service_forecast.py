@@ -104,7 +104,7 @@ def test_nine_of_ten_ends_lie_in_their_intervals(policy: str, tmp_path: Path) ->
     inside: list[bool] = []
     for seed in range(2):
         world = Noisy(tmp_path / str(seed), policy, WORD_SPREAD, seed)
-        world.submit(16)
+        world.submit(20)
         world.finish()
         found = world.rig.service.desk.evaluation(ADMIN)
         assert {row["at"] for row in found["errors"]} == {"submit", "start", "half"}
