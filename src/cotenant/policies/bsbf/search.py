@@ -28,6 +28,7 @@ from cotenant.policies.bsbf.scratch import (
     PAPER,
     QUEUE,
     SCALE,
+    SOFT,
     STARTED,
     TEST,
     WAITING_PAYS,
@@ -193,7 +194,7 @@ def try_walk(
                 best_level, best_price = level, price
                 for k in range(gpus):
                     w.best[k] = w.chosen[k]
-        if full == 0 and flags[PAPER] == 0:
+        if full == 0 and flags[PAPER] == 0 and flags[SOFT] == 0:
             break
         if flags[TEST] == 0 and best_level >= 0:
             break
