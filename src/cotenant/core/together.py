@@ -97,8 +97,8 @@ class Together:
 
     def parts(self, kinds: Sequence[int], levels: Sequence[int], gpu_type: int) -> Floats | None:
         """The part of its memory that each of these is granted on one GPU; None where they may not be there."""
-        peaks, *limits = self._needs(kinds, levels, gpu_type)
-        granted = grant(peaks, *limits)
+        needs = self._needs(kinds, levels, gpu_type)
+        granted, peaks = grant(*needs), needs[0]
         return None if granted is None else np.divide(granted, peaks, out=np.ones(len(peaks)), where=peaks > 0)
 
     def _needs(

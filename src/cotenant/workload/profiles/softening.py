@@ -102,7 +102,10 @@ def _hard(profile: Profile) -> Profile:
     guess = None if together.guess is None else np.where(fits, together.guess, 0.0)
     speed = np.where((need[:, None] <= room)[:, :, None], profile.speed, 0.0)
     return replace(
-        profile, speed=speed, together=replace(together, ratio=ratio, guess=guess), pairs=_paired(profile, fits)
+        profile,
+        speed=speed,
+        together=replace(together, ratio=ratio, guess=guess),
+        pairs=_paired(profile, fits.astype(np.float64)),
     )
 
 
