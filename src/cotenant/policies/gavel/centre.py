@@ -76,12 +76,12 @@ class _Centre:
         pull = -(wall - by_rate[:, None] * self.rates)
         pull_ratio = -(1.0 / weight - float(by_ratio.sum()))
         bend = CONE * (at.bound / product) ** 2 - 1.0 / at.rate**2
-        blocks = bend[:, None, None] * self.rates[:, :, None] * self.rates[:, None, :]
-        blocks += (1.0 / at.spare**2)[:, None, None]
-        pools = np.arange(len(self.capacity))
-        blocks[:, pools, pools] += 1.0 / at.x**2
+        part = self.rates * at.x  # in units of x, so that numbers of all sizes meet the same 1
+        blocks = bend[:, None, None] * part[:, :, None] * part[:, None, :]
+        blocks += (1.0 / at.spare**2)[:, None, None] * at.x[:, :, None] * at.x[:, None, :]
+        blocks += np.eye(len(self.capacity))
         cross = (CONE * slope / product**2)[:, None] * self.rates
-        inverse = np.linalg.inv(blocks)
+        inverse = np.linalg.inv(blocks) * at.x[:, :, None] * at.x[:, None, :]
         # columns: what is pulled, what the ratio pulls, and the pools, which tie the jobs together
         pulled, tied = (np.einsum("jab,jb->ja", inverse, one) for one in (pull, cross))
         used = inverse * self.gangs[:, None, None]  # [j, a, k]: answer to a pull by pool k
@@ -109,7 +109,10 @@ class _Centre:
         value = at.ratio / weight + at.barrier()
         while left:
             left -= 1
-            move, ratio, gain = self.step(at, weight)
+            try:
+                move, ratio, gain = self.step(at, weight)
+            except np.linalg.LinAlgError:  # numbers no longer tell
+                return at, 0
             if not gain > 1e-6:
                 break
             length = 1.0
