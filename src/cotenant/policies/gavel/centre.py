@@ -20,9 +20,10 @@ from cotenant.core.workload import Floats
 from cotenant.policies.rounds.problem import Problem
 
 GAP = 1e-7  # relative, of the ratio
-FASTER = 0.1  # by what the weight of the barrier falls from one centre to the next
+FASTER = 0.03  # by what the weight of the barrier falls from one centre to the next
 NEARLY = 0.95  # of the way to where a slack reaches 0
 STEPS = 200
+ROUGH, SETTLED = 0.3, 1e-6  # what another step may gain at most, on the way and at the end
 CONE = 1.5  # a linear slack, and half of one for the cone
 
 
@@ -98,13 +99,14 @@ class _Centre:
         walls = at.x.size + len(at.room) + 3 * len(at.spare)
         weight, left = at.ratio / walls, STEPS
         while left:
-            at, left = self._settle(at, weight, left)
-            if walls * weight < GAP * at.ratio:
+            last = walls * weight < GAP * at.ratio
+            at, left = self._settle(at, weight, left, SETTLED if last else ROUGH)
+            if last:
                 break
             weight *= FASTER
         return at.x
 
-    def _settle(self, at: _Point, weight: float, left: int) -> tuple[_Point, int]:
+    def _settle(self, at: _Point, weight: float, left: int, enough: float) -> tuple[_Point, int]:
         """Newton's steps until another would gain next to nothing."""
         value = at.ratio / weight + at.barrier()
         while left:
@@ -113,7 +115,7 @@ class _Centre:
                 move, ratio, gain = self.step(at, weight)
             except np.linalg.LinAlgError:  # numbers no longer tell
                 return at, 0
-            if not gain > 1e-6:
+            if not gain > enough:
                 break
             length = 1.0
             while length > 1e-9:
