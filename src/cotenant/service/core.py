@@ -128,7 +128,8 @@ class CoreService:
         playing = (InPlace(), options.clock) if options.inline else (Worker(), time.monotonic)
         self.forecasts = Forecasts(self.store, self.planner, self.reports.of, options.forecast_every_s, *playing)
         board = ShareBoard(self.store, machines.nodes, self.planner.standing, options.grace_s)
-        self.desk = Desk(self.store, self.planner, machines, self.reports.of, self.forecasts, rules, self.usage, board)
+        said = machines, self.reports.of, self.forecasts, rules, self.usage, board, self.reports.granted_gib
+        self.desk = Desk(self.store, self.planner, *said)
         self.foreign = ForeignJobs(self.store, backend, self.desk)
         self.tenants = LiveTenants(self.store, machines)
         self.accounts = Accounts(self.store, board)

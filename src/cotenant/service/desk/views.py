@@ -124,6 +124,14 @@ def reason(job: LiveJob, view: BookView, tenant: str) -> str:
     return job.message or "waiting for GPUs"
 
 
+def with_memory(text: str, job: LiveJob, granted_gib: float | None) -> str:
+    """A reason with what a job is granted of its GPUs' memory, where it gives some."""
+    if granted_gib is None or granted_gib >= job.spec.gpu_mem_gib - 1e-3:
+        return text
+    said = f"granted {granted_gib:.4g} of {job.spec.gpu_mem_gib:g} GiB per GPU"
+    return f"{text}; {said}" if text else said
+
+
 def cause(job: LiveJob, view: BookView) -> str:
     """What kind of reason that is; empty where only the planner knows."""
     if job.state not in WAITING:
