@@ -33,6 +33,12 @@ def speed_at(curve: Matrix, points: Floats, kind: int, part: float) -> float:
     return float(curve[kind, p] + inside * (curve[kind, p + 1] - curve[kind, p]))
 
 
+@kernel
+def fits_beside(s: Scene, job: int, level: int, other: int, other_level: int, gpu_type: int) -> bool:
+    """Whether both have all their memory on one GPU."""
+    return bool(s.memory[s.kind[job], level] + s.memory[s.kind[other], other_level] <= s.gpu_gib[gpu_type])
+
+
 @entry
 def stretched(s: Scene, job: int, level: int, other: int, other_level: int, gpu_type: int) -> float:
     """How many times as long a job takes with what it is granted beside another; infinity where that is refused."""

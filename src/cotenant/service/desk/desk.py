@@ -100,23 +100,18 @@ class Desk:
         return (self._shown(job, view, caller.tenant, whole=True) for job in ended)
 
     def _shown(self, job: LiveJob, view: BookView, tenant: str, whole: bool) -> JobInfo:
-        reason, report = self._reason(job, view, tenant), self._report(job.id)
+        reason, report = shown.reason(job, view, tenant, self._granted), self._report(job.id)
         on_gpus = whole and job.id in view.on_gpus
         use = self._usage.of(job, not view.company.get(job.id)) if on_gpus else None
         told = self._told_ends.of(job.id)
         return shown.job_info(job, reason, report, told, self._store.clock(), whole, use)
-
-    def _reason(self, job: LiveJob, view: BookView, tenant: str) -> str:
-        """Where a job is, in a few words, and what it is granted of its GPUs' memory where that is not all."""
-        granted = self._granted(job.id) if job.spec.gpu_mem_min_gib and job.id in view.on_gpus else None
-        return shown.with_memory(shown.reason(job, view, tenant), job, granted)
 
     def why(self, caller: Caller, job: str) -> dict[str, Any]:
         """See the facade. Only the planner knows why a job waits that could start."""
         name, now_s = self._find(caller, job).id, self._store.clock()
         view, nodes = self._store.around(name), self._machines.nodes()
         found = view.jobs[name]
-        text, cause = self._reason(found, view, caller.tenant), shown.cause(found, view)
+        text, cause = shown.reason(found, view, caller.tenant, self._granted), shown.cause(found, view)
         if cause:
             said = found.aside or text or f"it is {found.state}"
             return {"job": name, "at_s": now_s, "cause": cause, "text": with_deadline(said, view, nodes, found, now_s)}

@@ -214,10 +214,6 @@ class Reports:
             self._loop.call_soon_threadsafe(server.send, job, Stop(grace_s=grace_s))
         return True
 
-    def granted_gib(self, job: str) -> float | None:
-        """What a job was last told of the memory of each GPU that it is granted; None where it was told nothing."""
-        return self.told(job).gpu_mem_gib
-
     def set_for(self, job: str, settings: Settings) -> None:
         """Tell a job what holds from its next step on, now and whenever it connects again; the rest stays as told."""
         with self._lock:

@@ -112,7 +112,7 @@ def _hard(profile: Profile) -> Profile:
 def soften(profile: Profile, rule: Oversubscription, *, placed: bool) -> Profile:
     """The profile of a cluster whose GPU memory gives.
 
-    Who cannot do with what a GPU has does not run there. `placed`: what jobs are granted is worked out as they sit on
+    Who cannot do with what a GPU has, or passes the cap by itself, does not run there. `placed`: what jobs are granted is worked out as they sit on
     their GPUs; else speeds already say what a whole GPU costs who needs more, and what pairs cost each other.
     """
     known = profile.together
@@ -130,6 +130,7 @@ def soften(profile: Profile, rule: Oversubscription, *, placed: bool) -> Profile
     together = replace(known, curve=curve, soft=SoftMemory(rule, least, steps))
     alone = np.stack([together.alone_parts(kind) for kind in range(len(known.gpu_gib))], axis=1)
     holds = together.claimed_gib()[:, :1] <= known.gpu_gib
+    holds &= known.memory_gib[:, :1] <= rule.cap * known.gpu_gib
     speed = np.where(holds[:, :, None], profile.speed, 0.0)
     if placed:
         return replace(profile, speed=speed, together=together)
