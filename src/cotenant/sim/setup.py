@@ -12,7 +12,7 @@ from cotenant.beliefs.pair_estimator import PairBelief, make_pair_belief
 from cotenant.compat import Compat
 from cotenant.core import columns as col
 from cotenant.core.deadlines import steps_of
-from cotenant.core.memory import Oversubscription
+from cotenant.core.declared import Oversubscription
 from cotenant.core.prices import prices_of
 from cotenant.core.stages import Stages
 from cotenant.core.state import State
