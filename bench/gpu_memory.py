@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--stand-in", action="store_true")
     options = parser.parse_args()
     if options.stand_in:
-        options.size, options.batch, options.steps, options.model = "tiny", 4, 6, "lstm"
+        options.size, options.batch, options.steps, options.model = "tiny", 4, 600, "lstm"
     options.state = options.state.absolute()
     options.state.mkdir(parents=True, exist_ok=True)
     options.batch = options.batch or large_batch(options)
@@ -120,7 +120,7 @@ def both(
     start = ["--policy", "sjf-ffs", "--profile", "h200", *(["--gpus", "1"] if options.stand_in else []), *more]
     with serving(folder / "home", start) as shell:
         began = time.monotonic()
-        ids = [shell.ask("submit", str(file))["ids"][0] for _ in range(2)]
+        ids = [shell.ask("submit", str(file))["ids"][0][0] for _ in range(2)]
         seen, took_s = watched(shell, ids, began)
         outputs = [shell.run("logs", job) for job in ids]
     losses = [json.loads(line)["loss"] for text in outputs for line in text.splitlines() if line.startswith("{")]
