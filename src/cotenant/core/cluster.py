@@ -101,6 +101,9 @@ def _parse_group(part: str, spec: str, network: dict[str, float]) -> NodeGroup:
             network[key] = int(amount) if key == "rack" and amount == int(amount) else amount
             continue
         if key not in host or not amount > 0:
-            raise InputError(f"cluster spec '{spec}': '{item}' is not cpu=CORES or mem=GIB: {_EXAMPLE}")
+            raise InputError(
+                f"cluster spec '{spec}': '{item}' is not cpu=CORES, mem=GIB, or once for the network link=GBIT,"
+                f" uplink=GBIT or rack=NODES: {_EXAMPLE}"
+            )
         host[key] = amount
     return NodeGroup(count, gpus, match["type"] or "gpu", host["cpu"], host["mem"])

@@ -24,6 +24,7 @@ from cotenant.core.errors import InputError, unknown
 from cotenant.core.workload import Floats
 
 COLLECTIVES = ("ring", "server")
+TOLD = ("gradient_mb", "step_s")  # what a log may say of a job
 _FULL = 1e-9  # relative: what is left of a link that is used up
 _TIE = 1e-9  # relative
 Loads = dict[int, float]

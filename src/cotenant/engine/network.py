@@ -87,7 +87,7 @@ class NetworkCare:
     def slowed_by(self, state: State, row: int) -> tuple[float, int, list[int]] | None:
         """Speed of a running gang against alone, the link where it meets most others, and those; None for others."""
         gangs = self.senders.now(state)
-        if row not in gangs:
+        if row not in gangs or not gangs[row].loads:
             return None
         speed = self.senders.topology.speeds(list(gangs.values()))[list(gangs).index(row)]
         there = {link: [one for one, gang in gangs.items() if link in gang.loads] for link in gangs[row].loads}

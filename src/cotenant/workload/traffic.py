@@ -15,7 +15,6 @@ from cotenant.workload.profiles import Profile
 from cotenant.workload.profiles.h200 import find
 from cotenant.workload.profiles.measured import steps
 
-COLUMNS = ("gradient_mb", "step_s")
 MILLIONS: dict[str, float] = {
     "vgg19": 143.7, "vgg16": 138.4, "vgg11": 132.9, "alexnet": 61.1, "resnet152": 60.2, "resnet101": 44.5,
     "resnet50": 25.6, "inception4": 42.7, "inception3": 23.8, "googlenet": 6.6, "resnet-18": 11.7, "resnet-50": 25.6,
