@@ -1,10 +1,10 @@
 """A network that gangs share: what it changes, and for which policies: `python -m bench.network`.
 
-Jobs like Philly's and like Helios', those of Tiresias' ten models, on 96 GPUs in nodes of 4 (so that gangs of 8 take two),
-six nodes to a rack, links of 10 Gbit/s and uplinks of 20: three times oversubscribed. Every policy is played without the
-network, with it, and where it leaves places to the engine with `--network avoid`, `wait` and both. The second table says
-which pairs of policies change places when the network is switched on, and in how many seeds; the third what it takes to
-have that conclusion: links and uplinks of other widths.
+Jobs like Philly's and like Helios' with Tiresias' ten models, on 96 GPUs in nodes of 4 (so that gangs of 8 take two),
+six nodes to a rack, links of 10 Gbit/s and uplinks of 20: three times oversubscribed. Every policy is played without
+the network, with it, and where it leaves places to the engine with `--network avoid`, `wait` and both. Below each table
+stand the pairs of policies that change places when the network is switched on, and in how many seeds the first of each
+was ahead. `--only widths` says by how much the network slows some of them on other links.
 
 Exit status 1 if one of these does not hold: two and three gangs on one link go as worked out by hand; on links that
 never fill up everything ends as without a network; avoiding loses no more to the network than not avoiding, in sum over

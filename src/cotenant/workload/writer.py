@@ -1,8 +1,8 @@
 """Write jobs in Cotenant's own CSV (or parquet), the same bytes for the same jobs.
 
 Optional columns appear only where they carry something. Of `Workload.extra` the steps of soft deadlines, the
-sizes of elastic jobs, weights, who may not be moved and what jobs send are written; its other columns are not part of the format and
-are left behind. Everything else comes back unchanged through `readers.read`.
+sizes of elastic jobs, weights, who may not be moved and what jobs send are written; its other columns are not part of
+the format and are left behind. Everything else comes back unchanged through `readers.read`.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ runs on so many GPUs at least (1 if empty) and at most (any number if empty), an
 `num_gpus`. With `steps` a job may leave `duration_s` empty: it then takes so many steps at the speed of its `model` in
 the profile. `batch` names the batch size of the model where it is not the profile's own: `gpt2 (batch size 16)`.
 `weight` is a job's share of the time against others with whom it takes turns (1 if empty), and a job whose `movable`
-is 0 is not moved while it runs. On a cluster with a network `gradient_mb` is what a job sends in a step, and `step_s` how
-long one takes without that. What a cluster wrote down of how jobs went (`submit_time`, `wait_s`, `failure`, ...) is
-for `cotenant analyze` alone.
+is 0 is not moved while it runs. On a cluster with a network a job sends `gradient_mb` in a step, which takes `step_s`
+without that. What a cluster wrote down of how jobs went (`submit_time`, `wait_s`, `failure`, ...) is for `cotenant
+analyze` alone.
 """
 
 from __future__ import annotations
