@@ -184,7 +184,7 @@ def _outcome(work: Workload, policy: str, cluster: str, network: str = "") -> Ou
 def _play(load: str, jobs: int, seed: int, policy: str, way: str, width: tuple[int, int]) -> Found:
     cluster = _cluster() if way == "off" else _cluster(*width)
     result = _outcome(_work(load, jobs, seed), policy, cluster, "" if way in ("off", "on") else way)
-    lost_h = float(str(result.summary.get("network_lost_gpu_s", 0.0))) / 3600
+    lost_h = float(str(result.summary.get("network_lost_gpu_h", 0.0)))
     return Found(float(str(result.summary["avg_jct_s"])) / 3600, lost_h)
 
 

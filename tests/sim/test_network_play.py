@@ -67,7 +67,7 @@ def test_three_gangs_that_cross_one_uplink(across: Cluster, policy: str) -> None
     """
     found = _play(_jobs([0, 0, 0], [2, 2, 2], [100.0, 200.0, 300.0]), across, policy)
     assert found.finish_s == pytest.approx([200.0, 350.0, 450.0])
-    assert found.summary["network_lost_gpu_s"] == pytest.approx(2 * (100 + 150 + 150))
+    assert found.summary["network_lost_gpu_h"] == pytest.approx(2 * (100 + 150 + 150) / 3600)
 
 
 def test_two_gangs_that_share_the_link_of_a_node() -> None:

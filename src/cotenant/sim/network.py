@@ -98,4 +98,4 @@ def network_figures(rates: RateModel | None, care: NetworkCare | None) -> dict[s
     """For the summary of a run; nothing where there is no network."""
     if care is None or not isinstance(rates, NetworkSpeeds):
         return {}
-    return {"network_lost_gpu_s": rates.lost_gpu_s, **care.figures()}
+    return {"network_lost_gpu_h": rates.lost_gpu_s / 3600, **care.figures()}
