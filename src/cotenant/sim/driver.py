@@ -169,8 +169,8 @@ class Simulation:
                 code = loop.PAUSED
             if self.experiment.check_invariants:
                 check(state)
-            if code == loop.NEEDS_TURNS and self.engine.network is not None and self.engine.network.waiting:
-                code = loop.NEEDS_DECISION  # somebody waits for the network, who does not count as waiting for GPUs
+            if code == loop.NEEDS_TURNS and self._network_lets_go():
+                code = loop.NEEDS_DECISION
             if code != loop.NEEDS_DECISION:
                 self._write_down()
             if code == loop.NEEDS_DECISION:
@@ -213,6 +213,14 @@ class Simulation:
         flags = rule.flags.copy()
         flags[col.EXTERNAL] = 1
         return rule._replace(flags=flags)
+
+    def _network_lets_go(self) -> bool:
+        """Whether somebody no longer waits for the network, and the policy is to be asked because of that."""
+        care = self.engine.network
+        if care is None or not care.waiting:
+            return False
+        care.before(self.state, self.engine.rule, float(self.state.t[col.NOW]))
+        return bool(self.state.x[col.N_WAITING] and (self.traits.wakes or not self.traits.plans))
 
     def _write_down(self) -> None:
         if self.experiment.transitions:
