@@ -69,6 +69,12 @@ FailNodes = Annotated[str, typer.Option("--fail-nodes", help="mtbf=S,mttr=S[,che
 Defrag = Annotated[
     bool, typer.Option("--defrag", help="Move running jobs together where that lets a waiting gang start sooner.")
 ]
+Network = Annotated[
+    str,
+    typer.Option(
+        "--network", help="On a cluster with a network: avoid (shared links), wait (for them), or avoid,wait."
+    ),
+]
 Crash = Annotated[
     str, typer.Option("--crash", help="ffdl[:learner=S,helper=S,monitor=S,service=S,node=S]: parts crash at random.")
 ]

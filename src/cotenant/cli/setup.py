@@ -38,6 +38,7 @@ class Setup:
     crash: opt.Crash = ""
     power: opt.Power = ""
     defrag: opt.Defrag = False
+    network: opt.Network = ""
     skip_infeasible: opt.SkipInfeasible = False
     format_: opt.Format = ""
     from_: opt.From = ""
@@ -78,7 +79,7 @@ class Setup:
             estimator=self.estimator, costs=self.costs, round_s=self.round_s, compat=tuple(split_specs(self.compat)),
             measure=opt.parse_range(self.measure, "--measure"), until_s=self.until, seed=self.seed,
             fail_nodes=self.fail_nodes or None, crash=self.crash, power=self.power,
-            skip_infeasible=self.skip_infeasible, defrag=self.defrag,
+            skip_infeasible=self.skip_infeasible, defrag=self.defrag, network=self.network,
         )  # fmt: skip
 
 

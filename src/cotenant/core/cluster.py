@@ -7,9 +7,11 @@ import re
 from dataclasses import dataclass, field
 
 from cotenant.core.errors import InputError
+from cotenant.core.network import Network
 from cotenant.core.tenants import Tree
 
 _GROUP = re.compile(r"^(?P<count>\d+)x(?P<gpus>\d+)(?::(?P<type>[A-Za-z][\w.-]*))?(?:/(?P<host>.+))?$")
+_NETWORK = ("link", "uplink", "rack")  # of a network, in a spec
 _MOST_NODES, _MOST_PER_NODE = 200_000, 1024  # beyond which tables alone would fill a machine
 _EXAMPLE = "write e.g. 15x4, 32x8:h200, 9x4:v100+9x4:p100 or 4x8/cpu=96,mem=768"
 
@@ -47,6 +49,7 @@ class Cluster:
     quotas: dict[str, int] = field(default_factory=dict)
     spec: str = ""
     tenants: Tree | None = None
+    network: Network | None = None  # None: what gangs send costs nothing
 
     @property
     def gpus(self) -> int:
@@ -68,10 +71,14 @@ class Cluster:
         """Read `9x4:v100+9x4:p100/cpu=96,mem=768`. Reading YAML files is `cotenant.workload.cluster_file`."""
         if not spec.strip():
             raise InputError(f"cluster spec is empty: {_EXAMPLE}")
-        return cls(tuple(_parse_group(part.strip(), spec) for part in spec.split("+")), spec=spec)
+        said: dict[str, float] = {}
+        groups = tuple(_parse_group(part.strip(), spec, said) for part in spec.split("+"))
+        network = Network.from_dict(said, f"cluster spec '{spec}': network") if said else None
+        return cls(groups, spec=spec, network=network)
 
 
-def _parse_group(part: str, spec: str) -> NodeGroup:
+def _parse_group(part: str, spec: str, network: dict[str, float]) -> NodeGroup:
+    """One group of nodes; what it says of the network (link, uplink, rack) is the whole cluster's."""
     match = _GROUP.match(part)
     if match is None:
         raise InputError(f"cluster spec '{spec}': cannot read '{part}': {_EXAMPLE}")
@@ -90,7 +97,13 @@ def _parse_group(part: str, spec: str) -> NodeGroup:
             amount = float(value)
         except ValueError:
             amount = math.nan
+        if key in _NETWORK and amount > 0 and key not in network:
+            network[key] = int(amount) if key == "rack" and amount == int(amount) else amount
+            continue
         if key not in host or not amount > 0:
-            raise InputError(f"cluster spec '{spec}': '{item}' is not cpu=CORES or mem=GIB: {_EXAMPLE}")
+            raise InputError(
+                f"cluster spec '{spec}': '{item}' is not cpu=CORES, mem=GIB, or once for the network link=GBIT,"
+                f" uplink=GBIT or rack=NODES: {_EXAMPLE}"
+            )
         host[key] = amount
     return NodeGroup(count, gpus, match["type"] or "gpu", host["cpu"], host["mem"])

@@ -34,6 +34,7 @@ from cotenant.engine.decide import decide
 from cotenant.engine.defrag import Defragmenter
 from cotenant.engine.events import begin_step, next_own_time, wants_decision
 from cotenant.engine.ledger import begin_promised
+from cotenant.engine.network import NetworkCare
 from cotenant.engine.observe import Window, keep_active, order_keys, pinned_gpus, places_of, running_rows
 from cotenant.engine.plans import carry_out_plan
 from cotenant.engine.pools import carry_out_pools, fill_idle, name_hosts
@@ -84,10 +85,11 @@ class Engine:
         rates: RateModel | None = None,
         allocation: Packer | None = None,
         defrag: Defragmenter | None = None,
+        network: NetworkCare | None = None,
     ) -> None:
         self._fixed = isinstance(tables, State)
         self._tables = Fixed(tables) if isinstance(tables, State) else tables
-        self.policy, self.allocation, self.defrag = policy, allocation, defrag
+        self.policy, self.allocation, self.defrag, self.network = policy, allocation, defrag, network
         self.traits, self.rule = policy.traits, rule
         self.facts, self.rates = facts or Facts(), rates
         state = self.state
@@ -186,6 +188,8 @@ class Engine:
         settle = getattr(self.rates, "settle", None)
         if settle is not None:
             settle(self.state, now_s)
+        if self.network is not None:
+            self.network.before(self.state, self.rule, now_s)
         python = self.allocation is not None or self.traits.plans or self.traits.computed
         shared = python and self.state.x[col.TENANTS] == 1
         if shared and (self.allocation is None or self.allocation.due(now_s)):
@@ -204,6 +208,8 @@ class Engine:
         self.state.x[col.NEW_TREE] = 0
         if self.defrag is not None and self.state.x[col.N_WAITING] and self.state.x[col.IDLE]:
             self._defragment(self.defrag, now_s)
+        if self.network is not None:
+            self.network.after(self.state, self.rule, now_s)
 
     def _defragment(self, defrag: Defragmenter, now_s: float) -> None:
         """Move jobs together for somebody who waits; an order has it start, a policy that plans is asked again."""

@@ -43,6 +43,7 @@ class PlayOptions(TypedDict, total=False):
     crash: str
     power: str
     defrag: bool
+    network: str
     skip_infeasible: bool
 
 

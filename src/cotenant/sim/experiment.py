@@ -34,6 +34,7 @@ class Experiment:
     crash: str = ""  # empty: no part of a job and of the platform crashes by itself
     power: str = ""  # empty: every node is always on
     defrag: bool = False  # running jobs are moved together where that lets a gang start
+    network: str = ""  # where the cluster has one: `avoid`, `wait` or both; empty: decisions do not look at it
     skip_infeasible: bool = False
     window_s: tuple[float, float] = (-np.inf, np.inf)
     check_invariants: bool = False

@@ -7,6 +7,7 @@ groups:
 fair_share: {half_life: 7d, min_run: 60, reserve_after: 600}             # the tree of tenants: docs/tenants.md
 tenants: {research: {guaranteed: 32, children: {vision: {guaranteed: 16}}}}
 quotas: {vcA: 16}                                                        # or only the most GPUs that each may hold
+network: {link: 25, rack: 4, uplink: 50}                                 # Gbit/s, nodes, Gbit/s: docs/network.md
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from typing import Any
 from cotenant.core import reading
 from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.errors import InputError, unknown
+from cotenant.core.network import Network
 from cotenant.core.tenants import Tree
 
 _GROUP_KEYS = ("nodes", "gpus", "type", "cpu", "mem", "partition", "dedicated", "labels", "names")
-_TOP_KEYS = ("groups", "quotas", "fair_share", "tenants")
+_TOP_KEYS = ("groups", "quotas", "fair_share", "tenants", "network")
 
 
 def load_cluster(spec: str) -> Cluster:
@@ -52,6 +54,7 @@ def load_cluster(spec: str) -> Cluster:
         quotas=_quotas(path, data.get("quotas") or {}),
         spec=spec,
         tenants=_tree(path, data),
+        network=Network.from_dict(data["network"], f"{path}: network") if "network" in data else None,
     )
     _check_tenants(path, cluster)
     return cluster
@@ -83,6 +86,7 @@ def cluster_text(cluster: Cluster) -> str:
         groups.append(data)
     said = {"groups": groups} | ({"quotas": cluster.quotas} if cluster.quotas else {})
     said |= cluster.tenants.as_dict() if cluster.tenants is not None else {}
+    said |= {"network": cluster.network.as_dict()} if cluster.network is not None else {}
     return yaml.safe_dump(said, sort_keys=False, default_flow_style=None, width=120)
 
 

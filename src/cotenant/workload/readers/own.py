@@ -8,8 +8,9 @@ runs on so many GPUs at least (1 if empty) and at most (any number if empty), an
 `num_gpus`. With `steps` a job may leave `duration_s` empty: it then takes so many steps at the speed of its `model` in
 the profile. `batch` names the batch size of the model where it is not the profile's own: `gpt2 (batch size 16)`.
 `weight` is a job's share of the time against others with whom it takes turns (1 if empty), and a job whose `movable`
-is 0 is not moved while it runs. What a cluster wrote down of how jobs went (`submit_time`, `wait_s`, `failure`, ...) is
-for `cotenant analyze` alone.
+is 0 is not moved while it runs. On a cluster with a network a job sends `gradient_mb` in a step, which takes `step_s`
+without that. What a cluster wrote down of how jobs went (`submit_time`, `wait_s`, `failure`, ...) is for `cotenant
+analyze` alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from cotenant.core.deadlines import STRICT_VALUE
 from cotenant.core.errors import InputError, unknown
+from cotenant.core.network import TOLD
 from cotenant.core.workload import Codes, Floats, Ints, Workload
 from cotenant.workload.elastic import BY_NAME, LIMITS
 from cotenant.workload.readers.base import STATUS_OF, Reader, build, facts, keep_gpu_rows, status_word, statuses
@@ -33,6 +35,7 @@ REQUIRED = ("job_id", "submit_s", "num_gpus", "duration_s")
 OPTIONAL = (
     "tenant", "vc", "user", "model", "status", "cpus", "mem_gib", "deadline_s", "deadlines", "min_gpus", "max_gpus",
     "priority", "gpu_type", "nodes", "attempts", "steps", "batch", "weight", "movable",
+    *TOLD,
 )  # fmt: skip
 SEEN = {
     "queue_s": "wait_s", "wait_s": "wait_s", "fair_share_s": "fair_share_s", "fragmentation_s": "fragmentation_s",
@@ -84,7 +87,7 @@ class OwnLog(Reader):
             gpu_type=table.codes("gpu_type"),
             nodes=_nodes(table, gpus),
             attempts=_attempts(table, duration_s),
-            extra={**extra, **limits, **steps, **_weights(table), **_movable(table), **_seen(table)},
+            extra={**extra, **limits, **steps, **_weights(table), **_movable(table), **_sends(table), **_seen(table)},
         )
 
 
@@ -108,6 +111,14 @@ def _movable(table: Table) -> dict[str, NDArray[np.generic]]:
         at = int(np.argmin(np.isin(values, (0.0, 1.0))))
         raise InputError(f"{table.where(at)}: movable is {values[at]:g}: write 0 or 1")
     return {"movable": values > 0}
+
+
+def _sends(table: Table) -> dict[str, NDArray[np.generic]]:
+    """What jobs send in a step, and how long one takes without that; NaN where a job says nothing of it."""
+    found: dict[str, NDArray[np.generic]] = {name: table.optional(name) for name in TOLD if table.has(name)}
+    if "step_s" in found and (found["step_s"] == 0).any():
+        raise InputError(f"{table.where(int(np.argmax(found['step_s'] == 0)))}: step_s is 0: write a time above 0")
+    return found
 
 
 def _seen(table: Table) -> dict[str, NDArray[np.generic]]:
