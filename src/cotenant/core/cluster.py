@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from cotenant.core.errors import InputError
+from cotenant.core.partitions import Partitions
 from cotenant.core.tenants import Tree
 
 _GROUP = re.compile(r"^(?P<count>\d+)x(?P<gpus>\d+)(?::(?P<type>[A-Za-z][\w.-]*))?(?:/(?P<host>.+))?$")
@@ -27,6 +28,7 @@ class NodeGroup:
     dedicated: tuple[str, ...] = ()  # only these tenants and those below them; empty: everybody
     labels: tuple[tuple[str, str], ...] = ()  # what people say of the nodes, such as rack=a3
     names: tuple[str, ...] = ()  # of the nodes in a live service, or patterns of them
+    slices: Partitions | None = None  # how its GPUs may be cut; None: never
 
     @property
     def gpus(self) -> int:

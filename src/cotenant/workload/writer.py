@@ -1,8 +1,8 @@
 """Write jobs in Cotenant's own CSV (or parquet), the same bytes for the same jobs.
 
 Optional columns appear only where they carry something. Of `Workload.extra` the steps of soft deadlines, the
-sizes of elastic jobs, weights and who may not be moved are written; its other columns are not part of the format and
-are left behind. Everything else comes back unchanged through `readers.read`.
+sizes of elastic jobs, weights, slices and who may not be moved are written; its other columns are not part of the
+format and are left behind. Everything else comes back unchanged through `readers.read`.
 """
 
 from __future__ import annotations
@@ -86,6 +86,9 @@ def to_frame(workload: Workload) -> pl.DataFrame:
     movable = np.asarray(workload.extra.get("movable", True), bool)
     if not movable.all():
         columns["movable"] = pl.Series(movable.astype(np.int64))
+    slices = [str(text) or None for text in workload.extra["slice"].tolist()] if "slice" in workload.extra else []
+    if any(slices):
+        columns["slice"] = pl.Series(slices, dtype=pl.String)
     if workload.priority.any():
         columns["priority"] = pl.Series(workload.priority)
     if any(workload.gpu_type.names[code] for code in np.unique(workload.gpu_type.code)):

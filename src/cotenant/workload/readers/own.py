@@ -8,8 +8,8 @@ runs on so many GPUs at least (1 if empty) and at most (any number if empty), an
 `num_gpus`. With `steps` a job may leave `duration_s` empty: it then takes so many steps at the speed of its `model` in
 the profile. `batch` names the batch size of the model where it is not the profile's own: `gpt2 (batch size 16)`.
 `weight` is a job's share of the time against others with whom it takes turns (1 if empty), and a job whose `movable`
-is 0 is not moved while it runs. What a cluster wrote down of how jobs went (`submit_time`, `wait_s`, `failure`, ...) is
-for `cotenant analyze` alone.
+is 0 is not moved while it runs. `slice` is the part of its one GPU that a job asks for: `2g`, or `2/7`. What a cluster
+wrote down of how jobs went (`submit_time`, `wait_s`, `failure`, ...) is for `cotenant analyze` alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LONGEST_S = 100 * 366 * 86400.0
 REQUIRED = ("job_id", "submit_s", "num_gpus", "duration_s")
 OPTIONAL = (
     "tenant", "vc", "user", "model", "status", "cpus", "mem_gib", "deadline_s", "deadlines", "min_gpus", "max_gpus",
-    "priority", "gpu_type", "nodes", "attempts", "steps", "batch", "weight", "movable",
+    "priority", "gpu_type", "nodes", "attempts", "steps", "batch", "weight", "movable", "slice",
 )  # fmt: skip
 SEEN = {
     "queue_s": "wait_s", "wait_s": "wait_s", "fair_share_s": "fair_share_s", "fragmentation_s": "fragmentation_s",
@@ -84,7 +84,15 @@ class OwnLog(Reader):
             gpu_type=table.codes("gpu_type"),
             nodes=_nodes(table, gpus),
             attempts=_attempts(table, duration_s),
-            extra={**extra, **limits, **steps, **_weights(table), **_movable(table), **_seen(table)},
+            extra={
+                **extra,
+                **limits,
+                **steps,
+                **_weights(table),
+                **_movable(table),
+                **_slices(table, gpus),
+                **_seen(table),
+            },
         )
 
 
@@ -108,6 +116,18 @@ def _movable(table: Table) -> dict[str, NDArray[np.generic]]:
         at = int(np.argmin(np.isin(values, (0.0, 1.0))))
         raise InputError(f"{table.where(at)}: movable is {values[at]:g}: write 0 or 1")
     return {"movable": values > 0}
+
+
+def _slices(table: Table, gpus: Ints) -> dict[str, NDArray[np.generic]]:
+    """Parts of a GPU that jobs ask for: texts, as tables of slices name them."""
+    if not table.has("slice"):
+        return {}
+    texts = np.asarray(table.text("slice").to_numpy(), dtype=object)
+    gangs = (texts != "") & (gpus != 1)
+    if gangs.any():
+        at = int(np.argmax(gangs))
+        raise InputError(f"{table.where(at)}: slice is '{texts[at]}' of {gpus[at]} GPUs: a slice is a part of one GPU")
+    return {"slice": texts}
 
 
 def _seen(table: Table) -> dict[str, NDArray[np.generic]]:
