@@ -34,7 +34,7 @@ class SlicedGpus(PlanPolicy):
     defaults: ClassVar[dict[str, Value]] = {
         "order": "sjf",  # or fifo
         "dynamic": True,  # slices of running jobs change; otherwise each keeps the one that it started with
-        "speed": 0.5,  # not dynamic: the smallest slice in which a job is so fast, against a whole GPU
+        "speed": 0.9,  # not dynamic: the smallest slice in which a job is so fast, against a whole GPU
     }
 
     def begin(self, context: Context) -> None:
