@@ -58,12 +58,9 @@ class Cutting:
 
         `ahead` GPUs are to go to others before it has a GPU of its own.
         """
-        single = self.board.gang(row) == 1 and self.slicing is not None
-        if not single or (self.dynamic and not self.wish(row)):
-            if self._start_whole(row):
-                return True
-            return single and self._join(row, only, ahead)
-        return self._start_sliced(row, only)
+        if self.board.gang(row) > 1 or self.slicing is None:
+            return self._start_whole(row)
+        return self._start_sliced(row, only) or (self.dynamic and not self.wish(row) and self._join(row, only, ahead))
 
     def _start_whole(self, row: int) -> bool:
         if len(self._empty) < self.board.gang(row):
@@ -76,9 +73,9 @@ class Cutting:
         return True
 
     def _start_sliced(self, row: int, only: set[int] | None) -> bool:
-        """A slice that stays: of the shape that is asked for, or the smallest that is fast enough; fullest GPUs first.
+        """A slice beside others as they are: of the shape that is asked for, or the smallest that is fast enough.
 
-        A GPU that cannot be cut has to be empty for it.
+        Fullest GPUs come first. A GPU that cannot be cut has to be empty for it.
         """
         best: tuple[tuple[int, int], Cut] | None = None
         for gpu in self._open_to(row, only):

@@ -1,9 +1,10 @@
 """Jobs of one GPU in slices of GPUs, larger gangs on whole ones; slices change when jobs come and go, if that pays.
 
-Whoever comes first in the order and finds an empty GPU has all of it. Otherwise a job of one GPU may join others: the
-device is divided anew by load, if all of them together are expected to end sooner than if the newcomer waits. When a
-job ends, those who wait are asked first; then its neighbours absorb what it leaves, if the time saved exceeds what the
-change costs. Without `dynamic` every job has one slice from start to end. The rules are those of `core.partitions`.
+A job of one GPU starts in the smallest free slice in which it is nearly as fast as on a whole GPU, on the fullest GPU
+that has one. If there is none it may join others: the device is divided anew by load, if all of them together are
+expected to end sooner than if the newcomer waits. When a job ends, those who wait are asked first; then its neighbours
+absorb what it leaves, if the time saved exceeds what the change costs. Without `dynamic` every job has one slice from
+start to end. The rules are those of `core.partitions`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class SlicedGpus(PlanPolicy):
     defaults: ClassVar[dict[str, Value]] = {
         "order": "sjf",  # or fifo
         "dynamic": True,  # slices of running jobs change; otherwise each keeps the one that it started with
-        "speed": 0.9,  # not dynamic: the smallest slice in which a job is so fast, against a whole GPU
+        "speed": 0.9,  # against a whole GPU: a job starts in the smallest slice in which it is so fast
     }
 
     def begin(self, context: Context) -> None:
