@@ -13,10 +13,13 @@ from cotenant.engine.rates import rerate, restart
 
 
 class SliceSpeeds:
-    """Nobody slows anybody down. Whoever's slice is changed while it runs makes no progress until that is done."""
+    """Nobody slows anybody down. Whoever's slice is changed while it runs makes no progress until that is done.
 
-    def __init__(self, slicing: Slicing) -> None:
-        self.slicing = slicing
+    Without `pauses` that is left to the world.
+    """
+
+    def __init__(self, slicing: Slicing, pauses: bool = True) -> None:
+        self.slicing, self.pauses = slicing, pauses
         self.cost_s = np.array([table.reconfigure_s for table in slicing.tables])
         self.restarts = np.array([table.restarts for table in slicing.tables])
         self.changes = 0  # of slices, under jobs that ran
@@ -38,7 +41,7 @@ class SliceSpeeds:
         }
         same = np.array([self._cut.get(row, cut)[1:] == cut[1:] or cut[0] == now_s for row, cut in now.items()], bool)
         self._cut = now
-        if len(rows) and not same.all():
+        if self.pauses and len(rows) and not same.all():
             changed = rows[~same]
             self.changes += len(changed)
             restart(state, rule, changed, speeds[~same], self._pauses_s(state, changed, now_s), now_s)

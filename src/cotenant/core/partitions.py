@@ -58,6 +58,7 @@ class Partitions:
     reconfigure_s: float = RECONFIGURE_S
     restarts: bool = True
     name: str = "own"
+    timed: bool = False  # no hardware does it: slices are shares of a GPU's time and limits of its memory
 
     @property
     def whole(self) -> int:
@@ -202,13 +203,14 @@ class Slicing:
     """What is known of slices in a cluster: `of_node` says which table is a node's (-1: its GPUs are never cut).
 
     `speed[kind, table, shape]` is against the whole GPU. `asked[row]`: the slice that a job asks for, '' where it
-    leaves that open.
+    leaves that open. Where slices are `fixed` nobody can change those of running jobs.
     """
 
     tables: tuple[Partitions, ...]
     of_node: Ints
     speed: NDArray[np.float64]
     asked: Codes
+    fixed: bool = False
 
     def wish(self, row: int) -> str:
         """The slice that a job asks for; empty where it leaves that open."""
@@ -221,14 +223,15 @@ def speeds(
     """Kind x table x shape: as `measured` of the kind by name of the shape, else by how `busy` it keeps a whole GPU.
 
     Kernels take as much longer as a slice is slower, and the host works ahead meanwhile: a job that leaves a GPU idle
-    half of the time loses nothing in half of it. One that never does moves at the speed of the slice.
+    half of the time loses nothing in half of it. One that never does moves at the speed of the slice, and so does
+    everybody where slices are shares of the time.
     """
     largest = max((len(table.shapes) for table in tables), default=1)
     found = np.ones((len(busy), len(tables), largest))
     for at, table in enumerate(tables):
         for number, shape in enumerate(table.shapes[:-1]):
             raw = shape.speed or shape.compute
-            found[:, at, number] = np.minimum(raw / np.maximum(busy, raw), 1.0)
+            found[:, at, number] = raw if table.timed else np.minimum(raw / np.maximum(busy, raw), 1.0)
             for kind, own in enumerate(measured):
                 if shape.name in own:
                     found[kind, at, number] = own[shape.name]

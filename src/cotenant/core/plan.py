@@ -44,6 +44,11 @@ class Terms:
     sliced: int = 0
     column: int = 0
 
+    @property
+    def cut(self) -> tuple[int, int]:
+        """Its slice: shape and column."""
+        return self.sliced, self.column
+
 
 ALONE = Terms()
 

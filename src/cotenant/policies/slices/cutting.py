@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from cotenant.core.partitions import Partitions
+from cotenant.core.plan import ALONE, Terms
 from cotenant.core.view import View
 from cotenant.placement.room import SharedRoom
 from cotenant.policies.slices.device import Cut, Sharer, absorbed, beside, divided, gain_s
@@ -19,9 +20,10 @@ class Cutting:
     """A decision in the making. `cuts` are the slices of jobs of one GPU on devices that may be cut."""
 
     def __init__(self, view: View, dynamic: bool, speed: float) -> None:
-        self.view, self.dynamic, self.speed = view, dynamic, speed
+        self.view, self.speed = view, speed
         self.board = SharedRoom(view)
         self.slicing = view.facts.slicing
+        self.dynamic = dynamic and self.slicing is not None and not self.slicing.fixed
         self.started: list[int] = []
         self.changed: dict[int, None] = {}
         of_node = np.full(len(view.site.node), -1) if self.slicing is None else self.slicing.of_node
@@ -46,10 +48,12 @@ class Cutting:
         """The slice that a job asks for; empty where it leaves that open."""
         return "" if self.slicing is None else self.slicing.wish(row)
 
-    def is_whole(self, row: int) -> bool:
-        """Whether a job has its GPUs as a whole."""
-        table = self._table(self.board.gpus_of[row][0])
-        return table is None or self.cuts[row][0] in (-1, table.whole)
+    def terms(self, row: int) -> Terms:
+        """What is agreed with a job: all of its GPUs, or a slice, which may be a share of the time."""
+        table, (number, column) = self._table(self.board.gpus_of[row][0]), self.cuts[row]
+        if table is None or number in (-1, table.whole):
+            return ALONE
+        return Terms(share=table.shapes[number].compute if table.timed else 1.0, sliced=number + 1, column=column)
 
     # -- those who come ------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from cotenant.core.errors import InputError
 from cotenant.core.partitions import Slicing
-from cotenant.core.plan import Plan, Terms, Why
+from cotenant.core.plan import Plan, Why
 from cotenant.core.spec import Value
 from cotenant.core.view import View
 from cotenant.policies.base import Context, PlanPolicy
@@ -71,13 +71,13 @@ class SlicedGpus(PlanPolicy):
             failed.add(shape)
             refused.add(row)
             ahead += gang
-        if self.params["dynamic"]:
+        if room.dynamic:
             for gpu in sorted(changed):
                 room.absorb(gpu)
         self._refused = refused
         self._seen = {gpu: tuple(users) for gpu, users in enumerate(room.board.users) if users}
         run = {row: room.board.places(row) for row in room.started}
-        terms = {row: self._terms(room, row) for row in (*room.started, *room.changed)}
+        terms = {row: room.terms(row) for row in (*room.started, *room.changed)}
         return Plan(run, terms, keep=True, why=self._answers(view))
 
     def _queue(self, view: View) -> np.ndarray:
@@ -87,11 +87,6 @@ class SlicedGpus(PlanPolicy):
         key = left if self.params["order"] == "sjf" else view.submit_s
         order = np.lexsort((view.rows, key, -view.priority))
         return order[~view.running[order]]
-
-    @staticmethod
-    def _terms(room: Cutting, row: int) -> Terms:
-        number, column = room.cuts[row]
-        return Terms() if room.is_whole(row) else Terms(sliced=number + 1, column=column)
 
     def _answers(self, view: View) -> Why:
         """That GPUs as a whole, or slices, are missing; or that a slice would be worse than waiting."""
