@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cotenant.core.errors import InputError
 from cotenant.core.network import Network
 from cotenant.core.tenants import Tree
+
+if TYPE_CHECKING:
+    from cotenant.core.partitions import Partitions
 
 _GROUP = re.compile(r"^(?P<count>\d+)x(?P<gpus>\d+)(?::(?P<type>[A-Za-z][\w.-]*))?(?:/(?P<host>.+))?$")
 _NETWORK = ("link", "uplink", "rack")  # of a network, in a spec
@@ -29,6 +33,7 @@ class NodeGroup:
     dedicated: tuple[str, ...] = ()  # only these tenants and those below them; empty: everybody
     labels: tuple[tuple[str, str], ...] = ()  # what people say of the nodes, such as rack=a3
     names: tuple[str, ...] = ()  # of the nodes in a live service, or patterns of them
+    slices: Partitions | None = None  # how its GPUs may be cut; None: never
 
     @property
     def gpus(self) -> int:

@@ -263,8 +263,8 @@ class Engine:
     def agreed(self, row: int) -> Terms:
         """What was agreed with a job that has, or will have, GPUs."""
         f, i = self.state.f[row], self.state.i[row]
-        share, cap = float(f[col.SHARE]), float(f[col.CAP])
-        return Terms(int(i[col.LEVEL]), share, cap, int(i[col.TURN]), bool(i[col.OPPORTUNISTIC]))
+        share, cap, cut = float(f[col.SHARE]), float(f[col.CAP]), (int(i[col.SLICED]), int(i[col.COLUMN]))
+        return Terms(int(i[col.LEVEL]), share, cap, int(i[col.TURN]), bool(i[col.OPPORTUNISTIC]), *cut)
 
     def _new_terms(self, told: set[int]) -> Iterator[Transition]:
         """Jobs that go on where they are, on other terms than before."""

@@ -407,7 +407,7 @@ def _unpromise_on(s: State, rule: Rule, n: int, mask: int, now: float) -> None:
     """Nobody may have these GPUs of a node: whoever was promised them waits again."""
     for g in range(s.gpu_first[n], s.gpu_first[n + 1]):
         place = 0
-        while place < SLOTS:
+        while place < s.gpu.shape[1]:
             job = s.gpu[g, place]
             if (mask >> (g - s.gpu_first[n])) & 1 and job >= 0 and s.i[job, PROMISED] == 1:
                 unpromise(s, rule, job, now)
@@ -435,7 +435,7 @@ def recount(s: State, n: int) -> None:
     cap, free = 0, 0
     for g in range(s.gpu_first[n], s.gpu_first[n + 1]):
         pinned = False
-        for place in range(SLOTS):
+        for place in range(s.gpu.shape[1]):
             if s.gpu[g, place] >= 0 and s.i[s.gpu[g, place], STATE] == PINNED:
                 pinned = True
         if not pinned and s.node[n, NODE_SHUT] == 0:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cotenant._version import __version__
+from cotenant.beliefs.slices import SliceSpeeds
 from cotenant.beliefs.stage_times import believed_stages
 from cotenant.compat import Compat
 from cotenant.core import columns as col
@@ -39,7 +40,7 @@ from cotenant.sim.hosts import summary as host_summary
 from cotenant.sim.metrics import jct_metrics, lost_parts, peak_rss_mib, stop_ledger
 from cotenant.sim.network import care_of, check_network, network_figures, senders_of, with_network
 from cotenant.sim.pair_watch import PairWatch
-from cotenant.sim.setup import elastic_truth, facts, lay_out, pair_belief, pair_truth, truth
+from cotenant.sim.setup import elastic_truth, facts, lay_out, pair_belief, pair_truth, slicing, truth
 from cotenant.sim.stall import Stall
 from cotenant.sim.tenants import by_tenant
 from cotenant.workload.failing import failure_figures
@@ -89,6 +90,10 @@ class Simulation:
         believed = self.stages and believed_stages(self.stages, self.traits.stage_noise, experiment.seed)
         known = facts(self.state, experiment, self.work, belief, self.profile, believed)
         speeds = truth(experiment, shared, self.traits, self.profile, self.true_stages)
+        cuts = slicing(experiment, self.work, self.traits, self.profile)
+        self.sliced = None if cuts is None else SliceSpeeds(cuts)
+        if self.sliced is not None:
+            known, speeds = replace(known, slicing=cuts), self.sliced
         allocated = is_allocated(experiment, self.profile)
         senders = senders_of(experiment, self.work, self.profile, self.traits, allocated)
         speeds = with_network(senders, speeds)
@@ -329,6 +334,7 @@ class Simulation:
             **self.policy.figures(), **failure_figures(work),
             **({} if self.engine.defrag is None else self.engine.defrag.figures()),
             **network_figures(self.engine.rates, self.engine.network),
+            **({} if self.sliced is None else {"reconfigurations": self.sliced.changes}),
             "offered_load": float(work.load(e.cluster.gpus)) if work.span_s > 0 else None,
             "events": int(state.x[col.N_HANDLED]), "decisions": int(state.x[col.N_DECISIONS]),
             "wall_s": time.perf_counter() - self.began, "peak_rss_mib": peak_rss_mib(),

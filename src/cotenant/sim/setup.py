@@ -12,12 +12,15 @@ from cotenant.beliefs.pair_estimator import PairBelief, make_pair_belief
 from cotenant.compat import Compat
 from cotenant.core import columns as col
 from cotenant.core.deadlines import steps_of
+from cotenant.core.errors import InputError, unknown
+from cotenant.core.partitions import Slicing, speeds
 from cotenant.core.prices import prices_of
 from cotenant.core.stages import Stages
 from cotenant.core.state import State
 from cotenant.core.traits import Traits
 from cotenant.core.view import Facts
-from cotenant.core.workload import Floats, Workload
+from cotenant.core.workload import Codes, Floats, Workload
+from cotenant.engine.partitions import table_of_nodes, tables_of
 from cotenant.engine.rates import RateModel
 from cotenant.engine.tables import build_state
 from cotenant.placement.modes import parse_placement
@@ -72,6 +75,7 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
         costs=replace(e.stop_costs, most_suspended=max(e.stop_costs.most_suspended, charge.most_suspended)),
         job_costs=charge.jobs,
         tiers=e.transitions,
+        most_slices=max((table.most for table in tables_of(e.cluster)), default=0) if traits.slices else 0,
     )
     return state, profile
 
@@ -112,6 +116,22 @@ def facts(
     return Facts(
         pool_types, prices_of(pool_types), pair, stages=stages, together=together, steps=steps, movable=movable
     )
+
+
+def slicing(e: Experiment, work: Workload, traits: Traits, profile: Profile) -> Slicing | None:
+    """How GPUs may be cut and how fast slices are; None where policy or cluster know nothing of it."""
+    tables, of_node = tables_of(e.cluster), table_of_nodes(e.cluster)
+    if not traits.slices or not tables:
+        return None
+    if parse_placement(e.placement).counts_only:
+        raise InputError(f"policy '{e.policy}' cuts GPUs: use a placement that knows them, not count")
+    asked = Codes.of([str(text) for text in work.extra["slice"].tolist()]) if "slice" in work.extra else None
+    for name in asked.names if asked is not None else ():
+        if name and all(table.find(name) < 0 for table in tables):
+            shapes = dict.fromkeys(shape.name for table in tables for shape in table.shapes)
+            raise InputError(f"{work.source}: {unknown('slice', name, list(shapes))}")
+    busy = np.ones(len(profile.speed)) if profile.together is None else profile.together.busy
+    return Slicing(tables, of_node, speeds(tables, busy, profile.slice_speeds), asked or Codes.empty(len(work)))
 
 
 def elastic_truth(

@@ -4,6 +4,7 @@ groups:
   - {nodes: 4, gpus: 8, type: h200, cpu: 96, mem: 768, partition: vcA}   # per node; mem in GiB
   - {nodes: 2, gpus: 8, dedicated: [vision], labels: {rack: a3}}         # nobody else's
   - {nodes: 2, gpus: 8, names: [gpu-07, gpu-08]}                         # live: these; without: whichever are alike
+  - {nodes: 2, gpus: 8, type: h100, slices: mig}                         # GPUs may be cut: docs/slices.md
 fair_share: {half_life: 7d, min_run: 60, reserve_after: 600}             # the tree of tenants: docs/tenants.md
 tenants: {research: {guaranteed: 32, children: {vision: {guaranteed: 16}}}}
 quotas: {vcA: 16}                                                        # or only the most GPUs that each may hold
@@ -20,9 +21,10 @@ from cotenant.core import reading
 from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.network import Network
+from cotenant.core.partitions import read_partitions
 from cotenant.core.tenants import Tree
 
-_GROUP_KEYS = ("nodes", "gpus", "type", "cpu", "mem", "partition", "dedicated", "labels", "names")
+_GROUP_KEYS = ("nodes", "gpus", "type", "cpu", "mem", "partition", "dedicated", "labels", "names", "slices")
 _TOP_KEYS = ("groups", "quotas", "fair_share", "tenants", "network")
 
 
@@ -83,6 +85,7 @@ def cluster_text(cluster: Cluster) -> str:
         data |= {"dedicated": list(group.dedicated)} if group.dedicated else {}
         data |= {"labels": dict(group.labels)} if group.labels else {}
         data |= {"names": list(group.names)} if group.names else {}
+        data |= {"slices": group.slices.as_data()} if group.slices is not None else {}
         groups.append(data)
     said = {"groups": groups} | ({"quotas": cluster.quotas} if cluster.quotas else {})
     said |= cluster.tenants.as_dict() if cluster.tenants is not None else {}
@@ -120,16 +123,18 @@ def _group(where: str, item: Any) -> NodeGroup:
         if key not in item:
             raise InputError(f"{where}.{key} is missing; say how many")
     labels = reading.mapping(f"{where}.labels", item.get("labels") or {}, "{rack: a3}")
+    kind = reading.text(f"{where}.type", item.get("type", "gpu"))
     return NodeGroup(
         reading.whole(f"{where}.nodes", item["nodes"], 1),
         reading.whole(f"{where}.gpus", item["gpus"], 1),
-        reading.text(f"{where}.type", item.get("type", "gpu")),
+        kind,
         reading.amount(f"{where}.cpu", item.get("cpu", math.inf), " per node"),
         reading.amount(f"{where}.mem", item.get("mem", math.inf), " per node"),
         reading.text(f"{where}.partition", item.get("partition", "")),
         reading.names(f"{where}.dedicated", item.get("dedicated") or ()),
         tuple((str(key), reading.text(f"{where}.labels.{key}", value)) for key, value in labels.items()),
         names,
+        read_partitions(f"{where}.slices", item["slices"], kind) if "slices" in item else None,
     )
 
 

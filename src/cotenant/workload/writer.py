@@ -1,8 +1,8 @@
 """Write jobs in Cotenant's own CSV (or parquet), the same bytes for the same jobs.
 
 Optional columns appear only where they carry something. Of `Workload.extra` the steps of soft deadlines, the
-sizes of elastic jobs, weights, who may not be moved and what jobs send are written; its other columns are not part of
-the format and are left behind. Everything else comes back unchanged through `readers.read`.
+sizes of elastic jobs, weights, slices, who may not be moved and what jobs send are written; its other columns are not
+part of the format and are left behind. Everything else comes back unchanged through `readers.read`.
 """
 
 from __future__ import annotations
@@ -90,6 +90,9 @@ def to_frame(workload: Workload) -> pl.DataFrame:
     for name in TOLD:
         if name in workload.extra:
             columns[name] = _numbers(np.asarray(workload.extra[name], np.float64))
+    slices = [str(text) or None for text in workload.extra["slice"].tolist()] if "slice" in workload.extra else []
+    if any(slices):
+        columns["slice"] = pl.Series(slices, dtype=pl.String)
     if workload.priority.any():
         columns["priority"] = pl.Series(workload.priority)
     if any(workload.gpu_type.names[code] for code in np.unique(workload.gpu_type.code)):

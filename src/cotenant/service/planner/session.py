@@ -12,6 +12,7 @@ import numpy as np
 from cotenant.backends.base import NodeInfo
 from cotenant.beliefs.company import MeasuredSpeeds, PairSpeeds
 from cotenant.beliefs.live_profiles import LiveProfiles
+from cotenant.beliefs.slices import SliceSpeeds
 from cotenant.core import columns as col
 from cotenant.core.decision import Decision, Event
 from cotenant.core.jit_later import LATER
@@ -82,6 +83,7 @@ class Session:
             self.nodes.cluster, parse_placement(options.placement), rule, np.ones((1, len(self.nodes.types), 2)),
             costs=costs or StopCosts(np.inf, most_suspended=options.max_suspended, patience_s=options.grace_s),
             sharing=True, gpu_gib=room if self.traits.shares else None, start_s=now_s,
+            most_slices=known.most_slices(nodes) if self.traits.slices else 0,
         )  # fmt: skip
         told = self.beliefs(options), may_suspend, self._types, self.traits, openings.open_to
         self.follower = Follower(book, self.tables, self.nodes, *told)
@@ -207,9 +209,14 @@ class Session:
         if traits.names_gpus:
             together = profiles.together(seen)
             facts = replace(facts, together=together)
-            cut = np.union1d(np.flatnonzero(state.i[:rows, col.LEVEL]), self._unstated())
-            state.f[cut, col.GPU_GIB] = together.memory_gib[state.i[cut, col.SPEED_ROW], state.i[cut, col.LEVEL]]
+            small = np.union1d(np.flatnonzero(state.i[:rows, col.LEVEL]), self._unstated())
+            state.f[small, col.GPU_GIB] = together.memory_gib[state.i[small, col.SPEED_ROW], state.i[small, col.LEVEL]]
             self.engine.rates = MeasuredSpeeds(together, self.kept.pairing.measured(self.follower.row_of))
+            if traits.slices:
+                row_of, cluster = self.follower.row_of, self.nodes.cluster
+                cut = known.slicing_of(cluster, together, self.tables, row_of, self._book)
+                facts = replace(facts, slicing=cut)
+                self.engine.rates = self.engine.rates if cut is None else SliceSpeeds(cut, pauses=False)
         elif traits.shares:
             pair = profiles.pairs(seen, traits.pair_belief)
             facts = replace(facts, pair=pair)
