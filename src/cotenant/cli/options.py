@@ -78,6 +78,14 @@ Network = Annotated[
 Crash = Annotated[
     str, typer.Option("--crash", help="ffdl[:learner=S,helper=S,monitor=S,service=S,node=S]: parts crash at random.")
 ]
+Oversubscribe = Annotated[
+    str,
+    typer.Option(
+        "--oversubscribe",
+        help="Let jobs that give memory squeeze together: peaks up to so many times a GPU's memory, e.g. 1.5 or 1.5@12"
+        " (GiB/s of its bus). Default: peaks must fit.",
+    ),
+]
 Power = Annotated[str, typer.Option("--power", help="Let idle nodes sleep: ces, ces:preset=philly, ces:boot=120.")]
 SkipInfeasible = Annotated[bool, typer.Option("--skip-infeasible", help="Leave out jobs larger than the cluster.")]
 Format = Annotated[str, typer.Option("--format", help="Format of the log, instead of detecting it.")]

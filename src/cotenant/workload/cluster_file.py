@@ -3,6 +3,7 @@
 groups:
   - {nodes: 4, gpus: 8, type: h200, cpu: 96, mem: 768, partition: vcA}   # per node; mem in GiB
   - {nodes: 2, gpus: 8, dedicated: [vision], labels: {rack: a3}}         # nobody else's
+  - {nodes: 2, gpus: 8, mem: 512, borrow: 128, borrow_factor: 0.5}       # GiB of its peers, at half speed
   - {nodes: 2, gpus: 8, names: [gpu-07, gpu-08]}                         # live: these; without: whichever are alike
   - {nodes: 2, gpus: 8, type: h100, slices: mig}                         # GPUs may be cut: docs/slices.md
 fair_share: {half_life: 7d, min_run: 60, reserve_after: 600}             # the tree of tenants: docs/tenants.md
@@ -24,7 +25,10 @@ from cotenant.core.network import Network
 from cotenant.core.partitions import read_partitions
 from cotenant.core.tenants import Tree
 
-_GROUP_KEYS = ("nodes", "gpus", "type", "cpu", "mem", "partition", "dedicated", "labels", "names", "slices")
+_GROUP_KEYS = (
+    "nodes", "gpus", "type", "cpu", "mem", "partition", "dedicated", "labels", "names", "slices", "borrow",
+    "borrow_factor",
+)  # fmt: skip
 _TOP_KEYS = ("groups", "quotas", "fair_share", "tenants", "network")
 
 
@@ -86,6 +90,7 @@ def cluster_text(cluster: Cluster) -> str:
         data |= {"labels": dict(group.labels)} if group.labels else {}
         data |= {"names": list(group.names)} if group.names else {}
         data |= {"slices": group.slices.as_data()} if group.slices is not None else {}
+        data |= {"borrow": group.borrow_gib, "borrow_factor": group.borrow_factor} if group.borrow_gib else {}
         groups.append(data)
     said = {"groups": groups} | ({"quotas": cluster.quotas} if cluster.quotas else {})
     said |= cluster.tenants.as_dict() if cluster.tenants is not None else {}
@@ -135,7 +140,20 @@ def _group(where: str, item: Any) -> NodeGroup:
         tuple((str(key), reading.text(f"{where}.labels.{key}", value)) for key, value in labels.items()),
         names,
         read_partitions(f"{where}.slices", item["slices"], kind) if "slices" in item else None,
+        *_borrowed(where, item),
     )
+
+
+def _borrowed(where: str, item: dict[str, Any]) -> tuple[float, float]:
+    """GiB that a node may borrow, and the speed of what works there."""
+    if "borrow" not in item:
+        return 0.0, 0.5
+    if "mem" not in item:
+        raise InputError(f"{where}.borrow: it borrows beyond an amount that it does not name; say mem: GIB")
+    factor = reading.amount(f"{where}.borrow_factor", item.get("borrow_factor", 0.5), "")
+    if factor > 1:
+        raise InputError(f"{where}.borrow_factor is {factor:g}: write a speed above 0 and at most 1")
+    return reading.amount(f"{where}.borrow", item["borrow"], " per node"), factor
 
 
 def _quotas(path: Path, data: Any) -> dict[str, int]:
