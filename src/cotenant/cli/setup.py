@@ -38,6 +38,7 @@ class Setup:
     crash: opt.Crash = ""
     power: opt.Power = ""
     defrag: opt.Defrag = False
+    services: opt.Services = ""
     skip_infeasible: opt.SkipInfeasible = False
     format_: opt.Format = ""
     from_: opt.From = ""
@@ -79,6 +80,7 @@ class Setup:
             measure=opt.parse_range(self.measure, "--measure"), until_s=self.until, seed=self.seed,
             fail_nodes=self.fail_nodes or None, crash=self.crash, power=self.power,
             skip_infeasible=self.skip_infeasible, defrag=self.defrag,
+            services=opt.load_services(self.services) if self.services else cluster.services,
         )  # fmt: skip
 
 

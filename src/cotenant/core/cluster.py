@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from cotenant.core.errors import InputError
+from cotenant.core.serving import Service
 from cotenant.core.tenants import Tree
 
 _GROUP = re.compile(r"^(?P<count>\d+)x(?P<gpus>\d+)(?::(?P<type>[A-Za-z][\w.-]*))?(?:/(?P<host>.+))?$")
@@ -47,6 +48,7 @@ class Cluster:
     quotas: dict[str, int] = field(default_factory=dict)
     spec: str = ""
     tenants: Tree | None = None
+    services: tuple[Service, ...] = ()  # inference services of its own, for simulations
 
     @property
     def gpus(self) -> int:

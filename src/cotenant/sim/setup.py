@@ -27,6 +27,7 @@ from cotenant.sim.costs import LOAD_S, RESIZE_S, charges
 from cotenant.sim.elastic import ElasticTruth
 from cotenant.sim.experiment import Experiment
 from cotenant.sim.hosts import is_allocated
+from cotenant.sim.services import with_replicas, without_end
 from cotenant.workload.elastic import LIMITS, ElasticJobs
 from cotenant.workload.model_facts import skew
 from cotenant.workload.profiles import Profile, load_profile
@@ -44,6 +45,9 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
     policy, compat = policy or make_policy(e.policy), Compat(e.compat)
     traits = policy.traits
     generator = np.random.default_rng([e.seed, 104729])
+    jobs = len(work)
+    if e.services:
+        work = with_replicas(work, e.services)
     profile = load_profile(e.profile, work, gpu_types(e))
     e.notes.extend(note for note in profile.notes if note not in e.notes)
     if e.allocator == "proportional" or is_allocated(e, profile):
@@ -62,17 +66,19 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
         speed=profile.speed,
         speed_row=profile.row,
         steps_per_s=profile.steps_per_s[profile.row],
-        sharing=traits.shares or e.transitions,
+        sharing=traits.shares or e.transitions or bool(e.services),
         overcommits=traits.overcommits,
         need_gib=need_gib,
         gpu_gib=gpu_gib,
         skew=skew(work.model.names),
         gantt_window=e.window_s,
-        measure=e.measure,
+        measure=e.measure or (0, jobs - 1),
         costs=replace(e.stop_costs, most_suspended=max(e.stop_costs.most_suspended, charge.most_suspended)),
         job_costs=charge.jobs,
         tiers=e.transitions,
     )
+    if e.services:
+        without_end(state, jobs)
     return state, profile
 
 

@@ -7,6 +7,7 @@ groups:
 fair_share: {half_life: 7d, min_run: 60, reserve_after: 600}             # the tree of tenants: docs/tenants.md
 tenants: {research: {guaranteed: 32, children: {vision: {guaranteed: 16}}}}
 quotas: {vcA: 16}                                                        # or only the most GPUs that each may hold
+services: {chat: {target_ms: 50, service_ms: 8, rate: 40}}               # inference services: docs/inference.md
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from cotenant.core import reading
 from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.tenants import Tree
+from cotenant.workload.services import services_of
 
 _GROUP_KEYS = ("nodes", "gpus", "type", "cpu", "mem", "partition", "dedicated", "labels", "names")
-_TOP_KEYS = ("groups", "quotas", "fair_share", "tenants")
+_TOP_KEYS = ("groups", "quotas", "fair_share", "tenants", "services")
 
 
 def load_cluster(spec: str) -> Cluster:
@@ -52,6 +54,7 @@ def load_cluster(spec: str) -> Cluster:
         quotas=_quotas(path, data.get("quotas") or {}),
         spec=spec,
         tenants=_tree(path, data),
+        services=services_of(data["services"], f"{path}: services", path.parent) if "services" in data else (),
     )
     _check_tenants(path, cluster)
     return cluster
