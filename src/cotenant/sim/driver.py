@@ -172,9 +172,9 @@ class Simulation:
             if self.crashes is not None and code == loop.REACHED_UNTIL and limit_s < until_s:
                 self.crashes.at(self.engine, limit_s)
                 code = loop.PAUSED
-            if self.serving is not None and code in (loop.STUCK, loop.REACHED_UNTIL) and limit_s < until_s:
-                hopeless = code == loop.STUCK and self.serving.hopeless(state, limit_s)
-                state.t[col.NOW], code = limit_s, loop.STUCK if hopeless else loop.PAUSED
+            if self.serving is not None and code in (loop.STUCK, loop.REACHED_UNTIL):
+                if code == loop.REACHED_UNTIL or not self.serving.hopeless(state, limit_s):
+                    state.t[col.NOW], code = limit_s, loop.PAUSED if limit_s < until_s else loop.REACHED_UNTIL
             if self.experiment.check_invariants:
                 check(state)
             if code != loop.NEEDS_DECISION:
