@@ -1,14 +1,13 @@
 """A service with a day's requests beside training: how many requests are in time, and how much training is gained.
 
-`python -m bench.inference [--jobs 120] [--policies "sjf-bsbf antman"] [--seed 0] [--live [SECONDS]]`. One service (25 ms
-a request alone, 150 ms allowed for 99 of 100, one to three replicas, 3 to 45 requests per second over the day) on
-8 GPUs (2x4:h200), for one day, with jobs of the eight models of the H200 on one or two GPUs, two to six hours long: about
-twice as many as fit. Training may join its GPUs (`beside`),
-or not (`alone`: dedicated GPUs); the pairs are those of the H200 under MPS for the service's model. Requests arrive at
-random and are played one by one; whoever decides knows the curve and a formula (docs/inference.md). `GPU-hours gained`
-is training done on the GPUs of replicas, `of a GPU` that against as many dedicated GPU-hours; `in all` is the training
-of the whole cluster. `--live` serves the example
-HTTP server with two training jobs on virtual GPUs for so long (300 s). Exit status 1 unless 99 % of the requests are
+`python -m bench.inference [--jobs 120] [--policies "sjf-bsbf antman"] [--seed 0] [--live [SECONDS]]`. One service
+(25 ms a request alone, 150 ms allowed for 99 of 100, one to three replicas, 3 to 45 requests per second over the day)
+on 8 GPUs (2x4:h200), for one day, with jobs of the eight models of the H200 on one or two GPUs, two to six hours long:
+about twice as many as fit. Training may join its GPUs (`beside`), or not (`alone`: dedicated GPUs); the pairs are those
+of the H200 under MPS for the service's model. Requests arrive at random and are played one by one; whoever decides
+knows the curve and a formula (docs/inference.md). `gained` are GPU-hours of training done on the GPUs of replicas, `of
+a GPU` that against as many dedicated GPU-hours; `in all` is the training of the whole cluster. `--live` serves the
+example HTTP server beside training on virtual GPUs for so long (300 s). Exit status 1 unless 99 % of the requests are
 within target under every policy and training is gained under each.
 """
 

@@ -24,6 +24,7 @@ from cotenant.engine.letting_in import keep_out, let_in
 from cotenant.engine.observe import running_rows
 from cotenant.engine.rates import RateModel, rerate
 
+SOON_S = 120.0  # how long before requests rise training leaves
 MOST_GUESTS = col.SLOTS - 1  # the replica needs a place of its own
 _SLACK_GIB = 1e-6
 
@@ -111,7 +112,7 @@ class LatencyGuard:
     ) -> None:
         self.replicas, self._foreseen, self._late = replicas, foreseen, late
         self._said: dict[int, str] = {}
-        self.refusals = 0
+        self.refusals = self.left = 0
 
     # -- for the engine --------------------------------------------------------------------------------------------
 
@@ -198,13 +199,13 @@ class LatencyGuard:
         answering = len(self.replicas.of(replica.service, now_s))
         return replica.service.p99_s(rate, answering, self.replicas.slowdown(state, replica, guests))
 
-    def to_leave(self, state: State, now_s: float, ahead_s: float) -> list[int]:
+    def to_leave(self, state: State, now_s: float) -> list[int]:
         """Guests without whom the services keep their targets in the next seconds; who came last leaves first."""
         leaving: list[int] = []
         for replica in self.replicas.all.values():
             guests = [row for row in self.replicas.guests(state, replica) if row not in leaving]
             guests.sort(key=lambda row: (float(state.f[row, col.SINCE]), row))
-            rate, target_s = self._foreseen(replica.service, now_s, ahead_s), replica.service.target_s
+            rate, target_s = self._foreseen(replica.service, now_s, SOON_S), replica.service.target_s
             while guests and (
                 self._late(replica.service) or self.p99_s(state, replica, guests, rate, now_s) > target_s
             ):

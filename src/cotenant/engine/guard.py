@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from cotenant.core import columns as col
-from cotenant.core.plan import Places, Why
+from cotenant.core.plan import Places, Plan, Why
 from cotenant.core.state import State, copy_state
 from cotenant.core.workload import Ints
 from cotenant.engine.check import check_plan
 from cotenant.engine.observe import places_of, running_rows
+from cotenant.engine.plans import carry_out_plan
 
 if TYPE_CHECKING:
     from cotenant.engine.cycle import Engine
@@ -29,6 +30,11 @@ Wanted = Mapping[int, Places]
 
 class Guard(Protocol):
     """Whoever knows what pinned jobs can bear beside them."""
+
+    left: int  # guests that had to leave so far
+
+    def to_leave(self, state: State, now_s: float) -> list[int]:
+        """Those who have joined pinned jobs and must leave them."""
 
     def open_to(self, state: State, waiting: Ints, now_s: float) -> bool:
         """Open the GPUs that some of those who wait may join, shut the others; whether any are open."""
@@ -44,7 +50,10 @@ class Guard(Protocol):
 
 
 def decide_guarded(engine: Engine, guard: Guard, now_s: float) -> None:
-    """Ask a policy that plans, and once more for those who wait behind somebody that was refused."""
+    """Stop whoever must leave, ask a policy that plans, and once more for those who wait behind who was refused."""
+    if leaving := guard.to_leave(engine.state, now_s):
+        stop_guests(engine, leaving, now_s)
+        guard.left += len(leaving)
     rows = engine.active_rows().copy()
     refused = _ask(engine, guard, rows, now_s)
     if not refused:
@@ -57,6 +66,13 @@ def decide_guarded(engine: Engine, guard: Guard, now_s: float) -> None:
         _ask(engine, guard, others, now_s)
         engine.say_also(*said)
         engine.state.t[col.NEXT_CALL] = min(next_s, float(engine.state.t[col.NEXT_CALL]))
+
+
+def stop_guests(engine: Engine, rows: list[int], now_s: float) -> None:
+    """Stop some jobs in the way of all stops, whatever the policy."""
+    plan, view = Plan(keep=True, stop=frozenset(rows)), engine.view(now_s)
+    carry_out_plan(engine.state, engine.rule, plan, view, "services", now_s)
+    engine.policy.refresh()
 
 
 def _ask(engine: Engine, guard: Guard, rows: Ints, now_s: float) -> set[int]:

@@ -172,9 +172,8 @@ class Simulation:
             if self.crashes is not None and code == loop.REACHED_UNTIL and limit_s < until_s:
                 self.crashes.at(self.engine, limit_s)
                 code = loop.PAUSED
-            if self.serving is not None and code in (loop.STUCK, loop.REACHED_UNTIL):
-                if code == loop.REACHED_UNTIL or not self.serving.hopeless(state, limit_s):
-                    state.t[col.NOW], code = limit_s, loop.PAUSED if limit_s < until_s else loop.REACHED_UNTIL
+            if self.serving is not None and self.serving.goes_on(code, state, limit_s):
+                state.t[col.NOW], code = limit_s, loop.PAUSED if limit_s < until_s else loop.REACHED_UNTIL
             if self.experiment.check_invariants:
                 check(state)
             if code != loop.NEEDS_DECISION:
@@ -226,7 +225,7 @@ class Simulation:
         now_s = float(self.state.t[col.NOW])
         if self.serving.next_s <= now_s:
             self.serving.at(self.engine, now_s)
-            if self.state.x[col.N_WAITING]:
+            if self.state.x[col.N_WAITING] or self.serving.guard.to_leave(self.state, now_s):
                 self.engine.cycle(now_s)
             else:
                 self.engine.settle(now_s)

@@ -20,14 +20,14 @@ from cotenant.core.cluster import Cluster
 from cotenant.core.decision import Event, Kind
 from cotenant.core.errors import InputError
 from cotenant.core.outcome import Scalar
-from cotenant.core.plan import Plan
 from cotenant.core.serving import DAY_S, Company, Service
 from cotenant.core.state import State
 from cotenant.core.workload import Codes, Workload
 from cotenant.engine.cycle import Engine
-from cotenant.engine.plans import carry_out_plan
+from cotenant.engine.guard import stop_guests
 from cotenant.engine.rates import RateModel
 from cotenant.engine.taking_in import take_in
+from cotenant.sim import loop
 from cotenant.sim.requests import Stay, serve
 from cotenant.workload.profiles import Profile
 
@@ -105,13 +105,12 @@ class Serving:
     # -- in time ---------------------------------------------------------------------------------------------------
 
     def at(self, engine: Engine, now_s: float) -> None:
-        """Scale, let training leave where it must, and say how busy replicas are."""
+        """Scale, and say how busy replicas are. Training that must leave does so at the next decision (`guard`)."""
         logging, newest = int(engine.state.x[col.LOGGING]), engine.state.x[[col.NEWEST, col.ARRIVED]].copy()
         engine.state.x[col.LOGGING] = 0
         for service in self.replicas.services:
             self._scale(service, engine, now_s)
         engine.state.x[col.LOGGING] = logging
-        self._stop(engine, self.guard.to_leave(engine.state, now_s, 2 * LOOK_S), now_s)
         self._account(engine.state, now_s)
         engine.state.x[[col.NEWEST, col.ARRIVED]] = newest
         starting = [one.ready_s for one in self.replicas.all.values() if one.ready_s > now_s]
@@ -183,18 +182,18 @@ class Serving:
         return 2, int(state.i[users, col.GPUS].sum()), -float(state.f[users, col.SINCE].max()), place.node, place.gpu
 
     def _stop(self, engine: Engine, rows: list[int], now_s: float) -> None:
-        """Let training leave as a policy would."""
+        """Let training leave the GPU of a new replica."""
         if rows:
             self.left += len(rows)
-            plan = Plan(keep=True, stop=frozenset(rows))
-            carry_out_plan(engine.state, engine.rule, plan, engine.view(now_s), "--services", now_s)
-            engine.policy.refresh()
+            stop_guests(engine, rows, now_s)
 
-    def hopeless(self, state: State, now_s: float) -> bool:
-        """Whether nothing has happened for so long that no hour of the day helps whoever waits."""
+    def goes_on(self, code: int, state: State, now_s: float) -> bool:
+        """Whether the loop has come to the next look: also with nothing else to do, unless no hour of the day helps."""
+        if code != loop.STUCK:
+            return code == loop.REACHED_UNTIL
         if self._handled != int(state.x[col.N_HANDLED]):
             self._handled, self._quiet_s = int(state.x[col.N_HANDLED]), now_s
-        return now_s > self._quiet_s + 2 * DAY_S
+        return now_s <= self._quiet_s + 2 * DAY_S
 
     # -- figures ---------------------------------------------------------------------------------------------------
 
@@ -230,4 +229,6 @@ class Serving:
             found |= {f"{name}_requests": served.requests, f"{name}_within_target": served.share}
             found |= {f"{name}_p50_s": served.p50_s, f"{name}_p99_s": served.p99_s}
         hours = {"service_gpu_hours": served_gpu_s / 3600, "beside_services_gpu_hours": trained_gpu_s / 3600}
-        return found | hours | {"left_services": self.left, "refused_by_services": self.guard.refusals}
+        return (
+            found | hours | {"left_services": self.left + self.guard.left, "refused_by_services": self.guard.refusals}
+        )
