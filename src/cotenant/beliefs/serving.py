@@ -96,21 +96,27 @@ def by_curve(service: Service, now_s: float, ahead_s: float) -> float:
     return service.rate.foreseen(now_s, ahead_s)
 
 
-def never_late(service: Service) -> str:
-    """Nothing is measured."""
+def no_bar(service: Service) -> str:
+    """Nothing but the prediction counts."""
     return ""
+
+
+def never_late(service: Service) -> bool:
+    """Nothing is measured."""
+    return False
 
 
 class LatencyGuard:
     """Lets training join replicas while the predicted latency stays within target.
 
-    `late` says in words what keeps training away from a service whatever is predicted: that it is measured to be late.
+    Whatever is predicted, nobody joins a service while `bar` says why, and guests leave while it is `late`.
     """
 
     def __init__(
-        self, replicas: Replicas, foreseen: Foreseen = by_curve, late: Callable[[Service], str] = never_late
-    ) -> None:
-        self.replicas, self._foreseen, self._late = replicas, foreseen, late
+        self, replicas: Replicas, foreseen: Foreseen = by_curve, bar: Callable[[Service], str] = no_bar,
+        late: Callable[[Service], bool] = never_late,
+    ) -> None:  # fmt: skip
+        self.replicas, self._foreseen, self._bar, self._late = replicas, foreseen, bar, late
         self._said: dict[int, str] = {}
         self.refusals = self.left = 0
 
@@ -185,8 +191,8 @@ class LatencyGuard:
         room = float(state.gpu_gib[state.pool[state.node[replica.node, col.NODE_POOL], col.POOL_TYPE]]) - service.gib
         if float(state.f[[*guests, row], col.GPU_GIB].sum()) > room + _SLACK_GIB:
             return f"{name}: the memory that it leaves is too little"
-        if late := self._late(service):
-            return f"{name}: {late}"
+        if bar := self._bar(service):
+            return f"{name}: {bar}"
         rate = self._foreseen(service, now_s, service.ahead_s)
         p99_s = self.p99_s(state, replica, [*guests, row], rate, now_s)
         if p99_s <= service.target_s:

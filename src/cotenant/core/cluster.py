@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from cotenant.core.errors import InputError
-from cotenant.core.serving import Service
 from cotenant.core.tenants import Tree
+
+if TYPE_CHECKING:
+    from cotenant.core.serving import Service
 
 _GROUP = re.compile(r"^(?P<count>\d+)x(?P<gpus>\d+)(?::(?P<type>[A-Za-z][\w.-]*))?(?:/(?P<host>.+))?$")
 _MOST_NODES, _MOST_PER_NODE = 200_000, 1024  # beyond which tables alone would fill a machine
