@@ -40,6 +40,7 @@ class Setup:
     oversubscribe: opt.Oversubscribe = ""
     defrag: opt.Defrag = False
     network: opt.Network = ""
+    services: opt.Services = ""
     skip_infeasible: opt.SkipInfeasible = False
     format_: opt.Format = ""
     from_: opt.From = ""
@@ -81,6 +82,7 @@ class Setup:
             measure=opt.parse_range(self.measure, "--measure"), until_s=self.until, seed=self.seed,
             fail_nodes=self.fail_nodes or None, crash=self.crash, power=self.power, oversubscribe=self.oversubscribe,
             skip_infeasible=self.skip_infeasible, defrag=self.defrag, network=self.network,
+            services=opt.load_services(self.services) if self.services else cluster.services,
         )  # fmt: skip
 
 

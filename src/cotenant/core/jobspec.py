@@ -10,6 +10,7 @@ from typing import Any
 
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.memory import Speeds, parse_speeds
+from cotenant.core.service_fields import service_fields
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,62}")
 _SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGT]i?B?)?$", re.IGNORECASE)
@@ -68,6 +69,7 @@ class JobSpec:
     notify: tuple[str, ...] = ()  # who is told: http:, https: and mailto: addresses
     notify_on: tuple[str, ...] = ()  # when: start, end, failure; none: end
     foreign: str = ""  # somebody else has made it, in the engine where jobs run: its name there; nobody can write this
+    service: dict[str, float] = field(default_factory=dict)  # it answers requests and never ends: target_s, service_s
     after: tuple[str, ...] = ()  # jobs that must have succeeded, or `any:ID` (ended), `failed:ID` (not succeeded)
 
     def as_dict(self) -> dict[str, Any]:
@@ -93,7 +95,7 @@ _PLAIN = ("run", "name", "setup", "workdir", "tenant", "model", "image")
 _KEYS = (
     *_PLAIN, "env", "gpus", "cpus", "mem", "gpu_mem", "nodes", "priority", "deadline", "max_runtime", "expected",
     "retries", "elastic", "batch", "checkpoint", "preemptible", "exclusive", "tty", "array", "after", "notify",
-    "movable", "weight", "slice", "gpu_mem_min", "gpu_mem_speeds",
+    "movable", "weight", "slice", "gpu_mem_min", "gpu_mem_speeds", "service",
 )  # fmt: skip
 
 
@@ -138,7 +140,7 @@ def parse_job(data: Any, where: str = "job") -> JobSpec:
     values["array"], values["array_most"] = _array(data.get("array", ""), where)
     values["after"] = _after(data.get("after", ()), where)
     values["notify"], values["notify_on"] = notify_fields(data.get("notify", ()), where)
-    return JobSpec(**values)
+    return JobSpec(**values | service_fields(data, where))
 
 
 def _squeezes(data: Mapping[str, Any], peak_gib: float, where: str) -> dict[str, Any]:

@@ -187,7 +187,7 @@ def _open(state: State, node: int, taken: int) -> list[int]:
     """GPUs of a node that nobody is planned for, the best to take first."""
     first = int(state.gpu_first[node])
     free = [k for k in range(int(state.node[node, col.NODE_SIZE])) if not (taken >> k) & 1]
-    if not state.x[col.LAGS]:
+    if not state.x[col.LAGS] and not state.x[col.PINS]:
         return free
     pinned = (int(state.gpu[first + k, 0]) for k in free)
     free = [k for k, row in zip(free, pinned, strict=True) if row < 0 or state.i[row, col.STATE] != col.PINNED]

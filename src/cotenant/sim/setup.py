@@ -31,6 +31,7 @@ from cotenant.sim.costs import LOAD_S, RESIZE_S, charges
 from cotenant.sim.elastic import ElasticTruth
 from cotenant.sim.experiment import Experiment
 from cotenant.sim.hosts import is_allocated
+from cotenant.sim.services import with_replicas, without_end
 from cotenant.workload.elastic import LIMITS, ElasticJobs
 from cotenant.workload.model_facts import skew
 from cotenant.workload.profiles import Profile, load_profile
@@ -49,6 +50,9 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
     policy, compat = policy or make_policy(e.policy), Compat(e.compat)
     traits = policy.traits
     generator = np.random.default_rng([e.seed, 104729])
+    jobs = len(work)
+    if e.services:
+        work = with_replicas(work, e.services)
     rule = Oversubscription.parse(e.oversubscribe)
     profile = declare(load_profile(e.profile, work, gpu_types(e), rule is not None), work, rule is not None)
     if rule is not None:
@@ -70,18 +74,20 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
         speed=profile.speed,
         speed_row=profile.row,
         steps_per_s=profile.steps_per_s[profile.row],
-        sharing=traits.shares or e.transitions,
+        sharing=traits.shares or e.transitions or bool(e.services),
         overcommits=traits.overcommits,
         need_gib=need_gib,
         gpu_gib=gpu_gib,
         skew=skew(work.model.names),
         gantt_window=e.window_s,
-        measure=e.measure,
+        measure=e.measure or (0, jobs - 1),
         costs=replace(e.stop_costs, most_suspended=max(e.stop_costs.most_suspended, charge.most_suspended)),
         job_costs=charge.jobs,
         tiers=e.transitions,
         most_slices=max((table.most for table in tables_of(e.cluster)), default=0) if traits.slices else 0,
     )
+    if e.services:
+        without_end(state, jobs)
     return state, profile
 
 

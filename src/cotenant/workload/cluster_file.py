@@ -10,6 +10,7 @@ fair_share: {half_life: 7d, min_run: 60, reserve_after: 600}             # the t
 tenants: {research: {guaranteed: 32, children: {vision: {guaranteed: 16}}}}
 quotas: {vcA: 16}                                                        # or only the most GPUs that each may hold
 network: {link: 25, rack: 4, uplink: 50}                                 # Gbit/s, nodes, Gbit/s: docs/network.md
+services: {chat: {target_ms: 50, service_ms: 8, rate: 40}}               # inference services: docs/inference.md
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ from cotenant.core.errors import InputError, unknown
 from cotenant.core.network import Network
 from cotenant.core.partitions import read_partitions
 from cotenant.core.tenants import Tree
+from cotenant.workload.services import services_of
 
 _GROUP_KEYS = (
     "nodes", "gpus", "type", "cpu", "mem", "partition", "dedicated", "labels", "names", "slices", "borrow",
     "borrow_factor",
 )  # fmt: skip
-_TOP_KEYS = ("groups", "quotas", "fair_share", "tenants", "network")
+_TOP_KEYS = ("groups", "quotas", "fair_share", "tenants", "network", "services")
 
 
 def load_cluster(spec: str) -> Cluster:
@@ -61,6 +63,7 @@ def load_cluster(spec: str) -> Cluster:
         spec=spec,
         tenants=_tree(path, data),
         network=Network.from_dict(data["network"], f"{path}: network") if "network" in data else None,
+        services=services_of(data["services"], f"{path}: services", path.parent) if "services" in data else (),
     )
     _check_tenants(path, cluster)
     return cluster
