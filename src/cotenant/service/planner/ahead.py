@@ -60,9 +60,11 @@ class AheadStarts:
         traits, book, lock = session.traits, self._store.book, self._store.lock
         with lock:
             able = self._wanted and bool(book.barriers) and not (traits.shares or traits.takes_turns)
-            running = [job.id for job in book.on_gpus.values() if able and job.state != JobState.STOPPING]
+            if not able:
+                return {}
+            running = [job.id for job in book.on_gpus.values() if job.state != JobState.STOPPING]
             some_wait = bool(book.ahead)
-        coming = list(_next(session, running, some_wait, now_s)) if able else []
+        coming = list(_next(session, running, some_wait, now_s))
         with lock:
             chosen, taken = dict[str, Ahead](), Cells()
             for one in coming:

@@ -97,8 +97,9 @@ class Follower:
             concerned.update(self.book.on_gpus)
         self.shut = set(shut)
         jobs = sorted((self.book.jobs[name] for name in concerned if name in self.book.jobs), key=lambda job: job.order)
-        for name in concerned - self.book.jobs.keys():
-            self._forget(name)
+        for name in concerned:
+            if name not in self.book.jobs:
+                self._forget(name)
         found += [told for job in jobs if (told := list(self._of(job, now_s)))]
         found.sort(key=lambda told: max((event.kind for event in told if event.kind != Kind.CHANGED), default=99))
         return [event for told in found for event in told]

@@ -90,7 +90,7 @@ class Planner:
             self._past.catch_up()
             with self._store.lock:
                 session, changed = self._current(now_s), self._store.changes()
-                events = session.take_in(changed, self._openings.shut(now_s), now_s, session.news())
+                events = session.take_in(changed, self._openings.shut(now_s), now_s, *session.news())
                 again = [*session.unheard(), *session.partings(), *session.pairs.standstills()]
                 notes = tuple(session.pairs.notes())
             decision = session.decide(events, now_s)
