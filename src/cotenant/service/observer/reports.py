@@ -158,9 +158,8 @@ class Reports:
             return self._settings.get(job, Settings())
 
     def of(self, job: str) -> Report | None:
-        """The newest report of a job."""
-        with self._lock:
-            return self._reports.get(job)
+        """The newest report of a job. Asked often, and without the lock: a look-up is one step."""
+        return self._reports.get(job)
 
     def news(self) -> Words:
         """What those jobs say that have said something since this was asked last."""
@@ -171,11 +170,6 @@ class Reports:
         """Where among these words those of a job are, and its tenure there; None while it has not spoken."""
         with self._lock:
             return self._said.place(job)
-
-    def names(self, places: Iterable[int]) -> list[str]:
-        """Whose words are at these places; empty for nobody's."""
-        with self._lock:
-            return self._said.names(places)
 
     def warm(self) -> set[str]:
         """Jobs whose start has turned out to be over since this was asked last."""

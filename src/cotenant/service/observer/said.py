@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
 from itertools import repeat
 from typing import NamedTuple
 
@@ -19,13 +18,14 @@ _WIDTH = 6
 
 
 class Words(NamedTuple):
-    """Rows of the jobs that have spoken, by their places, and the numbers in them."""
+    """Rows of the jobs that have spoken, by their places, and the numbers in them; `names`: whose each place is."""
 
     places: Ints
     numbers: Floats
+    names: list[str]
 
 
-NO_WORDS = Words(np.zeros(0, np.int64), np.zeros((0, _WIDTH)))
+NO_WORDS = Words(np.zeros(0, np.int64), np.zeros((0, _WIDTH)), [])
 
 
 class Said:
@@ -83,8 +83,5 @@ class Said:
         """What those say who have spoken since this was asked last."""
         places = np.flatnonzero(np.frombuffer(self._spoke, np.uint8))
         self._spoke = bytearray(len(self._spoke))
-        return Words(places, np.frombuffer(self._numbers).reshape(-1, _WIDTH)[places])
-
-    def names(self, places: Iterable[int]) -> list[str]:
-        """Whose rows these are now; empty for nobody's."""
-        return [self._names[at] for at in places]
+        numbers = np.frombuffer(self._numbers).reshape(-1, _WIDTH)
+        return Words(places, numbers[places], self._names.copy())

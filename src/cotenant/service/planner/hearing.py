@@ -127,13 +127,13 @@ class Hearing:
         even if they are silent, `known` ones have just been. While a job is cold, or has just got other company, what
         is believed of it stays.
         """
-        places, numbers = said
+        places, numbers, owners = said
         self._room(int(places[-1]) + 1 if len(places) else 0)
         mine = self._tenure_at[places] == numbers[:, TENURE]
         rows = np.where(mine, self._row_at[places], 0)
         before = self._before[rows]
         same = mine & (before[:, _TOTAL] == numbers[:, TOTAL]) & (before[:, _SAVES] == numbers[:, SAVES])
-        names = sorted({*self._beliefs.reports.names(places[~same].tolist()), *doubted}.difference(known))
+        names = sorted({*(owners[at] for at in places[~same].tolist()), *doubted}.difference(known))
         looked = [self._look(name, now_s) for name in names if name in self._book.on_gpus]
         changed = [row for row in looked if row is not None]
         told = same & (numbers[:, LEFT] == numbers[:, LEFT])

@@ -112,8 +112,7 @@ class Session:
     def fits(self, policy: str, nodes: Sequence[NodeInfo]) -> bool:
         """Whether this is the policy, and the cluster has the same shape as when the session began."""
         tenants, labels = self._book.tenants, self._labels()
-        seen = nodes, labels, tenants
-        if seen != self._seen:
+        if (seen := (nodes, labels, tenants)) != self._seen:
             same = NodeNumbers.shape_of(nodes, labels, tenants) == self._shape
             self._seen, self._same = seen, same and (tenants.tree is None) == (self._tree is None)
         worn = len(self.tables) > max(_MOST_ROWS, 4 * len(self.follower.row_of))  # most of its rows are dead
@@ -152,8 +151,7 @@ class Session:
         changed = changed | self._book.chained.keys() | renewed
         events = self.follower.events(changed, shut, now_s, self._parting, renewed)
         self._pasts.write(now_s)
-        known = changed.union(self.kept.pairing.settling)
-        events += self.follower.hearing.heard(said, doubted, known, now_s)
+        events += self.follower.hearing.heard(said, doubted, changed | self.kept.pairing.settling, now_s)
         if not self._recalled:
             self._recalled = True
             recall(self._policy, self.policy_name, self._book.memory.get(POLICY), self.follower.row_of)
