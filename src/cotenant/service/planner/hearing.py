@@ -137,9 +137,9 @@ class Hearing:
         looked = [self._look(name, now_s) for name in names if name in self._book.on_gpus]
         changed = [row for row in looked if row is not None]
         told = same & (numbers[:, LEFT] == numbers[:, LEFT])
-        passed = [self._places[name] for name in known if name in self._places]
-        if passed:
-            told &= ~np.isin(places, passed)
+        passed = np.zeros(len(self._row_at), bool)
+        passed[[self._places[name] for name in known if name in self._places]] = True
+        told &= ~passed[places]
         if told.any():
             changed += self._blend(rows[told], before[told], numbers[told], now_s)
         return [Event(Kind.CHANGED, row) for row in changed[:1]]
