@@ -91,8 +91,8 @@ def text(spec: LaunchSpec, record: Path) -> str:
     return _SHELL.format(
         record=shlex.quote(str(record)),
         gpus='echo "$SLURM_JOB_GPUS" > "gpus.$SLURMD_NODENAME"' if solo else "",
-        forward='kill -TERM -- "-$job"' if solo else 'scancel --signal=TERM "$SLURM_JOB_ID"',
-        end='kill -KILL -- "-$job"' if solo else 'scancel --signal=KILL "$SLURM_JOB_ID.0"',
+        forward='kill -TERM -- "-$job" || kill -TERM "$job"' if solo else 'scancel --signal=TERM "$SLURM_JOB_ID"',
+        end='kill -KILL -- "-$job" || kill -KILL "$job"' if solo else 'scancel --signal=KILL "$SLURM_JOB_ID.0"',
         python=shlex.quote(sys.executable),
         boot=shlex.quote(orders.BOOT),
         here=shlex.quote(str(Path(keeper.__file__).resolve().parent)),
