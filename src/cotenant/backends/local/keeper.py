@@ -446,6 +446,8 @@ def main(record: str, confine: Confine | None = None) -> None:
     os.close(fd)
     os.unlink("keeper.in")  # it holds the environment, and with it whatever secrets the job was given
     job = KeptJob(raw)
+    if own := tuple(job.all("own_env")):
+        job.fields["env"] += [f"{name}={value}" for name, value in os.environ.items() if name.startswith(own)]
     for number in POLITE:
         signal.signal(number, signal.SIG_IGN)
     wake_r, wake_w = os.pipe()
