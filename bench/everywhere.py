@@ -145,11 +145,11 @@ def live(service: CoreService, jobs: list[Job], profile: Profile) -> list[JobInf
 
 
 def foretold(jobs: list[Job], submitted_s: Sequence[float], profile: Profile, file: str, policy: str) -> Outcome:
-    """What the simulator says of them."""
+    """What the simulator says of them. Rounds begin when the clock shows a multiple of their length, in both."""
     arrived = np.array(submitted_s)
     names = tuple(KINDS)
     work = make_workload(
-        "everywhere", arrived - arrived[0], np.array([job.gpus for job in jobs], np.int64),
+        "everywhere", arrived - arrived[0] // ROUND_S * ROUND_S, np.array([job.gpus for job in jobs], np.int64),
         np.array([job.steps * profile[job.kind].step_s for job in jobs]),
         model=Codes(np.array([names.index(job.kind) for job in jobs]), names),
     )  # fmt: skip
