@@ -2,8 +2,8 @@
 
     python -m bench.window [--jobs 10000] [--bars 100000] [--idle-s 20]
 
-Measures and checks: the first page is usable within 1 s with 10,000 jobs (median of five); the Gantt chart pans at 30 frames a second
-with 100,000 bars; ten open pages cost the server under 2 % of a core when nothing changes.
+Measures and checks: the first page is usable within 1 s with 10,000 jobs (median of five); the Gantt chart pans at 30
+frames a second with 100,000 bars; ten open pages cost the server under 2 % of a core when nothing changes.
 """
 
 from __future__ import annotations

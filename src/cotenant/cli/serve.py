@@ -144,6 +144,9 @@ def serve(
                                                 "--log-format": log_format})  # fmt: skip
     Isolation.parse(isolation, network, user_map=user_map).check()
     _check_rules(policy, estimator, power, placement, allocator, curves, defrag)
+    machines = load_tenants(cluster) if cluster else None
+    if machines is not None and machines.network is not None:
+        typer.echo(f"note: {cluster}: network: is for simulations; the service does not look at it", err=True)
     Oversubscription.parse(oversubscribe)
     told = read_settings(notify) if notify else NOBODY
     folder = Path(home).expanduser() if home else default_home()
@@ -154,7 +157,7 @@ def serve(
         keep=_keep(keep_jobs, keep_logs, keep_checkpoints), unknown_jobs=unknown_jobs, most_unfinished=max_jobs,
         forecast_every_s=_time(forecast_every, "--forecast-every"), defrag=defrag, oversubscribe=oversubscribe,
         failure_rule=FailureRule.parse(unhealthy_after), prefetch_starts=prefetch_starts,
-        cluster=load_tenants(cluster) if cluster else None,
+        cluster=machines,
     )  # fmt: skip
     every_s = _time(backup_every or "0", "--backup-every")
     apart = {"isolation": isolation, "network": network, "user_map": user_map}

@@ -54,7 +54,7 @@ def token(data: Mapping[str, Any]) -> TokenInfo:
 
 _SAME = (
     "run", "name", "setup", "workdir", "env", "cpus", "nodes", "tenant", "priority", "retries", "preemptible",
-    "exclusive", "model", "image", "tty", "movable", "weight",
+    "exclusive", "model", "image", "tty", "movable", "weight", "slice",
 )  # fmt: skip
 _RENAMED = {
     "mem_gib": "mem",

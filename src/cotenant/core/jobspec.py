@@ -10,6 +10,7 @@ from typing import Any
 
 from cotenant.core.declared import Speeds, parse_speeds
 from cotenant.core.errors import InputError, unknown
+from cotenant.core.service_fields import service_fields
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,62}")
 _SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGT]i?B?)?$", re.IGNORECASE)
@@ -56,6 +57,9 @@ class JobSpec:
     checkpoint_interval_s: float = 0.0
     preemptible: bool = True
     exclusive: bool = False  # its GPUs are never shared with another job
+    slice: str = (
+        ""  # the part of its GPU that it asks for, by name or as a fraction: 2g, 2/7; empty: it leaves that open
+    )
     movable: bool = True  # it may be stopped and go on elsewhere to make room, or to run better
     weight: float = 1.0  # its share of the time, against others who take turns with it
     tty: bool = False  # it has a terminal, which `attach` joins
@@ -65,6 +69,7 @@ class JobSpec:
     notify: tuple[str, ...] = ()  # who is told: http:, https: and mailto: addresses
     notify_on: tuple[str, ...] = ()  # when: start, end, failure; none: end
     foreign: str = ""  # somebody else has made it, in the engine where jobs run: its name there; nobody can write this
+    service: dict[str, float] = field(default_factory=dict)  # it answers requests and never ends: target_s, service_s
     after: tuple[str, ...] = ()  # jobs that must have succeeded, or `any:ID` (ended), `failed:ID` (not succeeded)
 
     def as_dict(self) -> dict[str, Any]:
@@ -90,7 +95,7 @@ _PLAIN = ("run", "name", "setup", "workdir", "tenant", "model", "image")
 _KEYS = (
     *_PLAIN, "env", "gpus", "cpus", "mem", "gpu_mem", "nodes", "priority", "deadline", "max_runtime", "expected",
     "retries", "elastic", "batch", "checkpoint", "preemptible", "exclusive", "tty", "array", "after", "notify",
-    "movable", "weight", "gpu_mem_min", "gpu_mem_speeds",
+    "movable", "weight", "slice", "gpu_mem_min", "gpu_mem_speeds", "service",
 )  # fmt: skip
 
 
@@ -131,10 +136,11 @@ def parse_job(data: Any, where: str = "job") -> JobSpec:
             raise InputError(f"{where}: field '{key}' must be true or false")
         values[key] = data.get(key, usual)
     values["weight"] = _weight(data.get("weight", 1), where)
+    values["slice"] = _slice(data.get("slice", ""), values["gpus"], where)
     values["array"], values["array_most"] = _array(data.get("array", ""), where)
     values["after"] = _after(data.get("after", ()), where)
     values["notify"], values["notify_on"] = notify_fields(data.get("notify", ()), where)
-    return JobSpec(**values)
+    return JobSpec(**values | service_fields(data, where))
 
 
 def _squeezes(data: Mapping[str, Any], peak_gib: float, where: str) -> dict[str, Any]:
@@ -243,6 +249,15 @@ def _weight(value: Any, where: str) -> float:
     if not 0.01 <= number <= 100:
         raise InputError(f"{where}: field 'weight' is '{value}': write a number from 0.01 to 100")
     return number
+
+
+def _slice(value: Any, gpus: int, where: str) -> str:
+    text = _text(value, "slice", where)
+    if text and not re.fullmatch(r"[\w.]{1,32}(/[0-9]{1,3})?", text, re.ASCII):
+        raise InputError(f"{where}: field 'slice' is '{text}': write a name or a part, e.g. 2g or 2/7")
+    if text and gpus != 1:
+        raise InputError(f"{where}: field 'slice' is '{text}' of {gpus} GPUs: a slice is a part of one GPU")
+    return text
 
 
 def _env(value: Any, where: str) -> dict[str, str]:

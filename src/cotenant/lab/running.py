@@ -44,6 +44,7 @@ class PlayOptions(TypedDict, total=False):
     power: str
     oversubscribe: str
     defrag: bool
+    network: str
     skip_infeasible: bool
 
 

@@ -47,6 +47,7 @@ from __future__ import annotations
 from ._checkpoint import CheckpointStore
 from ._job import EXIT_PREEMPTED, EXIT_TERMINATED, Job
 from ._open import job
+from ._requests import Requests
 from .protocol import VERSION, Settings
 
-__all__ = ["EXIT_PREEMPTED", "EXIT_TERMINATED", "VERSION", "CheckpointStore", "Job", "Settings", "job"]
+__all__ = ["EXIT_PREEMPTED", "EXIT_TERMINATED", "VERSION", "CheckpointStore", "Job", "Requests", "Settings", "job"]

@@ -1,8 +1,8 @@
 """Write jobs in Cotenant's own CSV (or parquet), the same bytes for the same jobs.
 
 Optional columns appear only where they carry something. Of `Workload.extra` the steps of soft deadlines, the
-sizes of elastic jobs, weights, GPU memory and who may not be moved are written; its other columns are not part of the
-format and are left behind. Everything else comes back unchanged through `readers.read`.
+sizes of elastic jobs, weights, slices, GPU memory, who may not be moved and what jobs send are written; its other
+columns are not part of the format and are left behind. Everything else comes back unchanged through `readers.read`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from cotenant.core.deadlines import STRICT_VALUE, steps_of
 from cotenant.core.declared import DECLARED
 from cotenant.core.errors import InputError
+from cotenant.core.network import TOLD
 from cotenant.core.workload import Codes, Floats, Status, Workload
 from cotenant.workload.elastic import LIMITS
 
@@ -87,6 +88,12 @@ def to_frame(workload: Workload) -> pl.DataFrame:
     movable = np.asarray(workload.extra.get("movable", True), bool)
     if not movable.all():
         columns["movable"] = pl.Series(movable.astype(np.int64))
+    for name in TOLD:
+        if name in workload.extra:
+            columns[name] = _numbers(np.asarray(workload.extra[name], np.float64))
+    slices = [str(text) or None for text in workload.extra["slice"].tolist()] if "slice" in workload.extra else []
+    if any(slices):
+        columns["slice"] = pl.Series(slices, dtype=pl.String)
     columns |= _memory(workload)
     if workload.priority.any():
         columns["priority"] = pl.Series(workload.priority)

@@ -45,6 +45,7 @@ JOB_SCHEMA: dict[str, Any] = {
         "preemptible": {"type": "boolean"},
         "exclusive": {"type": "boolean"},
         "movable": {"type": "boolean"},
+        "slice": {"type": "string", "examples": ["2g", "2/7"]},
         "weight": {"type": "number", "minimum": 0.01, "maximum": 100},
         "tty": {"type": "boolean"},
         "array": {"type": "string", "examples": ["0-99", "1,3,5", "0-99%5"]},

@@ -113,11 +113,13 @@ class Executor:
         """What to journal for an act; `going` collects those who are to be suspended by the same decision."""
         if act.kind == "start":
             level = {"level": act.terms.level} if act.terms.level else {}
-            return [Entry("launch", job.id, {"gpus": act.gpus, **level})]
+            cut = {"slice": act.terms.cut} if act.terms.sliced else {}
+            return [Entry("launch", job.id, {"gpus": act.gpus, **level, **cut})]
         if act.kind == "resume":
             return [Entry("continue", job.id)]
         if act.kind == "terms":
-            return []
+            same = not job.attempts or job.last.slice == act.terms.cut
+            return [] if same else [Entry("slice", job.id, {"slice": act.terms.cut})]
         if act.kind == "pause":  # for people to read: it goes on by itself, whatever happens to the service
             return [Entry("pause", job.id, {"seconds": act.seconds, "beside": act.why})]
         why = "move" if act.kind == "end" else act.why or "preempt"

@@ -3,7 +3,7 @@
 Smaller sub-batches hold from the start; a pause after every step makes a job use only a part of its GPUs' time, and
 follows what the job says of its steps. Jobs of one line take turns at the stages of their steps while they run on the
 same GPUs. A job without the runtime runs at full speed: it cannot be held back, only suspended or stopped. Nothing of
-this is journaled but the level: the planner says the rest again after a crash.
+this is journaled but the level and the slice: the planner says the rest again after a crash.
 """
 
 from __future__ import annotations
@@ -124,5 +124,5 @@ def launch_spec(
         gpu_mem_gib=need_gib or spec.gpu_mem_gib or None, cpu_share=cpus, grace_s=grace_s,
         max_runtime_s=spec.max_runtime_s,
         calls_home=reports.calls_home(job), tenant=job.tenant, image=spec.image, tty=spec.tty,
-        foreign=spec.foreign,
+        foreign=spec.foreign, slice=job.last.slice,
     )  # fmt: skip
