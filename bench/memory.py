@@ -39,7 +39,7 @@ from cotenant.workload.profiles.softening import soften
 
 CLUSTER, PROFILE = "4x4:a10", "h200"
 LEAST_MIB = 1024
-POLICIES = ("fifo", "sjf-bsbf", "sjf-ffs", "antman", "gandiva", "horus", "muri-l")
+POLICIES = ("fifo", "sjf-bsbf", "sjf-ffs", "antman:control_s=3600", "gandiva", "horus", "muri-l")
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ def pairs(work: Workload, oversubscribe: str) -> list[str]:
 
 def compared(work: Workload, policy: str, oversubscribe: str) -> list[str]:
     """Print the three runs of one policy; which invariants were missed. Under AntMan every second job is a guest."""
-    if policy == "antman":
+    if policy.startswith("antman"):
         work = replace(work, priority=-(np.arange(len(work)) % 2))
     hard = played(work, policy, "")
     same = work.take(np.isin(work.job_id, list(hard.ids)))
@@ -176,7 +176,7 @@ def compared(work: Workload, policy: str, oversubscribe: str) -> list[str]:
     for name, one in (("hard", hard), ("soft", soft), ("soft, all", everybody)):
         jct_h, shares = one.jct_h(hard.ids), (100 * one.shared, 100 * one.squeezed, 100 * one.slow)
         against = f"{100 * (jct_h / usual_h - 1):+.1f} %"
-        print(f"{policy:12}{name:11}{len(one.ids):5}{jct_h:8.2f}{against:>14}", end="")
+        print(f"{policy.split(':')[0]:12}{name:11}{len(one.ids):5}{jct_h:8.2f}{against:>14}", end="")
         print(f"{shares[0]:10.1f}{shares[1]:12.1f}{shares[2]:8.1f}{one.p95:18.2f}", flush=True)
     wrong = [f"{policy}: {line}" for one in (soft, everybody) for line in one.broken[:1]]
     wrong += [f"{policy}: a job did not end" for one in (hard, soft, everybody) if np.isnan(one.finish_s).any()]
