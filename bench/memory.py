@@ -65,9 +65,10 @@ class Watch:
     def _look(self, state: State) -> Floats:
         users = (state.gpu >= 0).sum(axis=1)
         busy, shared = float(users.sum()), float(users[users > 1].sum())
-        if self.together is None or self.together.soft is None:
+        if self.together is None:
             return np.array([busy, shared, 0.0, 0.0])
-        self._check(state)
+        if self.together.soft is not None:
+            self._check(state)
         rows = np.unique(state.gpu[state.gpu >= 0])
         rows = rows[state.f[rows, col.CAP] < 1 - 1e-9]
         gpus, parts = state.i[rows, col.GPUS], state.f[rows, col.CAP].tolist()
@@ -181,6 +182,8 @@ def compared(work: Workload, policy: str, oversubscribe: str) -> list[str]:
     wrong = [f"{policy}: {line}" for one in (soft, everybody) for line in one.broken[:1]]
     wrong += [f"{policy}: a job did not end" for one in (hard, soft, everybody) if np.isnan(one.finish_s).any()]
     wrong += [f"{policy}: jobs do not run any more"] if not set(hard.ids) <= set(everybody.ids) else []
+    if policy.startswith("antman"):  # it squeezes guests anyhow, by curves of its own and to a tenth
+        return wrong
     unmoved = played(without_give(same), policy, oversubscribe)
     if not np.array_equal(unmoved.finish_s, hard.finish_s):
         wrong.append(f"{policy}: it is not the same where nobody gives memory")
