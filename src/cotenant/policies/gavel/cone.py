@@ -284,7 +284,8 @@ class _Path:
             if least <= TOLERANCE or at - since > PATIENCE:
                 break
             try:
-                here = self.ahead(here)
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    here = self.ahead(here)
             except np.linalg.LinAlgError:
                 break
             if not np.isfinite(here.tau):
