@@ -10,6 +10,7 @@ cones. Jobs meet only in the pools and in the largest ratio, so a step takes tim
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,9 +19,9 @@ from cotenant.core.state import Cube, Matrix
 from cotenant.core.workload import Floats
 from cotenant.policies.rounds.problem import Problem
 
-TOLERANCE = 3e-5
+TOLERANCE = 3e-5  # nearer than that, numbers of all sizes in the equations lose more than a step gains
 STEPS, PATIENCE = 100, 5  # so many steps without getting nearer
-REFINED = 1
+REFINED = 1  # times that what is missing in a solution is solved for
 SCALINGS = 3
 NEARLY = 0.99  # of the way to where something leaves its cone
 FLIP = np.array([1.0, -1.0, -1.0])
@@ -55,12 +56,16 @@ class _Vector:
         """What times this gives the other."""
         a, b = self.cone, other.cone
         first = (a[:, 0] * b[:, 0] - (a[:, 1:] * b[:, 1:]).sum(axis=1)) / _norm(a)
-        return _Vector(other.flat / self.flat, np.column_stack([first, (b[:, 1:] - first[:, None] * a[:, 1:]) / a[:, :1]]))
+        return _Vector(
+            other.flat / self.flat, np.column_stack([first, (b[:, 1:] - first[:, None] * a[:, 1:]) / a[:, :1]])
+        )
 
     def lifted(self) -> _Vector:
         """Well inside the cones."""
         lack = max(-float(self.flat.min()), float((np.linalg.norm(self.cone[:, 1:], axis=1) - self.cone[:, 0]).max()))
-        return self if lack < 0 else _Vector(self.flat + 1.0 + lack, self.cone + (1.0 + lack) * np.array([1.0, 0.0, 0.0]))
+        return (
+            self if lack < 0 else _Vector(self.flat + 1.0 + lack, self.cone + (1.0 + lack) * np.array([1.0, 0.0, 0.0]))
+        )
 
     def longest(self, step: _Vector) -> float:
         """How far along a step everything stays in its cone."""
@@ -116,7 +121,7 @@ class _Scaling:
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """A point, or a step: variables (by job, and the ratio), slacks, prices, by what all are scaled, the gap's slack."""
+    """A point, or a step: variables (by job, and the ratio), slacks, prices, the scale of all, the gap's slack."""
 
     y: Matrix
     ratio: float
@@ -136,6 +141,9 @@ class _Move:
         return min(1.0, self.s.longest(step.s), self.z.longest(step.z), *ends)
 
 
+Find = Callable[[Matrix, float, _Vector], tuple[Matrix, float, _Vector]]
+
+
 class _Path:
     """Least ratio with forth(y, ratio) + s = limit. Variables of a job are its fractions, then u."""
 
@@ -147,6 +155,7 @@ class _Path:
         self.pool = np.repeat(problem.gangs.astype(np.float64)[:, None], self.pools, axis=1)
         self.own, self.wait, self.most = np.ones(n), problem.left_s * steps / fair_s, np.ones(n)
         self.column, self.last, self.cost = np.ones((n, self.pools)), np.ones(n), 1.0
+        free: tuple[Floats, ...]
         free = np.zeros((n, self.pools)), np.ones(n), problem.capacity.astype(np.float64), -problem.age_s / fair_s
         cone = np.repeat([[0.0, 0.0, 2.0]], n, axis=0)
         for _ in range(SCALINGS):
@@ -186,7 +195,7 @@ class _Path:
         y[:, -1] += self.wait * wait
         return y, -float(self.most @ wait)
 
-    def solver(self, scaling: _Scaling | None):  # type: ignore[no-untyped-def]
+    def solver(self, scaling: _Scaling | None) -> Find:
         """Of: back(dz) = (a, b), forth(dy) - W^2 dz = c."""
         if scaling is None:
             weight, inner = np.ones(len(self.limit.flat)), np.repeat(np.eye(3)[None], self.n, axis=0)
@@ -235,6 +244,7 @@ class _Path:
         return find
 
     def start(self) -> _Move:
+        """The smallest slacks and the smallest prices that fulfil their equations, lifted into the cones."""
         find = self.solver(None)
         nothing = self.limit * 0.0
         y, ratio, less = find(np.zeros((self.n, self.pools + 1)), 0.0, self.limit)
@@ -242,11 +252,13 @@ class _Path:
         return _Move(y, ratio, (less * -1.0).lifted(), z.lifted(), 1.0, 1.0)
 
     def off(self, at: _Move) -> tuple[Matrix, float, _Vector, float]:
+        """What is missing in the equations of variables, of the ratio, of rows, and of the gap."""
         y, ratio = self.back(at.z)
         rows = self.limit * at.tau - self.forth(at.y, at.ratio) - at.s
         return -y, -ratio - self.cost * at.tau, rows, -at.kappa - self.cost * at.ratio - self.limit.dot(at.z)
 
     def ahead(self, at: _Move) -> _Move:
+        """One step: straight ahead to see how far that goes, then with so much centring, and the error corrected."""
         off_y, off_r, off_z, off_t = self.off(at)
         scaling = _Scaling(at.s, at.z)
         find, middle = self.solver(scaling), scaling.middle
@@ -268,7 +280,7 @@ class _Path:
         more = scaling.over(first.s).circle(scaling.times(first.z))
         one = _Vector(np.full(len(product.flat), mean), np.repeat([[mean, 0.0, 0.0]], self.n, axis=0))
         step = towards(1.0 - centring, one - product - more, mean - product_t - first.kappa * first.tau)
-        return at.by(step, NEARLY * at.longest(step) if at.longest(step) < 1.0 else NEARLY)
+        return at.by(step, NEARLY * at.longest(step))
 
     def follow(self) -> Matrix:
         """From the starting point until equations and gap are within the tolerance, or numbers no longer tell."""

@@ -105,7 +105,7 @@ def finish_time(problem: Problem, options: TargetOptions) -> Targets:
         )  # fmt: skip
         return Targets(packed.x, packed.pairs, packed.pair_x, packed.note)
     if options.interior and able.all() and len(problem):
-        return Targets(cone.finish_time(seen, fair_s) * (problem.rates > 0))
+        return Targets(np.clip(cone.finish_time(seen, fair_s), 0.0, 1.0) * (problem.rates > 0))
     return Targets(fair_finish(seen, fair_s, options.budget_s, options.memory))
 
 
