@@ -120,7 +120,7 @@ class _Scaling:
 
 
 @dataclass(frozen=True, slots=True)
-class _Move:
+class _ConeMove:
     """A point, or a step: variables (by job, and the ratio), slacks, prices, the scale of all, the gap's slack."""
 
     y: Matrix
@@ -130,13 +130,13 @@ class _Move:
     tau: float
     kappa: float
 
-    def by(self, step: _Move, length: float) -> _Move:
-        return _Move(
+    def by(self, step: _ConeMove, length: float) -> _ConeMove:
+        return _ConeMove(
             self.y + length * step.y, self.ratio + length * step.ratio, self.s + step.s * length,
             self.z + step.z * length, self.tau + length * step.tau, self.kappa + length * step.kappa,
         )  # fmt: skip
 
-    def longest(self, step: _Move) -> float:
+    def longest(self, step: _ConeMove) -> float:
         ends = [-one / by for one, by in ((self.tau, step.tau), (self.kappa, step.kappa)) if by < 0]
         return min(1.0, self.s.longest(step.s), self.z.longest(step.z), *ends)
 
@@ -144,7 +144,7 @@ class _Move:
 Find = Callable[[Matrix, float, _Vector], tuple[Matrix, float, _Vector]]
 
 
-class _Path:
+class _ConePath:
     """Least ratio with forth(y, ratio) + s = limit. Variables of a job are its fractions, then u."""
 
     def __init__(self, problem: Problem, fair_s: Floats) -> None:
@@ -243,21 +243,21 @@ class _Path:
 
         return find
 
-    def start(self) -> _Move:
+    def start(self) -> _ConeMove:
         """The smallest slacks and the smallest prices that fulfil their equations, lifted into the cones."""
         find = self.solver(None)
         nothing = self.limit * 0.0
         y, ratio, less = find(np.zeros((self.n, self.pools + 1)), 0.0, self.limit)
         _, _, z = find(np.zeros((self.n, self.pools + 1)), -self.cost, nothing)
-        return _Move(y, ratio, (less * -1.0).lifted(), z.lifted(), 1.0, 1.0)
+        return _ConeMove(y, ratio, (less * -1.0).lifted(), z.lifted(), 1.0, 1.0)
 
-    def off(self, at: _Move) -> tuple[Matrix, float, _Vector, float]:
+    def off(self, at: _ConeMove) -> tuple[Matrix, float, _Vector, float]:
         """What is missing in the equations of variables, of the ratio, of rows, and of the gap."""
         y, ratio = self.back(at.z)
         rows = self.limit * at.tau - self.forth(at.y, at.ratio) - at.s
         return -y, -ratio - self.cost * at.tau, rows, -at.kappa - self.cost * at.ratio - self.limit.dot(at.z)
 
-    def ahead(self, at: _Move) -> _Move:
+    def ahead(self, at: _ConeMove) -> _ConeMove:
         """One step: straight ahead to see how far that goes, then with so much centring, and the error corrected."""
         off_y, off_r, off_z, off_t = self.off(at)
         scaling = _Scaling(at.s, at.z)
@@ -265,13 +265,13 @@ class _Path:
         y1, r1, z1 = find(np.zeros_like(at.y), -self.cost, self.limit)
         turn = at.kappa / at.tau - self.cost * r1 - self.limit.dot(z1)
 
-        def towards(share: float, aim: _Vector, aim_t: float) -> _Move:
+        def towards(share: float, aim: _Vector, aim_t: float) -> _ConeMove:
             pull = middle.under(aim)
             y2, r2, z2 = find(share * off_y, share * off_r, off_z * share - scaling.times(pull))
             tau = (aim_t / at.tau - share * off_t + self.cost * r2 + self.limit.dot(z2)) / turn
             y, ratio = y2 + tau * y1, r2 + tau * r1
             s = off_z * share + self.limit * tau - self.forth(y, ratio)  # by rows: W has numbers of all sizes
-            return _Move(y, ratio, s, z2 + z1 * tau, tau, (aim_t - at.kappa * tau) / at.tau)
+            return _ConeMove(y, ratio, s, z2 + z1 * tau, tau, (aim_t - at.kappa * tau) / at.tau)
 
         product, product_t = middle.circle(middle), at.kappa * at.tau
         first = towards(1.0, product * -1.0, -product_t)
@@ -307,4 +307,4 @@ class _Path:
 
 def finish_time(problem: Problem, fair_s: Floats) -> Matrix:
     """Fractions with the smallest largest ratio of finish times, where the solver stops."""
-    return _Path(problem, fair_s).follow()
+    return _ConePath(problem, fair_s).follow()
