@@ -15,9 +15,9 @@ FLOAT_COLUMNS = 43
 (
     GPUS, CLASS, STATE, QUEUE, PREEMPTS, STARTS, EVENT_KIND, HEAP_AT, EVENT_AT, SLICE, TENANT, MODEL, ATTEMPT, OWES,
     RANK, SPEED_ROW, HOST, LEVEL, TURN, OPPORTUNISTIC, ARRIVAL, OLD, LEAVING, PROMISED, HOME, RUNG,
-    EVICTED, YIELDS, DEMOTED, SLICED, COLUMN,
-) = range(31)  # fmt: skip
-INT_COLUMNS = 31
+    EVICTED, YIELDS, DEMOTED, SLICED, COLUMN, LETS_IN,
+) = range(32)  # fmt: skip
+INT_COLUMNS = 32
 
 # States of a job inside the engine.
 # PINNED jobs run where nobody may plan: they may not be stopped, or their node is drained.
@@ -159,8 +159,9 @@ UNLIMITED = 2**40
     N_LISTED,  # how often somebody was put at the end of a list (LISTED)
     LIST_BASE,  # the same before the first stop of the present moment
     N_DEMOTED,  # jobs that were demoted since the last decision
-) = range(57)
-INT_SCALARS = 57
+    PINS,  # 1 when jobs may be pinned though leaving takes no time
+) = range(58)
+INT_SCALARS = 58
 
 # Float scalars of the engine.
 # NEXT_CALL: when a policy that sets its own times wants to be asked again.

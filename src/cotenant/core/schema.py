@@ -108,6 +108,7 @@ INTS = (
     Column("DEMOTED", "", ENGINE, "1 when it came into another queue since the last decision"),
     Column("SLICED", "", FACT, "shape of its slice of a GPU, as a number from 1 on; 0: it has all of it", "sliced"),
     Column("COLUMN", "", FACT, "first column of its slice", "column"),
+    Column("LETS_IN", "", ENGINE, "1 while others may join a pinned job on its GPUs: the tables show these as empty"),
 )
 # What the engine works out for the view: from several columns at the moment of the look, ...
 LOOKS = (

@@ -84,7 +84,10 @@ def memory_gib(state: State, terms: Terms | None, row: int, view: View) -> float
     if terms is None or together is None:
         return float(state.f[row, col.GPU_GIB])
     level = int(state.i[row, col.LEVEL]) if state.i[row, col.STATE] == col.RUNNING else terms.level
-    return float(together.memory_gib[state.i[row, col.SPEED_ROW], level]) * terms.cap
+    need_gib = float(together.memory_gib[state.i[row, col.SPEED_ROW], level])
+    if together.soft is not None:  # what it is granted beyond its least is worked out when all have their places
+        return need_gib * float(together.soft.least[state.i[row, col.SPEED_ROW]])
+    return need_gib * terms.cap
 
 
 def _with_masks(slices: Slices | Places) -> Places:
@@ -184,7 +187,7 @@ def _open(state: State, node: int, taken: int) -> list[int]:
     """GPUs of a node that nobody is planned for, the best to take first."""
     first = int(state.gpu_first[node])
     free = [k for k in range(int(state.node[node, col.NODE_SIZE])) if not (taken >> k) & 1]
-    if not state.x[col.LAGS]:
+    if not state.x[col.LAGS] and not state.x[col.PINS]:
         return free
     pinned = (int(state.gpu[first + k, 0]) for k in free)
     free = [k for k, row in zip(free, pinned, strict=True) if row < 0 or state.i[row, col.STATE] != col.PINNED]

@@ -246,7 +246,7 @@ def _nodes(cluster: Cluster, counts_only: bool) -> tuple[IntMatrix, np.ndarray, 
             factor = group.count if counts_only else 1
             sizes += [group.gpus_per_node * factor] * count
             cpus += [group.cpus * factor] * count
-            mems += [group.mem_gib * factor] * count
+            mems += [(group.mem_gib + group.borrow_gib) * factor] * count
         if counts_only:
             sizes[lo:], cpus[lo:], mems[lo:] = [sum(sizes[lo:])], [sum(cpus[lo:])], [sum(mems[lo:])]
         largest = max(sizes[lo:])

@@ -31,6 +31,8 @@ JOB_SCHEMA: dict[str, Any] = {
         "cpus": {"type": "number", "minimum": 0},
         "mem": _AMOUNT,
         "gpu_mem": _AMOUNT,
+        "gpu_mem_min": _AMOUNT,
+        "gpu_mem_speeds": {"anyOf": [TEXT, {"type": "object"}], "examples": ["10:0.6;13:0.9"]},
         "nodes": _WHOLE,
         "priority": {"type": "integer", "minimum": -(10**9), "maximum": 10**9},
         "deadline": _AMOUNT,

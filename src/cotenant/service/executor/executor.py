@@ -158,7 +158,7 @@ class Executor:
             elif act.kind == "end":
                 self._errands.put(Errand(job.id, job.key, KILL))
             elif act.kind in ("start", "resume", "terms"):
-                self.terms.agree(job, act.terms)
+                self.terms.agree(job, act.terms, act.need_gib)
             elif act.kind == "pause":
                 self._reports.stand_still(job.id, act.seconds)
         self._press(job for act, job in acts if act.kind in ("stop", "suspend"))

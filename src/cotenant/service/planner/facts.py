@@ -15,6 +15,7 @@ from cotenant.core.cluster import Cluster
 from cotenant.core.deadlines import Steps, strict_steps
 from cotenant.core.lifecycle import JobState
 from cotenant.core.partitions import Slicing, speeds
+from cotenant.core.state import State
 from cotenant.core.together import Together
 from cotenant.core.view import Facts
 from cotenant.core.workload import Codes
@@ -138,6 +139,13 @@ def memory_by_type(nodes: Iterable[NodeInfo]) -> dict[str, float]:
     for node in nodes:
         found[node.gpu_type] = min(node.gpu_mem_gib, found.get(node.gpu_type, node.gpu_mem_gib))
     return found
+
+
+def granted_gib(state: State, together: Together | None, row: int) -> float:
+    """GiB per GPU that a job may use: what it needs on its terms, or is granted where memory gives."""
+    if together is None or together.soft is None:
+        return float(state.f[row, col.GPU_GIB])
+    return float(together.memory_gib[state.i[row, col.SPEED_ROW], state.i[row, col.LEVEL]] * state.f[row, col.CAP])
 
 
 def services_of(book: Book) -> np.ndarray:
