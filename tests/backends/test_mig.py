@@ -9,7 +9,7 @@ import pytest
 
 from cotenant.backends.base import BackendError, LaunchSpec
 from cotenant.backends.local.machine import Machine, parse_slices
-from cotenant.backends.local.mig import Instance, NvmlMig, provide
+from cotenant.backends.local.mig import MigInstance, NvmlMig, provide
 from cotenant.core.partitions import mig
 
 SLICES = {0: (1, 1), 1: (2, 2), 2: (3, 4), 3: (4, 4), 4: (7, 8)}  # profile -> compute, columns
@@ -115,7 +115,7 @@ def test_an_instance_is_found_made_or_made_room_for() -> None:
     assert driver.enabled(0)
     assert provide(driver, 0, table, 1, 0) == "MIG-1"
     assert provide(driver, 0, table, 2, 4) == "MIG-2"
-    assert driver.instances(0) == [Instance(1, "2g", 0, 2, "MIG-1"), Instance(2, "3g", 4, 4, "MIG-2")]
+    assert driver.instances(0) == [MigInstance(1, "2g", 0, 2, "MIG-1"), MigInstance(2, "3g", 4, 4, "MIG-2")]
     assert provide(driver, 0, table, 1, 0) == "MIG-1"  # it is there
     nvml.used = {2}
     assert provide(driver, 0, table, 2, 0) == "MIG-3"  # in place of the first, which nobody uses

@@ -21,7 +21,7 @@ _IN_USE = 19
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class MigInstance:
     """A GPU instance with one compute instance: its number on the GPU, shape, first column, columns, and UUID."""
 
     number: int
@@ -37,10 +37,10 @@ class MigDriver(Protocol):
     def enabled(self, gpu: int) -> bool:
         """Whether MIG mode is on."""
 
-    def instances(self, gpu: int) -> list[Instance]:
+    def instances(self, gpu: int) -> list[MigInstance]:
         """All instances of a GPU."""
 
-    def create(self, gpu: int, shape: str, start: int, columns: int) -> Instance:
+    def create(self, gpu: int, shape: str, start: int, columns: int) -> MigInstance:
         """A new one; a `BackendError` where the driver does not make it."""
 
     def destroy(self, gpu: int, number: int) -> bool:
@@ -88,17 +88,17 @@ class NvmlMig:
         code = self._nvml.nvmlDeviceGetMigMode(self._device(gpu), ctypes.byref(now), ctypes.byref(later))
         return code == 0 and now.value == 1
 
-    def instances(self, gpu: int) -> list[Instance]:
+    def instances(self, gpu: int) -> list[MigInstance]:
         """All instances of a GPU that have a MIG device."""
         device, uuids = self._device(gpu), self._uuids(gpu)
         found = [(shape, self._info(handle)) for shape, handle in self._handles(device)]
         return [
-            Instance(info.id, shape, info.placement.start, info.placement.size, uuids[info.id])
+            MigInstance(info.id, shape, info.placement.start, info.placement.size, uuids[info.id])
             for shape, info in found
             if info.id in uuids
         ]
 
-    def create(self, gpu: int, shape: str, start: int, columns: int) -> Instance:
+    def create(self, gpu: int, shape: str, start: int, columns: int) -> MigInstance:
         """A GPU instance with one compute instance over all of it."""
         device, profile, instance = self._device(gpu), _Profile(), ctypes.c_void_p()
         number, placement = _PROFILES[shape], _Placement(start, columns)
@@ -113,7 +113,7 @@ class NvmlMig:
             self._nvml.nvmlGpuInstanceDestroy(instance)
             raise
         found = self._info(instance)
-        return Instance(found.id, shape, start, columns, self._uuids(gpu)[found.id])
+        return MigInstance(found.id, shape, start, columns, self._uuids(gpu)[found.id])
 
     def destroy(self, gpu: int, number: int) -> bool:
         """Remove an instance and what it computes with; False if somebody uses it."""
