@@ -215,12 +215,12 @@ class Simulation:
         return rule._replace(flags=flags)
 
     def _network_lets_go(self) -> bool:
-        """Whether somebody no longer waits for the network, and the policy is to be asked because of that."""
+        """Whether somebody no longer waits for the network, so that the policy is to be asked."""
         care = self.engine.network
         if care is None or not care.waiting:
             return False
         care.before(self.state, self.engine.rule, float(self.state.t[col.NOW]))
-        return bool(self.state.x[col.N_WAITING] and (self.traits.wakes or not self.traits.plans))
+        return bool(self.state.x[col.N_WAITING])
 
     def _write_down(self) -> None:
         if self.experiment.transitions:
