@@ -42,6 +42,7 @@ class PlayOptions(TypedDict, total=False):
     fail_nodes: str | None
     crash: str
     power: str
+    oversubscribe: str
     defrag: bool
     network: str
     skip_infeasible: bool
