@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from cotenant.core import columns as col
-from cotenant.core.cluster import Cluster
+from cotenant.core.cluster import Cluster, NodeGroup
 from cotenant.core.errors import InputError
 from cotenant.core.network import Network
 from cotenant.core.outcome import Outcome
+from cotenant.core.partitions import mig
 from cotenant.core.workload import Codes, Workload, make_workload
 from cotenant.engine.explain import explain
 from cotenant.engine.observe import places_of
@@ -192,11 +193,18 @@ def test_whatever_comes_all_finish_and_no_limit_is_passed(seed: int, policy: str
         ("4x4/link=25", "ones", {}, "resizes jobs"),
         ("4x4/link=25", "muri-s", {}, "by stages"),
         ("4x4/link=25", "tiresias-l", {"compat": ("tiresias",)}, "--compat tiresias"),
+        ("4x4/link=25", "fifo", {"services": ("one",)}, "does not go with services"),
     ],
 )
 def test_what_does_not_go_together_is_refused(cluster: str, policy: str, more: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         _run(_jobs([0], [4], [10.0]), cluster, policy, **more)
+
+
+def test_slices_do_not_go_with_it() -> None:
+    cluster = Cluster((NodeGroup(2, 2, "h200", slices=mig("h200")),), spec="cut", network=Network(25))
+    with pytest.raises(InputError, match="cluster 'cut' does not go with GPUs in slices"):
+        _run(_jobs([0], [1], [10.0]), cluster, "slices", profile="h200")
 
 
 @pytest.mark.parametrize("spec", ["4x4/rack=2", "4x4/link=25,rack=1.5", "2x4/link=25+2x4/link=10", "4x4/link=0"])

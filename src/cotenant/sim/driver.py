@@ -97,7 +97,7 @@ class Simulation:
             known, speeds = replace(known, slicing=cuts), self.sliced
         allocated = is_allocated(experiment, self.profile)
         senders = senders_of(experiment, self.work, self.profile, self.traits, allocated)
-        speeds = with_network(senders, speeds)
+        speeds = with_network(experiment, senders, speeds)
         self.elastic = elastic_truth(self.state, experiment, self.work, self.traits, speeds)
         if self.elastic is not None:
             jobs = self.elastic.jobs
