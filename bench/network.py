@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,8 +117,7 @@ def table(jobs: int, seeds: int) -> bool:
                 lost[way] += sum(found.lost_h for found in rows[policy][way]) if policy in PLACED else 0.0
             print(f"{policy:<12}" + "".join(f"{_cell(found):>17}" for found in rows[policy].values()), flush=True)
         for way in WAYS[1:]:
-            ranked = {policy: found for policy, found in rows.items() if way in found}
-            print(f"{way}: {_changes(ranked, way, seeds)}")
+            _say_order({policy: found for policy, found in rows.items() if way in found}, way, seeds)
         print()
     held = lost["avoid"] <= lost["on"]
     print(f"GPU-hours lost in all: on {lost['on']:.0f}, avoid {lost['avoid']:.0f}: {'held' if held else 'MISSED'}")
@@ -136,14 +136,16 @@ def widths(jobs: int, seeds: int) -> bool:
     return True
 
 
-def _changes(rows: dict[str, dict[str, list[Found]]], way: str, seeds: int) -> str:
-    """Pairs of policies of which the other one is ahead, in the mean; and in how many seeds it is, before and after."""
-    words = list(_swaps(rows, way, seeds))
+def _say_order(rows: dict[str, dict[str, list[Found]]], way: str, seeds: int) -> None:
+    """From the best on, and who has changed places."""
     order = sorted(rows, key=lambda policy: _mean(rows[policy][way]))
-    return f"order {' < '.join(order)}; " + ("; ".join(words) if words else "no pair of policies changes places")
+    print(f"{way}: {', '.join(order)}")
+    for words in _swaps(rows, way, seeds):
+        print(f"  {words}")
 
 
 def _swaps(rows: dict[str, dict[str, list[Found]]], way: str, seeds: int) -> Iterator[str]:
+    """Pairs of policies of which the other one is ahead, in the mean; and in how many seeds it is, before and after."""
     for one, other in combinations(rows, 2):
         before, after = (_mean(rows[one][when]) / _mean(rows[other][when]) - 1 for when in ("off", way))
         if before * after < 0 and max(abs(before), abs(after)) >= ALIKE:
@@ -183,6 +185,7 @@ def _outcome(work: Workload, policy: str, cluster: str, network: str = "") -> Ou
     return simulate(Experiment(work, Cluster.parse(cluster), policy, network=network))
 
 
+@cache
 def _play(load: str, jobs: int, seed: int, policy: str, way: str, width: tuple[int, int]) -> Found:
     cluster = _cluster() if way == "off" else _cluster(*width)
     result = _outcome(_work(load, jobs, seed), policy, cluster, "" if way in ("off", "on") else way)
