@@ -45,10 +45,11 @@ PARTS = ("golden", "off", "table", "widths")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One run: mean JCT in hours, and GPU-hours that gangs lost to the network."""
+    """One run: mean JCT in hours, GPU-hours lost to the network, and the share of gangs on more nodes than needed."""
 
     jct_h: float
     lost_h: float
+    spread: float
 
 
 def main() -> None:
@@ -125,14 +126,15 @@ def table(jobs: int, seeds: int) -> bool:
 
 
 def widths(jobs: int, seeds: int) -> bool:
-    """By how much the network slows each policy on other links."""
+    """By how much the network slows each policy on other links; beside how many gangs it spreads anyway."""
     for load in LOADS:
         print(f"{load}: mean JCT with the network over without, by Gbit/s of links/uplinks")
-        print(f"{'policy':<12}" + "".join(f"{f'{link}/{uplink}':>9}" for link, uplink in WIDTHS))
+        print(f"{'policy':<12}" + "".join(f"{f'{link}/{uplink}':>9}" for link, uplink in WIDTHS) + "   spread")
         for policy in ("fifo", "srtf", "sjf-bsbf"):
-            plain = _mean([_play(load, jobs, seed, policy, "off", USUAL) for seed in range(seeds)])
+            found = [_play(load, jobs, seed, policy, "off", USUAL) for seed in range(seeds)]
+            plain, spread = _mean(found), np.mean([one.spread for one in found])
             cells = (_mean([_play(load, jobs, seed, policy, "on", width) for seed in range(seeds)]) for width in WIDTHS)
-            print(f"{policy:<12}" + "".join(f"{cell / plain:>9.3f}" for cell in cells), flush=True)
+            print(f"{policy:<12}" + "".join(f"{cell / plain:>9.3f}" for cell in cells) + f"{spread:>9.2f}", flush=True)
     return True
 
 
@@ -190,7 +192,16 @@ def _play(load: str, jobs: int, seed: int, policy: str, way: str, width: tuple[i
     cluster = _cluster() if way == "off" else _cluster(*width)
     result = _outcome(_work(load, jobs, seed), policy, cluster, "" if way in ("off", "on") else way)
     lost_h = float(str(result.summary.get("network_lost_gpu_h", 0.0)))
-    return Found(float(str(result.summary["avg_jct_s"])) / 3600, lost_h)
+    return Found(float(str(result.summary["avg_jct_s"])) / 3600, lost_h, _spread(result))
+
+
+def _spread(result: Outcome) -> float:
+    """Share of the runs of gangs that were on more nodes than they need."""
+    places: dict[tuple[int, float], int] = {}
+    for run in zip(result.segments.job.tolist(), result.segments.start_s.tolist(), strict=True):
+        places[run] = places.get(run, 0) + 1
+    gpus = result.workload.gpus
+    return float(np.mean([nodes > -(-gpus[job] // EACH) for (job, _), nodes in places.items() if gpus[job] > 1]))
 
 
 if __name__ == "__main__":
