@@ -59,7 +59,7 @@ def across(tmp_path: Path) -> Cluster:
     return load_cluster(str(tmp_path / "across.yaml"))
 
 
-@pytest.mark.parametrize("policy", ["fifo", "srtf", "easy", "tiresias-l", "gavel-fifo", "antman"])
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "easy", "tiresias-l", "gavel", "antman"])
 def test_three_gangs_that_cross_one_uplink(across: Cluster, policy: str) -> None:
     """Steps of 0.2, 0.3 and 0.4 s with one, two and three. 100, 200 and 300 s of work, from the same moment on.
 
@@ -94,7 +94,7 @@ def test_models_send_what_they_have() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "most_gpus", "link"),
-    [("fifo", 4, "1"), ("srtf", 4, "1"), ("easy", 4, "1"), ("gavel-fifo", 16, "1e9"), ("sjf-bsbf", 16, "1e9")],
+    [("fifo", 4, "1"), ("srtf", 4, "1"), ("easy", 4, "1"), ("gavel", 16, "1e9"), ("sjf-bsbf", 16, "1e9")],
 )
 def test_without_contention_all_is_as_without_a_network(policy: str, most_gpus: int, link: str) -> None:
     """Gangs of one node send nothing; and where links never fill up nobody is slowed."""
@@ -132,7 +132,7 @@ HEAVY = {"gradient_mb": [400.0, 400.0], "step_s": [0.01, 0.01]}
 """Alone 0.133 s per step over 25 Gbit/s, 0.261 s with two on a link."""
 
 
-@pytest.mark.parametrize("policy", ["fifo", "srtf", "easy", "las", "gavel-fifo"])
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "easy", "las", "gavel"])
 def test_a_long_gang_waits_for_a_short_one(policy: str) -> None:
     """90 s are left of the first when 1,000 s come: at once they end at 186.6 and 1,096.6 s, else at 100 and 1,100."""
     work = _jobs([0, 10], [6, 6], [100.0, 1000.0], **HEAVY)
@@ -171,11 +171,11 @@ def test_why_names_the_network() -> None:
     assert said.text.endswith("; it shares the link of node 1 with '0' and goes at 0.51 of its speed alone")
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("policy", ["fifo:strict=false", "srtf", "easy", "tiresias-l", "gavel-fifo"])
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("policy", ["fifo:strict=false", "srtf", "easy", "tiresias-l", "gavel"])
 def test_whatever_comes_all_finish_and_no_limit_is_passed(seed: int, policy: str) -> None:
     """Invariants are checked after every event."""
-    work = random_workload(seed, 40, 16)
+    work = random_workload(seed, 25, 16)
     spec = "6x4/link=10,rack=3,uplink=10"
     found = _play(work, spec, policy, network="avoid,wait", skip_infeasible=True, costs="60")
     assert np.isfinite(found.finish_s).all()
