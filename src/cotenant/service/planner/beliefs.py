@@ -138,7 +138,7 @@ class LiveBeliefs:
 
     def step_before(self, job: LiveJob, total: int, types: dict[str, str]) -> DurationGuess:
         """What a step of it was thought to take at speed 1, all told, before its present process showed it."""
-        steps_per_s = self.profiles.steps_per_s(self.kind(job))
+        steps_per_s = self.profiles.steps_per_s(self.kind(job)) if self.profiles.profile != "none" else 0.0
         profiled = DurationGuess(1 / steps_per_s, PROFILE_SPREAD) if steps_per_s > 0 else None
         keys = length_keys(job)
         like, length = self.book.learned.of(STEP, keys), self._length(job, keys)

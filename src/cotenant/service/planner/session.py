@@ -11,7 +11,6 @@ import numpy as np
 
 from cotenant.backends.base import NodeInfo
 from cotenant.beliefs.company import MeasuredSpeeds, PairSpeeds
-from cotenant.beliefs.slices import SliceSpeeds
 from cotenant.core import columns as col
 from cotenant.core.decision import Decision, Event
 from cotenant.core.jit_later import LATER
@@ -32,6 +31,7 @@ from cotenant.engine.tables import StopCosts
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Policy, make_policy
 from cotenant.service.observer.reports import Reports
+from cotenant.service.observer.said import NO_WORDS, Words
 from cotenant.service.options import Options
 from cotenant.service.planner import facts as known
 from cotenant.service.planner.beliefs import LiveBeliefs
@@ -47,7 +47,6 @@ from cotenant.service.planner.pairs import Kept, SideBySide, UseOf, held_back, k
 from cotenant.service.planner.past_use import PastOf, TenantPasts
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
-from cotenant.service.store.learned import what_runs
 
 _MOST_ROWS = 200_000  # of a session, while few of them live; the next one begins with what was journaled
 _LARGE = 3000  # jobs from which on compiled kernels pay
@@ -63,10 +62,10 @@ class Session:
         *, costs: StopCosts | None = None, budget: Budget | None = None, openings: OpenNodes = EVERYWHERE,
         use_of: UseOf = lambda job, alone: None, past_of: PastOf = lambda now_s: {},
     ) -> None:  # fmt: skip
-        self.policy_name, self._book, self._reports, self._label = policy, book, reports, openings.label
-        self.nodes = NodeNumbers(nodes, openings.label, book.tenants)
+        self.policy_name, self._book, self._reports, self._labels = policy, book, reports, openings.labels
+        self.nodes = NodeNumbers(nodes, openings.labels(), book.tenants)
         self._types, self._tree = {node.name: node.gpu_type for node in nodes}, book.tenants.tree
-        self._shape = NodeNumbers.shape_of(nodes, openings.label, book.tenants)
+        self._shape = NodeNumbers.shape_of(nodes, openings.labels(), book.tenants)
         self._seen, self._same = object(), True  # nodes that were last compared with it, and what came of that
         gpu_gib = known.memory_by_type(nodes)
         self.kept = kept_for(kept, options, self.nodes.types, gpu_gib)
@@ -80,7 +79,6 @@ class Session:
             self.nodes.cluster, parse_placement(options.placement), rule, np.ones((1, len(self.nodes.types), 2)),
             costs=costs or StopCosts(np.inf, most_suspended=options.max_suspended, patience_s=options.grace_s),
             sharing=True, gpu_gib=room if self.traits.shares else None, start_s=now_s,
-            most_slices=known.most_slices(nodes) if self.traits.slices else 0,
         )  # fmt: skip
         told = self.beliefs(options), may_suspend, self._types, self.traits, openings.open_to
         self.follower = Follower(book, self.tables, self.nodes, *told)
@@ -110,10 +108,9 @@ class Session:
 
     def fits(self, policy: str, nodes: Sequence[NodeInfo]) -> bool:
         """Whether this is the policy, and the cluster has the same shape as when the session began."""
-        tenants = self._book.tenants
-        seen = nodes, [self._label(node.name) for node in nodes], tenants
-        if seen != self._seen:
-            same = NodeNumbers.shape_of(nodes, self._label, tenants) == self._shape
+        tenants, labels = self._book.tenants, self._labels()
+        if (seen := (nodes, labels, tenants)) != self._seen:
+            same = NodeNumbers.shape_of(nodes, labels, tenants) == self._shape
             self._seen, self._same = seen, same and (tenants.tree is None) == (self._tree is None)
         worn = len(self.tables) > max(_MOST_ROWS, 4 * len(self.follower.row_of))  # most of its rows are dead
         return policy == self.policy_name and self._same and not worn
@@ -123,23 +120,24 @@ class Session:
         """Whether a decision is still in the making: nothing can be told to the engine then."""
         return self._budget.busy
 
-    def news(self) -> set[str]:
-        """Running jobs that have said something, or whose like were measured, since this was asked last."""
-        learned, on_gpus = self._book.learned, self._book.on_gpus
+    def news(self) -> tuple[Words, set[str]]:
+        """What jobs say that have spoken since this was asked last; some jobs on GPUs whose like were measured."""
+        learned, hearing = self._book.learned, self.follower.hearing
         runs, learned.news = learned.news, set()
-        self._doubted |= dict.fromkeys(job.id for job in on_gpus.values() if what_runs(job) in runs) if runs else {}
+        for one in sorted(runs):
+            self._doubted |= dict.fromkeys(hearing.alike(one))
         like = set(islice(self._doubted, _MOST_DOUBTED))
         for job in like:
             del self._doubted[job]
-        like &= on_gpus.keys()
-        self.follower.hearing.doubt(like)
-        spoke = self._reports.news()
-        return spoke.difference(spoke.difference(on_gpus)) | like  # nearly all run: quicker than to look for these
+        hearing.doubt(like)
+        return self._reports.news(), like
 
     # -- one step --------------------------------------------------------------------------------------------------
 
-    def take_in(self, changed: set[str], shut: set[str], now_s: float, spoke: Iterable[str] = ()) -> list[Event]:
-        """What the engine is to be told, with the store's lock held; jobs of `spoke` run and only said something."""
+    def take_in(
+        self, changed: set[str], shut: set[str], now_s: float, said: Words = NO_WORDS, doubted: Iterable[str] = ()
+    ) -> list[Event]:
+        """What the engine is to be told, with the store's lock held; `said` and `doubted` are as `news` has them."""
         if self._tree is not self._book.tenants.tree:
             self._tree = self._book.tenants.tree
             self.tables.set_tree(self._tree)
@@ -150,7 +148,7 @@ class Session:
         changed = changed | self._book.chained.keys() | renewed
         events = self.follower.events(changed, shut, now_s, self._parting, renewed)
         self._pasts.write(now_s)
-        events += self.follower.hearing.heard(set(spoke).difference(changed, self.kept.pairing.settling), now_s)
+        events += self.follower.hearing.heard(said, doubted, changed | self.kept.pairing.settling, now_s)
         if not self._recalled:
             self._recalled = True
             recall(self._policy, self.policy_name, self._book.memory.get(POLICY), self.follower.row_of)
@@ -193,15 +191,15 @@ class Session:
 
     def renew(self, now_s: float) -> None:
         """What policies in Python may know beside the tables, and how fast jobs are believed to go in company."""
-        traits, profiles, seen = self.traits, self.kept.profiles, self.kept.pairing.seen
+        traits, profiles, seen, row_of = self.traits, self.kept.profiles, self.kept.pairing.seen, self.follower.row_of
         moves = traits.takes_turns or self.engine.defrag is not None
-        movable = known.movable_rows(self.tables, self.follower.row_of, self._book) if moves else None
+        movable = known.movable_rows(self.tables, row_of, self._book) if moves else None
         if not (traits.plans or traits.computed):
             self.engine.facts = Facts(movable=movable)
             return
         state, rows = self.tables.state, len(self.tables)
         pools = tuple(self.nodes.types[kind] for kind in state.pool[:, col.POOL_TYPE].tolist())
-        steps = known.deadline_steps(self.tables, self.follower.row_of, self._book)
+        steps = known.deadline_steps(self.tables, row_of, self._book)
         facts = Facts(pools, prices_of(pools), steps=steps, movable=movable)
         if traits.names_gpus:
             together = profiles.together(seen)
@@ -209,25 +207,21 @@ class Session:
             small = np.union1d(np.flatnonzero(state.i[:rows, col.LEVEL]), self._unstated())
             claimed = together.claimed_gib()
             state.f[small, col.GPU_GIB] = claimed[state.i[small, col.SPEED_ROW], state.i[small, col.LEVEL]]
-            measured, grants = self.kept.pairing.measured(self.follower.row_of), not traits.overcommits
-            self.engine.rates = MeasuredSpeeds(together, measured, grants)
+            self.engine.rates = MeasuredSpeeds(together, self.kept.pairing.measured(row_of), not traits.overcommits)
             if traits.slices:
-                row_of, cluster = self.follower.row_of, self.nodes.cluster
-                cut = known.slicing_of(cluster, together, self.tables, row_of, self._book)
-                facts = replace(facts, slicing=cut)
-                self.engine.rates = self.engine.rates if cut is None else SliceSpeeds(cut, pauses=False)
+                cut = known.slicing_of(self.nodes.cluster, together, self.tables, row_of, self._book)
+                facts, self.engine.rates = known.with_slices(facts, cut, self.engine.rates)
         elif traits.shares:
             pair = profiles.pairs(seen, traits.pair_belief)
             facts = replace(facts, pair=pair)
-            measured = self.kept.pairing.measured(self.follower.row_of)
+            measured = self.kept.pairing.measured(row_of)
             tried = MeasuredSpeeds(profiles.together(seen), measured) if pair is None and seen.guesses else None
             self.engine.rates = tried if pair is None else PairSpeeds(np.where(pair > 0, pair, 0.5))
         if traits.interleaves:
             of, nominal_s = state.i[:rows, col.SPEED_ROW].copy(), state.f[:rows, col.BELIEF].copy()
             facts = replace(facts, stages=profiles.stages(of, nominal_s, seen))
         if traits.resizes:
-            row_of, trainings = self.follower.row_of, self.kept.trainings
-            facts = known.with_training(facts, self.tables, row_of, self._book, self._reports, trainings)
+            facts = known.with_training(facts, self.tables, row_of, self._book, self._reports, self.kept.trainings)
         if traits.promises:
             facts = replace(facts, bonds=bonds_of(self.follower, self._types))
         self.engine.facts = facts if known.are_news(facts, self.engine.facts) else self.engine.facts
