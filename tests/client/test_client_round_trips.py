@@ -31,7 +31,7 @@ FULL = {
     "max_runtime": "30m", "expected": 60, "retries": 2, "gpu_mem": "20G", "model": "bert", "image": "docker://python:3.11",
     "elastic": {"min_gpus": 1, "max_gpus": 8}, "batch": {"size": 64, "min": 8, "max": 512},
     "checkpoint": {"dir": "ck", "interval": "5m"}, "preemptible": False, "exclusive": True, "tty": True,
-    "movable": False, "weight": 2.5,
+    "movable": False, "weight": 2.5, "gpu_mem_min": "12G", "gpu_mem_speeds": {12: 0.5, 16: 0.75},
     "array": "0-3,9%2", "after": ["1", "any:2"],
     "notify": {"to": ["https://example.org/hook", "ann@example.org"], "when": ["start"]},
 }  # fmt: skip

@@ -12,8 +12,8 @@ from cotenant.beliefs.pair_estimator import PairBelief, make_pair_belief
 from cotenant.compat import Compat
 from cotenant.core import columns as col
 from cotenant.core.deadlines import steps_of
+from cotenant.core.declared import Oversubscription
 from cotenant.core.errors import InputError, unknown
-from cotenant.core.memory import Oversubscription
 from cotenant.core.partitions import Slicing, speeds
 from cotenant.core.prices import prices_of
 from cotenant.core.stages import Stages
