@@ -11,7 +11,7 @@ import pytest
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.errors import InputError
-from cotenant.core.serving import Service
+from cotenant.core.serving import InferenceService
 from cotenant.core.workload import Workload
 from cotenant.engine.explain import explain
 from cotenant.sim.driver import Experiment, Simulation
@@ -22,13 +22,15 @@ from cotenant.workload.services import load_services, services_of
 HOUR_S = 3600.0
 
 
-def service(**said: Any) -> tuple[Service, ...]:
+def service(**said: Any) -> tuple[InferenceService, ...]:
     """One service `chat`: 200 ms a request, 1 s allowed."""
     usual = {"target_ms": 1000, "service_ms": 200, "rate": 0.6, "beside": {"*": [0.6, 0.5]}}
     return services_of({"chat": usual | said}, "test", Path())
 
 
-def begin(work: Workload, services: tuple[Service, ...], policy: str = "sjf-bsbf", cluster: str = "1x1") -> Simulation:
+def begin(
+    work: Workload, services: tuple[InferenceService, ...], policy: str = "sjf-bsbf", cluster: str = "1x1"
+) -> Simulation:
     """A run that has not begun."""
     options: dict[str, Any] = {"costs": "none", "check_invariants": True, "compiled": False}
     return Simulation(Experiment(work, Cluster.parse(cluster), policy, services=services, **options))

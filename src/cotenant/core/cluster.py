@@ -11,7 +11,7 @@ from cotenant.core.errors import InputError
 from cotenant.core.tenants import Tree
 
 if TYPE_CHECKING:
-    from cotenant.core.serving import Service
+    from cotenant.core.serving import InferenceService
 
 _GROUP = re.compile(r"^(?P<count>\d+)x(?P<gpus>\d+)(?::(?P<type>[A-Za-z][\w.-]*))?(?:/(?P<host>.+))?$")
 _MOST_NODES, _MOST_PER_NODE = 200_000, 1024  # beyond which tables alone would fill a machine
@@ -51,7 +51,7 @@ class Cluster:
     quotas: dict[str, int] = field(default_factory=dict)
     spec: str = ""
     tenants: Tree | None = None
-    services: tuple[Service, ...] = ()  # inference services of its own, for simulations
+    services: tuple[InferenceService, ...] = ()  # inference services of its own, for simulations
 
     @property
     def gpus(self) -> int:

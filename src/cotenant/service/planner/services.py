@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from cotenant.beliefs.serving import LatencyGuard, Replica, Replicas
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
-from cotenant.core.serving import PAIR, SURPRISE, Company, RateCurve, Service
+from cotenant.core.serving import PAIR, SURPRISE, Coresidence, InferenceService, RateCurve
 from cotenant.engine.observe import places_of
 from cotenant.service.observer.reports import Reports
 from cotenant.service.store.job import LiveJob
@@ -74,27 +74,27 @@ class LiveServices:
         before, self._told[name] = self._told.get(name), now
         return [] if before == now else [Event(Kind.CHANGED, rows[0])]
 
-    def _foreseen(self, service: Service, now_s: float, ahead_s: float) -> float:
+    def _foreseen(self, service: InferenceService, now_s: float, ahead_s: float) -> float:
         """As measured and a quarter more, and what the job file says at least."""
         return max(SURPRISE * self._rate.get(service.name, 0.0), service.rate.at(now_s))
 
-    def _bar(self, service: Service) -> str:
+    def _bar(self, service: InferenceService) -> str:
         """Why nobody may join, whatever is predicted."""
         if service.name not in self._p99_s:
             return _NOT_YET
         return self._late.get(service.name, (0.0, ""))[1]
 
 
-def _service(job: LiveJob) -> Service:
+def _service(job: LiveJob) -> InferenceService:
     """What the job file says."""
     said, of = job.spec.service, job.id.split(".")[0]
     speed = said.get("beside", PAIR)
-    return Service(
+    return InferenceService(
         f"{job.spec.name}/{of}",
         said["target_s"],
         said["service_s"],
         RateCurve.constant(said.get("rate", 0.0)),
         gib=job.spec.gpu_mem_gib,
-        beside={"": Company(speed, speed)},
+        beside={"": Coresidence(speed, speed)},
         alone=job.spec.exclusive,
     )
