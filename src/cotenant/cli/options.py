@@ -70,9 +70,23 @@ FailNodes = Annotated[str, typer.Option("--fail-nodes", help="mtbf=S,mttr=S[,che
 Defrag = Annotated[
     bool, typer.Option("--defrag", help="Move running jobs together where that lets a waiting gang start sooner.")
 ]
+Network = Annotated[
+    str,
+    typer.Option(
+        "--network", help="On a cluster with a network: avoid (shared links), wait (for them), or avoid,wait."
+    ),
+]
 Services = Annotated[str, typer.Option(help="YAML file of inference services that share the cluster with the jobs.")]
 Crash = Annotated[
     str, typer.Option("--crash", help="ffdl[:learner=S,helper=S,monitor=S,service=S,node=S]: parts crash at random.")
+]
+Oversubscribe = Annotated[
+    str,
+    typer.Option(
+        "--oversubscribe",
+        help="Let jobs that give memory squeeze together: peaks up to so many times a GPU's memory, e.g. 1.5 or 1.5@12"
+        " (GiB/s of its bus). Default: peaks must fit.",
+    ),
 ]
 Power = Annotated[str, typer.Option("--power", help="Let idle nodes sleep: ces, ces:preset=philly, ces:boot=120.")]
 SkipInfeasible = Annotated[bool, typer.Option("--skip-infeasible", help="Leave out jobs larger than the cluster.")]

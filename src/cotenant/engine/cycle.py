@@ -35,6 +35,7 @@ from cotenant.engine.defrag import Defragmenter
 from cotenant.engine.events import begin_step, next_own_time, wants_decision
 from cotenant.engine.guard import Guard, decide_guarded
 from cotenant.engine.ledger import begin_promised
+from cotenant.engine.network import NetworkCare
 from cotenant.engine.observe import Window, keep_active, order_keys, pinned_gpus, places_of, running_rows
 from cotenant.engine.plans import carry_out_plan
 from cotenant.engine.pools import carry_out_pools, fill_idle, name_hosts
@@ -85,11 +86,13 @@ class Engine:
         rates: RateModel | None = None,
         allocation: Packer | None = None,
         defrag: Defragmenter | None = None,
+        network: NetworkCare | None = None,
         guard: Guard | None = None,
     ) -> None:
         self._fixed = isinstance(tables, State)
         self._tables = Fixed(tables) if isinstance(tables, State) else tables
-        self.policy, self.allocation, self.defrag, self.guard = policy, allocation, defrag, guard
+        self.policy, self.allocation, self.defrag = policy, allocation, defrag
+        self.network, self.guard = network, guard
         self.traits, self.rule = policy.traits, rule
         self.facts, self.rates = facts or Facts(), rates
         state = self.state
@@ -188,6 +191,8 @@ class Engine:
         settle = getattr(self.rates, "settle", None)
         if settle is not None:
             settle(self.state, now_s)
+        if self.network is not None:
+            self.network.before(self.state, self.rule, now_s)
         python = self.allocation is not None or self.traits.plans or self.traits.computed
         shared = python and self.state.x[col.TENANTS] == 1
         if shared and (self.allocation is None or self.allocation.due(now_s)):
@@ -206,6 +211,8 @@ class Engine:
         self.state.x[col.NEW_TREE] = 0
         if self.defrag is not None and self.state.x[col.N_WAITING] and self.state.x[col.IDLE]:
             self._defragment(self.defrag, now_s)
+        if self.network is not None:
+            self.network.after(self.state, self.rule, now_s)
 
     def _defragment(self, defrag: Defragmenter, now_s: float) -> None:
         """Move jobs together for somebody who waits; an order has it start, a policy that plans is asked again."""
@@ -259,8 +266,8 @@ class Engine:
     def agreed(self, row: int) -> Terms:
         """What was agreed with a job that has, or will have, GPUs."""
         f, i = self.state.f[row], self.state.i[row]
-        share, cap = float(f[col.SHARE]), float(f[col.CAP])
-        return Terms(int(i[col.LEVEL]), share, cap, int(i[col.TURN]), bool(i[col.OPPORTUNISTIC]))
+        share, cap, cut = float(f[col.SHARE]), float(f[col.CAP]), (int(i[col.SLICED]), int(i[col.COLUMN]))
+        return Terms(int(i[col.LEVEL]), share, cap, int(i[col.TURN]), bool(i[col.OPPORTUNISTIC]), *cut)
 
     def _new_terms(self, told: set[int]) -> Iterator[Transition]:
         """Jobs that go on where they are, on other terms than before."""

@@ -401,7 +401,7 @@ def _unpromise_on(s: State, rule: Rule, n: int, mask: int, now: float) -> None:
     """Nobody may have these GPUs of a node: whoever was promised them waits again."""
     for g in range(s.gpu_first[n], s.gpu_first[n + 1]):
         place = 0
-        while place < SLOTS:
+        while place < s.gpu.shape[1]:
             job = s.gpu[g, place]
             if (mask >> (g - s.gpu_first[n])) & 1 and job >= 0 and s.i[job, PROMISED] == 1:
                 unpromise(s, rule, job, now)

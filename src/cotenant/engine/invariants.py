@@ -125,7 +125,7 @@ def _used_when_shared(state: State, running: Ints) -> Ints:
     i_turn = state.i[:, col.TURN]
     limit = np.repeat(state.gpu_gib[kinds], np.diff(state.gpu_first))
     for g, company in enumerate(expected):
-        _require(len(company) <= col.SLOTS, f"GPU {g} is shared by {len(company)} jobs")
+        _require(len(company) <= state.gpu.shape[1], f"GPU {g} is shared by {len(company)} jobs")
         turns: dict[int, float] = {0: 0.0}
         for job in company if len(company) > 1 else ():
             turn = int(i_turn[job])

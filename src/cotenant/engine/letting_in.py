@@ -40,7 +40,7 @@ def recount(s: State, n: int) -> None:
     cap, free = 0, 0
     for g in range(s.gpu_first[n], s.gpu_first[n + 1]):
         pinned = False
-        for place in range(SLOTS):
+        for place in range(s.gpu.shape[1]):
             if s.gpu[g, place] >= 0 and s.i[s.gpu[g, place], STATE] == PINNED:
                 pinned = True
         if not pinned and s.node[n, NODE_SHUT] == 0:

@@ -78,10 +78,13 @@ def running_rows(s: State) -> Ints:
     return listed if s.x[N_PROMISED] == 0 else listed[s.i[listed, PROMISED] == 0]
 
 
-@entry
 def done_by(s: State, job: int, now: float) -> float:
-    """Seconds of work that one job has finished, at speed 1."""
-    return work_done(s.f, s.i, job, now)
+    """`work_done` in Python: of a single job that takes a tenth of the time of a call of machine code."""
+    number = s.f.item
+    done, since = number(job, DONE), max(number(job, WARM), number(job, RATED))
+    if s.i.item(job, STATE) == RUNNING and now > since:
+        done += (now - since) * number(job, SPEED)
+    return float(done)
 
 
 @entry

@@ -34,7 +34,9 @@ class Experiment:
     fail_nodes: str | None = None
     crash: str = ""  # empty: no part of a job and of the platform crashes by itself
     power: str = ""  # empty: every node is always on
+    oversubscribe: str = ""  # empty: what jobs need of a GPU's memory at their peaks must fit
     defrag: bool = False  # running jobs are moved together where that lets a gang start
+    network: str = ""  # where the cluster has one: `avoid`, `wait` or both; empty: decisions do not look at it
     skip_infeasible: bool = False
     window_s: tuple[float, float] = (-np.inf, np.inf)
     check_invariants: bool = False

@@ -92,7 +92,7 @@ class Planner:
             self._past.catch_up()
             with self._store.lock:
                 session, changed = self._current(now_s), self._store.changes()
-                events = session.take_in(changed, self._openings.shut(now_s), now_s, session.news())
+                events = session.take_in(changed, self._openings.shut(now_s), now_s, *session.news())
                 events += self._services.look(session, now_s)
                 again = [*session.unheard(), *session.partings(), *session.pairs.standstills()]
                 notes = tuple(session.pairs.notes())
