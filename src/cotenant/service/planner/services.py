@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cotenant.service.planner.session import Session
 
 P99_MS, REQUESTS_PER_S = "p99_ms", "requests_per_s"
-_CALM_S = 300.0  # for which nobody joins a service that was late
+_CALM_S = 60.0  # for which nobody joins a service that was late
 _NOT_YET = "it has not reported its latency yet"
 
 
