@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cotenant.cli.setup import Setup
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.errors import InputError
@@ -17,6 +18,7 @@ from cotenant.engine.explain import explain
 from cotenant.sim.driver import Experiment, Simulation
 from cotenant.sim.requests import Stay, serve
 from cotenant.testing.policy import jobs
+from cotenant.workload.cluster_file import load_cluster
 from cotenant.workload.services import load_services, services_of
 
 HOUR_S = 3600.0
@@ -140,3 +142,16 @@ def test_what_is_wrong_with_a_service_is_said_in_one_line(said: dict[str, Any], 
         service(**said)
     assert "\n" not in str(error.value)
     assert str(error.value).startswith("test: chat")
+
+
+def test_services_come_from_a_file_or_with_the_cluster(tmp_path: Path) -> None:
+    """`--services FILE`, and `services:` of a cluster file, are the same to a run."""
+    text = "chat: {target_ms: 1000, service_ms: 200, rate: 0.6}\n"
+    (tmp_path / "services.yaml").write_text(text)
+    (tmp_path / "cluster.yaml").write_text(f"groups: [{{nodes: 1, gpus: 1}}]\nservices:\n  {text}")
+    by_option = Setup(services=str(tmp_path / "services.yaml")).experiment(
+        jobs((0, 1, 9)), Cluster.parse("1x1"), "fifo"
+    )
+    by_cluster = Setup().experiment(jobs((0, 1, 9)), load_cluster(str(tmp_path / "cluster.yaml")), "fifo")
+    for found in (by_option, by_cluster):
+        assert [(one.name, one.target_s, one.rate.at(0.0)) for one in found.services] == [("chat", 1.0, 0.6)]
