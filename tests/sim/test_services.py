@@ -84,11 +84,15 @@ def test_every_policy_that_shares_is_guarded(policy: str) -> None:
     assert float(str(summary["beside_services_gpu_hours"])) > 0.2
 
 
-def test_an_order_keeps_out_of_the_gpus_of_services() -> None:
-    """Policies that do not share have what replicas leave."""
-    run = begin(jobs((0, 1, 1000), (0, 1, 1000)), service(), "srtf", "1x2")
+@pytest.mark.parametrize("policy", ["srtf", "chronus"])
+def test_who_does_not_share_keeps_out_of_the_gpus_of_services(policy: str) -> None:
+    """Orders and plans have what replicas leave; a replica that comes later has its GPU for itself, too."""
+    run = begin(jobs((0, 1, 1000), (0, 1, 1000)), service(), policy, "1x2")
     assert run.advance(np.inf)
     assert sorted(run.outcome().finish_s) == [1000, 2000]
+    run = begin(jobs((0, 1, 2 * HOUR_S)), service(rate={0: 1, 1: 3, 23: 1}, replicas=[1, 2]), policy, "1x2")
+    run.advance(HOUR_S)
+    assert run.outcome().preemptions[0] == 1
 
 
 def test_replicas_follow_the_rate_after_their_start() -> None:

@@ -112,12 +112,14 @@ class LatencyGuard:
     """Lets training join replicas while the predicted latency stays within target.
 
     Whatever is predicted, nobody joins a service while `bar` says why, and guests leave while it is `late`.
+    Kinds of jobs that stay apart join nobody.
     """
 
     def __init__(
         self, replicas: Replicas, foreseen: Foreseen = by_curve, bar: Callable[[InferenceService], str] = no_bar,
-        late: Callable[[InferenceService], bool] = never_late,
+        late: Callable[[InferenceService], bool] = never_late, stays_apart: Callable[[int], bool] = lambda kind: False,
     ) -> None:  # fmt: skip
+        self._stays_apart = stays_apart
         self.replicas, self._foreseen, self._bar, self._late = replicas, foreseen, bar, late
         self._said: dict[int, str] = {}
         self.refusals = self.left = 0
@@ -186,6 +188,8 @@ class LatencyGuard:
         name = f"it may not join service '{service.name}'"
         if service.alone:
             return f"{name}, whose GPUs are its own"
+        if self._stays_apart(int(state.i[row, col.SPEED_ROW])):
+            return f"{name}: it shares no GPU, or could not be made to leave"
         if replica.ready_s > now_s:
             return f"{name}, which is starting"
         if len(guests) >= MOST_GUESTS:

@@ -139,7 +139,7 @@ class Serving:
     def _add(self, service: InferenceService, engine: Engine, now_s: float, have: int) -> None:
         state = engine.state
         row = next(row for row in self._rows[service.name] if row not in self.replicas.all)
-        found = self._choose(service, row, state, now_s, have)
+        found = self._choose(service, row, engine, now_s, have)
         if found is None:
             if have < service.least:
                 need = f"{service.least} replicas of service '{service.name}'"
@@ -156,9 +156,10 @@ class Serving:
         self._stays[service.name].append(self._open[row])
 
     def _choose(
-        self, service: InferenceService, row: int, state: State, now_s: float, have: int
+        self, service: InferenceService, row: int, engine: Engine, now_s: float, have: int
     ) -> tuple[int, int, list[int]] | None:
         """The GPU for one more replica, and who has to leave it; None where every GPU has one."""
+        state, shares = engine.state, engine.traits.shares
         taken = {one.cell(state) for one in self.replicas.all.values()}
         pools = int(state.cls[state.i[row, col.CLASS], col.C_POOLS])
         rate = service.rate.foreseen(now_s, service.ahead_s)
@@ -169,7 +170,9 @@ class Serving:
                 if cell in taken:
                     continue
                 users = [user for user in state.gpu[cell].tolist() if user >= 0]
-                price = self._price(service, Replica(row, service, node, cell - first), users, state, rate, have)
+                price = self._price(
+                    service, Replica(row, service, node, cell - first), users, state, rate, have if shares else -1
+                )
                 if best is None or price < best[0]:
                     best = price, node, cell - first, users if price[0] == 2 else []
         return None if best is None else best[1:]
@@ -177,12 +180,15 @@ class Serving:
     def _price(
         self, service: InferenceService, place: Replica, users: list[int], state: State, rate: float, have: int
     ) -> tuple[float, ...]:
-        """Smaller is better: an empty GPU on the fullest node, training that it can bear, training that is small."""
+        """Smaller is better: an empty GPU on the fullest node, training that it can bear, training that is small.
+
+        `have` is how many replicas there are; -1 where the policy shares with nobody.
+        """
         if not users:
             return 0, int(state.node[place.node, col.NODE_FREE]), place.node, place.gpu
         room = float(state.gpu_gib[state.pool[state.node[place.node, col.NODE_POOL], col.POOL_TYPE]]) - service.gib
         slow = self.replicas.slowdown(state, place, users)
-        bears = len(users) <= MOST_GUESTS and float(state.f[users, col.GPU_GIB].sum()) <= room
+        bears = have >= 0 and len(users) <= MOST_GUESTS and float(state.f[users, col.GPU_GIB].sum()) <= room
         if bears and not service.alone and service.p99_s(rate, have + 1, slow) <= service.target_s:
             return 1, slow, place.node, place.gpu
         return 2, int(state.i[users, col.GPUS].sum()), -float(state.f[users, col.SINCE].max()), place.node, place.gpu

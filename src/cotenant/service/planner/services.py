@@ -7,8 +7,10 @@ that share. When it is measured to be late all the same, whoever is beside it le
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cotenant.beliefs.live_profiles import LiveKind
 from cotenant.beliefs.serving import LatencyGuard, Replica, Replicas
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
@@ -32,7 +34,10 @@ class LiveServices:
     def __init__(self, store: Store, reports: Reports) -> None:
         self._store, self._reports = store, reports
         self.replicas = Replicas((), lambda kind: "")
-        self.guard = LatencyGuard(self.replicas, self._foreseen, self._bar, lambda one: one.name in self._late)
+        self._kinds: Sequence[LiveKind] = ()
+        self.guard = LatencyGuard(
+            self.replicas, self._foreseen, self._bar, lambda one: one.name in self._late, self._stays_apart
+        )
         self._p99_s: dict[str, float] = {}  # by service: the worst of its replicas
         self._rate: dict[str, float] = {}
         self._late: dict[str, tuple[float, str]] = {}  # by service: until when nobody joins, and why
@@ -46,7 +51,7 @@ class LiveServices:
             if job.spec.service and row is not None and session.tables.state.i[row, col.STATE] == col.PINNED:
                 (node, _, mask), *_ = places_of(session.tables.state, row)
                 found[row] = Replica(row, _service(job), node, mask.bit_length() - 1)
-        self.replicas.all = found
+        self.replicas.all, self._kinds = found, session.kept.profiles.kinds
         session.engine.guard = self.guard if found else None
         self._hear(session, found)
         return [event for name in {one.service.name for one in found.values()} for event in self._news(name, now_s)]
@@ -77,6 +82,10 @@ class LiveServices:
     def _foreseen(self, service: InferenceService, now_s: float, ahead_s: float) -> float:
         """As measured and a quarter more, and what the job file says at least."""
         return max(SURPRISE * self._rate.get(service.name, 0.0), service.rate.at(now_s))
+
+    def _stays_apart(self, kind: int) -> bool:
+        """Exclusive jobs, and those that nobody may stop."""
+        return self._kinds[kind].alone
 
     def _bar(self, service: InferenceService) -> str:
         """Why nobody may join, whatever is predicted."""
