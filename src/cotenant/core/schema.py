@@ -106,6 +106,8 @@ INTS = (
     Column("EVICTED", "", ENGINE, "1 while a walk gives its GPUs to a suspended job that is bound to them"),
     Column("YIELDS", "", ENGINE, "makes room for another's turn, as bits: 1 by standing still, 2 by saving; 0 never"),
     Column("DEMOTED", "", ENGINE, "1 when it came into another queue since the last decision"),
+    Column("RUN_AT", "", ENGINE, "position in the list of running jobs, while it runs"),
+    Column("SHIELDED", "", ENGINE, "1 when it stands in the list of jobs in their minimum run"),
 )
 # What the engine works out for the view: from several columns at the moment of the look, ...
 LOOKS = (
