@@ -101,22 +101,21 @@ def _shortest_on_one_node(s: State, c: int, order: Ints, first: int, end: int) -
     """The same for such a class, which has found no node idle: the first on which enough is free when the last ones
     leave. TAIL holds what they leave, and nothing before and after."""
     open_, gpus, found = s.open, s.cls[c, C_GPUS], -1
-    last = end
+    last, touched = end, 0
     while last > first and found < 0:
         last -= 1
         at = s.i[order[last], SLICE] if order[last] >= 0 and s.i[order[last], STATE] == RUNNING else -1
         while at >= 0:
             n = s.slices[at, SLICE_NODE]
             open_[n, TAIL] += s.slices[at, SLICE_GPUS]
+            s.pick[touched, 0] = n
+            touched += 1
             if open_[n, TAIL] + open_[n, IDLE_NOW] >= gpus:
                 found = _better(s, found, n, gpus)
             at = s.slices[at, SLICE_NEXT]
+    for k in range(touched):
+        open_[s.pick[k, 0], TAIL] = 0
     s.pick[0, 0], s.pick[0, 1] = found, gpus
-    for k in range(last, end):
-        at = s.i[order[k], SLICE] if order[k] >= 0 and s.i[order[k], STATE] == RUNNING else -1
-        while at >= 0:
-            open_[s.slices[at, SLICE_NODE], TAIL] = 0
-            at = s.slices[at, SLICE_NEXT]
     return 1 if found >= 0 else 0
 
 
