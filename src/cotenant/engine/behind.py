@@ -24,18 +24,41 @@ from cotenant.engine.weighing import shielded_until
 from cotenant.placement.fit import UNCLAIMED
 
 NOBODY = -1
+_FEW = 1024  # twice the GPUs up to which looking at everybody costs less than keeping an index sorted
 
 
 @kernel
 def is_plain(s: State, rule: Rule) -> bool:
     """Whether the end of the line is all that a decision need look at: keys only fall, and GPUs alone bind."""
     return bool(
-        rule.flags[STABLE] == 1
+        (rule.flags[STABLE] == 1 or (by_index(rule) and s.run.shape[0] > _FEW))
         and s.x[SHARING] + s.x[USE_HOST] + s.x[TENANTS] + s.x[QUOTAS] == 0
         and s.keys.shape[0] == 3
         and rule.columns[1] != BY_LISTED
-        and (rule.columns[0] != BY_QUEUE or rule.flags[WEIGHS] == 0)
+        and (rule.columns[0] != BY_QUEUE or rule.flags[WEIGHS] == 0 or by_index(rule))
     )
+
+
+@kernel
+def by_index(rule: Rule) -> bool:
+    """Whether an order goes by queues and, in all but the last, by an index that may move either way."""
+    return bool(rule.columns[0] == BY_QUEUE and rule.columns[1] == BY_GITTINS and rule.columns[2] == BY_FIRST_START)
+
+
+@kernel
+def _sort_by_index(s: State, rule: Rule, now: float) -> None:
+    """Bring those who go by an index up to now, and sort them: they stand before all of the last queue."""
+    keys, run, line, last = s.keys, s.run, s.order[KEPT], rule.flags[QUEUES] - 1
+    k = 0
+    while k < s.x[N_KEPT] and (keys[0, line[k]] < last or last == 0):
+        place, to = line[k], k
+        if run[place] >= 0:
+            _note_keys(s, rule, place, now)
+        while to > 0 and before(keys, run, place, line[to - 1]):
+            line[to] = line[to - 1]
+            to -= 1
+        line[to] = place
+        k += 1
 
 
 @kernel
@@ -109,9 +132,10 @@ def _note_all_nodes(s: State, rule: Rule, now: float) -> None:
         place = s.order[KEPT, k]
         if s.run[place] < 0 or _is_shielded(s, rule, place, now):
             continue
+        second = math.inf if by_index(rule) else s.keys[1, place]
         at = s.i[s.run[place], SLICE]
         while at >= 0:
-            note_next(s, s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS], s.keys[0, place], s.keys[1, place])
+            note_next(s, s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS], s.keys[0, place], second, s.keys[2, place])
             at = s.slices[at, SLICE_NEXT]
     for n in range(s.node.shape[0]):
         s.top[0, n] = now
@@ -148,6 +172,8 @@ def begin_tail(s: State, rule: Rule, now: float) -> None:
         _make_line(s, rule, now)
     else:
         compact_if_sparse(s)
+        if by_index(rule):
+            _sort_by_index(s, rule, now)
         for place in range(s.x[N_KEPT], s.x[N_RUN]):
             _note_keys(s, rule, place, now)
             _insert(s, place, s.x[N_KEPT])

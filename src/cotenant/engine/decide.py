@@ -55,7 +55,8 @@ def _decide_plain(s: State, rule: Rule, now: float) -> None:
     """The same as the two below, where a look at the nodes that changed and at the end of the line will do."""
     begin_decision(s, rule, now)
     newest = s.x[NEWEST]
-    if s.x[DIRTY] == 0 and s.x[ARRIVED] == 1 and s.i[newest, STATE] == WAITING:
+    alone = s.x[DIRTY] == 0 and s.x[ARRIVED] == 1 and s.i[newest, STATE] == WAITING
+    if alone and (rule.flags[STABLE] == 1 or s.x[N_WAITING] == 1):
         found = _HOPELESS if s.i[newest, HEAP_AT] > 0 else _look_at(s, rule, s.i[newest, CLASS], newest, now)
         if s.i[newest, HEAP_AT] == 0:
             note_loose(s, rule, now)
@@ -87,7 +88,7 @@ def _look_at(s: State, rule: Rule, c: int, job: int, now: float) -> int:
         return _STARTED
     if by_node:
         return _DISPLACES
-    known = _known_hopeless(s, c, job)
+    known = rule.flags[STABLE] == 1 and _known_hopeless(s, c, job)
     return _DISPLACES if not known and enough_behind(s, rule, c, job, now) else _HOPELESS
 
 

@@ -61,7 +61,7 @@ def _fixed(f: Matrix, i: IntMatrix, column: int, job: int) -> float:
 
 
 @kernel
-def _quantum(rule: Rule, queue: int) -> float:
+def quantum_of(rule: Rule, queue: int) -> float:
     """Service quantum of the Gittins index in a queue; 0 in the last of several, which is in FIFO order."""
     queues = rule.flags[QUEUES]
     if queues > 1 and queue >= queues - 1:
@@ -74,7 +74,7 @@ def _quantum(rule: Rule, queue: int) -> float:
 @kernel
 def gittins_key(f: Matrix, i: IntMatrix, rule: Rule, job: int, now: float) -> float:
     """Minus the Gittins index of a job in its queue."""
-    quantum = _quantum(rule, i[job, QUEUE])
+    quantum = quantum_of(rule, i[job, QUEUE])
     if quantum == 0.0:
         return 0.0
     attained = float(f[job, ATTAINED])
@@ -315,7 +315,7 @@ def write_keys(s: State, rule: Rule, first: int, count: int, now: float) -> None
             continue
         if column == BY_GITTINS:
             for k in range(first, count):
-                quantum = _quantum(rule, int(hot[H_QUEUE, k]))
+                quantum = quantum_of(rule, int(hot[H_QUEUE, k]))
                 attained = (hot[H_ATTAINED, k] + now - hot[H_SINCE, k]) * hot[H_GPUS, k]
                 keys[c, k] = 0.0
                 if quantum > 0.0 and supremum:

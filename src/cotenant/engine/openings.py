@@ -4,7 +4,7 @@
 that comes after it finds no place there. Keys of running jobs only fall, so what was found out once is an upper limit
 until somebody comes to the node, leaves it, or changes his order otherwise. So a decision asks the few nodes whose
 limit is not below the gang's key, and those that changed; the others it need not look at. The row of 0 GPUs says when a
-node was looked at last, the last column which limit no node exceeds, and the second half of the rows holds second keys.
+node was looked at last, the last column which limit no node exceeds; further parts hold second and third keys.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 from cotenant.core.columns import *
 from cotenant.core.jit import kernel
 from cotenant.core.state import Rule, State
-from cotenant.engine.keys import key_of
+from cotenant.engine.keys import key_of, quantum_of
 from cotenant.engine.weighing import shielded_until, stop_cost
 
 STALE = -1e300
@@ -63,10 +63,10 @@ def forget_nodes_of(s: State, job: int) -> None:
 @kernel
 def forget_all(s: State) -> None:
     """Note of all nodes what is idle, and that nobody leaves; the row of 0 GPUs says how many are idle."""
-    top, half = s.top, s.top.shape[0] // 2
+    top, part = s.top, s.top.shape[0] // 3
     for n in range(s.node.shape[0]):
         top[0, n] = float(s.node[n, NODE_FREE])
-    for g in range(1, half):
+    for g in range(1, part):
         for n in range(s.node.shape[0]):
             top[g, n] = math.inf if g <= s.node[n, NODE_FREE] else -math.inf
         top[g, s.node.shape[0]] = math.inf
@@ -74,12 +74,12 @@ def forget_all(s: State) -> None:
 
 
 @kernel
-def note_next(s: State, n: int, gpus: int, first: float, second: float) -> None:
+def note_next(s: State, n: int, gpus: int, first: float, second: float, third: float) -> None:
     """The next one on a node to leave, the last ones first, has these keys and so many GPUs there."""
-    top, half = s.top, s.top.shape[0] // 2
+    top, part = s.top, s.top.shape[0] // 3
     idle = int(top[0, n])
-    for g in range(idle + 1, min(idle + gpus + 1, half)):
-        top[g, n], top[half + g, n] = first + _SLACK * abs(first), second
+    for g in range(idle + 1, min(idle + gpus + 1, part)):
+        top[g, n], top[part + g, n], top[2 * part + g, n] = first + _SLACK * abs(first), second, third
     top[0, n] = float(idle + gpus)
 
 
@@ -99,10 +99,20 @@ def shielded_till(s: State, rule: Rule, job: int) -> float:
 @kernel
 def _limit(s: State, rule: Rule, column: int, job: int, now: float) -> float:
     """A key of a running job, or a little more."""
+    if column == BY_GITTINS and quantum_of(rule, s.i[job, QUEUE]) > 0.0:
+        return math.inf
     key = key_of(s.f, s.i, rule, column, job, now)
     if column in (BY_REMAINING, BY_REMAINING_GPU, BY_ATTAINED_GPU):
         key += _SLACK * (1.0 + abs(key))
     return key
+
+
+@kernel
+def is_later(first: float, second: float, third: float, other1: float, other2: float, other3: float) -> bool:
+    """Whether these keys come after the others."""
+    if first != other1:
+        return first > other1
+    return second > other2 or (second == other2 and third > other3)
 
 
 @kernel
@@ -114,15 +124,16 @@ def _rank_seated(s: State, rule: Rule, n: int, now: float) -> int:
         if is_shielded(s, rule, job, now):
             continue
         first, second = _limit(s, rule, rule.columns[0], job, now), _limit(s, rule, rule.columns[1], job, now)
+        third = _limit(s, rule, rule.columns[2], job, now)
         piece = s.i[job, SLICE]
         while s.slices[piece, SLICE_NODE] != n:
             piece = s.slices[piece, SLICE_NEXT]
         to = count
-        while to > 0 and (held[0, to - 1] < first or (held[0, to - 1] == first and held[1, to - 1] < second)):
-            for row in range(3):
+        while to > 0 and is_later(first, second, third, held[0, to - 1], held[1, to - 1], held[2, to - 1]):
+            for row in range(4):
                 held[row, to] = held[row, to - 1]
             to -= 1
-        held[0, to], held[1, to], held[2, to] = first, second, s.slices[piece, SLICE_GPUS]
+        held[0, to], held[1, to], held[2, to], held[3, to] = first, second, third, s.slices[piece, SLICE_GPUS]
         count += 1
     return count
 
@@ -130,32 +141,33 @@ def _rank_seated(s: State, rule: Rule, n: int, now: float) -> int:
 @kernel
 def look_at_node(s: State, rule: Rule, n: int, now: float) -> None:
     """Note the limits of a node as of now."""
-    top, half, every = s.top, s.top.shape[0] // 2, s.top.shape[1] - 1
+    top, part, every = s.top, s.top.shape[0] // 3, s.top.shape[1] - 1
     count = _rank_seated(s, rule, n, now)
     total = s.node[n, NODE_FREE]
-    for g in range(1, min(total + 1, half)):
-        top[g, n] = top[half + g, n] = top[g, every] = math.inf
+    for g in range(1, min(total + 1, part)):
+        top[g, n] = top[part + g, n] = top[2 * part + g, n] = top[g, every] = math.inf
     for k in range(count):
-        freed = total + int(s.held[2, k])
-        for g in range(total + 1, min(freed + 1, half)):
-            top[g, n], top[half + g, n] = s.held[0, k], s.held[1, k]
+        freed = total + int(s.held[3, k])
+        for g in range(total + 1, min(freed + 1, part)):
+            top[g, n], top[part + g, n], top[2 * part + g, n] = s.held[0, k], s.held[1, k], s.held[2, k]
             top[g, every] = max(top[g, every], s.held[0, k])
         total = freed
-    for g in range(total + 1, half):
-        top[g, n] = top[half + g, n] = -math.inf
+    for g in range(total + 1, part):
+        top[g, n] = -math.inf
     top[0, n] = now
 
 
 @kernel
 def _opens_on(s: State, rule: Rule, g: int, n: int, job: int, now: float) -> bool:
-    """Whether a waiting job could have g GPUs of a node, as far as first and second keys tell."""
-    top, second = s.top, s.top.shape[0] // 2 + g
-    if top[g, n] < s.f[job, KEY1] or (top[g, n] == s.f[job, KEY1] and top[second, n] < s.f[job, KEY2]):
+    """Whether a waiting job could have g GPUs of a node, as far as keys tell."""
+    top, second, third = s.top, s.top.shape[0] // 3 + g, 2 * (s.top.shape[0] // 3) + g
+    first_key, second_key, third_key = s.f[job, KEY1], s.f[job, KEY2], s.f[job, KEY3]
+    if is_later(first_key, second_key, third_key, top[g, n], top[second, n], top[third, n]):
         return False
     if top[0, n] == now:
         return True
     look_at_node(s, rule, n, now)
-    return bool(top[g, n] > s.f[job, KEY1] or (top[g, n] == s.f[job, KEY1] and top[second, n] >= s.f[job, KEY2]))
+    return not is_later(first_key, second_key, third_key, top[g, n], top[second, n], top[third, n])
 
 
 @kernel

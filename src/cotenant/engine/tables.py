@@ -274,8 +274,8 @@ def _seats(node: IntMatrix, x: Ints, room: int, quota: IntMatrix) -> dict[str, n
     width = width if x[col.SEATED] else 0
     return {
         "seat": np.zeros((nodes, width + 1), np.int64),
-        "top": np.full((2 * width + 2, nodes + 1), np.inf),
-        "held": np.zeros((3, width + 1)),
+        "top": np.full((3 * width + 3, nodes + 1), np.inf),
+        "held": np.zeros((4, width + 1)),
         "stale": np.zeros(nodes, np.int64),
         "shield": np.zeros(room, np.int64),
     }

@@ -133,8 +133,9 @@ def _present(s: State) -> Ints:
 
 def _listed(s: State) -> Ints:
     """Running jobs, by row."""
-    listed: Ints = s.run[: s.x[N_RUN]]
-    return np.sort(listed[listed >= 0])
+    listed = s.run[: s.x[N_RUN]]
+    running: Ints = np.sort(listed[listed >= 0])
+    return running
 
 
 def _in_line(s: State) -> Ints:
