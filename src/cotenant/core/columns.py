@@ -15,9 +15,9 @@ FLOAT_COLUMNS = 43
 (
     GPUS, CLASS, STATE, QUEUE, PREEMPTS, STARTS, EVENT_KIND, HEAP_AT, EVENT_AT, SLICE, TENANT, MODEL, ATTEMPT, OWES,
     RANK, SPEED_ROW, HOST, LEVEL, TURN, OPPORTUNISTIC, ARRIVAL, OLD, LEAVING, PROMISED, HOME, RUNG,
-    EVICTED, YIELDS, DEMOTED, RUN_AT, SHIELDED,
-) = range(31)  # fmt: skip
-INT_COLUMNS = 31
+    EVICTED, YIELDS, DEMOTED, SLICED, COLUMN, LETS_IN, RUN_AT, SHIELDED,
+) = range(34)  # fmt: skip
+INT_COLUMNS = 34
 
 # States of a job inside the engine.
 # PINNED jobs run where nobody may plan: they may not be stopped, or their node is drained.
@@ -50,7 +50,7 @@ POOL_LO, POOL_HI, POOL_TYPE, POOL_LARGEST, POOL_LARGEST_COUNT, POOL_PART = 0, 1,
 # Slices of allocations: a linked list per job in one pool of records.
 # SLICE_MASK says which GPUs of the node, where several jobs may share one; 0 where nobody asks.
 SLICE_NODE, SLICE_GPUS, SLICE_NEXT, SLICE_MASK = 0, 1, 2, 3
-SLOTS = 4  # jobs that may share one GPU at most
+SLOTS = 4  # jobs that may share one GPU at most, unless GPUs are cut into more slices
 
 # Planned starts.
 START_JOB, START_HEAD, START_MOVED, START_HOST = 0, 1, 2, 3
@@ -160,6 +160,7 @@ UNLIMITED = 2**40
     N_LISTED,  # how often somebody was put at the end of a list (LISTED)
     LIST_BASE,  # the same before the first stop of the present moment
     N_DEMOTED,  # jobs that were demoted since the last decision
+    PINS,  # 1 when jobs may be pinned though leaving takes no time
     QUOTAS,  # 1 when some tenant may not hold all GPUs
     SEATED,  # 1 when `State.seat` says who sits on each node
     LINED,  # 1 when the line of running jobs is in the order of the keys that are noted for them
@@ -170,8 +171,8 @@ UNLIMITED = 2**40
     ROUND,  # number of the round for which line and `State.top` hold
     MOST_IDLE,  # no node has more idle GPUs in this walk
     MOST_OPEN,  # no node has more unclaimed GPUs in a walk from the end of the line
-) = range(67)
-INT_SCALARS = 67
+) = range(68)
+INT_SCALARS = 68
 
 # Float scalars of the engine.
 # NEXT_CALL: when a policy that sets its own times wants to be asked again.

@@ -32,7 +32,7 @@ def is_plain(s: State, rule: Rule) -> bool:
     """Whether the end of the line is all that a decision need look at: keys only fall, and GPUs alone bind."""
     return bool(
         (rule.flags[STABLE] == 1 or (by_index(rule) and s.run.shape[0] > _FEW))
-        and s.x[SHARING] + s.x[USE_HOST] + s.x[TENANTS] + s.x[QUOTAS] == 0
+        and s.x[SHARING] + s.x[USE_HOST] + s.x[TENANTS] + s.x[QUOTAS] + s.x[PINS] == 0
         and s.keys.shape[0] == 3
         and rule.columns[1] != BY_LISTED
         and (rule.columns[0] != BY_QUEUE or rule.flags[WEIGHS] == 0 or by_index(rule))
