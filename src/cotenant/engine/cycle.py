@@ -134,6 +134,7 @@ class Engine:
     @rule.setter
     def rule(self, rule: Rule) -> None:
         self._rule = with_tiers(rule) if has_tiers(self.state) else rule
+        self.state.x[col.ROUND] = -1  # whatever was kept is of another order
 
     def active_rows(self) -> Ints:
         """Rows of active jobs, in the order of the last decision: nearly sorted lists sort quickly."""
