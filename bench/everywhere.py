@@ -1,13 +1,15 @@
 """The same 60 jobs on this machine, on Ray and on Slurm (pilot), live and simulated.
 
-    python -m bench.everywhere [--backends local ray slurm] [--policies gavel ...] [--jobs 60] [--seed 1]
+    python -m bench.everywhere [--backends local ray slurm] [--policies gavel ...] [--jobs 60] [--seed 1] [--state FILE]
 
 On each backend, a cluster of four a100 and four v100 that nobody has, what jobs cost there is measured first (start,
 step, leave, come back), and written down as `cotenant profile` does. Then the jobs run under each policy
 (`bench/paced_job.py`: timed waits, so that they are as fast together as alone), and the simulator plays the same
 arrivals from that profile.
-Every run takes about two minutes. Exit code 1 if the final states differ between backends, or if a simulated average
-JCT is more than 10 % off.
+Every run takes about two minutes. Told with each: how long jobs were on GPUs, live and simulated (a machine that does
+much else makes jobs longer, which no simulation foretells; the rest of the JCT is waiting), decisions that came too
+late, and how many cores others kept busy. `--state` keeps what is done, and what went well is not done again. Exit code
+1 if the final states differ between backends, or if a simulated average JCT is more than 10 % off.
 """
 
 from __future__ import annotations
@@ -20,16 +22,19 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
 from bench.demo import ME
-from bench.fidelity import KINDS, Job, Lived, Profile, job_spec, measured, workload
+from bench.fidelity import KINDS, Job, Profile, job_spec, measured, workload
 from bench.quiet import Others
 from cotenant.core.cluster import Cluster
+from cotenant.core.outcome import Outcome
 from cotenant.core.workload import Codes, make_workload
 from cotenant.service.core import CoreService
+from cotenant.service.facade import JobInfo
 from cotenant.service.options import Options
 from cotenant.service.run import Site, open_service
 from cotenant.sim.driver import Experiment, simulate
@@ -97,36 +102,74 @@ def written(profile: Profile, path: Path) -> str:
     return str(path)
 
 
-def live(service: CoreService, jobs: list[Job], profile: Profile) -> tuple[list[Lived], tuple[str, ...]]:
-    """The jobs after their end, and how each ended."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The workload under one policy on one backend, live and simulated; averages over jobs."""
+
+    backend: str
+    policy: str
+    states: tuple[str, ...]
+    jct_s: float
+    on_gpus_s: float
+    preemptions: int
+    late: int  # decisions
+    others: float  # cores that were busy with other things
+    sim_jct_s: float
+    sim_on_gpus_s: float
+    sim_preemptions: int
+
+    @property
+    def right(self) -> bool:
+        """Whether the simulator was."""
+        return abs(self.sim_jct_s / self.jct_s - 1) <= MOST_OFF
+
+    def __str__(self) -> str:
+        return (
+            f"{self.backend:6} {self.policy:30} {self.states.count('succeeded')} of {len(self.states)} succeeded; "
+            f"average JCT {self.jct_s:.2f} s, simulated {self.sim_jct_s / self.jct_s - 1:+.1%}"
+            f"{'' if self.right else ' MISSED'}; "
+            f"on GPUs {self.on_gpus_s:.2f} s, simulated {self.sim_on_gpus_s:.2f} s; preemptions {self.preemptions} / "
+            f"{self.sim_preemptions}; {self.late} decisions late, {self.others:.1f} cores busy with other things"
+        )
+
+
+def live(service: CoreService, jobs: list[Job], profile: Profile) -> list[JobInfo]:
+    """The jobs after their end."""
     names, began_s = [], time.monotonic()
     for job in jobs:
         time.sleep(max(0.0, began_s + job.at_s - time.monotonic()))
         names += service.desk.submit(ME, [job_spec(job, job.lasts_s(profile))])[0]
     while service.store.book.active:
         service.desk.wait_events(service.store.book.seq, 0.2)
-    infos = [service.desk.job(ME, name) for name in names]
-    lived = [Lived(one.submitted_s, (one.ended_s or 0.0) - one.submitted_s, len(one.attempts) - 1) for one in infos]
-    return lived, tuple(str(one.state) for one in infos)
+    return [service.desk.job(ME, name) for name in names]
 
 
-def foretold(jobs: list[Job], lived: list[Lived], profile: Profile, file: str, policy: str) -> float:
-    """The simulator's average JCT."""
-    arrived = np.array([one.submitted_s for one in lived])
+def foretold(jobs: list[Job], submitted_s: Sequence[float], profile: Profile, file: str, policy: str) -> Outcome:
+    """What the simulator says of them. Rounds begin when the clock shows a multiple of their length, in both."""
+    arrived = np.array(submitted_s)
     names = tuple(KINDS)
     work = make_workload(
-        "everywhere", arrived - arrived[0], np.array([job.gpus for job in jobs], np.int64),
+        "everywhere", arrived - arrived[0] // ROUND_S * ROUND_S, np.array([job.gpus for job in jobs], np.int64),
         np.array([job.steps * profile[job.kind].step_s for job in jobs]),
         model=Codes(np.array([names.index(job.kind) for job in jobs]), names),
     )  # fmt: skip
     cluster = Cluster.parse("+".join(f"1x{EACH}:{kind}" for kind in TYPES))
-    outcome = simulate(Experiment(work, cluster, policy, profile=file, costs="profile", round_s=ROUND_S))
-    return float(outcome.jct_s.mean())
+    return simulate(Experiment(work, cluster, policy, profile=file, costs="profile", round_s=ROUND_S))
 
 
-def on_backend(name: str, asked: argparse.Namespace) -> tuple[bool, list[tuple[str, ...]]]:
-    """All policies on one backend; whether the simulator was right, and the final states under each."""
-    right, ends = True, []
+def compared(name: str, policy: str, infos: list[JobInfo], outcome: Outcome, late: int, others: float) -> Run:
+    """Both sides of a run."""
+    jct_s = np.array([(one.ended_s or 0.0) - one.submitted_s for one in infos])
+    held_s = [sum((a.ended_s or 0.0) - (a.started_s or 0.0) for a in one.attempts) for one in infos]
+    return Run(
+        name, policy, tuple(str(one.state) for one in infos), float(jct_s.mean()), float(np.mean(held_s)),
+        sum(len(one.attempts) - 1 for one in infos), late, others, float(outcome.jct_s.mean()),
+        float((outcome.jct_s - outcome.queue_s).mean()), int(outcome.preemptions.sum()),
+    )  # fmt: skip
+
+
+def on_backend(name: str, policies: Sequence[str], asked: argparse.Namespace) -> Iterator[Run]:
+    """Some policies on one backend."""
     with tempfile.TemporaryDirectory(prefix="cotenant-everywhere-") as text, world(name, Path(text)) as backend:
         folder = Path(text)
         with served(backend, folder / "home", "fifo") as service:
@@ -138,19 +181,20 @@ def on_backend(name: str, asked: argparse.Namespace) -> tuple[bool, list[tuple[s
                 flush=True,
             )
         jobs = workload(asked.jobs, asked.load, asked.seed, profile, EACH * len(TYPES))
-        for policy in asked.policies:
+        for policy in policies:
+            others = Others()
             with served(backend, folder / "home", policy, file) as service:
-                lived, states = live(service, jobs, profile)
-            jct_s = float(np.mean([one.jct_s for one in lived]))
-            off = foretold(jobs, lived, profile, file, policy) / jct_s - 1
-            right &= abs(off) <= MOST_OFF
-            ends.append(states)
-            print(
-                f"{name:6} {policy:32} {states.count('succeeded')} of {len(states)} succeeded, "
-                f"{sum(one.preemptions for one in lived)} preemptions; average JCT {jct_s:.2f} s, simulated {off:+.1%}"
-                f"{'' if abs(off) <= MOST_OFF else '   MISSED'}", flush=True,
-            )  # fmt: skip
-    return right, ends
+                infos = live(service, jobs, profile)
+                late = int(service.admin.metrics()["cotenant_decision_timeouts_total"])
+            outcome = foretold(jobs, [one.submitted_s for one in infos], profile, file, policy)
+            yield compared(name, policy, infos, outcome, late, others.cores())
+
+
+def read_state(path: Path | None) -> dict[tuple[str, str], Run]:
+    """What was done before; the last of each."""
+    lines = path.read_text().splitlines() if path is not None and path.exists() else []
+    runs = [Run(**{**row, "states": tuple(row["states"])}) for row in map(json.loads, lines)]
+    return {(run.backend, run.policy): run for run in runs}
 
 
 def main(argv: Sequence[str]) -> int:
@@ -160,14 +204,22 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--jobs", type=int, default=60)
     parser.add_argument("--load", type=float, default=0.8)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--state", type=Path, help="what is done is kept here")
     asked = parser.parse_args(argv)
-    others = Others()
-    time.sleep(2.0)
-    print(f"before: {others.text()}")
-    found = {name: on_backend(name, asked) for name in asked.backends}
-    same = len({tuple(ends) for _, ends in found.values()}) == 1
-    print(f"final states are {'equal' if same else 'NOT equal'} on {', '.join(found)}")
-    return 0 if same and all(right for right, _ in found.values()) else 1
+    found = read_state(asked.state)
+    for name in asked.backends:
+        todo = [one for one in asked.policies if (name, one) not in found or not found[name, one].right]
+        for run in on_backend(name, todo, asked) if todo else ():
+            found[name, run.policy] = run
+            print(run, flush=True)
+            if asked.state is not None:
+                with asked.state.open("a") as file:
+                    file.write(json.dumps(asdict(run)) + "\n")
+    runs = [found[name, policy] for policy in asked.policies for name in asked.backends]
+    print("\n".join(map(str, runs)))
+    same = all(len({run.states for run in runs if run.policy == policy}) == 1 for policy in asked.policies)
+    print(f"final states are {'equal' if same else 'NOT equal'} on {', '.join(asked.backends)}")
+    return 0 if same and all(run.right for run in runs) else 1
 
 
 if __name__ == "__main__":

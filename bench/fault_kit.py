@@ -19,7 +19,7 @@ import httpx
 from cotenant.client import Client
 from cotenant.core.errors import CotenantError
 
-PATIENCE_S = 90.0
+PATIENCE_S = 120.0  # longer than a backend looks for its nodes, so that the service itself says what is wrong
 _DIARY = """
 echo "$COTENANT_JOB_ID began" >> {diary}
 while [ ! -e {go} ]; do sleep 0.05; done

@@ -17,6 +17,7 @@ from bench.fault_kit import Case
 from bench.fault_worlds import Cable, Victim, World
 from cotenant.client import Client
 from cotenant.core.errors import CotenantError
+from cotenant.service.facade import AttemptInfo
 
 PHASES = ("starting", "running", "stopping", "suspended")
 KILLS = ("node killed", "agent killed")  # may cost a job its process; all others may not
@@ -197,11 +198,19 @@ class Play:
         repeated = [line for line, count in Counter(lines).items() if count > 1 and not line.endswith("told")]
         doubled = len(repeated) + sum(line.endswith("double") for line in lines)
         doubled += sum(count > 1 for count in ended.values())
-        must = {name: 1 + (self.cell.phase == "stopping" and name == "victim") for name in self._jobs}
+        tried = {name: self._tried(name) for name in self._jobs}
+        must = {name: 1 + sum(map(_moved, attempts, attempts[1:])) for name, attempts in tried.items()}
+        must["victim"] += self.cell.phase == "stopping"
         again = 0 if self.cell.fault in KILLS else sum(began[name] > must[name] for name in self._jobs)
         if doubled or again:
-            note = note or f"{lines}"
+            note = note or f"{lines} { {name: [one.why for one in attempts] for name, attempts in tried.items()} }"
         return Verdict(sum(state != "succeeded" for state in ends.values()), doubled, again, self._left(), note=note)
+
+    def _tried(self, name: str) -> tuple[AttemptInfo, ...]:
+        """Its attempts."""
+        with suppress(CotenantError, OSError):
+            return self.client.job(self._jobs[name]).attempts
+        return ()
 
     def _why(self, name: str) -> str:
         with suppress(CotenantError, OSError):
@@ -229,3 +238,8 @@ class Play:
             (self._trail / name).touch()
         for case in self._cases:
             case.kill()
+
+
+def _moved(one: AttemptInfo, after: AttemptInfo) -> bool:
+    """Whether it began again by choice: it was suspended, its GPUs were others' by then, and further ones free."""
+    return one.why.startswith("its GPUs were not to be had") and one.nodes != after.nodes

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from multiprocessing.connection import Connection
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from cotenant._version import __version__
 from cotenant.backends.agent.gangs import AgentPlacement, has_failed, split, together
 from cotenant.backends.agent.logs import AgentLog, PieceOrder
 from cotenant.backends.base import LaunchSpec, NodeInfo, Observed
+from cotenant.backends.ray import gateway
 from cotenant.testing.backend_kit import whole
 
 PLACE = AgentPlacement((("id0", "n0"), ("id1", "n1")), 5.0)
@@ -103,3 +109,41 @@ def test_output_of_a_gang_is_one_row_of_bytes() -> None:
     assert whole(again) == b"b1\n2\nb2\n"
     PieceOrder(call).drop("a-1")
     assert store == {}
+
+
+class Beginning:
+    """An actor of Ray that fails to begin, or does not."""
+
+    def __init__(self, fails: bool) -> None:
+        self.hello, self.fails = self, fails
+
+    def remote(self) -> Beginning:
+        return self
+
+
+def test_an_agent_that_failed_to_begin_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray does not start an actor again whose beginning failed: it has to be created anew, and not all the time."""
+    made = [Beginning(True), Beginning(False)]
+    clock = [0.0]
+
+    def get(one: Beginning) -> dict[str, str]:
+        if one.fails:
+            raise RuntimeError("it is dead")
+        return {"version": __version__}
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(wait=lambda some, timeout: (some, []), get=get))
+    monkeypatch.setattr(gateway, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    found = gateway.RayGateway(Connection(os.open(os.devnull, os.O_RDWR)), gateway.RaySettings("", "label", ""))
+    monkeypatch.setattr(found, "create", lambda node: made.pop(0))
+    node = {
+        "NodeID": "n0", "Alive": True, "Resources": {"CPU": 1}, "NodeName": "n0", "NodeManagerAddress": "127.0.0.1",
+    }  # fmt: skip
+    for clock[0] in (0.0, 0.5, 1.0):
+        found.attend(node)
+    assert len(made) == 1
+    assert found.row(node)["trouble"] == "it is dead"
+    for clock[0] in (3.0, 3.5):
+        found.attend(node)
+    assert made == []
+    assert found.row(node)["facts"] == {"version": __version__}
+    assert not found.row(node)["trouble"]

@@ -37,6 +37,25 @@ def test_what_a_job_sees(world: LocalWorld, monkeypatch: pytest.MonkeyPatch) -> 
     assert world.log("see-1", "stderr") == "oops\n"
 
 
+def test_who_is_told_to_end_before_its_program_began_ends(tmp_path: Path) -> None:
+    """Its keeper ignores SIGTERM, and a child does so until it becomes the program: meanwhile the signal waits."""
+    script = """
+        import os, signal
+        from cotenant.backends.local import keeper
+        os.dup2(os.open(os.devnull, os.O_RDONLY), keeper.LOCK)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        class Told:
+            def enter(self, job):
+                os.kill(os.getpid(), signal.SIGTERM)
+        raw = b"argv=true\\0workdir=/\\0stdout_limit=9\\0stderr_limit=9\\0"
+        pid = keeper.start(keeper.KeptJob(raw), Told())[0]
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    """
+    argv = [sys.executable, "-c", textwrap.dedent(script)]
+    said = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=True).stdout
+    assert int(said) == -signal.SIGTERM
+
+
 def test_without_gpus_all_are_hidden(world: LocalWorld) -> None:
     world.launch("cpu-1", 'echo "[${CUDA_VISIBLE_DEVICES-unset}]"')
     world.until("cpu-1", "exited")

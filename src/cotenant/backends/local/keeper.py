@@ -369,15 +369,20 @@ def start_beside(
 
 
 def start(job: KeptJob, confine: Confine | None) -> tuple[int, float, str, dict[int, Log], Marks]:
-    """Fork, record, let go. Returns the child, its start, what went wrong at its exec ('' if nothing), its output."""
+    """Fork, record, let go. Returns the child, its start, what went wrong at its exec ('' if nothing), its output.
+
+    From when it is recorded the child may be told to end: until its program could hear that, it waits for it.
+    """
     files = Files(bool(job.all("tty")), fed=False)
     go_r, go_w = os.pipe()
     report_r, report_w = os.pipe()
+    signal.pthread_sigmask(signal.SIG_BLOCK, POLITE)
     pid = os.fork()
     if pid == 0:
         os.close(LOCK)  # it says that the keeper lives
         os.close(go_w)
         become(job, go_r, report_w, files, confine.enter if confine is not None else None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, POLITE)
     files.let_go()
     for fd in (go_r, report_w):
         os.close(fd)
@@ -441,6 +446,8 @@ def main(record: str, confine: Confine | None = None) -> None:
     os.close(fd)
     os.unlink("keeper.in")  # it holds the environment, and with it whatever secrets the job was given
     job = KeptJob(raw)
+    if own := tuple(job.all("own_env")):
+        job.fields["env"] += [f"{name}={value}" for name, value in os.environ.items() if name.startswith(own)]
     for number in POLITE:
         signal.signal(number, signal.SIG_IGN)
     wake_r, wake_w = os.pipe()

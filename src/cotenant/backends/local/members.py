@@ -41,8 +41,8 @@ def signal_group(record: KeeperRecord, label: str, number: signal.Signals) -> bo
         with contextlib.suppress(OSError):
             os.killpg(child.pid, number)
             return True
-    for pid in of(record, label):  # the leader is gone, its group is not
-        told |= procs.send(pid, number, lambda p: procs.group_of(p) == child.pid)
+    for pid in of(record, label):  # the leader is gone, its group is not; or the leader has no group yet
+        told |= procs.send(pid, number, lambda p: p == child.pid or procs.group_of(p) == child.pid)
     return told
 
 

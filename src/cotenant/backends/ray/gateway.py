@@ -22,6 +22,7 @@ from cotenant.backends.agent.agent import NodeAgent
 
 NAMESPACE = "cotenant"
 _LOOK_S = 0.5
+_AGAIN_S = 2.0  # until an agent that failed to begin is begun anew
 _LONG_POLL_S = 20.0
 _THREADS = 64
 
@@ -38,9 +39,9 @@ class RaySettings:
 class KnownAgent:
     """The agent of one node, from its creation on."""
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self, handle: Any, trouble: str = "") -> None:
         self.handle, self.hello, self.facts = handle, handle.hello.remote(), None
-        self.trouble, self.version = "", 0
+        self.began_s, self.trouble, self.version = time.monotonic(), trouble, 0
 
 
 class RayGateway:
@@ -103,15 +104,15 @@ class RayGateway:
             try:
                 nodes = named(ray.nodes())
                 for node in nodes:
-                    self._attend(node)
-                table = [self._row(node) for node in nodes]
+                    self.attend(node)
+                table = [self.row(node) for node in nodes]
             except Exception as error:
                 self._say("trouble", 0, f"{type(error).__name__}: {error}")
             else:
                 self._say("table", 0, table)
             time.sleep(_LOOK_S)
 
-    def _attend(self, node: dict[str, Any]) -> None:
+    def attend(self, node: dict[str, Any]) -> None:
         """See that there is an agent on a living node, of this version."""
         import ray
 
@@ -122,14 +123,15 @@ class RayGateway:
         agent = self._agents.get(name)
         if agent is None:
             if has.get("CPU") or has.get("GPU"):
-                self._agents[name] = KnownAgent(self._create(node))
+                self._agents[name] = KnownAgent(self.create(node))
             return
         if agent.facts is None and ray.wait([agent.hello], timeout=0)[0]:
             try:
                 facts = ray.get(agent.hello)
-            except Exception as error:
+            except Exception as error:  # it begins anew by itself, or is dead for good: then there is a new one
                 agent.trouble = str(error).strip().splitlines()[-1]
-                agent.hello = agent.handle.hello.remote()
+                if time.monotonic() - agent.began_s > _AGAIN_S:
+                    self._agents[name] = KnownAgent(self.create(node), agent.trouble)
                 return
             if facts["version"] != __version__:
                 ray.kill(agent.handle, no_restart=True)
@@ -137,7 +139,8 @@ class RayGateway:
                 return
             agent.facts, agent.trouble = facts, ""
 
-    def _create(self, node: dict[str, Any]) -> Any:
+    def create(self, node: dict[str, Any]) -> Any:
+        """The agent of a node: the one that is there, or a new one."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -155,7 +158,8 @@ class RayGateway:
             .remote(folder, life, name, gpu_type_of(node), gpus)
         )  # fmt: skip
 
-    def _row(self, node: dict[str, Any]) -> dict[str, Any]:
+    def row(self, node: dict[str, Any]) -> dict[str, Any]:
+        """What is told of a node."""
         agent, has = self._agents.get(node["NodeID"]), node["Resources"]
         return {
             "id": node["NodeID"], "name": node["NodeName"], "alive": node["Alive"],

@@ -68,13 +68,14 @@ class SlurmJob:
 class Slurm:
     """The commands, as the user who runs the service; `SLURM_CONF` and the like are taken from the environment.
 
-    `refused` counts submissions that the controller did not take because it had too many, `slowest_s` is the longest
-    poll so far. `away` says why the last command found nobody within `answer_s`: the next one is given up sooner.
+    `refused` counts submissions that the controller did not take because it had too many, `took_s` is how long the last
+    poll took, `slowest_s` the longest so far. `away` says why the last command found nobody within `answer_s`: the next
+    one is given up sooner.
     """
 
     def __init__(self, label: str, answer_s: float = 8.0) -> None:
         self.label, self._answer_s, self._patience_s = label, answer_s, answer_s
-        self.refused, self.polls, self.slowest_s, self.away = 0, 0, 0.0, ""
+        self.refused, self.polls, self.took_s, self.slowest_s, self.away = 0, 0, 0.0, 0.0, ""
         self._env = {**os.environ, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
         for name in [name for name in self._env if name.startswith(("SBATCH_", "SQUEUE_", "SCANCEL_", "SINFO_"))]:
             del self._env[name]
@@ -101,7 +102,8 @@ class Slurm:
                     found[what] = job
         with self._lock:
             self.polls += 1
-            self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+            self.took_s = time.monotonic() - began
+            self.slowest_s = max(self.slowest_s, self.took_s)
         return found
 
     def nodes(self) -> list[dict[str, str]]:

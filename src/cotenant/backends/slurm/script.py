@@ -1,8 +1,8 @@
 """The batch script of one gang: options for `sbatch`, a shell that a keeper runs under, ranks by node name.
 
-The shell takes the record for itself (a second job of the same key ends there), tells the keeper what Slurm says of
-the allocation, notes the GPUs, and passes SIGTERM, and SIGUSR2 as SIGKILL, on to the job's process group, whatever
-Slurm tracks processes by.
+The shell takes the record for itself (a second job of the same key ends there), notes the GPUs, starts the keeper,
+which hands on what Slurm says of the allocation, and passes SIGTERM, and SIGUSR2 as SIGKILL, on to the job's process
+group, whatever Slurm tracks processes by.
 A gang is one `srun` below the keeper, with one task per node: its output comes together there, and a rank that fails
 ends the others.
 """
@@ -23,9 +23,8 @@ from cotenant.backends.slurm import rank
 
 _SHELL = """#!/bin/bash
 cd {record} || exit 1
-( set -C; echo "$SLURM_JOB_ID" > claimed ) 2> /dev/null || exit 0
+set -C; {{ echo "$SLURM_JOB_ID" > claimed; }} 2> /dev/null || exit 0; set +C
 {gpus}
-env -0 | grep -zE '^(SLURM|CUDA_VISIBLE|ROCR_VISIBLE|ZE_AFFINITY)' | sed -z 's/^/env=/' >> keeper.in
 who() {{ job=$(sed -n 's/.*"pid": \\([0-9]*\\), "ticks".*/\\1/p' child.json 2> /dev/null); }}
 told() {{
     who
@@ -43,6 +42,7 @@ while kill -0 $keeper 2> /dev/null; do wait $keeper; done
 [ -e exit.json ] || ended  # a keeper that died leaves nobody behind: the job starts again elsewhere
 """
 _MINUTE_S = 60.0
+_OF_SLURM = ("SLURM", "CUDA_VISIBLE", "ROCR_VISIBLE", "ZE_AFFINITY")  # how names begin of what Slurm says to a job
 
 
 def options(spec: LaunchSpec, nodes: Mapping[str, NodeInfo], partition: str, record: Path) -> list[str]:
@@ -91,8 +91,8 @@ def text(spec: LaunchSpec, record: Path) -> str:
     return _SHELL.format(
         record=shlex.quote(str(record)),
         gpus='echo "$SLURM_JOB_GPUS" > "gpus.$SLURMD_NODENAME"' if solo else "",
-        forward='kill -TERM -- "-$job"' if solo else 'scancel --signal=TERM "$SLURM_JOB_ID"',
-        end='kill -KILL -- "-$job"' if solo else 'scancel --signal=KILL "$SLURM_JOB_ID.0"',
+        forward='kill -TERM -- "-$job" || kill -TERM "$job"' if solo else 'scancel --signal=TERM "$SLURM_JOB_ID"',
+        end='kill -KILL -- "-$job" || kill -KILL "$job"' if solo else 'scancel --signal=KILL "$SLURM_JOB_ID.0"',
         python=shlex.quote(sys.executable),
         boot=shlex.quote(orders.BOOT),
         here=shlex.quote(str(Path(keeper.__file__).resolve().parent)),
@@ -112,7 +112,7 @@ def order(spec: LaunchSpec, nodes: Mapping[str, NodeInfo], label: str, record: P
     inner = replace(spec, max_runtime_s=0.0, cpus=None)
     if len(found) > 1:
         inner = replace(inner, argv=_srun(spec, found, record), script="", setup="")
-    more = [("notify", str(news)), ("workdir", spec.workdir or str(home))]
+    more = [("notify", str(news)), ("workdir", spec.workdir or str(home)), *(("own_env", name) for name in _OF_SLURM)]
     return orders.written(inner, {}, env, more)
 
 

@@ -1,7 +1,8 @@
 """Hands jobs to Slurm, no more at a time than its controller shall remember.
 
 Slurm keeps a job for MinJobAge seconds after its end, and takes no more than MaxJobCount in all: so short jobs fill it
-though few run. What has no room yet waits here, on disk, and counts as starting. A submission may be cut off at any
+though few run. What has no room yet waits here, on disk, and counts as starting. While the controller is slow to
+answer, by its own load or that of its machine, jobs come to it more slowly. A submission may be cut off at any
 instruction: `tried` is written before it, and whoever finds that without a number asks Slurm for the comment first;
 should the job have come in all the same, its record is `claimed` once only.
 """
@@ -21,6 +22,7 @@ from cotenant.backends.slurm.poll import Poll
 from cotenant.backends.slurm.records import SlurmRecord
 
 _AGAIN_S = 1.0
+_BRISK_S = 0.25  # for which a poll may take; what it takes beyond is waited before the next submission
 
 
 class Submitter:
@@ -63,11 +65,15 @@ class Submitter:
                     with self._news:
                         self._queue.popleft()
                     self._changed()
+                    self._rest(self._slurm.took_s - _BRISK_S)
                     continue
             except (Unreachable, Busy):
                 pass  # nobody knows whether it came in: the next try finds out
-            with self._news:
-                self._news.wait_for(lambda: self._ending, _AGAIN_S)
+            self._rest(_AGAIN_S)
+
+    def _rest(self, seconds: float) -> None:
+        with self._news:
+            self._news.wait_for(lambda: self._ending, max(seconds, 0.0))
 
     def _room(self) -> bool:
         if self._poll.count >= self._most:

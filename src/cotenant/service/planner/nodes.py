@@ -48,7 +48,7 @@ class NodeNumbers:
                 share = len(indexes) / len(there)
                 self._parts.append(_Part(node.name, indexes))
                 told = share * node.cpus, share * node.mem_gib, labels.get(node.name, ""), owners[node.name]
-                groups.append(NodeGroup(1, len(indexes), node.gpu_type, *told))
+                groups.append(NodeGroup(1, len(indexes), node.gpu_type, *told, slices=node.slices))
         self.cluster = Cluster(tuple(groups), spec=f"{len(nodes)} nodes", tenants=tenants.tree)
         self._of: dict[str, list[int]] = {}
         for number, part in enumerate(self._parts):
@@ -57,7 +57,7 @@ class NodeNumbers:
     @staticmethod
     def shape_of(
         nodes: Iterable[NodeInfo], labels: Mapping[str, str] = _NO_LABELS, tenants: BookTenants = NO_TENANTS
-    ) -> set[tuple[str, str, int, tuple[int, ...], int, float, str, tuple[str, ...]]]:
+    ) -> set[tuple[object, ...]]:
         """What makes another cluster: two lists with the same shape have the same numbers."""
         return {
             (
@@ -69,6 +69,7 @@ class NodeNumbers:
                 one.mem_gib,
                 labels.get(one.name, ""),
                 tenants.mark(one.name).dedicated,
+                one.slices,
             )
             for one in nodes
         }

@@ -11,7 +11,7 @@ import numpy as np
 
 from cotenant.backends.base import NodeInfo
 from cotenant.beliefs.company import MeasuredSpeeds, PairSpeeds
-from cotenant.beliefs.live_profiles import LiveProfiles
+from cotenant.beliefs.slices import SliceSpeeds
 from cotenant.core import columns as col
 from cotenant.core.decision import Decision, Event
 from cotenant.core.jit_later import LATER
@@ -44,7 +44,7 @@ from cotenant.service.planner.follow import Follower
 from cotenant.service.planner.learning import Relearned, context_of
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
-from cotenant.service.planner.pairs import Kept, SideBySide, UseOf, held_back
+from cotenant.service.planner.pairs import Kept, SideBySide, UseOf, held_back, kept_for
 from cotenant.service.planner.past_use import PastOf, TenantPasts
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
@@ -69,9 +69,7 @@ class Session:
         self._shape = NodeNumbers.shape_of(nodes, openings.labels(), book.tenants)
         self._seen, self._same = object(), True  # nodes that were last compared with it, and what came of that
         gpu_gib = known.memory_by_type(nodes)
-        self.kept = kept or Kept(LiveProfiles(options.profile, self.nodes.types, gpu_gib))
-        if self.kept.profiles.types != self.nodes.types:
-            self.kept = replace(self.kept, profiles=LiveProfiles(options.profile, self.nodes.types, gpu_gib))
+        self.kept = kept_for(kept, options, self.nodes.types, gpu_gib)
         self.kept.durations = self._durations = self.kept.durations or LiveDurations(book, options.estimator)
         self.kept.pairing.recall(book.memory.get(PAIRS))
         self._policy = make_policy(policy)
@@ -82,6 +80,7 @@ class Session:
             self.nodes.cluster, parse_placement(options.placement), rule, np.ones((1, len(self.nodes.types), 2)),
             costs=costs or StopCosts(np.inf, most_suspended=options.max_suspended, patience_s=options.grace_s),
             sharing=True, gpu_gib=room if self.traits.shares else None, start_s=now_s,
+            most_slices=known.most_slices(nodes) if self.traits.slices else 0,
         )  # fmt: skip
         told = self.beliefs(options), may_suspend, self._types, self.traits, openings.open_to
         self.follower = Follower(book, self.tables, self.nodes, *told)
@@ -207,9 +206,16 @@ class Session:
         if traits.names_gpus:
             together = profiles.together(seen)
             facts = replace(facts, together=together)
-            cut = np.union1d(np.flatnonzero(state.i[:rows, col.LEVEL]), self._unstated())
-            state.f[cut, col.GPU_GIB] = together.memory_gib[state.i[cut, col.SPEED_ROW], state.i[cut, col.LEVEL]]
-            self.engine.rates = MeasuredSpeeds(together, self.kept.pairing.measured(self.follower.row_of))
+            small = np.union1d(np.flatnonzero(state.i[:rows, col.LEVEL]), self._unstated())
+            claimed = together.claimed_gib()
+            state.f[small, col.GPU_GIB] = claimed[state.i[small, col.SPEED_ROW], state.i[small, col.LEVEL]]
+            measured, grants = self.kept.pairing.measured(self.follower.row_of), not traits.overcommits
+            self.engine.rates = MeasuredSpeeds(together, measured, grants)
+            if traits.slices:
+                row_of, cluster = self.follower.row_of, self.nodes.cluster
+                cut = known.slicing_of(cluster, together, self.tables, row_of, self._book)
+                facts = replace(facts, slicing=cut)
+                self.engine.rates = self.engine.rates if cut is None else SliceSpeeds(cut, pauses=False)
         elif traits.shares:
             pair = profiles.pairs(seen, traits.pair_belief)
             facts = replace(facts, pair=pair)
@@ -256,7 +262,7 @@ class Session:
         """Memory per GPU that a job needs on its terms; 0: as it asks."""
         job = self._book.jobs.get(self.follower.job_at.get(row, ""))
         stated = self.traits.names_gpus and job is not None and job.spec.gpu_mem_gib > 0  # what was seen limits nobody
-        return float(self.tables.state.f[row, col.GPU_GIB]) if stated else 0.0
+        return known.granted_gib(self.tables.state, self.engine.facts.together, row) if stated else 0.0
 
     def promised(self, still: bool = False) -> dict[str, Gpus]:
         """Jobs that will start on these GPUs as soon as others have left them; with `still` suspended ones too."""
