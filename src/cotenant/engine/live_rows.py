@@ -107,10 +107,6 @@ class LiveRows:
         self._rank(row)
         return row
 
-    def drop(self, row: int) -> None:
-        """A job has come to its end, or never may run again: nobody asks for its row any more."""
-        self.state.i[row, col.STATE] = col.FINISHED
-
     def set_speeds(self, speed: np.ndarray) -> None:
         """Speeds of more kinds: those known keep their rows."""
         self.state = self.state._replace(speed=np.array(speed, np.float64, order="C"))
